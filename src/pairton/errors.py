@@ -1,0 +1,80 @@
+"""Every error a user can meet. Each message names the value, what is allowed, and the remedy, in one line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "ConfigError",
+    "EventsError",
+    "FormatError",
+    "InputError",
+    "MissingExtraError",
+    "ModelError",
+    "OutputError",
+    "PairtonError",
+    "TopologyError",
+    "TrainingError",
+    "nearest",
+]
+
+
+class PairtonError(Exception):
+    """A mistake that the user can mend. The command line prints it as one line and exits with 2."""
+
+
+class TopologyError(PairtonError):
+    """A topology file that cannot be understood."""
+
+
+class InputError(PairtonError):
+    """An input file that is missing, unreadable, or not what was promised."""
+
+
+class FormatError(InputError):
+    """A file that was opened, but lacks the tree, groups or columns of its format."""
+
+
+class EventsError(PairtonError):
+    """Arrays that do not form events: unequal lengths, missing fields, labels out of range."""
+
+
+class ConfigError(PairtonError):
+    """A setting that is unknown or out of bounds."""
+
+
+class ModelError(PairtonError):
+    """A model that cannot be loaded, or does not fit the events."""
+
+
+class TrainingError(PairtonError):
+    """A training that cannot start or go on."""
+
+
+class OutputError(PairtonError):
+    """An output that cannot be written; nothing is left under its final name."""
+
+
+class MissingExtraError(PairtonError):
+    """A feature whose optional dependencies are not installed.
+
+    >>> raise MissingExtraError("train", "torch")
+    Traceback (most recent call last):
+    pairton.errors.MissingExtraError: this needs torch, which is not installed: pip install "pairton[train]"
+    """
+
+    def __init__(self, extra: str, module: str) -> None:
+        super().__init__(f'this needs {module}, which is not installed: pip install "pairton[{extra}]"')
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str:
+    """A hint for a misspelt name, to be appended to an error message.
+
+    >>> nearest("learning_rte", ["learning_rate", "batch"])
+    "; did you mean 'learning_rate'?"
+    >>> nearest("xyz", ["learning_rate", "batch"])
+    ''
+    """
+    close = difflib.get_close_matches(str(name), list(allowed), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,176 @@
+"""From YAML to a topology: what is allowed, and errors that say what was read and how to mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pairton.errors import TopologyError, nearest
+from pairton.topology.tree import Selection, Stage, Topology
+
+__all__ = ["builtin_topologies", "load_topology", "parse_topology"]
+
+KEYS = ("name", "event", "particles", "stages", "selection", "labels")
+NAMESPACES = ("hyper", "spanet")
+
+
+def _fail(source: str, read: object, allowed: str) -> TopologyError:
+    return TopologyError(f"{source}: read {read!r}, but {allowed}")
+
+
+def _names(raw: object, source: str, what: str) -> tuple[str, ...]:
+    if not isinstance(raw, list) or not raw or not all(isinstance(name, str) and name for name in raw):
+        raise _fail(source, raw, f"{what} must be a list of at least one name, for example [W, b]")
+    for name in raw:
+        if not name.isidentifier():
+            raise _fail(source, name, f"a name in {what} may only have letters, digits and _: rename it")
+    return tuple(raw)
+
+
+def _mapping(raw: object, source: str, what: str, keys: Sequence[str]) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        raise _fail(source, raw, f"{what} must be a mapping with the keys {', '.join(keys)}")
+    for key in raw:
+        if key not in keys:
+            hint = nearest(str(key), keys)
+            raise _fail(source, key, f"{what} allows only the keys {', '.join(keys)}{hint}: rename or remove it")
+    return raw
+
+
+def parse_topology(raw: object, source: str = "topology") -> Topology:
+    """A topology from what YAML or JSON gave; `source` is named in errors."""
+    top = _mapping(raw, source, "a topology", KEYS)
+    for key in ("name", "event", "particles"):
+        if key not in top:
+            found = ", ".join(map(str, top)) or "nothing"
+            raise TopologyError(f"{source}: read the keys {found}, but {key!r} is missing: add it")
+    if not isinstance(top["name"], str) or not top["name"]:
+        raise _fail(source, top["name"], "name must be a word such as ttbar_allhad")
+    event = _names(top["event"], source, "event")
+    if not isinstance(top["particles"], dict):
+        raise _fail(source, top["particles"], "particles must map each particle to its products, t: [W, b]")
+    decays = {}
+    for name, products in top["particles"].items():
+        (checked,) = _names([name], source, "particles")
+        decays[checked] = _names(products, source, f"particles.{name}")
+    _check_tree(event, decays, source)
+    stages = _parse_stages(top.get("stages"), source)
+    labels = _parse_labels(top.get("labels"), source)
+    selection = _parse_selection(top.get("selection"), source)
+    try:
+        return Topology(top["name"], event, tuple(decays.items()), selection, stages, labels)
+    except TopologyError as error:
+        raise TopologyError(f"{source}: {error}") from None
+
+
+def _check_tree(event: tuple[str, ...], decays: Mapping[str, tuple[str, ...]], source: str) -> None:
+    reached: set[str] = set()
+
+    def walk(name: str, path: tuple[str, ...]) -> None:
+        if name in path:
+            loop = " -> ".join([*path[path.index(name) :], name])
+            raise _fail(source, loop, "a particle cannot decay to itself: break the cycle")
+        if name in decays:
+            reached.add(name)
+            for product_name in decays[name]:
+                walk(product_name, (*path, name))
+
+    for name in decays:  # cycles first, also among particles that the event does not reach
+        walk(name, ())
+    reached.clear()
+    for name in event:
+        walk(name, ())
+    for name in decays:
+        if name not in reached:
+            hint = nearest(name, [*event, *(p for products in decays.values() for p in products)])
+            raise _fail(
+                source,
+                name,
+                f"this particle appears neither in event nor in a decay: use it or remove it{hint}",
+            )
+
+
+def _parse_stages(raw: object, source: str) -> tuple[Stage, ...]:
+    if raw is None:
+        return ()
+    if not isinstance(raw, list) or not raw:
+        raise _fail(source, raw, "stages must be a list such as [[W], [W], [t, t]]")
+    stages = []
+    for entry in raw:
+        if isinstance(entry, dict):
+            choice = _mapping(entry, source, "a stage", ("any",))
+            stages.append(Stage(_names(choice.get("any"), source, "stages.any"), any=True))
+        else:
+            stages.append(Stage(_names(entry, source, "a stage")))
+    return tuple(stages)
+
+
+def _parse_labels(raw: object, source: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    if raw is None:
+        return ()
+    labels = _mapping(raw, source, "labels", NAMESPACES)
+    parsed = []
+    for namespace, names in labels.items():
+        if not isinstance(names, list):
+            raise _fail(source, names, f"labels.{namespace} must list one label per slot")
+        parsed.append((namespace, tuple(str(name) for name in names)))
+    return tuple(parsed)
+
+
+def _parse_selection(raw: object, source: str) -> Selection:
+    if raw is None:
+        return Selection()
+    parts = _mapping(raw, source, "selection", ("jets", "event"))
+    jets = _mapping(parts.get("jets", {}), source, "selection.jets", ("pt", "abs_eta"))
+    event = _mapping(parts.get("event", {}), source, "selection.event", ("jets", "btags"))
+    for key, value in {**jets, **event}.items():
+        if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
+            raise _fail(source, value, f"selection: {key} must be a number, zero or more")
+    return Selection(
+        pt=float(jets.get("pt", 0.0)),
+        abs_eta=float(jets.get("abs_eta", "inf")),
+        jets=int(event.get("jets", 0)),
+        btags=int(event.get("btags", 0)),
+    )
+
+
+# -- where topologies come from ----------------------------------------------------------------------------
+
+
+def builtin_topologies() -> dict[str, str]:
+    """Names shipped with the package, and what each is, from the comment in its first line."""
+    folder = resources.files("pairton") / "topologies"
+    found = {}
+    for entry in sorted(folder.iterdir(), key=lambda e: e.name):
+        if entry.name.endswith(".yaml"):
+            found[entry.name.removesuffix(".yaml")] = entry.read_text("utf-8").splitlines()[0].lstrip("# ")
+    return found
+
+
+def load_topology(name: str | Path | Topology = "ttbar_allhad") -> Topology:
+    """A topology by its built-in name, or from a YAML file by path.
+
+    >>> load_topology("tth_allhad").types
+    ('W', 'H', 't')
+    """
+    if isinstance(name, Topology):
+        return name
+    builtin = builtin_topologies()
+    if str(name) in builtin:
+        text = (resources.files("pairton") / "topologies" / f"{name}.yaml").read_text("utf-8")
+        return parse_topology(yaml.safe_load(text), str(name))
+    path = Path(name)
+    if not path.is_file():
+        known = ", ".join(builtin)
+        raise TopologyError(
+            f"no topology {str(name)!r}: neither a built-in one ({known}) nor a file{nearest(str(name), builtin)}"
+        )
+    try:
+        return parse_topology(yaml.safe_load(path.read_text("utf-8")), str(path))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        where = " ".join(str(error).split())
+        raise TopologyError(f"{path}: not readable as YAML ({where}): see `pairton topologies`") from None

@@ -1,0 +1,167 @@
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+
+from pairton.errors import TopologyError
+from pairton.topology import Stage, Topology, builtin_topologies, load_topology, parse_topology
+
+
+def make(event, particles, **more):
+    return parse_topology({"name": "test", "event": event, "particles": particles, **more})
+
+
+TTW = (["t", "t", "W"], {"t": ["W", "b"], "W": ["q", "q"]})
+
+
+def test_shipped_topologies():
+    sizes = {
+        name: (len(t.particles), len(t.slots), t.n_symmetries)
+        for name in builtin_topologies()
+        for t in [load_topology(name)]
+    }
+    assert sizes == {
+        "hh4b": (2, 4, 8),
+        "ttbar_allhad": (4, 6, 8),
+        "tth_allhad": (5, 8, 16),
+        "tttt_allhad": (8, 12, 384),
+    }
+
+
+@pytest.mark.parametrize("name", builtin_topologies())
+def test_symmetries_form_a_group(name):
+    topology = load_topology(name)
+    group = {tuple(row) for row in topology.symmetries}
+    assert len(group) == topology.n_symmetries
+    some = sorted(group)[:: max(1, len(group) // 20)]
+    for a, b in itertools.product(some, some):
+        assert tuple(np.array(a)[list(b)]) in group
+    # every symmetry maps each particle's slots onto those of a particle of the same type
+    for row in some:
+        for particle in topology.particles:
+            image = {row[s] for s in particle.slots}
+            assert any(image == set(other.slots) for other in topology.of_type(particle.type))
+
+
+def test_assignment_counts_are_those_of_the_method():
+    ttbar = load_topology()
+    assert [ttbar.count_assignments(n) for n in range(5, 11)] == [0, 90, 630, 2520, 7560, 18900]
+
+
+def test_default_stages():
+    stages = {name: [str(s) for s in load_topology(name).stages] for name in builtin_topologies()}
+    assert stages == {
+        "hh4b": ["H", "H"],
+        "ttbar_allhad": ["W", "W", "t + t"],
+        "tth_allhad": ["W or H", "W or H", "W or H", "t + t"],
+        "tttt_allhad": ["W", "W", "W", "W", "t + t + t + t"],
+    }
+    assert [str(s) for s in make(*TTW).stages] == ["W", "W", "W", "t + t"]
+    assert [str(s) for s in make(["H", "j", "j"], {"H": ["b", "b"]}).stages] == ["H", "j + j"]
+
+
+def test_levels_of_ttbar():
+    ttbar = load_topology()
+    names = [p.name for p in ttbar.particles]
+    shown = [[{n for n, on in zip(names, row, strict=True) if on} for row in level] for level in ttbar.levels]
+    assert shown[0] == [set()]
+    assert sorted(map(sorted, shown[1])) == [["t1.W"], ["t2.W"]]
+    assert shown[2] == [{"t1.W", "t2.W"}]
+    assert shown[3] == [set(names)]
+
+
+def test_four_steps_through_the_stages_key():
+    ttbar = load_topology()
+    four = ttbar.with_stages([Stage(("W",)), Stage(("W",)), Stage(("t",)), Stage(("t",))])
+    assert [len(level) for level in four.levels] == [1, 2, 1, 2, 1]
+    raw = four.to_dict()
+    assert raw["stages"] == [["W"], ["W"], ["t"], ["t"]]
+    assert parse_topology(raw) == four != ttbar
+
+
+@pytest.mark.parametrize("name", builtin_topologies())
+def test_round_trips(name):
+    topology = load_topology(name)
+    assert parse_topology(topology.to_dict()) == topology
+    assert pickle.loads(pickle.dumps(topology)) == topology
+
+
+def test_one_type_in_two_places():
+    ttw = make(*TTW)
+    assert [p.name for p in ttw.of_type("W")] == ["t1.W", "t2.W", "W"]
+    assert ttw.n_symmetries == 16  # the W at the root does not mix with those of the tops
+    assert ttw.types == ("W", "t")
+
+
+def test_plain_jets_at_the_root():
+    vbf = make(["H", "j", "j"], {"H": ["b", "b"]})
+    assert [s.name for s in vbf.slots] == ["H.b1", "H.b2", "j1", "j2"]
+    assert vbf.types == ("H", "j")
+    assert vbf.n_symmetries == 4
+    assert vbf.labels("hyper") == ("1", "2", "3", "4")
+
+
+def test_labels_can_be_given_and_deep_names_stay_unique():
+    given = make(["H", "H"], {"H": ["b", "b"]}, labels={"hyper": [4, 3, 2, 1]})
+    assert given.labels("hyper") == ("4", "3", "2", "1")
+    deep = make(["H"], {"H": ["W", "W"], "W": ["q", "q"]})
+    assert deep.labels("spanet") == ("H/W1_q1", "H/W1_q2", "H/W2_q1", "H/W2_q2")
+
+
+def test_a_file_by_path(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("name: zz\nevent: [Z, Z]\nparticles:\n  Z: [j, j]\n")
+    assert load_topology(path).types == ("Z",)
+    assert isinstance(load_topology(str(path)), Topology)
+
+
+BAD = [
+    ({"name": "x", "event": ["a"], "particles": {"a": ["b"], "b": ["a"]}}, ["a -> b -> a", "cycle"]),
+    ({"name": "x", "event": ["a"], "particles": {"a": ["q"], "b": ["q"]}}, ["'b'", "remove"]),
+    ({"name": "x", "event": ["a"], "particles": {"a": ["q"], "c": ["d"], "d": ["c"]}}, ["c -> d -> c"]),
+    ({"name": "x", "event": [], "particles": {}}, ["[]", "at least one"]),
+    ({"name": "x", "event": ["a"], "particle": {"a": ["q"]}}, ["'particle'", "did you mean 'particles'"]),
+    ({"name": "x", "particles": {"a": ["q"]}}, ["'event' is missing"]),
+    ({"name": "x", "event": ["a"], "particles": {"a": "qq"}}, ["'qq'", "list"]),
+    ({"name": "x", "event": ["a b"], "particles": {}}, ["'a b'", "letters"]),
+    ({"name": "x", "event": ["a", 3], "particles": {}}, ["3", "list of at least one name"]),
+    ({"name": 7, "event": ["a"], "particles": {}}, ["7", "name must be"]),
+    ([1, 2], ["[1, 2]", "mapping"]),
+    ({"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "stages": [["c"]]}, ["'c'", "particles are a"]),
+    ({"name": "x", "event": ["a", "a"], "particles": {"a": ["q"]}, "stages": [["a"]]}, ["must reveal 2 x a"]),
+    (
+        {"name": "x", "event": ["t"], "particles": {"t": ["W", "b"], "W": ["q", "q"]}, "stages": [["t"], ["W"]]},
+        ["children before parents"],
+    ),
+    ({"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "selection": {"jets": {"pT": 3}}}, ["'pT'", "pt"]),
+    ({"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "selection": {"jets": {"pt": -3}}}, ["-3"]),
+    (
+        {"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "labels": {"hyper": [1, 2]}},
+        ["2 different", "1 slots"],
+    ),
+    ({"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "labels": {"hyper": ["u"]}}, ["numbers from 1"]),
+]
+
+
+@pytest.mark.parametrize(("raw", "parts"), BAD)
+def test_malformed_files_say_what_was_read_and_what_is_allowed(raw, parts):
+    with pytest.raises(TopologyError) as caught:
+        parse_topology(raw, "mine.yaml")
+    message = str(caught.value)
+    assert message.startswith("mine.yaml: ")
+    assert "\n" not in message
+    for part in parts:
+        assert part in message
+
+
+def test_files_that_are_not_yaml(tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_text("name: [")
+    with pytest.raises(TopologyError, match="not readable as YAML"):
+        load_topology(path)
+    path.write_text("!!python/object/apply:os.system ['true']")
+    with pytest.raises(TopologyError, match="not readable as YAML"):
+        load_topology(path)
+    with pytest.raises(TopologyError, match="did you mean 'ttbar_allhad'"):
+        load_topology("ttbar_alhad")
