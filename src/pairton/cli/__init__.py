@@ -1,0 +1,74 @@
+"""The `pairton` command: one file a verb group, imported only when its verb is called."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from pairton._version import __version__
+from pairton.errors import PairtonError
+
+__all__ = ["main"]
+
+# verb -> module:command
+VERBS = {
+    "topologies": "pairton.cli.catalogue:topologies",
+}
+
+CITATION = """\
+@software{pairton_software,
+  title   = {Pairton: which jet came from which particle},
+  author  = {{The Pairton developers}},
+  version = {%s},
+  license = {MIT}
+}
+@article{pairton_method,
+  title  = {Pairton: Iterative Reconstruction of Short-Lived Particles},
+  author = {Hermansen, Andreas and Scheulen, Chris and Golling, Tobias},
+  note   = {the method: masked discrete diffusion over adjacency matrices with a pairformer}
+}"""
+
+
+class LazyGroup(click.Group):
+    """A group whose verbs are imported on use, so that `--help` and `--version` answer at once."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in VERBS:
+            return None
+        module, function = VERBS[name].split(":")
+        command = getattr(import_module(module), function)
+        assert isinstance(command, click.Command)
+        return command
+
+
+def _cite(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        click.echo(CITATION % __version__)
+        ctx.exit()
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="pairton")
+@click.option(
+    "--cite", is_flag=True, is_eager=True, expose_value=False, callback=_cite, help="How to cite, as BibTeX."
+)
+def cli() -> None:
+    """Which jet came from which particle: reconstruction of short-lived particles at colliders."""
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Run the command line. A user's mistake is one line on stderr and exit code 2, never a traceback."""
+    try:
+        return cli.main(args=arguments, prog_name="pairton", standalone_mode=True)
+    except PairtonError as error:
+        click.echo(f"pairton: {error}", err=True)
+        sys.exit(2)
+    except BrokenPipeError:  # `pairton … | head`
+        sys.stderr.close()
+        sys.exit(0)

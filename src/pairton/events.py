@@ -1,0 +1,340 @@
+"""Events: ragged jets with an optional truth, weights and permanent ids, one row for every event of the input.
+
+Units are GeV and radians. Jets stay as they are stored, in their order, so that an index refers to the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+import vector
+
+from pairton.errors import EventsError
+from pairton.graph import complete
+from pairton.topology import Topology, load_topology
+
+__all__ = ["JET_FIELDS", "SPLITS", "Events", "Status", "energy_of", "make_jets", "mass_of"]
+
+vector.register_awkward()
+
+JET_FIELDS = ("pt", "eta", "phi", "energy", "btag")
+SPLITS = ("train", "validation", "test")
+DENSE_FEATURES = len(JET_FIELDS)
+
+# A float32 energy is rounded in its 24th bit; files that store four rounded numbers may be off by several.
+ENERGY_TOLERANCE = 1e-4
+
+
+class Status(IntEnum):
+    """Why an event has no answer, or one with a caveat."""
+
+    OK = 0
+    TOO_FEW_JETS = 1
+    BAD_JET = 2
+    TRUNCATED = 3  # more jets than --max-jets: the softest were left out
+    OUTSIDE_DOMAIN = 4
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+
+class Events:
+    """One row for every event of the input.
+
+    >>> jets = make_jets(pt=[[50.0, 40.0], []], eta=[[0.1, -2.0], []], phi=[[0.0, 3.0], []],
+    ...                  mass=[[5.0, 4.0], []], btag=[[1, 0], []])
+    >>> events = Events(jets, topology="hh4b")
+    >>> len(events), events.n_jets.tolist(), events.selected.tolist()
+    (2, [2, 0], [False, False])
+    >>> events[1:].ids.tolist()
+    [[0, 1]]
+    """
+
+    jets: ak.Array  # var * Momentum4D[pt, eta, phi, energy, btag], and `index` where it is not the position
+    topology: Topology
+    truth: npt.NDArray[np.int32] | None  # (n, S): position in `jets`, -1 where a product has no jet
+    weights: npt.NDArray[np.float64] | None  # (n,)
+    ids: npt.NDArray[np.uint64]  # (n, 2): source and number, permanent
+    columns: Mapping[str, Any]  # further arrays of length n, carried along
+    metadata: Mapping[str, Any]
+
+    def __init__(
+        self,
+        jets: ak.Array,
+        topology: Topology | str | Path = "ttbar_allhad",
+        truth: npt.ArrayLike | None = None,
+        weights: npt.ArrayLike | None = None,
+        ids: npt.ArrayLike | None = None,
+        columns: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        missing = [name for name in JET_FIELDS if name not in ak.fields(jets)]
+        if missing:
+            raise EventsError(
+                f"jets lack {', '.join(missing)}: found {', '.join(ak.fields(jets)) or 'no fields'}; "
+                "build them with pairton.make_jets"
+            )
+        n = len(jets)
+        if ids is None:
+            ids = np.stack([np.zeros(n, np.uint64), np.arange(n, dtype=np.uint64)], axis=1)
+        self.jets = jets
+        self.topology = load_topology(topology)
+        self.truth = None if truth is None else np.asarray(truth, dtype=np.int32)
+        self.weights = None if weights is None else np.asarray(weights, dtype=np.float64)
+        self.ids = np.asarray(ids, dtype=np.uint64)
+        self.columns = dict(columns or {})
+        self.metadata = dict(metadata or {})
+        self._check_shapes(n)
+
+    def _check_shapes(self, n: int) -> None:
+        lengths = {name: len(column) for name, column in self.columns.items()} | {"ids": len(self.ids)}
+        if self.weights is not None:
+            lengths["weights"] = len(self.weights)
+        if self.truth is not None:
+            lengths["truth"] = len(self.truth)
+            if self.truth.shape[1:] != (len(self.topology.slots),):
+                raise EventsError(
+                    f"truth has the shape {self.truth.shape}, but {self.topology.name} has "
+                    f"{len(self.topology.slots)} slots: give one column each, or the right topology"
+                )
+        for name, length in lengths.items():
+            if length != n:
+                raise EventsError(
+                    f"{name} has {length} rows, but there are jets of {n} events: lengths must agree"
+                )
+
+    # -- rows ----------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.jets)
+
+    def __getitem__(self, where: slice | npt.NDArray[Any] | Sequence[int]) -> Events:
+        if isinstance(where, list):
+            where = np.asarray(where, dtype=np.intp)
+        if not isinstance(where, slice | np.ndarray):
+            raise EventsError(f"events[{where!r}]: index with a slice, a mask or a list of rows")
+        return Events(
+            self.jets[where],
+            self.topology,
+            None if self.truth is None else self.truth[where],
+            None if self.weights is None else self.weights[where],
+            self.ids[where],
+            {name: column[where] for name, column in self.columns.items()},
+            self.metadata,
+        )
+
+    @staticmethod
+    def concatenate(parts: Sequence[Events]) -> Events:
+        """One after the other. Truth and weights must be in all parts or in none; columns in all are kept."""
+        if not parts:
+            raise EventsError("nothing to concatenate: give at least one Events")
+        first = parts[0]
+        if any(part.topology != first.topology for part in parts):
+            names = ", ".join(dict.fromkeys(part.topology.name for part in parts))
+            raise EventsError(f"events of different topologies ({names}) do not concatenate: read them with one")
+        if len(parts) == 1:
+            return first
+        for name in ("truth", "weights"):
+            with_it = sum(getattr(part, name) is not None for part in parts)
+            if with_it not in (0, len(parts)):
+                raise EventsError(f"{with_it} of {len(parts)} parts have {name}: all or none must, drop or add it")
+        shared = [name for name in first.columns if all(name in part.columns for part in parts)]
+        if any("index" in ak.fields(part.jets) for part in parts):
+            parts = [part._with_index() for part in parts]
+        return Events(
+            _as_momenta(ak.concatenate([part.jets for part in parts])),
+            first.topology,
+            None if first.truth is None else np.concatenate([p.truth for p in parts if p.truth is not None]),
+            None if first.weights is None else np.concatenate([p.weights for p in parts if p.weights is not None]),
+            np.concatenate([part.ids for part in parts]),
+            {name: ak.concatenate([part.columns[name] for part in parts]) for name in shared},
+            first.metadata,
+        )
+
+    def _with_index(self) -> Events:
+        if "index" in ak.fields(self.jets):
+            return self
+        return self.with_jets(ak.with_field(self.jets, self.stored_index, "index"))
+
+    def with_jets(self, jets: ak.Array) -> Events:
+        """The same events with other jets in the same positions: another calibration, say."""
+        return Events(jets, self.topology, self.truth, self.weights, self.ids, self.columns, self.metadata)
+
+    # -- what is in them -----------------------------------------------------------------------------------
+
+    @cached_property
+    def n_jets(self) -> npt.NDArray[np.int64]:
+        return np.asarray(ak.num(self.jets, axis=1), dtype=np.int64)
+
+    @cached_property
+    def stored_index(self) -> ak.Array:
+        """The number of each jet in the input file."""
+        return self.jets.index if "index" in ak.fields(self.jets) else ak.local_index(self.jets.pt, axis=1)
+
+    @cached_property
+    def status(self) -> npt.NDArray[np.uint8]:
+        """OK, or BAD_JET where a jet has a NaN, an infinity, pT <= 0, or an energy below its momentum."""
+        jets = self.jets
+        good = jets.pt > 0
+        for name in JET_FIELDS:
+            good = good & np.isfinite(jets[name])
+        with np.errstate(over="ignore", invalid="ignore"):
+            momentum = ak.values_astype(jets.pt, np.float64) * np.cosh(ak.values_astype(jets.eta, np.float64))
+            good = good & (jets.energy >= momentum * (1 - ENERGY_TOLERANCE)) & np.isfinite(momentum)
+        bad = ~np.asarray(ak.all(good, axis=1), dtype=bool)
+        return np.where(bad, Status.BAD_JET, Status.OK).astype(np.uint8)
+
+    @cached_property
+    def jet_passes(self) -> ak.Array:
+        """Jets within the selection of the topology."""
+        cuts = self.topology.selection
+        return (self.jets.pt > cuts.pt) & (abs(self.jets.eta) < cuts.abs_eta)
+
+    @cached_property
+    def selected(self) -> npt.NDArray[np.bool_]:
+        """Events that pass the selection of the topology, on the jets that do; never one with a bad jet."""
+        cuts = self.topology.selection
+        jets = np.asarray(ak.sum(self.jet_passes, axis=1))
+        tags = np.asarray(ak.sum(self.jet_passes & (self.jets.btag > 0.5), axis=1))
+        return np.asarray((jets >= cuts.jets) & (tags >= cuts.btags) & (self.status == Status.OK))
+
+    @cached_property
+    def reconstructible(self) -> npt.NDArray[np.bool_]:
+        """(n, P): particles whose every jet is labelled; all False without truth."""
+        if self.truth is None:
+            return np.zeros((len(self), len(self.topology.particles)), dtype=bool)
+        return complete(self.topology, self.truth)
+
+    @cached_property
+    def fully_reconstructible(self) -> npt.NDArray[np.bool_]:
+        return np.asarray(np.all(self.reconstructible, axis=1))
+
+    # -- choices -------------------------------------------------------------------------------------------
+
+    def select(self) -> Events:
+        """Jets and events that pass the selection; truth and `stored_index` follow the jets."""
+        return self.keep_jets(self.jet_passes)[self.selected]
+
+    def keep_jets(self, passes: ak.Array) -> Events:
+        """Only the jets of a mask; a product whose jet is gone has none."""
+        if bool(ak.all(passes, axis=None)):
+            return self
+        jets = ak.with_field(self.jets, self.stored_index, "index")[passes]
+        truth = self.truth
+        if truth is not None:
+            flat = np.asarray(ak.flatten(passes), dtype=bool)
+            rank = np.cumsum(flat) - 1
+            starts = np.concatenate([[0], np.cumsum(self.n_jets)])[:-1]
+            before = np.concatenate([[0], np.cumsum(flat)])[starts]  # kept jets of all earlier events
+            at = np.where(truth >= 0, starts[:, None] + truth, 0)
+            if len(flat):
+                truth = np.where((truth >= 0) & flat[at], rank[at] - before[:, None], -1).astype(np.int32)
+        return Events(jets, self.topology, truth, self.weights, self.ids, self.columns, self.metadata)
+
+    def in_split(
+        self, name: str, fractions: Sequence[float] = (0.9, 0.05, 0.05), seed: int = 0
+    ) -> npt.NDArray[np.bool_]:
+        """Events of a split, by a hash of their ids: no reordering, chunking or selection moves an event.
+
+        >>> jets = make_jets(**{name: [[50.0]] * 1000 for name in ("pt", "eta", "phi", "mass", "btag")})
+        >>> events = Events(jets, "hh4b")
+        >>> [int(events.in_split(name).sum()) for name in SPLITS]
+        [893, 59, 48]
+        """
+        if name not in SPLITS:
+            raise EventsError(f"no split {name!r}: choose one of {', '.join(SPLITS)}")
+        if len(fractions) != len(SPLITS) or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6:
+            raise EventsError(f"fractions {tuple(fractions)} must be {len(SPLITS)} numbers that add up to one")
+        edges = np.concatenate([[0.0], np.cumsum(fractions)])
+        edges[-1] = np.inf
+        k = SPLITS.index(name)
+        u = _uniform(self.ids, seed)
+        return np.asarray((u >= edges[k]) & (u < edges[k + 1]))
+
+    def dense(self, n_jets: int | None = None) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+        """(n, N, 5) jets in the order of JET_FIELDS, zero-padded, and the (n, N) mask of real ones.
+
+        Events with more than `n_jets` jets keep their first ones; callers order and cut before.
+        """
+        width = int(self.n_jets.max(initial=0)) if n_jets is None else n_jets
+        counts = np.minimum(self.n_jets, width)
+        mask = np.arange(width) < counts[:, None]
+        dense = np.zeros((len(self), width, DENSE_FEATURES), dtype=np.float32)
+        jets = self.jets if bool((self.n_jets <= width).all()) else self.jets[:, :width]
+        for k, name in enumerate(JET_FIELDS):
+            dense[:, :, k][mask] = np.asarray(ak.flatten(jets[name]), dtype=np.float32)
+        return dense, mask
+
+
+def make_jets(*, energy: Any = None, mass: Any = None, index: Any = None, **fields: Any) -> ak.Array:
+    """Ragged jets from pt, eta, phi, btag and either energy or mass: awkward arrays or nested lists.
+
+    >>> make_jets(pt=[[30.0]], eta=[[0.0]], phi=[[0.0]], mass=[[40.0]], btag=[[1]]).energy.tolist()
+    [[50.0]]
+    """
+    need = {"pt", "eta", "phi", "btag"}
+    if set(fields) != need or (energy is None) == (mass is None):
+        given = ", ".join(sorted(fields) + ["energy"] * (energy is not None) + ["mass"] * (mass is not None))
+        raise EventsError(f"jets need pt, eta, phi, btag and one of energy or mass: got {given or 'nothing'}")
+    arrays = {name: _floats(fields[name], np.float32) for name in ("pt", "eta", "phi", "btag")}
+    last = _floats(mass if energy is None else energy, np.float64)
+    counts = ak.num(arrays["pt"], axis=1)
+    for name, array in {**arrays, "energy or mass": last}.items():
+        if len(array) != len(counts) or not bool(ak.all(ak.num(array, axis=1) == counts)):
+            raise EventsError(f"jets.{name} has other lengths than jets.pt: every field needs one value per jet")
+    flat = {name: np.asarray(ak.flatten(array)) for name, array in arrays.items()}
+    flat_last = np.asarray(ak.flatten(last))
+    if energy is None:
+        flat_last = energy_of(flat["pt"], flat["eta"], flat_last)
+    content = {"pt": flat["pt"], "eta": flat["eta"], "phi": flat["phi"], "energy": flat_last, "btag": flat["btag"]}
+    if index is not None:
+        content["index"] = np.asarray(ak.flatten(index), dtype=np.int32)
+    return ak.unflatten(ak.zip(content, with_name="Momentum4D"), counts)
+
+
+def energy_of(pt: npt.NDArray[Any], eta: npt.NDArray[Any], mass: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """E in double precision, so that the mass survives the way back. A negative mass (rounding) counts as -m^2."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        momentum = np.asarray(pt, np.float64) * np.cosh(np.asarray(eta, np.float64))
+        mass = np.asarray(mass, np.float64)
+        return np.asarray(np.sqrt(momentum**2 + mass * np.abs(mass)))
+
+
+def mass_of(pt: npt.NDArray[Any], eta: npt.NDArray[Any], energy: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """The inverse of `energy_of`."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        momentum = np.asarray(pt, np.float64) * np.cosh(np.asarray(eta, np.float64))
+        square = np.asarray(energy, np.float64) ** 2 - momentum**2
+        return np.asarray(np.sign(square) * np.sqrt(np.abs(square)))
+
+
+def _floats(values: Any, dtype: type[np.floating[Any]]) -> ak.Array:
+    array = ak.Array(values)
+    if array.ndim != 2:
+        raise EventsError(f"jets must be a list of jets for each event: got {array.ndim} dimension(s), need 2")
+    if "unknown" in str(array.type):  # only empty lists: no type to infer
+        return ak.values_astype(ak.enforce_type(array, "var * float64"), dtype)
+    return ak.values_astype(array, dtype)
+
+
+def _as_momenta(jets: ak.Array) -> ak.Array:
+    return ak.with_name(jets, "Momentum4D")
+
+
+def _uniform(ids: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.float64]:
+    """A number in [0, 1) for each (source, number): splitmix64, chained over the words."""
+    state = np.full(len(ids), (seed * 0x9E3779B97F4A7C15 + 0x2545F4914F6CDD1D) % 2**64, dtype=np.uint64)
+    for word in ids.T:
+        state = state + word + np.uint64(0x9E3779B97F4A7C15)
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        state = state ^ (state >> np.uint64(31))
+    return (state >> np.uint64(11)).astype(np.float64) / 2**53

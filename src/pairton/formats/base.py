@@ -1,0 +1,115 @@
+"""What a file format is: something that recognises a file, reads it in chunks and, perhaps, writes it.
+
+A format is one module of this folder with a `FORMAT`; `pairton.formats` lists it, and nothing else changes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+from pairton.events import Events
+from pairton.topology import Topology, load_topology
+
+__all__ = ["DEFAULT_CHUNK", "Format", "ReadOptions", "Source", "Writer"]
+
+DEFAULT_CHUNK = 50_000  # events held in memory at once: some 30 MB of jets
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read a file; each format uses what it understands and refuses what contradicts it."""
+
+    topology: Topology = field(default_factory=load_topology)
+    map: Mapping[str, str] = field(default_factory=dict)  # our name -> column of the file
+    tree: str | None = None  # of a ROOT file, where there are several
+    units: str | None = None  # "GeV" or "MeV"; None: what the format says, with a check
+    btag: str | None = None  # "TAGGER:CUT" or what the format calls it
+    keep: Sequence[str] = ()  # further columns to carry along
+    truth: bool = True  # read labels, where there are any
+    strict: bool = False  # a bad label is an error, not a warning
+
+
+class Source(ABC):
+    """An open file. A context manager; `chunks` reads rows [start, stop) with bounded memory."""
+
+    path: str
+    n_events: int
+    has_truth: bool
+    metadata: Mapping[str, Any]
+
+    @abstractmethod
+    def read(self, start: int, stop: int) -> Events:
+        """The events of some rows, jets as stored, in GeV, with permanent ids."""
+
+    def chunks(self, size: int = DEFAULT_CHUNK, start: int = 0, stop: int | None = None) -> Iterator[Events]:
+        """Rows [start, stop) in windows of `size` that begin at multiples of it."""
+        stop = self.n_events if stop is None else min(stop, self.n_events)
+        while start < stop:
+            end = min((start // size + 1) * size, stop)
+            yield self.read(start, end)
+            start = end
+
+    def close(self) -> None:  # noqa: B027 - not every source holds a handle
+        """Release the file."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Writer(ABC):
+    """Takes events chunk by chunk. A context manager: complete under the final name, or nothing is."""
+
+    @abstractmethod
+    def write(self, events: Events) -> None:
+        """Append some events."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish the file and give it its final name."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Remove what was written."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+
+class Format(ABC):
+    """One file format."""
+
+    name: ClassVar[str]  # "spanet_hdf5"
+    description: ClassVar[str]  # one line for `--help` and errors
+    suffixes: ClassVar[tuple[str, ...]]  # of files it may be; the first is for writing
+
+    @abstractmethod
+    def recognises(self, path: str) -> bool:
+        """Whether an existing file, of one of the suffixes' container kinds, has this layout."""
+
+    @abstractmethod
+    def open(self, path: str, options: ReadOptions) -> Source:
+        """Open for reading; raises FormatError naming what is missing and what was found."""
+
+    def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> Writer:
+        """Open for writing, where the format can."""
+        from pairton.errors import OutputError
+
+        raise OutputError(f"{path}: {self.name} can only be read; choose another format with --to")
