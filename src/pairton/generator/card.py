@@ -1,0 +1,264 @@
+"""Detector cards: the numbers of the fast simulation, from YAML. An unknown key is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import yaml
+
+from pairton.errors import ConfigError, nearest
+
+__all__ = ["BTag", "Calorimeter", "Card", "Field", "Grid", "Jets", "Matching", "Muons", "load_card", "parse_card"]
+
+T = TypeVar("T")
+
+CARDS = Path(__file__).parent / "cards"
+
+
+@dataclass(frozen=True)
+class Field:
+    """The cylinder in which charged particles bend."""
+
+    tesla: float
+    radius: float  # m
+    half_length: float  # m
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Rings of towers in |eta|, each with its own number of towers in phi."""
+
+    edges: npt.NDArray[np.float64]  # rising, one more than rings
+    n_phi: npt.NDArray[np.int64]  # towers around each ring
+
+
+@dataclass(frozen=True)
+class Calorimeter:
+    """Towers and their resolution."""
+
+    threshold: float  # GeV
+    significance: float
+    grid: Grid
+    eta_edges: npt.NDArray[np.float64]  # upper |eta| of each region of resolution
+    terms: npt.NDArray[np.float64]  # (regions, 3): constant, stochastic, noise
+
+    def sigma(self, abs_eta: npt.NDArray[np.float64], energy: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Resolution in GeV."""
+        region = np.minimum(np.searchsorted(self.eta_edges, abs_eta), len(self.eta_edges) - 1)
+        constant, stochastic, noise = self.terms[region].T
+        sigma: npt.NDArray[np.float64] = np.sqrt((constant * energy) ** 2 + stochastic**2 * energy + noise**2)
+        return sigma
+
+
+@dataclass(frozen=True)
+class Muons:
+    """Muons of the tracker."""
+
+    pt: float  # GeV, above
+    eta_edges: npt.NDArray[np.float64]
+    terms: npt.NDArray[np.float64]  # (regions, 3): efficiency, constant, slope
+
+
+@dataclass(frozen=True)
+class Jets:
+    """Clustering, energy scale, and the cuts after it."""
+
+    radius: float
+    scale: tuple[float, float]
+    pt: float
+    abs_eta: float
+
+
+@dataclass(frozen=True)
+class BTag:
+    """Tagging efficiencies: rows b, c, light; columns offset, slope, a, b, c."""
+
+    cone: float
+    hadron_pt: float
+    terms: npt.NDArray[np.float64]
+
+    def efficiency(self, flavour: npt.NDArray[np.int64], pt: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Chance of a tag; flavour 0 is b, 1 is c, 2 is light."""
+        offset, slope, a, b, c = self.terms[flavour].T
+        return np.asarray(offset + slope * pt + a * np.tanh(b * pt) / (1 + c * pt), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Matching:
+    """How near a quark its jet must be."""
+
+    radius: float
+
+
+@dataclass(frozen=True)
+class Card:
+    """All numbers of the detector.
+
+    >>> card = load_card("atlas")
+    >>> card.field.radius, len(card.ecal.grid.n_phi), card.jets.pt
+    (1.15, 181, 25.0)
+    """
+
+    name: str
+    field: Field
+    ecal: Calorimeter
+    hcal: Calorimeter
+    deposits: Mapping[int, tuple[float, float]]  # |PDG code| -> shares of ECal and HCal; 0 is every other
+    muons: Muons
+    jets: Jets
+    btag: BTag
+    matching: Matching
+    text: str  # the file as read, for the metadata
+
+
+def load_card(name_or_path: str | Path) -> Card:
+    """A built-in card by name, or a YAML file."""
+    path = Path(name_or_path)
+    builtin = CARDS / f"{name_or_path}.yaml"
+    if path.suffix not in (".yaml", ".yml"):
+        known = sorted(p.stem for p in CARDS.glob("*.yaml"))
+        if str(name_or_path) not in known:
+            hint = nearest(str(name_or_path), known)
+            raise ConfigError(f"no card {str(name_or_path)!r}: use {', '.join(known)} or a .yaml file{hint}")
+        path = builtin
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read card {path}: {error.strerror}") from error
+    return parse_card(text, where=path.name)
+
+
+def parse_card(text: str, where: str = "card") -> Card:
+    """A card from YAML text."""
+    try:
+        raw = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        line = str(error).replace("\n", " ")
+        raise ConfigError(f"{where} is not YAML: {line}") from error
+    names = [f.name for f in fields(Card) if f.name != "text"]
+    raw = _keys(raw, where, names)
+    try:
+        return Card(
+            name=str(raw["name"]),
+            field=_plain(Field, raw["field"], f"{where}: field"),
+            ecal=_calorimeter(raw["ecal"], f"{where}: ecal"),
+            hcal=_calorimeter(raw["hcal"], f"{where}: hcal"),
+            deposits=_deposits(raw["deposits"], f"{where}: deposits"),
+            muons=_muons(raw["muons"], f"{where}: muons"),
+            jets=_jets(raw["jets"], f"{where}: jets"),
+            btag=_btag(raw["btag"], f"{where}: btag"),
+            matching=_plain(Matching, raw["matching"], f"{where}: matching"),
+            text=text,
+        )
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{where} has a value of the wrong kind: {error}") from error
+
+
+def _keys(raw: Any, where: str, names: list[str], optional: tuple[str, ...] = ()) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{where} must be a mapping with the keys {', '.join(names)}, not {raw!r}")
+    for key in raw:
+        if key not in names and key not in optional:
+            known = [*names, *optional]
+            hint = nearest(str(key), known)
+            raise ConfigError(f"{where} has an unknown key {key!r}: it knows {', '.join(known)}{hint}")
+    missing = [name for name in names if name not in raw]
+    if missing:
+        raise ConfigError(f"{where} lacks {', '.join(missing)}: add it, as in the built-in card atlas")
+    return raw
+
+
+def _positive(value: Any, where: str) -> float:
+    number = float(value)
+    if not np.isfinite(number) or number < 0:
+        raise ConfigError(f"{where} is {value!r}, but must be a number of at least 0")
+    return number
+
+
+def _plain(cls: type[T], raw: Any, where: str) -> T:
+    names = [f.name for f in fields(cls) if f.default is MISSING]  # type: ignore[arg-type]
+    raw = _keys(raw, where, names)
+    return cls(**{name: _positive(raw[name], f"{where}.{name}") for name in names})
+
+
+def _table(raw: Any, where: str, names: list[str]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Regions in |eta|: their upper edges, and a row of numbers each."""
+    if not isinstance(raw, list) or not raw:
+        raise ConfigError(f"{where} must be a list of regions, each with below, {', '.join(names)}")
+    rows = [_keys(region, where, ["below", *names]) for region in raw]
+    edges = np.array([_positive(row["below"], f"{where}.below") for row in rows])
+    if np.any(np.diff(edges) <= 0):
+        raise ConfigError(f"{where} has regions below {edges.tolist()}: order them by rising |eta|")
+    return edges, np.array([[_positive(row[name], f"{where}.{name}") for name in names] for row in rows])
+
+
+def _calorimeter(raw: Any, where: str) -> Calorimeter:
+    raw = _keys(raw, where, ["threshold", "significance", "towers", "resolution"])
+    edges, terms = _table(raw["resolution"], f"{where}.resolution", ["constant", "stochastic", "noise"])
+    return Calorimeter(
+        threshold=_positive(raw["threshold"], f"{where}.threshold"),
+        significance=_positive(raw["significance"], f"{where}.significance"),
+        grid=_grid(raw["towers"], f"{where}.towers"),
+        eta_edges=edges,
+        terms=terms,
+    )
+
+
+def _grid(raw: Any, where: str) -> Grid:
+    edges: list[float] = []
+    n_phi: list[int] = []
+    for part in raw:
+        if "edges" in part:
+            part = _keys(part, where, ["edges", "phi"])
+            more = [float(edge) for edge in part["edges"]]
+        else:
+            part = _keys(part, where, ["from", "to", "step", "phi"])
+            rings = round((part["to"] - part["from"]) / part["step"])
+            more = np.linspace(part["from"], part["to"], rings + 1).tolist()
+        around = 360 / _positive(part["phi"], f"{where}.phi")
+        if around != round(around):
+            raise ConfigError(f"{where}.phi is {part['phi']} degrees, but must divide 360")
+        if edges and not np.isclose(edges[-1], more[0]):
+            raise ConfigError(f"{where} jumps from {edges[-1]} to {more[0]}: rings must join")
+        edges += more[1:] if edges else more
+        n_phi += [int(around)] * (len(more) - 1)
+    if np.any(np.diff(edges) <= 0):
+        raise ConfigError(f"{where} has edges that do not rise")
+    return Grid(np.array(edges), np.array(n_phi, dtype=np.int64))
+
+
+def _deposits(raw: Any, where: str) -> dict[int, tuple[float, float]]:
+    if not isinstance(raw, dict) or "other" not in raw:
+        raise ConfigError(f"{where} must map PDG codes, and `other`, to shares of ecal and hcal")
+    shares = {}
+    for code, share in raw.items():
+        share = _keys(share, f"{where}.{code}", ["ecal", "hcal"])
+        key = 0 if code == "other" else abs(int(code))
+        shares[key] = (_positive(share["ecal"], f"{where}.{code}"), _positive(share["hcal"], f"{where}.{code}"))
+    return shares
+
+
+def _muons(raw: Any, where: str) -> Muons:
+    raw = _keys(raw, where, ["pt", "regions"])
+    edges, terms = _table(raw["regions"], f"{where}.regions", ["efficiency", "constant", "slope"])
+    return Muons(_positive(raw["pt"], f"{where}.pt"), edges, terms)
+
+
+def _jets(raw: Any, where: str) -> Jets:
+    raw = _keys(raw, where, ["radius", "scale", "pt", "abs_eta"])
+    a, b = raw["scale"]
+    radius, pt, abs_eta = (_positive(raw[name], f"{where}.{name}") for name in ("radius", "pt", "abs_eta"))
+    return Jets(radius, (float(a), float(b)), pt, abs_eta)
+
+
+def _btag(raw: Any, where: str) -> BTag:
+    raw = _keys(raw, where, ["cone", "hadron_pt", "b", "c", "light"])
+    names = ("offset", "slope", "a", "b", "c")
+    rows = [_keys(raw[flavour], f"{where}.{flavour}", [], names) for flavour in ("b", "c", "light")]
+    terms = np.array([[float(row.get(name, 0.0)) for name in names] for row in rows])
+    return BTag(_positive(raw["cone"], where), _positive(raw["hadron_pt"], where), terms)

@@ -1,0 +1,58 @@
+"""From towers to jets: anti-kt clustering, energy scale, cuts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+
+from pairton.errors import MissingExtraError
+from pairton.generator.card import Jets
+from pairton.generator.detector import Momenta
+
+__all__ = ["find_jets", "scale"]
+
+
+def _fastjet() -> Any:
+    try:
+        import fastjet
+    except ImportError as error:
+        raise MissingExtraError("generate", "fastjet") from error
+    fastjet._swig.ClusterSequence.set_fastjet_banner_stream(None)  # its banner would go to stdout
+    return fastjet
+
+
+def scale(pt: ak.Array, eta: ak.Array, terms: tuple[float, float]) -> ak.Array:
+    """Factor that brings the momentum of a jet of towers back to that of its particles.
+
+    >>> round(float(scale(25.0, 0.0, (3.0, -0.2))), 3)
+    1.166
+    """
+    return np.sqrt((terms[0] + terms[1] * np.abs(eta)) ** 2 / pt + 1.0)
+
+
+def find_jets(inputs: Momenta, n_events: int, settings: Jets) -> ak.Array:
+    """Jets of `n_events` events after scale and cuts, by falling pT: pt, eta, phi, energy."""
+    fastjet = _fastjet()
+    counts = np.bincount(inputs.event, minlength=n_events)
+    columns = {"px": inputs.px, "py": inputs.py, "pz": inputs.pz, "E": inputs.energy}
+    ragged = ak.unflatten(ak.zip(columns, with_name="Momentum4D"), counts)
+    definition = fastjet.JetDefinition(fastjet.antikt_algorithm, settings.radius)
+    # The scale only raises pT, and at most by this factor at the cut: jets softer than that cannot pass.
+    floor = _softest(settings)
+    raw = fastjet.ClusterSequence(ragged, definition).inclusive_jets(min_pt=floor)
+    pt = np.hypot(raw.px, raw.py)
+    eta, phi = np.arcsinh(raw.pz / pt), np.arctan2(raw.py, raw.px)
+    factor = scale(pt, eta, settings.scale)
+    jets = ak.zip({"pt": factor * pt, "eta": eta, "phi": phi, "energy": factor * raw.E})
+    jets = jets[(jets.pt > settings.pt) & (np.abs(jets.eta) < settings.abs_eta)]
+    return jets[ak.argsort(jets.pt, axis=1, ascending=False, stable=True)]
+
+
+def _softest(settings: Jets) -> float:
+    """The lowest raw pT that the scale can lift over the cut: pT'^2 = a^2 pT + pT^2."""
+    most = max(abs(settings.scale[0] + settings.scale[1] * eta) for eta in (0.0, settings.abs_eta))
+    pt: npt.NDArray[np.float64] = np.sqrt(most**4 / 4 + settings.pt**2) - most**2 / 2
+    return 0.999 * float(pt)

@@ -1,0 +1,150 @@
+"""Pythia 8: what it is told, the filter before the shower, and batches of events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import awkward as ak
+import yaml
+
+from pairton.errors import ConfigError, InputError, MissingExtraError, nearest
+
+__all__ = ["MAX_SEED", "Filter", "Processes", "Source", "load_processes"]
+
+MAX_SEED = 900_000_000  # Pythia's own bound; 0 would be the time of day
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What all quarks from resonances must pass before the shower."""
+
+    pt: float  # GeV, above
+    abs_eta: float  # below
+
+
+@dataclass(frozen=True)
+class Processes:
+    """What `processes.yaml` says."""
+
+    pythia: tuple[str, ...]
+    filter: Filter
+    codes: Mapping[str, Sequence[int]]
+    hard: Mapping[str, tuple[str, ...]]  # by topology
+    decays: Mapping[str, tuple[str, ...]]
+
+    def lines(self, topology: str, lhe: bool) -> tuple[str, ...]:
+        """Settings for a topology, from Pythia's own process or, with `lhe`, from Les Houches events."""
+        decays = self.decays.get(topology, ())
+        if lhe:
+            return (*self.pythia, *decays)
+        if not self.hard.get(topology):
+            known = [name for name, hard in self.hard.items() if hard]
+            raise ConfigError(
+                f"Pythia has no process for {topology!r}: use {', '.join(known)}, or pass events of another "
+                f"generator with --lhe FILE{nearest(topology, known)}"
+            )
+        return (*self.pythia, *self.hard[topology], *decays)
+
+
+def load_processes() -> Processes:
+    """The built-in settings.
+
+    >>> load_processes().lines("ttbar_allhad", lhe=False)[-1]
+    '24:onIfAny = 1 2 3 4 5'
+    """
+    raw = yaml.safe_load((Path(__file__).parent / "processes.yaml").read_text(encoding="utf-8"))
+    processes = raw["processes"]
+    return Processes(
+        pythia=tuple(raw["pythia"]),
+        filter=Filter(**raw["filter"]),
+        codes=raw["codes"],
+        hard={name: tuple(entry.get("hard", ())) for name, entry in processes.items()},
+        decays={name: tuple(entry.get("decays", ())) for name, entry in processes.items()},
+    )
+
+
+def _pythia8() -> Any:
+    try:
+        import pythia8mc
+    except ImportError as error:
+        raise MissingExtraError("generate", "pythia8mc") from error
+    return pythia8mc
+
+
+class Source:
+    """One run of Pythia: settings, a seed, and how many Les Houches events to skip."""
+
+    def __init__(
+        self,
+        lines: Sequence[str],
+        seed: int,
+        *,
+        quarks: Filter | None = None,
+        lhe: Path | None = None,
+        skip: int = 0,
+    ) -> None:
+        pythia8 = _pythia8()
+        if not 1 <= seed <= MAX_SEED:
+            raise ConfigError(f"seed {seed} of Pythia must lie between 1 and {MAX_SEED}")
+        self._pythia = pythia8.Pythia("", False)
+        self._lhe = lhe is not None
+        self.tried = 0  # hard processes drawn or read, before the filter
+        own = ["Print:quiet = on", "Random:setSeed = on", f"Random:seed = {seed}"]
+        if lhe is not None:
+            # A vetoed event must not make Pythia read on into the events of the next chunk.
+            own += ["Beams:frameType = 4", f"Beams:LHEF = {lhe}", "Check:abortIfVeto = on"]
+        for line in (*lines, *own):
+            if not self._pythia.readString(line, True):
+                raise ConfigError(f"Pythia does not understand {line!r}: see its manual for names and values")
+        # Pythia keeps a bare pointer to the hook: it must live as long.
+        self._hook = _hook(pythia8, quarks) if quarks is not None else None
+        if self._hook is not None:
+            self._pythia.setUserHooksPtr(self._hook)
+        if not self._pythia.init():
+            raise (
+                InputError(f"Pythia cannot start from {lhe}: is it a Les Houches event file?")
+                if lhe is not None
+                else ConfigError("Pythia cannot start with these settings: check those given with --pythia")
+            )
+        if skip and not self._pythia.LHAeventSkip(skip):
+            raise InputError(f"{lhe} ends before event {skip}")
+
+    def charge(self, code: int) -> float:
+        """Charge of a PDG code in units of the proton's."""
+        return float(self._pythia.particleData.charge(code))
+
+    def batches(self, n_events: int, size: int) -> Iterator[ak.Array]:
+        """Awkward batches that sum to `n_events`; an event that failed or was vetoed is None."""
+        for first in range(0, n_events, size):
+            n = min(size, n_events - first)
+            batch = self._pythia.nextBatch(n, "none")
+            self.tried = self._hook.tried if self._hook is not None and not self._lhe else first + n
+            yield batch
+
+
+def _hook(pythia8: Any, quarks: Filter) -> Any:
+    class QuarkFilter(pythia8.UserHooks):  # type: ignore[misc]
+        """Vetoes an event before the shower unless all quarks from resonances pass."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.tried = 0
+
+        def canVetoProcessLevel(self) -> bool:
+            return True
+
+        def doVetoProcessLevel(self, process: Any) -> bool:
+            self.tried += 1
+            # A dozen entries: the shower that a veto saves takes a thousand times as long.
+            for i in range(process.size()):
+                quark = process[i]
+                if quark.idAbs() > 5 or quark.statusAbs() != 23 or process[quark.mother1()].statusAbs() != 22:
+                    continue
+                if quark.pT() <= quarks.pt or abs(quark.eta()) >= quarks.abs_eta:
+                    return True
+            return False
+
+    return QuarkFilter()

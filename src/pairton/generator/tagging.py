@@ -1,0 +1,70 @@
+"""Flavour of jets from the hadrons near them, and b-tags drawn with the card's efficiencies."""
+
+from __future__ import annotations
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+
+from pairton.generator.card import BTag
+from pairton.generator.record import Record
+
+__all__ = ["btags", "delta_r", "flavours", "holds_quark", "padded"]
+
+Floats = npt.NDArray[np.float64]
+
+B, C, LIGHT = 0, 1, 2
+
+
+def holds_quark(code: npt.NDArray[np.int64], quark: int) -> npt.NDArray[np.bool_]:
+    """Whether PDG codes are hadrons with a valence quark of that kind.
+
+    >>> holds_quark(np.array([511, -5122, 5, 421, 5503, 10513, 21]), 5).tolist()
+    [True, True, False, False, False, True, False]
+    """
+    code = np.abs(code)
+    digits = [code // 10 % 10, code // 100 % 10, code // 1000 % 10]
+    hadron = (code > 100) & (code < 1_000_000) & (digits[0] > 0)  # a zero there marks a diquark
+    return np.asarray(hadron & np.any([digit == quark for digit in digits], axis=0))
+
+
+def padded(event: npt.NDArray[np.int64], values: Floats, n_events: int) -> Floats:
+    """(events, most) array of flat values by rising event; padding is NaN."""
+    counts = np.bincount(event, minlength=n_events)
+    wide = np.full((n_events, int(counts.max(initial=0))), np.nan)
+    first = np.cumsum(counts) - counts
+    wide[event, np.arange(len(event)) - first[event]] = values
+    return wide
+
+
+def delta_r(eta1: Floats, phi1: Floats, eta2: Floats, phi2: Floats) -> Floats:
+    """(B, n1, n2) distances in eta and phi between two padded sets."""
+    deta = eta1[:, :, None] - eta2[:, None, :]
+    dphi = np.abs(phi1[:, :, None] - phi2[:, None, :]) % (2 * np.pi)
+    return np.asarray(np.hypot(deta, np.minimum(dphi, 2 * np.pi - dphi)), dtype=np.float64)
+
+
+def flavours(jets: ak.Array, record: Record, settings: BTag) -> npt.NDArray[np.int64]:
+    """Flavour of each jet, flat: the heaviest quark of any hadron within the cone."""
+    counts = ak.to_numpy(ak.num(jets, axis=1))
+    event = np.repeat(np.arange(len(counts)), counts)
+    eta, phi = (padded(event, ak.to_numpy(ak.flatten(jets[name])), len(counts)) for name in ("eta", "phi"))
+    real = np.arange(eta.shape[1]) < counts[:, None]
+    flavour = np.full(eta.shape, LIGHT, dtype=np.int64)
+    pt = np.hypot(record.px, record.py)
+    for kind, quark in ((C, 4), (B, 5)):  # b last: it wins
+        found = np.flatnonzero(holds_quark(record.code, quark) & (pt > settings.hadron_pt))
+        at = record.event[found]
+        hadron_eta = padded(at, np.arcsinh(record.pz[found] / pt[found]), len(counts))
+        hadron_phi = padded(at, np.arctan2(record.py[found], record.px[found]), len(counts))
+        near = delta_r(eta, phi, hadron_eta, hadron_phi) < settings.cone  # NaN is never near
+        flavour[near.any(axis=2)] = kind
+    return flavour[real]
+
+
+def btags(jets: ak.Array, record: Record, settings: BTag, rng: np.random.Generator) -> ak.Array:
+    """0 or 1 for each jet."""
+    pt = ak.to_numpy(ak.flatten(jets.pt))
+    chance = settings.efficiency(flavours(jets, record, settings), pt)
+    tags = (rng.random(len(pt)) < chance).astype(np.float64)
+    return ak.unflatten(tags, ak.to_numpy(ak.num(jets, axis=1)))
