@@ -1,0 +1,124 @@
+"""The form of a network as plain data, checked when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
+
+from pairton.errors import ConfigError, nearest
+
+__all__ = ["NetworkConfig", "configure"]
+
+KINDS = ("pairformer", "symmetric", "transformer", "biased_transformer")
+READOUTS = ("single", "pair", "both")
+TRIPLETS = ("none", "potential", "hyperedge")
+FEATURES = ("paper", "reference", "symmetric")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """Which network, and how large. The defaults are the paper's model.
+
+    >>> NetworkConfig(kind="pairfomer")
+    Traceback (most recent call last):
+    pairton.errors.ConfigError: network.kind is 'pairfomer', but must be one of pairformer, symmetric, transformer, \
+biased_transformer; did you mean 'pairformer'?
+    """
+
+    kind: str = "pairformer"  # pairformer, symmetric, transformer, biased_transformer
+    blocks: int = 4
+    single_width: int = 128
+    single_heads: int = 8
+    pair_width: int = 64
+    pair_heads: int = 4
+    transition: int = 2  # hidden width of a transition, in units of its width
+    dropout: float = 0.25  # of whole rows or columns of pair updates
+    tokens: bool = True  # whether revealed particles are an input
+    pair_features: str = "paper"  # paper, reference; a symmetric network has its own
+    single_stream: bool = True
+    triangle_multiplication: bool = True
+    triangle_attention: bool = True
+    edges_from: str = "single"  # single, pair, both
+    triplets: str = "none"  # none, potential, hyperedge: what scores particles of three jets beside their edges
+
+    def __post_init__(self) -> None:
+        _one_of("network.kind", self.kind, KINDS)
+        _one_of("network.edges_from", self.edges_from, READOUTS)
+        _one_of("network.triplets", self.triplets, TRIPLETS)
+        _one_of("network.pair_features", self.pair_features, FEATURES)
+        for name in ("blocks", "single_width", "single_heads", "pair_width", "pair_heads", "transition"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"network.{name} is {getattr(self, name)}, but must be at least 1")
+        for stream in ("single", "pair"):
+            width, heads = getattr(self, f"{stream}_width"), getattr(self, f"{stream}_heads")
+            if width % heads:
+                raise ConfigError(
+                    f"network.{stream}_width is {width}, but must be a multiple of {stream}_heads, {heads}"
+                )
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"network.dropout is {self.dropout}, but must be at least 0 and below 1")
+        if self.kind == "transformer" and (self.tokens or self.edges_from != "single"):
+            raise ConfigError("network.kind transformer has no pairs: set tokens: false and edges_from: single")
+        if not self.has_singles and (self.edges_from != "pair" or self.triplets == "hyperedge"):
+            raise ConfigError(
+                "network.single_stream is false, so that jets have no embeddings: set edges_from: pair and "
+                "triplets: none or potential"
+            )
+
+    @property
+    def has_singles(self) -> bool:
+        return self.single_stream or "transformer" in self.kind
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def configure(kind: type[T], raw: object, source: str) -> T:
+    """A config dataclass from what YAML or JSON gave: an unknown key or a wrong type is an error that says so.
+
+    >>> configure(NetworkConfig, {"bloks": 3}, "network")
+    Traceback (most recent call last):
+    pairton.errors.ConfigError: network has no setting 'bloks'; did you mean 'blocks'?
+    """
+    if not isinstance(raw, Mapping):
+        raise ConfigError(f"{source} is {raw!r}, but must be a mapping of settings")
+    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    values = {}
+    for key, value in raw.items():
+        if key not in known:
+            hint = nearest(str(key), known) or f": it has {', '.join(known)}"
+            raise ConfigError(f"{source} has no setting {key!r}{hint}")
+        values[key] = _typed(value, str(known[key].type), f"{source}.{key}")
+    return kind(**values)
+
+
+def _typed(value: Any, annotation: str, name: str) -> Any:
+    """Checks numbers, words and switches; YAML reads 1e-3 as a word, which is taken for the number it is."""
+    kind = annotation.removesuffix(" | None")
+    if value is None and kind != annotation:
+        return None
+    if kind == "float":
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = None
+        if number is not None and not isinstance(value, bool):
+            return number
+    elif kind == "int" and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    elif kind == "bool" and isinstance(value, bool):
+        return value
+    elif kind == "str" and isinstance(value, str):
+        return value
+    elif kind not in ("float", "int", "bool", "str"):
+        return value
+    words = {"float": "a number", "int": "a whole number", "bool": "true or false", "str": "a word"}
+    raise ConfigError(f"{name} is {value!r}, but must be {words[kind]}")
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{name} is {value!r}, but must be one of {', '.join(allowed)}{nearest(value, allowed)}")

@@ -1,0 +1,86 @@
+"""Layers that every network shares. Shapes: B events, N jets, H heads, D width of what is updated, P pair width."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+__all__ = ["Attention", "RMSNorm", "SharedDropout", "Transition", "heads_last", "split_heads"]
+
+HIDDEN = -1e9  # added to the score of a padded key; finite, so that a row of padding has no NaN
+
+
+class RMSNorm(nn.Module):
+    """x / rms(x), scaled. Written out: the ONNX operator set has no such node."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + 1e-6) * self.scale
+
+
+class Transition(nn.Module):
+    """Gated two-layer network on every element by itself: silu(A x) * (B x), back to the width."""
+
+    def __init__(self, width: int, factor: int) -> None:
+        super().__init__()
+        self.norm = RMSNorm(width)
+        self.expand = nn.Linear(width, 2 * factor * width, bias=False)
+        self.contract = nn.Linear(factor * width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, value = self.expand(self.norm(x)).chunk(2, dim=-1)
+        return self.contract(functional.silu(gate) * value)
+
+
+class SharedDropout(nn.Module):
+    """Dropout whose mask is shared along one dimension: whole rows or columns of the pair matrix at once."""
+
+    def __init__(self, rate: float, dim: int) -> None:
+        super().__init__()
+        self.rate, self.dim = rate, dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.rate == 0:
+            return x
+        shape = list(x.shape)
+        shape[self.dim] = 1
+        return x * functional.dropout(x.new_ones(shape), self.rate)
+
+
+class Attention(nn.Module):
+    """Gated self-attention over jets; with `pair_width`, scores are biased by the pairs: (B, N, D) -> (B, N, D)."""
+
+    def __init__(self, width: int, heads: int, pair_width: int | None = None) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm = RMSNorm(width)
+        self.query_key_value_gate = nn.Linear(width, 4 * width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+        self.bias = None
+        if pair_width is not None:
+            self.bias = nn.Sequential(RMSNorm(pair_width), nn.Linear(pair_width, heads, bias=False))
+
+    def forward(self, x: Tensor, pairs: Tensor | None, jet_mask: Tensor | None) -> Tensor:
+        query, key, value, gate = self.query_key_value_gate(self.norm(x)).chunk(4, dim=-1)
+        scores = split_heads(query, self.heads) @ split_heads(key, self.heads).transpose(-1, -2)  # (B, H, N, N)
+        scores = scores * (x.shape[-1] // self.heads) ** -0.5
+        if self.bias is not None:
+            scores = scores + self.bias(pairs).permute(0, 3, 1, 2)
+        if jet_mask is not None:
+            scores = scores + HIDDEN * (~jet_mask[:, None, None, :]).to(scores.dtype)
+        mixed = torch.softmax(scores, dim=-1) @ split_heads(value, self.heads)
+        return self.out(heads_last(mixed) * torch.sigmoid(gate))
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """(B, N, D) -> (B, H, N, D / H)."""
+    return x.reshape(x.shape[0], x.shape[1], heads, x.shape[2] // heads).transpose(1, 2)
+
+
+def heads_last(x: Tensor) -> Tensor:
+    """(B, H, N, D / H) -> (B, N, D)."""
+    return x.transpose(1, 2).reshape(x.shape[0], x.shape[2], x.shape[1] * x.shape[3])

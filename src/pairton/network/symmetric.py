@@ -1,0 +1,148 @@
+"""The symmetric pairformer: only pairs i <= j are kept, so a pass costs half, and every update respects it.
+
+Shapes: B events, N jets, M = N (N + 1) / 2 pairs, H heads, D single width, P pair width. Singles x (B, N, D), pairs
+z (B, M, P). Pair ij has the position j (j + 1) / 2 + i, whatever N: tables for the largest event serve all.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from pairton.network.layers import HIDDEN, Attention, RMSNorm, SharedDropout, Transition
+
+__all__ = ["MAX_JETS", "PairIndex", "SymmetricBlock", "SymmetricTriangleAttention", "SymmetricTriangleMultiplication"]
+
+MAX_JETS = 32  # size of the index tables
+
+
+class PairIndex(nn.Module):
+    """Between the packed layout (B, M, ...) and the square one (B, N, N, ...)."""
+
+    square: Tensor  # (MAX_JETS, MAX_JETS): position of each pair
+    low: Tensor  # (M,): the smaller jet of each pair
+    high: Tensor  # (M,): the larger
+
+    def __init__(self) -> None:
+        super().__init__()
+        jets = torch.arange(MAX_JETS)
+        low, high = torch.minimum(jets[:, None], jets), torch.maximum(jets[:, None], jets)
+        square = high * (high + 1) // 2 + low
+        pairs = torch.tensor([(i, j) for j in range(MAX_JETS) for i in range(j + 1)])
+        for name, table in (("square", square), ("low", pairs[:, 0]), ("high", pairs[:, 1])):
+            self.register_buffer(name, table.contiguous(), persistent=False)
+
+    def pairs(self, n_jets: int) -> tuple[Tensor, Tensor]:
+        """(M,) each: the two jets i <= j of every pair."""
+        count = n_jets * (n_jets + 1) // 2
+        return self.low[:count], self.high[:count]
+
+    def unpack(self, packed: Tensor, n_jets: int) -> Tensor:
+        """(B, M, ...) -> (B, N, N, ...)."""
+        flat = packed.index_select(1, self.square[:n_jets, :n_jets].reshape(-1))
+        return flat.reshape(packed.shape[0], n_jets, n_jets, *packed.shape[2:])
+
+    def fold(self, matrix: Tensor) -> Tensor:
+        """(B, N, N, ...) -> (B, M, ...): matrix + its transpose, at i <= j."""
+        n_jets = matrix.shape[1]
+        low, high = self.pairs(n_jets)
+        flat = matrix.reshape(matrix.shape[0], n_jets * n_jets, *matrix.shape[3:])
+        return flat.index_select(1, low * n_jets + high) + flat.index_select(1, high * n_jets + low)
+
+    def pack(self, matrix: Tensor) -> Tensor:
+        """(B, N, N, ...) -> (B, M, ...): the entries at i <= j."""
+        n_jets = matrix.shape[1]
+        low, high = self.pairs(n_jets)
+        return matrix.reshape(matrix.shape[0], n_jets * n_jets, *matrix.shape[3:]).index_select(1, low * n_jets + high)
+
+
+class SymmetricTriangleMultiplication(nn.Module):
+    """t_ij = sum_k (a_ik c_jk + c_ik a_jk): the one triangle update that keeps z_ij = z_ji."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = RMSNorm(width)
+        self.sides_and_gate = nn.Linear(width, 5 * width, bias=False)
+        self.norm_out = RMSNorm(width)
+        self.out = nn.Linear(width, width, bias=False)
+
+    def forward(self, z: Tensor, index: PairIndex, n_jets: int, pair_mask: Tensor | None) -> Tensor:
+        width = z.shape[-1]
+        value, gates = self.sides_and_gate(self.norm(z)).split([2 * width, 3 * width], dim=-1)
+        gates = torch.sigmoid(gates)
+        sides = value * gates[..., : 2 * width]
+        if pair_mask is not None:
+            sides = sides * pair_mask
+        a, c = index.unpack(sides, n_jets).permute(0, 3, 1, 2).chunk(2, dim=1)  # (B, P, N, N)
+        t = index.fold((a @ c.transpose(-1, -2)).permute(0, 2, 3, 1))
+        return self.out(self.norm_out(t)) * gates[..., 2 * width :]
+
+
+class SymmetricTriangleAttention(nn.Module):
+    """Edge ij over the edges ik at i with a bias from the third side jk, plus the same at j."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm = RMSNorm(width)
+        self.query_key_value_gate = nn.Linear(width, 4 * width, bias=False)
+        self.bias = nn.Linear(width, heads, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+
+    def forward(self, z: Tensor, index: PairIndex, n_jets: int, jet_mask: Tensor | None) -> Tensor:
+        z = self.norm(z)
+        batch, width = z.shape[0], z.shape[2]
+        sides, gate = self.query_key_value_gate(z).split([3 * width, width], dim=-1)
+        square = index.unpack(sides, n_jets)  # (B, N, N, 3 P)
+        rows = square.reshape(batch * n_jets, n_jets, 3 * self.heads, width // self.heads).transpose(1, 2)
+        query, key, value = rows.chunk(3, dim=1)  # (B N, H, N, P / H)
+        scores = (query @ key.transpose(-1, -2)) * (width // self.heads) ** -0.5
+        bias = index.unpack(self.bias(z), n_jets).permute(0, 3, 1, 2)  # (B, H, N, N)
+        if jet_mask is not None:
+            bias = bias + HIDDEN * (~jet_mask[:, None, None, :]).to(bias.dtype)
+        scores = scores.reshape(batch, n_jets, self.heads * n_jets, n_jets)
+        scores = scores + bias.reshape(batch, 1, self.heads * n_jets, n_jets)
+        weights = torch.softmax(scores, dim=-1).reshape(batch * n_jets, self.heads, n_jets, n_jets)
+        mixed = (weights @ value).transpose(1, 2).reshape(batch, n_jets, n_jets, width)
+        return self.out(index.fold(mixed) * torch.sigmoid(gate))
+
+
+class SymmetricBlock(nn.Module):
+    """One residual line a sub-layer; without the single stream and attention it is two of them."""
+
+    def __init__(
+        self,
+        single_width: int,
+        pair_width: int,
+        *,
+        single_heads: int,
+        pair_heads: int,
+        transition: int,
+        dropout: float,
+        single_stream: bool,
+        triangle_multiplication: bool,
+        triangle_attention: bool,
+    ) -> None:
+        super().__init__()
+        self.drop = SharedDropout(dropout, dim=1)
+        self.multiply = SymmetricTriangleMultiplication(pair_width) if triangle_multiplication else None
+        self.attend = SymmetricTriangleAttention(pair_width, pair_heads) if triangle_attention else None
+        self.pair_transition = Transition(pair_width, transition)
+        self.single_stream = single_stream
+        if single_stream:
+            self.attention = Attention(single_width, single_heads, pair_width)
+            self.single_transition = Transition(single_width, transition)
+
+    def forward(
+        self, x: Tensor, z: Tensor, index: PairIndex, jet_mask: Tensor | None, pair_mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        n_jets = x.shape[1]
+        if self.multiply is not None:
+            z = z + self.drop(self.multiply(z, index, n_jets, pair_mask))
+        if self.attend is not None:
+            z = z + self.drop(self.attend(z, index, n_jets, jet_mask))
+        z = z + self.pair_transition(z)
+        if self.single_stream:
+            x = x + self.attention(x, index.unpack(z, n_jets), jet_mask)
+            x = x + self.single_transition(x)
+        return x, z
