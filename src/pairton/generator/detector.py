@@ -130,7 +130,7 @@ def towers(
     most = int(grid.n_phi.max())
     key = ((event * 2 + (eta >= 0)) * len(grid.n_phi) + ring) * most + sector
     key, where = np.unique(key, return_inverse=True)
-    total = np.bincount(where, weights=energy, minlength=len(key))
+    total = np.asarray(np.bincount(where, weights=energy, minlength=len(key)), dtype=np.float64)
 
     key, sector = np.divmod(key, most)
     key, ring = np.divmod(key, len(grid.n_phi))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import yaml
 
 from pairton.errors import ConfigError, InputError, MissingExtraError, nearest
 
-__all__ = ["MAX_SEED", "Filter", "Processes", "Source", "load_processes"]
+__all__ = ["MAX_SEED", "Filter", "Processes", "PythiaRun", "load_processes", "versions"]
 
 MAX_SEED = 900_000_000  # Pythia's own bound; 0 would be the time of day
 
@@ -74,7 +75,16 @@ def _pythia8() -> Any:
     return pythia8mc
 
 
-class Source:
+def versions() -> dict[str, str]:
+    """Versions of what makes the events."""
+    names = ("pythia8mc", "fastjet")
+    try:
+        return {name: version(name) for name in names}
+    except PackageNotFoundError as error:
+        raise MissingExtraError("generate", str(error.name)) from error
+
+
+class PythiaRun:
     """One run of Pythia: settings, a seed, and how many Les Houches events to skip."""
 
     def __init__(
@@ -91,11 +101,11 @@ class Source:
             raise ConfigError(f"seed {seed} of Pythia must lie between 1 and {MAX_SEED}")
         self._pythia = pythia8.Pythia("", False)
         self._lhe = lhe is not None
-        self.tried = 0  # hard processes drawn or read, before the filter
         own = ["Print:quiet = on", "Random:setSeed = on", f"Random:seed = {seed}"]
         if lhe is not None:
             # A vetoed event must not make Pythia read on into the events of the next chunk.
-            own += ["Beams:frameType = 4", f"Beams:LHEF = {lhe}", "Check:abortIfVeto = on"]
+            own += ["Beams:frameType = 4", "Check:abortIfVeto = on"]
+            self._pythia.settings.word("Beams:LHEF", str(lhe))  # a line would end at a blank in the path
         for line in (*lines, *own):
             if not self._pythia.readString(line, True):
                 raise ConfigError(f"Pythia does not understand {line!r}: see its manual for names and values")
@@ -119,10 +129,14 @@ class Source:
     def batches(self, n_events: int, size: int) -> Iterator[ak.Array]:
         """Awkward batches that sum to `n_events`; an event that failed or was vetoed is None."""
         for first in range(0, n_events, size):
-            n = min(size, n_events - first)
-            batch = self._pythia.nextBatch(n, "none")
-            self.tried = self._hook.tried if self._hook is not None and not self._lhe else first + n
-            yield batch
+            yield self._pythia.nextBatch(min(size, n_events - first), "none")
+
+    def tried(self, n_events: int) -> int:
+        """Hard processes drawn or read, before the filter, to get the first `n_events` events."""
+        if self._hook is None or self._lhe:
+            return n_events
+        passed: list[int] = self._hook.passed
+        return passed[min(n_events, len(passed)) - 1] if passed else self._hook.tried
 
 
 def _hook(pythia8: Any, quarks: Filter) -> Any:
@@ -132,6 +146,7 @@ def _hook(pythia8: Any, quarks: Filter) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.tried = 0
+            self.passed: list[int] = []  # `tried` at each event that passed
 
         def canVetoProcessLevel(self) -> bool:
             return True
@@ -145,6 +160,7 @@ def _hook(pythia8: Any, quarks: Filter) -> Any:
                     continue
                 if quark.pT() <= quarks.pt or abs(quark.eta()) >= quarks.abs_eta:
                     return True
+            self.passed.append(self.tried)
             return False
 
     return QuarkFilter()

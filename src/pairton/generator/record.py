@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import awkward as ak
 import numpy as np
@@ -30,53 +31,40 @@ class Record:
     py: Floats
     pz: Floats
     energy: Floats
-    x: Floats  # production point, m
-    y: Floats
-    z: Floats
-    weights: Floats  # (events,): nominal weight
+    vertex: Floats  # (stable particles, 3): where they were born, m
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def stable(self, charge: Callable[[int], float]) -> Particles:
         """Particles that meet the detector; `charge` gives the charge of a PDG code."""
-        keep = self.status > 0
-        code = self.code[keep]
-        codes, where = np.unique(code, return_inverse=True)
-        charges = np.array([charge(int(c)) for c in codes], dtype=np.float64)
-        rest = (getattr(self, name)[keep] for name in ("px", "py", "pz", "energy", "x", "y", "z"))
-        return Particles(self.event[keep], code, charges[where], *rest)
+        keep = np.flatnonzero(self.status > 0)
+        codes, where = np.unique(self.code[keep], return_inverse=True)
+        charges = np.array([charge(int(code)) for code in codes], dtype=np.float64)
+        momenta = (getattr(self, name)[keep] for name in ("px", "py", "pz", "energy"))
+        return Particles(self.event[keep], self.code[keep], charges[where], *momenta, *self.vertex.T)
 
 
 def flatten(batch: ak.Array) -> Record:
     """Columns of the record of a batch, as returned by Pythia's `nextBatch`; failed events left out."""
-    batch = batch[~ak.is_none(batch)]
-    particles = batch.prt
-    counts = ak.to_numpy(ak.num(particles, axis=1)).astype(np.int64)
+    particles = batch[~ak.is_none(batch)].prt
+    counts = np.asarray(ak.num(particles, axis=1), dtype=np.int64)
     offsets = np.concatenate([[0], np.cumsum(counts)])
     event = np.repeat(np.arange(len(counts)), counts)
     flat = ak.flatten(particles, axis=1)
-
-    def column(values: ak.Array, kind: type) -> npt.NDArray[np.float64] | Ints:
-        return np.asarray(ak.to_numpy(values), dtype=kind)
-
-    mother = column(flat.mother1, np.int64)
-    vertex = flat.vProd
-    millimetres = [column(ak.fill_none(vertex[name], 0.0), np.float64) / 1000 for name in ("px", "py", "pz")]
-    momenta = [column(flat.p[name], np.float64) for name in ("px", "py", "pz", "e")]
-    weights = ak.to_numpy(ak.fill_none(ak.firsts(batch.info.weights, axis=1), 1.0))
+    status = np.asarray(flat.status, dtype=np.int64)
+    mother = np.asarray(flat.mother1, dtype=np.int64)
+    born: Any = flat.vProd[status > 0]  # None at the origin
+    vertex = [np.asarray(ak.fill_none(born[name], 0.0)) / 1000 for name in ("px", "py", "pz")]  # from mm
     return Record(
         offsets=offsets,
         event=event,
-        code=column(flat.id, np.int64).astype(np.int64),
-        status=column(flat.status, np.int64).astype(np.int64),
-        mother=np.where(mother > 0, mother + offsets[event], -1).astype(np.int64),
-        px=momenta[0],
-        py=momenta[1],
-        pz=momenta[2],
-        energy=momenta[3],
-        x=millimetres[0],
-        y=millimetres[1],
-        z=millimetres[2],
-        weights=np.asarray(weights, dtype=np.float64),
+        code=np.asarray(flat.id, dtype=np.int64),
+        status=status,
+        mother=np.where(mother > 0, mother + offsets[event], -1),
+        px=np.asarray(flat.p.px),
+        py=np.asarray(flat.p.py),
+        pz=np.asarray(flat.p.pz),
+        energy=np.asarray(flat.p.e),
+        vertex=np.stack(vertex, axis=1),
     )

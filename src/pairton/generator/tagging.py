@@ -59,7 +59,7 @@ def flavours(jets: ak.Array, record: Record, settings: BTag) -> npt.NDArray[np.i
         hadron_phi = padded(at, np.arctan2(record.py[found], record.px[found]), len(counts))
         near = delta_r(eta, phi, hadron_eta, hadron_phi) < settings.cone  # NaN is never near
         flavour[near.any(axis=2)] = kind
-    return flavour[real]
+    return np.asarray(flavour[real])
 
 
 def btags(jets: ak.Array, record: Record, settings: BTag, rng: np.random.Generator) -> ak.Array:

@@ -1,0 +1,86 @@
+"""pairton generate: simulated events."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+__all__ = ["generate"]
+
+
+@click.command()
+@click.argument("topology", default="ttbar_allhad")
+@click.option("-n", "n_events", type=int, help="Events to simulate; with --lhe, all of the file by default.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="File to write.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Different seeds never share events.")
+@click.option("--jobs", type=int, default=1, show_default=True, help="Processes; the events do not depend on it.")
+@click.option("--keep", default="selected", show_default=True, help="all, selected or reconstructible events.")
+@click.option("--filter", "filtered", is_flag=True, help="Drop soft and forward quarks before the shower.")
+@click.option("--lhe", type=click.Path(path_type=Path), help="Les Houches events of another generator.")
+@click.option("--card", default="atlas", show_default=True, help="Detector: a built-in card, or a YAML file.")
+@click.option("--pythia", multiple=True, metavar="LINE", help="Further setting of Pythia; may be repeated.")
+@click.option("--resume", is_flag=True, help="Go on with an interrupted run.")
+def generate(
+    topology: str,
+    n_events: int | None,
+    output: Path,
+    seed: int,
+    jobs: int,
+    keep: str,
+    filtered: bool,
+    lhe: Path | None,
+    card: str,
+    pythia: tuple[str, ...],
+    resume: bool,
+) -> None:
+    """Simulate events of TOPOLOGY: Pythia 8, a fast detector, jets, truth.
+
+    Finished chunks wait in OUTPUT.parts until all are there; an interrupted run goes on with --resume.
+
+    Example: pairton generate ttbar_allhad -n 100000 -o events.h5 --seed 1 --jobs 2
+    """
+    from pairton.generator.production import Counts, parts_folder, produce
+    from pairton.generator.settings import make_settings
+
+    if resume and output.exists() and not parts_folder(output).exists():
+        click.echo(f"{output} is complete")
+        return
+    settings = make_settings(
+        topology, n_events, seed=seed, keep=keep, filtered=filtered, lhe=lhe, card=card, pythia=pythia
+    )
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("simulating"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as bar:
+        row = bar.add_task("", total=settings.n_events, rate="")
+
+        def progress(new: int, counts: Counts) -> None:
+            bar.update(row, advance=counts.simulated)
+            speed = bar.tasks[row].speed
+            if new and speed:
+                bar.update(row, rate=f"{speed:.0f} events/s")
+
+        counts = produce(settings, output, jobs=jobs, resume=resume, progress=progress)
+    click.echo(report(counts))
+    click.echo(f"wrote {output}")
+
+
+def report(counts: object) -> str:
+    """What became of the events, a line each, as shares of those simulated."""
+    numbers: dict[str, int] = dict(vars(counts))
+    shown = numbers["simulated"]
+    width = max(map(len, numbers))
+    return "\n".join(
+        f"{name.replace('_', ' '):{width}}  {number:>10,}  {number / shown:8.2%}"
+        for name, number in numbers.items()
+    )

@@ -1,0 +1,83 @@
+"""Les Houches event files: how many events, which weights. Pythia reads the rest."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.errors import InputError
+
+__all__ = ["LHEFile", "read_weights", "scan"]
+
+UNIT, WEIGHTED = 3, 4  # weight strategies, without sign, in which every event of the file is used
+
+
+@dataclass(frozen=True)
+class LHEFile:
+    """Where the events are, how many, and the digest of the file."""
+
+    path: str
+    n_events: int
+    sha256: str
+
+
+def scan(path: str | Path) -> LHEFile:
+    """Reads a file once, plain or gzipped."""
+    weights, digest = _read(Path(path))
+    return LHEFile(str(Path(path).resolve()), len(weights), digest)
+
+
+def read_weights(file: LHEFile) -> npt.NDArray[np.float64]:
+    """Nominal weights of all events, in the order of the file."""
+    weights, digest = _read(Path(file.path))
+    if digest != file.sha256:
+        raise InputError(f"{file.path} has changed since this run began: start anew, with another output")
+    return weights
+
+
+def _read(path: Path) -> tuple[npt.NDArray[np.float64], str]:
+    digest = hashlib.sha256()
+    weights: list[float] = []
+    try:
+        with _open(path) as stream:
+            for line in stream:
+                digest.update(line)
+                text = line.lstrip()
+                if text.startswith(b"<init"):
+                    _check_strategy(_next(stream, digest), path)
+                elif text.startswith((b"<event>", b"<event ")):
+                    weights.append(float(_next(stream, digest)[2]))  # after number of particles and process
+    except (OSError, EOFError) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
+    except (IndexError, ValueError) as error:
+        raise InputError(f"{path}: event {len(weights)} has no weight: is it a Les Houches file?") from error
+    if not weights:
+        raise InputError(f"{path} has no <event>: --lhe takes a Les Houches event file, plain or gzipped")
+    return np.array(weights), digest.hexdigest()
+
+
+def _next(stream: IO[bytes], digest: hashlib._Hash) -> list[bytes]:
+    line = stream.readline()
+    digest.update(line)
+    return line.split()
+
+
+def _check_strategy(fields: list[bytes], path: Path) -> None:
+    strategy = int(fields[8])
+    if abs(strategy) not in (UNIT, WEIGHTED):
+        raise InputError(
+            f"{path} has weight strategy {strategy}, in which Pythia leaves out events: write it with "
+            "unit weights (3, -3) or weighted events (4, -4)"
+        )
+
+
+def _open(path: Path) -> IO[bytes]:
+    with path.open("rb") as stream:
+        zipped = stream.read(2) == b"\x1f\x8b"
+    return gzip.open(path, "rb") if zipped else path.open("rb")  # type: ignore[return-value]

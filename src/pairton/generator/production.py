@@ -1,0 +1,238 @@
+"""Samples: numbered chunks, each with its own seed, kept on disk until all are there, then one file.
+
+While a sample `OUT` is made, `OUT.parts/` holds `settings.json` and one `.npz` per finished chunk. Parts get
+their names when complete, so a kill loses at most the chunks under way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+
+from pairton.errors import ConfigError, InputError, OutputError
+from pairton.events import JET_FIELDS, Events, make_jets
+from pairton.generator.card import parse_card
+from pairton.generator.chain import keep_mask, simulate
+from pairton.generator.leshouches import read_weights
+from pairton.generator.pythia import PythiaRun, load_processes
+from pairton.generator.record import flatten
+from pairton.generator.settings import Settings, detector_rng, pythia_seed
+from pairton.scheduling import run_tasks
+
+__all__ = ["Counts", "Task", "make_chunk", "parts_folder", "produce", "run_chunk"]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What became of the events."""
+
+    tried: int = 0  # hard processes, before the filter
+    simulated: int = 0  # through shower and detector
+    failed: int = 0  # given up by Pythia, or vetoed in a Les Houches file
+    selected: int = 0
+    reconstructible: int = 0  # selected, at least one particle complete
+    fully_reconstructible: int = 0  # selected, all of them
+    kept: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        mine, theirs = vars(self), vars(other)
+        return Counts(**{name: mine[name] + theirs[name] for name in mine})
+
+
+@dataclass(frozen=True)
+class Task:
+    """One chunk to make."""
+
+    settings: Settings
+    chunk: int
+    path: Path
+    weights: npt.NDArray[np.float64] | None = None  # of the Les Houches events of this chunk
+
+    @property
+    def n_events(self) -> int:
+        return min(self.settings.chunk, self.settings.n_events - self.chunk * self.settings.chunk)
+
+
+def run_chunk(
+    settings: Settings, chunk: int, n_events: int, weights: npt.NDArray[np.float64] | None = None
+) -> tuple[Events, Counts]:
+    """Events of one chunk, those to keep, with their permanent ids, and what became of the others.
+
+    Whole batches are simulated and what lies beyond `n_events` dropped, so that an event depends on the seed
+    and its number alone.
+    """
+    topology = settings.build_topology()
+    card = parse_card(settings.card)
+    codes = load_processes().codes
+    run = PythiaRun(
+        settings.lines,
+        pythia_seed(settings.seed, chunk),
+        quarks=settings.filter,
+        lhe=None if settings.lhe is None else Path(settings.lhe.path),
+        skip=chunk * settings.chunk if settings.lhe is not None else 0,
+    )
+    whole = n_events
+    if settings.lhe is None:
+        whole = -(-n_events // settings.batch) * settings.batch
+    batches: list[Events] = []
+    numbers: list[npt.NDArray[np.int64]] = []
+    for k, batch in enumerate(run.batches(whole, settings.batch)):
+        rng = detector_rng(settings.seed, chunk, k)
+        batches.append(simulate(flatten(batch), run.charge, topology, codes, card, rng))
+        numbers.append(k * settings.batch + np.flatnonzero(~np.asarray(ak.is_none(batch))))
+    number = np.concatenate(numbers)
+    made = Events.concatenate(batches)
+    ids = _ids(settings, chunk, number)
+    own = None if weights is None else weights[number]
+    events = Events(made.jets, topology, made.truth, own, ids, made.columns)[number < n_events]
+    if settings.lhe is not None and len(events) and not np.any(events.columns["quarks"]):
+        raise InputError(
+            f"no event of {settings.lhe.path} has the particles of {topology.name} with their products in its "
+            "hard process: give the topology of that file"
+        )
+    kept = keep_mask(events, settings.keep)
+    counts = Counts(
+        tried=run.tried(n_events),
+        simulated=n_events,
+        failed=n_events - len(events),
+        selected=int(events.selected.sum()),
+        reconstructible=int(keep_mask(events, "reconstructible").sum()),
+        fully_reconstructible=int((events.selected & events.fully_reconstructible).sum()),
+        kept=int(kept.sum()),
+    )
+    return events[kept], counts
+
+
+def _ids(settings: Settings, chunk: int, numbers: Any) -> Any:
+    ids = np.empty((len(numbers), 2), dtype=np.uint64)
+    ids[:, 0] = np.uint64(settings.source_id())
+    ids[:, 1] = np.uint64(chunk * 2**32) + numbers.astype(np.uint64)
+    return ids
+
+
+def make_chunk(task: Task) -> Counts:
+    """Make one chunk and put it on disk, whole or not at all."""
+    events, counts = run_chunk(task.settings, task.chunk, task.n_events, task.weights)
+    columns = {name: np.asarray(ak.flatten(events.jets[name])) for name in JET_FIELDS}
+    arrays: dict[str, Any] = {"n_jets": events.n_jets, "truth": events.truth, "ids": events.ids, **columns}
+    if events.weights is not None:
+        arrays["weights"] = events.weights
+    temporary = task.path.with_name(f".{task.path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as stream:
+            np.savez_compressed(stream, counts=np.array(json.dumps(vars(counts))), **arrays)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(task.path)
+    except OSError as error:
+        raise OutputError(f"cannot write {task.path}: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return counts
+
+
+def _read_counts(path: Path) -> Counts:
+    with np.load(path) as part:
+        return Counts(**json.loads(str(part["counts"])))
+
+
+def _read_events(path: Path, settings: Settings) -> Events:
+    with np.load(path) as part:
+        jets = make_jets(**{name: ak.unflatten(part[name], part["n_jets"]) for name in JET_FIELDS})
+        weights = part.get("weights")
+        return Events(jets, settings.build_topology(), part["truth"], weights, part["ids"])
+
+
+def parts_folder(output: Path) -> Path:
+    """Where finished chunks wait."""
+    return output.with_name(output.name + ".parts")
+
+
+def produce(
+    settings: Settings,
+    output: Path,
+    *,
+    jobs: int = 1,
+    resume: bool = False,
+    progress: Callable[[int, Counts], None] | None = None,
+) -> Counts:
+    """Make a sample. `progress` is told the events of each chunk as it is done (0 for those found on disk)."""
+    from pairton.formats import create
+
+    folder = _prepare(settings, output, resume)
+    paths = [folder / f"chunk-{chunk:05d}.npz" for chunk in range(settings.n_chunks)]
+    weights = None if settings.lhe is None else read_weights(settings.lhe)
+    total = Counts()
+    missing = []
+    for chunk, path in enumerate(paths):
+        if path.exists():
+            counts = _read_counts(path)
+            total += counts
+            if progress is not None:
+                progress(0, counts)
+        else:
+            own = None if weights is None else weights[chunk * settings.chunk : (chunk + 1) * settings.chunk]
+            missing.append(Task(settings, chunk, path, own))
+    for _, counts in run_tasks(make_chunk, missing, jobs):
+        total += counts
+        if progress is not None:
+            progress(counts.simulated, counts)
+    metadata = {"generator": {**settings.as_dict(), "counts": vars(total)}}
+    with create(output, settings.build_topology(), metadata) as writer:
+        for events in _merged(paths, settings):
+            writer.write(events)
+    shutil.rmtree(folder)
+    return total
+
+
+def _merged(paths: list[Path], settings: Settings, at_least: int = 5000) -> Iterator[Events]:
+    """Events of all parts in the order of chunks, several parts at a time: writers like larger pieces."""
+    waiting: list[Events] = []
+    for k, path in enumerate(paths):
+        waiting.append(_read_events(path, settings))
+        if sum(map(len, waiting)) >= at_least or k == len(paths) - 1:
+            yield Events.concatenate(waiting)
+            waiting = []
+
+
+def _prepare(settings: Settings, output: Path, resume: bool) -> Path:
+    """The folder of parts, new or of an interrupted run with the same settings."""
+    folder = parts_folder(output)
+    note = folder / "settings.json"
+    if output.exists():
+        raise OutputError(f"{output} exists: give -o another name, or delete it")
+    if folder.exists() and not resume:
+        done = len(list(folder.glob("chunk-*.npz")))
+        raise OutputError(
+            f"{folder} holds {done} of {settings.n_chunks} chunks of an interrupted run: go on with --resume, or "
+            "delete it"
+        )
+    if note.exists():
+        _same(json.loads(note.read_text(encoding="utf-8")), settings.as_dict(), folder)
+        return folder
+    try:
+        folder.mkdir(parents=False, exist_ok=True)
+        temporary = folder / ".settings.json"
+        temporary.write_text(json.dumps(settings.as_dict(), indent=1), encoding="utf-8")
+        temporary.replace(note)
+    except OSError as error:
+        raise OutputError(f"cannot write {folder}: {error.strerror or error}") from error
+    return folder
+
+
+def _same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
+    changed = [name for name in now if before.get(name) != now[name]]
+    if changed:
+        raise ConfigError(
+            f"--resume: {', '.join(changed)} differ from the run that began {folder}: give the same options and "
+            "versions, or delete the folder to start anew"
+        )

@@ -1,0 +1,131 @@
+"""Everything that fixes a sample: settings with a fingerprint, and the seeds derived from them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pairton._version import __version__
+from pairton.errors import ConfigError
+from pairton.generator.card import Card, load_card
+from pairton.generator.chain import KEEP
+from pairton.generator.leshouches import LHEFile, scan
+from pairton.generator.pythia import MAX_SEED, Filter, load_processes, versions
+from pairton.generator.truth import check_codes
+from pairton.topology import Topology, load_topology, parse_topology
+
+__all__ = ["CHUNK", "MAX_CHUNKS", "Settings", "detector_rng", "make_settings", "pythia_seed"]
+
+CHUNK = 1000  # events of one run of Pythia, and what a kill can lose per job
+BATCH = 125  # events held at once: some 50 MB
+MAX_CHUNKS = 30_000  # per seed, so that MAX_CHUNKS**2 pairs of seed and chunk fill Pythia's seeds
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A sample, down to the last event: equal settings give equal files."""
+
+    topology: dict[str, Any]
+    lines: tuple[str, ...]  # for Pythia
+    filter: Filter | None
+    lhe: LHEFile | None
+    card: str  # text of the card
+    seed: int
+    n_events: int
+    keep: str
+    versions: dict[str, str]
+    chunk: int = CHUNK
+    batch: int = BATCH
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < MAX_CHUNKS:
+            raise ConfigError(f"seed is {self.seed}, but must lie between 0 and {MAX_CHUNKS - 1}")
+        most = MAX_CHUNKS * self.chunk
+        if not 1 <= self.n_events <= most:
+            raise ConfigError(f"-n is {self.n_events}, but must lie between 1 and {most}: use more seeds for more")
+        if self.keep not in KEEP:
+            raise ConfigError(f"keep is {self.keep!r}, but must be one of {', '.join(KEEP)}")
+        if self.lhe is not None and self.n_events > self.lhe.n_events:
+            raise ConfigError(f"-n is {self.n_events}, but {self.lhe.path} has {self.lhe.n_events} events")
+
+    @property
+    def n_chunks(self) -> int:
+        return -(-self.n_events // self.chunk)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, as it comes back from JSON."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return plain
+
+    def source_id(self) -> int:
+        """64 bits that name the sample these events belong to, however many of them are made or kept."""
+        physics = self.as_dict()
+        for name in ("n_events", "keep"):
+            del physics[name]
+        if self.lhe is not None:
+            physics["lhe"] = self.lhe.sha256
+        text = json.dumps(physics, sort_keys=True)
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+
+    def build_topology(self) -> Topology:
+        return parse_topology(self.topology)
+
+    def with_sizes(self, chunk: int, batch: int) -> Settings:
+        """The same with other chunks: other events, as chunks carry the seeds."""
+        return replace(self, chunk=chunk, batch=batch)
+
+
+def make_settings(
+    topology: str | Path | Topology,
+    n_events: int | None,
+    *,
+    seed: int = 1,
+    keep: str = "selected",
+    filtered: bool = False,
+    lhe: str | Path | None = None,
+    card: str | Path | Card = "atlas",
+    pythia: tuple[str, ...] = (),
+) -> Settings:
+    """Settings from what a user says; with `lhe`, all its events unless `n_events` says fewer."""
+    processes = load_processes()
+    tree = load_topology(topology)
+    check_codes(tree, processes.codes)
+    lines = (*processes.lines(tree.name, lhe is not None), *pythia)
+    file = None if lhe is None else scan(lhe)
+    if n_events is None:
+        if file is None:
+            raise ConfigError("-n is missing: say how many events to simulate")
+        n_events = file.n_events
+    return Settings(
+        topology=tree.to_dict(),
+        lines=lines,
+        filter=processes.filter if filtered else None,
+        lhe=file,
+        card=(card if isinstance(card, Card) else load_card(card)).text,
+        seed=seed,
+        n_events=n_events,
+        keep=keep,
+        versions={"pairton": __version__, **versions()},
+    )
+
+
+def pythia_seed(seed: int, chunk: int) -> int:
+    """Pythia's seed of a chunk: one of its own for every pair, so that samples never share events.
+
+    >>> pythia_seed(0, 0), pythia_seed(1, 0), pythia_seed(29_999, 29_999)
+    (1, 30001, 900000000)
+    """
+    value = 1 + seed * MAX_CHUNKS + chunk
+    assert 1 <= value <= MAX_SEED
+    return value
+
+
+def detector_rng(seed: int, chunk: int, batch: int) -> np.random.Generator:
+    """Random numbers of the detector, apart from all others."""
+    purpose = int.from_bytes(hashlib.sha256(b"detector").digest()[:4], "little")
+    return np.random.default_rng(np.random.SeedSequence([purpose, seed, chunk, batch]))
