@@ -14,6 +14,7 @@ __all__ = [
     "ModelError",
     "OutputError",
     "PairtonError",
+    "PairtonWarning",
     "TopologyError",
     "TrainingError",
     "nearest",
@@ -22,6 +23,10 @@ __all__ = [
 
 class PairtonError(Exception):
     """A mistake that the user can mend. The command line prints it as one line and exits with 2."""
+
+
+class PairtonWarning(UserWarning):
+    """Something the user should know about an input; the command line prints it as one line."""
 
 
 class TopologyError(PairtonError):

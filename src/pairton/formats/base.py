@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from pairton.events import Events
+from pairton.formats.common import BadLabels
 from pairton.topology import Topology, load_topology
 
 __all__ = ["DEFAULT_CHUNK", "Format", "ReadOptions", "Source", "Writer"]
@@ -32,6 +33,7 @@ class ReadOptions:
     keep: Sequence[str] = ()  # further columns to carry along
     truth: bool = True  # read labels, where there are any
     strict: bool = False  # a bad label is an error, not a warning
+    bad_labels: BadLabels = field(default_factory=BadLabels, compare=False)  # where sources count them
 
 
 class Source(ABC):
@@ -107,6 +109,10 @@ class Format(ABC):
     @abstractmethod
     def open(self, path: str, options: ReadOptions) -> Source:
         """Open for reading; raises FormatError naming what is missing and what was found."""
+
+    def stored_topology(self, path: str) -> Topology | None:
+        """The topology written in the file, where there is one."""
+        return None
 
     def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> Writer:
         """Open for writing, where the format can."""

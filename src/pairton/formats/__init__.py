@@ -1,0 +1,156 @@
+"""File formats: one module each, recognised from the content, read in chunks of bounded memory.
+
+To add one, write a module with a `FORMAT` and give it a line in `REGISTRY`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pairton.errors import ConfigError, FormatError, nearest
+from pairton.events import Events
+from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions, Source, Writer
+from pairton.formats.common import BadLabels
+from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand
+from pairton.topology import Topology, load_topology
+
+__all__ = [
+    "REGISTRY",
+    "create",
+    "detect",
+    "expand",
+    "get_format",
+    "iterate",
+    "open_source",
+    "read",
+    "read_options",
+]
+
+# name, which is also the module -> container. Formats of one container are tried in this order: special first.
+REGISTRY = {
+    "topograph": "HDF5",
+    "hyper_hdf5": "HDF5",
+    "spanet_hdf5": "HDF5",
+    "physlite": "ROOT",
+    "nanoaod": "ROOT",
+    "hyper_root": "ROOT",
+    "delphes": "ROOT",
+    "flat_root": "ROOT",
+    "parquet": "Parquet",
+}
+WRITTEN = {"HDF5": "spanet_hdf5", "ROOT": "flat_root", "Parquet": "parquet"}  # by suffix, without --to
+
+
+def get_format(name: str) -> Format:
+    """A format by its name."""
+    if name not in REGISTRY:
+        raise ConfigError(f"no format {name!r}: choose one of {', '.join(REGISTRY)}{nearest(name, REGISTRY)}")
+    found = import_module(f"pairton.formats.{name}").FORMAT
+    assert isinstance(found, Format)
+    return found
+
+
+def detect(path: str) -> Format:
+    """The format of a file, from its content; a suffix that contradicts it is an error."""
+    container = check_suffix(path) if not path.startswith("root://") else "ROOT"
+    candidates = [get_format(name) for name, kind in REGISTRY.items() if kind == container and _exists(name)]
+    for candidate in candidates:
+        if candidate.recognises(path):
+            return candidate
+    known = "; ".join(f"{candidate.name}: {candidate.description}" for candidate in candidates)
+    raise FormatError(f"{path}: {container} of no known layout ({known}); convert it, or give --format")
+
+
+def _exists(name: str) -> bool:
+    return find_spec(f"pairton.formats.{name}") is not None
+
+
+def read_options(
+    topology: Topology | str | Path | None = None, units: str | None = None, **options: Any
+) -> ReadOptions:
+    """Options from keyword arguments, checked."""
+    if units is not None:
+        known = {"gev": "GeV", "mev": "MeV"}
+        if units.lower() not in known:
+            raise ConfigError(f"units {units!r}: choose GeV or MeV")
+        units = known[units.lower()]
+    allowed = [name for name in ReadOptions.__dataclass_fields__ if name not in ("topology", "units")]
+    for name in options:
+        if name not in allowed:
+            raise ConfigError(
+                f"no option {name!r} for reading: choose from {', '.join(allowed)}{nearest(name, allowed)}"
+            )
+    return ReadOptions(topology=load_topology(topology or "ttbar_allhad"), units=units, **options)
+
+
+def open_source(
+    path: str | Path,
+    format: str | None = None,
+    *,
+    topology: Topology | str | Path | None = None,
+    **options: Any,
+) -> Source:
+    """Open one file. Without a topology: the one stored in the file, else ttbar_allhad."""
+    name = str(path)
+    found = detect(name) if format is None else get_format(format)
+    chosen = read_options(topology, **options)
+    if topology is None:
+        stored = found.stored_topology(name)
+        chosen = chosen if stored is None else replace(chosen, topology=stored)
+    return found.open(name, chosen)
+
+
+def iterate(
+    paths: Paths,
+    *,
+    format: str | None = None,
+    topology: Topology | str | Path | None = None,
+    chunk: int = DEFAULT_CHUNK,
+    **options: Any,
+) -> Iterator[Events]:
+    """Events of all files, some at a time; at least once, perhaps with none."""
+    if chunk < 1:
+        raise ConfigError(f"chunk={chunk}: it must be at least 1 event")
+    some = False
+    files = expand(paths)
+    bad_labels = BadLabels()
+    options.setdefault("bad_labels", bad_labels)
+    for path in files:
+        with open_source(path, format, topology=topology, **options) as source:
+            for events in source.chunks(chunk):
+                some = True
+                yield events
+            if not some and path == files[-1]:
+                yield source.read(0, 0)
+    bad_labels.warn()
+
+
+def read(
+    paths: Paths,
+    *,
+    format: str | None = None,
+    topology: Topology | str | Path | None = None,
+    chunk: int = DEFAULT_CHUNK,
+    **options: Any,
+) -> Events:
+    """All events of some files, in memory."""
+    return Events.concatenate(list(iterate(paths, format=format, topology=topology, chunk=chunk, **options)))
+
+
+def create(
+    path: str | Path, topology: Topology, metadata: Mapping[str, Any] | None = None, format: str | None = None
+) -> Writer:
+    """A writer for a new file, by `format` or by the suffix."""
+    target = Path(path)
+    if format is None:
+        container = CONTAINERS.get(target.suffix.lower())
+        if container is None:
+            known: Sequence[str] = list(CONTAINERS)
+            raise ConfigError(f"{target}: no format has this suffix: choose {', '.join(known)}, or give --to")
+        format = WRITTEN[container]
+    return get_format(format).create(target, topology, metadata or {})

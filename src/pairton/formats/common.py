@@ -1,0 +1,146 @@
+"""What all readers share: units, labels that cannot be, columns that are missing."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.errors import ConfigError, EventsError, InputError, PairtonWarning, nearest
+from pairton.topology import Topology
+
+__all__ = ["BadLabels", "check_map", "clean_labels", "labels_from_jets", "report_labels", "unit_scale"]
+
+MEV_ABOVE = 3000.0  # a median jet pT beyond 3 TeV is not GeV, one of 3 GeV no jet
+SAMPLE = 10_000  # jets that the check looks at
+
+Ints = npt.NDArray[np.integer[Any]]
+
+
+def unit_scale(pt: npt.NDArray[Any], units: str | None, path: str) -> float:
+    """What to divide pT, mass and energy by. `units`: "GeV", "MeV", or None for GeV with a check of the pT."""
+    if units is not None:
+        return 1000.0 if units == "MeV" else 1.0
+    sample = pt[:SAMPLE]
+    sample = sample[np.isfinite(sample)]
+    median = float(np.median(sample)) if len(sample) else 0.0
+    if median > MEV_ABOVE:
+        raise InputError(
+            f"{path}: the median jet pT is {median:.0f}, which looks like MeV: give --units MeV "
+            "(or --units GeV, if it is right)"
+        )
+    return 1.0
+
+
+@dataclass
+class BadLabels:
+    """Counts labels that cannot be, over the chunks and files of one reading, for one warning at its end."""
+
+    labels: int = 0
+    events: int = 0
+    where: str = field(default="")  # the first one
+
+    def add(self, labels: int, events: int, where: str) -> None:
+        self.where = self.where or where
+        self.labels += labels
+        self.events += events
+
+    def warn(self) -> None:
+        if self.labels:
+            warnings.warn(f"{self}: their particles count as unlabelled", PairtonWarning, stacklevel=3)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.labels} label{'s' * (self.labels != 1)} in {self.events} event{'s' * (self.events != 1)} "
+            f"out of range, repeated or two on one jet (first: {self.where})"
+        )
+
+
+def clean_labels(
+    topology: Topology,
+    truth: Ints,
+    n_jets: Ints,
+    bad: npt.NDArray[np.bool_] | None = None,
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """Labels without those that cannot be, (n, S) int32, and the number of bad ones in each event, (n,).
+
+    Bad is what is out of range (below -1, or no jet), what shares its jet with another label, and what the
+    caller marks in `bad` (n, S). A bad label unlabels the particle that decays directly to it: all jets that this
+    particle decays to directly lose their label. Particles above are then incomplete by themselves; those beside
+    and below keep their labels.
+
+    >>> from pairton.topology import load_topology
+    >>> truth, count = clean_labels(load_topology("ttbar_allhad"), np.array([[0, 9, 2, 3, 4, 5]]), np.array([6]))
+    >>> truth.tolist(), count.tolist()
+    ([[-1, -1, 2, 3, 4, 5]], [1])
+    """
+    wrong = (truth < -1) | (truth >= n_jets[:, None])
+    if bad is not None:
+        wrong |= bad
+    n_slots = truth.shape[1]
+    for one in range(n_slots):
+        for other in range(one + 1, n_slots):
+            both = (truth[:, one] == truth[:, other]) & (truth[:, one] >= 0)
+            if both.any():
+                wrong[:, one] |= both
+                wrong[:, other] |= both
+    clean = truth.astype(np.int32)
+    counts = np.count_nonzero(wrong, axis=1)
+    if counts.any():
+        for particle in topology.particles:
+            own = list(particle.own_slots)
+            if own:
+                clean[np.ix_(wrong[:, own].any(axis=1), own)] = -1
+    return clean, counts
+
+
+def labels_from_jets(
+    labels: npt.NDArray[Any], at: Ints, position: Ints, n_events: int, numbers: Iterable[int]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+    """Per-jet labels to per-slot jets, where a code writes on each jet which product it is.
+
+    `labels`, `at`, `position` (J,) are the label, event and position of each jet; `numbers` the label of each
+    slot. Returns truth (n, S), a mask of slots named on more than one jet, and labels of no slot per event (n,).
+
+    >>> labels_from_jets(np.array([0, 2, 1]), np.array([0, 0, 0]), np.arange(3), 1, [1, 2])[0].tolist()
+    [[2, 1]]
+    """
+    wanted = list(numbers)
+    truth = np.full((n_events, len(wanted)), -1, dtype=np.int64)
+    repeated = np.zeros(truth.shape, dtype=bool)
+    known = (labels == 0) | np.isnan(labels)
+    for slot, number in enumerate(wanted):
+        (where,) = np.nonzero(labels == number)
+        known[where] = True
+        truth[at[where], slot] = position[where]
+        repeated[:, slot] = np.bincount(at[where], minlength=n_events) > 1
+    strange = np.bincount(at[~known], minlength=n_events)
+    return truth, repeated, strange
+
+
+def report_labels(
+    counts: npt.NDArray[np.int64], collector: BadLabels, strict: bool, path: str, start: int
+) -> None:
+    """Count bad labels, or refuse them; `start` is the row of the first event."""
+    (rows,) = np.nonzero(counts)
+    if not len(rows):
+        return
+    where = f"{path}, row {start + int(rows[0])}"
+    if strict:
+        found = BadLabels(int(counts.sum()), len(rows), where)
+        raise EventsError(f"{path}: {found}; mend them, or read without --strict to unlabel their particles")
+    collector.add(int(counts.sum()), len(rows), where)
+
+
+def check_map(given: Mapping[str, str], allowed: Iterable[str]) -> None:
+    """An error for a name on the left of `--map` that means nothing."""
+    names = list(allowed)
+    for name in given:
+        if name not in names:
+            raise ConfigError(
+                f"map {name}={given[name]}: {name!r} is none of {', '.join(names)}{nearest(name, names)}"
+            )

@@ -1,0 +1,192 @@
+"""Where files are and what they are: lists, globs and URLs, containers by their first bytes, fingerprints."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import IO, Any, cast
+
+from pairton.errors import InputError
+
+__all__ = [
+    "CONTAINERS",
+    "check_suffix",
+    "container_of",
+    "digest",
+    "expand",
+    "fingerprint",
+    "is_url",
+    "one_line",
+    "open_binary",
+    "require_container",
+]
+
+# suffix -> container
+CONTAINERS = {
+    ".h5": "HDF5",
+    ".hdf5": "HDF5",
+    ".hdf": "HDF5",
+    ".root": "ROOT",
+    ".parquet": "Parquet",
+    ".pq": "Parquet",
+}
+SIGNATURES = {"ROOT": b"root", "Parquet": b"PAR1", "HDF5": b"\x89HDF\r\n\x1a\n"}
+FINGERPRINT_BYTES = 65_536
+GLOB = "*?["
+
+Paths = str | Path | Sequence[str | Path]
+
+
+def is_url(path: str) -> bool:
+    """Whether fsspec or XRootD opens it; `file://` counts as local."""
+    return "://" in path and not path.startswith("file://")
+
+
+def expand(paths: Paths) -> list[str]:
+    """Every file meant by paths, globs, URLs and `@list.txt` (a path a line, # comments), in that order.
+
+    Paths in a list are relative to the folder of the list.
+    """
+    given = [paths] if isinstance(paths, str | Path) else list(paths)
+    if not given:
+        raise InputError("no input file: give at least one file, glob, URL or @list.txt")
+    return [found for entry in given for found in _expand_one(os.fspath(entry), Path())]
+
+
+def _expand_one(entry: str, folder: Path) -> Iterable[str]:
+    if entry.startswith("@"):
+        return _from_list(folder / Path(entry[1:]).expanduser())
+    if is_url(entry):
+        return _remote_glob(entry) if "*" in entry else [entry]
+    path = str(folder / Path(entry.removeprefix("file://")).expanduser())
+    if any(sign in path for sign in GLOB) and not os.path.exists(path):
+        found = sorted(glob.glob(path, recursive=True))
+        if not found:
+            raise InputError(f"{path}: no file matches; check the folder and the pattern")
+        return found
+    if os.path.isdir(path):
+        raise InputError(f"{path}: this is a folder: give its files, for example {os.path.join(path, '*.h5')}")
+    if not os.path.exists(path):
+        raise InputError(f"{path}: no such file; check the name and the folder")
+    return [path]
+
+
+def _from_list(path: Path) -> list[str]:
+    try:
+        lines = [line.split("#")[0].strip() for line in path.read_text("utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"@{path}: cannot read this list of files ({one_line(error)})") from None
+    found = [name for line in lines if line for name in _expand_one(line, path.parent)]
+    if not found:
+        raise InputError(f"@{path}: this list names no file: write one path a line")
+    return found
+
+
+def _remote_glob(url: str) -> list[str]:
+    import fsspec
+
+    try:
+        system, _, (pattern,) = fsspec.get_fs_token_paths(url, expand=False)
+        found = sorted(system.unstrip_protocol(name) for name in system.glob(pattern))
+    except Exception as error:  # each file system raises its own kinds
+        raise InputError(f"{url}: cannot list remote files ({one_line(error)})") from None
+    if not found:
+        raise InputError(f"{url}: no remote file matches; check the pattern")
+    return found
+
+
+def open_binary(path: str) -> IO[bytes]:
+    """A seekable file, local or remote."""
+    try:
+        if is_url(path):
+            import fsspec
+
+            return cast("IO[bytes]", fsspec.open(path, "rb").open())
+        return open(path, "rb")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; check the name and the folder") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: this is a folder: give its files") from None
+    except Exception as error:  # permissions, network, a missing driver
+        raise InputError(f"{path}: cannot be opened ({one_line(error)})") from None
+
+
+def container_of(path: str) -> str:
+    """HDF5, ROOT or Parquet, by the first bytes, whatever the suffix."""
+    with open_binary(path) as stream:
+        head = _read(path, stream, 8)
+        if not head:
+            raise InputError(f"{path}: the file is empty: write it again or leave it out")
+        found = next((kind for kind, sign in SIGNATURES.items() if head.startswith(sign)), None)
+        if found is None and _has_user_block(path, stream):
+            found = "HDF5"
+    if found is None:
+        promised = CONTAINERS.get(Path(path).suffix.lower())
+        said = f"not {promised}, as its suffix says, nor" if promised else "not"
+        rest = " or ".join(kind for kind in ("HDF5", "ROOT", "Parquet") if kind != promised)
+        raise InputError(
+            f"{path}: the content is {said} {rest} (it begins with {head!r}); check how it was written"
+        )
+    return found
+
+
+def require_container(path: str, kind: str) -> None:
+    """An error unless the content is of that container: what `--format` promised."""
+    found = container_of(path)
+    if found != kind:
+        raise InputError(f"{path}: the content is {found}, not {kind}: give the right --format, or none")
+
+
+def check_suffix(path: str) -> str:
+    """The container; an error where the suffix says another one."""
+    found = container_of(path)
+    promised = CONTAINERS.get(Path(path).suffix.lower(), found)
+    if promised != found:
+        raise InputError(
+            f"{path}: the content is {found}, but the suffix says {promised}: rename the file, or give --format"
+        )
+    return found
+
+
+def _has_user_block(path: str, stream: IO[bytes]) -> bool:
+    """HDF5 may begin at byte 512, 1024, 2048..., after a block of the user's."""
+    for at in (512, 1024, 2048, 4096):
+        stream.seek(at)
+        if _read(path, stream, 8) == SIGNATURES["HDF5"]:
+            return True
+    return False
+
+
+def fingerprint(path: str) -> int:
+    """64 bits from the size, the head and the tail: the same file anywhere, whatever its name."""
+    with open_binary(path) as stream:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(0)
+        head = _read(path, stream, FINGERPRINT_BYTES)
+        stream.seek(max(size - FINGERPRINT_BYTES, 0))
+        tail = _read(path, stream, FINGERPRINT_BYTES)
+    return digest(size.to_bytes(8, "little") + head + tail)
+
+
+def digest(content: bytes) -> int:
+    """64 bits of a hash, as an unsigned number."""
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+
+
+def _read(path: str, stream: IO[bytes], count: int) -> bytes:
+    try:
+        return stream.read(count)
+    except Exception as error:  # a network or a disk that fails
+        raise InputError(f"{path}: cannot be read ({one_line(error)})") from None
+
+
+def one_line(error: BaseException | str, limit: int = 200) -> str:
+    """What an error of a library says, short enough for one line."""
+    text: Any = error
+    if isinstance(error, OSError) and error.strerror:
+        text = error.strerror
+    said = " ".join(str(text).split()) or type(error).__name__
+    return said if len(said) <= limit else said[: limit - 1] + "…"

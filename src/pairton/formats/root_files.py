@@ -1,0 +1,149 @@
+"""ROOT files through uproot: a tree is read by rows and columns, whether it is a TTree or an RNTuple."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import awkward as ak
+import uproot
+
+from pairton.errors import FormatError, InputError, PairtonError, nearest
+from pairton.formats.files import digest, fingerprint, one_line, require_container
+
+__all__ = ["RootTree", "list_trees", "open_root", "open_tree"]
+
+SHOWN = 20  # columns named in an error
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Whatever uproot stumbles over is a damaged file to the user."""
+    try:
+        yield
+    except PairtonError:
+        raise
+    except Exception as error:  # uproot raises many kinds on damaged bytes
+        raise InputError(
+            f"{path}: cannot be read as ROOT, the file is damaged or truncated ({one_line(error)})"
+        ) from error
+
+
+def open_root(path: str) -> Any:
+    """The top directory of a ROOT file or URL; close it after use."""
+    if not path.startswith("root://"):  # XRootD has no cheap look at the first bytes
+        require_container(path, "ROOT")
+    with _reading(path):
+        return uproot.open({path: None})  # a mapping: no colon in the path is taken for an object
+
+
+def list_trees(directory: Any) -> dict[str, str]:
+    """Trees in a file, in any folder: name -> TTree or RNTuple; of several cycles the newest."""
+    kinds = directory.classnames(recursive=True, cycle=False)
+    return {name: "RNTuple" if "RNTuple" in kind else kind for name, kind in kinds.items() if _is_tree(kind)}
+
+
+def _is_tree(kind: str) -> bool:
+    return kind in ("TTree", "TNtuple", "TNtupleD", "TChain") or "RNTuple" in kind
+
+
+class RootTree:
+    """One tree of an open file.
+
+    `columns` are branch or field names without the names of enclosing branches; `source_id` comes from the
+    UUID that ROOT gives every file.
+    """
+
+    path: str
+    name: str
+    n_events: int
+    columns: tuple[str, ...]
+    source_id: int
+    is_rntuple: bool
+
+    def __init__(self, path: str, directory: Any, name: str) -> None:
+        self.path, self.name, self._directory = path, name, directory
+        with _reading(path):
+            self._tree = directory[name]
+            self.n_events = int(self._tree.num_entries)
+            self.is_rntuple = not hasattr(self._tree, "branches")
+            names = self._tree.keys() if self.is_rntuple else self._tree.keys(full_paths=False)
+            self.columns = tuple(dict.fromkeys(names))
+            uuid = directory.file.uuid
+        self.source_id = digest(uuid.bytes) if uuid.int else fingerprint(path)
+
+    def __contains__(self, column: object) -> bool:
+        return column in self.columns
+
+    def read(self, names: Iterable[str], start: int, stop: int) -> dict[str, ak.Array]:
+        """Rows [start, stop) of some columns."""
+        wanted = list(dict.fromkeys(names))
+        self.require(wanted)
+        rows = {"entry_start": start, "entry_stop": stop}
+        with _reading(self.path):
+            if self.is_rntuple:
+                found = {name: self._tree[name].array(**rows) for name in wanted}
+            else:
+                chosen = set(wanted)
+                found = self._tree.arrays(filter_branch=lambda branch: branch.name in chosen, how=dict, **rows)
+                found = {name.rsplit("/", 1)[-1]: array for name, array in found.items()}
+                found = {name: found[name] for name in wanted}
+        for name, array in found.items():
+            if len(array) != stop - start:
+                raise FormatError(
+                    f"{self.path}: column {name} has {len(array)} of the rows {start} to {stop}: "
+                    "columns must have one entry per event; write the file again"
+                )
+        return found
+
+    def require(self, names: Sequence[str], hint: str = "") -> None:
+        """An error that names the columns that are missing and those that are there."""
+        missing = [name for name in names if name not in self.columns]
+        if missing:
+            guess = nearest(missing[0], self.columns)
+            raise FormatError(
+                f"{self.path}: tree {self.name} lacks {', '.join(missing)}; it has {self.shown()}{guess}{hint}"
+            )
+
+    def shown(self) -> str:
+        """The columns, for an error."""
+        more = len(self.columns) - SHOWN
+        return (", ".join(self.columns[:SHOWN]) or "none") + (f" and {more} more" if more > 0 else "")
+
+    def text(self, name: str) -> str | None:
+        """A string stored beside the tree, if there is one."""
+        with _reading(self.path):
+            if self._directory.classnames(cycle=False).get(name) != "TObjString":
+                return None
+            return str(self._directory[name])
+
+    def close(self) -> None:
+        self._directory.close()
+
+
+def open_tree(path: str, tree: str | None = None, prefer: Sequence[str] = ()) -> RootTree:
+    """The tree asked for, else the first of `prefer` that is there, else the only one."""
+    directory = open_root(path)
+    try:
+        with _reading(path):
+            found = list_trees(directory)
+        if not found:
+            others = ", ".join(directory.keys(cycle=False)) or "nothing"
+            raise FormatError(
+                f"{path}: there is no tree in this file, only {others}: a TTree or RNTuple is needed"
+            )
+        choice = tree if tree is not None else next((name for name in prefer if name in found), None)
+        if choice is None:
+            if len(found) > 1:
+                raise FormatError(f"{path}: there are the trees {', '.join(found)}: choose one with --tree")
+            choice = next(iter(found))
+        if choice not in found:
+            raise FormatError(
+                f"{path}: there is no tree {choice}, but {', '.join(found)}{nearest(choice, found)}: "
+                "choose with --tree"
+            )
+        return RootTree(path, directory, choice)
+    except BaseException:
+        directory.close()
+        raise
