@@ -15,6 +15,7 @@ __all__ = ["main"]
 
 # verb -> module:command
 VERBS = {
+    "generate": "pairton.cli.generate:generate",
     "topologies": "pairton.cli.catalogue:topologies",
 }
 

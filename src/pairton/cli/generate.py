@@ -64,7 +64,7 @@ def generate(
     with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as bar:
         row = bar.add_task("", total=settings.n_events, rate="")
 
-        def progress(new: int, counts: Counts) -> None:
+        def progress(new: bool, counts: Counts) -> None:
             bar.update(row, advance=counts.simulated)
             speed = bar.tasks[row].speed
             if new and speed:

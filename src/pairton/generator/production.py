@@ -7,7 +7,6 @@ their names when complete, so a kill loses at most the chunks under way.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
+from pairton.atomic import output_errors, replacing
 from pairton.errors import ConfigError, InputError, OutputError
 from pairton.events import JET_FIELDS, Events, make_jets
 from pairton.generator.card import parse_card
@@ -37,7 +37,7 @@ class Counts:
 
     tried: int = 0  # hard processes, before the filter
     simulated: int = 0  # through shower and detector
-    failed: int = 0  # given up by Pythia, or vetoed in a Les Houches file
+    failed: int = 0  # of those, given up by Pythia
     selected: int = 0
     reconstructible: int = 0  # selected, at least one particle complete
     fully_reconstructible: int = 0  # selected, all of them
@@ -102,8 +102,8 @@ def run_chunk(
     kept = keep_mask(events, settings.keep)
     counts = Counts(
         tried=run.tried(n_events),
-        simulated=n_events,
-        failed=n_events - len(events),
+        simulated=n_events - run.vetoed,
+        failed=n_events - run.vetoed - len(events),
         selected=int(events.selected.sum()),
         reconstructible=int(keep_mask(events, "reconstructible").sum()),
         fully_reconstructible=int((events.selected & events.fully_reconstructible).sum()),
@@ -126,17 +126,8 @@ def make_chunk(task: Task) -> Counts:
     arrays: dict[str, Any] = {"n_jets": events.n_jets, "truth": events.truth, "ids": events.ids, **columns}
     if events.weights is not None:
         arrays["weights"] = events.weights
-    temporary = task.path.with_name(f".{task.path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as stream:
-            np.savez_compressed(stream, counts=np.array(json.dumps(vars(counts))), **arrays)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(task.path)
-    except OSError as error:
-        raise OutputError(f"cannot write {task.path}: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(task.path) as temporary, temporary.open("wb") as stream:
+        np.savez_compressed(stream, counts=np.array(json.dumps(vars(counts))), **arrays)
     return counts
 
 
@@ -163,11 +154,13 @@ def produce(
     *,
     jobs: int = 1,
     resume: bool = False,
-    progress: Callable[[int, Counts], None] | None = None,
+    progress: Callable[[bool, Counts], None] | None = None,
 ) -> Counts:
-    """Make a sample. `progress` is told the events of each chunk as it is done (0 for those found on disk)."""
+    """Make a sample. `progress` hears of each chunk: whether it is new, and its counts."""
     from pairton.formats import create
 
+    topology = settings.build_topology()
+    create(output, topology, {}).abort()  # a wrong suffix or folder must not show after hours of simulation
     folder = _prepare(settings, output, resume)
     paths = [folder / f"chunk-{chunk:05d}.npz" for chunk in range(settings.n_chunks)]
     weights = None if settings.lhe is None else read_weights(settings.lhe)
@@ -178,16 +171,16 @@ def produce(
             counts = _read_counts(path)
             total += counts
             if progress is not None:
-                progress(0, counts)
+                progress(False, counts)
         else:
             own = None if weights is None else weights[chunk * settings.chunk : (chunk + 1) * settings.chunk]
             missing.append(Task(settings, chunk, path, own))
     for _, counts in run_tasks(make_chunk, missing, jobs):
         total += counts
         if progress is not None:
-            progress(counts.simulated, counts)
+            progress(True, counts)
     metadata = {"generator": {**settings.as_dict(), "counts": vars(total)}}
-    with create(output, settings.build_topology(), metadata) as writer:
+    with create(output, topology, metadata) as writer:
         for events in _merged(paths, settings):
             writer.write(events)
     shutil.rmtree(folder)
@@ -219,13 +212,10 @@ def _prepare(settings: Settings, output: Path, resume: bool) -> Path:
     if note.exists():
         _same(json.loads(note.read_text(encoding="utf-8")), settings.as_dict(), folder)
         return folder
-    try:
-        folder.mkdir(parents=False, exist_ok=True)
-        temporary = folder / ".settings.json"
+    with output_errors(folder):
+        folder.mkdir(exist_ok=True)
+    with replacing(note) as temporary:
         temporary.write_text(json.dumps(settings.as_dict(), indent=1), encoding="utf-8")
-        temporary.replace(note)
-    except OSError as error:
-        raise OutputError(f"cannot write {folder}: {error.strerror or error}") from error
     return folder
 
 

@@ -131,6 +131,11 @@ class PythiaRun:
         for first in range(0, n_events, size):
             yield self._pythia.nextBatch(min(size, n_events - first), "none")
 
+    @property
+    def vetoed(self) -> int:
+        """Les Houches events that the filter left without a successor; Pythia's own are drawn anew."""
+        return self._hook.tried - len(self._hook.passed) if self._hook is not None and self._lhe else 0
+
     def tried(self, n_events: int) -> int:
         """Hard processes drawn or read, before the filter, to get the first `n_events` events."""
         if self._hook is None or self._lhe:
