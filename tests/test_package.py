@@ -25,6 +25,14 @@ def test_importing_pairton_imports_nothing_heavy():
     assert not loaded & set(HEAVY)
 
 
+def test_every_public_name_is_there():
+    assert set(pairton.__all__) <= set(dir(pairton))
+    for name in pairton.__all__:
+        assert getattr(pairton, name) is not None
+    with pytest.raises(AttributeError, match="no attribute .recontruct"):
+        pairton.recontruct  # noqa: B018
+
+
 def test_version_and_citation():
     command = [sys.executable, "-c", "from pairton.cli import main; main()"]
     assert run(*command, "--version").stdout.strip() == f"pairton, version {pairton.__version__}"
