@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import vector
 
-from pairton.errors import EventsError
+from pairton.errors import EventsError, nearest
 from pairton.graph import complete
 from pairton.topology import Topology, load_topology
 
@@ -58,13 +58,14 @@ class Events:
     [[0, 1]]
     """
 
-    jets: ak.Array  # var * Momentum4D[pt, eta, phi, energy, btag], and `index` where it is not the position
+    jets: ak.Array  # var * Momentum4D[pt, eta, phi, energy, btag]; perhaps `index` (not the position), `usable`
     topology: Topology
     truth: npt.NDArray[np.int32] | None  # (n, S): position in `jets`, -1 where a product has no jet
     weights: npt.NDArray[np.float64] | None  # (n,)
     ids: npt.NDArray[np.uint64]  # (n, 2): source and number, permanent
     columns: Mapping[str, Any]  # further arrays of length n, carried along
     metadata: Mapping[str, Any]
+    variations: Mapping[str, ak.Array]  # the same jets calibrated otherwise, by the name of the variation
 
     def __init__(
         self,
@@ -75,13 +76,9 @@ class Events:
         ids: npt.ArrayLike | None = None,
         columns: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        variations: Mapping[str, ak.Array] | None = None,
     ) -> None:
-        missing = [name for name in JET_FIELDS if name not in ak.fields(jets)]
-        if missing:
-            raise EventsError(
-                f"jets lack {', '.join(missing)}: found {', '.join(ak.fields(jets)) or 'no fields'}; "
-                "build them with pairton.make_jets"
-            )
+        _check_fields("jets", jets)
         n = len(jets)
         if ids is None:
             ids = np.stack([np.zeros(n, np.uint64), np.arange(n, dtype=np.uint64)], axis=1)
@@ -92,7 +89,9 @@ class Events:
         self.ids = np.asarray(ids, dtype=np.uint64)
         self.columns = dict(columns or {})
         self.metadata = dict(metadata or {})
+        self.variations = dict(variations or {})
         self._check_shapes(n)
+        self._check_variations()
 
     def _check_shapes(self, n: int) -> None:
         lengths = {name: len(column) for name, column in self.columns.items()} | {"ids": len(self.ids)}
@@ -109,6 +108,16 @@ class Events:
             if length != n:
                 raise EventsError(
                     f"{name} has {length} rows, but there are jets of {n} events: lengths must agree"
+                )
+
+    def _check_variations(self) -> None:
+        for name, jets in self.variations.items():
+            _check_fields(f"variation {name!r}: jets", jets)
+            same_rows = len(jets) == len(self)
+            if not same_rows or not np.array_equal(np.asarray(ak.num(jets, axis=1)), self.n_jets):
+                raise EventsError(
+                    f"variation {name!r} has other jets than the nominal ones: "
+                    "give the same events and jets in the same order, with other momenta"
                 )
 
     # -- rows ----------------------------------------------------------------------------------------------
@@ -129,11 +138,12 @@ class Events:
             self.ids[where],
             {name: column[where] for name, column in self.columns.items()},
             self.metadata,
+            {name: jets[where] for name, jets in self.variations.items()},
         )
 
     @staticmethod
     def concatenate(parts: Sequence[Events]) -> Events:
-        """One after the other. Truth and weights must be in all parts or in none; columns in all are kept."""
+        """One after the other. Truth, weights, variations: in all parts or in none; columns in all are kept."""
         if not parts:
             raise EventsError("nothing to concatenate: give at least one Events")
         first = parts[0]
@@ -146,9 +156,14 @@ class Events:
             with_it = sum(getattr(part, name) is not None for part in parts)
             if with_it not in (0, len(parts)):
                 raise EventsError(f"{with_it} of {len(parts)} parts have {name}: all or none must, drop or add it")
+        if any(set(part.variations) != set(first.variations) for part in parts):
+            names = ", ".join(sorted({name for part in parts for name in part.variations}))
+            raise EventsError(f"only some parts have the variations {names}: all or none must, drop or add them")
         shared = [name for name in first.columns if all(name in part.columns for part in parts)]
         if any("index" in ak.fields(part.jets) for part in parts):
-            parts = [part._with_index() for part in parts]
+            parts = [part._with_field("index", part.stored_index) for part in parts]
+        if any("usable" in ak.fields(part.jets) for part in parts):
+            parts = [part._with_field("usable", part.usable) for part in parts]
         return Events(
             _as_momenta(ak.concatenate([part.jets for part in parts])),
             first.topology,
@@ -157,16 +172,36 @@ class Events:
             np.concatenate([part.ids for part in parts]),
             {name: ak.concatenate([part.columns[name] for part in parts]) for name in shared},
             first.metadata,
+            {
+                name: _as_momenta(ak.concatenate([part.variations[name] for part in parts]))
+                for name in first.variations
+            },
         )
 
-    def _with_index(self) -> Events:
-        if "index" in ak.fields(self.jets):
+    def _with_field(self, name: str, values: ak.Array) -> Events:
+        if name in ak.fields(self.jets):
             return self
-        return self.with_jets(ak.with_field(self.jets, self.stored_index, "index"))
+        return self._with_all_jets(ak.with_field(self.jets, values, name), self.variations)
+
+    def _with_all_jets(self, jets: ak.Array, variations: Mapping[str, ak.Array]) -> Events:
+        return Events(
+            jets, self.topology, self.truth, self.weights, self.ids, self.columns, self.metadata, variations
+        )
 
     def with_jets(self, jets: ak.Array) -> Events:
-        """The same events with other jets in the same positions: another calibration, say."""
-        return Events(jets, self.topology, self.truth, self.weights, self.ids, self.columns, self.metadata)
+        """The same events with other jets in the same positions: another calibration, say. No variations."""
+        return self._with_all_jets(jets, {})
+
+    def varied(self, name: str) -> Events:
+        """The same events with the jets of a variation; what it does not say is as in the nominal ones."""
+        if name not in self.variations:
+            known = ", ".join(self.variations) or "none"
+            raise EventsError(f"no variation {name!r}: there are {known}{nearest(name, self.variations)}")
+        jets = self.variations[name]
+        for field in ("index", "usable"):
+            if field in ak.fields(self.jets) and field not in ak.fields(jets):
+                jets = ak.with_field(jets, self.jets[field], field)
+        return self.with_jets(jets)
 
     # -- what is in them -----------------------------------------------------------------------------------
 
@@ -180,8 +215,13 @@ class Events:
         return self.jets.index if "index" in ak.fields(self.jets) else ak.local_index(self.jets.pt, axis=1)
 
     @cached_property
+    def usable(self) -> ak.Array:
+        """Jets that passed the identification of their experiment; all, where the file or its reader says none."""
+        return self.jets.usable if "usable" in ak.fields(self.jets) else ak.ones_like(self.jets.pt, dtype=bool)
+
+    @cached_property
     def status(self) -> npt.NDArray[np.uint8]:
-        """OK, or BAD_JET where a jet has a NaN, an infinity, pT <= 0, or an energy below its momentum."""
+        """OK, or BAD_JET where a usable jet has a NaN, an infinity, pT <= 0, or an energy below its momentum."""
         jets = self.jets
         good = jets.pt > 0
         for name in JET_FIELDS:
@@ -189,14 +229,14 @@ class Events:
         with np.errstate(over="ignore", invalid="ignore"):
             momentum = ak.values_astype(jets.pt, np.float64) * np.cosh(ak.values_astype(jets.eta, np.float64))
             good = good & (jets.energy >= momentum * (1 - ENERGY_TOLERANCE)) & np.isfinite(momentum)
-        bad = ~np.asarray(ak.all(good, axis=1), dtype=bool)
+        bad = ~np.asarray(ak.all(good | ~self.usable, axis=1), dtype=bool)
         return np.where(bad, Status.BAD_JET, Status.OK).astype(np.uint8)
 
     @cached_property
     def jet_passes(self) -> ak.Array:
-        """Jets within the selection of the topology."""
+        """Usable jets within the selection of the topology."""
         cuts = self.topology.selection
-        return (self.jets.pt > cuts.pt) & (abs(self.jets.eta) < cuts.abs_eta)
+        return self.usable & (self.jets.pt > cuts.pt) & (abs(self.jets.eta) < cuts.abs_eta)
 
     @cached_property
     def selected(self) -> npt.NDArray[np.bool_]:
@@ -237,7 +277,8 @@ class Events:
             at = np.where(truth >= 0, starts[:, None] + truth, 0)
             if len(flat):
                 truth = np.where((truth >= 0) & flat[at], rank[at] - before[:, None], -1).astype(np.int32)
-        return Events(jets, self.topology, truth, self.weights, self.ids, self.columns, self.metadata)
+        variations = {name: other[passes] for name, other in self.variations.items()}
+        return Events(jets, self.topology, truth, self.weights, self.ids, self.columns, self.metadata, variations)
 
     def in_split(
         self, name: str, fractions: Sequence[float] = (0.9, 0.05, 0.05), seed: int = 0
@@ -274,8 +315,12 @@ class Events:
         return dense, mask
 
 
-def make_jets(*, energy: Any = None, mass: Any = None, index: Any = None, **fields: Any) -> ak.Array:
+def make_jets(
+    *, energy: Any = None, mass: Any = None, index: Any = None, usable: Any = None, **fields: Any
+) -> ak.Array:
     """Ragged jets from pt, eta, phi, btag and either energy or mass: awkward arrays or nested lists.
+
+    `usable` marks jets that passed an identification: the others stay, so that indices hold, and are not used.
 
     >>> make_jets(pt=[[30.0]], eta=[[0.0]], phi=[[0.0]], mass=[[40.0]], btag=[[1]]).energy.tolist()
     [[50.0]]
@@ -297,6 +342,8 @@ def make_jets(*, energy: Any = None, mass: Any = None, index: Any = None, **fiel
     content = {"pt": flat["pt"], "eta": flat["eta"], "phi": flat["phi"], "energy": flat_last, "btag": flat["btag"]}
     if index is not None:
         content["index"] = np.asarray(ak.flatten(index), dtype=np.int32)
+    if usable is not None:
+        content["usable"] = np.asarray(ak.flatten(usable), dtype=bool)
     return ak.unflatten(ak.zip(content, with_name="Momentum4D"), counts)
 
 
@@ -314,6 +361,15 @@ def mass_of(pt: npt.NDArray[Any], eta: npt.NDArray[Any], energy: npt.NDArray[Any
         momentum = np.asarray(pt, np.float64) * np.cosh(np.asarray(eta, np.float64))
         square = np.asarray(energy, np.float64) ** 2 - momentum**2
         return np.asarray(np.sign(square) * np.sqrt(np.abs(square)))
+
+
+def _check_fields(what: str, jets: ak.Array) -> None:
+    missing = [name for name in JET_FIELDS if name not in ak.fields(jets)]
+    if missing:
+        raise EventsError(
+            f"{what} lack {', '.join(missing)}: found {', '.join(ak.fields(jets)) or 'no fields'}; "
+            "build them with pairton.make_jets"
+        )
 
 
 def _floats(values: Any, dtype: type[np.floating[Any]]) -> ak.Array:
