@@ -29,7 +29,7 @@ def test_every_public_name_is_there():
     assert set(pairton.__all__) <= set(dir(pairton))
     for name in pairton.__all__:
         assert getattr(pairton, name) is not None
-    with pytest.raises(AttributeError, match="no attribute .recontruct"):
+    with pytest.raises(AttributeError, match=r"no attribute .recontruct"):
         pairton.recontruct  # noqa: B018
 
 
