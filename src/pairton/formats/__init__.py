@@ -102,6 +102,7 @@ def open_source(
     if topology is None:
         stored = found.stored_topology(name)
         chosen = chosen if stored is None else replace(chosen, topology=stored)
+    found.check(chosen)
     return found.open(name, chosen)
 
 

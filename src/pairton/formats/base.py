@@ -34,6 +34,8 @@ class ReadOptions:
     truth: bool = True  # read labels, where there are any
     strict: bool = False  # a bad label is an error, not a warning
     bad_labels: BadLabels = field(default_factory=BadLabels, compare=False)  # where sources count them
+    settings: Mapping[str, str] = field(default_factory=dict)  # what only this format knows: --set KEY=VALUE
+    variations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # name -> our name -> column
 
 
 class Source(ABC):
@@ -101,6 +103,8 @@ class Format(ABC):
     name: ClassVar[str]  # "spanet_hdf5"
     description: ClassVar[str]  # one line for `--help` and errors
     suffixes: ClassVar[tuple[str, ...]]  # of files it may be; the first is for writing
+    settings: ClassVar[Mapping[str, str]] = {}  # key of `--set` -> what it does, with its values
+    reads_variations: ClassVar[bool] = False
 
     @abstractmethod
     def recognises(self, path: str) -> bool:
@@ -113,6 +117,19 @@ class Format(ABC):
     def stored_topology(self, path: str) -> Topology | None:
         """The topology written in the file, where there is one."""
         return None
+
+    def check(self, options: ReadOptions) -> None:
+        """Refuse settings that this format does not know, and variations where it cannot read them."""
+        from pairton.errors import ConfigError, nearest
+
+        for key in options.settings:
+            if key not in self.settings:
+                known = "; ".join(f"{name}: {about}" for name, about in self.settings.items()) or "none"
+                hint = nearest(key, self.settings)
+                raise ConfigError(f"{self.name} has no setting {key!r}{hint}; its settings: {known}")
+        if options.variations and not self.reads_variations:
+            names = ", ".join(options.variations)
+            raise ConfigError(f"{self.name} has no columns for the variations {names}: read them from ROOT")
 
     def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> Writer:
         """Open for writing, where the format can."""

@@ -1,0 +1,80 @@
+"""The same jets calibrated otherwise: which columns hold them, and jets made from those."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import awkward as ak
+import numpy as np
+
+from pairton.errors import ConfigError, nearest
+from pairton.events import energy_of
+
+__all__ = ["check_variation", "choice", "parse_settings", "parse_variations", "varied_jets"]
+
+VARIED = ("pt", "mass")
+
+
+def parse_variations(given: Iterable[str]) -> dict[str, dict[str, str]]:
+    """`NAME:pt=COLUMN,mass=COLUMN` of the command line, once for each variation.
+
+    >>> parse_variations(["jes_up:pt=Jet_pt_jesUp,mass=Jet_mass_jesUp"])
+    {'jes_up': {'pt': 'Jet_pt_jesUp', 'mass': 'Jet_mass_jesUp'}}
+    """
+    found: dict[str, dict[str, str]] = {}
+    for text in given:
+        name, colon, columns = text.partition(":")
+        pairs = [pair.partition("=") for pair in columns.split(",")]
+        if not colon or not name.isidentifier() or not all(key and column for key, _, column in pairs):
+            raise ConfigError(
+                f"variation {text!r}: write NAME:pt=COLUMN,mass=COLUMN, NAME of letters, digits and _"
+            )
+        if name in found:
+            raise ConfigError(f"variation {name!r} is given twice: give each name once")
+        found[name] = {key.strip(): column.strip() for key, _, column in pairs}
+        check_variation(name, found[name])
+    return found
+
+
+def check_variation(name: str, columns: Mapping[str, str]) -> None:
+    """Only pt and mass vary, and pt must."""
+    for key in columns:
+        if key not in VARIED:
+            raise ConfigError(f"variation {name}: {key!r} does not vary, only {' and '.join(VARIED)} do")
+    if "pt" not in columns:
+        raise ConfigError(f"variation {name}: the column of pt is missing: add pt=COLUMN")
+
+
+def parse_settings(given: Iterable[str]) -> dict[str, str]:
+    """`KEY=VALUE` of the command line.
+
+    >>> parse_settings(["leptons=15"])
+    {'leptons': '15'}
+    """
+    found = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip() or not value.strip():
+            raise ConfigError(f"set {text!r}: write KEY=VALUE")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def choice(settings: Mapping[str, str], key: str, allowed: tuple[str, ...]) -> str:
+    """The value of a setting, the first one allowed where it is not given."""
+    value = settings.get(key, allowed[0])
+    if value not in allowed:
+        raise ConfigError(f"set {key}={value}: choose one of {', '.join(allowed)}{nearest(value, allowed)}")
+    return value
+
+
+def varied_jets(jets: ak.Array, pt: ak.Array, mass: ak.Array | None = None) -> ak.Array:
+    """Jets with another pT. Without a mass the whole four-vector is scaled, as by a jet energy scale."""
+    new_pt = ak.values_astype(pt, np.float32)
+    if mass is None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            energy = jets.energy * (ak.values_astype(new_pt, np.float64) / jets.pt)
+    else:
+        flat = energy_of(ak.flatten(new_pt), ak.flatten(jets.eta), ak.flatten(mass))
+        energy = ak.unflatten(flat, ak.num(new_pt, axis=1))
+    return ak.with_field(ak.with_field(jets, new_pt, "pt"), energy, "energy")
