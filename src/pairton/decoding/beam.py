@@ -1,0 +1,111 @@
+"""The reverse process with several hypotheses an event: those that reach the same state merge and add up.
+
+Rows are hypotheses, sorted by event; `event` (R,) says whose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.decoding.candidates import gains, n_turns, next_step, reveals
+from pairton.decoding.chain import Predict, log_softmax
+from pairton.decoding.exact import rows_of
+from pairton.decoding.state import State
+from pairton.graph import visible_tokens
+from pairton.topology import Topology
+
+__all__ = ["run_beam"]
+
+EXPANSION = 8  # hypotheses kept before merging, in beam widths: both orders of a pair are among them
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.floating[Any]]
+Index = npt.NDArray[np.intp]
+
+
+def run_beam(
+    predict: Predict,
+    topology: Topology,
+    jets: npt.NDArray[np.float32],
+    jet_mask: Bools,
+    *,
+    width: int,
+    temperatures: Sequence[float],
+    edge_weight: float = 1.0,
+) -> State:
+    """The most probable complete state of each event; a particle's probability sums over hypotheses with it."""
+    state = State.empty(topology, jet_mask)
+    event = np.arange(len(jets))
+    for stage, temperature in zip(topology.stages, temperatures, strict=True):
+        tokens = visible_tokens(topology, *state.place(), jet_mask[event])
+        prediction = predict(jets[event], jet_mask[event], tokens)
+        before = {name: same.count.copy() for name, same in state.found.items()}
+        turns = n_turns(topology, stage, state)
+        for _ in range(turns):
+            free, step = next_step(topology, stage, state, turns == 1)
+            gain = gains(step, state, prediction, free, edge_weight=edge_weight, before=before)
+            step_probability = log_softmax(gain, temperature)
+            row, choice = _most_probable(
+                event, state.log_probability[:, None] + step_probability, EXPANSION * width
+            )
+            grown = state[row]
+            found = reveals(step, grown, free[row], choice)
+            grown.reveal(found, np.exp(step_probability[row, choice]))
+            kept = _merge(event[row], grown, width)
+            state, row = grown[kept], row[kept]
+            event = event[row]
+            prediction = rows_of(prediction, row)
+            before = {name: count[row] for name, count in before.items()}
+    return _answer(event, state)
+
+
+def _most_probable(event: Index, log_probability: Floats, limit: int) -> tuple[Index, Index]:
+    """Row and column of the `limit` best possible continuations of each event, sorted by event."""
+    n_events, first = _starts(event)
+    rank = np.arange(len(event)) - first[event]
+    wide = np.full((n_events, int(rank.max()) + 1, log_probability.shape[1]), -np.inf)
+    wide[event, rank] = log_probability
+    flat = wide.reshape(n_events, -1)
+    order = np.argsort(-flat, axis=1, kind="stable")[:, :limit]
+    owner, position = np.nonzero(np.isfinite(np.take_along_axis(flat, order, axis=1)))
+    hypothesis, column = np.divmod(order[owner, position], log_probability.shape[1])
+    return first[owner] + hypothesis, column
+
+
+def _merge(event: Index, state: State, width: int) -> Index:
+    """Add up rows of equal state into the most probable of them; the `width` best rows of each event."""
+    keys = np.ascontiguousarray(np.column_stack([event, state.keys()]))
+    _, group = np.unique(keys.view([("", keys.dtype)] * keys.shape[1]).ravel(), return_inverse=True)
+    order = np.lexsort((np.arange(len(group)), -state.log_probability, group))
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    leader = order[starts]  # the most probable of its group
+    top = state.log_probability[leader]
+    size = np.diff(np.append(starts, len(order)))
+    shares = np.exp(state.log_probability[order] - np.repeat(top, size))
+    state.log_probability[leader] = top + np.log(np.add.reduceat(shares, starts))
+    best = leader[np.lexsort((leader, -state.log_probability[leader], event[leader]))]
+    _, first = _starts(event[best])
+    return best[np.arange(len(best)) - first[event[best]] < width]
+
+
+def _starts(event: Index) -> tuple[int, Index]:
+    """How many events, and the first row of each."""
+    count = np.bincount(event)
+    return len(count), np.concatenate([[0], np.cumsum(count)[:-1]])
+
+
+def _answer(event: Index, state: State) -> State:
+    _, first = _starts(event)
+    best = state[first]  # rows are sorted by event, then probability
+    weight = np.exp(state.log_probability)
+    for name, same in state.found.items():
+        mine = best.found[name].jets[event]  # (R, K, L)
+        holds = (mine[:, :, None] == same.jets[:, None]).all(axis=3).any(axis=2)  # (R, K)
+        total = np.zeros(best.found[name].probability.shape)
+        np.add.at(total, event, weight[:, None] * holds)
+        best.found[name].probability = total
+    return best

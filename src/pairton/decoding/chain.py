@@ -1,0 +1,104 @@
+"""The reverse process, one hypothesis an event: stage by stage, the choice of greatest gain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.decoding.candidates import StepTable, gains, n_turns, next_step, own_choices, reveals
+from pairton.decoding.state import State
+from pairton.graph import visible_tokens
+from pairton.likelihood import Prediction
+from pairton.topology import Stage, Topology
+
+__all__ = ["Predict", "Step", "log_softmax", "run_chain"]
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.floating[Any]]
+Index = npt.NDArray[np.intp]
+Predict = Callable[[npt.NDArray[np.float32], Bools, npt.NDArray[np.uint8]], Prediction]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step as it was taken: what the network saw and said, and what was chosen from what.
+
+    Candidates are the choices of the step, each one or more particles; `jets` is -1 behind the slots of a
+    type, and everywhere where a choice is not possible.
+    """
+
+    stage: Stage | None  # None: the whole event at once
+    tokens: npt.NDArray[np.uint8]  # (B, T, N, N)
+    edges: npt.NDArray[np.float32]  # (B, T, N, N): logits
+    types: tuple[tuple[str, ...], ...]  # (C, particles of the choice)
+    jets: npt.NDArray[np.int16]  # (B, C, particles of the choice, slots)
+    probability: npt.NDArray[np.float64]  # (B, C)
+    choice: Index  # (B,)
+    assignment: npt.NDArray[np.int32]  # (B, S): the state afterwards, -1 where nothing is revealed
+    revealed: Bools  # (B, P)
+
+
+def log_softmax(gain: Floats, temperature: float) -> npt.NDArray[np.float64]:
+    """(B, J): log probabilities of a step's choices; -inf stays what it is."""
+    scaled = gain.astype(np.float64) / temperature
+    shifted = scaled - scaled.max(axis=1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
+
+
+def run_chain(
+    predict: Predict,
+    topology: Topology,
+    jets: npt.NDArray[np.float32],
+    jet_mask: Bools,
+    *,
+    temperatures: Sequence[float],
+    edge_weight: float = 1.0,
+    refresh: bool = True,
+    record: bool = False,
+) -> tuple[State, list[Step]]:
+    """Reveal all stages; with `refresh` the network sees what was revealed, else its first answer serves all."""
+    state = State.empty(topology, jet_mask)
+    steps: list[Step] = []
+    prediction: Prediction | None = None
+    for stage, temperature in zip(topology.stages, temperatures, strict=True):
+        if prediction is None or refresh:
+            assignment, revealed = state.place()
+            tokens = visible_tokens(topology, assignment, revealed, jet_mask)
+            prediction = predict(jets, jet_mask, tokens)
+        before = {name: same.count.copy() for name, same in state.found.items()}
+        turns = n_turns(topology, stage, state)
+        for _ in range(turns):
+            free, step = next_step(topology, stage, state, turns == 1)
+            gain = gains(step, state, prediction, free, edge_weight=edge_weight, before=before)
+            log_probability = log_softmax(gain, temperature)
+            choice = gain.argmax(axis=1)
+            found = reveals(step, state, free, choice)
+            shown = _choice_jets(step, state, free, gain) if record else None
+            state.reveal(found, np.exp(np.take_along_axis(log_probability, choice[:, None], axis=1)[:, 0]))
+            if shown is not None:
+                types = tuple(tuple(step.kinds[step.kind[x]].name for x in row) for row in step.choices)
+                after = state.place()
+                probability = np.exp(log_probability)
+                steps.append(Step(stage, tokens, prediction.edges, types, shown, probability, choice, *after))
+    return state, steps
+
+
+def _choice_jets(step: StepTable, state: State, free: Index, gain: Floats) -> npt.NDArray[np.int16]:
+    """(B, J, M, L): jets of every choice, for the record."""
+    width = max(kind.width for kind in step.kinds)
+    each = np.full((len(free), len(step.kind), width), -1, dtype=np.int16)
+    for k, kind in enumerate(step.kinds):
+        (columns,) = np.nonzero(step.kind == k)
+        own = free[:, own_choices(kind.own_names, step.n_free)[step.own[columns]]]  # (B, X, own)
+        for i, position in enumerate(kind.own):
+            each[:, columns, position] = own[:, :, i]
+        for c, (name, positions) in enumerate(kind.children):
+            which = np.array([row[c] for row in kind.child_choices])[step.children[columns]]
+            for i, position in enumerate(positions):
+                each[:, columns, position] = state.found[name].jets[:, which, i]
+    chosen = each[:, step.choices]  # (B, J, M, L)
+    return np.where(np.isfinite(gain)[:, :, None, None], chosen, np.int16(-1))
