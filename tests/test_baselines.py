@@ -1,60 +1,13 @@
 from itertools import permutations
 
-import awkward as ak
 import numpy as np
 import pytest
 
 from pairton.baselines import MassChiSquare, invariant_mass, pair_products
 from pairton.errors import ModelError
-from pairton.events import Events, make_jets
+from pairton.events import Events
 from pairton.metrics import efficiencies
 from pairton.topology import load_topology
-
-
-def decays(n=200, seed=0, extra=2, labelled=1.0):
-    """Tops at rest decay to a W and a b of the right masses, boosted at random, jets shuffled, others added."""
-    rng = np.random.default_rng(seed)
-
-    def two_body(parent, m, m1, m2):
-        """(n, 4) E, p of both products, from the parent (n, 4) of mass m."""
-        p = np.sqrt((m**2 - (m1 + m2) ** 2) * (m**2 - (m1 - m2) ** 2)) / (2 * m)
-        axis = rng.normal(size=(n, 3))
-        axis /= np.linalg.norm(axis, axis=1, keepdims=True)
-        result = []
-        for sign, mass in ((1, m1), (-1, m2)):
-            rest = np.concatenate([np.full((n, 1), np.hypot(p, mass)), sign * p * axis], axis=1)
-            beta = parent[:, 1:] / parent[:, :1]
-            gamma = parent[:, :1] / m
-            along = (beta * rest[:, 1:]).sum(1, keepdims=True)
-            energy = gamma * (rest[:, :1] + along)
-            move = (gamma**2 / (gamma + 1) * along + gamma * rest[:, :1]) * beta
-            result.append(np.concatenate([energy, rest[:, 1:] + move], axis=1))
-        return result
-
-    products = []
-    for _ in range(2):
-        momentum = rng.normal(0, 120, (n, 3))
-        top = np.concatenate([np.sqrt(170.0**2 + (momentum**2).sum(1, keepdims=True)), momentum], axis=1)
-        w, b = two_body(top, 170.0, 80.0, 5.0)
-        products += [*two_body(w, 80.0, 1.0, 1.0), b]
-    momentum = rng.normal(0, 60, (extra, n, 3))
-    products += [np.concatenate([np.sqrt((m**2).sum(1, keepdims=True) + 1), m], axis=1) for m in momentum]
-    p4 = np.stack(products, axis=1)  # (n, 6 + extra, 4)
-    p4 *= rng.normal(1, 0.03, p4.shape[:2])[:, :, None]
-    order = np.argsort(rng.random(p4.shape[:2]), axis=1)
-    p4 = np.take_along_axis(p4, order[:, :, None], axis=1)
-    truth = np.argsort(order, axis=1)[:, :6]
-    truth = np.where(rng.random(truth.shape) < labelled, truth, -1)
-    tags = np.isin(order, [2, 5]) & (rng.random(order.shape) < 0.8)
-    pt = np.hypot(p4[..., 1], p4[..., 2])
-    columns = {
-        "pt": pt,
-        "eta": np.arcsinh(p4[..., 3] / pt),
-        "phi": np.arctan2(p4[..., 2], p4[..., 1]),
-        "energy": p4[..., 0],
-        "btag": tags,
-    }
-    return Events(make_jets(**{k: ak.from_regular(ak.Array(v)) for k, v in columns.items()}), truth=truth)
 
 
 def slow_chi2(fit, jets, assignment):
@@ -79,7 +32,7 @@ def slow_chi2(fit, jets, assignment):
     return total
 
 
-def test_best_assignment_of_all_permutations():
+def test_best_assignment_of_all_permutations(decays):
     events = decays(extra=1)
     fit = MassChiSquare.fit(events)
     jets, mask = events[:3].dense()
@@ -91,7 +44,7 @@ def test_best_assignment_of_all_permutations():
         assert probability[k] == pytest.approx(8 * weight.max() / weight.sum(), rel=1e-3)
 
 
-def test_fit_finds_masses_and_tag_rates():
+def test_fit_finds_masses_and_tag_rates(decays):
     fit = MassChiSquare.fit(decays(n=3000, labelled=0.95))
     assert fit.masses["W"] == pytest.approx((80, 80 * 0.03 / np.sqrt(2)), rel=0.05)
     assert fit.masses["t"][0] == pytest.approx(90, rel=0.02)  # above its W
@@ -100,7 +53,7 @@ def test_fit_finds_masses_and_tag_rates():
     assert fit.other_tag_rate < 0.001
 
 
-def test_most_clean_events_are_right_and_mixed_counts_do_not_matter():
+def test_most_clean_events_are_right_and_mixed_counts_do_not_matter(decays):
     few, many = decays(seed=1, extra=0), decays(seed=2, extra=3)
     fit = MassChiSquare.fit(decays(n=1000))
     both = Events.concatenate([few, many])
@@ -111,7 +64,7 @@ def test_most_clean_events_are_right_and_mixed_counts_do_not_matter():
     np.testing.assert_array_equal(assignment[200:], fit.assign(*many.dense())[0])
 
 
-def test_events_that_are_too_short_have_no_answer():
+def test_events_that_are_too_short_have_no_answer(decays):
     events = decays()
     fit = MassChiSquare.fit(events)
     jets, mask = events.dense()
@@ -122,7 +75,7 @@ def test_events_that_are_too_short_have_no_answer():
     assert (assignment[[0, 2]] >= 0).all()
 
 
-def test_any_topology_has_one():
+def test_any_topology_has_one(decays):
     events = decays()
     hh4b = load_topology("hh4b")
     four = Events(events.jets, hh4b, truth=events.truth[:, [0, 1, 3, 4]])
@@ -131,7 +84,7 @@ def test_any_topology_has_one():
     assert fit.assign(*four.dense())[0].shape == (len(four), 4)
 
 
-def test_too_little_truth_is_an_error_that_says_so():
+def test_too_little_truth_is_an_error_that_says_so(decays):
     with pytest.raises(ModelError, match="only 8 particles of type W"):
         MassChiSquare.fit(decays()[:4])
     without = decays()
@@ -139,7 +92,7 @@ def test_too_little_truth_is_an_error_that_says_so():
         MassChiSquare.fit(Events(without.jets))
 
 
-def test_pair_products_sum_to_the_mass_of_any_set_of_jets():
+def test_pair_products_sum_to_the_mass_of_any_set_of_jets(decays):
     events = decays(n=5)
     jets, _ = events.dense()
     by_vector = (events.jets[:, 1] + events.jets[:, 4] + events.jets[:, 6]).mass

@@ -1,0 +1,378 @@
+"""The main job, in memory: jets in, particles with four-momenta and probabilities out, one row an event.
+
+The same answer always: jets are put in a canonical order before the network and indices are mapped back; batches
+are cut from fixed windows of global rows, by jet count, whatever the chunks in which a file is read.
+
+Shapes: n events, S slots, P particles, N jets, J jets of all events together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+
+from pairton.decoding import METHODS, decode
+from pairton.errors import ConfigError, EventsError, ModelError, nearest
+from pairton.events import JET_FIELDS, Events, Status, make_jets
+from pairton.topology import Stage, Topology
+
+if TYPE_CHECKING:
+    from pairton.engines import Domain, Model
+
+__all__ = [
+    "DECODINGS",
+    "MAX_JETS",
+    "WINDOW",
+    "Answer",
+    "Assign",
+    "Prepared",
+    "Reconstruction",
+    "assign_prepared",
+    "assigner",
+    "decoding_of",
+    "momenta",
+    "prepare",
+    "reconstruct",
+    "run",
+    "same_tree",
+    "windows",
+]
+
+WINDOW = 4096  # rows of the input that are batched together
+BATCH = 512  # events of one call of the network
+MAX_JETS = 12  # of highest pT that are used: 83,160 assignments in all-hadronic ttbar
+ONE_BY_ONE = "one_by_one"  # steps, but never two particles at once: the paper's 4-step variant
+DECODINGS = (*METHODS, ONE_BY_ONE)
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.integer[Any]]
+
+
+class Answer(NamedTuple):
+    """For a batch: jets in slots (B, S), -1 for none; probabilities of particles (B, P) and of events (B,)."""
+
+    assignment: Ints
+    particle_probability: npt.NDArray[Any]
+    event_probability: npt.NDArray[Any]
+
+
+Assign = Callable[[npt.NDArray[np.float32], Bools], Answer]  # jets (B, N, 5) and their mask (B, N)
+
+
+def assigner(model: Model, decoding: str | None = None, beam: int | None = None) -> Assign:
+    """A model and a way to decode it as one function of jets."""
+    method = decoding_of(model, decoding, beam)
+    topology, temperatures = model.topology, model.temperatures if method == model.decoding else None
+    if method == ONE_BY_ONE:
+        stages = [[s] if s.any else [Stage((name,)) for name in s.types] for s in topology.stages]
+        topology, method = topology.with_stages([stage for part in stages for stage in part]), "steps"
+
+    def assign(jets: npt.NDArray[np.float32], jet_mask: Bools) -> Answer:
+        found = decode(
+            model.predict, topology, jets, jet_mask, method=method, beam=beam, temperatures=temperatures
+        )
+        return Answer(found.assignment, found.particle_probability, found.event_probability)
+
+    return assign
+
+
+def decoding_of(model: Model, decoding: str | None, beam: int | None = None) -> str:
+    """The decoding that is meant: what was asked for, a beam if a width was, else what the model is made for."""
+    if decoding is None:
+        return "beam" if beam is not None else str(model.decoding)
+    if decoding not in DECODINGS:
+        known = ", ".join(DECODINGS)
+        raise ConfigError(f"no decoding {decoding!r}: choose one of {known}{nearest(decoding, DECODINGS)}")
+    return decoding
+
+
+# -- before the network ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Jets in canonical order, within the cuts, as many as are used."""
+
+    jets: npt.NDArray[np.float32]  # (n, N, 5), zero-padded
+    position: npt.NDArray[np.int32]  # (n, N): where each jet is in `events.jets`, -1 for none
+    counts: npt.NDArray[np.int64]  # (n,): jets used
+    status: npt.NDArray[np.uint8]  # (n,)
+
+    @property
+    def answerable(self) -> Bools:
+        return ~np.isin(self.status, [Status.TOO_FEW_JETS, Status.BAD_JET])
+
+
+def prepare(
+    events: Events, domain: Domain | None = None, *, max_jets: int = MAX_JETS, jet_cuts: bool = True
+) -> Prepared:
+    """Order jets by falling pT, then eta, phi, energy and b-tag; cut on them as the model's domain says."""
+    n_slots = len(events.topology.slots)
+    if max_jets < n_slots:
+        raise ConfigError(f"max_jets is {max_jets}, but {events.topology.name} has {n_slots} slots: raise it")
+    n = len(events)
+    features = np.stack([np.asarray(ak.flatten(events.jets[name]), np.float32) for name in JET_FIELDS], axis=1)
+    row = np.repeat(np.arange(n), events.n_jets)  # (J,)
+    pt, eta, phi, energy, btag = features.T
+    inside = np.ones(len(row), dtype=bool)
+    if domain is not None:
+        inside = (pt > domain.pt) & (np.abs(eta) < domain.abs_eta)
+    usable = np.asarray(ak.flatten(events.usable), dtype=bool)
+    bad = events.status == Status.BAD_JET
+    (kept,) = np.nonzero(usable & ~bad[row] & (inside if jet_cuts else True))
+    order = kept[np.lexsort((btag[kept], energy[kept], phi[kept], eta[kept], -pt[kept], row[kept]))]
+
+    found = np.bincount(row[order], minlength=n)
+    counts = np.minimum(found, max_jets)
+    rank = np.arange(len(order)) - (np.cumsum(found) - found)[row[order]]
+    order, rank = order[rank < max_jets], rank[rank < max_jets]
+    starts = np.cumsum(events.n_jets) - events.n_jets
+    width = int(counts.max(initial=0))
+    jets = np.zeros((n, width, len(JET_FIELDS)), dtype=np.float32)
+    jets[row[order], rank] = features[order]
+    position = np.full((n, width), -1, dtype=np.int32)
+    position[row[order], rank] = order - starts[row[order]]
+
+    status = np.full(n, Status.OK, dtype=np.uint8)
+    if domain is not None:
+        strange = np.zeros(n, dtype=bool)
+        strange[row[order[~inside[order] | ~_tag_fits(btag[order], domain)]]] = True
+        low, high = domain.jets
+        status[strange | (counts < low) | (counts > high)] = Status.OUTSIDE_DOMAIN
+    status[found > max_jets] = Status.TRUNCATED
+    status[counts < n_slots] = Status.TOO_FEW_JETS
+    status[bad] = Status.BAD_JET
+    return Prepared(jets, position, counts, status)
+
+
+def _tag_fits(btag: npt.NDArray[Any], domain: Domain) -> Bools:
+    """Whether b-tags are of the kind that the model knows; a binary one has only ever seen 0 and 1."""
+    if domain.btag != "binary":
+        return np.ones(len(btag), dtype=bool)
+    return np.asarray((btag == 0) | (btag == 1))
+
+
+def assign_prepared(prepared: Prepared, topology: Topology, assign: Assign) -> Answer:
+    """Assign one window: batches of equal jet count, in the order of rows; indices into `events.jets`."""
+    n = len(prepared.status)
+    assignment = np.full((n, len(topology.slots)), -1, dtype=np.int32)
+    particle_probability = np.full((n, len(topology.particles)), np.nan)
+    event_probability = np.full(n, np.nan)
+    for n_jets in np.unique(prepared.counts[prepared.answerable]):
+        (rows,) = np.nonzero(prepared.answerable & (prepared.counts == n_jets))
+        for batch in np.split(rows, range(BATCH, len(rows), BATCH)):
+            jets = np.ascontiguousarray(prepared.jets[batch, :n_jets])
+            answer = assign(jets, np.ones(jets.shape[:2], dtype=bool))
+            found = np.take_along_axis(prepared.position[batch], np.maximum(answer.assignment, 0), axis=1)
+            assignment[batch] = np.where(answer.assignment >= 0, found, -1)
+            particle_probability[batch] = answer.particle_probability
+            event_probability[batch] = answer.event_probability
+    return Answer(assignment, particle_probability, event_probability)
+
+
+# -- the result --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """One row for every event. Particles by their type: `reco.t.mass`, `reco.W[:, 0].jets.pt`, `reco["t"]`.
+
+    An event without an answer has slots -1, probabilities and momenta NaN, no jets, and a status that says why.
+    """
+
+    events: Events
+    assignment: npt.NDArray[np.int32]  # (n, S): positions in `events.jets`, -1 for none
+    status: npt.NDArray[np.uint8]  # (n,): see `pairton.events.Status`
+    event_probability: npt.NDArray[np.float64]  # (n,)
+    particle_probability: npt.NDArray[np.float64]  # (n, P)
+    jets_used: npt.NDArray[np.int64]  # (n,)
+
+    @property
+    def topology(self) -> Topology:
+        return self.events.topology
+
+    def __len__(self) -> int:
+        return len(self.assignment)
+
+    @cached_property
+    def jet_index(self) -> npt.NDArray[np.int32]:
+        """(n, S): the number of each jet in the input file, -1 for none."""
+        if "index" not in ak.fields(self.events.jets):
+            return self.assignment
+        flat = np.asarray(ak.flatten(self.events.stored_index), dtype=np.int32)
+        return np.where(self.assignment >= 0, _pick(flat, self.events, self.assignment), -1).astype(np.int32)
+
+    @cached_property
+    def momenta(self) -> dict[str, npt.NDArray[np.float64]]:
+        """pt, eta, phi, mass of every particle, (n, P) each."""
+        return momenta(self.events, self.assignment)
+
+    def __getattr__(self, name: str) -> ak.Array:
+        if name.startswith("_") or name not in self.topology.types:
+            raise AttributeError(f"no attribute {name!r}: particle types are {', '.join(self.topology.types)}")
+        return self[name]
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.topology.types]
+
+    def __getitem__(self, type_name: str) -> ak.Array:
+        """(n, particles of the type): Momentum4D records with `probability` and `jets`."""
+        particles = self.topology.of_type(type_name)
+        if not particles:
+            types = self.topology.types
+            raise EventsError(f"no type {type_name!r}: there are {', '.join(types)}{nearest(type_name, types)}")
+        columns = [p.index for p in particles]
+        fields = {name: ak.from_regular(values[:, columns]) for name, values in self.momenta.items()}
+        fields["probability"] = ak.from_regular(self.particle_probability[:, columns])
+        fields["jets"] = self._jets([p.slots for p in particles])
+        return ak.zip(fields, with_name="Momentum4D", depth_limit=2)
+
+    def _jets(self, slots: Sequence[tuple[int, ...]]) -> ak.Array:
+        """(n, particles, their jets); empty lists where there is no answer."""
+        at = self.assignment[:, np.array(slots)]  # (n, particles, slots)
+        starts = np.cumsum(self.events.n_jets) - self.events.n_jets
+        there = (at >= 0).all(axis=2)
+        flat = (starts[:, None, None] + at)[there].ravel()
+        jets = ak.with_field(self.events.jets, self.events.stored_index, "index")
+        chosen = ak.unflatten(ak.flatten(jets)[flat], np.where(there, at.shape[2], 0).ravel())
+        return ak.unflatten(chosen, np.full(len(at), at.shape[1]))
+
+
+def _pick(flat: npt.NDArray[Any], events: Events, assignment: Ints) -> npt.NDArray[Any]:
+    """Values (J,) of the jets of an assignment (n, S); anything where there is none."""
+    if not len(flat):
+        return np.zeros(assignment.shape, dtype=flat.dtype)
+    starts = np.cumsum(events.n_jets) - events.n_jets
+    return np.asarray(flat[np.where(assignment >= 0, starts[:, None] + assignment, 0)])
+
+
+def momenta(events: Events, assignment: Ints) -> dict[str, npt.NDArray[np.float64]]:
+    """pt, eta, phi, mass of the summed jets of each particle, (n, P) each; NaN where one is missing."""
+    flat = {name: np.asarray(ak.flatten(events.jets[name]), np.float64) for name in JET_FIELDS}
+    with np.errstate(over="ignore", invalid="ignore"):
+        px, py = flat["pt"] * np.cos(flat["phi"]), flat["pt"] * np.sin(flat["phi"])
+        pz = flat["pt"] * np.sinh(flat["eta"])
+    result = {name: [] for name in ("pt", "eta", "phi", "mass")}  # type: dict[str, list[npt.NDArray[Any]]]
+    parts = [_pick(values, events, assignment) for values in (px, py, pz, flat["energy"])]
+    for particle in events.topology.particles:
+        slots = list(particle.slots)
+        there = (assignment[:, slots] >= 0).all(axis=1)
+        x, y, z, e = (np.where(there, part[:, slots].sum(axis=1), np.nan) for part in parts)
+        pt = np.hypot(x, y)
+        square = e**2 - pt**2 - z**2
+        with np.errstate(divide="ignore", invalid="ignore"):
+            result["pt"].append(pt)
+            result["eta"].append(np.arcsinh(z / pt))
+            result["phi"].append(np.arctan2(y, x))
+            result["mass"].append(np.sign(square) * np.sqrt(np.abs(square)))
+    return {name: np.stack(columns, axis=1) for name, columns in result.items()}
+
+
+# -- the job -----------------------------------------------------------------------------------------------
+
+
+def reconstruct(
+    events: Events | ak.Array,
+    model: Model | str | None = None,
+    *,
+    decoding: str | None = None,
+    beam: int | None = None,
+    max_jets: int = MAX_JETS,
+    jet_cuts: bool = True,
+    threads: int | None = None,
+    engine: str = "onnx",
+) -> Reconstruction:
+    """Assign the jets of events, or of an awkward array of jets with pt, eta, phi, btag and energy or mass.
+
+    model      a loaded model, or the name or path of one; by default the one for the topology of the events
+    decoding   exact, steps, one_shot, beam or one_by_one; by default what the model was trained for
+    max_jets   events with more use those of highest pT, and have the status `truncated`
+    jet_cuts   leave out jets outside the model's domain (pT floor, |eta|)
+    """
+    wanted = events.topology.name if isinstance(events, Events) and model is None else (model or "default")
+    if isinstance(wanted, str):
+        from pairton.engines import load_model
+
+        loaded = load_model(wanted, engine=engine, threads=threads)
+    else:
+        loaded = wanted
+    if not isinstance(events, Events):
+        events = _as_events(events, loaded.topology)
+    if not same_tree(events.topology, loaded.topology):
+        raise ModelError(
+            f"the model {loaded.name} is for {loaded.topology.name}, the events are for {events.topology.name}: "
+            "choose a model for their topology, or read them with the topology of the model"
+        )
+    assign = assigner(loaded, decoding, beam)
+    parts = [
+        run(window, assign, loaded.domain, max_jets=max_jets, jet_cuts=jet_cuts) for window in windows([events])
+    ]
+    return Reconstruction(
+        events,
+        *(
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("assignment", "status", "event_probability", "particle_probability", "jets_used")
+        ),
+    )
+
+
+def run(
+    window: Events, assign: Assign, domain: Domain | None, *, max_jets: int = MAX_JETS, jet_cuts: bool = True
+) -> Reconstruction:
+    """Reconstruct the events of one window."""
+    prepared = prepare(window, domain, max_jets=max_jets, jet_cuts=jet_cuts)
+    answer = assign_prepared(prepared, window.topology, assign)
+    return Reconstruction(
+        window,
+        np.asarray(answer.assignment, dtype=np.int32),
+        prepared.status,
+        np.asarray(answer.event_probability, dtype=np.float64),
+        np.asarray(answer.particle_probability, dtype=np.float64),
+        prepared.counts,
+    )
+
+
+def windows(chunks: Sequence[Events] | Iterator[Events], size: int = WINDOW) -> Iterator[Events]:
+    """The same events cut at multiples of `size` rows, however they come; one empty window if there are none."""
+    waiting: list[Events] = []
+    held = 0
+    some = False
+    for chunk in chunks:
+        start = 0
+        while held + len(chunk) - start >= size:
+            stop = start + size - held
+            yield Events.concatenate([*waiting, chunk[start:stop]])
+            some, waiting, held, start = True, [], 0, stop
+        if start < len(chunk) or not (waiting or some):  # keep the first even if empty: it has the columns
+            waiting.append(chunk[start:])
+            held += len(chunk) - start
+    if held or not some:
+        yield Events.concatenate(waiting)
+
+
+def same_tree(one: Topology, other: Topology) -> bool:
+    """Whether two topologies have the same slots; cuts, stages and names may differ."""
+    return (one.event, dict(one.decays)) == (other.event, dict(other.decays))
+
+
+def _as_events(jets: Any, topology: Topology) -> Events:
+    array = ak.Array(jets)
+    given = set(ak.fields(array))
+    mass = "mass" if "mass" in given else "m"
+    energy = "energy" if "energy" in given else "E"
+    last = {"energy": array[energy]} if energy in given else {"mass": array[mass]} if mass in given else {}
+    missing = [name for name in ("pt", "eta", "phi", "btag") if name not in given] + ["energy or mass"] * (
+        not last
+    )
+    if missing:
+        raise EventsError(
+            f"jets lack {', '.join(missing)}: found {', '.join(sorted(given)) or 'no fields'}; build them with "
+            "pairton.make_jets"
+        )
+    return Events(make_jets(**{name: array[name] for name in ("pt", "eta", "phi", "btag")}, **last), topology)

@@ -1,0 +1,118 @@
+"""What several tests share: decays with the right masses, and a model of them that needs no weights."""
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import awkward as ak
+import numpy as np
+import pytest
+
+from pairton.baselines import pair_products
+from pairton.events import Events, make_jets
+from pairton.likelihood import Prediction, triplet_types
+from pairton.topology import Topology, load_topology
+
+
+def two_body(rng, parent, m, m1, m2):
+    """(n, 4) E, p of both products of a parent (n, 4) of mass m."""
+    p = np.sqrt((m**2 - (m1 + m2) ** 2) * (m**2 - (m1 - m2) ** 2)) / (2 * m)
+    axis = rng.normal(size=(len(parent), 3))
+    axis /= np.linalg.norm(axis, axis=1, keepdims=True)
+    result = []
+    for sign, mass in ((1, m1), (-1, m2)):
+        rest = np.concatenate([np.full((len(parent), 1), np.hypot(p, mass)), sign * p * axis], axis=1)
+        beta = parent[:, 1:] / parent[:, :1]
+        gamma = parent[:, :1] / m
+        along = (beta * rest[:, 1:]).sum(1, keepdims=True)
+        move = (gamma**2 / (gamma + 1) * along + gamma * rest[:, :1]) * beta
+        result.append(np.concatenate([gamma * (rest[:, :1] + along), rest[:, 1:] + move], axis=1))
+    return result
+
+
+def make_decays(n=200, seed=0, extra=2, labelled=1.0, floor=0.0, **more):
+    """Events with two tops of 170 GeV, `extra` further jets, shuffled; a share `labelled` of the truth is known.
+
+    Jets softer than `floor` are dropped, so that jet counts vary.
+    """
+    rng = np.random.default_rng(seed)
+    products = []
+    for _ in range(2):
+        momentum = rng.normal(0, 120, (n, 3))
+        top = np.concatenate([np.sqrt(170.0**2 + (momentum**2).sum(1, keepdims=True)), momentum], axis=1)
+        w, b = two_body(rng, top, 170.0, 80.0, 5.0)
+        products += [*two_body(rng, w, 80.0, 1.0, 1.0), b]
+    momentum = rng.normal(0, 60, (extra, n, 3))
+    products += [np.concatenate([np.sqrt((m**2).sum(1, keepdims=True) + 1), m], axis=1) for m in momentum]
+    p4 = np.stack(products, axis=1)  # (n, 6 + extra, 4)
+    p4 *= rng.normal(1, 0.03, p4.shape[:2])[:, :, None]
+    order = np.argsort(rng.random(p4.shape[:2]), axis=1)
+    p4 = np.take_along_axis(p4, order[:, :, None], axis=1)
+    truth = np.argsort(order, axis=1)[:, :6]
+    truth = np.where(rng.random(truth.shape) < labelled, truth, -1)
+    tags = np.isin(order, [2, 5]) & (rng.random(order.shape) < 0.8)
+    pt = np.hypot(p4[..., 1], p4[..., 2])
+    columns = {
+        "pt": pt,
+        "eta": np.arcsinh(p4[..., 3] / pt),
+        "phi": np.arctan2(p4[..., 2], p4[..., 1]),
+        "energy": p4[..., 0],
+        "btag": tags,
+    }
+    jets = make_jets(**{name: ak.from_regular(ak.Array(values)) for name, values in columns.items()})
+    events = Events(jets, truth=truth, **more)
+    if floor:
+        events = events.keep_jets(events.jets.pt > floor)
+        events = events.with_jets(ak.without_field(events.jets, "index")) if n else events
+    return events
+
+
+@dataclass
+class MassModel:
+    """A model that knows masses: the logit of a pair falls with its distance from 80 GeV, of a triplet from 170.
+
+    Deterministic, with the interface of `pairton.engines.Model`: tests of all but the network need no weights.
+    """
+
+    topology: Topology = field(default_factory=load_topology)
+    name: str = "masses"
+    decoding: str = "exact"
+    temperatures: None = None
+    takes_tokens: bool = False
+    domain: SimpleNamespace = field(
+        default_factory=lambda: SimpleNamespace(pt=0.0, abs_eta=100.0, radius=0.4, btag="binary", jets=(6, 16))
+    )
+    metadata: dict = field(default_factory=dict)
+    strength: float = 1.0
+    calls: list = field(default_factory=list)  # shape of every batch
+
+    def predict(self, jets, jet_mask, tokens):
+        self.calls.append(jets.shape)
+        products = pair_products(jets)
+        single = np.einsum("bii->bi", products)
+        pair = np.sqrt(np.maximum(single[:, :, None] + single[:, None, :] + 2 * products, 0))
+        edges = np.zeros((len(jets), len(self.topology.types), *pair.shape[1:]), dtype=np.float32)
+        for name in self.topology.types:
+            if len(self.topology.of_type(name)[0].slots) == 2:
+                edges[:, self.topology.type_index(name)] = 4 - np.minimum(((pair - 80) / 8) ** 2, 50)
+        if not triplet_types(self.topology):
+            return Prediction(self.strength * edges)
+        square = (
+            (single[:, :, None, None] + single[:, None, :, None] + single[:, None, None, :])
+            + 2 * products[:, :, :, None]
+            + 2 * products[:, :, None, :]
+            + 2 * products[:, None, :, :]
+        )
+        away = (np.sqrt(np.maximum(square, 0)) - 170) / 15
+        tag = jets[:, None, None, :, 4]
+        triplets = (2 * tag - np.minimum(away**2, 50)).astype(np.float32)[:, None]
+        return Prediction(self.strength * edges, self.strength * triplets)
+
+
+@pytest.fixture(scope="session")
+def decays():
+    return make_decays
+
+
+@pytest.fixture
+def mass_model():
+    return MassModel()
