@@ -1,4 +1,4 @@
-"""The reverse process against slow transcriptions: the algorithms of the paper, sums over orders and assignments."""
+"""The reverse process against slow transcriptions: the paper, and sums over all orders and assignments."""
 
 import itertools
 

@@ -11,16 +11,14 @@ from pairton.likelihood import (
     Enumeration,
     Prediction,
     TooManyAssignmentsError,
-    best,
     enumerate_assignments,
-    marginals,
     scores,
 )
 from pairton.topology import Topology
 
 __all__ = ["BLOCK", "enumerable", "most_probable", "packed", "rows_of"]
 
-BLOCK = 8_000_000  # scores held at a time
+BLOCK = 1_000_000  # scores held at a time
 
 Bools = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.intp]
@@ -56,27 +54,41 @@ def most_probable(
     enumeration: Enumeration, prediction: Prediction, temperature: float, n_listed: int = 0
 ) -> tuple[npt.NDArray[np.int8], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.int8], npt.NDArray[Any]]:
     """Best assignment (B, S), its probability (B,), its particles' (B, P), and the `n_listed` best with theirs."""
-    size = max(1, BLOCK // len(enumeration.assignments))
+    size = max(8, BLOCK // len(enumeration.assignments))
     parts = []
     for start in range(0, len(prediction.edges), size):
-        block = slice(start, start + size)
-        value = scores(enumeration, rows_of(prediction, block)) / np.float32(temperature)
-        winner = best(enumeration, value)
-        listed = np.argsort(-value, axis=1, kind="stable")[:, :n_listed] if n_listed else winner.row[:, None]
-        ahead = np.take_along_axis(value, winner.row[:, None], axis=1) - np.take_along_axis(value, listed, axis=1)
-        chance = np.exp(winner.log_probability[:, None] - ahead)
-        particles = _particle_probability(enumeration, value, winner.row)
+        block = rows_of(prediction, slice(start, start + size))
+        weight = scores(enumeration, block).T  # (A, B): contiguous along events
+        if temperature != 1:
+            weight = weight / np.float32(temperature)
+        top = weight.max(axis=0)
+        best = _first_row(weight == top)
+        weight = np.exp(weight - top)  # relative to the best
+        total = weight.sum(axis=0, dtype=np.float64)
+        particles = _particle_weight(enumeration, weight, best) / total[:, None]
+        listed = np.argsort(-weight, axis=0, kind="stable")[:n_listed].T if n_listed else best[:, None]
+        chances = np.take_along_axis(weight.T, listed, axis=1) / total[:, None]
         parts.append(
-            (winner.assignment, np.exp(winner.log_probability), particles, enumeration.assignments[listed], chance)
+            (enumeration.assignments[best], 1 / total, particles, enumeration.assignments[listed], chances)
         )
     merged = [np.concatenate(part) for part in zip(*parts, strict=True)]
     return merged[0], merged[1], merged[2], merged[3], merged[4]
 
 
-def _particle_probability(enumeration: Enumeration, value: npt.NDArray[Any], row: Index) -> npt.NDArray[Any]:
+def _first_row(where: Bools) -> Index:
+    """(B,): the first row of (A, B) that is True; 0 for none. Faster than an arg max along the first axis."""
+    row, column = np.nonzero(where)
+    first = np.zeros(where.shape[1], dtype=np.intp)
+    first[column[::-1]] = row[::-1]
+    return first
+
+
+def _particle_weight(enumeration: Enumeration, weight: npt.NDArray[Any], best: Index) -> npt.NDArray[Any]:
+    """(B, P): summed weight of the assignments that contain each particle of the best one."""
     topology = enumeration.topology
-    result = np.zeros((len(row), len(topology.particles)))
-    for name, probability in marginals(enumeration, value).items():
+    result = np.zeros((len(best), len(topology.particles)))
+    for name, member in enumeration.members.items():
         places = [p.index for p in topology.of_type(name)]
-        result[:, places] = np.take_along_axis(probability, enumeration.members[name][row], axis=1)
+        every = np.asarray(enumeration.membership[name] @ weight)  # (C, B)
+        result[:, places] = np.take_along_axis(every.T, member[best], axis=1)
     return result
