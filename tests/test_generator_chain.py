@@ -83,7 +83,8 @@ def test_particles_leave_where_the_equation_of_motion_says(card, p, charge, vert
 def test_charges_bend_apart_and_particles_born_outside_are_lost(card):
     _, phi, reaches = propagate(particles([(2.0, 0.0, 0.0)] * 3, charge=[1.0, -1.0, 0.0]), card.field)
     assert reaches.all()
-    assert phi[0] == pytest.approx(-phi[1]) and phi[0] < phi[2] == 0.0
+    assert phi[0] == pytest.approx(-phi[1])
+    assert phi[0] < phi[2] == 0.0
     outside = particles([(2.0, 0.0, 0.0)], vertex=(1.2, 0.0, 0.0))
     assert not propagate(outside, card.field)[2].any()
 
@@ -335,7 +336,8 @@ def test_what_is_kept():
     truth[3, 1:3] = 0, 1  # no particle complete
     tags = [[1.0] * min(k, 2) + [0.0] * max(k - 2, 0) for k in n]
     tags[0] = [1.0] + [0.0] * 5
-    same = {name: [[value] * k for k in n] for name, value in {"pt": 30.0, "eta": 0.5, "phi": 0.0, "mass": 4.0}.items()}
+    jet = {"pt": 30.0, "eta": 0.5, "phi": 0.0, "mass": 4.0}
+    same = {name: [[value] * k for k in n] for name, value in jet.items()}
     events = Events(make_jets(**same, btag=tags), "ttbar_allhad", truth)
     assert keep_mask(events, "all").tolist() == [True] * 4
     assert keep_mask(events, "selected").tolist() == [False, True, False, True]

@@ -175,10 +175,15 @@ def produce(
         else:
             own = None if weights is None else weights[chunk * settings.chunk : (chunk + 1) * settings.chunk]
             missing.append(Task(settings, chunk, path, own))
-    for _, counts in run_tasks(make_chunk, missing, jobs):
-        total += counts
-        if progress is not None:
-            progress(True, counts)
+    try:
+        for _, counts in run_tasks(make_chunk, missing, jobs):
+            total += counts
+            if progress is not None:
+                progress(True, counts)
+    except BaseException:
+        if not any(path.exists() for path in paths):
+            shutil.rmtree(folder)  # nothing to go on from
+        raise
     metadata = {"generator": {**settings.as_dict(), "counts": vars(total)}}
     with create(output, topology, metadata) as writer:
         for events in _merged(paths, settings):

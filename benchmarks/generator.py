@@ -1,0 +1,86 @@
+"""How much of the generator's time is Pythia's own, and what a second process brings.
+
+    python benchmarks/generator.py --events 4000
+
+Both numbers are ratios within one run. Pythia's share counts its initialisation and `nextBatch`; the rest is the
+detector, jets, tags and truth of this package, in processor time of one core. The gain of two jobs is measured
+on the wall clock, after both pools have started, so it needs two idle cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from pairton.generator import production
+from pairton.generator.production import Counts, produce, run_chunk
+from pairton.generator.pythia import PythiaRun
+from pairton.generator.settings import make_settings
+
+__all__ = ["main"]
+
+
+class TimedRun(PythiaRun):
+    """Counts the processor time spent in Pythia."""
+
+    spent = 0.0
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        start = time.process_time()
+        super().__init__(*arguments, **options)
+        TimedRun.spent += time.process_time() - start
+
+    def batches(self, n_events: int, size: int) -> Iterator[Any]:
+        source = super().batches(n_events, size)
+        while True:
+            start = time.process_time()
+            batch = next(source, None)
+            TimedRun.spent += time.process_time() - start
+            if batch is None:
+                return
+            yield batch
+
+
+def pythia_share(n_events: int) -> dict[str, float]:
+    """Share of Pythia in the processor time of one chunk, and events a second."""
+    settings = make_settings("ttbar_allhad", n_events, seed=1)
+    run_chunk(settings, 0, 1)  # imports and first calls are no part of it
+    TimedRun.spent = 0.0
+    with patch.object(production, "PythiaRun", TimedRun):
+        start = time.process_time()
+        run_chunk(settings, 0, n_events)
+        total = time.process_time() - start
+    return {"pythia_share": TimedRun.spent / total, "events_per_cpu_second": n_events / total}
+
+
+def steady_rate(n_events: int, jobs: int, chunk: int = 250) -> float:
+    """Events a second on the wall clock between the first chunks and the last one, start-up excluded."""
+    settings = make_settings("ttbar_allhad", n_events, seed=2).with_sizes(chunk, 125)
+    done: list[float] = []
+
+    def progress(new: bool, counts: Counts) -> None:
+        done.append(time.perf_counter())
+
+    with tempfile.TemporaryDirectory() as folder:
+        produce(settings, Path(folder) / "events.h5", jobs=jobs, progress=progress)
+    return chunk * (len(done) - jobs) / (done[-1] - done[jobs - 1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--events", type=int, default=4000, help="for each of the measurements")
+    n_events = parser.parse_args().events
+    result = pythia_share(min(n_events, 1000))
+    one, two = steady_rate(n_events, 1), steady_rate(n_events, 2)
+    result |= {"events_per_second_1_job": one, "events_per_second_2_jobs": two, "gain_of_2_jobs": two / one}
+    print(json.dumps({name: round(value, 3) for name, value in result.items()}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
