@@ -13,7 +13,15 @@ import numpy.typing as npt
 from pairton.errors import ConfigError, EventsError, InputError, PairtonWarning, nearest
 from pairton.topology import Topology
 
-__all__ = ["BadLabels", "check_map", "clean_labels", "labels_from_jets", "report_labels", "unit_scale"]
+__all__ = [
+    "BadLabels",
+    "check_map",
+    "clean_labels",
+    "labels_from_jets",
+    "labels_to_truth",
+    "report_labels",
+    "unit_scale",
+]
 
 MEV_ABOVE = 3000.0  # a median jet pT beyond 3 TeV is not GeV, one of 3 GeV no jet
 SAMPLE = 10_000  # jets that the check looks at
@@ -92,10 +100,30 @@ def clean_labels(
     counts = np.count_nonzero(wrong, axis=1)
     if counts.any():
         for particle in topology.particles:
-            own = list(particle.own_slots)
-            if own:
-                clean[np.ix_(wrong[:, own].any(axis=1), own)] = -1
+            own = np.array(particle.own_slots, dtype=np.intp)
+            (rows,) = np.nonzero(wrong[:, own].any(axis=1))
+            clean[rows[:, None], own] = -1
     return clean, counts
+
+
+def labels_to_truth(
+    topology: Topology, labels: npt.NDArray[Any], counts: Ints
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """HyPER's numbers on jets (J,), `counts` (n,) in each event, to the jet of each slot (n, S) and bad ones (n,).
+
+    A number on two jets is bad, and so is one that means no slot; 0 and NaN are no label.
+
+    >>> from pairton.topology import load_topology
+    >>> labels_to_truth(load_topology("hh4b"), np.array([0, 3, 1, 2, 4]), np.array([5]))[0].tolist()
+    [[2, 3, 1, 4]]
+    """
+    at = np.repeat(np.arange(len(counts)), counts)  # the event of each jet
+    position = np.arange(len(labels)) - (np.cumsum(counts) - counts)[at]
+    numbers = [int(number) for number in topology.labels("hyper")]
+    labels = np.asarray(labels, dtype=np.float64)
+    truth, repeated, strange = labels_from_jets(labels, at, position, len(counts), numbers)
+    clean, bad = clean_labels(topology, truth, counts, repeated)
+    return clean, bad + strange
 
 
 def labels_from_jets(

@@ -1,0 +1,161 @@
+"""What the HDF5 layouts share beside the jets: ids, weights and kept columns, and datasets that grow.
+
+METADATA/event_id        (n, 2) source and number of each event
+METADATA/weight          (n,)
+METADATA/columns/<name>  (n, ...), or for lists a group with `counts` (n,) and `content`
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import awkward as ak
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from pairton.errors import FormatError
+from pairton.events import Events
+from pairton.formats.base import ReadOptions
+from pairton.formats.hdf5_files import Hdf5File
+from pairton.formats.jets import row_ids
+from pairton.formats.stored import KEY, Stored
+from pairton.formats.writing import FileWriter, column_kind
+from pairton.topology import Topology
+
+__all__ = ["Growing", "Hdf5Writer", "Sidecar", "stored_topology"]
+
+IDS, WEIGHT, COLUMNS = "METADATA/event_id", "METADATA/weight", "METADATA/columns"
+CHUNK_ROWS = 8192
+COMPRESSION = {"compression": "gzip", "compression_opts": 1, "shuffle": True}  # a third of the size at little cost
+
+
+class Sidecar:
+    """Reads ids, weights and columns of a file, ours or not."""
+
+    def __init__(self, file: Hdf5File, options: ReadOptions) -> None:
+        self.file = file
+        self.stored = Stored.from_json(file.attribute(KEY), file.path)
+        self._ids = file.dataset(IDS) if file.is_dataset(IDS) else None
+        weight = options.map.get("weight", WEIGHT)
+        self._weight = file.dataset(weight) if "weight" in options.map or file.is_dataset(WEIGHT) else None
+        self._columns: dict[str, Any] = {}
+        self._offsets: dict[str, npt.NDArray[np.int64]] = {}
+        for name in dict.fromkeys([*self.stored.columns, *options.keep]):
+            own = f"{COLUMNS}/{name}"
+            if file.is_group(own):
+                counts = file.dataset(f"{own}/counts")
+                every = file.read(counts, 0, counts.shape[0])
+                self._offsets[name] = np.concatenate([[0], np.cumsum(every, dtype=np.int64)])
+                self._columns[name] = file.dataset(f"{own}/content")
+            else:
+                self._columns[name] = file.dataset(own if file.is_dataset(own) else name)
+
+    def lengths(self) -> dict[str, Any]:
+        """Datasets with one row per event, for the check that all have as many."""
+        found = {IDS: self._ids, WEIGHT: self._weight}
+        found |= {name: data for name, data in self._columns.items() if name not in self._offsets}
+        return {name: data for name, data in found.items() if data is not None}
+
+    def ids(self, start: int, stop: int) -> npt.NDArray[np.uint64]:
+        if self._ids is None:
+            return row_ids(self.file.source_id, start, stop)
+        found = self.file.read(self._ids, start, stop)
+        if found.ndim != 2 or found.shape[1] != 2:
+            raise FormatError(f"{self.file.path}: {IDS} has the shape {self._ids.shape}, but needs two columns")
+        return found.astype(np.uint64, copy=False)
+
+    def weights(self, start: int, stop: int) -> npt.NDArray[np.float64] | None:
+        return None if self._weight is None else self.file.read(self._weight, start, stop).astype(np.float64)
+
+    def columns(self, start: int, stop: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, data in self._columns.items():
+            if name in self._offsets:
+                offsets = self._offsets[name][start : stop + 1]
+                content = self.file.read(data, int(offsets[0]), int(offsets[-1]))
+                found[name] = ak.unflatten(content, np.diff(offsets))
+            else:
+                found[name] = self.file.read(data, start, stop)
+        return found
+
+
+class Growing:
+    """A dataset that takes more rows, and wider ones, than it was made with."""
+
+    def __init__(
+        self, group: Any, name: str, dtype: npt.DTypeLike, width: tuple[int, ...] = (), fill: Any = None
+    ) -> None:
+        self.data = group.create_dataset(
+            name,
+            shape=(0, *width),
+            maxshape=(None,) * (1 + len(width)),
+            chunks=(CHUNK_ROWS, *width),
+            dtype=dtype,
+            fillvalue=fill,
+            **COMPRESSION,
+        )
+
+    def append(self, rows: npt.NDArray[Any]) -> None:
+        """Narrower rows are filled up."""
+        start = self.data.shape[0]
+        width = tuple(max(old, new) for old, new in zip(self.data.shape[1:], rows.shape[1:], strict=True))
+        self.data.resize((start + len(rows), *width))
+        self.data[(slice(start, None), *(slice(0, n) for n in rows.shape[1:]))] = rows
+
+
+class Hdf5Writer(FileWriter):
+    """Layouts add their own datasets in `_begin_layout` and `_append_layout`."""
+
+    _file: Any = None
+
+    def _begin_layout(self, file: Any, first: Events) -> None:
+        raise NotImplementedError
+
+    def _append_layout(self, events: Events) -> None:
+        raise NotImplementedError
+
+    def _begin(self, temporary: Path, first: Events) -> None:
+        self._file = h5py.File(temporary, "w")
+        self._begin_layout(self._file, first)
+        self._ids = Growing(self._file, IDS, np.uint64, (2,))
+        self._weight = None if first.weights is None else Growing(self._file, WEIGHT, np.float64)
+        self._kept: dict[str, tuple[Growing, Growing | None]] = {}
+        for name, column in first.columns.items():
+            kind, array = column_kind(column, name, self.path)
+            if kind == "jagged":
+                group = self._file.create_group(f"{COLUMNS}/{name}")
+                dtype = ak.to_numpy(ak.flatten(array[:0])).dtype
+                self._kept[name] = Growing(group, "content", dtype), Growing(group, "counts", np.int32)
+            else:
+                dense = ak.to_numpy(array)
+                self._kept[name] = Growing(self._file, f"{COLUMNS}/{name}", dense.dtype, dense.shape[1:]), None
+
+    def _append(self, events: Events) -> None:
+        self._append_layout(events)
+        self._ids.append(events.ids)
+        if self._weight is not None and events.weights is not None:
+            self._weight.append(events.weights)
+        for name, (content, counts) in self._kept.items():
+            array = ak.Array(events.columns[name])
+            if counts is not None:
+                counts.append(np.asarray(ak.num(array, axis=1)))
+                array = ak.flatten(array)
+            content.append(ak.to_numpy(array))
+
+    def _finish(self) -> None:
+        self._file.attrs[KEY] = Stored(self.topology, self.metadata, self.columns).to_json()
+        self._file.close()
+
+    def _release(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(Exception):  # a full disk fails again here; the file is removed next
+                self._file.close()
+
+
+def stored_topology(path: str) -> Topology | None:
+    """The topology an HDF5 file of ours was written with."""
+    with Hdf5File(path) as file:
+        return Stored.from_json(file.attribute(KEY), path).topology

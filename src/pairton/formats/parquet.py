@@ -1,0 +1,179 @@
+"""Flat Parquet: the columns of `pairton.formats.flat`, one row group a batch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pairton.errors import InputError, OutputError, PairtonError
+from pairton.events import JET_FIELDS, Events
+from pairton.formats.base import Format, ReadOptions, Source, Writer
+from pairton.formats.files import fingerprint, one_line, open_binary, require_container
+from pairton.formats.flat import NUMBER, SOURCE, WEIGHT, FlatSource, truth_columns
+from pairton.formats.stored import KEY, Stored
+from pairton.formats.writing import FileWriter, column_kind
+from pairton.topology import Topology
+
+__all__ = ["FORMAT", "Parquet"]
+
+Arrays = dict[str, ak.Array]
+
+
+class Parquet(Format):
+    name = "parquet"
+    description = "lists jet_pt, jet_eta, jet_phi, jet_energy or jet_mass, jet_btag"
+    suffixes = (".parquet", ".pq")
+
+    def recognises(self, path: str) -> bool:
+        return True  # the only one of its kind: a missing column is named on opening
+
+    def open(self, path: str, options: ReadOptions) -> Source:
+        table = _Table(path)
+        try:
+            return FlatSource(table, options, table.text())
+        except BaseException:
+            table.close()
+            raise
+
+    def stored_topology(self, path: str) -> Topology | None:
+        table = _Table(path)
+        try:
+            return Stored.from_json(table.text(), path).topology
+        finally:
+            table.close()
+
+    def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> Writer:
+        return _Writer(path, topology, metadata)
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except PairtonError:
+        raise
+    except Exception as error:  # Arrow and Thrift have many kinds for damaged bytes
+        raise InputError(
+            f"{path}: cannot be read as Parquet, the file is damaged or truncated ({one_line(error)})"
+        ) from error
+
+
+class _Table:
+    """Rows of a file; the row group read last is kept, since the next rows are likely in it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        require_container(path, "Parquet")
+        self._stream = open_binary(path)
+        with _reading(path):
+            self._file = pq.ParquetFile(self._stream)
+            groups = [self._file.metadata.row_group(k).num_rows for k in range(self._file.num_row_groups)]
+            self.columns = tuple(self._file.schema_arrow.names)
+        self._edges = np.concatenate([[0], np.cumsum(groups, dtype=np.int64)]).astype(np.int64)
+        self.n_events = int(self._edges[-1])
+        self.source_id = fingerprint(path)
+        self._last: tuple[int, tuple[str, ...], Any] | None = None
+
+    def text(self) -> str | None:
+        found = (self._file.schema_arrow.metadata or {}).get(KEY.encode())
+        return None if found is None else found.decode("utf-8")
+
+    def read(self, names: Iterable[str], start: int, stop: int) -> Arrays:
+        wanted = tuple(dict.fromkeys(names))
+        first = int(np.searchsorted(self._edges, start, side="right")) - 1
+        parts = []
+        for group in range(max(first, 0), len(self._edges) - 1):
+            low, high = int(self._edges[group]), int(self._edges[group + 1])
+            if low >= stop:
+                break
+            begin, end = max(start, low), min(stop, high)
+            if begin < end:
+                parts.append(self._group(group, wanted).slice(begin - low, end - begin))
+        with _reading(self.path):
+            table = pa.concat_tables(parts) if parts else self._schema(wanted).empty_table()
+            return {name: _from_arrow(table.column(name)) for name in wanted}
+
+    def _schema(self, names: tuple[str, ...]) -> Any:
+        return pa.schema([self._file.schema_arrow.field(name) for name in names])
+
+    def _group(self, group: int, names: tuple[str, ...]) -> Any:
+        if self._last is None or self._last[:2] != (group, names):
+            self._last = None  # frees the old one first
+            with _reading(self.path):
+                self._last = (group, names, self._file.read_row_group(group, columns=list(names)))
+        return self._last[2]
+
+    def close(self) -> None:
+        self._file.close()
+        self._stream.close()
+
+
+def _from_arrow(column: Any) -> ak.Array:
+    """Lists of numbers and numbers directly; an optional type without a missing value is none."""
+    column = column.combine_chunks()
+    if isinstance(column, pa.ChunkedArray):  # no chunk at all
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    kind = column.type
+    if column.null_count == 0 and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        values = column.flatten()
+        if _is_number(values.type) and values.null_count == 0:
+            counts = column.value_lengths().to_numpy(zero_copy_only=False)
+            return ak.unflatten(values.to_numpy(zero_copy_only=False), counts)
+    if column.null_count == 0 and _is_number(kind):
+        return ak.Array(column.to_numpy(zero_copy_only=False))
+    return ak.from_arrow(column)
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+class _Writer(FileWriter):
+    _file: Any = None
+
+    def _begin(self, temporary: Path, first: Events) -> None:
+        reserved = {f"jet_{name}" for name in JET_FIELDS} | {WEIGHT, SOURCE, NUMBER, *truth_columns(self.topology)}
+        clash = [name for name in first.columns if name in reserved]
+        if clash:
+            raise OutputError(f"{self.path}: the column {clash[0]} has the name of one of ours: leave it out")
+        stored = Stored(self.topology, self.metadata, self.columns).to_json()
+        schema = self._table(first).schema.with_metadata({KEY: stored})
+        self._file = pq.ParquetWriter(temporary, schema, compression="zstd")
+
+    def _table(self, events: Events) -> Any:
+        offsets = np.concatenate([[0], np.cumsum(events.n_jets)]).astype(np.int32)
+        columns: dict[str, Any] = {}
+        for name in JET_FIELDS:
+            columns[f"jet_{name}"] = pa.ListArray.from_arrays(offsets, np.asarray(ak.flatten(events.jets[name])))
+        if events.truth is not None:
+            for name, column in zip(truth_columns(self.topology), events.truth.T, strict=True):
+                columns[name] = pa.array(np.ascontiguousarray(column))
+        if events.weights is not None:
+            columns[WEIGHT] = pa.array(events.weights)
+        columns[SOURCE], columns[NUMBER] = (pa.array(np.ascontiguousarray(word)) for word in events.ids.T)
+        for name, column in events.columns.items():
+            columns[name] = ak.to_arrow(column_kind(column, name, self.path)[1], extensionarray=False)
+        return pa.table(columns)
+
+    def _append(self, events: Events) -> None:
+        table = self._table(events)
+        self._file.write_table(table.cast(self._file.schema), row_group_size=max(1, len(events)))
+
+    def _finish(self) -> None:
+        self._file.close()
+
+    def _release(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(Exception):  # a full disk fails again here; the file is removed next
+                self._file.close()
+
+
+FORMAT = Parquet()

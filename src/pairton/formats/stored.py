@@ -1,0 +1,61 @@
+"""What our own files say about themselves: one JSON text with the topology, metadata and kept columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pairton._version import __version__
+from pairton.errors import FormatError, OutputError
+from pairton.topology import Topology, parse_topology
+
+__all__ = ["KEY", "Stored"]
+
+KEY = "pairton"  # name of the attribute, string or schema entry
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The content of that text; all empty for a file of someone else."""
+
+    topology: Topology | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    columns: Sequence[str] = ()
+
+    def to_json(self) -> str:
+        content = {
+            "format_version": VERSION,
+            "pairton_version": __version__,
+            "topology": None if self.topology is None else self.topology.to_dict(),
+            "metadata": dict(self.metadata),
+            "columns": list(self.columns),
+        }
+        try:
+            return json.dumps(content)
+        except (TypeError, ValueError) as error:
+            raise OutputError(
+                f"metadata cannot be written as JSON ({error}): use plain numbers and text"
+            ) from None
+
+    @staticmethod
+    def from_json(text: str | None, path: str) -> Stored:
+        if text is None:
+            return Stored()
+        try:
+            content = json.loads(text)
+            version, topology = content["format_version"], content["topology"]
+            metadata, columns = dict(content["metadata"]), tuple(content["columns"])
+        except (ValueError, KeyError, TypeError):
+            raise FormatError(
+                f"{path}: what Pairton wrote about this file ({KEY}) is damaged: convert it again"
+            ) from None
+        if version > VERSION:
+            raise FormatError(
+                f"{path}: written by a newer Pairton ({content.get('pairton_version')}): update this one"
+            )
+        return Stored(
+            None if topology is None else parse_topology(topology, f"{path}: topology"), metadata, columns
+        )

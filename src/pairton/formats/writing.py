@@ -1,0 +1,148 @@
+"""What all writers share: batches of bounded size, one shape for all chunks, a name only when complete."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import awkward as ak
+import numpy as np
+
+from pairton.atomic import Replacement, output_errors
+from pairton.errors import OutputError, PairtonError
+from pairton.events import Events
+from pairton.formats.base import DEFAULT_CHUNK, Writer
+from pairton.formats.files import one_line
+from pairton.formats.jets import jets_from_flat
+from pairton.topology import Topology
+
+__all__ = ["FileWriter", "column_kind"]
+
+NUMBERS = (
+    "bool",
+    *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
+    "float32",
+    "float64",
+)
+
+
+class FileWriter(Writer):
+    """Gathers events into batches of `batch`; formats say how to begin, append and finish a file."""
+
+    batch = DEFAULT_CHUNK
+
+    def __init__(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> None:
+        self.path, self.topology, self.metadata = path, topology, dict(metadata)
+        self.columns: tuple[str, ...] = ()
+        self._new = Replacement(path)
+        self._waiting: list[Events] = []
+        self._like: Events | None = None  # no rows: what the first chunk had, and all must have
+        self._begun = False
+
+    # -- what a format does --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _begin(self, temporary: Path, first: Events) -> None:
+        """Create the file, with the columns that `first` has."""
+
+    @abstractmethod
+    def _append(self, events: Events) -> None:
+        """Write one batch."""
+
+    @abstractmethod
+    def _finish(self) -> None:
+        """Write what comes last and close the file."""
+
+    @abstractmethod
+    def _release(self) -> None:
+        """Close the file after a failure; must not raise."""
+
+    # -- what they share -----------------------------------------------------------------------------------
+
+    def write(self, events: Events) -> None:
+        self._check(events)
+        for start in range(0, len(events), self.batch):
+            self._waiting.append(events[start : start + self.batch])
+            if sum(map(len, self._waiting)) >= self.batch:
+                self._flush()
+
+    def close(self) -> None:
+        try:
+            self._flush()
+            with _writing(self.path):
+                self._finish()
+        except BaseException:
+            self.abort()
+            raise
+        self._new.commit()
+
+    def abort(self) -> None:
+        self._release()
+        self._new.discard()
+
+    def _flush(self) -> None:
+        empty = self._like if self._like is not None else _no_events(self.topology)
+        events = Events.concatenate(self._waiting) if self._waiting else empty
+        self._waiting = []
+        with _writing(self.path):
+            if not self._begun:
+                self.columns = tuple(events.columns)
+                self._begin(self._new.temporary, events)
+                self._begun = True
+            if len(events):
+                self._append(events)
+
+    def _check(self, events: Events) -> None:
+        if events.topology != self.topology:
+            raise OutputError(
+                f"{self.path}: events of {events.topology.name} in a file of {self.topology.name}: "
+                "read all inputs with one --topology"
+            )
+        if self._like is None:
+            self._like = events[:0]
+            return
+        like = self._like
+        for name in ("truth", "weights"):
+            if (getattr(events, name) is None) != (getattr(like, name) is None):
+                raise OutputError(f"{self.path}: some inputs have {name} and some not: write them to two files")
+        if set(events.columns) != set(like.columns):
+            odd = ", ".join(sorted(set(events.columns) ^ set(like.columns)))
+            raise OutputError(f"{self.path}: only some inputs have the columns {odd}: write them to two files")
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        with output_errors(path):
+            yield
+    except PairtonError:
+        raise
+    except (
+        RuntimeError,
+        ValueError,
+        TypeError,
+    ) as error:  # how h5py, uproot and Arrow refuse what they cannot write
+        raise OutputError(f"{path}: cannot be written ({one_line(error)}); nothing was left behind") from error
+
+
+def _no_events(topology: Topology) -> Events:
+    none = np.zeros(0)
+    return Events(jets_from_flat(none.astype(int), pt=none, eta=none, phi=none, btag=none, energy=none), topology)
+
+
+def column_kind(column: Any, name: str, path: Path) -> tuple[str, ak.Array]:
+    """`dense` (numbers of one shape) or `jagged` (a list of numbers per event); others cannot be stored."""
+    array = ak.Array(column)
+    if not ak.fields(array):
+        parts = str(array.type).split(" * ")[1:]
+        if parts[-1] in NUMBERS:
+            if all(part.isdigit() for part in parts[:-1]):
+                return "dense", array
+            if parts[:-1] == ["var"]:
+                return "jagged", array
+    raise OutputError(
+        f"{path}: column {name} has the type {array.type}; only (lists of) numbers can be kept: leave it out"
+    )
