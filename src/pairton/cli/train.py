@@ -1,0 +1,58 @@
+"""`pairton train`: a recipe and labelled events in, a model out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pairton.errors import MissingExtraError
+
+__all__ = ["train"]
+
+
+@click.command()
+@click.argument("recipe", type=click.Path(path_type=Path))
+@click.option("--data", "-d", multiple=True, required=True, help="Files with labelled events; may be repeated.")
+@click.option("--out", "-o", type=click.Path(path_type=Path), help="Folder of the model, state and logs. [runs/RECIPE]")
+@click.option("--init", metavar="MODEL", help="Start from the weights of a model: fine-tuning.")
+@click.option("--resume", is_flag=True, help="Go on with the training in --out, as if it had never stopped.")
+@click.option("--seed", type=int, help="Another seed than the recipe's.")
+@click.option("--devices", type=int, help="Processes on this machine, one a device.")
+@click.option("--threads", type=int, help="CPU threads of a process.")
+def train(
+    recipe: Path,
+    data: tuple[str, ...],
+    out: Path | None,
+    init: str | None,
+    resume: bool,
+    seed: int | None,
+    devices: int | None,
+    threads: int | None,
+) -> None:
+    """Train RECIPE, a YAML file, on labelled events.
+
+    The best model on validation events is written to --out, which `pairton reconstruct --model` takes.
+
+    \b
+    Example: pairton train recipes/cpu.yaml --data events.h5 --out my-model
+    """
+    try:
+        import torch
+
+        from pairton.training import load_recipe
+        from pairton.training import train as run
+    except ImportError as error:
+        raise MissingExtraError("train", error.name or "torch") from None
+    if threads is not None:
+        torch.set_num_threads(max(1, threads))
+    chosen = load_recipe(recipe)
+    changes = {name: value for name, value in (("seed", seed), ("devices", devices)) if value is not None}
+    chosen = chosen.with_run(**changes)
+    folder = out or Path("runs") / recipe.stem
+    result = run(chosen, data, folder, init=init, resume=resume)
+    found = "  ".join(f"{name} {value:.4f}" for name, value in result.best.items()) or "not validated yet"
+    if result.finished:
+        click.echo(f"{folder}: {result.steps} steps; best on validation events: {found}")
+    else:
+        click.echo(f"{folder}: stopped after {result.step} of {result.steps} steps ({found}); go on with --resume")

@@ -1,0 +1,318 @@
+"""The training loop, explicit, on Lightning Fabric.
+
+Every random draw is a function of the seed and the step, so that a training that was interrupted and resumed is, bit
+for bit, one that was not; and draws are made for the whole batch, so that the number of processes does not matter.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from pairton.checkpoints import Domain, ModelInfo, load_model, save_model
+from pairton.errors import TrainingError
+from pairton.network import Network
+from pairton.training.data import BatchPlan, Drawn, PackedEvents
+from pairton.training.logs import Logs
+from pairton.training.losses import Batch, batch_loss, make_batch, terms_of
+from pairton.training.process import augment, draw_revealed
+from pairton.training.recipes import OptimiserConfig, Recipe
+from pairton.training.state import STATE, load_state, read_progress, save_state
+from pairton.training.validation import blocks, count_right, efficiencies_of
+
+__all__ = ["Result", "Trainer", "learning_rate", "make_optimiser", "update_average"]
+
+
+def learning_rate(config: OptimiserConfig, step: int, steps: int) -> float:
+    """Linear warm-up, then a cosine down to the floor at the last step.
+
+    >>> config = OptimiserConfig(learning_rate=1.0, steps=100, warm_up=10, warm_up_start=0.0, floor=0.1)
+    >>> [round(learning_rate(config, step, 100), 3) for step in (0, 5, 10, 55, 100)]
+    [0.0, 0.5, 1.0, 0.55, 0.1]
+    """
+    if step < config.warm_up:
+        return config.learning_rate * (config.warm_up_start + (1 - config.warm_up_start) * step / config.warm_up)
+    done = (step - config.warm_up) / max(1, steps - config.warm_up)
+    wave = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+    return config.learning_rate * (config.floor + (1 - config.floor) * wave)
+
+
+def make_optimiser(network: nn.Module, config: OptimiserConfig) -> torch.optim.AdamW:
+    """AdamW; weights decay, scales, biases and embeddings of single numbers do not."""
+    decays = [p for p in network.parameters() if p.ndim > 1]
+    others = [p for p in network.parameters() if p.ndim <= 1]
+    groups = [{"params": decays, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(config.beta1, config.beta2))
+
+
+@torch.no_grad()
+def update_average(averaged: nn.Module, network: nn.Module, decay: float, step: int) -> None:
+    """Exponential moving average of the weights; early on it forgets faster, so that the start does not linger."""
+    decay = min(decay, (1 + step) / (10 + step))
+    torch._foreach_lerp_(list(averaged.parameters()), list(network.parameters()), 1 - decay)  # type: ignore[arg-type]
+
+
+@dataclass
+class Result:
+    """How a training ended."""
+
+    step: int
+    steps: int
+    best: dict[str, float]  # validation efficiencies of the model that was kept
+
+    @property
+    def finished(self) -> bool:
+        return self.step >= self.steps
+
+
+class Trainer:
+    """A recipe, its data and a folder for what comes out of it; `run` does the work in every process."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        train: PackedEvents,
+        validation: PackedEvents,
+        out: Path,
+        *,
+        init: str | Path | None = None,
+        resume: bool = False,
+    ) -> None:
+        self.recipe, self.train_events, self.validation_events, self.out = recipe, train, validation, out
+        self.init, self.resume = init, resume
+        self.plan = BatchPlan(train.counts, recipe.optimiser.batch, recipe.run.seed)
+        epochs = recipe.optimiser.epochs
+        self.steps = recipe.optimiser.steps or math.ceil((epochs or 0) * self.plan.steps_per_epoch)
+
+    # -- one step ------------------------------------------------------------------------------------------
+
+    def parts(self, drawn: Drawn, rank: int, world: int, device: torch.device | str) -> list[Batch]:
+        """This process's share of a step's batch, in as many parts as gradients are accumulated over."""
+        recipe = self.recipe
+        group = self.train_events.groups[drawn.n_jets]
+        rng = np.random.default_rng([recipe.run.seed, drawn.step, 1])
+        jets = augment(np.asarray(group.jets[drawn.rows]), recipe.augmentation, rng)
+        truth = np.asarray(group.truth[drawn.rows])
+        revealed = draw_revealed(recipe.topology, truth, rng) if recipe.network.tokens else None
+        mine = np.array_split(np.arange(len(truth)), world)[rank]
+        shares = [part for part in np.array_split(mine, recipe.optimiser.accumulate) if len(part)]
+        return [
+            make_batch(
+                recipe.topology, jets[part], truth[part], None if revealed is None else revealed[part],
+                recipe.loss, device,
+            )
+            for part in shares
+        ]
+
+    def backward(self, fabric: Any, model: Any, drawn: Drawn) -> dict[str, float]:
+        """Accumulate the gradient of a step; returns the loss and its terms, averaged over the whole batch."""
+        terms = terms_of(self.recipe.loss, self.recipe.topology, drawn.n_jets)
+        parts = self.parts(drawn, fabric.global_rank, fabric.world_size, fabric.device)
+        counts = torch.tensor(
+            [float(sum(part.counts(terms)[name] for part in parts)) for name in terms], device=fabric.device
+        )
+        counts = fabric.all_reduce(counts, reduce_op="sum").clamp(min=1)
+        sums = torch.zeros(len(terms), device=fabric.device)
+        for k, part in enumerate(parts):
+            with fabric.no_backward_sync(model, enabled=k < len(parts) - 1):
+                output = model(part.jets, None, part.tokens)
+                losses = batch_loss(output, part, terms)
+                # DDP averages over processes, where this is a sum over the whole batch
+                total = sum(
+                    weight * losses[name] / count * fabric.world_size
+                    for (name, weight), count in zip(terms.items(), counts, strict=True)
+                )
+                for unused in output:  # a head without a loss in this batch has the gradient zero, not none
+                    total = total if unused is None else total + 0 * unused.sum()
+                fabric.backward(total)
+            sums += torch.stack([losses[name].detach() for name in terms])
+        values = (fabric.all_reduce(sums, reduce_op="sum") / counts).tolist()
+        named = dict(zip(terms, values, strict=True))
+        return {"loss": sum(terms[name] * value for name, value in named.items()), **named}
+
+    # -- the loop ------------------------------------------------------------------------------------------
+
+    def run(self, fabric: Any) -> Result:
+        """Train to the end, or until an interrupt; what is best on validation events is in `out` as a model."""
+        recipe, config = self.recipe, self.recipe.optimiser
+        torch.manual_seed(recipe.run.seed)
+        network = self._network()
+        averaged = copy.deepcopy(network).requires_grad_(False).to(fabric.device)
+        optimiser = make_optimiser(network, config)
+        first, best = 0, {}
+        if self.resume:
+            self._check_resume(read_progress(self.out / STATE))
+        forward = torch.compile(network, dynamic=True) if recipe.run.compile else network
+        model, wrapped = fabric.setup(forward, optimiser)
+        if self.resume:
+            progress = load_state(self.out / STATE, network, averaged, optimiser)
+            first, best = progress["step"], progress["best"]
+        step, drawn = first, None
+        with self._logs(fabric, first) as log, _interruptible() as interrupted:
+            for step in range(first, self.steps):
+                torch.manual_seed(_seed(recipe.run.seed, step, fabric.global_rank))  # dropout
+                rate = learning_rate(config, step, self.steps)
+                for group in optimiser.param_groups:
+                    group["lr"] = rate
+                drawn = self.plan.draw(step)
+                values = self.backward(fabric, model, drawn)
+                norm = float(fabric.clip_gradients(model, wrapped, max_norm=config.clip, error_if_nonfinite=False))
+                if not (math.isfinite(values["loss"]) and math.isfinite(norm)):
+                    raise self._not_finite(drawn, values["loss"], norm)
+                wrapped.step()
+                wrapped.zero_grad()
+                update_average(averaged, network, config.ema, step)
+                done = step + 1
+                log(done, "training", {**values, "learning_rate": rate, "gradient": norm}, recipe.run.log_every)
+                if done % recipe.run.validate_every == 0 or done == self.steps:
+                    found = self.validate(fabric, averaged if config.ema else network)
+                    log(done, "validation", found, 1)
+                    if not best or found["e_event"] > best["e_event"]:
+                        best = found
+                        self._keep(fabric, averaged if config.ema else network, best, done)
+                if done % recipe.run.save_every == 0 or done == self.steps or interrupted():
+                    if fabric.is_global_zero:
+                        progress = {"step": done, "best": best, "recipe": recipe.to_dict()}
+                        progress["data"] = self.train_events.fingerprint
+                        save_state(self.out / STATE, network, averaged, optimiser, progress)
+                    fabric.barrier()
+                if interrupted():
+                    return Result(done, self.steps, best)
+        return Result(self.steps, self.steps, best)
+
+    def validate(self, fabric: Any, network: Network) -> dict[str, float]:
+        """Efficiencies on validation events, which the processes share."""
+        mine = blocks(self.validation_events, self.recipe.data.validation_events)
+        counts = count_right(network, self.validation_events, mine[fabric.global_rank :: fabric.world_size])
+        total = fabric.all_reduce(torch.as_tensor(counts, device=fabric.device), reduce_op="sum")
+        return efficiencies_of(self.recipe.topology, total.cpu().numpy())
+
+    # -- details -------------------------------------------------------------------------------------------
+
+    def _network(self) -> Network:
+        recipe = self.recipe
+        if self.init is None:
+            return Network(recipe.topology, recipe.network)
+        network, info = load_model(self.init)
+        if info.topology.event != recipe.topology.event or info.topology.decays != recipe.topology.decays:
+            raise TrainingError(
+                f"{self.init} is a model of {info.topology.name}, but the recipe is for {recipe.topology.name}: "
+                "start from a model of the same topology"
+            )
+        mine, theirs = recipe.network.to_dict(), network.config.to_dict()
+        different = [name for name in mine if mine[name] != theirs[name] and name != "dropout"]
+        if different:
+            listed = ", ".join(f"{name} {theirs[name]} (recipe: {mine[name]})" for name in different)
+            raise TrainingError(f"{self.init} is another network than the recipe's: it has {listed}")
+        fresh = Network(recipe.topology, recipe.network)
+        fresh.load_state_dict(network.state_dict())
+        return fresh
+
+    def _check_resume(self, progress: dict[str, Any]) -> None:
+        if progress["data"] != self.train_events.fingerprint:
+            raise TrainingError(
+                f"{self.out / STATE} was trained on other events (fingerprint {progress['data']}, now "
+                f"{self.train_events.fingerprint}): resume with the data it was started with"
+            )
+        was, now = progress["recipe"], self.recipe.to_dict()
+        for section in ("network", "loss", "augmentation", "optimiser"):
+            changed = [name for name in now[section] if now[section][name] != was[section].get(name)]
+            if changed:
+                raise TrainingError(
+                    f"{section}.{changed[0]} is {now[section][changed[0]]}, but {self.out / STATE} was started with "
+                    f"{was[section].get(changed[0])}: resume with the same recipe"
+                )
+
+    def _keep(self, fabric: Any, network: Network, metrics: dict[str, float], step: int) -> None:
+        """The best model so far, complete with its provenance."""
+        if not fabric.is_global_zero:
+            return
+        weights = {name: value.detach().cpu().numpy() for name, value in network.state_dict().items()}
+        info = ModelInfo(
+            topology=self.recipe.topology,
+            network=self.recipe.network.to_dict(),
+            domain=domain_of(self.recipe, self.train_events),
+            data={
+                "fingerprint": self.train_events.fingerprint,
+                "training_events": len(self.train_events),
+                "validation_events": len(self.validation_events),
+                "validation_fingerprint": self.validation_events.fingerprint,
+            },
+            metrics={**metrics, "step": float(step)},
+            recipe=self.recipe.to_dict(),
+        )
+        save_model(self.out, weights, info)
+
+    def _not_finite(self, drawn: Drawn, loss: float, norm: float) -> TrainingError:
+        ids = self.train_events.groups[drawn.n_jets].ids[drawn.rows[:3]].tolist()
+        listed = ", ".join(f"{source}:{number}" for source, number in ids)
+        kept = STATE if (self.out / STATE).exists() else "none yet"
+        return TrainingError(
+            f"the loss is {loss:g} and the norm of its gradient {norm:g} at step {drawn.step}, a batch of "
+            f"{len(drawn.rows)} events with {drawn.n_jets} jets (ids {listed}, ...): stopped, the last good state "
+            f"({kept}) is kept; lower optimiser.learning_rate or look at these events"
+        )
+
+    @contextmanager
+    def _logs(self, fabric: Any, first: int) -> Iterator[Callable[[int, str, dict[str, float], int], None]]:
+        if not fabric.is_global_zero:
+            yield lambda step, kind, values, every: None
+            return
+        with Logs(self.out, first, self.steps) as logs:
+
+            def log(step: int, kind: str, values: dict[str, float], every: int) -> None:
+                logs.advance(step)
+                if step % every == 0 or step == self.steps:
+                    logs.write(step, kind, values)
+
+            yield log
+
+
+def domain_of(recipe: Recipe, events: PackedEvents) -> Domain:
+    """What the training events were, from the selection and the events themselves."""
+    cuts = recipe.topology.selection
+    sample = np.concatenate([np.unique(group.jets[:1000, :, 4]) for group in events.groups.values()])
+    binary = bool(np.isin(sample, (0.0, 1.0)).all())
+    return Domain(
+        pt=cuts.pt,
+        abs_eta=cuts.abs_eta if math.isfinite(cuts.abs_eta) else None,
+        jet_radius=recipe.data.jet_radius,
+        btag="binary" if binary else "continuous",
+        n_jets=(min(events.counts), max(events.counts)),
+    )
+
+
+def _seed(*numbers: int) -> int:
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and SIGTERM ask for an end after the step that runs; a second Ctrl-C ends at once."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+
+    def ask(number: int, frame: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,220 @@
+"""Recipes: everything a training needs, as a few sections of YAML; a recipe may build on another with `base`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pairton.errors import ConfigError, nearest
+from pairton.network.config import NetworkConfig, configure
+from pairton.topology import Topology, load_topology, parse_topology
+
+__all__ = [
+    "AugmentationConfig",
+    "DataConfig",
+    "LossConfig",
+    "OptimiserConfig",
+    "Recipe",
+    "RunConfig",
+    "load_recipe",
+    "parse_recipe",
+]
+
+MAX_BASES = 8  # recipes that build on one another; more is a circle
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """What is minimised: a weighted sum."""
+
+    masked_edges: float = 1.0  # the paper's: cross-entropy of hidden edges
+    event_likelihood: float = 0.0  # - log P(truth) among all assignments
+    hyperedges: float = 0.0  # cross-entropy of HyPER's triplets
+    likelihood_bound: int = 10_000  # assignments; an event with more is trained on its masked edges
+
+    def __post_init__(self) -> None:
+        weights = self.masked_edges, self.event_likelihood, self.hyperedges
+        if min(weights) < 0 or sum(weights) == 0:
+            raise ConfigError(f"loss has the weights {weights}, but needs one above 0 and none below")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which events."""
+
+    partial: bool = False  # train on events with a missing product too
+    max_jets: int = 20  # events with more are left out
+    train_fraction: float = 0.9
+    validation_fraction: float = 0.05  # the rest is for tests
+    validation_events: int = 20_000  # at most
+    memory_gib: float = 8.0  # larger samples are memory-mapped
+    jet_radius: float | None = 0.4  # recorded in the domain of the model
+
+    def __post_init__(self) -> None:
+        train, validation = self.train_fraction, self.validation_fraction
+        if not (0 < train < 1 and 0 < validation < 1 and train + validation <= 1 + 1e-9):
+            raise ConfigError(
+                f"data.train_fraction {train} and data.validation_fraction {validation} must be above 0 and add up "
+                "to at most 1"
+            )
+
+    @property
+    def fractions(self) -> tuple[float, float, float]:
+        rest = max(0.0, 1 - self.train_fraction - self.validation_fraction)
+        return self.train_fraction, self.validation_fraction, rest
+
+
+@dataclass(frozen=True)
+class AugmentationConfig:
+    """Symmetries of a collider, and of its calibration."""
+
+    rotate: bool = False  # the event about the beam, by any angle
+    reflect: bool = False  # eta -> - eta, phi -> - phi, each by chance
+    energy_jitter: float = 0.0  # relative width of a common energy scale of an event's jets
+
+
+@dataclass(frozen=True)
+class OptimiserConfig:
+    """AdamW, linear warm-up, cosine to a floor."""
+
+    learning_rate: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.95
+    weight_decay: float = 0.01
+    batch: int = 256  # events, over all processes
+    accumulate: int = 1  # parts that a process's share of the batch is computed in
+    epochs: float | None = None  # either epochs
+    steps: int | None = None  # or steps
+    warm_up: int = 0  # steps
+    warm_up_start: float = 0.01  # share of the learning rate at the first step
+    floor: float = 0.05  # share of the learning rate at the end
+    clip: float = 1.0  # norm of the gradient
+    ema: float = 0.999  # decay of the averaged weights; 0: none
+
+    def __post_init__(self) -> None:
+        if (self.epochs is None) == (self.steps is None):
+            raise ConfigError("optimiser needs either epochs or steps: give one of them")
+        for name in ("learning_rate", "batch", "accumulate", "clip"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"optimiser.{name} is {getattr(self, name)}, but must be above 0")
+        if not 0 <= self.ema < 1:
+            raise ConfigError(f"optimiser.ema is {self.ema}, but must be at least 0 and below 1")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """How and where it runs."""
+
+    seed: int = 1
+    precision: str = "32-true"  # Fabric's: 32-true, bf16-mixed, 16-mixed
+    compile: bool = False  # torch.compile: minutes of compiling, then faster steps
+    validate_every: int = 1000  # steps
+    save_every: int = 1000  # steps
+    log_every: int = 20  # steps
+    accelerator: str = "auto"
+    devices: int = 1
+    nodes: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("validate_every", "save_every", "log_every", "devices", "nodes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"run.{name} is {getattr(self, name)}, but must be at least 1")
+
+
+SECTIONS = {
+    "network": NetworkConfig,
+    "loss": LossConfig,
+    "data": DataConfig,
+    "augmentation": AugmentationConfig,
+    "optimiser": OptimiserConfig,
+    "run": RunConfig,
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A training, completely described."""
+
+    topology: Topology
+    optimiser: OptimiserConfig
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+    def __post_init__(self) -> None:
+        if (self.loss.hyperedges > 0) != (self.network.triplets == "hyperedge") and not self.loss.event_likelihood:
+            raise ConfigError(
+                f"loss.hyperedges is {self.loss.hyperedges} and network.triplets {self.network.triplets}: the "
+                "hyperedge head and its loss go together"
+            )
+        only_edges = not self.loss.event_likelihood
+        if self.network.triplets == "potential" and only_edges:
+            raise ConfigError("network.triplets potential is trained by loss.event_likelihood only: give it a weight")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that `parse_recipe` reads back to an equal recipe."""
+        sections = {name: asdict(getattr(self, name)) for name in SECTIONS}
+        return {"topology": self.topology.to_dict(), **sections}
+
+    def with_run(self, **changes: Any) -> Recipe:
+        return replace(self, run=replace(self.run, **changes))
+
+
+def load_recipe(path: str | Path) -> Recipe:
+    """A recipe from a YAML file and those it is based on."""
+    return parse_recipe(_read(Path(path), 0), str(path))
+
+
+def parse_recipe(raw: Mapping[str, Any], source: str = "recipe") -> Recipe:
+    """A recipe from what YAML or JSON gave; an unknown key is an error that suggests the nearest name."""
+    known = ["topology", "stages", *SECTIONS]
+    for key in raw:
+        if key not in known:
+            hint = nearest(str(key), known) or f": it has {', '.join(known)}"
+            raise ConfigError(f"{source} has no section {key!r}{hint}")
+    if "topology" not in raw or "optimiser" not in raw:
+        raise ConfigError(f"{source} needs the sections topology and optimiser: it has {', '.join(map(str, raw))}")
+    given = raw["topology"]
+    topology = parse_topology(given, source) if isinstance(given, Mapping) else load_topology(given)
+    if raw.get("stages") is not None:
+        topology = parse_topology({**topology.to_dict(), "stages": raw["stages"]}, f"{source}: stages")
+    parts = {name: configure(kind, raw.get(name, {}), name) for name, kind in SECTIONS.items()}
+    return Recipe(topology=topology, **parts)  # type: ignore[arg-type]
+
+
+def _read(path: Path, depth: int) -> dict[str, Any]:
+    if depth > MAX_BASES:
+        raise ConfigError(f"{path}: more than {MAX_BASES} recipes build on one another: is `base` a circle?")
+    try:
+        raw = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: the recipe cannot be read ({error.strerror}): give the path of a YAML file") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{path}: not a YAML file ({reason})") from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}: read {raw!r}, but a recipe is a mapping with sections such as network")
+    base = raw.pop("base", None)
+    if base is None:
+        return raw
+    return _merged(_read(path.parent / str(base), depth + 1), raw)
+
+
+def _merged(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Sections are merged setting by setting; `steps` replaces `epochs` and the other way round."""
+    result = dict(base)
+    for key, value in over.items():
+        if key in SECTIONS and isinstance(value, Mapping) and isinstance(base.get(key), Mapping):
+            result[key] = {**base[key], **value}
+            for one, other in (("steps", "epochs"), ("epochs", "steps")):
+                if key == "optimiser" and one in value and other not in value:
+                    result[key].pop(other, None)
+        else:
+            result[key] = value
+    return result

@@ -1,0 +1,85 @@
+"""From a recipe and files to a trained model in a folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pairton.atomic import output_errors, replacing
+from pairton.errors import ConfigError, MissingExtraError, OutputError
+from pairton.formats import iterate
+from pairton.training.data import pack
+from pairton.training.loop import Result, Trainer
+from pairton.training.recipes import Recipe
+from pairton.training.state import STATE
+
+__all__ = ["make_fabric", "train"]
+
+
+def train(
+    recipe: Recipe,
+    data: Sequence[str | Path],
+    out: str | Path,
+    *,
+    init: str | Path | None = None,
+    resume: bool = False,
+    **options: Any,
+) -> Result:
+    """Train `recipe` on files; `out` then holds the best model, the state to resume from, and the logs.
+
+    init: a model to start from. options: how to read the files, as for `pairton.iterate`.
+    """
+    out = Path(out)
+    fabric = make_fabric(recipe)
+    if fabric.is_global_zero:
+        _prepare(out, recipe, resume)
+    fabric.barrier()
+    chunks = iterate(list(map(str, data)), topology=recipe.topology, **options)
+    train_events, validation_events = pack(
+        chunks,
+        recipe.topology,
+        folder=out / "packed" / str(fabric.global_rank),
+        fractions=recipe.data.fractions,
+        partial=recipe.data.partial,
+        max_jets=recipe.data.max_jets,
+        memory=recipe.data.memory_gib * 2**30 / fabric.world_size,
+    )
+    trainer = Trainer(recipe, train_events, validation_events, out, init=init, resume=resume)
+    return trainer.run(fabric)
+
+
+def make_fabric(recipe: Recipe) -> Any:
+    """Lightning Fabric for the devices of a recipe, its processes launched."""
+    try:
+        from lightning.fabric import Fabric
+    except ImportError:
+        raise MissingExtraError("train", "lightning") from None
+    run = recipe.run
+    try:
+        fabric = Fabric(
+            accelerator=run.accelerator,
+            devices=run.devices,
+            num_nodes=run.nodes,
+            precision=run.precision,  # type: ignore[arg-type]
+            strategy="ddp" if run.devices * run.nodes > 1 else "auto",
+        )
+    except (ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"run: {reason}") from None
+    fabric.launch()
+    return fabric
+
+
+def _prepare(out: Path, recipe: Recipe, resume: bool) -> None:
+    if not resume and (out / STATE).exists():
+        raise OutputError(f"{out} has a training in it: continue it with --resume, or give another --out")
+    if resume and not (out / STATE).exists():
+        raise OutputError(f"{out / STATE}: no state to resume from: start without --resume")
+    with output_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+    with replacing(out / "recipe.yaml") as temporary:
+        temporary.write_text(yaml.safe_dump(json.loads(json.dumps(recipe.to_dict())), sort_keys=False))

@@ -1,0 +1,95 @@
+"""Validation: predict, decode, count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from pairton.likelihood import MAX_ASSIGNMENTS, Prediction, best, enumerate_assignments, scores
+from pairton.metrics import score
+from pairton.network import Network
+from pairton.topology import Topology
+from pairton.training.data import PackedEvents
+
+__all__ = ["Counts", "blocks", "count_right", "efficiencies_of", "predictor"]
+
+BLOCK = 256  # events decoded at once
+Counts = npt.NDArray[np.int64]
+
+
+def blocks(events: PackedEvents, limit: int) -> list[tuple[int, slice]]:
+    """(jet count, rows) of every block; beyond `limit` events each jet count keeps its share of first rows."""
+    share = min(1.0, limit / max(1, len(events)))
+    cut = {n_jets: int(np.ceil(share * count)) for n_jets, count in events.counts.items()}
+    return [
+        (n_jets, slice(start, min(start + BLOCK, count)))
+        for n_jets, count in cut.items()
+        for start in range(0, count, BLOCK)
+    ]
+
+
+def predictor(network: Network) -> Any:
+    """`predict(jets, jet_mask, tokens) -> Prediction` from a network, as decoders want it."""
+
+    @torch.inference_mode()
+    def predict(
+        jets: npt.NDArray[Any], jet_mask: npt.NDArray[Any] | None = None, tokens: npt.NDArray[Any] | None = None
+    ) -> Prediction:
+        device = next(network.parameters()).device
+        whole = jet_mask is None or bool(jet_mask.all())
+        output = network(
+            torch.as_tensor(jets, device=device),
+            None if whole else torch.as_tensor(jet_mask, device=device),
+            None if tokens is None or not network.config.tokens else torch.as_tensor(tokens, device=device),
+        )
+        triplets = None if output.triplets is None else output.triplets.float().cpu().numpy()
+        return Prediction(output.edges.float().cpu().numpy(), triplets)
+
+    return predict
+
+
+def decode(network: Network, jets: npt.NDArray[np.float32], bound: int = MAX_ASSIGNMENTS) -> npt.NDArray[Any]:
+    """(B, S): the most probable assignment of events of one jet count."""
+    n_jets = jets.shape[1]
+    while network.topology.count_assignments(n_jets) > bound:
+        n_jets -= 1  # of a crowded event the jets of highest pT
+    order = np.argsort(-jets[:, :, 0], axis=1, kind="stable")[:, :n_jets]
+    prediction = predictor(network)(np.take_along_axis(jets, order[:, :, None], axis=1))
+    enumeration = enumerate_assignments(network.topology, n_jets)
+    found = best(enumeration, scores(enumeration, prediction)).assignment
+    return np.take_along_axis(order, found.astype(np.intp), axis=1)
+
+
+def count_right(network: Network, events: PackedEvents, which: list[tuple[int, slice]]) -> Counts:
+    """(1 + types, 2): right and possible answers, for whole events and then each type."""
+    topology = network.topology
+    was_training = network.training
+    network.eval()
+    counts = np.zeros((1 + len(topology.types), 2), dtype=np.int64)
+    for truth, found, n_jets in _decoded(network, events, which):
+        counted = score(topology, truth, found, np.full(len(truth), n_jets))
+        for k, name in enumerate(("event", *topology.types)):
+            counts[k] += counted.correct[name].sum(), counted.total[name].sum()
+    network.train(was_training)
+    return counts
+
+
+def _decoded(
+    network: Network, events: PackedEvents, which: list[tuple[int, slice]]
+) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any], int]]:
+    for n_jets, rows in which:
+        group = events.groups[n_jets]
+        yield group.truth[rows], decode(network, np.asarray(group.jets[rows])), n_jets
+
+
+def efficiencies_of(topology: Topology, counts: Counts) -> dict[str, float]:
+    """e_event and e_<type>; NaN where nothing could be right."""
+    names = [f"e_{name}" for name in ("event", *topology.types)]
+    return {
+        name: float(right) / float(possible) if possible else float("nan")
+        for name, (right, possible) in zip(names, counts, strict=True)
+    }
