@@ -1,0 +1,111 @@
+"""Delphes ROOT files: branches of objects, `Jet.PT` and so on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+
+from pairton.errors import ConfigError
+from pairton.formats.base import Format, ReadOptions
+from pairton.formats.experiment import Columns, ExperimentSource, Flat
+from pairton.formats.gen_truth import GenRecord
+from pairton.formats.root_files import RootTree, list_trees, open_root, open_tree
+
+__all__ = ["FORMAT", "Delphes"]
+
+TREE = "Delphes"
+RECORD = tuple(f"Particle.{name}" for name in ("PID", "Status", "M1", "Eta", "Phi"))
+HARD = (22, 23, 3)  # of the hard process: resonances and products in Pythia 8, all of it in Pythia 6 and Herwig 6
+BITS = 32
+
+
+class DelphesSource(ExperimentSource):
+    truth_rows = 2_000  # a record has some thousand particles
+
+    def __init__(self, tree: RootTree, options: ReadOptions) -> None:
+        self.collection = options.settings.get("jets", "Jet")
+        self.tag_column, self.bit = self._tag(tree, options.btag)
+        self.weight = next((name for name in ("Event.Weight",) if name in tree), None)
+        self.number = next((name for name in ("Event.Number",) if name in tree), None)
+        names = {"pt": "PT", "eta": "Eta", "phi": "Phi", "mass": "Mass"}
+        super().__init__(tree, options, {key: f"{self.collection}.{name}" for key, name in names.items()})
+        self.metadata = {"btag": f"{self.tag_column}:{self.bit}"}
+
+    def _tag(self, tree: RootTree, given: str | None) -> tuple[str, int]:
+        """Column and bit of `--btag BIT` or `--btag COLUMN:BIT`."""
+        name, colon, bit = ("BTag", ":", "0") if given is None else given.rpartition(":")
+        column = f"{self.collection}.{name.removeprefix(f'{self.collection}.') or 'BTag'}"
+        tree.require([column], hint="; give --set jets=COLLECTION for other jets")
+        if not bit.isdigit() or int(bit) >= BITS:
+            raise ConfigError(
+                f"--btag {given}: the bit {bit!r} must be a number from 0 to {BITS - 1}, as in BTag:0"
+            )
+        return column, int(bit)
+
+    def more_columns(self) -> Sequence[str]:
+        return [self.tag_column, *(name for name in (self.weight, self.number) if name)]
+
+    def btags(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
+        _, flat = self._flat(found, {"btag": self.tag_column}, counts)
+        return (flat["btag"].astype(np.int64) >> self.bit) & 1
+
+    def use(self, found: Columns, jets: ak.Array) -> ak.Array | None:
+        return None
+
+    def record_columns(self) -> Sequence[str]:
+        return RECORD
+
+    def record(self, found: Columns) -> GenRecord:
+        status = abs(found["Particle.Status"])
+        hard = status == HARD[0]
+        for code in HARD[1:]:
+            hard = hard | (status == code)
+        return GenRecord(
+            found["Particle.PID"], found["Particle.M1"], hard, found["Particle.Eta"], found["Particle.Phi"]
+        )
+
+    def weights(self, found: Columns) -> npt.NDArray[np.float64] | None:
+        return None if self.weight is None else _scalar(found[self.weight], 1.0).astype(np.float64)
+
+    def carried(self, found: Columns) -> dict[str, ak.Array]:
+        return {} if self.number is None else {"event": ak.Array(_scalar(found[self.number], -1))}
+
+
+class Delphes(Format):
+    name = "delphes"
+    description = "Delphes: tree Delphes with Jet.PT, Jet.Eta, …"
+    suffixes = (".root",)
+    settings: ClassVar[dict[str, str]] = {"jets": "the collection of jets, Jet by default; JetPUPPI, say"}
+    reads_variations = True
+
+    def recognises(self, path: str) -> bool:
+        directory = open_root(path)
+        try:
+            if TREE not in list_trees(directory):
+                return False
+            tree = RootTree(path, directory, TREE)
+            return any(column.startswith(("Jet.", "Event.", "Particle.")) for column in tree.columns)
+        finally:
+            directory.close()
+
+    def open(self, path: str, options: ReadOptions) -> DelphesSource:
+        tree = open_tree(path, options.tree, prefer=[TREE])
+        try:
+            return DelphesSource(tree, options)
+        except BaseException:
+            tree.close()
+            raise
+
+
+def _scalar(column: ak.Array, missing: float) -> npt.NDArray[np.number]:
+    """One value per event of a branch that Delphes writes as a list of one."""
+    if column.ndim > 1:
+        column = ak.fill_none(ak.firsts(column, axis=1), missing)
+    return np.asarray(column)
+
+
+FORMAT = Delphes()

@@ -1,0 +1,224 @@
+"""CMS NanoAOD, TTree or RNTuple, versions 9 to 15. Indices refer to the collection `Jet` as stored."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+
+from pairton.errors import ConfigError, PairtonWarning
+from pairton.formats.base import Format, ReadOptions
+from pairton.formats.experiment import Columns, ExperimentSource, Flat
+from pairton.formats.gen_truth import GenRecord
+from pairton.formats.jets import row_ids
+from pairton.formats.root_files import RootTree, list_trees, open_root, open_tree
+from pairton.formats.taggers import WorkingPoint, choose_tagger
+from pairton.formats.variations import choice
+
+__all__ = ["FORMAT", "NanoAOD"]
+
+TREE = "Events"
+KINEMATICS = {"pt": "Jet_pt", "eta": "Jet_eta", "phi": "Jet_phi", "mass": "Jet_mass"}
+PREFIX = "Jet_btag"
+EVENT = ("run", "luminosityBlock", "event")
+RECORD = tuple(f"GenPart_{name}" for name in ("pdgId", "genPartIdxMother", "statusFlags", "eta", "phi"))
+STATUS = "GenPart_status"
+
+# Medium working points of the CMS b-tagging group (1 % of light jets pass), newest tagger first.
+DEFAULTS = {
+    "UParTAK4B": WorkingPoint(0.1272, "medium, 2024"),
+    "PNetB": WorkingPoint(0.245, "medium, 2022 preEE"),
+    "RobustParTAK4B": WorkingPoint(0.4319, "medium, 2022 preEE"),
+    "DeepFlavB": WorkingPoint(0.2783, "medium, 2018 ultra-legacy"),
+    "DeepB": WorkingPoint(0.4168, "medium, 2018 ultra-legacy"),
+    "CSVV2": WorkingPoint(0.8484, "medium, 2016 legacy"),
+}
+
+IS_HARD_PROCESS = 1 << 7  # of GenPart_statusFlags
+INCOMING = 21  # status of the partons that collide
+TIGHT, LEPTON_VETO = 2, 4  # bits of Jet_jetId
+PU_ID_BELOW = 50.0  # GeV; above, pile-up does not make jets
+OVERLAP = 0.4  # delta R between a jet and a lepton
+
+# What the recomputed identification needs where Jet_jetId is gone (version 15).
+FRACTIONS = ("neHEF", "neEmEF", "chHEF", "chMultiplicity", "neMultiplicity")
+VETO_FRACTIONS = ("muEF", "chEmEF")
+
+MUONS = ("Muon_pt", "Muon_eta", "Muon_phi", "Muon_tightId", "Muon_pfRelIso04_all")
+ELECTRONS = ("Electron_pt", "Electron_eta", "Electron_phi", "Electron_cutBased")
+
+
+class NanoAODSource(ExperimentSource):
+    truth_rows = 16_384
+
+    def __init__(self, tree: RootTree, options: ReadOptions) -> None:
+        self.identification = choice(options.settings, "jet_id", ("tight", "tight_lepton_veto", "none"))
+        self.pile_up = choice(options.settings, "pu_id", ("loose", "none")) == "loose" and "Jet_puId" in tree
+        self.lepton_pt = _lepton_pt(options.settings.get("leptons", "none"))
+        present = [name.removeprefix(PREFIX) for name in tree.columns if name.startswith(PREFIX)]
+        given = options.btag.removeprefix("Jet_").removeprefix("btag") if options.btag else None
+        tree.require(list(KINEMATICS.values()) if not options.map else [])
+        self.tagger = choose_tagger(given, present, DEFAULTS, tree.path)
+        self.id_columns = self._identification_columns(tree)
+        self.has_ids = all(name in tree for name in EVENT)
+        self.has_weights = "genWeight" in tree
+        self.with_status = STATUS in tree
+        super().__init__(tree, options, KINEMATICS)
+        self.metadata = {"btag": f"{self.tagger.name}:{self.tagger.cut:g}"}
+
+    def _identification_columns(self, tree: RootTree) -> list[str]:
+        if self.identification == "none":
+            return []
+        if "Jet_jetId" in tree:
+            return ["Jet_jetId"]
+        names = FRACTIONS + (VETO_FRACTIONS if self.identification == "tight_lepton_veto" else ())
+        columns = [f"Jet_{name}" for name in names]
+        if all(name in tree for name in columns):
+            return columns
+        warnings.warn(
+            "no jet identification: neither Jet_jetId nor the energy fractions to recompute it are in the file; "
+            "give --set jet_id=none if the jets were identified before",
+            PairtonWarning,
+            stacklevel=4,
+        )
+        return []
+
+    def more_columns(self) -> Sequence[str]:
+        return [
+            PREFIX + self.tagger.name,
+            *self.id_columns,
+            *(["Jet_puId"] if self.pile_up else []),
+            *([*MUONS, *ELECTRONS] if self.lepton_pt is not None else []),
+            *(EVENT if self.has_ids else ()),
+            *(["genWeight"] if self.has_weights else []),
+        ]
+
+    def btags(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
+        _, flat = self._flat(found, {"btag": PREFIX + self.tagger.name}, counts)
+        return flat["btag"] > self.tagger.cut
+
+    def use(self, found: Columns, jets: ak.Array) -> ak.Array | None:
+        usable = ak.ones_like(jets.pt, dtype=bool)
+        if self.id_columns == ["Jet_jetId"]:
+            need = TIGHT | (LEPTON_VETO if self.identification == "tight_lepton_veto" else 0)
+            usable = usable & ((found["Jet_jetId"] & need) == need)
+        elif self.id_columns:
+            usable = usable & _recomputed({name: found[name] for name in self.id_columns}, jets.eta)
+        if self.pile_up:  # 0 fails even the loose working point, in either order of the bits
+            usable = usable & ((jets.pt > PU_ID_BELOW) | (found["Jet_puId"] > 0))
+        if self.lepton_pt is not None:
+            for leptons in (_muons(found, self.lepton_pt), _electrons(found, self.lepton_pt)):
+                usable = usable & ~_near(jets, leptons)
+        return usable
+
+    def record_columns(self) -> Sequence[str]:
+        return [*RECORD, *([STATUS] if self.with_status else [])]
+
+    def record(self, found: Columns) -> GenRecord:
+        mother = found["GenPart_genPartIdxMother"]
+        hard = (found["GenPart_statusFlags"] & IS_HARD_PROCESS) != 0
+        hard = hard & (found[STATUS] != INCOMING if self.with_status else mother >= 0)
+        return GenRecord(found["GenPart_pdgId"], mother, hard, found["GenPart_eta"], found["GenPart_phi"])
+
+    def weights(self, found: Columns) -> npt.NDArray[np.float64] | None:
+        return np.asarray(found["genWeight"], dtype=np.float64) if self.has_weights else None
+
+    def ids(self, found: Columns, start: int, stop: int) -> npt.NDArray[np.uint64]:
+        if not self.has_ids:
+            return row_ids(self.tree.source_id, start, stop)
+        run, block, event = (np.asarray(found[name]).astype(np.uint64) for name in EVENT)
+        return np.stack([(run << np.uint64(32)) | block, event], axis=1)
+
+    def carried(self, found: Columns) -> dict[str, ak.Array]:
+        return {name: found[name] for name in EVENT} if self.has_ids else {}
+
+
+class NanoAOD(Format):
+    name = "nanoaod"
+    description = "CMS NanoAOD, versions 9 to 15: tree Events with Jet_pt, Jet_eta, …"
+    suffixes = (".root",)
+    settings: ClassVar[dict[str, str]] = {
+        "jet_id": "tight (default), tight_lepton_veto or none",
+        "pu_id": "loose (default, below 50 GeV, where the file has Jet_puId) or none",
+        "leptons": "none (default), or the pT in GeV above which electrons and muons remove jets beside them",
+    }
+    reads_variations = True
+
+    def recognises(self, path: str) -> bool:
+        directory = open_root(path)
+        try:
+            if TREE not in list_trees(directory):
+                return False
+            tree = RootTree(path, directory, TREE)
+            return any(name in tree for name in ("Jet_pt", "nJet", "luminosityBlock"))
+        finally:
+            directory.close()
+
+    def open(self, path: str, options: ReadOptions) -> NanoAODSource:
+        tree = open_tree(path, options.tree, prefer=[TREE])
+        try:
+            return NanoAODSource(tree, options)
+        except BaseException:
+            tree.close()
+            raise
+
+
+def _lepton_pt(value: str) -> float | None:
+    if value == "none":
+        return None
+    try:
+        pt = float(value)
+    except ValueError:
+        pt = -1.0
+    if not 0 <= pt < np.inf:
+        raise ConfigError(f"set leptons={value}: give none, or a pT in GeV such as 15")
+    return pt
+
+
+def _recomputed(found: dict[str, Any], eta: ak.Array) -> ak.Array:
+    """The tight identification of AK4 PUPPI jets in Run 3, as the jet group gives it for version 15."""
+    part = {name.removeprefix("Jet_"): column for name, column in found.items()}
+    # multiplicities are bytes in the file: their sum must not wrap
+    charged, neutral = (ak.values_astype(part[f"{kind}Multiplicity"], np.int32) for kind in ("ch", "ne"))
+    abs_eta = abs(eta)
+    central = (part["neHEF"] < 0.99) & (part["neEmEF"] < 0.9) & (part["chHEF"] > 0.01) & (charged > 0)
+    central = central & (charged + neutral > 1)
+    edge = (part["neHEF"] < 0.9) & (part["neEmEF"] < 0.99)
+    forward = (part["neEmEF"] < 0.4) & (neutral >= 2)
+    passes = ak.where(abs_eta <= 3.0, part["neHEF"] < 0.99, forward)
+    passes = ak.where(abs_eta <= 2.7, edge, passes)
+    passes = ak.where(abs_eta <= 2.6, central, passes)
+    if "muEF" in part:
+        passes = passes & ((abs_eta > 2.7) | ((part["muEF"] < 0.8) & (part["chEmEF"] < 0.8)))
+    return passes
+
+
+def _muons(found: Columns, pt: float) -> ak.Array:
+    good = (found["Muon_pt"] > pt) & (abs(found["Muon_eta"]) < 2.4)
+    good = good & (found["Muon_tightId"] != 0) & (found["Muon_pfRelIso04_all"] < 0.15)
+    return ak.zip({"eta": found["Muon_eta"], "phi": found["Muon_phi"]})[good]
+
+
+def _electrons(found: Columns, pt: float) -> ak.Array:
+    good = (found["Electron_pt"] > pt) & (abs(found["Electron_eta"]) < 2.5) & (found["Electron_cutBased"] >= 4)
+    return ak.zip({"eta": found["Electron_eta"], "phi": found["Electron_phi"]})[good]
+
+
+def _near(jets: ak.Array, leptons: ak.Array) -> ak.Array:
+    """Jets with a lepton within OVERLAP."""
+    near = ak.zeros_like(jets.pt, dtype=bool)
+    most = int(ak.max(ak.num(leptons, axis=1), axis=0) or 0)
+    padded = ak.pad_none(leptons, most, axis=1, clip=True)
+    for k in range(most):  # over the leptons of an event: few
+        eta, phi = (ak.fill_none(padded[:, k][name], np.nan) for name in ("eta", "phi"))
+        d_phi = jets.phi - phi
+        d_phi = d_phi - 2 * np.pi * np.round(d_phi / (2 * np.pi))
+        near = near | (np.hypot(jets.eta - eta, d_phi) < OVERLAP)
+    return near
+
+
+FORMAT = NanoAOD()

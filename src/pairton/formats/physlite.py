@@ -1,0 +1,223 @@
+"""ATLAS DAOD_PHYSLITE, TTree or RNTuple. MeV in the file; indices refer to `AnalysisJets` as stored, unsorted."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+
+from pairton.errors import ConfigError, FormatError, PairtonWarning
+from pairton.formats.base import Format, ReadOptions
+from pairton.formats.experiment import Columns, ExperimentSource, Flat
+from pairton.formats.root_files import RootTree, list_trees, open_root, open_tree
+from pairton.formats.taggers import WorkingPoint, choose_tagger
+from pairton.formats.variations import choice
+
+__all__ = ["FORMAT", "Physlite"]
+
+TREES = {"CollectionTree": ".", "EventData": ":"}  # TTree, RNTuple -> what stands between container and variable
+JETS = "AnalysisJetsAuxDyn"
+TAGS = "BTagging_AntiKt4EMPFlowAuxDyn"
+INFO = "EventInfoAuxDyn"
+NUMBERS = ("runNumber", "lumiBlock", "eventNumber")
+CHANNEL = "mcChannelNumber"
+WEIGHTS = "mcEventWeights"
+JVT_FLAGS = ("NNJvtPass", "DFCommonJets_passJvt")
+JVT = "Jvt"  # the number itself, in files without a flag
+JVT_CUT, JVT_BELOW, JVT_ETA = 0.5, 60_000.0, 2.4  # the usual working point, MeV
+
+
+@dataclass(frozen=True)
+class Fractions:
+    """How much of a discriminant's background is charm and tau; the rest is light."""
+
+    charm: float
+    tau: float = 0.0
+
+
+# The 77 % working points of the ATLAS flavour-tagging group, for AntiKt4EMPFlow jets; newest tagger first.
+DEFAULTS = {
+    "GN2v01": WorkingPoint(0.828, "77 % of b jets"),
+    "GN2v00": WorkingPoint(2.893, "77 % of b jets"),
+    "DL1dv01": WorkingPoint(2.456, "77 % of b jets"),
+}
+FRACTIONS = {"GN2v01": Fractions(0.2, 0.01), "GN2v00": Fractions(0.1), "DL1dv01": Fractions(0.018)}
+
+
+class PhysliteSource(ExperimentSource):
+    scale = 1000.0
+    units = "MeV"
+    truth_rows = 0  # decays of tops are not in these files
+
+    def __init__(self, tree: RootTree, options: ReadOptions) -> None:
+        self.mark = ":" if tree.is_rntuple else "."
+        kinematics = {key: self._name(JETS, key[0] if key == "mass" else key, tree) for key in _MOMENTA}
+        tree.require([column for key, column in kinematics.items() if key not in options.map])
+        present = [
+            name.removeprefix(TAGS)[1:].removesuffix("_pb")
+            for name in tree.columns
+            if name.startswith(TAGS) and name.endswith("_pb")
+        ]
+        self.tagger = choose_tagger(options.btag, present, DEFAULTS, tree.path)
+        self.fractions = _fractions(options.settings.get("fractions"), self.tagger.name)
+        self.link = _link(tree, f"{JETS}{self.mark}btaggingLink")
+        self.jvt = self._jvt_column(tree, choice(options.settings, "jvt", ("pass", "none")))
+        self.info = {
+            name: f"{INFO}{self.mark}{name}"
+            for name in (*NUMBERS, CHANNEL, WEIGHTS)
+            if f"{INFO}{self.mark}{name}" in tree
+        }
+        super().__init__(tree, options, kinematics)
+        self.metadata = {"btag": f"{self.tagger.name}:{self.tagger.cut:g}"}
+
+    def _name(self, container: str, variable: str, tree: RootTree) -> str:
+        name = f"{container}{self.mark}{variable}"
+        return name if name in tree or self.mark == "." else f"{container}.{variable}"
+
+    def _jvt_column(self, tree: RootTree, wanted: str) -> str | None:
+        if wanted == "none":
+            return None
+        for name in (*JVT_FLAGS, JVT):
+            if f"{JETS}{self.mark}{name}" in tree:
+                return name
+        warnings.warn(
+            f"no jet vertex tag: none of {', '.join((*JVT_FLAGS, JVT))} is in the file, jets from pile-up stay; "
+            "give --set jvt=none if that is right",
+            PairtonWarning,
+            stacklevel=4,
+        )
+        return None
+
+    def kept_column(self, name: str) -> str:
+        return name if name in self.tree else name.replace(".", self.mark)
+
+    def more_columns(self) -> Sequence[str]:
+        parts = ("pb", "pc", "pu", *(["ptau"] if self.fractions.tau else []))
+        return [
+            *(self._tag(part) for part in parts),
+            self.link,
+            *([f"{JETS}{self.mark}{self.jvt}"] if self.jvt else []),
+            *self.info.values(),
+        ]
+
+    def _tag(self, part: str) -> str:
+        return f"{TAGS}{self.mark}{self.tagger.name}_{part}"
+
+    def btags(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
+        scores = _discriminant(
+            *(found.get(self._tag(part)) for part in ("pb", "pc", "pu", "ptau")), self.fractions
+        )
+        link = found[self.link]
+        if not np.array_equal(np.asarray(ak.num(link, axis=1)), counts):
+            raise FormatError(f"{self.path}: {self.link} has other lengths than the jets: write the file again")
+        # A null link points beyond every container: such a jet is not tagged.
+        linked = np.asarray(ak.flatten(link), dtype=np.int64)
+        n_tags = np.asarray(ak.num(scores, axis=1), dtype=np.int64)
+        event = np.repeat(np.arange(len(counts)), counts)
+        first = np.concatenate([[0], np.cumsum(n_tags)])
+        valid = (linked >= 0) & (linked < n_tags[event])
+        flat = np.append(np.asarray(ak.flatten(scores)), -np.inf)
+        return flat[np.where(valid, first[event] + linked, -1)] > self.tagger.cut
+
+    def use(self, found: Columns, jets: ak.Array) -> ak.Array | None:
+        if self.jvt is None:
+            return None
+        flag = found[f"{JETS}{self.mark}{self.jvt}"]
+        if self.jvt != JVT:
+            return flag != 0
+        hard = (jets.pt >= JVT_BELOW / self.scale) | (abs(jets.eta) >= JVT_ETA)
+        return hard | (flag > JVT_CUT)
+
+    def weights(self, found: Columns) -> npt.NDArray[np.float64] | None:
+        if WEIGHTS not in self.info:
+            return None
+        nominal = ak.firsts(found[self.info[WEIGHTS]], axis=1)
+        if bool(ak.all(ak.is_none(nominal))) and len(nominal):  # data
+            return None
+        return np.asarray(ak.fill_none(nominal, 1.0), dtype=np.float64)
+
+    def ids(self, found: Columns, start: int, stop: int) -> npt.NDArray[np.uint64]:
+        if not all(name in self.info for name in NUMBERS):
+            return super().ids(found, start, stop)
+        run, block, event = (np.asarray(found[self.info[name]]).astype(np.uint64) for name in NUMBERS)
+        if CHANNEL in self.info:  # simulated samples share their run numbers
+            channel = np.asarray(found[self.info[CHANNEL]]).astype(np.uint64)
+            run = np.where(channel > 0, channel, run)
+        return np.stack([(run << np.uint64(32)) | block, event], axis=1)
+
+    def carried(self, found: Columns) -> dict[str, ak.Array]:
+        return {name: found[column] for name, column in self.info.items() if name != WEIGHTS}
+
+
+_MOMENTA = ("pt", "eta", "phi", "mass")
+
+
+class Physlite(Format):
+    name = "physlite"
+    description = "ATLAS DAOD_PHYSLITE: tree CollectionTree or EventData with AnalysisJetsAuxDyn"
+    suffixes = (".root",)
+    settings: ClassVar[dict[str, str]] = {
+        "jvt": "pass (default: jets must pass the jet vertex tag, where the file has it) or none",
+        "fractions": "CHARM or CHARM,TAU: fractions of a tagger's discriminant, where they are not known",
+    }
+    reads_variations = True
+
+    def recognises(self, path: str) -> bool:
+        directory = open_root(path)
+        try:
+            for name in TREES:
+                if name in list_trees(directory):
+                    tree = RootTree(path, directory, name)
+                    if any(column.startswith((JETS, "AnalysisJets", INFO)) for column in tree.columns):
+                        return True
+            return False
+        finally:
+            directory.close()
+
+    def open(self, path: str, options: ReadOptions) -> PhysliteSource:
+        tree = open_tree(path, options.tree, prefer=list(TREES))
+        try:
+            return PhysliteSource(tree, options)
+        except BaseException:
+            tree.close()
+            raise
+
+
+def _link(tree: RootTree, name: str) -> str:
+    """The column of positions inside a link, which readers name in more ways than one."""
+    inside = [column for column in tree.columns if column.startswith(name) and column.endswith("m_persIndex")]
+    tree.require(inside or [f"{name}.m_persIndex"])
+    return inside[0]
+
+
+def _fractions(given: str | None, tagger: str) -> Fractions:
+    if given is None:
+        if tagger not in FRACTIONS:
+            raise ConfigError(f"{tagger} has no known fractions: give --set fractions=CHARM or CHARM,TAU")
+        return FRACTIONS[tagger]
+    try:
+        charm, tau = [*map(float, given.split(",")), 0.0][:2]
+    except ValueError:
+        charm, tau = -1.0, 0.0
+    if not (charm >= 0 and tau >= 0 and charm + tau <= 1):
+        raise ConfigError(
+            f"set fractions={given}: write CHARM or CHARM,TAU, numbers from 0 that add up to at most 1"
+        )
+    return Fractions(charm, tau)
+
+
+def _discriminant(pb: ak.Array, pc: ak.Array, pu: ak.Array, ptau: ak.Array | None, share: Fractions) -> ak.Array:
+    """log of p_b over the weighted background."""
+    background = share.charm * pc + (1 - share.charm - share.tau) * pu
+    if ptau is not None:
+        background = background + share.tau * ptau
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.log(pb / background)
+
+
+FORMAT = Physlite()
