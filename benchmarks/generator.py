@@ -61,7 +61,7 @@ def pythia_share(n_events: int) -> dict[str, float]:
 
 def steady_rate(n_events: int, jobs: int, chunk: int = 250) -> float:
     """Events a second on the wall clock between the first chunks and the last one, start-up excluded."""
-    settings = make_settings("ttbar_allhad", n_events, seed=2).with_sizes(chunk, 125)
+    settings = make_settings("ttbar_allhad", n_events, seed=2).with_sizes(chunk, chunk)
     done: list[float] = []
 
     def progress(new: bool, counts: Counts) -> None:

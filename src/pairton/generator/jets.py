@@ -14,6 +14,8 @@ from pairton.generator.detector import Momenta
 
 __all__ = ["find_jets", "scale"]
 
+Floats = npt.NDArray[np.float64]
+
 
 def _fastjet() -> Any:
     try:
@@ -24,13 +26,13 @@ def _fastjet() -> Any:
     return fastjet
 
 
-def scale(pt: ak.Array, eta: ak.Array, terms: tuple[float, float]) -> ak.Array:
+def scale(pt: Floats, eta: Floats, terms: tuple[float, float]) -> Floats:
     """Factor that brings the momentum of a jet of towers back to that of its particles.
 
-    >>> round(float(scale(25.0, 0.0, (3.0, -0.2))), 3)
-    1.166
+    >>> scale(np.array([25.0]), np.array([0.0]), (3.0, -0.2)).round(3).tolist()
+    [1.166]
     """
-    return np.sqrt((terms[0] + terms[1] * np.abs(eta)) ** 2 / pt + 1.0)
+    return np.asarray(np.sqrt((terms[0] + terms[1] * np.abs(eta)) ** 2 / pt + 1.0))
 
 
 def find_jets(inputs: Momenta, n_events: int, settings: Jets) -> ak.Array:
@@ -43,12 +45,16 @@ def find_jets(inputs: Momenta, n_events: int, settings: Jets) -> ak.Array:
     # The scale only raises pT, and at most by this factor at the cut: jets softer than that cannot pass.
     floor = _softest(settings)
     raw = fastjet.ClusterSequence(ragged, definition).inclusive_jets(min_pt=floor)
-    pt = np.hypot(raw.px, raw.py)
-    eta, phi = np.arcsinh(raw.pz / pt), np.arctan2(raw.py, raw.px)
+    event = np.repeat(np.arange(n_events), np.asarray(ak.num(raw, axis=1)))
+    px, py, pz, energy = (np.asarray(ak.flatten(raw[name])) for name in ("px", "py", "pz", "E"))
+    pt = np.hypot(px, py)
+    eta, phi = np.arcsinh(pz / pt), np.arctan2(py, px)
     factor = scale(pt, eta, settings.scale)
-    jets = ak.zip({"pt": factor * pt, "eta": eta, "phi": phi, "energy": factor * raw.E})
-    jets = jets[(jets.pt > settings.pt) & (np.abs(jets.eta) < settings.abs_eta)]
-    return jets[ak.argsort(jets.pt, axis=1, ascending=False, stable=True)]
+    pt, energy = factor * pt, factor * energy
+    kept = np.flatnonzero((pt > settings.pt) & (np.abs(eta) < settings.abs_eta))
+    kept = kept[np.lexsort((-pt[kept], event[kept]))]
+    jets = {"pt": pt[kept], "eta": eta[kept], "phi": phi[kept], "energy": energy[kept]}
+    return ak.unflatten(ak.zip(jets), np.bincount(event[kept], minlength=n_events))
 
 
 def _softest(settings: Jets) -> float:

@@ -22,7 +22,7 @@ from pairton.topology import Topology, load_topology, parse_topology
 __all__ = ["CHUNK", "MAX_CHUNKS", "Settings", "detector_rng", "make_settings", "pythia_seed"]
 
 CHUNK = 1000  # events of one run of Pythia, and what a kill can lose per job
-BATCH = 125  # events held at once: some 50 MB
+BATCH = 250  # events held at once: some 100 MB
 MAX_CHUNKS = 30_000  # per seed, so that MAX_CHUNKS**2 pairs of seed and chunk fill Pythia's seeds
 
 

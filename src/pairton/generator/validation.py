@@ -1,6 +1,6 @@
 """What a generated sample looks like: shares kept, masses of matched particles, jet counts; numbers and a picture.
 
-python -m pairton.generator.validation events.h5 --plot events.png
+Use: `python -m pairton.generator.validation events.h5 --plot events.png`
 """
 
 from __future__ import annotations
