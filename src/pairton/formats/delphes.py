@@ -37,7 +37,7 @@ class DelphesSource(ExperimentSource):
 
     def _tag(self, tree: RootTree, given: str | None) -> tuple[str, int]:
         """Column and bit of `--btag BIT` or `--btag COLUMN:BIT`."""
-        name, colon, bit = ("BTag", ":", "0") if given is None else given.rpartition(":")
+        name, _, bit = (given or "BTag:0").rpartition(":")
         column = f"{self.collection}.{name.removeprefix(f'{self.collection}.') or 'BTag'}"
         tree.require([column], hint="; give --set jets=COLLECTION for other jets")
         if not bit.isdigit() or int(bit) >= BITS:

@@ -111,10 +111,16 @@ class ExperimentSource(Source):
             truth=self._truth(jets, start, stop) if self.has_truth else None,
             weights=self.weights(found),
             ids=self.ids(found, start, stop),
-            columns={**self.carried(found), **{name: found[column] for name, column in self.kept.items()}},
+            columns={
+                name: np.asarray(column) if column.ndim == 1 else column
+                for name, column in {**self.carried(found), **self._keep(found)}.items()
+            },
             metadata=self.metadata,
             variations={name: self._varied(jets, found, name) for name in self.options.variations},
         )
+
+    def _keep(self, found: Columns) -> dict[str, ak.Array]:
+        return {name: found[column] for name, column in self.kept.items()}
 
     def _flat(
         self, found: Columns, columns: Mapping[str, str], like: npt.NDArray[np.int64] | None = None

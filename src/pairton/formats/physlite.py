@@ -24,6 +24,7 @@ TREES = {"CollectionTree": ".", "EventData": ":"}  # TTree, RNTuple -> what stan
 JETS = "AnalysisJetsAuxDyn"
 TAGS = "BTagging_AntiKt4EMPFlowAuxDyn"
 INFO = "EventInfoAuxDyn"
+MOMENTA = {"pt": "pt", "eta": "eta", "phi": "phi", "mass": "m"}
 NUMBERS = ("runNumber", "lumiBlock", "eventNumber")
 CHANNEL = "mcChannelNumber"
 WEIGHTS = "mcEventWeights"
@@ -56,7 +57,7 @@ class PhysliteSource(ExperimentSource):
 
     def __init__(self, tree: RootTree, options: ReadOptions) -> None:
         self.mark = ":" if tree.is_rntuple else "."
-        kinematics = {key: self._name(JETS, key[0] if key == "mass" else key, tree) for key in _MOMENTA}
+        kinematics = {ours: f"{JETS}{self.mark}{theirs}" for ours, theirs in MOMENTA.items()}
         tree.require([column for key, column in kinematics.items() if key not in options.map])
         present = [
             name.removeprefix(TAGS)[1:].removesuffix("_pb")
@@ -74,10 +75,6 @@ class PhysliteSource(ExperimentSource):
         }
         super().__init__(tree, options, kinematics)
         self.metadata = {"btag": f"{self.tagger.name}:{self.tagger.cut:g}"}
-
-    def _name(self, container: str, variable: str, tree: RootTree) -> str:
-        name = f"{container}{self.mark}{variable}"
-        return name if name in tree or self.mark == "." else f"{container}.{variable}"
 
     def _jvt_column(self, tree: RootTree, wanted: str) -> str | None:
         if wanted == "none":
@@ -109,9 +106,8 @@ class PhysliteSource(ExperimentSource):
         return f"{TAGS}{self.mark}{self.tagger.name}_{part}"
 
     def btags(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
-        scores = _discriminant(
-            *(found.get(self._tag(part)) for part in ("pb", "pc", "pu", "ptau")), self.fractions
-        )
+        pb, pc, pu = (found[self._tag(part)] for part in ("pb", "pc", "pu"))
+        scores = _discriminant(pb, pc, pu, found.get(self._tag("ptau")), self.fractions)
         link = found[self.link]
         if not np.array_equal(np.asarray(ak.num(link, axis=1)), counts):
             raise FormatError(f"{self.path}: {self.link} has other lengths than the jets: write the file again")
@@ -152,9 +148,6 @@ class PhysliteSource(ExperimentSource):
 
     def carried(self, found: Columns) -> dict[str, ak.Array]:
         return {name: found[column] for name, column in self.info.items() if name != WEIGHTS}
-
-
-_MOMENTA = ("pt", "eta", "phi", "mass")
 
 
 class Physlite(Format):

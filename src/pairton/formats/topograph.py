@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from pairton.errors import ConfigError, FormatError
 from pairton.events import Events
 from pairton.formats.base import Format, ReadOptions, Source
-from pairton.formats.common import clean_labels, labels_from_jets, report_labels, unit_scale
+from pairton.formats.common import labels_to_truth, report_labels, unit_scale
 from pairton.formats.hdf5_files import Hdf5File, open_hdf5
 from pairton.formats.jets import Padded, jets_from_flat, row_ids
 
@@ -26,14 +29,11 @@ class TopographSource(Source):
         self._jets = file.dataset(JETS, FIELDS)
         if len(self._jets.shape) != 2:
             raise FormatError(f"{file.path}: {JETS} has the shape {self._jets.shape}, but must be (events, jets)")
-        datasets = {JETS: self._jets}
         self._labels = file.dataset(LABELS) if options.truth and LABELS in file else None
         self._counts = file.dataset(COUNTS) if COUNTS in file else None
         self._kept = {name: file.dataset(name if name in file else f"{GROUP}/{name}") for name in options.keep}
-        for name, data in {LABELS: self._labels, COUNTS: self._counts, **self._kept}.items():
-            if data is not None:
-                datasets[name] = data
-        self.n_events = file.same_length(datasets)
+        datasets = {JETS: self._jets, LABELS: self._labels, COUNTS: self._counts, **self._kept}
+        self.n_events = file.same_length({name: data for name, data in datasets.items() if data is not None})
         self.has_truth = self._labels is not None
         self.metadata: dict[str, object] = {}
 
@@ -43,13 +43,9 @@ class TopographSource(Source):
         pt = rows.take(jets["pt"])
         truth = None
         if self._labels is not None:
-            event, column = np.nonzero(rows.mask)
-            position = np.arange(len(event)) - np.searchsorted(event, event)
             labels = rows.take(self.file.read(self._labels, start, stop)) + 1.0  # 0: none, then as HyPER numbers
-            numbers = [int(label) for label in self.topology.labels("hyper")]
-            found, repeated, strange = labels_from_jets(labels, event, position, stop - start, numbers)
-            truth, bad = clean_labels(self.topology, found, rows.counts, repeated)
-            report_labels(bad + strange, self.options.bad_labels, self.options.strict, self.path, start)
+            truth, bad = labels_to_truth(self.topology, labels, rows.counts)
+            report_labels(bad, self.options.bad_labels, self.options.strict, self.path, start)
         return Events(
             jets_from_flat(
                 rows.counts,
@@ -68,7 +64,7 @@ class TopographSource(Source):
             metadata=self.metadata,
         )
 
-    def _mask(self, pt: np.ndarray, start: int, stop: int) -> np.ndarray:
+    def _mask(self, pt: npt.NDArray[Any], start: int, stop: int) -> npt.NDArray[np.bool_]:
         """Jets by their count, where it is stored; else what has a positive pT, so neither zeros nor NaN."""
         if self._counts is None:
             return np.asarray(pt > 0)
