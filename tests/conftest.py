@@ -1,13 +1,13 @@
 """What several tests share: decays with the right masses, and a model of them that needs no weights."""
 
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 
 import awkward as ak
 import numpy as np
 import pytest
 
 from pairton.baselines import pair_products
+from pairton.domain import Domain
 from pairton.events import Events, make_jets
 from pairton.likelihood import Prediction, triplet_types
 from pairton.topology import Topology, load_topology
@@ -78,9 +78,7 @@ class MassModel:
     decoding: str = "exact"
     temperatures: None = None
     takes_tokens: bool = False
-    domain: SimpleNamespace = field(
-        default_factory=lambda: SimpleNamespace(pt=0.0, abs_eta=100.0, radius=0.4, btag="binary", jets=(6, 16))
-    )
+    domain: Domain = field(default_factory=lambda: Domain(jets=(6, 16)))
     metadata: dict = field(default_factory=dict)
     strength: float = 1.0
     calls: list = field(default_factory=list)  # shape of every batch

@@ -18,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding import METHODS, decode
+from pairton.domain import Domain
 from pairton.errors import ConfigError, EventsError, ModelError, nearest
 from pairton.events import JET_FIELDS, Events, Status, make_jets
 from pairton.topology import Stage, Topology
 
 if TYPE_CHECKING:
-    from pairton.engines import Domain, Model
+    from pairton.engines import Model
 
 __all__ = [
     "DECODINGS",

@@ -1,0 +1,161 @@
+"""The main job on files: one pass, memory that does not grow with them, an output that is complete or absent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pairton._version import __version__
+from pairton.errors import InputError
+from pairton.events import Status
+from pairton.formats import expand, iterate, open_source
+from pairton.formats.base import DEFAULT_CHUNK
+from pairton.formats.files import Paths, is_url
+from pairton.reconstruction import MAX_JETS, Reconstruction, assigner, decoding_of, run, windows
+from pairton.results import create_result
+
+if TYPE_CHECKING:
+    from pairton.engines import Model
+
+__all__ = ["Summary", "count_events", "reconstruct_files", "reconstruct_stream", "sample_file"]
+
+SHOWN = 10  # events of the table on screen
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What became of the events."""
+
+    events: int
+    status: dict[str, int]  # label -> events
+    first: Reconstruction  # some events to show
+
+
+def sample_file(topology: str = "ttbar_allhad") -> Path:
+    """The sample events in the package."""
+    path = Path(__file__).parent / "samples" / f"{topology}.h5"
+    if not path.is_file():
+        raise InputError(f"there are no sample events for {topology} in the package: give a file")
+    return path
+
+
+def count_events(paths: Paths, **options: Any) -> int:
+    """Events of all files, without reading them."""
+    total = 0
+    for path in expand(paths):
+        with open_source(path, **options) as source:
+            total += source.n_events
+    return total
+
+
+def reconstruct_stream(
+    paths: Paths,
+    model: Model,
+    *,
+    decoding: str | None = None,
+    beam: int | None = None,
+    max_jets: int = MAX_JETS,
+    jet_cuts: bool = True,
+    chunk: int = DEFAULT_CHUNK,
+    **options: Any,
+) -> Iterator[Reconstruction]:
+    """Reconstructions of fixed windows of rows, over all files; at least one, perhaps empty.
+
+    `chunk` is how many events are read at a time, which does not change the answer; `options` are those of
+    `pairton.iterate`.
+    """
+    assign = assigner(model, decoding, beam)
+    options = {"topology": model.topology, **options}
+    for window in windows(iterate(paths, chunk=chunk, **options)):
+        yield run(window, assign, model.domain, max_jets=max_jets, jet_cuts=jet_cuts)
+
+
+def reconstruct_files(
+    paths: Paths,
+    output: str | Path | None,
+    model: Model | str = "default",
+    *,
+    decoding: str | None = None,
+    beam: int | None = None,
+    max_jets: int = MAX_JETS,
+    jet_cuts: bool = True,
+    chunk: int = DEFAULT_CHUNK,
+    threads: int | None = None,
+    engine: str = "onnx",
+    progress: Callable[[int], None] | None = None,
+    **options: Any,
+) -> Summary:
+    """Reconstruct files into one; without an output, only the summary.
+
+    `progress` is called with the number of events of each window that is done. Further options are those of
+    `pairton.iterate`: format, topology, keep, units, btag, map, tree, settings.
+    """
+    if isinstance(model, str):
+        from pairton.engines import load_model
+
+        model = load_model(model, engine=engine, threads=threads)
+    files = expand(paths)
+    _refuse_overwriting(files, output)
+    method = decoding_of(model, decoding, beam)
+    metadata = {
+        "pairton_version": __version__,
+        "model": {"name": model.name, **_provenance(model.metadata)},
+        "decoding": method,
+        "beam": beam,
+        "max_jets": max_jets,
+        "jet_cuts": jet_cuts,
+        "inputs": files,
+    }
+    counts = np.zeros(len(Status), dtype=np.int64)
+    first: Reconstruction | None = None
+    stream = reconstruct_stream(
+        files,
+        model,
+        decoding=decoding,
+        beam=beam,
+        max_jets=max_jets,
+        jet_cuts=jet_cuts,
+        chunk=chunk,
+        truth=False,
+        **options,
+    )
+    with create_result(output, model.topology, metadata) if output is not None else nullcontext() as writer:
+        for reco in stream:
+            first = _head(reco) if first is None else first
+            counts += np.bincount(reco.status, minlength=len(Status))
+            if writer is not None:
+                writer.write(reco)
+            if progress is not None:
+                progress(len(reco))
+    assert first is not None  # there is always a window
+    status = {state.label: int(counts[state]) for state in Status}
+    return Summary(int(counts.sum()), status, first)
+
+
+def _head(reco: Reconstruction) -> Reconstruction:
+    some = slice(0, SHOWN)
+    return Reconstruction(
+        reco.events[some],
+        reco.assignment[some],
+        reco.status[some],
+        reco.event_probability[some],
+        reco.particle_probability[some],
+        reco.jets_used[some],
+    )
+
+
+def _provenance(metadata: Any) -> dict[str, Any]:
+    return {key: metadata[key] for key in ("pairton_version", "code_version", "weights_sha256") if key in metadata}
+
+
+def _refuse_overwriting(files: list[str], output: str | Path | None) -> None:
+    if output is None or not Path(output).exists():
+        return
+    for name in files:
+        if not is_url(name) and Path(name).exists() and Path(output).samefile(name):
+            raise InputError(f"{output}: this is an input: write the result to another file")
