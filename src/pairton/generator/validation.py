@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pairton import formats
 from pairton.events import Events
 
-__all__ = ["main", "masses", "summarise"]
+__all__ = ["main", "masses", "observables", "summarise"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -66,6 +66,23 @@ def summarise(events: Events) -> dict[str, Any]:
     return out
 
 
+def observables(events: Events) -> dict[str, Floats]:
+    """Numbers that each event has, selected or not, to compare the means of samples."""
+    assert events.truth is not None
+    jets = events.jets
+    columns = {
+        "jets": events.n_jets,
+        "btags": ak.sum(jets.btag, axis=1),
+        "log_ht": np.log1p(ak.sum(jets.pt, axis=1)),
+        "mean_abs_eta": ak.fill_none(ak.mean(np.abs(jets.eta), axis=1), 0.0),
+        "mean_mass_over_pt": ak.fill_none(ak.mean(jets.mass / jets.pt, axis=1), 0.0),
+        "matched": (events.truth >= 0).sum(axis=1),
+        "selected": events.selected,
+        "reconstructible": events.reconstructible.mean(axis=1),
+    }
+    return {name: np.asarray(values, dtype=np.float64) for name, values in columns.items()}
+
+
 def _plot(samples: dict[str, Events], path: Path) -> None:
     import matplotlib
 
@@ -100,8 +117,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m pairton.generator.validation", description=__doc__)
     parser.add_argument("files", nargs="+")
     parser.add_argument("--plot", type=Path, help="picture of all files together")
+    parser.add_argument("--means", action="store_true", help="mean and spread of observables, over all events")
     options = parser.parse_args(arguments)
     samples = {Path(name).stem: formats.read(name) for name in options.files}
+    if options.means:
+        for events in samples.values():
+            spread = {
+                k: [round(float(v.mean()), 5), round(float(v.std()), 5)] for k, v in observables(events).items()
+            }
+            print(json.dumps({"n_events": len(events), "observables": spread}, indent=1))
+        return
     print(json.dumps({label: summarise(events) for label, events in samples.items()}, indent=1))
     if options.plot is not None:
         _plot(samples, options.plot)
