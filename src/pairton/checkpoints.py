@@ -1,7 +1,7 @@
 """Models on disk: weights as safetensors, everything else as one JSON beside them. Loading never unpickles.
 
-    model.safetensors    the weights
-    model.json           network, topology, input domain, data fingerprint, code version, metrics, format_version
+model.safetensors    the weights
+model.json           network, topology, input domain, data fingerprint, code version, metrics, format_version
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,27 +21,25 @@ import numpy.typing as npt
 
 from pairton._version import __version__
 from pairton.atomic import replacing
+from pairton.domain import Domain
 from pairton.errors import MissingExtraError, ModelError, nearest
 from pairton.topology import Topology, parse_topology
 
 if TYPE_CHECKING:
     from pairton.network import Network
 
-__all__ = ["FORMAT_VERSION", "Domain", "ModelInfo", "builtin_models", "find_model", "load_model", "read_info", "save_model"]
+__all__ = [
+    "FORMAT_VERSION",
+    "ModelInfo",
+    "builtin_models",
+    "find_model",
+    "load_model",
+    "read_info",
+    "save_model",
+]
 
 FORMAT_VERSION = 1
 WEIGHTS, INFO = "model.safetensors", "model.json"
-
-
-@dataclass(frozen=True)
-class Domain:
-    """The jets and events a model was trained on; outside it, its answers are a guess."""
-
-    pt: float  # GeV, jets above
-    abs_eta: float | None  # jets below; None: no cut
-    jet_radius: float | None
-    btag: str  # binary, or continuous
-    n_jets: tuple[int, int]  # fewest and most in an event
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,8 @@ class ModelInfo:
     data: Mapping[str, Any] = field(default_factory=dict)  # fingerprint and counts of the training events
     metrics: Mapping[str, float] = field(default_factory=dict)  # on validation events
     recipe: Mapping[str, Any] = field(default_factory=dict)
-    temperatures: tuple[float, ...] = ()  # one a stage, of step-by-step decoding
+    decoding: str = "exact"  # exact, steps or one_shot: what it was trained for
+    temperatures: tuple[float, ...] = ()  # of that decoding; none: 1
     code_version: str = __version__
     format_version: int = FORMAT_VERSION
 
@@ -62,7 +61,7 @@ class ModelInfo:
         """Plain data for JSON, which has no NaN."""
         raw = {item.name: getattr(self, item.name) for item in fields(self)}
         raw["topology"] = self.topology.to_dict()
-        raw["domain"] = asdict(self.domain)
+        raw["domain"] = self.domain.to_dict()
         raw["metrics"] = {name: value if math.isfinite(value) else None for name, value in self.metrics.items()}
         return raw
 
@@ -90,7 +89,7 @@ def find_model(model: str | Path) -> Path:
 
 
 def save_model(folder: str | Path, weights: Mapping[str, npt.NDArray[Any]], info: ModelInfo) -> None:
-    """Write both files; each appears under its name when complete, and the JSON names the weights it belongs to."""
+    """Write both files; each appears when complete, and the JSON names the weights it belongs to."""
     from safetensors.numpy import save
 
     folder = Path(folder)
@@ -108,11 +107,11 @@ def read_info(model: str | Path) -> ModelInfo:
     version = raw.get("format_version")
     if not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
         raise ModelError(
-            f"{path}: format_version is {version!r}, but this Pairton ({__version__}) reads 1 to {FORMAT_VERSION}: "
+            f"{path}: format_version is {version!r}, but Pairton {__version__} reads 1 to {FORMAT_VERSION}: "
             "update Pairton"
         )
     try:
-        domain = Domain(**{**raw["domain"], "n_jets": tuple(raw["domain"]["n_jets"])})
+        domain = Domain.from_dict(raw["domain"], str(path))
         metrics = {name: math.nan if value is None else float(value) for name, value in raw["metrics"].items()}
         known = {item.name for item in fields(ModelInfo)} - {"topology", "domain", "metrics", "temperatures"}
         rest = {name: raw[name] for name in known if name in raw}

@@ -14,7 +14,7 @@ __all__ = ["train"]
 @click.command()
 @click.argument("recipe", type=click.Path(path_type=Path))
 @click.option("--data", "-d", multiple=True, required=True, help="Files with labelled events; may be repeated.")
-@click.option("--out", "-o", type=click.Path(path_type=Path), help="Folder of the model, state and logs. [runs/RECIPE]")
+@click.option("--out", "-o", type=click.Path(path_type=Path), help="Folder of model and logs. [runs/RECIPE]")
 @click.option("--init", metavar="MODEL", help="Start from the weights of a model: fine-tuning.")
 @click.option("--resume", is_flag=True, help="Go on with the training in --out, as if it had never stopped.")
 @click.option("--seed", type=int, help="Another seed than the recipe's.")

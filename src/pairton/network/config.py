@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
@@ -15,6 +16,8 @@ READOUTS = ("single", "pair", "both")
 TRIPLETS = ("none", "potential", "hyperedge")
 FEATURES = ("paper", "reference", "symmetric")
 
+KIND_WORDS = {"float": "a number", "int": "a whole number", "bool": "true or false", "str": "a word"}
+
 T = TypeVar("T")
 
 
@@ -24,8 +27,8 @@ class NetworkConfig:
 
     >>> NetworkConfig(kind="pairfomer")
     Traceback (most recent call last):
-    pairton.errors.ConfigError: network.kind is 'pairfomer', but must be one of pairformer, symmetric, transformer, \
-biased_transformer; did you mean 'pairformer'?
+    pairton.errors.ConfigError: network.kind is 'pairfomer', but must be one of pairformer, symmetric, \
+transformer, biased_transformer; did you mean 'pairformer'?
     """
 
     kind: str = "pairformer"  # pairformer, symmetric, transformer, biased_transformer
@@ -98,25 +101,15 @@ def configure(kind: type[T], raw: object, source: str) -> T:
 def _typed(value: Any, annotation: str, name: str) -> Any:
     """Checks numbers, words and switches; YAML reads 1e-3 as a word, which is taken for the number it is."""
     kind = annotation.removesuffix(" | None")
-    if value is None and kind != annotation:
-        return None
-    if kind == "float":
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            number = None
-        if number is not None and not isinstance(value, bool):
-            return number
-    elif kind == "int" and isinstance(value, int) and not isinstance(value, bool):
+    if (value is None and kind != annotation) or kind not in KIND_WORDS:
         return value
-    elif kind == "bool" and isinstance(value, bool):
-        return value
-    elif kind == "str" and isinstance(value, str):
-        return value
-    elif kind not in ("float", "int", "bool", "str"):
-        return value
-    words = {"float": "a number", "int": "a whole number", "bool": "true or false", "str": "a word"}
-    raise ConfigError(f"{name} is {value!r}, but must be {words[kind]}")
+    if kind == "float" and isinstance(value, int | str) and not isinstance(value, bool):
+        with contextlib.suppress(ValueError):
+            value = float(value)
+    exact = {"float": float, "int": int, "bool": bool, "str": str}[kind]
+    if not isinstance(value, exact) or (exact is int and isinstance(value, bool)):
+        raise ConfigError(f"{name} is {value!r}, but must be {KIND_WORDS[kind]}")
+    return value
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

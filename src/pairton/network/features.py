@@ -47,7 +47,7 @@ def pair_features(first: Tensor, second: Tensor, kind: str) -> Tensor:
             norm = torch.sqrt(sine * sine + cosine * cosine + 1e-12)
             eta, sine, cosine = eta.abs(), sine.abs() / norm, cosine.abs() / norm
         columns = [eta, phi, sine, cosine, distance, mass]
-    return torch.stack(torch.broadcast_tensors(*columns), dim=-1)
+    return torch.stack(columns, dim=-1)
 
 
 def _log(energy: Tensor) -> Tensor:

@@ -34,7 +34,8 @@ class PairReadout(nn.Module):
             parts.append(projected.index_select(1, low) + projected.index_select(1, high))
         if self.pair is not None:
             parts.append(self.pair(z))
-        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+        vector: Tensor = parts[0] if len(parts) == 1 else parts[0] + parts[1]
+        return vector
 
 
 class EdgeHead(nn.Module):

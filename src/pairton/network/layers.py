@@ -1,4 +1,4 @@
-"""Layers that every network shares. Shapes: B events, N jets, H heads, D width of what is updated, P pair width."""
+"""Layers that every network shares. Shapes: B events, N jets, H heads, D width, P pair width."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Transition(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         gate, value = self.expand(self.norm(x)).chunk(2, dim=-1)
-        return self.contract(functional.silu(gate) * value)
+        update: Tensor = self.contract(functional.silu(gate) * value)
+        return update
 
 
 class SharedDropout(nn.Module):
@@ -52,7 +53,7 @@ class SharedDropout(nn.Module):
 
 
 class Attention(nn.Module):
-    """Gated self-attention over jets; with `pair_width`, scores are biased by the pairs: (B, N, D) -> (B, N, D)."""
+    """Gated self-attention over jets; with `pair_width`, pairs bias the scores: (B, N, D) -> (B, N, D)."""
 
     def __init__(self, width: int, heads: int, pair_width: int | None = None) -> None:
         super().__init__()
@@ -73,7 +74,8 @@ class Attention(nn.Module):
         if jet_mask is not None:
             scores = scores + HIDDEN * (~jet_mask[:, None, None, :]).to(scores.dtype)
         mixed = torch.softmax(scores, dim=-1) @ split_heads(value, self.heads)
-        return self.out(heads_last(mixed) * torch.sigmoid(gate))
+        update: Tensor = self.out(heads_last(mixed) * torch.sigmoid(gate))
+        return update
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:

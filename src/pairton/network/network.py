@@ -100,7 +100,7 @@ class Network(nn.Module):
         )
 
     def forward(self, jets: Tensor, jet_mask: Tensor | None = None, tokens: Tensor | None = None) -> NetworkOutput:
-        """jets (B, N, 5); jet_mask (B, N), None where there is no padding; tokens (B, T, N, N), None for all masked."""
+        """jets (B, N, 5); jet_mask (B, N), None without padding; tokens (B, T, N, N), None for all masked."""
         n_jets = jets.shape[1]
         if n_jets > MAX_JETS:
             raise ConfigError(f"an event has {n_jets} jets, more than the {MAX_JETS} that a network takes")
@@ -157,8 +157,8 @@ class Network(nn.Module):
         features = pair_features(jets.index_select(1, low), jets.index_select(1, high), "symmetric")
         diagonal = (low == high).to(features.dtype)[None, :, None].expand(features.shape[0], -1, 1)
         assert self.jets_to_pairs is not None
-        both = self.jets_to_pairs(x)
-        z = self.embed_pairs(torch.cat([features, diagonal], dim=-1))
+        both: Tensor = self.jets_to_pairs(x)
+        z: Tensor = self.embed_pairs(torch.cat([features, diagonal], dim=-1))
         z = z + both.index_select(1, low) + both.index_select(1, high)
         if self.embed_tokens is not None:
             packed = self.index.pack(self._tokens(jets, tokens).permute(0, 2, 3, 1))  # (B, M, T)

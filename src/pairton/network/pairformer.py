@@ -40,7 +40,8 @@ class TriangleMultiplication(nn.Module):
             sides = sides * pair_mask
         a, b = sides.chunk(2, dim=-1)
         t = torch.einsum(self.equation, a, b)
-        return self.out(self.norm_out(t)) * torch.sigmoid(self.gate(z))
+        update: Tensor = self.out(self.norm_out(t)) * torch.sigmoid(self.gate(z))
+        return update
 
 
 class TriangleAttention(nn.Module):
@@ -69,7 +70,7 @@ class TriangleAttention(nn.Module):
         scores = scores.reshape(batch, n, self.heads * n, n) + bias.reshape(batch, 1, self.heads * n, n)
         weights = torch.softmax(scores, dim=-1).reshape(batch * n, self.heads, n, n)
         mixed = (weights @ value).transpose(1, 2).reshape(batch, n, n, width)
-        update = self.out(mixed * torch.sigmoid(gate))
+        update: Tensor = self.out(mixed * torch.sigmoid(gate))
         return update.transpose(1, 2) if self.direction == "incoming" else update
 
     def _rows(self, part: Tensor) -> Tensor:

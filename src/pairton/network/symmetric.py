@@ -1,7 +1,7 @@
 """The symmetric pairformer: only pairs i <= j are kept, so a pass costs half, and every update respects it.
 
-Shapes: B events, N jets, M = N (N + 1) / 2 pairs, H heads, D single width, P pair width. Singles x (B, N, D), pairs
-z (B, M, P). Pair ij has the position j (j + 1) / 2 + i, whatever N: tables for the largest event serve all.
+Shapes: B events, N jets, M = N (N + 1) / 2 pairs, H heads, D single width, P pair width. Singles x (B, N, D),
+pairs z (B, M, P). Pair ij has the position j (j + 1) / 2 + i, whatever N: one table serves all events.
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ from torch import Tensor, nn
 
 from pairton.network.layers import HIDDEN, Attention, RMSNorm, SharedDropout, Transition
 
-__all__ = ["MAX_JETS", "PairIndex", "SymmetricBlock", "SymmetricTriangleAttention", "SymmetricTriangleMultiplication"]
+__all__ = [
+    "MAX_JETS",
+    "PairIndex",
+    "SymmetricBlock",
+    "SymmetricTriangleAttention",
+    "SymmetricTriangleMultiplication",
+]
 
 MAX_JETS = 32  # size of the index tables
 
@@ -53,7 +59,9 @@ class PairIndex(nn.Module):
         """(B, N, N, ...) -> (B, M, ...): the entries at i <= j."""
         n_jets = matrix.shape[1]
         low, high = self.pairs(n_jets)
-        return matrix.reshape(matrix.shape[0], n_jets * n_jets, *matrix.shape[3:]).index_select(1, low * n_jets + high)
+        return matrix.reshape(matrix.shape[0], n_jets * n_jets, *matrix.shape[3:]).index_select(
+            1, low * n_jets + high
+        )
 
 
 class SymmetricTriangleMultiplication(nn.Module):
@@ -75,7 +83,8 @@ class SymmetricTriangleMultiplication(nn.Module):
             sides = sides * pair_mask
         a, c = index.unpack(sides, n_jets).permute(0, 3, 1, 2).chunk(2, dim=1)  # (B, P, N, N)
         t = index.fold((a @ c.transpose(-1, -2)).permute(0, 2, 3, 1))
-        return self.out(self.norm_out(t)) * gates[..., 2 * width :]
+        update: Tensor = self.out(self.norm_out(t)) * gates[..., 2 * width :]
+        return update
 
 
 class SymmetricTriangleAttention(nn.Module):
@@ -104,7 +113,8 @@ class SymmetricTriangleAttention(nn.Module):
         scores = scores + bias.reshape(batch, 1, self.heads * n_jets, n_jets)
         weights = torch.softmax(scores, dim=-1).reshape(batch * n_jets, self.heads, n_jets, n_jets)
         mixed = (weights @ value).transpose(1, 2).reshape(batch, n_jets, n_jets, width)
-        return self.out(index.fold(mixed) * torch.sigmoid(gate))
+        update: Tensor = self.out(index.fold(mixed) * torch.sigmoid(gate))
+        return update
 
 
 class SymmetricBlock(nn.Module):

@@ -19,4 +19,5 @@ class TransformerBlock(nn.Module):
 
     def forward(self, x: Tensor, pairs: Tensor | None, jet_mask: Tensor | None) -> Tensor:
         x = x + self.attention(x, pairs, jet_mask)
-        return x + self.transition(x)
+        x = x + self.transition(x)
+        return x

@@ -1,4 +1,4 @@
-"""Events for training: packed by jet count, in memory or memory-mapped, and which of them form the batch of a step.
+"""Events for training: packed by jet count, in memory or memory-mapped; which of them form a step's batch.
 
 Shapes: E events of one jet count, N jets, S slots. A batch has one jet count, so nothing is padded.
 """
@@ -172,8 +172,8 @@ class BatchPlan:
     of all jet counts are shuffled. The last batch of a jet count may be smaller.
 
     >>> plan = BatchPlan({6: 5, 7: 3}, batch=2, seed=0)
-    >>> plan.steps_per_epoch, sorted(row for drawn in plan.epoch(0) if drawn.n_jets == 6 for row in drawn.rows)
-    (5, [0, 1, 2, 3, 4])
+    >>> plan.steps_per_epoch, [drawn.n_jets for drawn in plan.epoch(0)], plan.draw(1).rows.tolist()
+    (5, [6, 7, 7, 6, 6], [1])
     """
 
     def __init__(self, counts: dict[int, int], batch: int, seed: int) -> None:
@@ -199,7 +199,9 @@ class BatchPlan:
             n_jets: np.random.default_rng([self.seed, epoch, n_jets]).permutation(count)
             for n_jets, count in self.counts.items()
         }
-        starts = [(n_jets, start) for n_jets, count in self.counts.items() for start in range(0, count, self.batch)]
+        starts = [
+            (n_jets, start) for n_jets, count in self.counts.items() for start in range(0, count, self.batch)
+        ]
         order = np.random.default_rng([self.seed, epoch]).permutation(len(starts))
         self._order = [starts[k] for k in order]
         self._epoch = epoch

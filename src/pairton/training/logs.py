@@ -1,4 +1,4 @@
-"""What a training says while it runs: a CSV, TensorBoard where it is installed, and a progress bar on a terminal."""
+"""What a training says while it runs: a CSV, TensorBoard where it is installed, a progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from pairton.atomic import output_errors, replacing
@@ -29,7 +28,7 @@ class Logs:
         self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()
         if self._board is not None:
             self._board.close()

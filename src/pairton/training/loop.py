@@ -1,7 +1,7 @@
 """The training loop, explicit, on Lightning Fabric.
 
-Every random draw is a function of the seed and the step, so that a training that was interrupted and resumed is, bit
-for bit, one that was not; and draws are made for the whole batch, so that the number of processes does not matter.
+Every random draw is a function of the seed and the step, so that a training that was interrupted and resumed is,
+bit for bit, one that was not; draws are made for the whole batch, so that the number of processes does not matter.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from pairton.checkpoints import Domain, ModelInfo, load_model, save_model
+from pairton.checkpoints import ModelInfo, load_model, save_model
+from pairton.domain import Domain
 from pairton.errors import TrainingError
 from pairton.network import Network
 from pairton.training.data import BatchPlan, Drawn, PackedEvents
@@ -60,7 +61,7 @@ def make_optimiser(network: nn.Module, config: OptimiserConfig) -> torch.optim.A
 def update_average(averaged: nn.Module, network: nn.Module, decay: float, step: int) -> None:
     """Exponential moving average of the weights; early on it forgets faster, so that the start does not linger."""
     decay = min(decay, (1 + step) / (10 + step))
-    torch._foreach_lerp_(list(averaged.parameters()), list(network.parameters()), 1 - decay)  # type: ignore[arg-type]
+    torch._foreach_lerp_(list(averaged.parameters()), list(network.parameters()), 1 - decay)
 
 
 @dataclass
@@ -109,8 +110,12 @@ class Trainer:
         shares = [part for part in np.array_split(mine, recipe.optimiser.accumulate) if len(part)]
         return [
             make_batch(
-                recipe.topology, jets[part], truth[part], None if revealed is None else revealed[part],
-                recipe.loss, device,
+                recipe.topology,
+                jets[part],
+                truth[part],
+                None if revealed is None else revealed[part],
+                recipe.loss,
+                device,
             )
             for part in shares
         ]
@@ -194,7 +199,8 @@ class Trainer:
     def validate(self, fabric: Any, network: Network) -> dict[str, float]:
         """Efficiencies on validation events, which the processes share."""
         mine = blocks(self.validation_events, self.recipe.data.validation_events)
-        counts = count_right(network, self.validation_events, mine[fabric.global_rank :: fabric.world_size])
+        mine = mine[fabric.global_rank :: fabric.world_size]
+        counts = count_right(network, self.validation_events, mine, self.recipe.decoding)
         total = fabric.all_reduce(torch.as_tensor(counts, device=fabric.device), reduce_op="sum")
         return efficiencies_of(self.recipe.topology, total.cpu().numpy())
 
@@ -230,8 +236,8 @@ class Trainer:
             changed = [name for name in now[section] if now[section][name] != was[section].get(name)]
             if changed:
                 raise TrainingError(
-                    f"{section}.{changed[0]} is {now[section][changed[0]]}, but {self.out / STATE} was started with "
-                    f"{was[section].get(changed[0])}: resume with the same recipe"
+                    f"{section}.{changed[0]} is {now[section][changed[0]]}, but {self.out / STATE} was started "
+                    f"with {was[section].get(changed[0])}: resume with the same recipe"
                 )
 
     def _keep(self, fabric: Any, network: Network, metrics: dict[str, float], step: int) -> None:
@@ -251,6 +257,7 @@ class Trainer:
             },
             metrics={**metrics, "step": float(step)},
             recipe=self.recipe.to_dict(),
+            decoding=self.recipe.decoding,
         )
         save_model(self.out, weights, info)
 
@@ -286,10 +293,10 @@ def domain_of(recipe: Recipe, events: PackedEvents) -> Domain:
     binary = bool(np.isin(sample, (0.0, 1.0)).all())
     return Domain(
         pt=cuts.pt,
-        abs_eta=cuts.abs_eta if math.isfinite(cuts.abs_eta) else None,
-        jet_radius=recipe.data.jet_radius,
+        abs_eta=cuts.abs_eta,
+        radius=recipe.data.jet_radius,
         btag="binary" if binary else "continuous",
-        n_jets=(min(events.counts), max(events.counts)),
+        jets=(min(events.counts), max(events.counts)),
     )
 
 

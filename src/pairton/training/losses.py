@@ -93,7 +93,9 @@ def make_batch(
         edges, known = adjacency(topology, truth, mask)
         hidden = known if tokens is None else known & (tokens == MASKED)
         if loss.hyperedges:  # types that hyperedges stand for have no edges to learn
-            hidden = hidden & np.array([name not in triplet_types(topology) for name in topology.types])[:, None, None]
+            hidden = (
+                hidden & np.array([name not in triplet_types(topology) for name in topology.types])[:, None, None]
+            )
         batch.edges = torch.as_tensor(edges, device=device)
         batch.counted = torch.as_tensor(np.ascontiguousarray(hidden), device=device)
     if "hyperedges" in terms:

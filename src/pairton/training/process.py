@@ -1,12 +1,13 @@
 """The forward process: from true assignments to the states and tokens a network is trained on; augmentation.
 
-Shapes: B events, N jets, S slots, P particles, T types. Every draw is made for the whole batch of a step, so that it
-does not depend on how many processes share the batch.
+Shapes: B events, N jets, S slots, P particles, T types. Every draw is made for the whole batch of a step, so that
+it does not depend on how many processes share the batch.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,7 @@ def _states(topology: Topology) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.f
 
 
 def draw_revealed(
-    topology: Topology, truth: npt.NDArray[np.integer[npt.NBitBase]], rng: np.random.Generator
+    topology: Topology, truth: npt.NDArray[np.integer[Any]], rng: np.random.Generator
 ) -> npt.NDArray[np.bool_]:
     """(B, P): the revealed particles of each event: a level at random, then one of its states at random.
 

@@ -58,8 +58,8 @@ class DataConfig:
         train, validation = self.train_fraction, self.validation_fraction
         if not (0 < train < 1 and 0 < validation < 1 and train + validation <= 1 + 1e-9):
             raise ConfigError(
-                f"data.train_fraction {train} and data.validation_fraction {validation} must be above 0 and add up "
-                "to at most 1"
+                f"data.train_fraction {train} and data.validation_fraction {validation} must be above 0 and add "
+                "up to at most 1"
             )
 
     @property
@@ -155,7 +155,14 @@ class Recipe:
             )
         only_edges = not self.loss.event_likelihood
         if self.network.triplets == "potential" and only_edges:
-            raise ConfigError("network.triplets potential is trained by loss.event_likelihood only: give it a weight")
+            raise ConfigError("network.triplets potential is trained by loss.event_likelihood alone: weigh it")
+
+    @property
+    def decoding(self) -> str:
+        """How a model of this recipe is meant to be decoded."""
+        if self.loss.event_likelihood or self.loss.hyperedges:
+            return "exact"
+        return "steps" if self.network.tokens else "one_shot"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that `parse_recipe` reads back to an equal recipe."""
@@ -184,8 +191,8 @@ def parse_recipe(raw: Mapping[str, Any], source: str = "recipe") -> Recipe:
     topology = parse_topology(given, source) if isinstance(given, Mapping) else load_topology(given)
     if raw.get("stages") is not None:
         topology = parse_topology({**topology.to_dict(), "stages": raw["stages"]}, f"{source}: stages")
-    parts = {name: configure(kind, raw.get(name, {}), name) for name, kind in SECTIONS.items()}
-    return Recipe(topology=topology, **parts)  # type: ignore[arg-type]
+    parts: dict[str, Any] = {name: configure(kind, raw.get(name, {}), name) for name, kind in SECTIONS.items()}
+    return Recipe(topology=topology, **parts)
 
 
 def _read(path: Path, depth: int) -> dict[str, Any]:
@@ -194,7 +201,9 @@ def _read(path: Path, depth: int) -> dict[str, Any]:
     try:
         raw = yaml.safe_load(path.read_text())
     except OSError as error:
-        raise ConfigError(f"{path}: the recipe cannot be read ({error.strerror}): give the path of a YAML file") from None
+        raise ConfigError(
+            f"{path}: the recipe cannot be read ({error.strerror}): give the path of a YAML file"
+        ) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"{path}: not a YAML file ({reason})") from None

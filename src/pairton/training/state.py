@@ -1,4 +1,4 @@
-"""The state of a training in one file of tensors with a JSON in its header: written whole or not at all, no pickle."""
+"""The state of a training in one file of tensors, a JSON in its header: written whole or not at all, no pickle."""
 
 from __future__ import annotations
 
@@ -58,14 +58,15 @@ def load_state(
     """Put a state back where `save_state` took it from; returns the progress."""
     progress = read_progress(path)
     with safe_open(path, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118: not a mapping
+        names = list(file.keys())
+        tensors = {name: file.get_tensor(name) for name in names}
     try:
         network.load_state_dict(_part(tensors, "network."))
         if averaged is not None:
             averaged.load_state_dict(_part(tensors, "averaged."))
     except RuntimeError:
         raise TrainingError(
-            f"{path}: the state is of another network than the recipe's: resume with the recipe it was started with"
+            f"{path}: the state is of another network: resume with the recipe it was started with"
         ) from None
     moments = _part(tensors, "optimiser.")
     for name, parameter in network.named_parameters():

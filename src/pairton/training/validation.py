@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from pairton.likelihood import MAX_ASSIGNMENTS, Prediction, best, enumerate_assignments, scores
+from pairton.decoding import Predict, decode
+from pairton.likelihood import Prediction
 from pairton.metrics import score
 from pairton.network import Network
 from pairton.topology import Topology
@@ -32,7 +32,7 @@ def blocks(events: PackedEvents, limit: int) -> list[tuple[int, slice]]:
     ]
 
 
-def predictor(network: Network) -> Any:
+def predictor(network: Network) -> Predict:
     """`predict(jets, jet_mask, tokens) -> Prediction` from a network, as decoders want it."""
 
     @torch.inference_mode()
@@ -52,38 +52,22 @@ def predictor(network: Network) -> Any:
     return predict
 
 
-def decode(network: Network, jets: npt.NDArray[np.float32], bound: int = MAX_ASSIGNMENTS) -> npt.NDArray[Any]:
-    """(B, S): the most probable assignment of events of one jet count."""
-    n_jets = jets.shape[1]
-    while network.topology.count_assignments(n_jets) > bound:
-        n_jets -= 1  # of a crowded event the jets of highest pT
-    order = np.argsort(-jets[:, :, 0], axis=1, kind="stable")[:, :n_jets]
-    prediction = predictor(network)(np.take_along_axis(jets, order[:, :, None], axis=1))
-    enumeration = enumerate_assignments(network.topology, n_jets)
-    found = best(enumeration, scores(enumeration, prediction)).assignment
-    return np.take_along_axis(order, found.astype(np.intp), axis=1)
-
-
-def count_right(network: Network, events: PackedEvents, which: list[tuple[int, slice]]) -> Counts:
-    """(1 + types, 2): right and possible answers, for whole events and then each type."""
+def count_right(network: Network, events: PackedEvents, which: list[tuple[int, slice]], method: str) -> Counts:
+    """(1 + types, 2): right and possible answers, for whole events and then each type; `method` of decoding."""
     topology = network.topology
     was_training = network.training
     network.eval()
     counts = np.zeros((1 + len(topology.types), 2), dtype=np.int64)
-    for truth, found, n_jets in _decoded(network, events, which):
+    for n_jets, rows in which:
+        group = events.groups[n_jets]
+        jets, truth = np.asarray(group.jets[rows]), group.truth[rows]
+        mask = np.ones(jets.shape[:2], dtype=bool)
+        found = decode(predictor(network), topology, jets, mask, method=method).assignment
         counted = score(topology, truth, found, np.full(len(truth), n_jets))
         for k, name in enumerate(("event", *topology.types)):
             counts[k] += counted.correct[name].sum(), counted.total[name].sum()
     network.train(was_training)
     return counts
-
-
-def _decoded(
-    network: Network, events: PackedEvents, which: list[tuple[int, slice]]
-) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any], int]]:
-    for n_jets, rows in which:
-        group = events.groups[n_jets]
-        yield group.truth[rows], decode(network, np.asarray(group.jets[rows])), n_jets
 
 
 def efficiencies_of(topology: Topology, counts: Counts) -> dict[str, float]:
