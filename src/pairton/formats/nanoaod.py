@@ -59,7 +59,7 @@ class NanoAODSource(ExperimentSource):
         self.identification = choice(options.settings, "jet_id", ("tight", "tight_lepton_veto", "none"))
         self.pile_up = choice(options.settings, "pu_id", ("loose", "none")) == "loose" and "Jet_puId" in tree
         self.lepton_pt = _lepton_pt(options.settings.get("leptons", "none"))
-        present = [name.removeprefix(PREFIX) for name in tree.columns if name.startswith(PREFIX)]
+        present = sorted(name.removeprefix(PREFIX) for name in tree.columns if name.startswith(PREFIX))
         given = options.btag.removeprefix("Jet_").removeprefix("btag") if options.btag else None
         tree.require(list(KINEMATICS.values()) if not options.map else [])
         self.tagger = choose_tagger(given, present, DEFAULTS, tree.path)

@@ -1,0 +1,125 @@
+"""Delphes files in miniature."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import pytest
+import uproot
+
+from pairton.errors import ConfigError, FormatError
+from pairton.events import Events
+from pairton.formats import detect, read
+from pairton.formats.delphes import DelphesSource
+
+# g g -> t t~ with copies (status 44, 62), shower particles (51) and final ones (1); mothers point back.
+PARTICLES = {
+    "PID": [2212, 2212, 21, 21, 6, -6, 6, -6, 24, 5, -24, -5, -24, 2, -1, 3, -4, 21, 5, 211],
+    "Status": [4, 4, 21, 21, 22, 22, 44, 62, 22, 23, 22, 23, 44, 23, 23, 23, 23, 51, 51, 1],
+    "M1": [-1, -1, 17, 1, 2, 2, 4, 5, 6, 6, 7, 7, 10, 8, 8, 12, 12, 9, 9, 18],
+    "Eta": [999.9, -999.9, 0, 0, 0, 0, 0, 0, 0, 0.5, 0, -0.5, 0, 1.0, 1.5, -1.0, -1.5, 0, 0.6, 0],
+    "Phi": [0, 0, 0, 0, 0, 0, 0, 0, 0, 1.0, 0, 2.0, 0, -1.0, -2.0, 3.1, 0.0, 0, 1.0, 0],
+}
+INTEGERS = ("PID", "Status", "M1", "BTag")
+# b~, dbar, u, cbar, b, s
+JETS = {
+    "PT": [90.0, 80.0, 70.0, 60.0, 50.0, 40.0],
+    "Eta": [-0.5, 1.5, 1.1, -1.5, 0.5, -1.0],
+    "Phi": [2.0, -2.0, -1.0, 0.1, 1.1, -3.1],
+    "Mass": [9.0, 8.0, 7.0, 6.0, 5.0, 4.0],
+    "BTag": [3, 0, 2, 0, 1, 0],
+}
+
+
+def content(jets: str = "Jet", n: int = 3) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for collection, columns in ((jets, JETS), ("Particle", PARTICLES)):
+        for name, values in columns.items():
+            kind = np.uint32 if name == "BTag" else np.int32 if name in INTEGERS else np.float32
+            made[f"{collection}.{name}"] = ak.values_astype(ak.Array([values] * n), kind)
+    made["Event.Weight"] = ak.values_astype(ak.Array([[0.5 + k] for k in range(n)]), np.float32)
+    made["Event.Number"] = ak.values_astype(ak.Array([[k] for k in range(n)]), np.int64)
+    return made
+
+
+def write(path: Path, made: dict[str, Any]) -> Path:
+    with uproot.recreate(path) as file:
+        file.mktree("Delphes", {name: f"var * {column.layout.content.dtype}" for name, column in made.items()})
+        file["Delphes"].extend(made)
+    return path
+
+
+@pytest.fixture
+def delphes(tmp_path: Path) -> Path:
+    return write(tmp_path / "delphes.root", content())
+
+
+def load(path: Path, **options: Any) -> Events:
+    return read(path, **options)
+
+
+def test_jets_truth_and_weights(delphes: Path) -> None:
+    assert detect(str(delphes)).name == "delphes"
+    events = load(delphes)
+    np.testing.assert_allclose(events.jets.pt[2], JETS["PT"])
+    np.testing.assert_allclose(events.jets.mass[0], JETS["Mass"], rtol=1e-3)
+    # t1.W -> u (jet 2) d~ (1), b (4); t2.W -> s (5) c~ (3), b~ (0)
+    assert events.truth.tolist() == [[2, 1, 4, 5, 3, 0]] * 3
+    assert events.weights.tolist() == [0.5, 1.5, 2.5]
+    assert events.columns["event"].tolist() == [0, 1, 2]
+    assert events.ids[:, 1].tolist() == [0, 1, 2]
+
+
+def test_the_record_is_read_in_blocks(delphes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = load(delphes).truth
+    monkeypatch.setattr(DelphesSource, "truth_rows", 2)
+    assert load(delphes).truth.tolist() == whole.tolist()
+
+
+def test_old_status_of_the_hard_process(tmp_path: Path) -> None:
+    """Pythia 6 marks all of it with 3, colliding partons too."""
+    made = content()
+    status = made["Particle.Status"]
+    hard = (status == 22) | (status == 23) | (status == 21)
+    made["Particle.Status"] = ak.values_astype(ak.where(hard, 3, 2), np.int32)
+    assert load(write(tmp_path / "old.root", made)).truth.tolist() == [[2, 1, 4, 5, 3, 0]] * 3
+
+
+@pytest.mark.parametrize(
+    ("btag", "tags"),
+    [
+        (None, [1, 0, 0, 0, 1, 0]),
+        ("0", [1, 0, 0, 0, 1, 0]),
+        ("1", [1, 0, 1, 0, 0, 0]),
+        ("BTag:1", [1, 0, 1, 0, 0, 0]),
+        ("Jet.BTag:1", [1, 0, 1, 0, 0, 0]),
+        ("31", [0] * 6),
+    ],
+)
+def test_which_bit_is_a_choice(delphes: Path, btag: str | None, tags: list[int]) -> None:
+    assert load(delphes, btag=btag).jets.btag[0].tolist() == tags
+
+
+def test_another_collection_of_jets(tmp_path: Path) -> None:
+    path = write(tmp_path / "puppi.root", content("JetPUPPI"))
+    assert load(path, settings={"jets": "JetPUPPI"}).truth.tolist() == [[2, 1, 4, 5, 3, 0]] * 3
+    with pytest.raises(FormatError, match=r"lacks Jet.BTag; .*give --set jets=COLLECTION"):
+        load(path)
+
+
+def test_without_particles_there_is_no_truth(tmp_path: Path) -> None:
+    made = {name: column for name, column in content().items() if not name.startswith(("Particle", "Event"))}
+    events = load(write(tmp_path / "reco.root", made))
+    assert events.truth is None
+    assert events.weights is None
+    assert events.columns == {}
+    assert load(write(tmp_path / "all.root", content()), truth=False).truth is None
+
+
+def test_bits_that_cannot_be(delphes: Path) -> None:
+    for wrong in ("BTag:32", "BTag:medium", "-1"):
+        with pytest.raises(ConfigError, match="must be a number from 0 to 31"):
+            load(delphes, btag=wrong)

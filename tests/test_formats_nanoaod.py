@@ -1,0 +1,350 @@
+"""NanoAOD files in miniature, as TTree and RNTuple."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import pytest
+import uproot
+
+from pairton.errors import ConfigError, FormatError, PairtonWarning
+from pairton.events import Events
+from pairton.formats import detect, open_source, read
+from pairton.formats.nanoaod import DEFAULTS
+
+HARD = 1 << 7
+TAG = "PNetB:0.5"
+
+# Quarks of a t tbar pair on a grid: W+ -> c s~, b, W- -> d u~, b~, and where they fly.
+TTBAR = {
+    "pdgId": [21, 21, 6, -6, 6, -6, 24, 5, -24, -5, 24, 4, -3, 1, -2],
+    "genPartIdxMother": [-1, -1, 0, 0, 2, 3, 4, 4, 5, 5, 6, 10, 10, 8, 8],
+    "status": [21, 21, 22, 22, 62, 62, 22, 23, 22, 23, 52, 23, 23, 23, 23],
+    "statusFlags": [HARD] * 4 + [0, 0] + [HARD] * 4 + [0] + [HARD] * 4,
+    "eta": [0.0] * 7 + [0.5, 0.0, -0.5, 0.0, 1.0, 1.5, -1.0, -1.5],
+    "phi": [0.0] * 7 + [1.0, 0.0, 2.0, 0.0, -1.0, -2.0, 3.1, 0.0],
+}
+LEPTONIC = TTBAR | {"pdgId": [*TTBAR["pdgId"][:13], 11, -12]}
+DRELL_YAN = {
+    "pdgId": [2, -2, 23, 13, -13],
+    "genPartIdxMother": [-1, -1, 0, 2, 2],
+    "status": [21, 21, 22, 23, 23],
+    "statusFlags": [HARD] * 5,
+    "eta": [0.0] * 5,
+    "phi": [0.0] * 5,
+}
+# b~, s~, soft jet beside c, c, u~, b, d across the seam of phi
+JETS = {
+    "pt": [90.0, 80.0, 15.5, 70.0, 60.0, 50.0, 40.0],
+    "eta": [-0.5, 1.5, 1.0, 1.1, -1.5, 0.5, -1.0],
+    "phi": [2.0, -2.0, -1.0, -1.0, 0.1, 1.1, -3.1],
+    "mass": [9.0, 8.0, 1.0, 7.0, 6.0, 5.0, 4.0],
+    "btagPNetB": [0.9, 0.1, -1.0, 0.2, 0.1, 0.6, 0.3],
+    "btagDeepFlavB": [0.3, 0.1, 0.0, 0.0, 0.0, 0.2, 0.0],
+    "jetId": [6, 6, 6, 6, 6, 6, 2],
+}
+ONE = {name: values[:1] for name, values in JETS.items()}
+TYPES = {"jetId": np.uint8, "pdgId": np.int32, "genPartIdxMother": np.int16, "statusFlags": np.uint16}
+
+
+def columns(
+    jets: list[dict[str, Any]] | None = None, records: list[dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    jets = [JETS, JETS, ONE] if jets is None else jets
+    records = [TTBAR, LEPTONIC, DRELL_YAN] if records is None else records
+    n = len(jets)
+    made: dict[str, Any] = {
+        "run": np.full(n, 1, dtype=np.uint32),
+        "luminosityBlock": np.full(n, 7, dtype=np.uint32),
+        "event": np.arange(100, 100 + n, dtype=np.uint64),
+        "genWeight": np.linspace(1, -1, n, dtype=np.float32),
+        "PV_npvs": np.arange(n, dtype=np.int32),
+    }
+    for prefix, rows in (("Jet", jets), ("GenPart", records)):
+        for name in rows[0] if rows else ():
+            kind = TYPES.get(name, np.int32 if name == "status" else np.float32)
+            made[f"{prefix}_{name}"] = ak.values_astype(ak.Array([row[name] for row in rows]), kind)
+    return made
+
+
+def write(path: Path, content: dict[str, Any], kind: str = "TTree", tree: str = "Events") -> Path:
+    with uproot.recreate(path) as file:
+        if kind == "RNTuple":
+            file.mkrntuple(tree, content)
+            return path
+        types = {
+            name: f"var * {array.layout.content.dtype}" if isinstance(array, ak.Array) else array.dtype
+            for name, array in content.items()
+        }
+        file.mktree(tree, types)
+        if len(next(iter(content.values()))):
+            file[tree].extend(content)
+    return path
+
+
+@pytest.fixture(params=["TTree", "RNTuple"])
+def nano(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return write(tmp_path / "nano.root", columns(), request.param)
+
+
+def load(path: Path, **options: Any) -> Events:
+    return read(path, **({"btag": TAG} | options))
+
+
+def test_jets_truth_and_numbers(nano: Path) -> None:
+    assert detect(str(nano)).name == "nanoaod"
+    events = load(nano, keep=["PV_npvs"])
+    assert events.n_jets.tolist() == [7, 7, 1]
+    np.testing.assert_allclose(events.jets.pt[0], JETS["pt"])
+    np.testing.assert_allclose(events.jets.mass[1], JETS["mass"], rtol=1e-3)
+    assert events.jets.btag[0].tolist() == [1, 0, 0, 0, 0, 1, 0]
+    # slots: t1.W.q1 (c), t1.W.q2 (s~), t1.b, t2.W.q1 (d), t2.W.q2 (u~), t2.b; the soft jet does not take the c
+    assert events.truth.tolist() == [[3, 1, 5, 6, 4, 0], [3, 1, 5, -1, -1, 0], [-1] * 6]
+    assert events.weights.tolist() == [1, 0, -1]
+    assert events.ids.tolist() == [[(1 << 32) | 7, 100 + k] for k in range(3)]
+    assert {name: list(values) for name, values in events.columns.items()} == {
+        "run": [1, 1, 1],
+        "luminosityBlock": [7, 7, 7],
+        "event": [100, 101, 102],
+        "PV_npvs": [0, 1, 2],
+    }
+
+
+def test_chunks_are_slices_of_the_whole(nano: Path) -> None:
+    whole, parts = load(nano), load(nano, chunk=2)
+    assert parts.truth.tolist() == whole.truth.tolist()
+    assert parts.jets.tolist() == whole.jets.tolist()
+    assert parts.ids.tolist() == whole.ids.tolist()
+
+
+def test_a_jet_between_two_quarks_belongs_to_neither(tmp_path: Path) -> None:
+    near = TTBAR | {
+        "eta": [*TTBAR["eta"][:11], 1.0, 1.2, -1.0, -1.5],
+        "phi": [*TTBAR["phi"][:11], -1, -1, 3.1, 0.0],
+    }
+    events = load(write(tmp_path / "nano.root", columns([JETS], [near])))
+    assert events.truth.tolist() == [[-1, -1, 5, 6, 4, 0]]
+
+
+def test_truth_of_tth(tmp_path: Path) -> None:
+    """The Higgs boson decays to two b quarks, which the tops do not take."""
+    extra = {"pdgId": [25, 25, 5, -5], "genPartIdxMother": [0, 15, 16, 16], "status": [22, 62, 23, 23]}
+    extra |= {"statusFlags": [HARD, 0, HARD, HARD], "eta": [0, 0, 2.0, -2.0], "phi": [0, 0, 2.5, -2.5]}
+    event = {name: [*values, *extra[name]] for name, values in TTBAR.items()}
+    more = {"pt": [35, 30], "eta": [-2.0, 2.0], "phi": [-2.5, 2.5], "mass": [3, 3], "jetId": [6, 6]}
+    jets = {name: [*values, *more.get(name, [0.0, 0.0])] for name, values in JETS.items()}
+    path = write(tmp_path / "tth.root", columns([jets], [event]))
+    events = load(path, topology="tth_allhad")
+    assert events.truth.tolist() == [[3, 1, 5, 6, 4, 0, 8, 7]]
+    assert load(path).truth.tolist() == [[3, 1, 5, 6, 4, 0]]  # as a ttbar event it is one, too
+
+
+def test_incoming_partons_are_no_products(tmp_path: Path) -> None:
+    """A quark at the root of a topology is an outgoing one, with or without a status column."""
+    single = {
+        "pdgId": [2, 21, 6, 1, 24, 5, 3, -4],
+        "genPartIdxMother": [-1, -1, 0, 0, 2, 2, 4, 4],
+        "status": [21, 21, 22, 23, 22, 23, 23, 23],
+        "statusFlags": [HARD] * 8,
+        "eta": [0.5, 0, 0, -0.5, 0, 0.5, 1.5, 1.0],
+        "phi": [1.0, 0, 0, 2.0, 0, 1.0, -2.0, -1.0],
+    }
+    topology = tmp_path / "single_top.yaml"
+    topology.write_text("name: single_top\nevent: [t, q]\nparticles: {t: [W, b], W: [q, q]}\n")
+    content = columns([JETS], [single])
+    with_status = load(write(tmp_path / "a.root", content), topology=topology)
+    without = load(
+        write(tmp_path / "b.root", {k: v for k, v in content.items() if k != "GenPart_status"}), topology=topology
+    )
+    # W -> s c~: the quark comes first. Without cuts the soft jet is the nearest to the c~.
+    assert with_status.truth.tolist() == without.truth.tolist() == [[1, 2, 5, 0]]
+
+
+# -- which jets may be used --------------------------------------------------------------------------------
+
+
+def test_identification_by_bits(tmp_path: Path) -> None:
+    bits = JETS | {"jetId": [6, 2, 0, 4, 6, 7, 1]}
+    path = write(tmp_path / "nano.root", columns([bits], [TTBAR]))
+    assert load(path).usable.tolist() == [[True, True, False, False, True, True, False]]
+    veto = load(path, settings={"jet_id": "tight_lepton_veto"})
+    assert veto.usable.tolist() == [[True, False, False, False, True, True, False]]
+    assert load(path, settings={"jet_id": "none"}).usable.tolist() == [[True] * 7]
+    # the quark of a jet that is not usable has none; its place in the collection is kept
+    assert load(path).truth.tolist() == [[-1, 1, 5, -1, 4, 0]]
+    assert load(path).n_jets.tolist() == [7]
+
+
+def test_identification_recomputed_in_version_15(tmp_path: Path) -> None:
+    """One jet a cut: passes; neHEF; neEmEF; chHEF; no charged; one constituent; a sum of bytes beyond 255."""
+    names = ("neHEF", "neEmEF", "chHEF", "chMultiplicity", "neMultiplicity", "muEF", "chEmEF")
+    rows = [
+        (0.1, 0.1, 0.5, 5, 5, 0.9, 0.0),
+        (0.995, 0.1, 0.5, 5, 5, 0.0, 0.0),
+        (0.1, 0.95, 0.5, 5, 5, 0.0, 0.0),
+        (0.1, 0.1, 0.005, 5, 5, 0.0, 0.0),
+        (0.1, 0.1, 0.5, 0, 5, 0.0, 0.0),
+        (0.1, 0.1, 0.5, 1, 0, 0.0, 0.0),
+        (0.1, 0.1, 0.5, 255, 2, 0.0, 0.0),
+    ]
+    jets = {name: values for name, values in JETS.items() if name != "jetId"}
+    jets |= {name: [row[k] for row in rows] for k, name in enumerate(names)}
+    content = columns([jets], [TTBAR])
+    for name in ("chMultiplicity", "neMultiplicity"):
+        content[f"Jet_{name}"] = ak.values_astype(content[f"Jet_{name}"], np.uint8)
+    path = write(tmp_path / "nano.root", content)
+    assert load(path).usable.tolist() == [[True, False, False, False, False, False, True]]
+    veto = load(path, settings={"jet_id": "tight_lepton_veto"})
+    assert veto.usable.tolist() == [[False] * 6 + [True]]
+    edges = {"eta": [2.65, -2.65, 2.8, 2.8, 4.0, 4.0, 4.0], "neHEF": [0.95, 0.5, 0.5, 0.995, 0.995, 0.1, 0.1]}
+    edges |= {"neEmEF": [0.1, 0.95, 0.99, 0.1, 0.3, 0.5, 0.3], "neMultiplicity": [5, 5, 5, 5, 2, 5, 1]}
+    forward = write(tmp_path / "forward.root", columns([jets | edges], [TTBAR]))
+    assert load(forward).usable.tolist() == [[False, True, True, False, True, False, False]]
+
+
+def test_no_identification_is_said(tmp_path: Path) -> None:
+    content = {name: values for name, values in columns().items() if name != "Jet_jetId"}
+    path = write(tmp_path / "nano.root", content)
+    with pytest.warns(PairtonWarning, match="no jet identification: neither Jet_jetId nor"):
+        assert ak.all(load(path).usable)
+    assert ak.all(load(path, settings={"jet_id": "none"}).usable)  # asked for: no warning
+
+
+def test_pile_up_identification_below_50_gev(tmp_path: Path) -> None:
+    jets = JETS | {"puId": [0, 0, 1, 7, 0, 0, 4]}
+    content = columns([jets], [TTBAR])
+    content["Jet_puId"] = ak.values_astype(content["Jet_puId"], np.int32)
+    path = write(tmp_path / "nano.root", content)
+    assert load(path).usable.tolist() == [[True, True, True, True, True, False, True]]  # the one of 50 GeV
+    assert ak.all(load(path, settings={"pu_id": "none"}).usable)
+
+
+def test_jets_beside_selected_leptons_go_on_request(tmp_path: Path) -> None:
+    """Beside jets 0 and 6: a good muon across the seam, an electron too loose, one too soft, a good electron."""
+    content = columns([JETS], [TTBAR])
+    content |= {
+        "Muon_pt": ak.Array([[20.0, 30.0]]),
+        "Muon_eta": ak.Array([[-1.0, 1.5]]),
+        "Muon_phi": ak.Array([[3.1, -2.0]]),
+        "Muon_tightId": ak.Array([[True, True]]),
+        "Muon_pfRelIso04_all": ak.Array([[0.1, 0.3]]),
+        "Electron_pt": ak.Array([[40.0, 10.0, 40.0]]),
+        "Electron_eta": ak.Array([[1.1, 0.5, -0.5]]),
+        "Electron_phi": ak.Array([[-1.0, 1.1, 2.3]]),
+        "Electron_cutBased": ak.Array([[2, 4, 4]]),
+    }
+    path = write(tmp_path / "nano.root", content)
+    assert ak.all(load(path).usable)
+    assert load(path, settings={"leptons": "15"}).usable.tolist() == [[False, True, True, True, True, True, False]]
+    with pytest.raises(FormatError, match="lacks Muon_pt"):
+        load(write(tmp_path / "without.root", columns()), settings={"leptons": "15"})
+
+
+# -- b-tags ------------------------------------------------------------------------------------------------
+
+
+def test_the_newest_tagger_is_the_default_and_said(nano: Path) -> None:
+    with pytest.warns(PairtonWarning, match=r"PNetB > 0.245 \(medium, 2022 preEE\), by default"):
+        events = load(nano, btag=None)
+    assert events.jets.btag[0].tolist() == [1, 0, 0, 0, 0, 1, 1]
+    with pytest.warns(PairtonWarning, match="DeepFlavB > 0.2783"):
+        events = load(nano, btag="DeepFlavB")
+    assert events.jets.btag[0].tolist() == [1, 0, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["DeepFlavB", "btagDeepFlavB", "Jet_btagDeepFlavB"])
+def test_a_tagger_by_any_of_its_names(nano: Path, name: str) -> None:
+    assert load(nano, btag=f"{name}:0.15").jets.btag[0].tolist() == [1, 0, 0, 0, 0, 1, 0]
+
+
+def test_taggers_that_cannot_be(nano: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has no tagger 'PNet', but DeepFlavB, PNetB; did you mean 'PNetB'"):
+        load(nano, btag="PNet:0.5")
+    with pytest.raises(ConfigError, match="the cut 'tight' must be a number"):
+        load(nano, btag="PNetB:tight")
+    content = {name: values for name, values in columns().items() if "btag" not in name}
+    with pytest.raises(FormatError, match=r"none of the taggers UParTAK4B, .* but no b-tag score at all"):
+        load(write(tmp_path / "none.root", content), btag=None)
+    assert next(iter(DEFAULTS)) == "UParTAK4B"
+
+
+# -- files that are different ------------------------------------------------------------------------------
+
+
+def test_data_have_no_truth_and_no_weights(tmp_path: Path) -> None:
+    content = {k: v for k, v in columns().items() if not k.startswith(("GenPart", "genWeight"))}
+    events = load(write(tmp_path / "data.root", content))
+    assert events.truth is None
+    assert events.weights is None
+    assert len(events) == 3
+
+
+def test_an_empty_tree(tmp_path: Path) -> None:
+    content = {name: values[:0] for name, values in columns().items()}
+    events = load(write(tmp_path / "empty.root", content))
+    assert len(events) == 0
+    assert events.truth.shape == (0, 6)
+    assert events.select().n_jets.tolist() == []
+
+
+def test_missing_branches_are_named(tmp_path: Path) -> None:
+    content = {name: values for name, values in columns().items() if name not in ("Jet_phi", "Jet_mass")}
+    path = write(tmp_path / "lacks.root", content)
+    assert detect(str(path)).name == "nanoaod"
+    with pytest.raises(FormatError, match="tree Events lacks Jet_phi, Jet_mass; it has run, luminosityBlock"):
+        load(path)
+    with pytest.raises(FormatError, match="lacks HLT_Something"):
+        load(write(tmp_path / "whole.root", columns()), keep=["HLT_Something"])
+
+
+def test_without_event_numbers_ids_come_from_file_and_row(tmp_path: Path) -> None:
+    content = {name: values for name, values in columns().items() if name != "event"}
+    events = load(write(tmp_path / "skim.root", content))
+    assert events.ids[:, 1].tolist() == [0, 1, 2]
+    assert events.ids[0, 0] == events.ids[2, 0] != 0
+    assert events.columns == {}
+
+
+def test_settings_that_cannot_be(nano: Path) -> None:
+    with pytest.raises(ConfigError, match="nanoaod has no setting 'jetid'; did you mean 'jet_id'"):
+        load(nano, settings={"jetid": "tight"})
+    with pytest.raises(ConfigError, match="set jet_id=loose: choose one of tight, tight_lepton_veto, none"):
+        load(nano, settings={"jet_id": "loose"})
+    with pytest.raises(ConfigError, match="set leptons=electrons: give none, or a pT"):
+        load(nano, settings={"leptons": "electrons"})
+    with pytest.raises(ConfigError, match="these files are in GeV"):
+        load(nano, units="MeV")
+    with pytest.raises(ConfigError, match="map pz=Jet_pz"):
+        load(nano, map={"pz": "Jet_pz"})
+
+
+# -- variations --------------------------------------------------------------------------------------------
+
+
+def test_varied_jets_are_read_with_the_nominal_ones(tmp_path: Path) -> None:
+    content = columns()
+    content["Jet_pt_up"], content["Jet_mass_up"] = content["Jet_pt"] * 1.5, content["Jet_mass"] * 2
+    content["Jet_pt_down"] = content["Jet_pt"] * 0.5
+    path = write(tmp_path / "nano.root", content)
+    wanted = {"up": {"pt": "Jet_pt_up", "mass": "Jet_mass_up"}, "down": {"pt": "Jet_pt_down"}}
+    with open_source(path, btag=TAG, variations=wanted) as source:
+        events = source.read(0, 3)
+    assert list(events.variations) == ["up", "down"]
+    up, down = events.varied("up").jets, events.varied("down").jets
+    np.testing.assert_allclose(ak.flatten(up.pt), ak.flatten(events.jets.pt) * 1.5, rtol=1e-6)
+    np.testing.assert_allclose(ak.flatten(up.mass), ak.flatten(events.jets.mass) * 2, rtol=1e-3)
+    # without a mass of its own the whole four-vector is scaled
+    np.testing.assert_allclose(ak.flatten(down.energy), ak.flatten(events.jets.energy) * 0.5, rtol=1e-6)
+    assert down.btag.tolist() == events.jets.btag.tolist()
+
+
+def test_variations_that_cannot_be(nano: Path) -> None:
+    with pytest.raises(FormatError, match=r"lacks Jet_pt_up; .*asked for by the variation up"):
+        load(nano, variations={"up": {"pt": "Jet_pt_up"}})
+    with pytest.raises(ConfigError, match="variation up: 'eta' does not vary"):
+        load(nano, variations={"up": {"pt": "Jet_pt", "eta": "Jet_eta"}})
+    with pytest.raises(ConfigError, match="variation up: the column of pt is missing"):
+        load(nano, variations={"up": {"mass": "Jet_mass"}})

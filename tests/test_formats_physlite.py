@@ -1,0 +1,160 @@
+"""PHYSLITE files in miniature: TTree with dots, RNTuple with colons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import pytest
+import uproot
+
+from pairton.errors import ConfigError, FormatError, PairtonWarning
+from pairton.events import Events
+from pairton.formats import detect, read
+
+JETS, TAGS, INFO = "AnalysisJetsAuxDyn", "BTagging_AntiKt4EMPFlowAuxDyn", "EventInfoAuxDyn"
+NULL = 0xFFFFFFFF
+
+# b-tagging objects in another order than the jets; the third jet of the first event has a null link
+LINKS = [[2, 0, NULL, 1], [0]]
+PROBABILITIES = {"pb": [[0.1, 0.9, 0.5], [0.8]], "pc": [[0.1, 0.05, 0.1], [0.1]], "pu": [[0.8, 0.05, 0.4], [0.1]]}
+
+
+def content(mark: str, jvt: str | None = "NNJvtPass", tagger: str = "DL1dv01") -> dict[str, Any]:
+    jets = {
+        "pt": [[30_000.0, 80_000.0, 25_000.0, 70_000.0], [50_000.0]],
+        "eta": [[0.1, -0.2, 0.3, -3.0], [1.0]],
+        "phi": [[0.0, 1.0, 2.0, 3.0], [-1.0]],
+        "m": [[5_000.0, 6_000.0, 7_000.0, 8_000.0], [-2.0]],
+    }
+    made: dict[str, Any] = {
+        f"{JETS}{mark}{name}": ak.values_astype(ak.Array(values), np.float32) for name, values in jets.items()
+    }
+    links = ak.values_astype(ak.Array(LINKS), np.uint32)
+    if mark == ".":
+        made[f"{JETS}.btaggingLink.m_persIndex"] = links
+    else:
+        made[f"{JETS}:btaggingLink"] = ak.zip({"m_persKey": links * 0 + 1, "m_persIndex": links})
+    for part, values in PROBABILITIES.items():
+        made[f"{TAGS}{mark}{tagger}_{part}"] = ak.values_astype(ak.Array(values), np.float32)
+    if jvt is not None:
+        values = [[0.9, 0.1, 0.1, 0.1], [0.2]] if jvt == "Jvt" else [[1, 0, 1, 1], [1]]
+        made[f"{JETS}{mark}{jvt}"] = ak.values_astype(ak.Array(values), np.float32 if jvt == "Jvt" else np.int8)
+    numbers = {"runNumber": [300_000, 300_000], "lumiBlock": [4, 5], "mcChannelNumber": [410_470, 0]}
+    made |= {f"{INFO}{mark}{name}": np.array(values, dtype=np.uint32) for name, values in numbers.items()}
+    made[f"{INFO}{mark}eventNumber"] = np.array([11, 12], dtype=np.uint64)
+    made[f"{INFO}{mark}mcEventWeights"] = ak.values_astype(ak.Array([[2.5, 1.0], [-1.5, 1.0]]), np.float32)
+    return made
+
+
+def write(path: Path, made: dict[str, Any], kind: str = "TTree") -> Path:
+    with uproot.recreate(path) as file:
+        if kind == "RNTuple":
+            file.mkrntuple("EventData", made)
+        else:
+            types = {
+                k: f"var * {v.layout.content.dtype}" if isinstance(v, ak.Array) else v.dtype
+                for k, v in made.items()
+            }
+            file.mktree("CollectionTree", types)
+            file["CollectionTree"].extend(made)
+            file.mktree("MetaData", {"n": np.int32})  # real files have more trees than one
+    return path
+
+
+@pytest.fixture(params=["TTree", "RNTuple"])
+def lite(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return write(tmp_path / "lite.root", content("." if request.param == "TTree" else ":"), request.param)
+
+
+def load(path: Path, **options: Any) -> Events:
+    return read(path, **({"btag": "DL1dv01:0.5"} | options))
+
+
+def test_gev_stored_order_and_numbers(lite: Path) -> None:
+    assert detect(str(lite)).name == "physlite"
+    events = load(lite, keep=["EventInfoAuxDyn.lumiBlock"])
+    np.testing.assert_allclose(events.jets.pt[0], [30, 80, 25, 70])
+    np.testing.assert_allclose(events.jets.mass[0], [5, 6, 7, 8], rtol=1e-3)
+    assert events.status.tolist() == [0, 0]  # a mass slightly below zero is rounding, not a bad jet
+    assert events.truth is None
+    assert events.weights.tolist() == [2.5, -1.5]
+    # simulation by its channel, data by its run
+    assert events.ids.tolist() == [[(410_470 << 32) | 4, 11], [(300_000 << 32) | 5, 12]]
+    assert list(events.columns) == [
+        "runNumber",
+        "lumiBlock",
+        "eventNumber",
+        "mcChannelNumber",
+        "EventInfoAuxDyn.lumiBlock",
+    ]
+    assert events.columns["EventInfoAuxDyn.lumiBlock"].tolist() == [4, 5]
+
+
+def test_b_tags_follow_the_link(lite: Path) -> None:
+    """D = log(pb / (0.018 pc + 0.982 pu)): by object -2.06, 2.89, 0.24 and 2.08; the null link is not tagged."""
+    assert load(lite).jets.btag.tolist() == [[0, 0, 0, 1], [1]]
+    assert load(lite, btag="DL1dv01:0.2").jets.btag.tolist() == [[1, 0, 0, 1], [1]]
+    assert load(lite, btag="DL1dv01:-5").jets.btag.tolist() == [[1, 1, 0, 1], [1]]
+    with pytest.warns(PairtonWarning, match=r"DL1dv01 > 2.456 \(77 % of b jets\), by default"):
+        assert load(lite, btag=None).jets.btag.tolist() == [[0, 0, 0, 1], [0]]
+
+
+def test_fractions_are_of_the_tagger_or_given(tmp_path: Path) -> None:
+    made = content(".", tagger="GN2v01")
+    made[f"{TAGS}.GN2v01_ptau"] = made[f"{TAGS}.GN2v01_pu"] * 0 + np.float32(0.9)
+    path = write(tmp_path / "gn2.root", made)
+    # third object: log(0.5 / (0.2 x 0.1 + 0.01 x 0.9 + 0.79 x 0.4)) = 0.37
+    for cut, tagged in ((0.36, 1), (0.38, 0)):
+        assert load(path, btag=f"GN2v01:{cut}").jets.btag[0, 0] == tagged
+    # all charm: log(0.5 / 0.1) = 1.61
+    for cut, tagged in ((1.6, 1), (1.62, 0)):
+        assert load(path, btag=f"GN2v01:{cut}", settings={"fractions": "1"}).jets.btag[0, 0] == tagged
+    with pytest.raises(ConfigError, match=r"set fractions=0\.8,0\.3: write CHARM or CHARM,TAU"):
+        load(path, btag="GN2v01:0", settings={"fractions": "0.8,0.3"})
+    odd = write(tmp_path / "odd.root", content(".", tagger="New"))
+    with pytest.raises(ConfigError, match="New has no known fractions: give --set fractions="):
+        load(odd, btag="New:0")
+    assert load(odd, btag="New:0", settings={"fractions": "0.018"}).jets.btag.tolist() == [[1, 0, 0, 1], [1]]
+
+
+def test_jet_vertex_tag(lite: Path, tmp_path: Path) -> None:
+    assert load(lite).usable.tolist() == [[True, False, True, True], [True]]
+    assert ak.all(load(lite, settings={"jvt": "none"}).usable)
+    # the number: not asked of jets above 60 GeV or beyond 2.4
+    number = load(write(tmp_path / "number.root", content(".", "Jvt")))
+    assert number.usable.tolist() == [[True, True, False, True], [False]]
+    with pytest.warns(PairtonWarning, match="no jet vertex tag: none of NNJvtPass"):
+        assert ak.all(load(write(tmp_path / "none.root", content(".", None))).usable)
+
+
+def test_data_without_weights(tmp_path: Path) -> None:
+    made = content(".")
+    made[f"{INFO}.mcEventWeights"] = ak.values_astype(ak.Array([[1.0], [1.0]])[:, :0], np.float32)
+    assert load(write(tmp_path / "empty.root", made)).weights is None
+    del made[f"{INFO}.mcEventWeights"]
+    assert load(write(tmp_path / "absent.root", made)).weights is None
+
+
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
+    made = content(".")
+    del made[f"{JETS}.m"]
+    with pytest.raises(FormatError, match=r"tree CollectionTree lacks AnalysisJetsAuxDyn\.m;"):
+        load(write(tmp_path / "mass.root", made))
+    made = content(".")
+    del made[f"{JETS}.btaggingLink.m_persIndex"]
+    with pytest.raises(FormatError, match=r"lacks AnalysisJetsAuxDyn\.btaggingLink\.m_persIndex"):
+        load(write(tmp_path / "link.root", made))
+    with pytest.raises(ConfigError, match="has no tagger 'GN3', but DL1dv01"):
+        load(write(tmp_path / "whole.root", content(".")), btag="GN3:1")
+    with pytest.raises(ConfigError, match="these files are in MeV"):
+        load(tmp_path / "whole.root", units="GeV")
+
+
+def test_varied_jets_in_gev(tmp_path: Path) -> None:
+    made = content(".")
+    made[f"{JETS}.pt_up"] = made[f"{JETS}.pt"] * np.float32(1.1)
+    events = load(write(tmp_path / "varied.root", made), variations={"up": {"pt": f"{JETS}.pt_up"}})
+    np.testing.assert_allclose(events.variations["up"].pt[0], [33, 88, 27.5, 77], rtol=1e-6)
