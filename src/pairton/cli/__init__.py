@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from importlib import import_module
 from typing import Any
 
 import click
 
 from pairton._version import __version__
-from pairton.errors import PairtonError
+from pairton.errors import PairtonError, PairtonWarning
 
 __all__ = ["main"]
 
 # verb -> module:command
 VERBS = {
+    "inspect": "pairton.cli.files:inspect",
+    "convert": "pairton.cli.files:convert",
     "generate": "pairton.cli.generate:generate",
     "topologies": "pairton.cli.catalogue:topologies",
 }
@@ -63,10 +66,23 @@ def cli() -> None:
     """Which jet came from which particle: reconstruction of short-lived particles at colliders."""
 
 
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any
+) -> None:
+    """What concerns the user in one line, the rest as Python shows it."""
+    if issubclass(category, PairtonWarning):
+        click.echo(f"pairton: warning: {message}", err=True)
+    else:
+        click.echo(warnings.formatwarning(message, category, filename, lineno), err=True, nl=False)
+
+
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line. A user's mistake is one line on stderr and exit code 2, never a traceback."""
     try:
-        return cli.main(args=arguments, prog_name="pairton", standalone_mode=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", PairtonWarning)
+            warnings.showwarning = _show_warning
+            return cli.main(args=arguments, prog_name="pairton", standalone_mode=True)
     except PairtonError as error:
         click.echo(f"pairton: {error}", err=True)
         sys.exit(2)

@@ -5,7 +5,7 @@ To add one, write a module with a `FORMAT` and give it a line in `REGISTRY`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -29,6 +29,7 @@ __all__ = [
     "open_source",
     "read",
     "read_options",
+    "sources",
 ]
 
 # name, which is also the module -> container. Formats of one container are tried in this order: special first.
@@ -106,6 +107,18 @@ def open_source(
     return found.open(name, chosen)
 
 
+def sources(
+    paths: Paths, *, format: str | None = None, topology: Topology | str | Path | None = None, **options: Any
+) -> Iterator[tuple[str, Source]]:
+    """Every file, opened one after the other, with the name of its format; bad labels end in one warning."""
+    bad_labels = BadLabels()
+    for path in expand(paths):
+        name = format or detect(path).name
+        with open_source(path, name, topology=topology, bad_labels=bad_labels, **options) as source:
+            yield name, source
+    bad_labels.warn()
+
+
 def iterate(
     paths: Paths,
     *,
@@ -114,21 +127,21 @@ def iterate(
     chunk: int = DEFAULT_CHUNK,
     **options: Any,
 ) -> Iterator[Events]:
-    """Events of all files, some at a time; at least once, perhaps with none."""
+    """Events of all files, `chunk` at a time; at least once, perhaps with none.
+
+    Options: `map`, `tree`, `units`, `btag`, `keep`, `truth`, `strict`, as in `ReadOptions`.
+    """
     if chunk < 1:
         raise ConfigError(f"chunk={chunk}: it must be at least 1 event")
-    some = False
-    files = expand(paths)
-    bad_labels = BadLabels()
-    options.setdefault("bad_labels", bad_labels)
-    for path in files:
-        with open_source(path, format, topology=topology, **options) as source:
-            for events in source.chunks(chunk):
-                some = True
-                yield events
-            if not some and path == files[-1]:
-                yield source.read(0, 0)
-    bad_labels.warn()
+    some, empty = False, None
+    for _, source in sources(paths, format=format, topology=topology, **options):
+        if not source.n_events:
+            empty = source.read(0, 0)
+        for events in source.chunks(chunk):
+            some = True
+            yield events
+    if not some and empty is not None:
+        yield empty
 
 
 def read(
@@ -148,10 +161,15 @@ def create(
 ) -> Writer:
     """A writer for a new file, by `format` or by the suffix."""
     target = Path(path)
+    container = CONTAINERS.get(target.suffix.lower())
     if format is None:
-        container = CONTAINERS.get(target.suffix.lower())
         if container is None:
-            known: Sequence[str] = list(CONTAINERS)
-            raise ConfigError(f"{target}: no format has this suffix: choose {', '.join(known)}, or give --to")
+            raise ConfigError(f"{target}: no format has this suffix: choose {', '.join(CONTAINERS)}, or give --to")
         format = WRITTEN[container]
-    return get_format(format).create(target, topology, metadata or {})
+    found = get_format(format)
+    if container is not None and container != REGISTRY[format]:
+        raise ConfigError(
+            f"{target}: the suffix says {container}, but {format} is {REGISTRY[format]}: "
+            f"end the name in {found.suffixes[0]}"
+        )
+    return found.create(target, topology, metadata or {})

@@ -90,9 +90,11 @@ def clean_labels(
     if bad is not None:
         wrong |= bad
     n_slots = truth.shape[1]
+    columns = np.ascontiguousarray(np.where(wrong, -1, truth).T, dtype=np.int32)  # (S, n)
     for one in range(n_slots):
         for other in range(one + 1, n_slots):
-            both = (truth[:, one] == truth[:, other]) & (truth[:, one] >= 0)
+            both = columns[one] == columns[other]
+            both &= columns[one] >= 0
             if both.any():
                 wrong[:, one] |= both
                 wrong[:, other] |= both

@@ -14,6 +14,8 @@ from pairton.events import energy_of
 
 __all__ = ["Padded", "btag_option", "jagged", "jets_from_flat", "row_ids", "tagged"]
 
+BLOCK = 16_384  # jets whose energies are computed at once: intermediate results stay in the cache
+
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.integer[Any]]
 
@@ -42,7 +44,10 @@ def jets_from_flat(
         mass = None if mass is None else mass / scale
     if energy is None:
         assert mass is not None
-        energy = energy_of(pt, eta, mass)
+        energy = np.empty(len(pt), dtype=np.float64)
+        for start in range(0, len(pt), BLOCK):
+            part = slice(start, start + BLOCK)
+            energy[part] = energy_of(pt[part], eta[part], mass[part])
     fields: dict[str, npt.NDArray[Any]] = {
         "pt": _array(pt, np.float32),
         "eta": _array(eta, np.float32),
@@ -80,7 +85,7 @@ class Padded:
 
     def __init__(self, mask: npt.NDArray[np.bool_]) -> None:
         self.mask = mask
-        self.counts = np.count_nonzero(mask, axis=1)
+        self.counts = np.asarray(np.sum(mask, axis=1, dtype=np.int64))
         self._at = np.flatnonzero(mask)
 
     def take(self, columns: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -1,0 +1,60 @@
+"""Options that several verbs share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from pairton.errors import ConfigError
+
+__all__ = ["parse_map", "reading_options"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option("--format", "format_", metavar="NAME", help="Format of the input; default: recognised."),
+    click.option(
+        "--topology", metavar="NAME|FILE", help="Decay tree; default: as stored in the file, else ttbar_allhad."
+    ),
+    click.option("--map", "maps", multiple=True, metavar="OURS=COLUMN,…", help="Names of columns: pt=Jet_pt,…"),
+    click.option("--tree", metavar="NAME", help="Tree of a ROOT file, or collection of an HDF5 file."),
+    click.option("--units", metavar="GeV|MeV", help="Units of the input; default: GeV, checked."),
+    click.option("--btag", metavar="TAGGER:CUT", help="b-tag score and the cut that makes a tag."),
+    click.option("--keep", multiple=True, metavar="COLUMN,…", help="Further columns to carry along."),
+    click.option("--strict", is_flag=True, help="Bad labels are an error, not a warning."),
+)
+
+
+def reading_options(command: Command) -> Command:
+    """Adds the options of reading and passes them as one keyword `reading`, for `pairton.iterate(**reading)`."""
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, format_: str | None, maps: tuple[str, ...], keep: tuple[str, ...], **rest: Any) -> Any:
+        reading = {name: rest.pop(name) for name in ("topology", "tree", "units", "btag", "strict")}
+        reading |= {"format": format_, "map": parse_map(maps)}
+        reading["keep"] = [name for entry in keep for name in entry.split(",") if name]
+        return command(*args, reading=reading, **rest)
+
+    for option in reversed(_OPTIONS):
+        wrapper = option(wrapper)
+    return wrapper  # type: ignore[return-value]  # the keywords differ, the command is the same to click
+
+
+def parse_map(entries: tuple[str, ...]) -> dict[str, str]:
+    """`pt=Jet_pt,eta=Jet_eta`, once or several times.
+
+    >>> parse_map(("pt=Jet_pt,eta=Jet_eta", "weight=w"))
+    {'pt': 'Jet_pt', 'eta': 'Jet_eta', 'weight': 'w'}
+    """
+    found: dict[str, str] = {}
+    for part in (part.strip() for entry in entries for part in entry.split(",")):
+        ours, equals, column = (piece.strip() for piece in part.partition("="))
+        if not (ours and equals and column):
+            raise ConfigError(f"map {part!r}: write OUR_NAME=COLUMN, as in pt=Jet_pt,eta=Jet_eta")
+        if ours in found:
+            raise ConfigError(f"map names {ours!r} twice ({found[ours]} and {column}): keep one")
+        found[ours] = column
+    return found

@@ -1,0 +1,45 @@
+"""A progress bar for what takes longer than a second, on terminals only."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+__all__ = ["progress"]
+
+T = TypeVar("T")
+
+PATIENCE = 1.0  # seconds before a bar appears
+
+
+def progress(
+    items: Iterable[T], total: int | None, label: str, size: Callable[[T], int] = lambda _: 1
+) -> Iterator[T]:
+    """The same items, with a bar on stderr; `total` and `size` count events, say. No bar if not a terminal.
+
+    >>> list(progress(range(3), 3, "counting"))
+    [0, 1, 2]
+    """
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task(label, total=total)
+    begun = time.monotonic()
+    shown = False
+    try:
+        for item in items:
+            yield item
+            bar.advance(task, size(item))
+            if not shown and time.monotonic() - begun > PATIENCE:
+                bar.start()
+                shown = True
+    finally:
+        if shown:
+            bar.stop()

@@ -1,0 +1,77 @@
+"""Counts over the events of some files, as they are in the file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import awkward as ak
+import numpy as np
+
+from pairton.errors import InputError
+from pairton.events import Events, Status
+from pairton.topology import Topology
+
+__all__ = ["Summary"]
+
+
+@dataclass
+class Summary:
+    """Filled chunk by chunk.
+
+    >>> from pairton.events import make_jets
+    >>> jets = make_jets(**{name: [[50.0] * 4] for name in ("pt", "eta", "phi", "mass", "btag")})
+    >>> summary = Summary()
+    >>> summary.add(Events(jets, "hh4b", truth=[[0, 1, 2, -1]]), "parquet")
+    >>> summary.to_dict()["jets"], summary.to_dict()["reconstructible"]
+    ({'4': 1}, {'H': 1})
+    """
+
+    formats: list[str] = field(default_factory=list)
+    topology: Topology | None = None
+    events: int = 0
+    jets: Counter[int] = field(default_factory=Counter)
+    selected: int = 0
+    bad: int = 0  # events with a bad jet
+    reconstructible: Counter[str] = field(default_factory=Counter)
+    fully_reconstructible: int = 0
+    has_truth: bool = False
+    has_weights: bool = False
+    median_pt: float | None = None  # of the first chunk, GeV
+    first: Events | None = None
+
+    def add(self, events: Events, format: str) -> None:
+        if self.topology not in (None, events.topology):
+            raise InputError("the files are of different topologies: inspect them apart, or give --topology")
+        self.topology = events.topology
+        if format not in self.formats:
+            self.formats.append(format)
+        if self.first is None and len(events):
+            self.first = events[:1]
+            pt = np.asarray(ak.flatten(events.jets.pt))
+            self.median_pt = float(np.median(pt)) if len(pt) else None
+        self.events += len(events)
+        counts = np.bincount(events.n_jets)
+        self.jets.update({int(n): int(counts[n]) for n in np.flatnonzero(counts)})
+        self.selected += int(events.selected.sum())
+        self.bad += int((events.status == Status.BAD_JET).sum())
+        self.has_truth |= events.truth is not None
+        self.has_weights |= events.weights is not None
+        complete = events.reconstructible  # (n, P)
+        for name in events.topology.types:
+            same = [particle.index for particle in events.topology.of_type(name)]
+            self.reconstructible[name] += int(complete[:, same].any(axis=1).sum())
+        self.fully_reconstructible += int(events.fully_reconstructible.sum())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            "format": ", ".join(self.formats),
+            "events": self.events,
+            "jets": {str(n): self.jets[n] for n in sorted(self.jets)},
+            "selected": self.selected,
+            "reconstructible": dict(self.reconstructible),
+            "fully_reconstructible": self.fully_reconstructible,
+            "topology": None if self.topology is None else self.topology.name,
+        }
