@@ -20,6 +20,7 @@ VERBS = {
     "convert": "pairton.cli.files:convert",
     "generate": "pairton.cli.generate:generate",
     "topologies": "pairton.cli.catalogue:topologies",
+    "train": "pairton.cli.train:train",
 }
 
 CITATION = """\

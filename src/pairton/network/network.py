@@ -70,7 +70,7 @@ class Network(nn.Module):
         self.edge_types = [
             name for name in topology.types if config.triplets != "hyperedge" or name not in kinds
         ]  # a hyperedge stands for the edges of its type
-        self.edge_head = EdgeHead(len(self.edge_types), hidden)
+        self.edge_head = EdgeHead(len(self.edge_types), hidden) if self.edge_types else None
         self.potential = self.hyperedge = None
         if config.triplets == "potential":
             self.potential = ThreeBodyPotential(tuple(kinds.values()), hidden)
@@ -107,7 +107,7 @@ class Network(nn.Module):
         x = self.embed_jets(jet_features(jets))
         x, z = self._trunk(jets, x, jet_mask, tokens)
         pairs = self.readout(x, z, self.index)  # (B, M, F)
-        edges = self._square_edges(self.edge_head(pairs), n_jets)
+        edges = self._edges(pairs, n_jets)
         triplets = None
         if self.potential is not None:
             triplets = self.potential(pairs, self.index, n_jets)
@@ -172,9 +172,11 @@ class Network(nn.Module):
         shape = (batch, len(self.topology.types), n_jets, n_jets)
         return torch.full(shape, MASKED, dtype=torch.long, device=jets.device)
 
-    def _square_edges(self, packed: Tensor, n_jets: int) -> Tensor:
-        """(B, M, edge types) -> (B, T, N, N), zero for types that hyperedges stand for."""
-        edges = self.index.unpack(packed, n_jets).permute(0, 3, 1, 2)
+    def _edges(self, pairs: Tensor, n_jets: int) -> Tensor:
+        """(B, M, F) -> (B, T, N, N), zero for types that hyperedges stand for."""
+        if self.edge_head is None:
+            return pairs.new_zeros(pairs.shape[0], len(self.topology.types), n_jets, n_jets)
+        edges = self.index.unpack(self.edge_head(pairs), n_jets).permute(0, 3, 1, 2)
         if len(self.edge_types) == len(self.topology.types):
             return edges
         layers = [
