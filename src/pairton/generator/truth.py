@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from pairton.errors import TopologyError
 from pairton.generator.record import Record
-from pairton.generator.tagging import delta_r, padded
+from pairton.matching import fill_slots
+from pairton.matching import match as match_quarks
 from pairton.topology import Topology
 
 __all__ = ["check_codes", "hard_parents", "match", "slot_entries"]
@@ -55,37 +56,10 @@ def slot_entries(record: Record, topology: Topology, codes: Mapping[str, Sequenc
     Particles come before antiparticles: the first of two tops is the quark, the second the antiquark.
     """
     hard, parent = hard_parents(record)
-    particles = np.full((len(record), len(topology.particles)), -1, dtype=np.int64)
-    slots = np.full((len(record), len(topology.slots)), -1, dtype=np.int64)
-    decays = dict(topology.decays)
-
-    def fill(target: Ints, columns: list[int], name: str, mothers: Ints | None) -> None:
-        """Candidates of one name below one mother per event, in order, into as many columns."""
-        allowed = np.isin(np.abs(record.code[hard]), codes[name])
-        wanted = -1 if mothers is None else mothers[record.event[hard]]
-        found = hard[allowed & (parent == wanted) & ((mothers is None) | (wanted >= 0))]
-        found = found[np.lexsort((found, record.code[found] < 0, record.event[found]))]
-        event = record.event[found]
-        rank = np.arange(len(found)) - np.searchsorted(event, event)
-        fits = rank < len(columns)
-        target[event[fits], np.array(columns)[rank[fits]]] = found[fits]
-
-    for name in dict.fromkeys(topology.event):
-        fill(particles, [p.index for p in topology.roots if p.type == name], name, None)
-    for particle in topology.particles:  # parents come first
-        mothers = particles[:, particle.index]
-        if particle.type not in decays:  # a plain jet at the root
-            slots[:, particle.own_slots[0]] = mothers
-            continue
-        for name in dict.fromkeys(decays[particle.type]):
-            if name in decays:
-                children = [c for c in particle.children if topology.particles[c].type == name]
-                fill(particles, children, name, mothers)
-            else:
-                jets = [product for product in decays[particle.type] if product not in decays]
-                own = [s for s, jet in zip(particle.own_slots, jets, strict=True) if jet == name]
-                fill(slots, own, name, mothers)
-    return slots
+    number = np.full(len(record.status) + 1, -1, dtype=np.int64)  # the last one stands for "no parent"
+    number[hard] = np.arange(len(hard))
+    found = fill_slots(topology, record.event[hard], record.code[hard], number[parent], len(record), codes)
+    return np.where(found >= 0, np.append(hard, -1)[found], -1)
 
 
 def match(jets: ak.Array, record: Record, slots: Ints, radius: float) -> Ints:
@@ -93,17 +67,7 @@ def match(jets: ak.Array, record: Record, slots: Ints, radius: float) -> Ints:
 
     A quark takes the nearest jet within the radius; a jet claimed by two quarks is matched to neither.
     """
-    counts = ak.to_numpy(ak.num(jets, axis=1))
-    event = np.repeat(np.arange(len(counts)), counts)
-    jet_eta, jet_phi = (padded(event, ak.to_numpy(ak.flatten(jets[name])), len(counts)) for name in ("eta", "phi"))
-    if jet_eta.shape[1] == 0:
-        return np.full(slots.shape, -1, dtype=np.int64)
     pt = np.hypot(record.px[slots], record.py[slots])
-    eta = np.arcsinh(record.pz[slots] / np.maximum(pt, 1e-9))
+    eta = np.where(slots >= 0, np.arcsinh(record.pz[slots] / np.maximum(pt, 1e-9)), np.nan)
     phi = np.arctan2(record.py[slots], record.px[slots])
-    distance = np.nan_to_num(delta_r(eta, phi, jet_eta, jet_phi), nan=np.inf)
-    distance[slots < 0] = np.inf
-    nearest = distance.argmin(axis=2)
-    claim = np.where(distance.min(axis=2) < radius, nearest, -1)
-    shared = (claim[:, :, None] == claim[:, None, :]).sum(axis=2) > 1
-    return np.where(shared, -1, claim).astype(np.int64)
+    return match_quarks(jets, eta, phi, radius).astype(np.int64)
