@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import awkward as ak
@@ -18,7 +19,7 @@ from click.testing import CliRunner
 
 from pairton import formats
 from pairton.cli.generate import generate
-from pairton.errors import ConfigError, InputError, OutputError, PairtonError
+from pairton.errors import ConfigError, InputError, MissingExtraError, OutputError, PairtonError
 from pairton.generator.leshouches import read_weights, scan
 from pairton.generator.production import parts_folder, produce, run_chunk
 from pairton.generator.pythia import MAX_SEED, PythiaRun, load_processes
@@ -302,3 +303,12 @@ def test_a_wrong_suffix_is_refused_before_any_work(tmp_path):
     result = run("ttbar_allhad", "-n", "10", "-o", str(tmp_path / "out.xyz"))
     assert isinstance(result.exception, PairtonError)
     assert os.listdir(tmp_path) == []
+
+
+def test_without_the_extra_the_remedy_is_named(monkeypatch):
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("pairton.generator.pythia.version", missing)
+    with pytest.raises(MissingExtraError, match=r'pip install "pairton\[generate\]"'):
+        make_settings("ttbar_allhad", 10)

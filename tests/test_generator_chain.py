@@ -87,6 +87,8 @@ def test_charges_bend_apart_and_particles_born_outside_are_lost(card):
     assert phi[0] < phi[2] == 0.0
     outside = particles([(2.0, 0.0, 0.0)], vertex=(1.2, 0.0, 0.0))
     assert not propagate(outside, card.field)[2].any()
+    circling = particles([(0.1, 0.1, 0.0)])  # too soft for the barrel, and it never gets to the endcap
+    assert not propagate(circling, card.field)[2].any()
 
 
 # -- towers ------------------------------------------------------------------------------------------------

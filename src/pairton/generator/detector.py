@@ -75,6 +75,8 @@ def propagate(particles: Particles, field: Field) -> tuple[Floats, Floats, npt.N
     bent = np.abs(k) > 1e-9
     k_safe = np.where(bent, k, 1.0)
     s = np.minimum(np.where(bent, _arc(x, y, ux, uy, k_safe, field.radius), s_line), s_end)
+    reaches = inside & np.isfinite(s)
+    s = np.where(reaches, s, 0.0)
     a = k * s
     # Displacement after turning by a: (sin a / k) u + ((1 - cos a) / k) n, n = u turned left.
     forth = np.where(bent, np.sin(a) / k_safe, s)
@@ -83,8 +85,7 @@ def propagate(particles: Particles, field: Field) -> tuple[Floats, Floats, npt.N
     y_out = y + forth * uy + left * ux
     z_out = z + climb * s
     r_out = np.maximum(np.hypot(x_out, y_out), 1e-9)
-    reaches = inside & np.isfinite(s)
-    eta = np.arcsinh(np.where(reaches, z_out, 0.0) / r_out)
+    eta = np.arcsinh(z_out / r_out)
     return eta, np.arctan2(y_out, x_out), reaches
 
 
