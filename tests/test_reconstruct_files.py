@@ -154,7 +154,13 @@ def test_no_events_and_only_short_ones(decays, mass_model, tmp_path, suffix):
 
 def test_progress_counts_every_event(crowd, mass_model, tmp_path):
     seen = []
-    summary = reconstruct_files(write(tmp_path / "in.h5", crowd), None, mass_model, progress=seen.append)
+
+    def watch(stream):
+        for reco in stream:
+            seen.append(len(reco))
+            yield reco
+
+    summary = reconstruct_files(write(tmp_path / "in.h5", crowd), None, mass_model, progress=watch)
     assert sum(seen) == summary.events == len(crowd)
     assert len(summary.first) == 10
     assert [entry.name for entry in tmp_path.iterdir()] == ["in.h5"]

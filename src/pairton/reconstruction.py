@@ -8,8 +8,8 @@ Shapes: n events, S slots, P particles, N jets, J jets of all events together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,6 +42,7 @@ __all__ = [
     "reconstruct",
     "run",
     "same_tree",
+    "stored_assignment",
     "windows",
 ]
 
@@ -193,6 +194,7 @@ class Reconstruction:
     event_probability: npt.NDArray[np.float64]  # (n,)
     particle_probability: npt.NDArray[np.float64]  # (n, P)
     jets_used: npt.NDArray[np.int64]  # (n,)
+    variations: Mapping[str, Reconstruction] = field(default_factory=dict)  # with the varied jets of the events
 
     @property
     def topology(self) -> Topology:
@@ -204,10 +206,7 @@ class Reconstruction:
     @cached_property
     def jet_index(self) -> npt.NDArray[np.int32]:
         """(n, S): the number of each jet in the input file, -1 for none."""
-        if "index" not in ak.fields(self.events.jets):
-            return self.assignment
-        flat = np.asarray(ak.flatten(self.events.stored_index), dtype=np.int32)
-        return np.where(self.assignment >= 0, _pick(flat, self.events, self.assignment), -1).astype(np.int32)
+        return stored_assignment(self.events, self.assignment)
 
     @cached_property
     def momenta(self) -> dict[str, npt.NDArray[np.float64]]:
@@ -243,6 +242,14 @@ class Reconstruction:
         jets = ak.with_field(self.events.jets, self.events.stored_index, "index")
         chosen = ak.unflatten(ak.flatten(jets)[flat], np.where(there, at.shape[2], 0).ravel())
         return ak.unflatten(chosen, np.full(len(at), at.shape[1]))
+
+
+def stored_assignment(events: Events, assignment: Ints) -> npt.NDArray[np.int32]:
+    """Positions in `events.jets` (n, S) as the numbers that the jets have in the input file, -1 for none."""
+    if "index" not in ak.fields(events.jets):
+        return np.asarray(assignment, dtype=np.int32)
+    flat = np.asarray(ak.flatten(events.stored_index), dtype=np.int32)
+    return np.where(assignment >= 0, _pick(flat, events, assignment), -1).astype(np.int32)
 
 
 def _pick(flat: npt.NDArray[Any], events: Events, assignment: Ints) -> npt.NDArray[Any]:
@@ -286,6 +293,7 @@ def reconstruct(
     beam: int | None = None,
     max_jets: int = MAX_JETS,
     jet_cuts: bool = True,
+    variations: Mapping[str, ak.Array] | None = None,
     threads: int | None = None,
     engine: str = "onnx",
 ) -> Reconstruction:
@@ -295,6 +303,7 @@ def reconstruct(
     decoding   exact, steps, one_shot, beam or one_by_one; by default what the model was trained for
     max_jets   events with more use those of highest pT, and have the status `truncated`
     jet_cuts   leave out jets outside the model's domain (pT floor, |eta|)
+    variations the same jets calibrated otherwise, by name: their results are `.variations[name]`
     """
     wanted = events.topology.name if isinstance(events, Events) and model is None else (model or "default")
     if isinstance(wanted, str):
@@ -305,6 +314,9 @@ def reconstruct(
         loaded = wanted
     if not isinstance(events, Events):
         events = _as_events(events, loaded.topology)
+    if variations is not None:
+        varied = {name: _as_events(jets, loaded.topology).jets for name, jets in variations.items()}
+        events = events.with_jets(events.jets, {**events.variations, **varied})
     if not same_tree(events.topology, loaded.topology):
         raise ModelError(
             f"the model {loaded.name} is for {loaded.topology.name}, the events are for {events.topology.name}: "
@@ -314,19 +326,25 @@ def reconstruct(
     parts = [
         run(window, assign, loaded.domain, max_jets=max_jets, jet_cuts=jet_cuts) for window in windows([events])
     ]
+    return _joined(events, parts)
+
+
+def _joined(events: Events, parts: Sequence[Reconstruction]) -> Reconstruction:
+    names = ("assignment", "status", "event_probability", "particle_probability", "jets_used")
     return Reconstruction(
         events,
-        *(
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in ("assignment", "status", "event_probability", "particle_probability", "jets_used")
-        ),
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in names),
+        variations={
+            name: _joined(events.varied(name), [part.variations[name] for part in parts])
+            for name in events.variations
+        },
     )
 
 
 def run(
     window: Events, assign: Assign, domain: Domain | None, *, max_jets: int = MAX_JETS, jet_cuts: bool = True
 ) -> Reconstruction:
-    """Reconstruct the events of one window."""
+    """Reconstruct the events of one window, and their variations."""
     prepared = prepare(window, domain, max_jets=max_jets, jet_cuts=jet_cuts)
     answer = assign_prepared(prepared, window.topology, assign)
     return Reconstruction(
@@ -336,6 +354,10 @@ def run(
         np.asarray(answer.event_probability, dtype=np.float64),
         np.asarray(answer.particle_probability, dtype=np.float64),
         prepared.counts,
+        {
+            name: run(window.varied(name), assign, domain, max_jets=max_jets, jet_cuts=jet_cuts)
+            for name in window.variations
+        },
     )
 
 

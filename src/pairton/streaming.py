@@ -26,6 +26,8 @@ __all__ = ["Summary", "count_events", "reconstruct_files", "reconstruct_stream",
 
 SHOWN = 10  # events of the table on screen
 
+Watch = Callable[[Iterator[Reconstruction]], Iterator[Reconstruction]]
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -70,7 +72,8 @@ def reconstruct_stream(
     `pairton.iterate`.
     """
     assign = assigner(model, decoding, beam)
-    options = {"topology": model.topology, **options}
+    if options.get("topology") is None:
+        options["topology"] = model.topology
     for window in windows(iterate(paths, chunk=chunk, **options)):
         yield run(window, assign, model.domain, max_jets=max_jets, jet_cuts=jet_cuts)
 
@@ -87,13 +90,13 @@ def reconstruct_files(
     chunk: int = DEFAULT_CHUNK,
     threads: int | None = None,
     engine: str = "onnx",
-    progress: Callable[[int], None] | None = None,
+    progress: Watch | None = None,
     **options: Any,
 ) -> Summary:
     """Reconstruct files into one; without an output, only the summary.
 
-    `progress` is called with the number of events of each window that is done. Further options are those of
-    `pairton.iterate`: format, topology, keep, units, btag, map, tree, settings.
+    `progress` may wrap the stream of windows. Further options are those of `pairton.iterate`: format, topology,
+    keep, units, btag, map, tree, settings.
     """
     if isinstance(model, str):
         from pairton.engines import load_model
@@ -125,13 +128,11 @@ def reconstruct_files(
         **options,
     )
     with create_result(output, model.topology, metadata) if output is not None else nullcontext() as writer:
-        for reco in stream:
+        for reco in stream if progress is None else progress(stream):
             first = _head(reco) if first is None else first
             counts += np.bincount(reco.status, minlength=len(Status))
             if writer is not None:
                 writer.write(reco)
-            if progress is not None:
-                progress(len(reco))
     assert first is not None  # there is always a window
     status = {state.label: int(counts[state]) for state in Status}
     return Summary(int(counts.sum()), status, first)

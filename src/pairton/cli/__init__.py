@@ -16,10 +16,13 @@ __all__ = ["main"]
 
 # verb -> module:command
 VERBS = {
+    "reconstruct": "pairton.cli.reconstruct:reconstruct",
+    "evaluate": "pairton.cli.evaluate:evaluate",
     "inspect": "pairton.cli.files:inspect",
     "convert": "pairton.cli.files:convert",
     "generate": "pairton.cli.generate:generate",
     "topologies": "pairton.cli.catalogue:topologies",
+    "models": "pairton.cli.catalogue:models",
     "train": "pairton.cli.train:train",
 }
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib import resources
+
 import click
 
 from pairton.topology import builtin_topologies, load_topology
 
-__all__ = ["topologies"]
+__all__ = ["models", "topologies"]
 
 
 @click.command()
@@ -34,3 +37,50 @@ def topologies(name: str | None) -> None:
         f"selection   jets pT > {cuts.pt:g} GeV, |eta| < {cuts.abs_eta:g}; "
         f"at least {cuts.jets} of them, {cuts.btags} b-tagged"
     )
+
+
+@click.command()
+@click.argument("name", required=False)
+def models(name: str | None) -> None:
+    """List the models that come with Pairton, or show the card of NAME.
+
+    Example: pairton models ttbar_allhad
+    """
+    from pairton.checkpoints import builtin_models
+    from pairton.engines import load_model
+
+    if name is None:
+        known = builtin_models()
+        if not known:
+            click.echo("no models in this installation")
+        for each in known:
+            model = load_model(each)
+            scores = "  ".join(f"{key} {value:.4f}" for key, value in _numbers(model.metadata.get("metrics")))
+            click.echo(f"{each}  {model.topology.name}, {model.decoding}  {scores}".rstrip())
+        return
+    model = load_model(name)
+    folder = resources.files("pairton") / "models" / name
+    domain, (low, high) = model.domain, model.domain.jets
+    click.echo(f"topology    {model.topology.name}")
+    click.echo(f"decoding    {model.decoding}, {'reads' if model.takes_tokens else 'no'} tokens")
+    click.echo(
+        f"jets        pT > {domain.pt:g} GeV, |eta| < {domain.abs_eta:g}; {low} to {high}; b-tags {domain.btag}"
+    )
+    for key, value in _numbers(model.metadata.get("metrics")):
+        click.echo(f"{key:11} {value:.4f}")
+    card = folder / "README.md"
+    if card.is_file():
+        click.echo("\n" + card.read_text("utf-8").rstrip())
+
+
+def _numbers(metrics: object) -> list[tuple[str, float]]:
+    """The numbers of a model's metrics, however deep, with dotted names."""
+    if not isinstance(metrics, Mapping):
+        return []
+    found: list[tuple[str, float]] = []
+    for key, value in metrics.items():
+        if isinstance(value, Mapping):
+            found += [(f"{key}.{name}", number) for name, number in _numbers(value)]
+        elif isinstance(value, int | float):
+            found.append((str(key), float(value)))
+    return found

@@ -1,0 +1,174 @@
+"""Somebody's answers from a file, so that all are judged by one ruler.
+
+Three layouts are known by their content: results of `pairton reconstruct` (Parquet, ROOT, HDF5), SPANet's
+predictions (`TARGETS/<particle>/<product>`) and HyPER's (`OUTPUT/HyPER_best_<particle>`). Jets are numbered as in
+the input.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.errors import FormatError, InputError
+from pairton.formats.files import container_of, one_line
+from pairton.results import KEY, TREE, slot_column
+from pairton.topology import Particle, Topology
+
+__all__ = ["Assignments", "read_assignments"]
+
+HYPER_NAMES = {"t": "top"}  # where HyPER's name of a type is not ours in lower case
+
+Ints = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Assignments:
+    """Answers in the order of the events they belong to."""
+
+    path: str
+    layout: str  # pairton, spanet or hyper
+    assignment: Ints  # (n, S): index of the jet in the input, -1 for none
+    ids: npt.NDArray[np.uint64] | None = None  # (n, 2)
+    event_probability: npt.NDArray[np.float64] | None = None  # (n,)
+    particle_probability: npt.NDArray[np.float64] | None = None  # (n, P)
+
+    def __len__(self) -> int:
+        return len(self.assignment)
+
+
+def read_assignments(path: str | Path, topology: Topology) -> Assignments:
+    """Read a file of answers for events of a topology."""
+    name = str(path)
+    if not Path(name).is_file():
+        raise InputError(f"{name}: no such file; check the name and the folder")
+    container = container_of(name)
+    if container == "HDF5":
+        with _hdf5(name) as file:
+            if KEY in file.attrs:
+                return _ours(
+                    name, topology, {key: item[:] for key, item in file.items() if hasattr(item, "dtype")}
+                )
+            if "TARGETS" in file:
+                return _spanet(name, topology, file)
+            if "OUTPUT" in file:
+                return _hyper(name, topology, file)
+            found = ", ".join(file) or "nothing"
+        raise FormatError(
+            f"{name}: no assignments in it: found {found}, but a result of Pairton has the attribute {KEY}, "
+            "SPANet's the group TARGETS, HyPER's the group OUTPUT"
+        )
+    return _ours(name, topology, _parquet(name) if container == "Parquet" else _root(name))
+
+
+@contextmanager
+def _hdf5(path: str) -> Iterator[Any]:
+    import h5py
+
+    try:
+        with h5py.File(path) as file:
+            yield file
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({one_line(error)})") from None
+
+
+def _parquet(path: str) -> dict[str, npt.NDArray[Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{path}: cannot be read ({one_line(error)})") from None
+    flat = [
+        field.name for field in table.schema if pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+    ]
+    return {name: table[name].to_numpy() for name in flat}
+
+
+def _root(path: str) -> dict[str, npt.NDArray[Any]]:
+    import uproot
+
+    with uproot.open(path) as file:
+        if TREE not in file:
+            found = ", ".join(file.keys(cycle=False)) or "nothing"
+            raise FormatError(f"{path}: no tree {TREE} in it, as `pairton reconstruct` writes: found {found}")
+        branches = file[TREE].items(filter_typename=["int32_t", "uint64_t", "float"])
+        return {name: branch.array(library="np") for name, branch in branches}
+
+
+def _ours(path: str, topology: Topology, columns: Mapping[str, npt.NDArray[Any]]) -> Assignments:
+    wanted = [slot_column(slot.name) for slot in topology.slots]
+    _need(path, "column", wanted, columns)
+    ids = None
+    if "event_source" in columns and "event_number" in columns:
+        ids = np.stack([columns[f"event_{part}"].astype(np.uint64) for part in ("source", "number")], axis=1)
+    names = [f"{particle.name.replace('.', '_')}_probability" for particle in topology.particles]
+    known = all(name in columns for name in names)
+    particles = np.stack([columns[name] for name in names], axis=1).astype(np.float64) if known else None
+    event = columns["event_probability"].astype(np.float64) if "event_probability" in columns else None
+    return Assignments(path, "pairton", _stack([columns[name] for name in wanted]), ids, event, particles)
+
+
+def _spanet(path: str, topology: Topology, file: Any) -> Assignments:
+    wanted = [f"TARGETS/{label}" for label in topology.labels("spanet")]
+    _need(path, "dataset", wanted, file)
+    return Assignments(path, "spanet", _stack([file[name][:] for name in wanted]))
+
+
+def _hyper(path: str, topology: Topology, file: Any) -> Assignments:
+    """A particle of HyPER is a set of jets: what is not in its child is its own jet."""
+    wanted = {p.index: f"OUTPUT/HyPER_best_{_hyper_name(topology, p)}" for p in topology.particles}
+    _need(path, "dataset", list(wanted.values()), file)
+    jets = {}
+    for particle in topology.particles:
+        found = np.asarray(file[wanted[particle.index]][:])
+        if found.ndim != 2 or found.shape[1] != len(particle.slots):
+            raise FormatError(
+                f"{path}: {wanted[particle.index]} has the shape {found.shape}, but {particle.type} has "
+                f"{len(particle.slots)} jets: give (events, {len(particle.slots)})"
+            )
+        jets[particle.index] = _clean(found)
+    result = np.full((len(jets[0]), len(topology.slots)), -1, dtype=np.int32)
+    for particle in topology.particles:
+        if not particle.children:
+            result[:, list(particle.slots)] = jets[particle.index]
+            continue
+        own = list(particle.own_slots)
+        free = np.ones(jets[particle.index].shape, dtype=bool)
+        for child in particle.children:
+            free &= (jets[particle.index][:, :, None] != jets[child][:, None, :]).all(axis=2)
+        left = np.argsort(~free, axis=1, kind="stable")[:, : len(own)]
+        fits = free.sum(axis=1) == len(own)  # otherwise its children are not inside it, and it is no answer
+        result[:, own] = np.where(fits[:, None], np.take_along_axis(jets[particle.index], left, axis=1), -1)
+    return Assignments(path, "hyper", result)
+
+
+def _hyper_name(topology: Topology, particle: Particle) -> str:
+    same = topology.of_type(particle.type)
+    name = HYPER_NAMES.get(particle.type, particle.type.lower())
+    return f"{name}{same.index(particle) + 1}" if len(same) > 1 else name
+
+
+def _stack(columns: list[npt.NDArray[Any]]) -> Ints:
+    return _clean(np.stack(columns, axis=1))
+
+
+def _clean(jets: npt.NDArray[Any]) -> Ints:
+    """NaN and negative numbers are no jet."""
+    with np.errstate(invalid="ignore"):
+        return np.where(jets >= 0, jets, -1).astype(np.int32)
+
+
+def _need(path: str, what: str, wanted: list[str], found: Any) -> None:
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        there = json.dumps(sorted(found)[:8])[1:-1] if len(found) else "nothing"
+        raise FormatError(f"{path}: no {what} {', '.join(missing)}; found {there}: was it made for this topology?")

@@ -1,0 +1,230 @@
+"""`pairton evaluate`: how often the answer is right."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pairton.cli.options import reading_options
+from pairton.cli.reconstruct import model_options
+from pairton.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pairton.scoreboard import Evaluation, Method
+
+__all__ = ["evaluate"]
+
+WIDTH = 120  # of tables that are not shown on a terminal
+
+
+@click.command()
+@click.argument("inputs", nargs=-1, required=True, metavar="IN...")
+@click.option("--model", "models", multiple=True, help="Built-in or a path; several are compared. [default]")
+@click.option("--decoding", "decodings", multiple=True, metavar="NAME", help="Several are compared.")
+@click.option("--baseline", "baselines", multiple=True, metavar="chi2", help="A method without a network.")
+@click.option("--assignments", multiple=True, metavar="FILE", help="Somebody's answers: ours, SPANet's, HyPER's.")
+@click.option("--select", is_flag=True, help="Apply the selection of the topology first.")
+@click.option("--mix", metavar="A,B,C", help="Shares of the multiplicity bins to reweight to. [the paper's]")
+@click.option("--json", "json_file", metavar="FILE", help="Write all numbers; - for the screen.")
+@model_options
+@reading_options
+def evaluate(
+    inputs: tuple[str, ...],
+    models: tuple[str, ...],
+    decodings: tuple[str, ...],
+    baselines: tuple[str, ...],
+    assignments: tuple[str, ...],
+    select: bool,
+    mix: str | None,
+    json_file: str | None,
+    beam: int | None,
+    max_jets: int,
+    no_jet_cuts: bool,
+    threads: int | None,
+    engine: str,
+    reading: dict[str, Any],
+) -> None:
+    """Efficiencies on the labelled events of IN, by jet multiplicity, with intervals.
+
+    Every event with truth is scored as it is; --select applies the selection first. A baseline is compared with
+    the model; --assignments alone needs no model. Two or more methods are also compared on the same events.
+
+    \b
+    Example: pairton evaluate test.h5 --baseline chi2 --json numbers.json
+    """
+    from pairton.atomic import replacing
+    from pairton.cli.progress import progress
+    from pairton.engines import load_model
+    from pairton.evaluation import evaluate as run
+    from pairton.streaming import count_events
+
+    names = models or (() if assignments else ("default",))
+    loaded = [load_model(name, engine=engine, threads=threads) for name in names]
+    if json_file not in (None, "-") and not Path(str(json_file)).parent.is_dir():
+        raise ConfigError(f"{json_file}: there is no folder {Path(str(json_file)).parent}: create it first")
+    if loaded and not reading["topology"]:
+        reading["topology"] = loaded[0].topology
+    total = count_events(list(inputs), **reading) if sys.stderr.isatty() else None
+    result = run(
+        list(inputs),
+        loaded,
+        decodings=decodings,
+        beam=beam,
+        baselines=baselines,
+        assignments=assignments,
+        select=select,
+        max_jets=max_jets,
+        jet_cuts=not no_jet_cuts,
+        mix=None if mix is None else _shares(mix),
+        progress=lambda stream: progress(stream, total, "evaluating", size=len),
+        **reading,
+    )
+    if json_file == "-":
+        click.echo(json.dumps(result.to_dict(), indent=1))
+        return
+    show(result)
+    if json_file is not None:
+        with replacing(json_file) as temporary:
+            temporary.write_text(json.dumps(result.to_dict(), indent=1) + "\n")
+        click.echo(f"wrote {json_file}")
+
+
+def _shares(text: str) -> list[float]:
+    try:
+        shares = [float(part) for part in text.split(",")]
+    except ValueError:
+        shares = []
+    if not shares or min(shares) < 0 or sum(shares) <= 0:
+        raise ConfigError(f"mix {text!r}: give a share for each multiplicity bin, as in 36,30,34")
+    return shares
+
+
+# -- tables ------------------------------------------------------------------------------------------------
+
+
+def show(result: Evaluation) -> None:
+    """All tables."""
+    from rich.console import Console
+
+    console = Console()
+    console.width = console.width if console.is_terminal else max(console.width, WIDTH)
+    first = result.scores(result.methods[0])
+    full = int(first.total["event"].sum())
+    chosen = "selected " if result.selected else ""
+    click.echo(f"{len(first)} {chosen}events with truth, {full} fully reconstructible")
+    for method in result.methods:
+        _efficiencies(console, result, method)
+    for k, one in enumerate(result.methods):
+        for other in result.methods[k + 1 :]:
+            _difference(console, result, one, other)
+    for same in result.seeds():
+        _spread(console, result, same)
+    _mass(console, result)
+
+
+def _efficiencies(console: Console, result: Evaluation, method: Method) -> None:
+    from rich.table import Table
+
+    from pairton import metrics
+
+    cells = result.efficiency(method)
+    weighted = metrics.reweighted(result.scores(method), result.mix) if result.mix else {}
+    mix = "/".join(f"{100 * share / sum(result.mix):.0f}" for share in result.mix) if result.mix else ""
+    table = Table("efficiency", title=_title(method), title_justify="left")
+    for name in (*result.topology.bins, metrics.INCLUSIVE):
+        table.add_column(f"{name} jets" if name in result.topology.bins else name, justify="right")
+    if weighted:
+        table.add_column(f"mix {mix}", justify="right")
+    for what, values in cells.items():
+        row = [_with_interval(value) for value in values.values()]
+        table.add_row(what, *row, *([_with_interval(weighted[what])] if weighted else []))
+    console.print(table)
+    if "event" in method.calibration:
+        found = result.calibration(method, "event")
+        if found["total"]:
+            click.echo(
+                f"  calibration: mean P(event) {found['probability']:.3f}, right {found['right']:.3f}, "
+                f"mean |difference| {found['error']:.3f}"
+            )
+    if method.flows:
+        _flow(result, method)
+
+
+def _title(method: Method) -> str:
+    decoding = method.about.get("decoding")
+    return f"{method.name} ({decoding})" if decoding and decoding not in method.name else method.name
+
+
+def _with_interval(value: Any) -> str:
+    if math.isnan(value.value):
+        return "-"
+    low, high = value.value - value.low, value.high - value.value
+    return f"{value.value:.3f} -{_short(low)} +{_short(high)}"
+
+
+def _short(number: float) -> str:
+    """Three decimals without the zero before them."""
+    return f"{number:.3f}".removeprefix("0")
+
+
+def _flow(result: Evaluation, method: Method) -> None:
+    found = result.flow(method)
+    for kind in ("one_shot", "steps"):
+        if kind in found:
+            steps = "; ".join(
+                " ".join(f"{history} {count}" for history, count in counts.items()) for counts in found[kind]
+            )
+            click.echo(f"  flow, {kind:8} (+ right, - wrong, after {', '.join(found['stages'])}): {steps}")
+
+
+def _difference(console: Console, result: Evaluation, one: Method, other: Method) -> None:
+    from rich.table import Table
+
+    from pairton import metrics
+
+    table = Table("difference", title=f"{_title(one)} minus {_title(other)}", title_justify="left")
+    for name in (*result.topology.bins, metrics.INCLUSIVE):
+        table.add_column(f"{name} jets" if name in result.topology.bins else name, justify="right")
+    for what, cells in result.difference(one, other).items():
+        table.add_row(what, *(_with_interval(value) for value in cells.values()))
+    console.print(table)
+
+
+def _spread(console: Console, result: Evaluation, same: list[Method]) -> None:
+    from rich.table import Table
+
+    from pairton import metrics
+
+    names = ", ".join(method.name for method in same)
+    table = Table("spread", title=f"{len(same)} trainings: {names}", title_justify="left")
+    for name in (*result.topology.bins, metrics.INCLUSIVE):
+        table.add_column(name, justify="right")
+    for what, cells in metrics.spread([result.efficiency(method) for method in same]).items():
+        table.add_row(what, *(f"{cell.mean:.4f} ± {cell.deviation:.4f}" for cell in cells.values()))
+    console.print(table)
+
+
+def _mass(console: Console, result: Evaluation) -> None:
+    from rich.table import Table
+
+    from pairton import metrics
+
+    edges = result.mass_edges()
+    if not edges:
+        return
+    table = Table("mass of all matched jets [GeV]", "events", title="event efficiency", title_justify="left")
+    columns = []
+    for method in result.methods:
+        table.add_column(method.name, justify="right")
+        columns.append(metrics.efficiency_against(result.scores(method), result.mass, edges))
+    for k in range(len(edges) - 1):
+        cells = [_with_interval(column[k]) for column in columns]
+        table.add_row(f"{edges[k]:.0f} to {edges[k + 1]:.0f}", str(columns[0][k].total), *cells)
+    console.print(table)

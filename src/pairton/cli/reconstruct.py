@@ -1,0 +1,143 @@
+"""`pairton reconstruct`: jets in, particles out."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pairton.cli.options import reading_options
+
+if TYPE_CHECKING:
+    from pairton.streaming import Summary
+
+__all__ = ["model_options", "reconstruct", "stop_cleanly"]
+
+TERMINATED = 128 + signal.SIGTERM
+
+
+def model_options(command: Any) -> Any:
+    """How a model is run: options of `reconstruct` and `evaluate`."""
+    for option in reversed(
+        (
+            click.option("--beam", type=int, metavar="K", help="Width of a beam; chooses the decoding beam."),
+            click.option(
+                "--max-jets", type=int, default=12, show_default=True, help="Use this many jets of highest pT."
+            ),
+            click.option("--no-jet-cuts", is_flag=True, help="Use jets outside the model's domain as well."),
+            click.option("--threads", type=int, metavar="N", help="Threads of the network; default: all cores."),
+            click.option("--engine", default="onnx", show_default=True, help="onnx, or torch if installed."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("inputs", nargs=-1, metavar="[IN]...")
+@click.option(
+    "-o", "--output", metavar="OUT", help="Result: .parquet, .root or .h5. Without it: a table on screen."
+)
+@click.option("--model", default="default", show_default=True, help="A built-in model, or the path of one.")
+@click.option("--decoding", metavar="NAME", help="exact, steps, one_shot, beam, one_by_one; default: the model's.")
+@model_options
+@click.option("--chunk", type=int, default=50_000, show_default=True, help="Events read at a time.")
+@reading_options
+def reconstruct(
+    inputs: tuple[str, ...],
+    output: str | None,
+    model: str,
+    decoding: str | None,
+    beam: int | None,
+    max_jets: int,
+    no_jet_cuts: bool,
+    threads: int | None,
+    engine: str,
+    chunk: int,
+    reading: dict[str, Any],
+) -> None:
+    """Find the particles of every event of IN (files, globs, URLs, @list.txt) and write them to OUT.
+
+    One row an event, in order: the jets of each slot by their index in the input, particles with probability, pt,
+    eta, phi and mass, and a status. Without IN: the sample events in the package.
+
+    \b
+    Example: pairton reconstruct events.root -o out.parquet --keep genWeight
+    """
+    from pairton.cli.progress import progress
+    from pairton.engines import load_model
+    from pairton.streaming import count_events, reconstruct_files, sample_file
+
+    loaded = load_model(model, engine=engine, threads=threads)
+    paths = list(inputs) or [str(sample_file(loaded.topology.name))]
+    reading["topology"] = reading["topology"] or loaded.topology
+    total = count_events(paths, **reading) if sys.stderr.isatty() else None
+    begun = time.monotonic()
+    with stop_cleanly():
+        summary = reconstruct_files(
+            paths,
+            output,
+            loaded,
+            decoding=decoding,
+            beam=beam,
+            max_jets=max_jets,
+            jet_cuts=not no_jet_cuts,
+            progress=lambda stream: progress(stream, total, "reconstructing", size=len),
+            chunk=chunk,
+            **reading,
+        )
+    took = time.monotonic() - begun
+    if output is None:
+        _show(summary, None if inputs else Path(paths[0]).name)
+    counts = ", ".join(f"{n} {label}" for label, n in summary.status.items() if n) or "none"
+    where = f"; wrote {output}" if output else ""
+    click.echo(f"{summary.events} events ({counts}) in {took:.1f} s{where}")
+
+
+@contextmanager
+def stop_cleanly() -> Iterator[None]:
+    """SIGTERM ends the work as Ctrl-C does: what is half written is removed."""
+
+    def stop(*_: object) -> None:
+        sys.exit(TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _show(summary: Summary, sample: str | None) -> None:
+    """The first events as a table: mass and jets of every root particle, those of its children first."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from pairton.events import Status
+
+    reco = summary.first
+    roots = reco.topology.roots
+    title = f"the sample events, {sample}" if sample else None
+    table = Table("event", "jets", "status", "P(event)", title=title, title_justify="left")
+    for root in roots:
+        table.add_column(f"{root.name} [GeV]", justify="right")
+        table.add_column("jets")
+    for row in range(len(reco)):
+        cells = [str(reco.events.ids[row, 1]), str(reco.events.n_jets[row]), Status(reco.status[row]).label]
+        answered = reco.assignment[row, 0] >= 0
+        cells.append(f"{reco.event_probability[row]:.3f}" if answered else "")
+        for root in roots:
+            cells.append(f"{reco.momenta['mass'][row, root.index]:.1f}" if answered else "")
+            groups = [reco.topology.particles[child].slots for child in root.children] + [root.own_slots]
+            jets = (" ".join(str(reco.jet_index[row, slot]) for slot in group) for group in groups if group)
+            cells.append(" + ".join(jets) if answered else "")
+        table.add_row(*cells)
+    console = Console()
+    console.width = max(console.width, 100) if not console.is_terminal else console.width
+    console.print(table)

@@ -1,0 +1,275 @@
+"""How well methods do on events with truth: models, decodings, baselines and other people's answers, on one ruler.
+
+One pass over the files; what stays in memory is a few numbers an event and method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton import metrics
+from pairton.assignments import Assignments, read_assignments
+from pairton.baselines import MassChiSquare, invariant_mass, pair_products
+from pairton.decoding import decode
+from pairton.domain import Domain
+from pairton.errors import ConfigError, InputError, ModelError, nearest
+from pairton.events import Events
+from pairton.formats import expand, iterate
+from pairton.formats.files import Paths
+from pairton.reconstruction import (
+    MAX_JETS,
+    Answer,
+    Prepared,
+    assign_prepared,
+    assigner,
+    decoding_of,
+    prepare,
+    same_tree,
+    stored_assignment,
+    windows,
+)
+from pairton.scoreboard import Evaluation, Method
+from pairton.topology import Topology
+
+if TYPE_CHECKING:
+    from pairton.engines import Model
+
+__all__ = ["BASELINES", "REFERENCE_MIX", "evaluate"]
+
+BASELINES = ("chi2",)
+FIT_EVENTS = 20_000  # with truth, for the few numbers of a baseline
+REFERENCE_MIX = {"ttbar_allhad": (0.36, 0.30, 0.34)}  # of fully labelled events in the paper's sample, by bin
+
+Bools = npt.NDArray[np.bool_]
+Watch = Callable[[Iterator[Events]], Iterator[Events]]
+
+
+def evaluate(
+    paths: Paths,
+    models: Sequence[Model] = (),
+    *,
+    decodings: Sequence[str] = (),
+    beam: int | None = None,
+    baselines: Sequence[str] = (),
+    assignments: Sequence[str | Path] = (),
+    select: bool = False,
+    max_jets: int = MAX_JETS,
+    jet_cuts: bool = True,
+    mix: Sequence[float] | None = None,
+    progress: Watch | None = None,
+    **options: Any,
+) -> Evaluation:
+    """Score models (each with each decoding), baselines and files of answers on the truth of some files.
+
+    Every event is scored as it is; with `select`, jets and events pass the selection of the topology first. `mix`
+    is the share of fully labelled events in each multiplicity bin to which efficiencies are also reweighted.
+    `progress` may wrap the stream of windows. Further options are those of `pairton.iterate`.
+    """
+    files = expand(paths)
+    if options.get("topology") is None:
+        options["topology"] = models[0].topology if models else None
+    topology = options["topology"] = _topology(files, options)
+    methods = _methods(models, decodings, beam)
+    for name in baselines:
+        methods.append(_baseline(name, files, select, options))
+    for path in assignments:
+        methods.append(
+            Method(Path(path).name, {"assignments": str(path)}, answers=read_assignments(path, topology))
+        )
+    if not methods:
+        raise ConfigError("nothing to evaluate: give a model, a baseline or assignments")
+    _name_apart(methods)
+    for method in methods:
+        if method.model is not None and not same_tree(method.model.topology, topology):
+            raise ModelError(
+                f"the model {method.name} is for {method.model.topology.name}, not for {topology.name}: "
+                "evaluate it by itself"
+            )
+    masses = []
+    row = 0
+    stream = windows(iterate(files, **options))
+    for window in stream if progress is None else progress(stream):
+        if window.truth is None:
+            raise InputError(
+                f"{files[0]}: no truth in it, and without it nothing can be said: give labelled events"
+            )
+        rows = np.arange(row, row + len(window))
+        row += len(window)
+        chosen = window.selected if select else np.ones(len(window), dtype=bool)
+        events = window.select() if select else window
+        masses.append(_mass(events))
+        for method in methods:
+            _score(method, events, rows[chosen], window.ids[chosen], max_jets=max_jets, jet_cuts=jet_cuts)
+    for method in methods:
+        if method.answers is not None and len(method.answers) != row:
+            raise InputError(
+                f"{method.answers.path}: {len(method.answers)} answers for {row} events: "
+                "give the file made from exactly these events"
+            )
+    default = REFERENCE_MIX.get(topology.name)
+    chosen_mix = tuple(mix) if mix is not None else default
+    if chosen_mix is not None and len(chosen_mix) != len(topology.bins):
+        raise ConfigError(
+            f"mix has {len(chosen_mix)} shares, but the bins are {', '.join(topology.bins)}: one each"
+        )
+    return Evaluation(topology, files, select, methods, np.concatenate(masses), chosen_mix)
+
+
+# -- methods -----------------------------------------------------------------------------------------------
+
+
+def _topology(files: list[str], options: Mapping[str, Any]) -> Topology:
+    """The topology in which the files are read."""
+    first: Events = next(iterate(files[0], **{**options, "chunk": 1}))
+    return first.topology
+
+
+def _methods(models: Sequence[Model], decodings: Sequence[str], beam: int | None) -> list[Method]:
+    result = []
+    for model in models:
+        for decoding in decodings or (None,):
+            kind = decoding_of(model, decoding, beam if decoding in (None, "beam") else None)
+            width = beam if kind == "beam" else None
+            name = model.name if len(decodings) < 2 else f"{model.name}:{kind}"
+            about = {"model": model.name, "decoding": kind, "beam": width}
+            flows = model.takes_tokens and kind in ("steps", "one_shot")
+            assign = assigner(model, kind, width)
+            result.append(Method(name, about, model, assign, domain=model.domain, flows=flows))
+    return result
+
+
+def _baseline(name: str, files: list[str], select: bool, options: Mapping[str, Any]) -> Method:
+    if name not in BASELINES:
+        known = ", ".join(BASELINES)
+        raise ConfigError(f"no baseline {name!r}: choose one of {known}{nearest(name, BASELINES)}")
+    fit = MassChiSquare.fit(Events.concatenate(list(_first(files, select, options))))
+    about = {"baseline": name, "masses": dict(fit.masses), "tag_rates": dict(fit.tag_rates)}
+
+    def assign(jets: npt.NDArray[np.float32], jet_mask: Bools) -> Answer:
+        assignment, probability = fit.assign(jets, jet_mask)
+        unknown = np.full((len(jets), len(fit.topology.particles)), np.nan)
+        return Answer(assignment, unknown, probability)
+
+    cuts = fit.topology.selection
+    return Method(name, about, assign=assign, domain=Domain(cuts.pt, cuts.abs_eta))
+
+
+def _first(files: list[str], select: bool, options: Mapping[str, Any]) -> Iterator[Events]:
+    """The first events: enough for a fit."""
+    n = 0
+    for events in iterate(files, **{**options, "chunk": FIT_EVENTS}):
+        yield events.select() if select else events
+        n += len(events)
+        if n >= FIT_EVENTS:
+            return
+
+
+def _name_apart(methods: list[Method]) -> None:
+    seen: dict[str, int] = {}
+    for method in methods:
+        seen[method.name] = seen.get(method.name, 0) + 1
+        if seen[method.name] > 1:
+            method.name = f"{method.name}#{seen[method.name]}"
+
+
+# -- scores ------------------------------------------------------------------------------------------------
+
+
+def _mass(events: Events) -> npt.NDArray[np.float64]:
+    """(n,): invariant mass of all truth-matched jets of fully labelled events, NaN elsewhere."""
+    mass = np.full(len(events), np.nan)
+    full = events[events.fully_reconstructible]
+    if len(full) and full.truth is not None:
+        mass[events.fully_reconstructible] = invariant_mass(pair_products(full.dense()[0]), full.truth)
+    return mass
+
+
+def _score(
+    method: Method,
+    events: Events,
+    rows: npt.NDArray[np.intp],
+    ids: npt.NDArray[np.uint64],
+    *,
+    max_jets: int,
+    jet_cuts: bool,
+) -> None:
+    """Add the events of a window; jets are compared by their number in the input."""
+    topology = events.topology
+    assert events.truth is not None
+    truth = stored_assignment(events, events.truth)
+    if method.answers is not None:
+        answer = _given(method.answers, rows, ids, topology)
+    else:
+        assert method.assign is not None
+        prepared = prepare(events, method.domain, max_jets=max_jets, jet_cuts=jet_cuts)
+        found = assign_prepared(prepared, topology, method.assign)
+        answer = found._replace(assignment=stored_assignment(events, found.assignment))
+        if method.flows:
+            _add_steps(method, events, prepared, truth)
+    scores = metrics.score(topology, truth, answer.assignment, events.n_jets)
+    method.scores.append(scores)
+    full = scores.total[metrics.EVENT] > 0
+    right = scores.correct[metrics.EVENT] > 0
+    if method.answers is not None and method.answers.event_probability is None:
+        return
+    method.calibration.setdefault(metrics.EVENT, []).append((answer.event_probability[full], right[full]))
+    matched = metrics.matches(topology, answer.assignment[full], truth[full])
+    if method.model is None and method.answers is None:
+        return  # a baseline has no probabilities of particles
+    for name in reversed(topology.types):
+        of_type = [particle.index for particle in topology.of_type(name)]
+        pair = answer.particle_probability[full][:, of_type].ravel(), matched[:, of_type].ravel()
+        method.calibration.setdefault(name, []).append(pair)
+
+
+def _given(
+    answers: Assignments, rows: npt.NDArray[np.intp], ids: npt.NDArray[np.uint64], topology: Topology
+) -> Answer:
+    if len(rows) and rows[-1] >= len(answers):
+        raise InputError(
+            f"{answers.path}: {len(answers)} answers, but there are more events: "
+            "give the file made from exactly these events"
+        )
+    if answers.ids is not None and not np.array_equal(answers.ids[rows], ids):
+        raise InputError(f"{answers.path}: its events are not these, by their ids: give the file made from them")
+    n = len(rows)
+    event, particles = answers.event_probability, answers.particle_probability
+    return Answer(
+        answers.assignment[rows],
+        np.full((n, len(topology.particles)), np.nan) if particles is None else particles[rows],
+        np.full(n, np.nan) if event is None else event[rows],
+    )
+
+
+def _add_steps(method: Method, events: Events, prepared: Prepared, truth: npt.NDArray[Any]) -> None:
+    """Whether each step was right, of fully labelled events."""
+    topology, model = events.topology, method.model
+    assert model is not None
+    full = events.fully_reconstructible
+    for kind, found in method.steps.items():
+        steps = np.zeros((len(events), len(topology.stages)), dtype=bool)
+        asked = np.zeros(len(events), dtype=bool)
+        for n_jets in np.unique(prepared.counts[prepared.answerable & full]):
+            (rows,) = np.nonzero(prepared.answerable & full & (prepared.counts == n_jets))
+            jets = np.ascontiguousarray(prepared.jets[rows, :n_jets])
+            mask = np.ones(jets.shape[:2], dtype=bool)
+            decoded = decode(model.predict, model.topology, jets, mask, method=kind, record=True)
+            before = np.zeros(len(rows), dtype=np.int64)
+            done = np.zeros(len(rows), dtype=np.int64)
+            stages = [step.stage for step in decoded.steps]
+            if len(stages) != len(topology.stages):
+                continue  # a stage that was taken in several turns
+            for k, step in enumerate(decoded.steps):
+                local = np.take_along_axis(prepared.position[rows], np.maximum(step.assignment, 0), axis=1)
+                state = stored_assignment(events[rows], np.where(step.assignment >= 0, local, -1))
+                right = metrics.matches(topology, state, truth[rows]).sum(axis=1)
+                revealed = step.revealed.sum(axis=1)
+                steps[rows, k] = right - before == revealed - done
+                before, done = right, revealed
+            asked[rows] = True
+        found.append(steps[asked])

@@ -1,0 +1,165 @@
+"""What methods scored on the same events: tables, comparisons, and all of it as plain data for JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton import metrics
+from pairton._version import __version__
+from pairton.assignments import Assignments
+from pairton.domain import Domain
+from pairton.reconstruction import Assign
+from pairton.topology import Topology
+
+if TYPE_CHECKING:
+    from pairton.engines import Model
+
+__all__ = ["Evaluation", "Method"]
+
+MASS_BINS = 8  # of equal numbers of events
+MASS_STEP = 10.0  # GeV, to which their edges are rounded
+
+Bools = npt.NDArray[np.bool_]
+Table = dict[str, dict[str, metrics.Efficiency]]
+
+
+@dataclass
+class Method:
+    """Something that answers, and what it scored so far."""
+
+    name: str
+    about: dict[str, Any]
+    model: Model | None = None
+    assign: Assign | None = None
+    answers: Assignments | None = None
+    domain: Domain | None = None  # jets that are used
+    flows: bool = False  # compare one-shot with step by step
+    scores: list[metrics.Scores] = field(default_factory=list)
+    calibration: dict[str, list[tuple[npt.NDArray[Any], Bools]]] = field(default_factory=dict)
+    steps: dict[str, list[Bools]] = field(default_factory=lambda: {"one_shot": [], "steps": []})
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The result; `to_dict` is what `--json` writes."""
+
+    topology: Topology
+    inputs: list[str]
+    selected: bool
+    methods: list[Method]
+    mass: npt.NDArray[np.float64]  # (n,): of the truth-matched jets of fully labelled events, NaN elsewhere
+    mix: tuple[float, ...] | None
+
+    def scores(self, method: Method) -> metrics.Scores:
+        return metrics.Scores.concatenate(method.scores)
+
+    def efficiency(self, method: Method) -> Table:
+        return metrics.table(self.scores(method))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data. What stands at the top is that of the first method."""
+        each = {method.name: self._method(method) for method in self.methods}
+        first = self.scores(self.methods[0])
+        result: dict[str, Any] = {
+            "pairton_version": __version__,
+            "inputs": self.inputs,
+            "topology": self.topology.name,
+            "selected": self.selected,
+            "events": len(first),
+            "fully_reconstructible": int(first.total[metrics.EVENT].sum()),
+            "confidence": metrics.CONFIDENCE,
+            **each[self.methods[0].name],
+            "methods": each,
+            "differences": [
+                {"first": one.name, "second": other.name, "efficiency": _plain(self.difference(one, other))}
+                for k, one in enumerate(self.methods)
+                for other in self.methods[k + 1 :]
+            ],
+            "spread": [
+                {
+                    "methods": [m.name for m in same],
+                    "efficiency": _plain(metrics.spread(list(map(self.efficiency, same)))),
+                }
+                for same in self.seeds()
+            ],
+        }
+        return _without_nan(result)  # type: ignore[no-any-return]
+
+    def _method(self, method: Method) -> dict[str, Any]:
+        scores = self.scores(method)
+        edges = self.mass_edges()
+        result = {
+            "method": method.about,
+            "efficiency": _plain(metrics.table(scores)),
+            "mass": {
+                "edges": edges,
+                "efficiency": [c._asdict() for c in metrics.efficiency_against(scores, self.mass, edges)],
+            },
+            "calibration": {what: self.calibration(method, what) for what in method.calibration},
+        }
+        if self.mix is not None:
+            result["reweighted"] = {
+                "mix": dict(zip(self.topology.bins, self.mix, strict=True)),
+                "efficiency": {k: v._asdict() for k, v in metrics.reweighted(scores, self.mix).items()},
+            }
+        if method.flows:
+            result["flow"] = self.flow(method)
+        return result
+
+    def difference(self, one: Method, other: Method) -> dict[str, dict[str, metrics.Difference]]:
+        return metrics.differences(self.scores(one), self.scores(other))
+
+    def calibration(self, method: Method, what: str) -> dict[str, Any]:
+        parts = method.calibration[what]
+        probability, right = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
+        return metrics.calibration(probability, right)
+
+    def flow(self, method: Method) -> dict[str, Any]:
+        """Right and wrong steps of fully labelled events, one-shot and step by step from the same first step."""
+        stages = [str(stage) for stage in self.topology.stages]
+        counts = {kind: metrics.flow(np.concatenate(parts)) for kind, parts in method.steps.items() if parts}
+        return {"stages": stages, **counts}
+
+    def mass_edges(self) -> list[float]:
+        """Bins of about equal numbers of events, with round edges."""
+        known = self.mass[np.isfinite(self.mass)]
+        if not len(known):
+            return []
+        inner = np.round(np.quantile(known, np.linspace(0, 1, MASS_BINS + 1)) / MASS_STEP) * MASS_STEP
+        inner[0] = np.floor(known.min() / MASS_STEP) * MASS_STEP
+        inner[-1] = (np.floor(known.max() / MASS_STEP) + 1) * MASS_STEP
+        return [float(edge) for edge in np.unique(inner)]
+
+    def seeds(self) -> list[list[Method]]:
+        """Methods that are one network and decoding, trained again."""
+        groups: dict[str, list[Method]] = {}
+        for method in self.methods:
+            if method.model is not None:
+                raw = method.model.metadata
+                network = raw.get("network", raw.get("config"))
+                if network:
+                    key = json.dumps([network, method.about["decoding"]], sort_keys=True, default=str)
+                    groups.setdefault(key, []).append(method)
+        return [same for same in groups.values() if len(same) > 1]
+
+
+# -- JSON --------------------------------------------------------------------------------------------------
+
+
+def _plain(table: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {what: {cell: value._asdict() for cell, value in cells.items()} for what, cells in table.items()}
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
