@@ -15,7 +15,7 @@ from pairton.errors import OutputError
 from pairton.events import JET_FIELDS, Events
 from pairton.formats.base import Format, ReadOptions, Source, Writer
 from pairton.formats.flat import NUMBER, SOURCE, WEIGHT, FlatSource, truth_columns
-from pairton.formats.root_files import open_tree
+from pairton.formats.root_files import open_root, open_tree, stored_text
 from pairton.formats.stored import KEY, Stored
 from pairton.formats.writing import FileWriter, column_kind
 from pairton.topology import Topology
@@ -43,11 +43,11 @@ class FlatRoot(Format):
             raise
 
     def stored_topology(self, path: str) -> Topology | None:
-        table = open_tree(path, None, PREFERRED)
+        directory = open_root(path)
         try:
-            return Stored.from_json(table.text(KEY), path).topology
+            return Stored.from_json(stored_text(path, directory, KEY), path).topology
         finally:
-            table.close()
+            directory.close()
 
     def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> Writer:
         return _Writer(path, topology, metadata)

@@ -12,7 +12,7 @@ import uproot
 from pairton.errors import FormatError, InputError, PairtonError, nearest
 from pairton.formats.files import digest, fingerprint, one_line, require_container
 
-__all__ = ["RootTree", "list_trees", "open_root", "open_tree"]
+__all__ = ["RootTree", "list_trees", "open_root", "open_tree", "stored_text"]
 
 SHOWN = 20  # columns named in an error
 
@@ -46,6 +46,14 @@ def list_trees(directory: Any) -> dict[str, str]:
 
 def _is_tree(kind: str) -> bool:
     return kind in ("TTree", "TNtuple", "TNtupleD", "TChain") or "RNTuple" in kind
+
+
+def stored_text(path: str, directory: Any, name: str) -> str | None:
+    """A string in the top directory, if there is one."""
+    with _reading(path):
+        if directory.classnames(recursive=False, cycle=False).get(name) != "TObjString":
+            return None
+        return str(directory[name])
 
 
 class RootTree:
@@ -113,10 +121,7 @@ class RootTree:
 
     def text(self, name: str) -> str | None:
         """A string stored beside the tree, if there is one."""
-        with _reading(self.path):
-            if self._directory.classnames(cycle=False).get(name) != "TObjString":
-                return None
-            return str(self._directory[name])
+        return stored_text(self.path, self._directory, name)
 
     def close(self) -> None:
         self._directory.close()
