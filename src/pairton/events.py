@@ -181,16 +181,13 @@ class Events:
     def _with_field(self, name: str, values: ak.Array) -> Events:
         if name in ak.fields(self.jets):
             return self
-        return self._with_all_jets(ak.with_field(self.jets, values, name), self.variations)
+        return self.with_jets(ak.with_field(self.jets, values, name), self.variations)
 
-    def _with_all_jets(self, jets: ak.Array, variations: Mapping[str, ak.Array]) -> Events:
+    def with_jets(self, jets: ak.Array, variations: Mapping[str, ak.Array] | None = None) -> Events:
+        """The same events with other jets in the same positions: another calibration, say."""
         return Events(
             jets, self.topology, self.truth, self.weights, self.ids, self.columns, self.metadata, variations
         )
-
-    def with_jets(self, jets: ak.Array) -> Events:
-        """The same events with other jets in the same positions: another calibration, say. No variations."""
-        return self._with_all_jets(jets, {})
 
     def varied(self, name: str) -> Events:
         """The same events with the jets of a variation; what it does not say is as in the nominal ones."""

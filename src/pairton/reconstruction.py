@@ -316,7 +316,7 @@ def reconstruct(
         events = _as_events(events, loaded.topology)
     if variations is not None:
         varied = {name: _as_events(jets, loaded.topology).jets for name, jets in variations.items()}
-        events = events.with_jets(events.jets, {**events.variations, **varied})
+        events = events.with_jets(events.jets, varied)
     if not same_tree(events.topology, loaded.topology):
         raise ModelError(
             f"the model {loaded.name} is for {loaded.topology.name}, the events are for {events.topology.name}: "
@@ -330,14 +330,17 @@ def reconstruct(
 
 
 def _joined(events: Events, parts: Sequence[Reconstruction]) -> Reconstruction:
-    names = ("assignment", "status", "event_probability", "particle_probability", "jets_used")
+    def column(name: str) -> npt.NDArray[Any]:
+        return np.concatenate([getattr(part, name) for part in parts])
+
     return Reconstruction(
         events,
-        *(np.concatenate([getattr(part, name) for part in parts]) for name in names),
-        variations={
-            name: _joined(events.varied(name), [part.variations[name] for part in parts])
-            for name in events.variations
-        },
+        column("assignment"),
+        column("status"),
+        column("event_probability"),
+        column("particle_probability"),
+        column("jets_used"),
+        {k: _joined(events.varied(k), [part.variations[k] for part in parts]) for k in events.variations},
     )
 
 
@@ -355,8 +358,8 @@ def run(
         np.asarray(answer.particle_probability, dtype=np.float64),
         prepared.counts,
         {
-            name: run(window.varied(name), assign, domain, max_jets=max_jets, jet_cuts=jet_cuts)
-            for name in window.variations
+            k: run(window.varied(k), assign, domain, max_jets=max_jets, jet_cuts=jet_cuts)
+            for k in window.variations
         },
     )
 

@@ -8,6 +8,7 @@
     <slot>_jet                   index of the jet in the input, -1 for none (int32); t1.W.q1 is t1_W_q1_jet
     <particle>_probability, _pt, _eta, _phi, _mass    NaN for none (float32); GeV and radians
     event_probability
+    <each of ours>_<variation>   the same with varied jets, where --variation names some
 
 What was done, with which model, and how many events have each status is one JSON text named
 `pairton_reconstruction`: an entry of the Parquet schema, a string in ROOT, an attribute in HDF5.
@@ -55,10 +56,23 @@ def slot_column(name: str) -> str:
 
 def result_columns(reco: Reconstruction) -> Columns:
     """The columns of a result, in the order in which they are written."""
-    events, topology = reco.events, reco.topology
+    events = reco.events
     kept: Columns = dict(events.columns)
     if events.weights is not None:
         kept["weight"] = events.weights
+    ours = _answers(reco)
+    for variation, varied in reco.variations.items():
+        ours |= {f"{name}_{variation}": column for name, column in _answers(varied).items()}
+    ids: Columns = {"event_source": events.ids[:, 0], "event_number": events.ids[:, 1]}
+    twice = sorted(kept.keys() & (ours.keys() | ids.keys()))
+    if twice:
+        raise ConfigError(f"the column {twice[0]} of the input has the name of a result: do not --keep it")
+    return ids | kept | ours
+
+
+def _answers(reco: Reconstruction) -> Columns:
+    """The columns of one set of jets: the nominal ones or a variation."""
+    topology = reco.topology
     ours: Columns = {"status": LABELS[reco.status], "n_jets": reco.jets_used.astype(np.int32)}
     for slot in topology.slots:
         ours[slot_column(slot.name)] = reco.jet_index[:, slot.index].astype(np.int32)
@@ -68,11 +82,7 @@ def result_columns(reco: Reconstruction) -> Columns:
         for field, values in reco.momenta.items():
             ours[f"{name}_{field}"] = values[:, particle.index].astype(np.float32)
     ours["event_probability"] = reco.event_probability.astype(np.float32)
-    ids: Columns = {"event_source": events.ids[:, 0], "event_number": events.ids[:, 1]}
-    twice = sorted(kept.keys() & (ours.keys() | ids.keys()))
-    if twice:
-        raise ConfigError(f"the column {twice[0]} of the input has the name of a result: do not --keep it")
-    return ids | kept | ours
+    return ours
 
 
 class ResultWriter(ABC):
@@ -155,7 +165,7 @@ class ResultWriter(ABC):
 
 
 def _join(parts: list[Any], name: str, path: Path) -> Any:
-    if name == "status":
+    if _is_text(parts[0]):
         return np.concatenate(parts)
     kind, _ = column_kind(parts[0], name, path)
     if kind == "dense":
