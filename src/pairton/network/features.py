@@ -18,6 +18,7 @@ JET_FEATURES = 6
 PAIR_FEATURES = {"paper": 6, "reference": 6, "symmetric": 6}  # kind -> count
 LOG_SCALE = 4.5  # log of 90 GeV: energies and masses are centred there
 TINY = 1e-3  # GeV, below any jet: guards logarithms
+ETA_LIMIT = 10.0  # beyond any jet: whatever is in the padding, exponentials stay finite
 
 
 def jet_features(jets: Tensor) -> Tensor:
@@ -60,16 +61,27 @@ def _wrapped(angle: Tensor) -> Tensor:
 
 
 def _log_mass(first: Tensor, second: Tensor) -> Tensor:
-    """log m - 4.5 of two jets; below 1 GeV, where float32 leaves only rounding, it is that of 1 GeV."""
-    one, two = _four_momentum(first), _four_momentum(second)
-    px, py, pz, energy = (a + b for a, b in zip(one, two, strict=True))
-    square = energy * energy - px * px - py * py - pz * pz
+    """log m - 4.5 of two jets; below 1 GeV, where float32 leaves only rounding, it is that of 1 GeV.
+
+    m^2 = m_1^2 + m_2^2 + 2 (E_1 E_2 - p_1 . p_2) as a sum of small terms: E^2 - p^2 would leave the rounding of
+    large ones, and no two libraries round cosines alike.
+    """
+    (p_1, excess_1), (p_2, excess_2) = _momentum(first), _momentum(second)
+    masses = excess_1 * (first[..., 3] + p_1) + excess_2 * (second[..., 3] + p_2)
+    energies = p_1 * excess_2 + p_2 * excess_1 + excess_1 * excess_2  # E_1 E_2 - |p_1| |p_2|
+    half_eta = torch.exp(0.5 * (first[..., 1] - second[..., 1]).clamp(-2 * ETA_LIMIT, 2 * ETA_LIMIT))
+    sine = torch.sin(0.5 * (first[..., 2] - second[..., 2]))
+    angles = 0.5 * (half_eta - 1 / half_eta) ** 2 + 2 * sine * sine  # cosh delta eta - cos delta phi
+    square = masses + 2 * (energies + first[..., 0] * second[..., 0] * angles)
     return 0.5 * torch.log(square.clamp(min=1.0)) - LOG_SCALE
 
 
-def _four_momentum(jets: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    pt, eta, phi, energy = (jets[..., k] for k in range(4))
-    return pt * torch.cos(phi), pt * torch.sin(phi), pt * torch.sinh(eta), energy
+def _momentum(jets: Tensor) -> tuple[Tensor, Tensor]:
+    """|p| and E - |p|; in double precision, since a jet's mass is hidden in the last digits of its energy."""
+    pt, eta, _, energy = (jets[..., k].double() for k in range(4))
+    eta = eta.clamp(-ETA_LIMIT, ETA_LIMIT)
+    momentum = pt * 0.5 * (torch.exp(eta) + torch.exp(-eta))
+    return momentum.to(jets.dtype), (energy - momentum).to(jets.dtype)
 
 
 class TokenEmbedding(nn.Module):
