@@ -10,7 +10,7 @@ import click
 
 from pairton.errors import ConfigError
 
-__all__ = ["parse_map", "reading_options"]
+__all__ = ["parse_map", "reading_options", "variation_option"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -24,7 +24,18 @@ _OPTIONS = (
     click.option("--units", metavar="GeV|MeV", help="Units of the input; default: GeV, checked."),
     click.option("--btag", metavar="TAGGER:CUT", help="b-tag score and the cut that makes a tag."),
     click.option("--keep", multiple=True, metavar="COLUMN,…", help="Further columns to carry along."),
+    click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the input's format."),
     click.option("--strict", is_flag=True, help="Bad labels are an error, not a warning."),
+)
+
+
+# For verbs that know what to do with varied jets; below `reading_options`, which parses it.
+variation_option = click.option(
+    "--variation",
+    "variations",
+    multiple=True,
+    metavar="NAME:pt=COLUMN,mass=COLUMN",
+    help="The same jets calibrated otherwise: a group of output columns …_NAME each.",
 )
 
 
@@ -33,9 +44,15 @@ def reading_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def wrapper(*args: Any, format_: str | None, maps: tuple[str, ...], keep: tuple[str, ...], **rest: Any) -> Any:
+        from pairton.formats.variations import parse_settings, parse_variations
+
         reading = {name: rest.pop(name) for name in ("topology", "tree", "units", "btag", "strict")}
         reading |= {"format": format_, "map": parse_map(maps)}
         reading["keep"] = [name for entry in keep for name in entry.split(",") if name]
+        if settings := rest.pop("settings"):
+            reading["settings"] = parse_settings(settings)
+        if variations := rest.pop("variations", ()):
+            reading["variations"] = parse_variations(variations)
         return command(*args, reading=reading, **rest)
 
     for option in reversed(_OPTIONS):
