@@ -41,7 +41,7 @@ BARE = (
 )
 
 
-def small(n_events: int = 40, seed: int = 3, **options) -> Settings:
+def small(n_events: int = 30, seed: int = 3, **options) -> Settings:
     return make_settings("ttbar_allhad", n_events, seed=seed, keep="all", **options).with_sizes(10, 5)
 
 
@@ -57,7 +57,7 @@ def test_events_do_not_depend_on_jobs_or_interruption(tmp_path):
     one, two, killed = (tmp_path / name for name in ("one.h5", "two.h5", "killed.h5"))
     settings = small()
     counts = produce(settings, one, jobs=1)
-    assert (counts.tried, counts.simulated, counts.failed, counts.kept) == (40, 40, 0, 40)
+    assert (counts.tried, counts.simulated, counts.failed, counts.kept) == (30, 30, 0, 30)
     assert produce(settings, two, jobs=2) == counts
     assert content(one) == content(two)
     assert not parts_folder(two).exists()
@@ -68,7 +68,7 @@ def test_events_do_not_depend_on_jobs_or_interruption(tmp_path):
         "from pairton.generator.production import produce\n"
         "from pairton.generator.settings import make_settings\n"
         "if __name__ == '__main__':\n"
-        "    settings = make_settings('ttbar_allhad', 40, seed=3, keep='all').with_sizes(10, 5)\n"
+        "    settings = make_settings('ttbar_allhad', 30, seed=3, keep='all').with_sizes(10, 5)\n"
         f"    produce(settings, Path({str(killed)!r}))\n"
     )
     process = subprocess.Popen([sys.executable, str(script)])
@@ -82,7 +82,7 @@ def test_events_do_not_depend_on_jobs_or_interruption(tmp_path):
     process.wait()
     done = {path.name: path.stat().st_mtime_ns for path in folder.glob("chunk-*.npz")}
     assert done
-    assert len(done) < 4
+    assert len(done) < 3
     assert not killed.exists()
 
     with pytest.raises(OutputError, match="--resume"):
@@ -92,12 +92,12 @@ def test_events_do_not_depend_on_jobs_or_interruption(tmp_path):
     heard = []
     resumed = produce(settings, killed, resume=True, progress=lambda new, counts: heard.append(new))
     assert resumed == counts
-    assert sorted(heard) == [False] * len(done) + [True] * (4 - len(done))
+    assert sorted(heard) == [False] * len(done) + [True] * (3 - len(done))
     assert content(killed) == content(one)
 
 
 def test_fewer_events_are_the_first_of_more():
-    settings = small(40)
+    settings = small()
     few, _ = run_chunk(settings, 0, 7)
     more, _ = run_chunk(settings, 0, 10)
     assert few.ids.tolist() == more.ids[:7].tolist()
@@ -118,7 +118,7 @@ def test_seeds_and_chunks_share_nothing():
 
 
 def test_ids_name_the_sample_not_its_size():
-    assert small(10).source_id() == small(40).source_id()
+    assert small(10).source_id() == small(30).source_id()
     assert small(10).source_id() != small(10, filtered=True).source_id()
     assert small(10).source_id() != small(10, seed=4).source_id()
 
@@ -246,7 +246,7 @@ def test_distributions_agree_with_the_frozen_summary():
 
 
 def test_higgs_events_fill_every_slot():
-    events, _ = run_chunk(make_settings("tth_allhad", 25, seed=2, keep="all"), 0, 25)
+    events, _ = run_chunk(make_settings("tth_allhad", 25, seed=2, keep="all").with_sizes(25, 25), 0, 25)
     assert events.truth.shape == (25, 8)
     assert np.all((events.truth >= 0).mean(axis=0) > 0.2)
 
