@@ -29,7 +29,7 @@ _OPTIONS = (
 )
 
 
-# For verbs that know what to do with varied jets; below `reading_options`, which parses it.
+# For verbs that know what to do with varied jets; `reading_options` parses it.
 variation_option = click.option(
     "--variation",
     "variations",

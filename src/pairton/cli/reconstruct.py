@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairton.cli.options import reading_options
+from pairton.cli.options import reading_options, variation_option
 
 if TYPE_CHECKING:
     from pairton.streaming import Summary
@@ -48,6 +48,7 @@ def model_options(command: Any) -> Any:
 @click.option("--decoding", metavar="NAME", help="exact, steps, one_shot, beam, one_by_one; default: the model's.")
 @model_options
 @click.option("--chunk", type=int, default=50_000, show_default=True, help="Events read at a time.")
+@variation_option
 @reading_options
 def reconstruct(
     inputs: tuple[str, ...],
