@@ -9,7 +9,7 @@ Shapes: n events, S slots, P particles, N jets, J jets of all events together.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +25,7 @@ from pairton.topology import Stage, Topology
 
 if TYPE_CHECKING:
     from pairton.engines import Model
+    from pairton.report.display import Display
 
 __all__ = [
     "DECODINGS",
@@ -195,6 +196,7 @@ class Reconstruction:
     particle_probability: npt.NDArray[np.float64]  # (n, P)
     jets_used: npt.NDArray[np.int64]  # (n,)
     variations: Mapping[str, Reconstruction] = field(default_factory=dict)  # with the varied jets of the events
+    how: Mapping[str, Any] = field(default_factory=dict, repr=False)  # model and options, to replay an event
 
     @property
     def topology(self) -> Topology:
@@ -212,6 +214,12 @@ class Reconstruction:
     def momenta(self) -> dict[str, npt.NDArray[np.float64]]:
         """pt, eta, phi, mass of every particle, (n, P) each."""
         return momenta(self.events, self.assignment)
+
+    def display(self, row: int) -> Display:
+        """One event to look at, step by step: in a notebook by itself, else `.save("event.html")`."""
+        from pairton.report.display import display_row
+
+        return display_row(self, row)
 
     def __getattr__(self, name: str) -> ak.Array:
         if name.startswith("_") or name not in self.topology.types:
@@ -326,7 +334,8 @@ def reconstruct(
     parts = [
         run(window, assign, loaded.domain, max_jets=max_jets, jet_cuts=jet_cuts) for window in windows([events])
     ]
-    return _joined(events, parts)
+    how = {"model": loaded, "decoding": decoding_of(loaded, decoding, beam)}
+    return replace(_joined(events, parts), how=how | {"max_jets": max_jets, "jet_cuts": jet_cuts})
 
 
 def _joined(events: Events, parts: Sequence[Reconstruction]) -> Reconstruction:

@@ -18,6 +18,7 @@ __all__ = ["main"]
 VERBS = {
     "reconstruct": "pairton.cli.reconstruct:reconstruct",
     "evaluate": "pairton.cli.evaluate:evaluate",
+    "display": "pairton.cli.display:display",
     "inspect": "pairton.cli.files:inspect",
     "convert": "pairton.cli.files:convert",
     "generate": "pairton.cli.generate:generate",

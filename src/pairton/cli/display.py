@@ -1,0 +1,89 @@
+"""`pairton display`: one event, step by step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pairton.cli.options import reading_options
+
+if TYPE_CHECKING:
+    from pairton.events import Events
+
+__all__ = ["display"]
+
+
+@click.command()
+@click.argument("inputs", nargs=-1, metavar="[IN]...")
+@click.option("--event", "row", type=int, default=0, show_default=True, help="Which: rows count from 0.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help=".html, .png, .svg or .pdf [event-K.html]")
+@click.option("--model", default="default", show_default=True, help="A built-in model, or the path of one.")
+@click.option("--decoding", metavar="NAME", help="exact, steps, one_shot, one_by_one; default: the model's.")
+@click.option("--max-jets", type=int, default=12, show_default=True, help="Use this many jets of highest pT.")
+@click.option("--no-jet-cuts", is_flag=True, help="Use jets outside the model's domain as well.")
+@click.option("--engine", default="onnx", show_default=True, help="onnx, or torch if installed.")
+@reading_options
+def display(
+    inputs: tuple[str, ...],
+    row: int,
+    output: Path | None,
+    model: str,
+    decoding: str | None,
+    max_jets: int,
+    no_jet_cuts: bool,
+    engine: str,
+    reading: dict[str, Any],
+) -> None:
+    """Draw one event of IN: its jets, and how the answer is found, as a page to step through or as a picture.
+
+    The page stands alone: arrow keys or the slider go from state to state. Without IN: the sample events in the
+    package.
+
+    \b
+    Example: pairton display events.h5 --event 3 -o event.html
+    """
+    from pairton.engines import load_model
+    from pairton.report.display import check_suffix, display_event
+    from pairton.streaming import sample_file
+
+    output = output or Path(f"event-{row}.html")
+    check_suffix(output)
+    loaded = load_model(model, engine=engine)
+    paths = list(inputs) or [str(sample_file(loaded.topology.name))]
+    reading["topology"] = reading["topology"] or loaded.topology
+    events, first = _window_of(paths, row, reading)
+    shown = display_event(
+        events,
+        row - first,
+        loaded,
+        decoding=decoding,
+        max_jets=max_jets,
+        jet_cuts=not no_jet_cuts,
+        source=", ".join(Path(path).name for path in paths),
+        number=row,
+    )
+    shown.save(output)
+    record = shown.record
+    answer = ", ".join(
+        f"{s.label} {s.mass:.1f} GeV (jets {' '.join(str(record.jets[k].index) for k in s.jets)})"
+        for s in record.answer
+    )
+    click.echo(f"{record.name}: {answer or 'no answer, ' + record.status}")
+    click.echo(f"wrote {output}")
+
+
+def _window_of(paths: list[str], row: int, reading: dict[str, Any]) -> tuple[Events, int]:
+    """The chunk that holds a row, and the row it begins with."""
+    from pairton.errors import InputError
+    from pairton.formats import iterate
+
+    first = 0
+    if row >= 0:
+        for events in iterate(paths, chunk=10_000, **reading):
+            if row < first + len(events):
+                return events, first
+            first += len(events)
+        raise InputError(f"there is no event {row}: {', '.join(paths)} has {first}, counted from 0")
+    raise InputError(f"there is no event {row}: rows count from 0")

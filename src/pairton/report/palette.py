@@ -1,0 +1,28 @@
+"""Colours that people with any colour vision tell apart (Okabe and Ito), and what they stand for."""
+
+from __future__ import annotations
+
+from pairton.topology import Topology
+
+__all__ = ["GREY", "INK", "MASKED_COLOUR", "NO_EDGE_COLOUR", "RIGHT", "THIRD", "WRONG", "mixed", "type_colours"]
+
+BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
+TYPES = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
+RIGHT, WRONG, THIRD = BLUE, VERMILLION, GREEN  # of two or three curves in one figure
+INK, GREY = "#1b1f24", "#6b7280"
+MASKED_COLOUR, NO_EDGE_COLOUR = "#ffffff", "#d3d7dd"
+
+
+def type_colours(topology: Topology) -> dict[str, str]:
+    """A colour for each type, in the order of `topology.types`; they repeat after six."""
+    return {name: TYPES[k % len(TYPES)] for k, name in enumerate(topology.types)}
+
+
+def mixed(colour: str, share: float, base: str = MASKED_COLOUR) -> str:
+    """`share` of a colour on a base.
+
+    >>> mixed("#0072B2", 1.0), mixed("#0072B2", 0.5)
+    ('#0072b2', '#80b8d8')
+    """
+    parts = [(int(colour[k : k + 2], 16), int(base[k : k + 2], 16)) for k in (1, 3, 5)]
+    return "#" + "".join(f"{int(a * share + b * (1 - share) + 0.5):02x}" for a, b in parts)

@@ -1,0 +1,281 @@
+"""One event as a figure: the plane of eta and phi, and adjacency matrices state by state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.errors import MissingExtraError
+from pairton.graph import EDGE, MASKED
+from pairton.report.palette import GREY, INK, MASKED_COLOUR, NO_EDGE_COLOUR, mixed, type_colours
+from pairton.report.record import EventRecord, Frame, Shown, edge_pairs
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["draw_event", "draw_matrix", "draw_plane", "new_figure"]
+
+BEYOND = np.pi + 0.35  # phi is shown a little further than it goes round, so that no jet is cut
+DIAGONAL = 0.55  # share of the type's colour on the diagonal, which says: in none
+BARS = 6  # assignments in the bar chart of an exact likelihood
+
+Floats = npt.NDArray[np.float64]
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """A figure that no window or global state knows of."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtraError("report", "matplotlib") from None
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.set_facecolor("white")
+    return figure
+
+
+def draw_event(record: EventRecord) -> Figure:
+    """The answer in the plane and, beside it, how it was reached: a column of matrices for each state.
+
+    An exact likelihood has two: what the network says, and the probabilities summed over all assignments, with the
+    leading assignments below.
+    """
+    columns = _columns(record)
+    types = [name for name in record.topology.types if edge_pairs(record.topology, name)]
+    exact = bool(record.frames[0].marginals)
+    rows = len(types) + (1 if exact else 0)
+    ratios = [1.0] * len(types) + ([0.8] if exact else [])
+    figure = new_figure(6.6 + 2.35 * len(columns), max(5.0, 2.5 * sum(ratios)))
+    left, right = figure.subfigures(  # type: ignore[misc]  # an array of two
+        1, 2, width_ratios=[6.0, max(2.35 * len(columns), 2.35)], wspace=0.02
+    )
+    draw_plane(left.subplots(), record, record.answer)
+    if not columns:
+        return figure
+    grid = right.add_gridspec(rows, len(columns), height_ratios=ratios)
+    for c, (title, kind, frame) in enumerate(columns):
+        for r, name in enumerate(types):
+            axes = right.add_subplot(grid[r, c])
+            draw_matrix(axes, record, name, frame, kind)
+            if r == 0:
+                axes.set_title(title, fontsize=11, color=INK, pad=22)
+            if c == 0:
+                axes.set_ylabel(
+                    name,
+                    fontsize=14,
+                    rotation=0,
+                    labelpad=14,
+                    va="center",
+                    fontweight="bold",
+                    color=type_colours(record.topology)[name],
+                )
+    if exact:
+        _bars(right.add_subplot(grid[len(types), :]), record, record.frames[0])
+    return figure
+
+
+def _columns(record: EventRecord) -> list[tuple[str, str, Frame]]:
+    """Title, kind of matrix and frame of every column."""
+    frames = record.frames
+    if frames[0].marginals:
+        return [("the network", "logits", frames[0]), ("all assignments", "marginals", frames[0])]
+    if not frames[0].tokens:
+        return []
+    titles = ["nothing known"] + [_after(frame) for frame in frames[:-1]]
+    return [(title, "tokens", frame) for title, frame in zip(titles, frames, strict=True)]
+
+
+def _after(frame: Frame) -> str:
+    chosen = next(candidate for candidate in frame.candidates if candidate.chosen)
+    return f"+ {' '.join(shown.type for shown in chosen.particles)}  ({chosen.probability:.0%})"
+
+
+# -- the plane ---------------------------------------------------------------------------------------------
+
+
+def draw_plane(axes: Axes, record: EventRecord, particles: tuple[Shown, ...] = (), *, legend: bool = True) -> None:
+    """Jets by their area and b-tag, particles by their edges, into axes; true particles that were missed are dotted."""
+    colours = type_colours(record.topology)
+    jets = record.jets
+    reach = max([2.5, *(abs(jet.eta) + 0.3 for jet in jets)])
+    axes.set(xlim=(-reach, reach), ylim=(-BEYOND, BEYOND), xlabel=r"$\eta$")
+    axes.set_ylabel(r"$\phi$", rotation=0)
+    axes.set_yticks(np.pi * np.array([-1, -0.5, 0, 0.5, 1]), [r"$-\pi$", r"$-\pi/2$", "0", r"$\pi/2$", r"$\pi$"])
+    axes.grid(color="#eceff2", linewidth=0.8)
+    axes.set_axisbelow(True)
+    for limit in (-np.pi, np.pi):
+        axes.axhline(limit, color="#b6bec7", linewidth=0.8, zorder=0.6)
+    for shown in sorted(particles, key=lambda s: -len(s.jets)):
+        _particle(axes, record, shown, colours[shown.type])
+    found = {(s.type, frozenset(s.jets)) for s in particles if s.right}
+    missed = [s for s in record.true_particles if (s.type, frozenset(s.jets)) not in found and particles]
+    for shown in missed:
+        for place in _copies(record, shown):
+            for i, j in edge_pairs(record.topology, shown.type):
+                axes.plot(*place[[i, j]].T, color=INK, linewidth=1.3, linestyle=(0, (1.5, 2.5)), zorder=2.5)
+    for jet in jets:
+        face = "#24292f" if jet.tagged and jet.used else "white"
+        size = 5.2 * jet.pt if jet.used else 50
+        size = float(np.clip(size, 150, 1300)) if jet.used else size
+        style = "-" if jet.used else ":"
+        axes.scatter(
+            jet.eta, jet.phi, s=size, facecolor=face, edgecolor=INK, linewidth=1.5, linestyle=style, zorder=3
+        )
+        if jet.used:
+            axes.annotate(
+                str(jet.index),
+                (jet.eta, jet.phi),
+                ha="center",
+                va="center",
+                fontsize=10,
+                zorder=4,
+                fontweight="bold",
+                color="white" if jet.tagged else INK,
+            )
+    _names(axes, record, particles, colours)
+    if legend:
+        _legend(axes, record, bool(missed))
+
+
+def _copies(record: EventRecord, shown: Shown) -> list[Floats]:
+    """(jets, 2) places of a particle's jets without a jump, and again a turn up and down."""
+    eta = np.array([record.jets[k].eta for k in shown.jets])
+    phi = np.array([record.jets[k].phi for k in shown.jets])
+    mean = np.arctan2(np.sin(phi).sum(), np.cos(phi).sum())
+    phi = mean + (phi - mean + np.pi) % (2 * np.pi) - np.pi
+    return [np.stack([eta, phi + turn], axis=1) for turn in (-2 * np.pi, 0, 2 * np.pi)]
+
+
+def _particle(axes: Axes, record: EventRecord, shown: Shown, colour: str) -> None:
+    from matplotlib.patches import Polygon
+
+    leaf = record.topology.height(shown.type) == 0
+    for place in _copies(record, shown):
+        if len(place) == 3:  # of more jets the edges alone are clearer
+            axes.add_patch(Polygon(place, facecolor=colour, alpha=0.13, zorder=1))
+        for i, j in edge_pairs(record.topology, shown.type):
+            style: Any = "-" if leaf else (0, (2.2, 1.6))
+            axes.plot(*place[[i, j]].T, color=colour, linewidth=3.6 if leaf else 2.8, linestyle=style, zorder=2)
+
+
+def _names(axes: Axes, record: EventRecord, particles: tuple[Shown, ...], colours: dict[str, str]) -> None:
+    """Names near the middle of each particle, moved to where no jet or other name is."""
+    from matplotlib.patheffects import withStroke
+
+    taken = [np.array([jet.eta, jet.phi]) for jet in record.jets]
+    steps = [
+        (r * np.cos(a), 1.3 * r * np.sin(a)) for r in (0, 0.2, 0.35, 0.5, 0.7) for a in np.arange(8) * np.pi / 4
+    ]
+    for shown in sorted(particles, key=lambda s: -len(s.jets)):
+        if len(shown.jets) < 2:
+            continue
+        middle = _copies(record, shown)[1].mean(axis=0)
+        middle[1] = np.arctan2(np.sin(middle[1]), np.cos(middle[1]))
+        places = [middle + step for step in steps]
+        free = [p for p in places if all(np.hypot(*(p - t)) > 0.36 for t in taken) and abs(p[1]) < np.pi]
+        at = free[0] if free else middle
+        taken.append(at)
+        label = shown.label.rpartition(".")[2]
+        text = axes.annotate(
+            label,
+            (at[0], at[1]),
+            ha="center",
+            va="center",
+            fontsize=12,
+            fontweight="bold",
+            color=colours[shown.type],
+            zorder=5,
+        )
+        text.set_path_effects([withStroke(linewidth=3, foreground="white")])
+
+
+def _legend(axes: Axes, record: EventRecord, missed: bool) -> None:
+    from matplotlib.lines import Line2D
+
+    dot = {"linestyle": "none", "marker": "o", "markersize": 9, "markeredgecolor": INK}
+    handles = [
+        Line2D([], [], markerfacecolor="white", label=r"jet, area by $p_\mathrm{T}$", **dot),  # type: ignore[arg-type]
+        Line2D([], [], markerfacecolor="#24292f", label="b-tagged", **dot),  # type: ignore[arg-type]
+    ]
+    for name, colour in type_colours(record.topology).items():
+        if edge_pairs(record.topology, name):
+            style: Any = "-" if record.topology.height(name) == 0 else (0, (2.2, 1.6))
+            handles.append(Line2D([], [], color=colour, linewidth=3, linestyle=style, label=_plain(name)))
+    if missed:
+        handles.append(
+            Line2D([], [], color=INK, linewidth=1.3, linestyle=(0, (1.5, 2.5)), label="true, not found")
+        )
+    axes.legend(
+        handles=handles,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 1.11),
+        ncols=len(handles),
+        frameon=False,
+        fontsize=10,
+        columnspacing=1.2,
+        handletextpad=0.4,
+    )
+
+
+def _plain(text: str) -> str:
+    """Text that matplotlib shows as it is: a dollar sign would begin a formula."""
+    return text.replace("$", r"\$")
+
+
+# -- matrices ----------------------------------------------------------------------------------------------
+
+
+def draw_matrix(axes: Axes, record: EventRecord, type_name: str, frame: Frame, kind: str = "tokens") -> None:
+    """One adjacency matrix: the tokens of a state, or probabilities from `logits` or `marginals`."""
+    source = getattr(frame, kind)
+    values = np.array(source[record.topology.type_index(type_name)], dtype=np.float64)
+    colour = type_colours(record.topology)[type_name]
+    if kind == "logits":
+        values = 1 / (1 + np.exp(-values))
+    n = len(values)
+    image = np.empty((n, n, 3))
+    for i in range(n):
+        for j in range(n):
+            share = DIAGONAL if i == j else 1.0
+            if kind != "tokens":
+                shade = mixed(colour, share * values[i, j])
+            elif values[i, j] == MASKED:
+                shade = MASKED_COLOUR
+            else:
+                shade = mixed(colour, share) if values[i, j] == EDGE else NO_EDGE_COLOUR
+            image[i, j] = [int(shade[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    axes.pcolormesh(np.arange(n + 1) - 0.5, np.arange(n + 1) - 0.5, image, edgecolors="#aeb6bf", linewidth=0.5)
+    axes.set(xlim=(-0.5, n - 0.5), ylim=(n - 0.5, -0.5), aspect="equal")
+    names = [str(jet.index) for jet in record.jets if jet.used]
+    size = 9 if n < 10 else 7
+    axes.set_xticks(range(n), names, fontsize=size)
+    axes.set_yticks(range(n), names, fontsize=size)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0, pad=2, colors=INK, which="both", right=False, left=False, top=False, bottom=False)
+    axes.minorticks_off()
+    tags = [jet.tagged for jet in record.jets if jet.used]
+    for labels in (axes.get_xticklabels(), axes.get_yticklabels()):
+        for label, tagged in zip(labels, tags, strict=True):
+            label.set_fontweight("bold" if tagged else "normal")
+    for spine in axes.spines.values():
+        spine.set_color(GREY)
+
+
+def _bars(axes: Axes, record: EventRecord, frame: Frame) -> None:
+    """The leading assignments of an exact likelihood."""
+    listed = frame.candidates[:BARS]
+    names = [
+        "   ".join(f"{s.label}: {' '.join(str(record.jets[k].index) for k in s.jets)}" for s in c.particles)
+        for c in listed
+    ]
+    chances = [c.probability for c in listed]
+    axes.barh(range(len(listed)), chances, color=[GREY if c.right is not True else "#009E73" for c in listed])
+    axes.set_yticks(range(len(listed)), [_plain(name) for name in names], fontsize=8)
+    axes.set(ylim=(len(listed) - 0.5, -0.5), xlim=(0, 1.18), xlabel="probability of the assignment")
+    for k, (chance, candidate) in enumerate(zip(chances, listed, strict=True)):
+        mark = "  (true)" if candidate.right else ""
+        axes.annotate(f" {chance:.1%}{mark}", (chance, k), va="center", fontsize=8, color=INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8, length=0)

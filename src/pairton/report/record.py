@@ -1,0 +1,249 @@
+"""What is shown of one event: its jets, every step of its reconstruction, and the truth where it is known.
+
+A record is plain data: the page, the pictures and a notebook draw the same one. Jets are numbered by their place
+in `EventRecord.jets`: those that the network sees first, by falling pT; `Jet.index` is the number in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.topology import Topology
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Candidate", "EventRecord", "Frame", "Jet", "Shown"]
+
+Matrices = list[list[list[float]]]  # (T, N, N)
+
+
+@dataclass(frozen=True)
+class Jet:
+    """As measured; `used` where the network saw it."""
+
+    index: int
+    pt: float
+    eta: float
+    phi: float
+    mass: float
+    btag: float
+    tagged: bool
+    used: bool
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A particle and its jets; `right` is None where the truth does not tell."""
+
+    type: str
+    label: str
+    jets: tuple[int, ...]
+    mass: float | None = None
+    probability: float | None = None
+    right: bool | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One choice of a step: a particle, several at once, or the whole event."""
+
+    particles: tuple[Shown, ...]
+    probability: float
+    chosen: bool
+    right: bool | None = None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One state of the display. Matrices are (T, N, N), over the jets that the network saw."""
+
+    title: str
+    note: str
+    particles: tuple[Shown, ...]  # known before the choice
+    tokens: Matrices | None = None
+    logits: Matrices | None = None
+    marginals: Matrices | None = None
+    candidates: tuple[Candidate, ...] = ()
+    others: int = 0  # further candidates
+    others_probability: float = 0.0
+
+
+@dataclass(frozen=True)
+class EventRecord:
+    """One event, ready to be drawn."""
+
+    name: str
+    source: str
+    topology: Topology
+    jets: tuple[Jet, ...]
+    truth: tuple[int, ...] | None  # (S,): a jet or -1
+    true_particles: tuple[Shown, ...]  # those whose every jet is labelled
+    method: str
+    model: str
+    status: str
+    answer: tuple[Shown, ...]
+    event_probability: float | None
+    right: bool | None
+    frames: tuple[Frame, ...]
+
+    @property
+    def n_used(self) -> int:
+        return sum(jet.used for jet in self.jets)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, colours included; numbers rounded to what can be seen."""
+        from pairton.report.palette import type_colours
+
+        colours = type_colours(self.topology)
+        return {
+            "name": self.name,
+            "source": self.source,
+            "topology": self.topology.name,
+            "types": [
+                {"name": name, "colour": colours[name], "height": self.topology.height(name)}
+                for name in self.topology.types
+            ],
+            "slots": [_short(slot.name) for slot in self.topology.slots],
+            "jets": [_rounded(vars(jet)) for jet in self.jets],
+            "truth": self.truth,
+            "trueParticles": [_rounded(vars(shown)) for shown in self.true_particles],
+            "edges": {name: edge_pairs(self.topology, name) for name in self.topology.types},
+            "method": self.method,
+            "model": self.model,
+            "status": self.status,
+            "answer": [_rounded(vars(shown)) for shown in self.answer],
+            "probability": _rounded(self.event_probability),
+            "right": self.right,
+            "frames": [_frame(frame) for frame in self.frames],
+        }
+
+
+def edge_pairs(topology: Topology, type_name: str) -> list[tuple[int, int]]:
+    """Pairs of a particle's jets, as places among them, that its own type joins and none of its children does.
+
+    >>> from pairton.topology import load_topology
+    >>> edge_pairs(load_topology("ttbar_allhad"), "t")
+    [(0, 2), (1, 2)]
+    """
+    from pairton.likelihood import gain_terms
+
+    particle = topology.of_type(type_name)[0]
+    pairs, _ = gain_terms(topology, particle)
+    return [(i - particle.slots[0], j - particle.slots[0]) for i, j in pairs]
+
+
+def _short(name: str) -> str:
+    """A slot without the number that tells interchangeable jets of one particle apart: t1.W.q."""
+    path, _, last = name.rpartition(".")
+    return f"{path}.{last.rstrip('0123456789')}" if path else name
+
+
+def _frame(frame: Frame) -> dict[str, Any]:
+    return {
+        "title": frame.title,
+        "note": frame.note,
+        "particles": [_rounded(vars(shown)) for shown in frame.particles],
+        "tokens": frame.tokens,
+        "logits": _rounded(frame.logits),
+        "marginals": _rounded(frame.marginals),
+        "candidates": [
+            {
+                "particles": [_rounded(vars(shown)) for shown in candidate.particles],
+                "probability": _rounded(candidate.probability),
+                "chosen": candidate.chosen,
+                "right": candidate.right,
+            }
+            for candidate in frame.candidates
+        ],
+        "others": frame.others,
+        "othersProbability": _rounded(frame.others_probability),
+    }
+
+
+def _rounded(value: Any) -> Any:
+    """Four decimals, and None for what JSON cannot say."""
+    if isinstance(value, float):
+        return round(value, 4) if np.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    return value
+
+
+def particle_label(topology: Topology, index: int, revealed: npt.NDArray[np.bool_] | None = None) -> str:
+    """The name of a particle as far as it is known: which of the tops a W is from, its parent tells."""
+    particle = topology.particles[index]
+    if particle.parent >= 0 and revealed is not None and not revealed[particle.parent]:
+        return particle.type
+    return particle.name
+
+
+def summed_mass(jets: Sequence[Jet], chosen: Sequence[int]) -> float:
+    """The invariant mass of some jets, GeV."""
+    pt, eta, phi, mass = np.array([(jets[k].pt, jets[k].eta, jets[k].phi, jets[k].mass) for k in chosen]).T
+    x, y, z = pt * np.cos(phi), pt * np.sin(phi), pt * np.sinh(eta)
+    energy = np.sqrt(x**2 + y**2 + z**2 + mass * np.abs(mass))
+    square = energy.sum() ** 2 - x.sum() ** 2 - y.sum() ** 2 - z.sum() ** 2
+    return float(np.sign(square) * np.sqrt(abs(square)))
+
+
+def shown_particles(
+    topology: Topology,
+    jets: Sequence[Jet],
+    assignment: npt.NDArray[np.integer[Any]],
+    *,
+    revealed: npt.NDArray[np.bool_] | None = None,
+    truth: npt.NDArray[np.integer[Any]] | None = None,
+    probability: Mapping[int, float] | None = None,
+) -> tuple[Shown, ...]:
+    """The complete particles of an assignment (S,), children before parents, marked against the truth."""
+    from pairton.graph import complete
+
+    there = complete(topology, assignment[None])[0]
+    if revealed is not None:
+        there &= revealed
+    verdict = verdicts(topology, assignment, truth)
+    found = []
+    for name in topology.types:
+        for particle in topology.of_type(name):
+            if there[particle.index]:
+                chosen = tuple(int(assignment[slot]) for slot in particle.slots)
+                chance = None if probability is None else probability.get(particle.index)
+                label = particle_label(topology, particle.index, revealed)
+                mass = summed_mass(jets, chosen)
+                found.append(Shown(name, label, chosen, mass, chance, verdict[particle.index]))
+    return tuple(found)
+
+
+def verdicts(
+    topology: Topology,
+    assignment: npt.NDArray[np.integer[Any]],
+    truth: npt.NDArray[np.integer[Any]] | None,
+) -> list[bool | None]:
+    """For each particle of an assignment (S,): right, wrong, or None where the truth leaves it open.
+
+    A particle is surely wrong when all true ones of its type are known and it is none of them, or when two of its
+    jets are known to belong elsewhere: here the first, or a truth that labels every slot, is asked for.
+    """
+    from pairton.graph import complete
+    from pairton.metrics import matches
+
+    if truth is None:
+        return [None] * len(topology.particles)
+    right = matches(topology, assignment[None], truth[None])[0]
+    known = complete(topology, truth[None])[0]
+    all_known = {name: all(known[p.index] for p in topology.of_type(name)) for name in topology.types}
+    result: list[bool | None] = []
+    for particle in topology.particles:
+        if right[particle.index]:
+            result.append(True)
+        else:
+            result.append(False if all_known[particle.type] else None)
+    return result

@@ -1,0 +1,373 @@
+"""Records of events: by asking a model, step by step, or from an answer that is there already."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.decoding import Decoded, Step, decode
+from pairton.decoding.exact import most_probable, packed
+from pairton.errors import EventsError
+from pairton.events import JET_FIELDS, Events, Status, mass_of
+from pairton.graph import MASKED, adjacency, canonical, visible_tokens
+from pairton.likelihood import enumerate_assignments, marginals, scores
+from pairton.reconstruction import MAX_JETS, ONE_BY_ONE, decoding_of, prepare
+from pairton.report.record import (
+    Candidate,
+    EventRecord,
+    Frame,
+    Jet,
+    Matrices,
+    Shown,
+    shown_particles,
+    verdicts,
+)
+from pairton.topology import Stage, Topology
+
+if TYPE_CHECKING:
+    from pairton.engines import Model
+    from pairton.likelihood import Prediction
+
+__all__ = ["LISTED", "record_answer", "record_event"]
+
+LISTED = 8  # candidates of a step that are shown
+NEGLIGIBLE = 1e-3  # probability below which an assignment gets no frame of its own
+TAG_CUT = 0.5
+MAX_SYMMETRIES = 10_000  # equivalent truths that are compared with an answer
+
+Ints = npt.NDArray[np.integer[Any]]
+Bools = npt.NDArray[np.bool_]
+
+
+def record_event(
+    events: Events,
+    row: int,
+    model: Model,
+    *,
+    decoding: str | None = None,
+    max_jets: int = MAX_JETS,
+    jet_cuts: bool = True,
+    source: str = "",
+    number: int | None = None,
+) -> EventRecord:
+    """Reconstruct event `row` and keep every step; `number` is what the event is called, by default its row."""
+    one = _one(events, row)
+    topology, method = _chain(model, decoding)
+    temperatures = model.temperatures if method == model.decoding else None
+    prepared = prepare(one, model.domain, max_jets=max_jets, jet_cuts=jet_cuts)
+    count = int(prepared.counts[0])
+    seen = prepared.position[0, :count]
+    base = _Base.of(one, seen, row if number is None else number, source, topology)
+    label = "steps, one particle at a time" if decoding == ONE_BY_ONE else method.replace("_", "-")
+    status = Status(int(prepared.status[0])).label
+    if not prepared.answerable[0]:
+        return base.record(label, model.name, status, (), None, ())
+    jets, mask = prepared.jets[:, :count], np.ones((1, count), dtype=bool)
+    answer = decode(model.predict, topology, jets, mask, method=method, temperatures=temperatures, record=True)
+    base.align(answer.assignment[0])
+    chances = {p.index: float(answer.particle_probability[0, p.index]) for p in topology.particles}
+    final = shown_particles(topology, base.jets, answer.assignment[0], truth=base.truth, probability=chances)
+    if answer.exact[0]:
+        temperature = 1.0 if temperatures is None else float(temperatures[0])
+        prediction = model.predict(jets, mask, np.full_like(answer.steps[0].tokens, MASKED))
+        frames = _exact_frames(base, prediction, count, temperature)
+    else:
+        frames = _chain_frames(base, answer, method, final)
+    return base.record(label, model.name, status, final, float(answer.event_probability[0]), frames)
+
+
+def record_answer(
+    events: Events,
+    row: int,
+    assignment: Ints,
+    *,
+    event_probability: float = float("nan"),
+    particle_probability: npt.NDArray[Any] | None = None,
+    status: int = Status.OK,
+    method: str = "",
+    model: str = "",
+    source: str = "",
+    number: int | None = None,
+) -> EventRecord:
+    """A record of an assignment (S,) into `events.jets`, made before; there are no steps to show."""
+    one = _one(events, row)
+    pt = np.asarray(one.jets.pt[0])
+    seen = np.argsort(-pt, kind="stable")
+    base = _Base.of(one, seen, row if number is None else number, source, events.topology)
+    place = np.append(np.argsort(seen), -1)  # the last serves -1
+    moved = place[np.asarray(assignment)]
+    base.align(moved)
+    chances = None
+    if particle_probability is not None:
+        chances = {k: float(value) for k, value in enumerate(particle_probability)}
+    final = shown_particles(events.topology, base.jets, moved, truth=base.truth, probability=chances)
+    frames: tuple[Frame, ...] = ()
+    if final:
+        tokens = adjacency(events.topology, moved[None], np.ones((1, len(pt)), dtype=bool))[0]
+        frames = (Frame("The answer", "", final, tokens=_lists(tokens[0])),)
+    probability = float(event_probability) if np.isfinite(event_probability) else None
+    return base.record(method, model, Status(int(status)).label, final, probability, frames)
+
+
+class _Base:
+    """What every record of an event has: its jets, in the order of the network, and its truth."""
+
+    def __init__(
+        self, topology: Topology, jets: tuple[Jet, ...], truth: Ints | None, name: str, source: str
+    ) -> None:
+        self.topology, self.jets, self.truth, self.name, self.source = topology, jets, truth, name, source
+
+    @classmethod
+    def of(cls, one: Events, seen: Ints, number: int, source: str, topology: Topology) -> _Base:
+        pt, eta, phi, energy, btag = (np.asarray(one.jets[name][0], np.float64) for name in JET_FIELDS)
+        rest = np.setdiff1d(np.arange(len(pt)), seen)
+        order = np.concatenate([seen, rest]).astype(np.intp)
+        index = np.asarray(one.stored_index[0])
+        mass = mass_of(pt, eta, energy)
+        jets = tuple(
+            Jet(
+                index=int(index[k]),
+                pt=float(pt[k]),
+                eta=float(eta[k]),
+                phi=float(phi[k]),
+                mass=float(mass[k]),
+                btag=float(btag[k]),
+                tagged=bool(btag[k] > TAG_CUT),
+                used=position < len(seen),
+            )
+            for position, k in enumerate(order)
+        )
+        truth = None
+        if one.truth is not None:
+            place = np.append(np.argsort(order), -1)  # the last serves -1
+            truth = place[one.truth[0]]
+        source_id, event_id = (int(part) for part in one.ids[0])
+        name = f"event {number}" if event_id == number else f"event {number} (id {source_id:x}:{event_id})"
+        return cls(topology, jets, truth, name, source)
+
+    def align(self, assignment: Ints) -> None:
+        """Name the true particles like those of the answer that they are closest to: t1 and t2 are only names."""
+        if self.truth is None or self.topology.n_symmetries > MAX_SYMMETRIES:
+            return
+        same = self.truth[self.topology.symmetries]  # (G, S)
+        self.truth = same[(same == assignment).sum(axis=1).argmax()]
+
+    def record(
+        self,
+        method: str,
+        model: str,
+        status: str,
+        answer: tuple[Shown, ...],
+        probability: float | None,
+        frames: tuple[Frame, ...],
+    ) -> EventRecord:
+        true: tuple[Shown, ...] = ()
+        right: bool | None = None
+        if self.truth is not None:
+            true = shown_particles(self.topology, self.jets, self.truth)
+            if bool((self.truth >= 0).all()) and answer:
+                right = all(bool(shown.right) for shown in answer)
+        if not frames:
+            why = f"No answer: {status.replace('_', ' ')}"
+            frames = (Frame(why, f"{self.topology.name} needs {len(self.topology.slots)} good jets.", ()),)
+        return EventRecord(
+            self.name,
+            self.source,
+            self.topology,
+            self.jets,
+            None if self.truth is None else tuple(int(k) for k in self.truth),
+            true,
+            method,
+            model,
+            status,
+            answer,
+            probability,
+            right,
+            frames,
+        )
+
+
+def _one(events: Events, row: int) -> Events:
+    if not 0 <= row < len(events):
+        have = f"rows 0 to {len(events) - 1}" if len(events) else "none"
+        raise EventsError(f"there is no event {row}: the events are {have}")
+    return events[row : row + 1]
+
+
+def _chain(model: Model, decoding: str | None) -> tuple[Topology, str]:
+    """The topology with its stages, and the method of `decode`."""
+    method = decoding_of(model, decoding)
+    if method != ONE_BY_ONE:
+        return model.topology, method
+    stages: list[Stage] = []
+    for stage in model.topology.stages:
+        stages += [stage] if stage.any else [Stage((name,)) for name in stage.types]
+    return model.topology.with_stages(stages), "steps"
+
+
+# -- the chain ---------------------------------------------------------------------------------------------
+
+
+def _chain_frames(base: _Base, answer: Decoded, method: str, final: tuple[Shown, ...]) -> tuple[Frame, ...]:
+    topology = base.topology
+    mask = np.ones((1, answer.steps[0].tokens.shape[-1]), dtype=bool)
+    assignment = np.full(len(topology.slots), -1, dtype=np.int32)
+    revealed = np.zeros(len(topology.particles), dtype=bool)
+    frames = []
+    for k, step in enumerate(answer.steps):
+        known = visible_tokens(topology, assignment[None], revealed[None], mask)[0]
+        candidates, others, rest = _step_candidates(base, step)
+        asked = (
+            "The network sees what is known" if method != "one_shot" or k == 0 else "The first answer serves again"
+        )
+        frames.append(
+            Frame(
+                f"Step {k + 1} of {len(answer.steps)}: reveal {step.stage}",
+                f"{asked}; the candidate of highest gain is chosen.",
+                shown_particles(topology, base.jets, assignment, revealed=revealed, truth=base.truth),
+                tokens=_lists(known),
+                logits=_lists(step.edges[0]),
+                candidates=candidates,
+                others=others,
+                others_probability=rest,
+            )
+        )
+        assignment, revealed = step.assignment[0], step.revealed[0]
+    known = visible_tokens(topology, assignment[None], revealed[None], mask)[0]
+    note = "Everything is known. Probabilities are those of the steps that led here."
+    frames.append(Frame("The answer", note, final, tokens=_lists(known)))
+    return tuple(frames)
+
+
+def _step_candidates(base: _Base, step: Step) -> tuple[tuple[Candidate, ...], int, float]:
+    """The leading candidates, the number of others that are possible, and their summed probability."""
+    probability = step.probability[0]
+    possible = int((step.jets[0] >= 0).any(axis=(1, 2)).sum())
+    order = np.argsort(-probability, kind="stable")[: min(LISTED, possible)]
+    chosen = int(step.choice[0])
+    listed = []
+    for k in order:
+        particles = tuple(
+            _candidate(base, name, [int(jet) for jet in jets if jet >= 0])
+            for name, jets in zip(step.types[k], step.jets[0, k], strict=True)
+        )
+        listed.append(Candidate(particles, float(probability[k]), int(k) == chosen, _all_right(particles)))
+    rest = max(0.0, 1.0 - float(probability[order].sum()))
+    return tuple(listed), possible - len(order), rest
+
+
+def _candidate(base: _Base, type_name: str, jets: list[int]) -> Shown:
+    """One particle by itself, its name no more than its type."""
+    topology = base.topology
+    particle = topology.of_type(type_name)[0]
+    alone = np.full(len(topology.slots), -1, dtype=np.int64)
+    alone[list(particle.slots)] = jets
+    (shown,) = (s for s in shown_particles(topology, base.jets, alone, truth=base.truth) if s.type == type_name)
+    return Shown(type_name, type_name, shown.jets, shown.mass, None, shown.right)
+
+
+def _all_right(particles: tuple[Shown, ...]) -> bool | None:
+    known = [shown.right for shown in particles]
+    if any(right is False for right in known):
+        return False
+    return True if all(known) else None
+
+
+# -- the exact likelihood ----------------------------------------------------------------------------------
+
+
+def _exact_frames(base: _Base, prediction: Prediction, count: int, temperature: float) -> tuple[Frame, ...]:
+    topology = base.topology
+    enumeration = enumerate_assignments(topology, count)
+    every = packed(prediction, np.arange(count)[None])
+    _, _, _, best, chances = most_probable(enumeration, every, temperature, LISTED)
+    each = marginals(enumeration, scores(enumeration, every) / np.float32(temperature))
+    together = [_together(enumeration.candidates[name].jets, each[name][0], count) for name in topology.types]
+    logits = _lists(prediction.edges[0])
+    assignments = best[0].astype(np.int64)
+    total = len(enumeration.assignments)
+
+    def listed(chosen: int | None) -> tuple[Candidate, ...]:
+        found = []
+        for k, assignment in enumerate(assignments):
+            roots = _roots(base, assignment)
+            verdict = _event_verdict(base, assignment)
+            found.append(Candidate(roots, float(chances[0, k]), k == chosen, verdict))
+        return tuple(found)
+
+    rest = max(0.0, 1.0 - float(chances[0].sum()))
+    unknown = np.full((len(topology.types), count, count), MASKED)
+    frames = [
+        Frame(
+            "The network's answer",
+            f"One pass, nothing revealed. Each of the {total} assignments gets the sum of its gains.",
+            (),
+            tokens=_lists(unknown),
+            logits=logits,
+            marginals=_lists(np.stack(together)),
+            candidates=listed(None),
+            others=total - len(assignments),
+            others_probability=rest,
+        )
+    ]
+    mask = np.ones((1, count), dtype=bool)
+    for k, assignment in enumerate(assignments):
+        if k and chances[0, k] < NEGLIGIBLE:
+            break
+        shown = _with_marginals(base, assignment, each, enumeration.candidates)
+        note = "The most probable of all." if k == 0 else "An alternative."
+        frames.append(
+            Frame(
+                f"Assignment {k + 1}: {_percent(float(chances[0, k]))}",
+                f"{note} Below: the probability that two jets share a particle, summed over all assignments.",
+                shown,
+                tokens=_lists(adjacency(topology, assignment[None], mask)[0][0]),
+                marginals=_lists(np.stack(together)),
+                candidates=listed(k),
+                others=total - len(assignments),
+                others_probability=rest,
+            )
+        )
+    return tuple(frames)
+
+
+def _together(candidates: Ints, chance: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
+    """(N, N): probability that two jets share a particle of the type; on the diagonal, that a jet is in none."""
+    member = np.zeros((len(candidates), count))
+    member[np.arange(len(candidates))[:, None], candidates.astype(np.intp)] = 1
+    pairs = member.T @ (member * chance[:, None])
+    index = np.arange(count)
+    pairs[index, index] = 1 - pairs[index, index]
+    return np.asarray(np.clip(pairs, 0, 1))
+
+
+def _with_marginals(base: _Base, assignment: Ints, each: dict[str, Any], candidates: Any) -> tuple[Shown, ...]:
+    chances = {}
+    for particle in base.topology.particles:
+        where = candidates[particle.type].find(assignment[None, list(particle.slots)])[0]
+        chances[particle.index] = float(each[particle.type][0, where])
+    return shown_particles(base.topology, base.jets, assignment, truth=base.truth, probability=chances)
+
+
+def _roots(base: _Base, assignment: Ints) -> tuple[Shown, ...]:
+    shown = shown_particles(base.topology, base.jets, assignment, truth=base.truth)
+    names = {root.name for root in base.topology.roots}
+    return tuple(s for s in shown if s.label in names)
+
+
+def _event_verdict(base: _Base, assignment: Ints) -> bool | None:
+    known = verdicts(base.topology, np.asarray(canonical(base.topology, assignment[None]))[0], base.truth)
+    if all(right is True for right in known):
+        return True
+    return False if any(right is False for right in known) else None
+
+
+def _percent(probability: float) -> str:
+    return f"{100 * probability:.1f} %"
+
+
+def _lists(matrices: npt.NDArray[Any]) -> Matrices:
+    result: Matrices = np.asarray(matrices).tolist()
+    return result
