@@ -129,7 +129,9 @@ class Format(ABC):
                 raise ConfigError(f"{self.name} has no setting {key!r}{hint}; its settings: {known}")
         if options.variations and not self.reads_variations:
             names = ", ".join(options.variations)
-            raise ConfigError(f"{self.name} has no columns for the variations {names}: read them from ROOT")
+            raise ConfigError(
+                f"{self.name} has no columns for the variations {names}: give a ROOT or Parquet file"
+            )
 
     def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> Writer:
         """Open for writing, where the format can."""

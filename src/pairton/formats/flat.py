@@ -20,6 +20,7 @@ from pairton.formats.base import ReadOptions, Source
 from pairton.formats.common import check_map, clean_labels, labels_to_truth, report_labels, unit_scale
 from pairton.formats.jets import btag_option, jagged, jets_from_flat, row_ids, tagged
 from pairton.formats.stored import Stored
+from pairton.formats.variations import check_variation, varied_jets
 from pairton.topology import Topology
 
 __all__ = ["JET_COLUMNS", "NUMBER", "SOURCE", "WEIGHT", "FlatSource", "Table", "truth_columns"]
@@ -84,6 +85,9 @@ class FlatSource(Source):
         self._ids = [name for name in (source, number) if name] if number else []
         self._kept = list(dict.fromkeys([*stored.columns, *options.keep]))
         self._require(self._kept)
+        for name, columns in options.variations.items():
+            check_variation(name, columns)
+            self._require(list(columns.values()))
 
     def _find_one(self, names: Mapping[str, str], ours: str, default: str) -> str | None:
         if ours in names:
@@ -152,7 +156,8 @@ class FlatSource(Source):
         options = self.options
         scalars = [*self._truth, *self._ids, *([self._weight] if self._weight else [])]
         lists = [*self._jets.values(), *([self._labels] if self._labels else [])]
-        data = self._table.read([*lists, *scalars, *self._kept], start, stop)
+        varied = [column for columns in options.variations.values() for column in columns.values()]
+        data = self._table.read([*lists, *scalars, *varied, *self._kept], start, stop)
         counts, jets = self._read_jets(data)
         numbers = {name: self._number(data[name], name) for name in scalars}
         truth = None
@@ -164,7 +169,8 @@ class FlatSource(Source):
             ids[:, 1 - column] = numbers[name].astype(np.uint64)
         weights = numbers[self._weight] if self._weight else None
         kept = {name: data[name] for name in self._kept}
-        return Events(jets, options.topology, truth, weights, ids, kept, self.metadata)
+        variations = {name: self._varied(jets, counts, data, name) for name in options.variations}
+        return Events(jets, options.topology, truth, weights, ids, kept, self.metadata, variations)
 
     def _read_jets(self, data: Mapping[str, ak.Array]) -> tuple[npt.NDArray[np.int64], ak.Array]:
         counts: npt.NDArray[np.int64] | None = None
@@ -177,6 +183,17 @@ class FlatSource(Source):
         flat["btag"] = tagged(flat["btag"], self._cut)
         scale = unit_scale(flat["pt"], self.options.units, self.path)
         return counts, jets_from_flat(counts, scale=scale, **flat)
+
+    def _varied(
+        self, jets: ak.Array, counts: npt.NDArray[np.int64], data: Mapping[str, ak.Array], name: str
+    ) -> ak.Array:
+        scale = 1000.0 if self.options.units == "MeV" else 1.0
+        ragged = {}
+        for ours, column in self.options.variations[name].items():
+            lengths, flat = jagged(data[column], column, self.path)
+            self._check_lengths(counts, lengths, column)
+            ragged[ours] = ak.unflatten(flat / scale, counts)
+        return varied_jets(jets, ragged["pt"], ragged.get("mass"))
 
     def _check_lengths(self, counts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], name: str) -> None:
         if not np.array_equal(counts, lengths):

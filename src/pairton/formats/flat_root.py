@@ -30,6 +30,7 @@ class FlatRoot(Format):
     name = "flat_root"
     description = "a TTree or RNTuple of lists jet_pt, jet_eta, jet_phi, jet_energy or jet_mass, jet_btag"
     suffixes = (".root",)
+    reads_variations = True
 
     def recognises(self, path: str) -> bool:
         return True  # the last of its kind: a missing column is named on opening

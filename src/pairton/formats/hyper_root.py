@@ -21,6 +21,7 @@ class HyperRoot(Format):
     name = "hyper_root"
     description = "tree Delphes of lists jet_pt, jet_eta, jet_phi, jet_e, jet_bTag, jet_truthmatch"
     suffixes = (".root",)
+    reads_variations = True
 
     def recognises(self, path: str) -> bool:
         directory = open_root(path)

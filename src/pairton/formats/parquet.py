@@ -31,6 +31,7 @@ class Parquet(Format):
     name = "parquet"
     description = "lists jet_pt, jet_eta, jet_phi, jet_energy or jet_mass, jet_btag"
     suffixes = (".parquet", ".pq")
+    reads_variations = True
 
     def recognises(self, path: str) -> bool:
         return True  # the only one of its kind: a missing column is named on opening
@@ -73,10 +74,14 @@ class _Table:
         self.path = path
         require_container(path, "Parquet")
         self._stream = open_binary(path)
-        with _reading(path):
-            self._file = pq.ParquetFile(self._stream)
-            groups = [self._file.metadata.row_group(k).num_rows for k in range(self._file.num_row_groups)]
-            self.columns = tuple(self._file.schema_arrow.names)
+        try:
+            with _reading(path):
+                self._file = pq.ParquetFile(self._stream)
+                groups = [self._file.metadata.row_group(k).num_rows for k in range(self._file.num_row_groups)]
+                self.columns = tuple(self._file.schema_arrow.names)
+        except BaseException:
+            self._stream.close()
+            raise
         self._edges = np.concatenate([[0], np.cumsum(groups, dtype=np.int64)]).astype(np.int64)
         self.n_events = int(self._edges[-1])
         self.source_id = fingerprint(path)

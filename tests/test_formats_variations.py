@@ -1,0 +1,58 @@
+"""Varied jets on the command line and in flat tables; settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import awkward as ak
+import numpy as np
+import pytest
+
+from pairton.errors import ConfigError, FormatError
+from pairton.formats import read
+from pairton.formats.variations import parse_settings, parse_variations
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    pt = ak.Array([[50.0, 40.0], [], [30.0]])
+    columns = {"jet_pt": pt, "jet_eta": pt * 0, "jet_phi": pt * 0, "jet_mass": pt * 0.1, "jet_btag": pt * 0}
+    columns |= {"pt_up": pt * 2, "mass_up": pt * 0.3, "short": pt[:, :1]}
+    path = tmp_path / "table.parquet"
+    ak.to_parquet(ak.zip(columns, depth_limit=1), path)
+    return path
+
+
+def test_flat_tables_have_variations(table: Path) -> None:
+    events = read(table, topology="hh4b", variations={"up": {"pt": "pt_up", "mass": "mass_up"}}, chunk=2)
+    up = events.varied("up").jets
+    assert up.pt.tolist() == [[100, 80], [], [60]]
+    np.testing.assert_allclose(ak.flatten(up.mass), [15, 12, 9], rtol=1e-3)
+    assert events.jets.pt.tolist() == [[50, 40], [], [30]]
+    in_mev = read(table, topology="hh4b", units="MeV", variations={"up": {"pt": "pt_up"}})
+    np.testing.assert_allclose(ak.flatten(in_mev.varied("up").jets.pt), [0.1, 0.08, 0.06], rtol=1e-6)
+
+
+def test_columns_of_a_variation_must_be_there_and_fit(table: Path) -> None:
+    with pytest.raises(FormatError, match="pt_down"):
+        read(table, topology="hh4b", variations={"down": {"pt": "pt_down"}})
+    with pytest.raises(FormatError, match="columns of unequal length"):
+        read(table, topology="hh4b", variations={"down": {"pt": "short"}})
+
+
+def test_what_the_command_line_gives() -> None:
+    found = parse_variations(["up:pt=a,mass=b", "down:pt=c"])
+    assert found == {"up": {"pt": "a", "mass": "b"}, "down": {"pt": "c"}}
+    for wrong in ("up", "up:", ":pt=a", "up:pt", "up:pt=", "a b:pt=c"):
+        with pytest.raises(ConfigError, match="write NAME:pt=COLUMN,mass=COLUMN"):
+            parse_variations([wrong])
+    with pytest.raises(ConfigError, match="'up' is given twice"):
+        parse_variations(["up:pt=a", "up:pt=b"])
+    with pytest.raises(ConfigError, match="'phi' does not vary"):
+        parse_variations(["up:pt=a,phi=b"])
+    with pytest.raises(ConfigError, match="pt is missing"):
+        parse_variations(["up:mass=b"])
+    assert parse_settings(["a=1", "b = x=y"]) == {"a": "1", "b": "x=y"}
+    for wrong in ("a", "a=", "=1"):
+        with pytest.raises(ConfigError, match="write KEY=VALUE"):
+            parse_settings([wrong])
