@@ -222,7 +222,7 @@ def test_mistakes_are_named(six, answers, decays, mass_model, tmp_path):
         wrong = write_spanet(tmp_path / f"wrong{n}.h5", np.zeros((n, 6)))
         with pytest.raises(InputError, match=f"{n} answers"):
             evaluate(source, assignments=[wrong])
-    other = write(tmp_path / "other.h5", decays(7, seed=3))
+    other = write(tmp_path / "other.h5", decays(7, seed=3, ids=np.full((7, 2), 5)))
     reconstruct_files(other, tmp_path / "other.parquet", mass_model)
     with pytest.raises(InputError, match="not these, by their ids"):
         evaluate(source, assignments=[tmp_path / "other.parquet"])
