@@ -93,8 +93,6 @@ def output_errors(path: str | Path) -> Iterator[None]:
 
 
 def _reason(error: OSError) -> str:
-    if error.strerror:
-        return error.strerror
-    text = " ".join(str(error).split())
-    said = re.search(r"error message = '([^']*)'", text)  # how HDF5 reports the system's error
+    text = " ".join((error.strerror or str(error)).split())
+    said = re.search(r"\[errno \d+\] (.*)", text)  # how Arrow passes on the system's error
     return said[1] if said else text

@@ -64,7 +64,17 @@ def detect(path: str) -> Format:
         if candidate.recognises(path):
             return candidate
     known = "; ".join(f"{candidate.name}: {candidate.description}" for candidate in candidates)
-    raise FormatError(f"{path}: {container} of no known layout ({known}); convert it, or give --format")
+    raise FormatError(f"{path}: {container} of no known layout, found {_top(path, container)}; known are {known}")
+
+
+def _top(path: str, container: str) -> str:
+    """What is in the top group of an HDF5 file, for an error."""
+    if container != "HDF5":
+        return "other columns"
+    from pairton.formats.hdf5_files import open_hdf5
+
+    with open_hdf5(path) as file:
+        return ", ".join(file.names()) or "nothing"
 
 
 def _exists(name: str) -> bool:

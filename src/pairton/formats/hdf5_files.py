@@ -42,8 +42,13 @@ class Hdf5File:
         self.path = path
         require_container(path, "HDF5")
         self._stream = open_binary(path) if is_url(path) else None
-        with _reading(path):
-            self.handle = h5py.File(self._stream or path, "r", rdcc_nbytes=CHUNK_CACHE)
+        try:
+            with _reading(path):
+                self.handle = h5py.File(self._stream or path, "r", rdcc_nbytes=CHUNK_CACHE)
+        except BaseException:
+            if self._stream is not None:
+                self._stream.close()
+            raise
         self.source_id = fingerprint(path)
 
     def __contains__(self, name: str) -> bool:

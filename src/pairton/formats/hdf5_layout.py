@@ -8,6 +8,7 @@ METADATA/columns/<name>  (n, ...), or for lists a group with `counts` (n,) and `
 from __future__ import annotations
 
 import contextlib
+import io
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +107,41 @@ class Growing:
         self.data[(slice(start, None), *(slice(0, n) for n in rows.shape[1:]))] = rows
 
 
+class _Disk(io.FileIO):
+    """A file that swallows all writes after the first that failed.
+
+    HDF5 cannot close a file it cannot write, and brings down the process at its end. So it never learns; the
+    writer asks for `error`.
+    """
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data).cast("B")
+        size = len(rest)
+        try:
+            while self.error is None and len(rest):
+                rest = rest[super().write(rest) or 0 :]
+        except OSError as error:
+            self.error = error
+        return size
+
+    def truncate(self, size: int | None = None, /) -> int:
+        try:
+            return super().truncate(size) if self.error is None else self.tell()
+        except OSError as error:
+            self.error = error
+            return self.tell()
+
+    def flush(self) -> None:
+        """Nothing waits: writes are not buffered."""
+
+
 class Hdf5Writer(FileWriter):
     """Layouts add their own datasets in `_begin_layout` and `_append_layout`."""
 
     _file: Any = None
+    _disk: _Disk
 
     def _begin_layout(self, file: Any, first: Events) -> None:
         raise NotImplementedError
@@ -118,7 +150,8 @@ class Hdf5Writer(FileWriter):
         raise NotImplementedError
 
     def _begin(self, temporary: Path, first: Events) -> None:
-        self._file = h5py.File(temporary, "w")
+        self._disk = _Disk(temporary, "w+")
+        self._file = h5py.File(self._disk, "w")
         self._begin_layout(self._file, first)
         self._ids = Growing(self._file, IDS, np.uint64, (2,))
         self._weight = None if first.weights is None else Growing(self._file, WEIGHT, np.float64)
@@ -144,15 +177,23 @@ class Hdf5Writer(FileWriter):
                 counts.append(np.asarray(ak.num(array, axis=1)))
                 array = ak.flatten(array)
             content.append(ak.to_numpy(array))
+        self._check_disk()
 
     def _finish(self) -> None:
         self._file.attrs[KEY] = Stored(self.topology, self.metadata, self.columns).to_json()
         self._file.close()
+        self._check_disk()
+        self._disk.close()
+
+    def _check_disk(self) -> None:
+        if self._disk.error is not None:
+            raise self._disk.error
 
     def _release(self) -> None:
         if self._file is not None:
-            with contextlib.suppress(Exception):  # a full disk fails again here; the file is removed next
+            with contextlib.suppress(Exception):
                 self._file.close()
+            self._disk.close()
 
 
 def stored_topology(path: str) -> Topology | None:

@@ -35,7 +35,14 @@ def open_root(path: str) -> Any:
     if not path.startswith("root://"):  # XRootD has no cheap look at the first bytes
         require_container(path, "ROOT")
     with _reading(path):
-        return uproot.open({path: None})  # a mapping: no colon in the path is taken for an object
+        directory = uproot.open({path: None})  # a mapping: no colon in the path is taken for an object
+        end, size = int(directory.file.fEND), int(directory.file.source.num_bytes)
+    if size < end:  # perhaps only spare room at the end, perhaps data: the file is not what was written
+        directory.close()
+        raise InputError(
+            f"{path}: the ROOT file is truncated: it has {size} of {end} bytes; fetch or write it again"
+        )
+    return directory
 
 
 def list_trees(directory: Any) -> dict[str, str]:
