@@ -1,0 +1,251 @@
+"""Engines that run a network behind one call, and models: an engine with all that belongs to it.
+
+ONNX Runtime is the default and needs no torch. An engine opens its session when it is first used, once in each
+process, and pickles as its path.
+
+Shapes: B events, N jets, T types, K types of three slots.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.domain import Domain
+from pairton.errors import ConfigError, MissingExtraError, ModelError, nearest
+from pairton.likelihood import Prediction
+from pairton.onnx_file import OnnxFile, read_onnx
+from pairton.topology import Topology, parse_topology
+
+__all__ = ["DEFAULT", "ENGINES", "METADATA_KEY", "Engine", "Model", "OnnxEngine", "TorchEngine", "load_model"]
+
+ENGINES = ("onnx", "torch")
+DEFAULT = "ttbar_allhad"  # the model meant by "default"
+METADATA_KEY = "pairton"  # of the JSON in an ONNX file
+ONNX, WEIGHTS, INFO = "model.onnx", "model.safetensors", "model.json"
+
+Jets = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
+Tokens = npt.NDArray[np.uint8]
+
+
+class Engine(Protocol):
+    """Anything that predicts; tokens may be ignored."""
+
+    def __call__(self, jets: Jets, jet_mask: Bools, tokens: Tokens | None) -> Prediction: ...
+
+
+@dataclass(frozen=True)
+class OnnxEngine:
+    """One denoising step by ONNX Runtime, on the CPU."""
+
+    path: Path
+    threads: int | None = None  # of one operator; None: all cores
+
+    @cached_property
+    def session(self) -> Any:
+        return self._open(read_onnx(self.path))
+
+    def _open(self, file: OnnxFile) -> Any:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.inter_op_num_threads = 1
+        if self.threads is not None:
+            options.intra_op_num_threads = self.threads
+        options.log_severity_level = 3  # errors only
+        try:
+            return onnxruntime.InferenceSession(file.payload, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime has a class of error for each code, without a common base
+            reason = " ".join(str(error).split())
+            raise ModelError(
+                f"{self.path}: ONNX Runtime {onnxruntime.__version__} cannot run it ({reason[:200]}): update "
+                "onnxruntime, or export the model again"
+            ) from None
+
+    @cached_property
+    def inputs(self) -> frozenset[str]:
+        return frozenset(item.name for item in self.session.get_inputs())
+
+    def __call__(self, jets: Jets, jet_mask: Bools, tokens: Tokens | None) -> Prediction:
+        feeds = {"jets": np.ascontiguousarray(jets, dtype=np.float32), "jet_mask": np.ascontiguousarray(jet_mask)}
+        if "tokens" in self.inputs:
+            assert tokens is not None
+            feeds["tokens"] = np.ascontiguousarray(tokens, dtype=np.uint8)
+        found = self.session.run(None, feeds)
+        return Prediction(found[0], found[1] if len(found) > 1 else None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "threads": self.threads}
+
+
+@dataclass(frozen=True)
+class TorchEngine:
+    """One denoising step by torch, from a model's folder."""
+
+    path: Path
+    threads: int | None = None  # None: as torch is set
+    device: str = "cpu"
+
+    @cached_property
+    def network(self) -> Any:
+        from pairton.checkpoints import load_model as load_network
+
+        network, _ = load_network(self.path)
+        import torch
+
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        return network.to(self.device)
+
+    def __call__(self, jets: Jets, jet_mask: Bools, tokens: Tokens | None) -> Prediction:
+        network = self.network
+        import torch
+
+        takes_tokens = tokens is not None and network.config.tokens
+        with torch.inference_mode():
+            found = network(
+                torch.as_tensor(np.ascontiguousarray(jets, dtype=np.float32), device=self.device),
+                None if jet_mask.all() else torch.as_tensor(jet_mask, device=self.device),
+                torch.as_tensor(tokens, device=self.device) if takes_tokens else None,
+            )
+        triplets = None if found.triplets is None else found.triplets.float().cpu().numpy()
+        return Prediction(found.edges.float().cpu().numpy(), triplets)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "threads": self.threads, "device": self.device}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network that can be asked, and all that is known about it."""
+
+    name: str
+    topology: Topology
+    domain: Domain
+    decoding: str  # exact, steps or one_shot: what it was trained for
+    temperatures: tuple[float, ...] | None  # of that decoding; None for 1
+    takes_tokens: bool
+    engine: Engine
+    metadata: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def predict(self, jets: Jets, jet_mask: Bools, tokens: Tokens | None = None) -> Prediction:
+        """Logits for jets (B, N, 5), of which `jet_mask` (B, N) are there; tokens (B, T, N, N), None: all masked."""
+        batch, n_jets = jet_mask.shape
+        shape = (batch, len(self.topology.types), n_jets, n_jets)
+        if not batch or not n_jets:
+            return Prediction(np.zeros(shape, dtype=np.float32))
+        if tokens is None and self.takes_tokens:
+            tokens = np.full(shape, 2, dtype=np.uint8)
+        return self.engine(jets, jet_mask, tokens)
+
+
+def load_model(name: str | Path = "default", *, engine: str = "onnx", threads: int | None = None) -> Model:
+    """A model by the name of one that comes with Pairton, or by a path: its folder, .onnx or .safetensors.
+
+    A folder without `model.onnx` is run by torch, whatever the engine asked for.
+    """
+    if engine not in ENGINES:
+        raise ConfigError(f"no engine {engine!r}: choose one of {', '.join(ENGINES)}{nearest(engine, ENGINES)}")
+    if threads is not None and threads < 1:
+        raise ConfigError(f"threads is {threads}, but must be at least 1")
+    path = _find(DEFAULT if str(name) == "default" else name)
+    if path.suffix == ".onnx":
+        if engine == "torch" and (path.parent / WEIGHTS).is_file() and path.name == ONNX:
+            path = path.parent
+        elif engine == "torch":
+            raise ModelError(f"{path}: an ONNX file cannot be run by torch: give the model's folder, or use onnx")
+        else:
+            return _from_onnx(read_onnx(path), threads)
+    if engine == "onnx" and (path / ONNX).is_file():
+        return _from_onnx(read_onnx(path / ONNX), threads)
+    if not (path / WEIGHTS).is_file():
+        raise ModelError(f"{path}: has no {WEIGHTS}, which torch needs: use the engine onnx")
+    return _from_folder(path, threads)
+
+
+def _builtin() -> dict[str, Path]:
+    folder = resources.files("pairton") / "models"
+    if not folder.is_dir():
+        return {}
+    found = sorted(Path(str(entry)) for entry in folder.iterdir() if entry.is_dir())
+    return {path.name: path for path in found if (path / ONNX).is_file() or (path / INFO).is_file()}
+
+
+def _find(name: str | Path) -> Path:
+    """The folder or ONNX file that is meant."""
+    builtin = _builtin()
+    if str(name) in builtin:
+        return builtin[str(name)]
+    path = Path(name)
+    if path.is_file() and path.suffix == ".onnx":
+        return path
+    if path.is_file() and path.name in (WEIGHTS, INFO):
+        return path.parent
+    if path.is_dir() and ((path / ONNX).is_file() or (path / INFO).is_file()):
+        return path
+    known = ", ".join(builtin) or "none in this installation"
+    if path.exists():
+        raise ModelError(
+            f"{path}: not a model: give an .onnx file, or a folder with {ONNX} or {WEIGHTS} and {INFO}"
+        )
+    raise ModelError(f"no model {str(name)!r}: neither built in ({known}) nor a path{nearest(str(name), builtin)}")
+
+
+def _from_onnx(file: OnnxFile, threads: int | None) -> Model:
+    if METADATA_KEY not in file.metadata:
+        raise ModelError(f"{file.path}: an ONNX file, but not of Pairton: make one with `pairton export`")
+    raw = _json(file.metadata[METADATA_KEY], file.path)
+    if raw.get("graph", "step") != "step":
+        raise ModelError(f"{file.path}: a whole reconstruction, which is run by itself: export without --whole")
+    name = file.path.parent.name if file.path.name == ONNX else file.path.stem
+    return _model(name, raw, "tokens" in file.inputs, OnnxEngine(file.path, threads), str(file.path))
+
+
+def _from_folder(path: Path, threads: int | None) -> Model:
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("train", "torch") from None
+    try:
+        text = (path / INFO).read_text("utf-8")
+    except OSError as error:
+        raise ModelError(f"{path / INFO}: cannot be read ({error.strerror}): copy the model again") from None
+    raw = _json(text, path / INFO)
+    takes_tokens = bool(raw.get("network", raw.get("config", {})).get("tokens", True))
+    return _model(path.name, raw, takes_tokens, TorchEngine(path, threads), str(path / INFO))
+
+
+def _json(text: str, source: Path) -> dict[str, Any]:
+    try:
+        raw = json.loads(text)
+    except ValueError:
+        raw = None
+    if not isinstance(raw, dict):
+        raise ModelError(f"{source}: what it says of the model is not JSON: copy it again")
+    return raw
+
+
+def _model(name: str, raw: dict[str, Any], takes_tokens: bool, engine: Engine, source: str) -> Model:
+    for key in ("topology", "domain"):
+        if key not in raw:
+            raise ModelError(f"{source}: says nothing of the model's {key}: export it again")
+    temperatures = tuple(float(value) for value in raw.get("temperatures") or ())
+    return Model(
+        name,
+        parse_topology(raw["topology"], source),
+        Domain.from_dict(raw["domain"], source),
+        str(raw.get("decoding") or ("steps" if takes_tokens else "exact")),
+        temperatures or None,
+        takes_tokens,
+        engine,
+        raw,
+    )
