@@ -106,6 +106,8 @@ def _plot(samples: dict[str, Events], path: Path) -> None:
         pt = np.asarray(ak.flatten(events.jets.pt))
         axes[-1].hist(pt, bins=np.geomspace(25, 500, 50), density=True, histtype="step", label=label)
         axes[-1].set(xlabel="pT of jets [GeV]", xscale="log", yscale="log")
+        axes[-1].set_xticks([30, 50, 100, 200, 400], ["30", "50", "100", "200", "400"], minor=False)
+        axes[-1].set_xticks([], minor=True)
     for axis in axes:
         axis.set_ylabel("density")
     axes[0].legend(frameon=False)
