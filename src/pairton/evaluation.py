@@ -47,6 +47,8 @@ REFERENCE_MIX = {"ttbar_allhad": (0.36, 0.30, 0.34)}  # of fully labelled events
 
 Bools = npt.NDArray[np.bool_]
 Watch = Callable[[Iterator[Events]], Iterator[Events]]
+# method, events of a window, their rows in the input, answers by numbers in the input, scores
+Observe = Callable[[Method, Events, npt.NDArray[np.intp], Answer, metrics.Scores], None]
 
 
 def evaluate(
@@ -62,13 +64,15 @@ def evaluate(
     jet_cuts: bool = True,
     mix: Sequence[float] | None = None,
     progress: Watch | None = None,
+    observe: Observe | None = None,
     **options: Any,
 ) -> Evaluation:
     """Score models (each with each decoding), baselines and files of answers on the truth of some files.
 
     Every event is scored as it is; with `select`, jets and events pass the selection of the topology first. `mix`
     is the share of fully labelled events in each multiplicity bin to which efficiencies are also reweighted.
-    `progress` may wrap the stream of windows. Further options are those of `pairton.iterate`.
+    `progress` may wrap the stream of windows, `observe` sees every method's answers to each. Further
+    options are those of `pairton.iterate`.
     """
     files = expand(paths)
     if options.get("topology") is None:
@@ -104,7 +108,9 @@ def evaluate(
         events = window.select() if select else window
         masses.append(_mass(events))
         for method in methods:
-            _score(method, events, rows[chosen], window.ids[chosen], max_jets=max_jets, jet_cuts=jet_cuts)
+            answer = _score(method, events, rows[chosen], window.ids[chosen], max_jets=max_jets, jet_cuts=jet_cuts)
+            if observe is not None:
+                observe(method, events, rows[chosen], answer, method.scores[-1])
     for method in methods:
         if method.answers is not None and len(method.answers) != row:
             raise InputError(
@@ -147,8 +153,14 @@ def _baseline(name: str, files: list[str], select: bool, options: Mapping[str, A
     if name not in BASELINES:
         known = ", ".join(BASELINES)
         raise ConfigError(f"no baseline {name!r}: choose one of {known}{nearest(name, BASELINES)}")
-    fit = MassChiSquare.fit(Events.concatenate(list(_first(files, select, options))))
-    about = {"baseline": name, "masses": dict(fit.masses), "tag_rates": dict(fit.tag_rates)}
+    first = Events.concatenate(list(_first(files, select, options)))
+    fit = MassChiSquare.fit(first)
+    about = {
+        "baseline": name,
+        "fitted_on": f"the first {len(first)} of these events",
+        "masses": dict(fit.masses),
+        "tag_rates": dict(fit.tag_rates),
+    }
 
     def assign(jets: npt.NDArray[np.float32], jet_mask: Bools) -> Answer:
         assignment, probability = fit.assign(jets, jet_mask)
@@ -197,7 +209,7 @@ def _score(
     *,
     max_jets: int,
     jet_cuts: bool,
-) -> None:
+) -> Answer:
     """Add the events of a window; jets are compared by their number in the input."""
     topology = events.topology
     assert events.truth is not None
@@ -216,15 +228,16 @@ def _score(
     full = scores.total[metrics.EVENT] > 0
     right = scores.correct[metrics.EVENT] > 0
     if method.answers is not None and method.answers.event_probability is None:
-        return
+        return answer
     method.calibration.setdefault(metrics.EVENT, []).append((answer.event_probability[full], right[full]))
     matched = metrics.matches(topology, answer.assignment[full], truth[full])
     if method.model is None and method.answers is None:
-        return  # a baseline has no probabilities of particles
+        return answer  # a baseline has no probabilities of particles
     for name in reversed(topology.types):
         of_type = [particle.index for particle in topology.of_type(name)]
         pair = answer.particle_probability[full][:, of_type].ravel(), matched[:, of_type].ravel()
         method.calibration.setdefault(name, []).append(pair)
+    return answer
 
 
 def _given(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from pairton.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from pairton.report.collecting import Collector
     from pairton.scoreboard import Evaluation, Method
 
 __all__ = ["evaluate"]
@@ -33,6 +35,8 @@ WIDTH = 120  # of tables that are not shown on a terminal
 @click.option("--select", is_flag=True, help="Apply the selection of the topology first.")
 @click.option("--mix", metavar="A,B,C", help="Shares of the multiplicity bins to reweight to. [the paper's]")
 @click.option("--json", "json_file", metavar="FILE", help="Write all numbers; - for the screen.")
+@click.option("--report", metavar="PAGE", help="Write a page with figures and a gallery of events: .html.")
+@click.option("--plots", metavar="DIR", help="Write the figures to a folder: PDF, PNG and CSV.")
 @model_options
 @reading_options
 def evaluate(
@@ -44,6 +48,8 @@ def evaluate(
     select: bool,
     mix: str | None,
     json_file: str | None,
+    report: str | None,
+    plots: str | None,
     beam: int | None,
     max_jets: int,
     no_jet_cuts: bool,
@@ -57,7 +63,7 @@ def evaluate(
     the model; --assignments alone needs no model. Two or more methods are also compared on the same events.
 
     \b
-    Example: pairton evaluate test.h5 --baseline chi2 --json numbers.json
+    Example: pairton evaluate test.h5 --baseline chi2 --json numbers.json --report page.html
     """
     from pairton.atomic import replacing
     from pairton.cli.progress import progress
@@ -69,6 +75,13 @@ def evaluate(
     loaded = [load_model(name, engine=engine, threads=threads) for name in names]
     if json_file not in (None, "-") and not Path(str(json_file)).parent.is_dir():
         raise ConfigError(f"{json_file}: there is no folder {Path(str(json_file)).parent}: create it first")
+    seen = None
+    if report is not None or plots is not None:
+        from pairton.report.collecting import Collector
+        from pairton.report.evaluation_page import check_outputs
+
+        check_outputs(report, plots)
+        seen = Collector()
     if loaded and not reading["topology"]:
         reading["topology"] = loaded[0].topology
     total = count_events(list(inputs), **reading) if sys.stderr.isatty() else None
@@ -84,8 +97,11 @@ def evaluate(
         jet_cuts=not no_jet_cuts,
         mix=None if mix is None else _shares(mix),
         progress=lambda stream: progress(stream, total, "evaluating", size=len),
+        observe=seen,
         **reading,
     )
+    if seen is not None:
+        _draw(result, seen, report, plots, max_jets=max_jets, jet_cuts=not no_jet_cuts)
     if json_file == "-":
         click.echo(json.dumps(result.to_dict(), indent=1))
         return
@@ -94,6 +110,20 @@ def evaluate(
         with replacing(json_file) as temporary:
             temporary.write_text(json.dumps(result.to_dict(), indent=1) + "\n")
         click.echo(f"wrote {json_file}")
+
+
+def _draw(
+    result: Evaluation, seen: Collector, report: str | None, plots: str | None, *, max_jets: int, jet_cuts: bool
+) -> None:
+    from pairton.report.evaluation_page import write_plots, write_report
+
+    if report is not None:
+        command = shlex.join(["pairton", *sys.argv[1:]])
+        write_report(report, result, seen, max_jets=max_jets, jet_cuts=jet_cuts, command=command)
+        click.echo(f"wrote {report}", err=True)
+    if plots is not None:
+        written = write_plots(plots, result, seen)
+        click.echo(f"wrote {len(written)} files to {plots}", err=True)
 
 
 def _shares(text: str) -> list[float]:

@@ -96,7 +96,7 @@ def _after(frame: Frame) -> str:
 
 
 def draw_plane(axes: Axes, record: EventRecord, particles: tuple[Shown, ...] = (), *, legend: bool = True) -> None:
-    """Jets by their area and b-tag, particles by their edges, into axes; true particles that were missed are dotted."""
+    """Jets by their area and b-tag, particles by their edges, into axes; true particles missed are dotted."""
     colours = type_colours(record.topology)
     jets = record.jets
     reach = max([2.5, *(abs(jet.eta) + 0.3 for jet in jets)])

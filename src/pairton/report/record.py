@@ -79,6 +79,7 @@ class EventRecord:
     """One event, ready to be drawn."""
 
     name: str
+    id: str  # permanent: source and number
     source: str
     topology: Topology
     jets: tuple[Jet, ...]
@@ -103,6 +104,7 @@ class EventRecord:
         colours = type_colours(self.topology)
         return {
             "name": self.name,
+            "id": self.id,
             "source": self.source,
             "topology": self.topology.name,
             "types": [

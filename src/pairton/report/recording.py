@@ -115,9 +115,10 @@ class _Base:
     """What every record of an event has: its jets, in the order of the network, and its truth."""
 
     def __init__(
-        self, topology: Topology, jets: tuple[Jet, ...], truth: Ints | None, name: str, source: str
+        self, topology: Topology, jets: tuple[Jet, ...], truth: Ints | None, name: str, id: str, source: str
     ) -> None:
-        self.topology, self.jets, self.truth, self.name, self.source = topology, jets, truth, name, source
+        self.topology, self.jets, self.truth = topology, jets, truth
+        self.name, self.id, self.source = name, id, source
 
     @classmethod
     def of(cls, one: Events, seen: Ints, number: int, source: str, topology: Topology) -> _Base:
@@ -144,8 +145,7 @@ class _Base:
             place = np.append(np.argsort(order), -1)  # the last serves -1
             truth = place[one.truth[0]]
         source_id, event_id = (int(part) for part in one.ids[0])
-        name = f"event {number}" if event_id == number else f"event {number} (id {source_id:x}:{event_id})"
-        return cls(topology, jets, truth, name, source)
+        return cls(topology, jets, truth, f"event {number}", f"{source_id:x}:{event_id}", source)
 
     def align(self, assignment: Ints) -> None:
         """Name the true particles like those of the answer that they are closest to: t1 and t2 are only names."""
@@ -174,6 +174,7 @@ class _Base:
             frames = (Frame(why, f"{self.topology.name} needs {len(self.topology.slots)} good jets.", ()),)
         return EventRecord(
             self.name,
+            self.id,
             self.source,
             self.topology,
             self.jets,

@@ -324,7 +324,7 @@ const pairtonDisplay = (() => {
     root.classList.add("pd");
     const about = make(root, "header");
     make(about, options.heading || "h2", {}, record.name);
-    make(about, "p", { "class": "pd-about" }, [record.source, record.topology, record.model && `model ${record.model}`,
+    make(about, "p", { "class": "pd-about" }, [record.source, record.id && `id ${record.id}`, record.topology, record.model && `model ${record.model}`,
       record.method && `decoding ${record.method}`, record.status !== "ok" && `status ${record.status}`].filter(Boolean).join(" · "));
     if (record.probability !== null || record.right !== null) make(about, "p", { "class": "pd-verdict" },
       [record.probability !== null && `probability of the answer ${percent(record.probability)}`, verdict(record.right)].filter(Boolean).join(" · "));

@@ -1,0 +1,282 @@
+"""The figures of an evaluation. Each function returns a Plot: how to draw it, and its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton import metrics
+from pairton.report.collecting import MASS_EDGES, Peaks
+from pairton.report.palette import GREY, INK, RIGHT, WRONG
+from pairton.report.picture import new_figure
+from pairton.report.style import COLOURS, MARKERS, Plot, plain
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from pairton.scoreboard import Evaluation, Method
+
+__all__ = ["against_mass", "against_multiplicity", "calibration", "cuts", "mass_peaks"]
+
+WIDTH, HEIGHT = 6.0, 4.3  # inches
+MOST_JETS = 12  # counts from here on share a bin
+CUTS = np.linspace(0, 1, 101)
+ROUND = 5  # bins to which a mass axis is rounded
+FEWEST = 10  # entries of a bin of probability, to be drawn
+VIEW = 0.99  # share of right particles that a mass figure shows
+
+Floats = npt.NDArray[np.float64]
+
+
+def _axes(x: str, y: str) -> tuple[Figure, Axes]:
+    figure = new_figure(WIDTH, HEIGHT)
+    axes = figure.subplots()
+    axes.set(xlabel=x, ylabel=y)
+    return figure, axes
+
+
+def _points(axes: Axes, k: int, x: Floats, cells: Sequence[Any], width: Floats | None, label: str) -> None:
+    """Efficiencies with intervals; methods are told apart by colour and marker."""
+    value, low, high = (np.array([getattr(cell, name) for cell in cells]) for name in ("value", "low", "high"))
+    axes.errorbar(
+        x,
+        value,
+        yerr=[value - low, high - value],
+        xerr=width,
+        fmt=MARKERS[k % len(MARKERS)],
+        color=COLOURS[k % len(COLOURS)],
+        label=plain(label),
+        capsize=0,
+        elinewidth=1.4,
+    )
+
+
+def _floor(axes: Axes) -> None:
+    """Room for the legend above, and an axis that begins at zero."""
+    axes.set_ylim(0, 1.12)
+    axes.legend(ncols=2, loc="upper right", frameon=False)
+
+
+def against_mass(result: Evaluation) -> Plot | None:
+    """Event efficiency in bins of the mass of all truth-matched jets."""
+    edges = result.mass_edges()
+    if len(edges) < 2:
+        return None
+    each = {m.name: metrics.efficiency_against(result.scores(m), result.mass, edges) for m in result.methods}
+    low, high = np.array(edges[:-1]), np.array(edges[1:])
+    shown = min(edges[-1], edges[-2] + 2 * (edges[-2] - edges[-3])) if len(edges) > 2 else edges[-1]
+
+    def draw() -> Figure:
+        figure, axes = _axes("mass of all truth-matched jets [GeV]", "event efficiency")
+        top = np.minimum(high, shown)  # the last bin is long
+        for k, (name, cells) in enumerate(each.items()):
+            _points(axes, k, (low + top) / 2, cells, (top - low) / 2, name)
+        axes.set_xlim(edges[0], shown)
+        _floor(axes)
+        return figure
+
+    rows = [
+        {"method": name, "from": edges[k], "to": edges[k + 1], **cell.to_dict()}
+        for name, cells in each.items()
+        for k, cell in enumerate(cells)
+    ]
+    caption = (
+        "Share of fully reconstructible events with every jet in its place, in bins of about equal numbers of "
+        "events; the last bin goes on to the right."
+    )
+    return Plot("efficiency_mass", "Event efficiency and mass", caption, draw, rows)
+
+
+def against_multiplicity(result: Evaluation, n_jets: npt.NDArray[np.integer[Any]]) -> Plot:
+    """Event efficiency for each number of jets (n,)."""
+    first = len(result.topology.slots)
+    counts = np.clip(n_jets, first, max(MOST_JETS, first + 2))
+    values = np.arange(first, int(counts.max(initial=first)) + 1)
+    edges = [*(values - 0.5).tolist(), values[-1] + 0.5]
+    each = {m.name: metrics.efficiency_against(result.scores(m), counts, edges) for m in result.methods}
+    used = [k for k in range(len(values)) if next(iter(each.values()))[k].total]
+    values = values[used]
+    names = [f"{value}+" if value == max(MOST_JETS, first + 2) else str(value) for value in values]
+
+    def draw() -> Figure:
+        figure, axes = _axes("jets", "event efficiency")
+        for k, (name, cells) in enumerate(each.items()):
+            at = (values + 0.08 * (k - (len(each) - 1) / 2)).astype(np.float64)
+            _points(axes, k, at, [cells[i] for i in used], None, name)
+        axes.set_xticks(values, names)
+        axes.minorticks_off()
+        axes.set_xlim(first - 0.6, max(float(values.max(initial=first)), first + 1) + 0.6)
+        _floor(axes)
+        return figure
+
+    rows = [
+        {"method": name, "jets": label, **cells[i].to_dict()}
+        for name, cells in each.items()
+        for label, i in zip(names, used, strict=True)
+    ]
+    caption = "The same share by the number of jets in the event: more jets, more ways to be wrong."
+    return Plot("efficiency_jets", "Event efficiency and number of jets", caption, draw, rows)
+
+
+def mass_peaks(kind: str, first: str, peaks: Peaks, others: dict[str, Peaks]) -> Plot | None:
+    """Masses of the particles of a type: right and wrong ones of the first method, all of every other."""
+    total = peaks.right + peaks.wrong
+    if not total.sum():
+        return None
+    low, high = _view(peaks.right if peaks.right.sum() else total)
+    width = 1 if total.sum() > 20_000 else 2 if total.sum() > 3_000 else 5
+    bins = slice(low, low + (high - low) // width * width)
+    edges = MASS_EDGES[bins.start : bins.stop + 1 : width]
+
+    def counts(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return np.asarray(values[bins].reshape(-1, width).sum(axis=1))
+
+    def draw() -> Figure:
+        import mplhep
+
+        figure, axes = _axes(
+            f"mass of {plain(kind)} candidates [GeV]", f"candidates / {edges[1] - edges[0]:g} GeV"
+        )
+        mplhep.histplot(
+            [counts(peaks.right), counts(peaks.wrong)],
+            bins=edges,
+            ax=axes,
+            stack=True,
+            histtype="fill",
+            color=[RIGHT, WRONG],
+            alpha=0.75,
+            label=[f"{plain(first)}, right", f"{plain(first)}, wrong"],
+            yerr=False,
+        )
+        for k, (name, other) in enumerate(others.items()):
+            both = counts(other.right + other.wrong)
+            style = ("-", "--", ":", "-.")[k % 4]
+            mplhep.histplot(
+                both,
+                bins=edges,
+                ax=axes,
+                histtype="step",
+                color=INK,
+                linestyle=style,
+                label=plain(name),
+                yerr=False,
+            )
+        axes.set_xlim(edges[0], edges[-1])
+        axes.set_ylim(0, 1.32 * max(float(axes.dataLim.ymax), 1))
+        axes.legend(loc="upper right", frameon=False)
+        return figure
+
+    rows = [
+        {"method": name, "from": edges[k], "to": edges[k + 1], "right": int(right), "wrong": int(wrong)}
+        for name, every in {first: peaks, **others}.items()
+        for k, (right, wrong) in enumerate(zip(counts(every.right), counts(every.wrong), strict=True))
+    ]
+    caption = (
+        f"Every {kind} that was predicted in fully reconstructible events; right where its jets are all right."
+    )
+    return Plot(f"mass_{_file_name(kind)}", f"Mass of {kind}", caption, draw, rows)
+
+
+def _view(values: npt.NDArray[np.int64]) -> tuple[int, int]:
+    """Bins around the peak: most of it, and as much again on both sides."""
+    share = np.cumsum(values) / values.sum()
+    low = int(np.searchsorted(share, (1 - VIEW) / 2))
+    high = int(np.searchsorted(share, (1 + VIEW) / 2)) + 1
+    half = max((high - low) // 2, 10)
+    return max(0, low - half // 2) // ROUND * ROUND, min(len(values), high + half)
+
+
+def _file_name(kind: str) -> str:
+    return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in kind)
+
+
+def calibration(result: Evaluation) -> Plot | None:
+    """Predicted probability against the share that is right."""
+    each = {
+        f"{method.name}, {what}": result.calibration(method, what)["bins"]
+        for method in result.methods
+        for what in method.calibration
+        if method is result.methods[0] or what == metrics.EVENT
+    }
+    each = {name: bins for name, bins in each.items() if bins}
+    if not each:
+        return None
+
+    def draw() -> Figure:
+        figure, axes = _axes("predicted probability", "share that is right")
+        axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (4, 3)))
+        for k, (name, every) in enumerate(each.items()):
+            bins = [row for row in every if row["total"] >= FEWEST]
+            x = np.array([row["probability"] for row in bins])
+            value, low, high = (np.array([row[key] for row in bins]) for key in ("value", "low", "high"))
+            axes.errorbar(
+                x,
+                value,
+                yerr=[value - low, high - value],
+                marker=MARKERS[k % len(MARKERS)],
+                color=COLOURS[k % len(COLOURS)],
+                label=plain(name),
+                linewidth=1,
+                elinewidth=1.4,
+            )
+        axes.set(xlim=(0, 1), ylim=(0, 1.05))
+        axes.legend(loc="upper left", frameon=False)
+        return figure
+
+    rows = [{"what": name, **row} for name, bins in each.items() for row in bins]
+    caption = (
+        "Fully reconstructible events. On the diagonal, what is called 80 % probable is right in 80 % of cases."
+    )
+    return Plot("calibration", "Calibration", caption, draw, rows)
+
+
+def cuts(result: Evaluation) -> Plot | None:
+    """What a cut on the event probability keeps, and how pure that is."""
+    each = {}
+    for method in result.methods:
+        if metrics.EVENT in method.calibration:
+            probability, right = _event_probability(method)
+            if len(probability):
+                each[method.name] = _kept(probability, right)
+    if not each:
+        return None
+
+    def draw() -> Figure:
+        figure, axes = _axes("cut on the event probability", "share")
+        for k, (name, (kept, pure)) in enumerate(each.items()):
+            colour = COLOURS[k % len(COLOURS)]
+            axes.plot(CUTS, pure, color=colour, label=f"{plain(name)}: right among kept")
+            axes.plot(CUTS, kept, color=colour, linestyle=(0, (5, 3)), label=f"{plain(name)}: kept")
+        axes.set(xlim=(0, 1), ylim=(0, 1.05 + 0.09 * len(each)))
+        axes.legend(loc="upper left", frameon=False, ncols=2)
+        return figure
+
+    rows = [
+        {"method": name, "cut": float(cut), "kept": float(kept[k]), "purity": float(pure[k])}
+        for name, (kept, pure) in each.items()
+        for k, cut in enumerate(CUTS)
+    ]
+    caption = (
+        "Fully reconstructible events above a cut: the share kept (dashed), and the share of those that is right."
+    )
+    return Plot("probability_cut", "Efficiency and purity of a cut", caption, draw, rows)
+
+
+def _event_probability(method: Method) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    parts = method.calibration[metrics.EVENT]
+    probability, right = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
+    known = np.isfinite(probability)
+    return probability[known], right[known]
+
+
+def _kept(probability: Floats, right: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """Shares of events at or above each of CUTS, and of those that are right among them, NaN for none."""
+    order = np.argsort(probability)
+    above = len(order) - np.searchsorted(probability[order], CUTS)
+    good = np.concatenate([np.cumsum(right[order][::-1])[::-1], [0]])[len(order) - above]
+    pure = np.divide(good, above, out=np.full(len(CUTS), np.nan), where=above > 0)
+    return above / len(order), pure

@@ -1,0 +1,175 @@
+"""The flow of events through right and wrong steps: one-shot to the left, iterative to the right, as in the paper.
+
+Both begin with the same first step, in the middle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pairton.report.palette import INK, RIGHT, WRONG
+from pairton.report.picture import new_figure
+from pairton.report.style import Plot, plain
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["flow_plot", "links", "merged"]
+
+GAP = 0.03  # between nodes, of the height
+NODE = 0.10  # width of a node, in steps
+FULL = 3  # steps of which every history is shown; with more, only when the first wrong one was
+EARLIER = "x"
+
+Counts = Sequence[Mapping[str, int]]  # after each step: history of + and - -> events
+
+
+def merged(counts: Counts) -> list[dict[str, int]]:
+    """Of many steps: right so far, wrong for the first time, and (EARLIER) wrong some time before.
+
+    >>> merged([{"+": 3, "-": 1}, {"++": 2, "+-": 1, "-+": 1, "--": 0}])
+    [{'+': 3, '-': 1}, {'++': 2, '+-': 1, '-+': 1, '--': 0}]
+    """
+    if len(counts) <= FULL:
+        return [dict(each) for each in counts]
+    result = []
+    for k, each in enumerate(counts):
+        good, first = "+" * (k + 1), "+" * k + "-"
+        found = {good: each[good], first: each[first]}
+        if k:
+            found[EARLIER] = sum(each.values()) - each[good] - each[first]
+        result.append(found)
+    return result
+
+
+def links(before: Mapping[str, int], now: Mapping[str, int]) -> list[tuple[str, str, int]]:
+    """From node, to node, events; from top to bottom on both sides."""
+    found = [(history[:-1], history, count) for history, count in now.items() if history[:-1] in before]
+    if EARLIER in now:
+        found += [(old, EARLIER, count) for old, count in before.items() if not old.endswith("+")]
+    return [link for link in found if link[2]]
+
+
+def flow_plot(name: str, flow: Mapping[str, Any]) -> Plot | None:
+    """From `Evaluation.flow`: stages, and the counts of `one_shot` and `steps`."""
+    if not flow.get("one_shot") or not flow.get("steps"):
+        return None
+    sides = {-1: merged(flow["one_shot"]), 1: merged(flow["steps"])}
+    stages = [str(stage) for stage in flow["stages"]]
+    total = sum(sides[1][0].values())
+    if not total:
+        return None
+
+    def draw() -> Figure:
+        depth = len(stages)
+        figure = new_figure(max(10.0, 4.2 * depth), 5.6)
+        axes = figure.subplots()
+        for side, counts in sides.items():
+            _side(axes, side, counts, total)
+        for k, stage in enumerate(stages):
+            for side in (-1, 1) if k else (1,):
+                axes.annotate(
+                    plain(stage), (side * k, 1.09), ha="center", fontsize=13, fontweight="bold", color=INK
+                )
+        axes.annotate("← one-shot", (-0.5, 1.17), ha="center", fontsize=13, color=INK)
+        axes.annotate("step by step →", (0.5, 1.17), ha="center", fontsize=13, color=INK)
+        axes.set(xlim=(-depth + 0.45, depth - 0.45), ylim=(-0.03, 1.24))
+        axes.axis("off")
+        return figure
+
+    rows = [
+        {"decoding": kind, "step": k + 1, "stage": stages[k], "history": history, "events": count}
+        for kind in ("one_shot", "steps")
+        for k, each in enumerate(flow[kind])
+        for history, count in each.items()
+    ]
+    caption = (
+        f"{total} fully reconstructible events of {name}: right (blue, +) and wrong (orange, −) after each step, "
+        "with the share of what came from the step before. The first step is common to both."
+    )
+    return Plot("flow", "Step by step: one-shot against iterative", caption, draw, rows)
+
+
+def _side(axes: Axes, side: int, counts: Sequence[Mapping[str, int]], total: int) -> None:
+    before: dict[str, tuple[float, float]] = {}
+    for k, each in enumerate(counts):
+        places = _places(each, total)
+        flows = links(counts[k - 1], each) if k else []
+        if k:
+            _bands(axes, side, k, flows, before, places, total)
+        for history, (low, high) in places.items():
+            if high > low and (k or side > 0):
+                colour = RIGHT if history.endswith("+") else WRONG
+                x = side * k
+                axes.fill_between([x - NODE / 2, x + NODE / 2], low, high, color=colour, linewidth=0)
+                _label(axes, side, k, history, each[history], flows, (low + high) / 2, total)
+        before = places
+
+
+def _places(each: Mapping[str, int], total: int) -> dict[str, tuple[float, float]]:
+    """Lower and upper end of every node, the first history at the top."""
+    shown = [history for history, count in each.items() if count]
+    scale = 1 - GAP * max(len(each) - 1, 0)
+    top = 1 - GAP * (len(each) - len(shown)) / 2
+    places = {}
+    for history, count in each.items():
+        height = scale * count / total
+        places[history] = (top - height, top)
+        if count:
+            top -= height + GAP
+    return places
+
+
+def _bands(
+    axes: Axes,
+    side: int,
+    k: int,
+    flows: list[tuple[str, str, int]],
+    before: dict[str, tuple[float, float]],
+    places: dict[str, tuple[float, float]],
+    total: int,
+) -> None:
+    """Curved bands between nodes, as high as the events that take them."""
+    leave = {history: high for history, (_, high) in before.items()}
+    enter = {history: high for history, (_, high) in places.items()}
+    out, into = (sum(high - low for low, high in each.values()) / total for each in (before, places))
+    t = np.linspace(0, 1, 40)
+    smooth = t * t * (3 - 2 * t)
+    x = side * (k - 1 + NODE / 2 + (1 - NODE) * t)
+    for old, new, count in flows:
+        start, end = leave[old], enter[new]
+        upper = start + (end - start) * smooth
+        lower = start - count * out + (end - count * into - start + count * out) * smooth
+        leave[old] -= count * out
+        enter[new] -= count * into
+        colour = RIGHT if new.endswith("+") else WRONG
+        axes.fill_between(x, lower, upper, color=colour, alpha=0.28, linewidth=0)
+
+
+def _label(
+    axes: Axes,
+    side: int,
+    k: int,
+    history: str,
+    count: int,
+    flows: list[tuple[str, str, int]],
+    y: float,
+    total: int,
+) -> None:
+    came = [old for old, new, _ in flows if new == history]
+    sign = "+" if history.endswith("+") else "−"
+    text = f"{sign} {count:,}".replace(",", " ")
+    if history != EARLIER:
+        share = count / total if k == 0 else count / sum(n for old, _, n in flows if old == came[0])
+        text += f"{chr(10) if count / total > 0.045 else '  '}{share:.1%}"
+    if k == 0:
+        axes.annotate(
+            text, (0, y), ha="center", va="center", fontsize=10, color="white", fontweight="bold", rotation=90
+        )
+    else:
+        x = side * (k + NODE / 2 + 0.03)
+        axes.annotate(text, (x, y), ha="left" if side > 0 else "right", va="center", fontsize=10, color=INK)

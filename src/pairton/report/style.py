@@ -1,0 +1,90 @@
+"""How figures look: mplhep's style, smaller, with colours and markers that differ in more than hue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+from pairton.errors import MissingExtraError
+from pairton.report.palette import TYPES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["COLOURS", "MARKERS", "Plot", "plain", "require", "styled", "svg"]
+
+COLOURS = TYPES
+MARKERS = ("o", "s", "^", "D", "v", "P")
+CHANGES: dict[str, Any] = {
+    "font.size": 12,
+    "axes.labelsize": 13,
+    "axes.titlesize": 12,
+    "xtick.labelsize": 11,
+    "ytick.labelsize": 11,
+    "legend.fontsize": 11,
+    "legend.title_fontsize": 11,
+    "legend.handlelength": 1.6,
+    "axes.linewidth": 1.0,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 6,
+    "xtick.major.size": 6,
+    "ytick.major.size": 6,
+    "xtick.minor.size": 3,
+    "ytick.minor.size": 3,
+    "savefig.transparent": False,
+    "savefig.facecolor": "white",
+}
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure with the numbers that are in it."""
+
+    name: str  # of its files
+    title: str
+    caption: str
+    draw: Callable[[], Figure]
+    rows: Sequence[Mapping[str, Any]]  # of its CSV file
+
+
+def require() -> None:
+    """Say at once what is missing."""
+    for module in ("matplotlib", "mplhep", "jinja2"):
+        try:
+            __import__(module)
+        except ImportError:
+            raise MissingExtraError("report", module) from None
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw and save within it."""
+    import logging
+
+    import matplotlib as mpl
+    import mplhep
+
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
+    with mpl.rc_context():
+        for name, value in {**mplhep.style.ROOT, **CHANGES, "svg.hashsalt": "pairton"}.items():
+            mpl.rcParams[name] = value
+        yield
+
+
+def svg(figure: Figure, label: str) -> str:
+    """An SVG element to be put into a page, with a name for those who do not see it."""
+    from html import escape
+
+    text = StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    body = text.getvalue()
+    body = body[body.index("<svg") :]
+    return body.replace("<svg", f'<svg role="img" aria-label="{escape(label, quote=True)}"', 1)
+
+
+def plain(text: str) -> str:
+    """Text that matplotlib shows as it is: a dollar sign would begin a formula."""
+    return text.replace("$", r"\$")
