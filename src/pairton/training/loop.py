@@ -131,7 +131,7 @@ class Trainer:
         sums = torch.zeros(len(terms), device=fabric.device)
         for k, part in enumerate(parts):
             with fabric.no_backward_sync(model, enabled=k < len(parts) - 1):
-                output = model(part.jets, None, part.tokens)
+                output = model(part.jets, part.jet_mask, part.tokens)
                 losses = batch_loss(output, part, terms)
                 # DDP averages over processes, where this is a sum over the whole batch
                 total = sum(

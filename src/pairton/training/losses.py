@@ -33,6 +33,7 @@ class Batch:
     """What a network is given, and what its answer is compared with; only what the losses need is filled."""
 
     jets: Tensor  # (B, N, 5)
+    jet_mask: Tensor | None = None  # (B, N), None without padding
     tokens: Tensor | None = None  # (B, T, N, N), None where nothing is revealed
     edges: Tensor | None = None  # (B, T, N, N): true matrices
     counted: Tensor | None = None  # (B, T, N, N): entries in the loss
@@ -79,12 +80,19 @@ def make_batch(
     revealed: Bools | None,
     loss: LossConfig,
     device: torch.device | str = "cpu",
+    jet_mask: Bools | None = None,
 ) -> Batch:
-    """A batch of events of one jet count; `revealed` (B, P) is None for a network without tokens."""
+    """A batch of events; `revealed` (B, P) is None for a network without tokens.
+
+    Events of one jet count need no padding; with a `jet_mask` (B, N) only edges are compared.
+    """
     n_jets = jets.shape[1]
     terms = terms_of(loss, topology, n_jets)
     batch = Batch(torch.as_tensor(jets, device=device))
-    mask = np.ones(jets.shape[:2], dtype=bool)
+    mask = np.ones(jets.shape[:2], dtype=bool) if jet_mask is None else jet_mask
+    if jet_mask is not None:
+        terms = {"masked_edges": 1.0}
+        batch.jet_mask = torch.as_tensor(jet_mask, device=device)
     tokens = None
     if revealed is not None:
         tokens = visible_tokens(topology, truth, revealed, mask)
@@ -97,7 +105,7 @@ def make_batch(
                 hidden & np.array([name not in triplet_types(topology) for name in topology.types])[:, None, None]
             )
         batch.edges = torch.as_tensor(edges, device=device)
-        batch.counted = torch.as_tensor(np.ascontiguousarray(hidden), device=device)
+        batch.counted = torch.as_tensor(np.array(hidden), device=device)
     if "hyperedges" in terms:
         triplets, counted = _true_triplets(topology, truth, n_jets)
         batch.triplets = torch.as_tensor(triplets, device=device)
@@ -157,4 +165,4 @@ def _true_triplets(topology: Topology, truth: Ints, n_jets: int) -> tuple[npt.ND
             edges[rows, k, jets[rows, 0], jets[rows, 1], jets[rows, 2]] = 1
     known = adjacency(topology, truth, np.ones((len(truth), n_jets), dtype=bool))[1][:, 0]  # (B, N, N)
     all_three = known[:, :, :, None] & known[:, None, :, :] & known[:, :, None, :] & _unordered(n_jets)
-    return edges, np.ascontiguousarray(np.broadcast_to(all_three[:, None], edges.shape))
+    return edges, np.array(np.broadcast_to(all_three[:, None], edges.shape))

@@ -60,7 +60,7 @@ def count_right(network: Network, events: PackedEvents, which: list[tuple[int, s
     counts = np.zeros((1 + len(topology.types), 2), dtype=np.int64)
     for n_jets, rows in which:
         group = events.groups[n_jets]
-        jets, truth = np.asarray(group.jets[rows]), group.truth[rows]
+        jets, truth = np.array(group.jets[rows]), np.array(group.truth[rows])
         mask = np.ones(jets.shape[:2], dtype=bool)
         found = decode(predictor(network), topology, jets, mask, method=method).assignment
         counted = score(topology, truth, found, np.full(len(truth), n_jets))

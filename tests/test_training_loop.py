@@ -1,0 +1,337 @@
+"""The loop: it learns, resumes bit for bit, shares a batch between processes, stops without losing anything."""
+
+import errno
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pairton.checkpoints import load_model, read_info
+from pairton.errors import OutputError, TrainingError
+from pairton.topology import load_topology
+from pairton.training import loop, state
+from pairton.training.data import Group, PackedEvents
+from pairton.training.loop import Trainer, update_average
+from pairton.training.recipes import parse_recipe
+
+pytest.importorskip("lightning.fabric")
+
+TRIANGLES = {
+    "kind": "symmetric", "blocks": 2, "pair_width": 32, "dropout": 0.0, "tokens": False, "single_stream": False,
+    "triangle_attention": False, "edges_from": "pair",
+}  # fmt: skip
+TINY = {"blocks": 1, "single_width": 8, "single_heads": 2, "pair_width": 8, "pair_heads": 2, "dropout": 0.25}
+
+
+@pytest.fixture(scope="module")
+def fabric():
+    from lightning.fabric import Fabric
+
+    torch.set_num_threads(1)
+    fabric = Fabric(accelerator="cpu", devices=1)
+    fabric.launch()
+    return fabric
+
+
+def random_events(topology="ttbar_allhad", count=32, extra=(0, 1), seed=0):
+    """Jets and labels without rhyme or reason: all there is to learn is by heart."""
+    rng = np.random.default_rng(seed)
+    n_slots, groups = len(load_topology(topology).slots), {}
+    for n_jets in (n_slots + more for more in extra):
+        shape = (count, n_jets)
+        pt, eta, phi = rng.uniform(30, 200, shape), rng.normal(size=shape), rng.uniform(-3, 3, shape)
+        columns = [pt, eta, phi, pt * np.cosh(eta) + 5, rng.integers(0, 2, shape)]
+        truth = np.argsort(rng.random(shape), axis=1)[:, :n_slots]
+        ids = np.stack([np.full(count, n_jets), np.arange(count)], axis=1)
+        groups[n_jets] = Group(
+            np.stack(columns, axis=-1).astype(np.float32), truth.astype(np.int8), ids.astype(np.uint64)
+        )
+    return PackedEvents(groups, f"random {seed}")
+
+
+def recipe(network=TINY, loss=None, topology="ttbar_allhad", run=None, augmentation=None, **optimiser):
+    settings = {"batch": 16, "steps": 12, "warm_up": 2, "ema": 0.9} | optimiser
+    return parse_recipe(
+        {
+            "topology": topology,
+            "network": network,
+            "loss": loss or {},
+            "augmentation": augmentation or {},
+            "optimiser": settings,
+            "run": {"accelerator": "cpu", "validate_every": 4, "save_every": 4, "log_every": 1} | (run or {}),
+        }
+    )
+
+
+def learned(fabric, tmp_path, topology, loss, network=TRIANGLES, extra=(0, 1), **optimiser):
+    events = random_events(topology, 64 // len(extra), extra)
+    every = optimiser["steps"] // 2
+    plan = recipe(network, loss, topology, {"validate_every": every}, batch=32, ema=0, weight_decay=0, **optimiser)
+    return Trainer(plan, events, events, tmp_path).run(fabric).best["e_event"]
+
+
+def test_64_events_are_learned_by_heart_with_the_event_likelihood(fabric, tmp_path):
+    loss = {"masked_edges": 0, "event_likelihood": 1}
+    network = TRIANGLES | {"triplets": "potential"}
+    assert learned(fabric, tmp_path, "ttbar_allhad", loss, network, steps=90, learning_rate=3e-3) > 0.95
+
+
+@pytest.mark.parametrize("tokens", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_64_events_are_learned_by_heart_with_masked_edges(fabric, tmp_path, tokens):
+    network = TRIANGLES | {"pair_width": 64, "tokens": tokens}
+    assert learned(fabric, tmp_path, "ttbar_allhad", None, network, steps=420, learning_rate=5e-3) > 0.95
+
+
+def test_64_events_of_tth_are_learned_by_heart(fabric, tmp_path):
+    loss = {"masked_edges": 0, "event_likelihood": 1}
+    found = learned(fabric, tmp_path, "tth_allhad", loss, extra=(0,), steps=80, learning_rate=3e-3)
+    assert found > 0.95
+
+
+# -- resuming ----------------------------------------------------------------------------------------------
+
+
+class Interrupted(Trainer):
+    """Gets Ctrl-C while a step runs."""
+
+    at = 5
+
+    def backward(self, fabric, model, drawn):
+        if drawn.step == self.at:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().backward(fabric, model, drawn)
+
+
+class Crashing(Trainer):
+    """Dies while a step runs, after the state of step 4 and before that of step 8."""
+
+    def backward(self, fabric, model, drawn):
+        if drawn.step == 6:
+            raise MemoryError
+        return super().backward(fabric, model, drawn)
+
+
+@pytest.fixture(scope="module")
+def whole(fabric, tmp_path_factory):
+    """An uninterrupted training with everything random that there is: dropout, tokens, augmentation."""
+    out = tmp_path_factory.mktemp("whole")
+    plan = recipe(augmentation={"rotate": True, "reflect": True, "energy_jitter": 0.1})
+    result = Trainer(plan, random_events(), random_events(seed=1), out).run(fabric)
+    assert result.finished
+    return plan, out
+
+
+@pytest.mark.parametrize(("kind", "reached"), [(Interrupted, 6), (Crashing, 4)])
+def test_interrupted_and_resumed_equals_uninterrupted_bit_for_bit(fabric, whole, tmp_path, kind, reached):
+    plan, out = whole
+    if kind is Crashing:
+        with pytest.raises(MemoryError):
+            Crashing(plan, random_events(), random_events(seed=1), tmp_path).run(fabric)
+    else:
+        result = Interrupted(plan, random_events(), random_events(seed=1), tmp_path).run(fabric)
+        assert (result.step, result.finished) == (6, False)
+    assert state.read_progress(tmp_path / state.STATE)["step"] == reached
+    Trainer(plan, random_events(), random_events(seed=1), tmp_path, resume=True).run(fabric)
+    for name in (state.STATE, "model.safetensors"):
+        one, other = load_file(out / name), load_file(tmp_path / name)
+        assert set(one) == set(other)
+        for key, tensor in one.items():
+            assert torch.equal(tensor, other[key]), key
+    assert (out / "metrics.csv").read_text() == (tmp_path / "metrics.csv").read_text()
+    assert (out / "model.json").read_text() == (tmp_path / "model.json").read_text()
+
+
+def test_resuming_something_else_is_refused(fabric, whole, tmp_path):
+    plan, out = whole
+    events = random_events()
+    other = replace(plan, optimiser=replace(plan.optimiser, learning_rate=0.5))
+    with pytest.raises(TrainingError, match=r"learning_rate is 0.5, but .* started with 0.001"):
+        Trainer(other, events, events, out, resume=True).run(fabric)
+    with pytest.raises(TrainingError, match="other events"):
+        Trainer(plan, random_events(seed=7), events, out, resume=True).run(fabric)
+    with pytest.raises(TrainingError, match="no state to resume from"):
+        Trainer(plan, events, events, tmp_path, resume=True).run(fabric)
+
+
+# -- models that come out ----------------------------------------------------------------------------------
+
+
+def test_the_best_model_is_kept_with_its_provenance(whole):
+    plan, out = whole
+    info = read_info(out)
+    rows = [line.split(",") for line in (out / "metrics.csv").read_text().splitlines()]
+    found = [float(value) for _, kind, name, value in rows if kind == "validation" and name == "e_event"]
+    assert info.metrics["e_event"] == max(found)
+    assert info.data["fingerprint"] == "random 0"
+    assert (info.domain.jets, info.domain.btag, info.domain.pt) == ((6, 7), "binary", 25.0)
+    assert info.decoding == "steps"
+    network, _ = load_model(out)
+    assert network.config == plan.network
+
+
+def test_fine_tuning_starts_from_the_weights_of_a_model(fabric, whole, tmp_path):
+    plan, out = whole
+    gentle = replace(plan, optimiser=replace(plan.optimiser, steps=1, learning_rate=1e-9, ema=0.0))
+    Trainer(gentle, random_events(), random_events(), tmp_path, init=out).run(fabric)
+    start, end = load_model(out)[0].state_dict(), load_model(tmp_path)[0].state_dict()
+    for name, value in start.items():
+        torch.testing.assert_close(end[name], value, rtol=0, atol=1e-6)
+    wider = replace(plan, network=replace(plan.network, blocks=2))
+    with pytest.raises(TrainingError, match=r"blocks 1 \(recipe: 2\)"):
+        Trainer(wider, random_events(), random_events(), tmp_path, init=out).run(fabric)
+    tth = recipe(topology="tth_allhad")
+    events = random_events("tth_allhad")
+    with pytest.raises(TrainingError, match="a model of ttbar_allhad, but the recipe is for tth_allhad"):
+        Trainer(tth, events, events, tmp_path, init=out).run(fabric)
+
+
+def test_average_of_weights():
+    one, other = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+    for layer, value in ((one, 1.0), (other, 3.0)):
+        for parameter in layer.parameters():
+            torch.nn.init.constant_(parameter, value)
+    update_average(one, other, decay=0.75, step=1000)
+    assert one.weight.item() == pytest.approx(1.5)
+    update_average(one, other, decay=0.75, step=0)  # early on it forgets: decay 0.1
+    assert one.weight.item() == pytest.approx(0.15 + 2.7)
+
+
+# -- processes ---------------------------------------------------------------------------------------------
+
+WORKER = """
+import sys
+
+import numpy as np
+import torch
+from lightning.fabric import Fabric
+from pathlib import Path
+from safetensors.torch import save_file
+
+from pairton.network import Network
+from pairton.training.data import Group, PackedEvents
+from pairton.training.loop import Trainer
+from pairton.training.recipes import parse_recipe
+
+
+def gradients(fabric, out):
+    plan = parse_recipe({RECIPE})
+    rng = np.random.default_rng(0)
+    groups = {}
+    for n_jets, count in ((7, 9), (10, 9)):  # an odd batch; ten jets are beyond the bound
+        shape = (count, n_jets)
+        pt, eta, phi = rng.uniform(30, 200, shape), rng.normal(size=shape), rng.uniform(-3, 3, shape)
+        jets = np.stack([pt, eta, phi, pt * np.cosh(eta) + 5, rng.integers(0, 2, shape)], axis=-1)
+        truth = np.argsort(rng.random(shape), axis=1)[:, :6]
+        groups[n_jets] = Group(jets.astype(np.float32), truth.astype(np.int8), np.zeros((count, 2), np.uint64))
+    events = PackedEvents(groups, "x")
+    torch.manual_seed(0)
+    trainer, network = Trainer(plan, events, events, Path(out)), Network(plan.topology, plan.network)
+    model = fabric.setup_module(network)
+    found = {}
+    for step in range(2):
+        network.zero_grad()
+        drawn = trainer.plan.draw(step)
+        found[f"{drawn.n_jets}.loss"] = torch.tensor(trainer.backward(fabric, model, drawn)["loss"])
+        for name, parameter in network.named_parameters():
+            found[f"{drawn.n_jets}.{name}"] = parameter.grad.clone()
+    if fabric.is_global_zero:
+        save_file(found, out)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp_fork")
+    fabric.launch(gradients, sys.argv[1])
+"""
+
+
+def test_two_processes_give_the_gradient_of_one_with_twice_the_batch(fabric, tmp_path):
+    plan = recipe(
+        TINY | {"dropout": 0.0, "edges_from": "both", "triplets": "potential"},
+        {"event_likelihood": 1, "masked_edges": 0.5},
+        augmentation={"rotate": True, "energy_jitter": 0.1},
+    )
+    script = tmp_path / "worker.py"
+    script.write_text(WORKER.replace("{RECIPE}", repr(plan.to_dict())))
+    command = [sys.executable, str(script), str(tmp_path / "two.safetensors")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    runpy.run_path(str(script))["gradients"](fabric, tmp_path / "one.safetensors")
+    one, two = (load_file(tmp_path / f"{name}.safetensors") for name in ("one", "two"))
+    assert set(one) == set(two)
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, rtol=1e-4, atol=1e-6)
+    assert all(any(one[key].abs().max() > 1e-3 for key in one if key.startswith(n)) for n in ("7.", "10."))
+
+
+def test_accumulating_gives_the_gradient_of_the_whole_batch(fabric):
+    found = []
+    for parts in (1, 3):
+        plan = recipe(TINY | {"dropout": 0.0}, accumulate=parts)
+        torch.manual_seed(0)
+        network = loop.Network(plan.topology, plan.network)
+        trainer = Trainer(plan, random_events(), random_events(), None)
+        values = trainer.backward(fabric, fabric.setup_module(network), trainer.plan.draw(0))
+        found.append((values, [parameter.grad for parameter in network.parameters()]))
+    assert found[0][0]["loss"] == pytest.approx(found[1][0]["loss"], rel=1e-5)
+    for one, other in zip(found[0][1], found[1][1], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+# -- what may go wrong -------------------------------------------------------------------------------------
+
+
+def test_a_loss_that_is_not_finite_stops_and_names_the_batch(fabric, tmp_path):
+    events = random_events()
+    plan = recipe(run={"save_every": 1})
+    trainer = Trainer(plan, events, random_events(seed=1), tmp_path)
+    drawn = trainer.plan.draw(2)  # of the four batches of an epoch: no earlier one has these events
+    events.groups[drawn.n_jets].jets[drawn.rows[0], 2, 0] = np.nan
+    with pytest.raises(
+        TrainingError, match=rf"the loss is nan .* at step 2, a batch of 16 events with {drawn.n_jets}"
+    ):
+        trainer.run(fabric)
+    kept = load_file(tmp_path / state.STATE)
+    assert state.read_progress(tmp_path / state.STATE)["step"] == 2
+    assert all(torch.isfinite(tensor).all() for tensor in kept.values())
+
+
+def test_a_full_disk_keeps_the_last_state(fabric, tmp_path, monkeypatch):
+    plan = recipe()
+    real, calls = state.save_file, []
+
+    def full(tensors, path, metadata):
+        calls.append(path)
+        if len(calls) > 1:
+            path.write_bytes(b"half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(tensors, path, metadata)
+
+    monkeypatch.setattr(state, "save_file", full)
+    with pytest.raises(OutputError, match=r"No space left on device.* last complete state is kept.* --resume"):
+        Trainer(plan, random_events(), random_events(), tmp_path).run(fabric)
+    assert state.read_progress(tmp_path / state.STATE)["step"] == 4
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_logs_are_numbers(whole):
+    _, out = whole
+    lines = (out / "metrics.csv").read_text().splitlines()
+    assert lines[0] == "step,kind,name,value"
+    assert {line.split(",")[2] for line in lines[1:]} >= {
+        "loss",
+        "masked_edges",
+        "learning_rate",
+        "e_event",
+        "e_t",
+    }
+    assert any((out / "tensorboard").iterdir())
+    assert json.loads((out / "model.json").read_text())["format_version"] == 1
