@@ -15,7 +15,7 @@ from pairton.evaluation import evaluate
 from pairton.events import Events
 from pairton.metrics import efficiencies
 from pairton.reconstruction import reconstruct
-from pairton.streaming import reconstruct_files
+from pairton.streaming import reconstruct_files, sample_file
 from pairton.topology import load_topology
 
 TTBAR = load_topology()
@@ -293,6 +293,23 @@ def test_reconstruct_on_the_command_line(decays, built_in, tmp_path):
     assert "30 events (30 truncated)" in written.output
     assert f"wrote {target}" in written.output
     assert len(read_assignments(target, TTBAR)) == 30
+
+
+def test_without_input_the_sample_events_are_shown(built_in):
+    shown = CliRunner().invoke(cli, ["reconstruct"])
+    assert shown.exit_code == 0, shown.output
+    assert "the sample events, ttbar_allhad.h5" in shown.output
+    with formats.open_source(sample_file()) as source:
+        assert f"{source.n_events} events (" in shown.output
+
+
+def test_models_are_listed_with_what_they_are(built_in, monkeypatch):
+    monkeypatch.setattr("pairton.checkpoints.builtin_models", lambda: ("masses",))
+    built_in.metadata = {"metrics": {"e_event": 0.5, "more": {"e_W": 0.625}}}
+    listed = CliRunner().invoke(cli, ["models"])
+    assert listed.output == "masses  ttbar_allhad, exact  e_event 0.5  more.e_W 0.625\n"
+    shown = CliRunner().invoke(cli, ["models", "masses"]).output
+    assert "jets        pT > 0 GeV, |eta| < inf; 6 to 16; b-tags binary" in shown
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def models(name: str | None) -> None:
             click.echo("no models in this installation")
         for each in known:
             model = load_model(each)
-            scores = "  ".join(f"{key} {value:.4f}" for key, value in _numbers(model.metadata.get("metrics")))
+            scores = "  ".join(f"{key} {value:.4g}" for key, value in _numbers(model.metadata.get("metrics")))
             click.echo(f"{each}  {model.topology.name}, {model.decoding}  {scores}".rstrip())
         return
     model = load_model(name)
@@ -67,7 +67,7 @@ def models(name: str | None) -> None:
         f"jets        pT > {domain.pt:g} GeV, |eta| < {domain.abs_eta:g}; {low} to {high}; b-tags {domain.btag}"
     )
     for key, value in _numbers(model.metadata.get("metrics")):
-        click.echo(f"{key:11} {value:.4f}")
+        click.echo(f"{key:11} {value:.4g}")
     card = folder / "README.md"
     if card.is_file():
         click.echo("\n" + card.read_text("utf-8").rstrip())
