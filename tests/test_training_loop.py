@@ -84,7 +84,8 @@ def test_64_events_are_learned_by_heart_with_the_event_likelihood(fabric, tmp_pa
     assert learned(fabric, tmp_path, "ttbar_allhad", loss, network, steps=90, learning_rate=3e-3) > 0.95
 
 
-@pytest.mark.parametrize("tokens", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("tokens", [False, True])
 def test_64_events_are_learned_by_heart_with_masked_edges(fabric, tmp_path, tokens):
     network = TRIANGLES | {"pair_width": 64, "tokens": tokens}
     assert learned(fabric, tmp_path, "ttbar_allhad", None, network, steps=420, learning_rate=5e-3) > 0.95
