@@ -138,7 +138,7 @@ class Model:
     metadata: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def predict(self, jets: Jets, jet_mask: Bools, tokens: Tokens | None = None) -> Prediction:
-        """Logits for jets (B, N, 5), of which `jet_mask` (B, N) are there; tokens (B, T, N, N), None: all masked."""
+        """Logits for jets (B, N, 5), of which `jet_mask` (B, N) are real; tokens (B, T, N, N), None: masked."""
         batch, n_jets = jet_mask.shape
         shape = (batch, len(self.topology.types), n_jets, n_jets)
         if not batch or not n_jets:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pairton.topology import Particle, Topology
 
-__all__ = ["EDGE", "MASKED", "NO_EDGE", "adjacency", "canonical", "complete", "visible_tokens"]
+__all__ = ["EDGE", "MASKED", "NO_EDGE", "adjacency", "canonical", "complete", "known_ancestry", "visible_tokens"]
 
 NO_EDGE, EDGE, MASKED = 0, 1, 2
 
@@ -125,7 +125,7 @@ def _membership(
         if not shown.any():
             continue
         for slot in particle.slots:
-            chain, open_types = _known_ancestry(topology, topology.slots[slot].particle, particle)
+            chain, open_types = known_ancestry(topology, topology.slots[slot].particle, particle)
             inside = next((index for index in chain if index in rank), None)
             if inside is not None:
                 _enter(member, assignment, shown, slot, rank[inside])
@@ -137,7 +137,7 @@ def _membership(
     return member, in_complete
 
 
-def _known_ancestry(topology: Topology, lowest: int, revealed: Particle) -> tuple[list[int], set[str]]:
+def known_ancestry(topology: Topology, lowest: int, revealed: Particle) -> tuple[list[int], set[str]]:
     """Particles that a slot below a revealed particle is known to be in, and types of which it may yet be."""
     chain = []
     for index in topology.ancestry(lowest):

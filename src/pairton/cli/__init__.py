@@ -25,6 +25,7 @@ VERBS = {
     "topologies": "pairton.cli.catalogue:topologies",
     "models": "pairton.cli.catalogue:models",
     "train": "pairton.cli.train:train",
+    "export": "pairton.cli.export:export",
 }
 
 CITATION = """\

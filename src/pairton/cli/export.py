@@ -1,0 +1,29 @@
+"""Models as ONNX files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+__all__ = ["export"]
+
+
+@click.command()
+@click.argument("model")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path), help="File to write, with the suffix .onnx."
+)
+@click.option("--whole", is_flag=True, help="Jets in, indices and probabilities out; else one denoising step.")
+@click.option("--max-jets", type=int, help="With --whole: the most jets that an event may have.")
+@click.option("--decoding", help="With --whole: exact, steps or one_shot.  [default: as the model was trained]")
+def export(model: str, output: Path, whole: bool, max_jets: int | None, decoding: str | None) -> None:
+    """Write MODEL (built-in, or a folder) as a self-contained ONNX file.
+
+    Example: pairton export ttbar_allhad --whole -o reconstruct.onnx
+    """
+    from pairton.export import export_model
+
+    about = export_model(model, output, whole=whole, max_jets=max_jets, decoding=decoding)
+    what = f"whole reconstruction ({about['decoding']}, up to {about['max_jets']} jets)" if whole else "one step"
+    click.echo(f"{output}: {what} of {about['topology']['name']}, {output.stat().st_size / 1e6:.1f} MB")
