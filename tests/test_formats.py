@@ -417,6 +417,14 @@ def test_a_bad_label_unlabels_the_smallest_particle() -> None:
     assert counts.tolist() == [0, 1, 1, 2, 2, 0]
 
 
+@pytest.mark.parametrize("label", [2**32, -(2**32), 2**63 - 1, 1e30, -1e30])
+def test_labels_that_do_not_fit_do_not_wrap_around(label: float) -> None:
+    topology = load_topology("hh4b")
+    clean, counts = clean_labels(topology, np.array([[label, 1, 2, 3]]), np.array([4]))
+    assert clean.tolist() == [[-1, -1, 2, 3]]
+    assert counts.tolist() == [1]
+
+
 def test_a_particle_of_three_jets_loses_all_three() -> None:
     topology = parse_topology({"name": "x", "event": ["t", "j"], "particles": {"t": ["q", "q", "b"]}})
     clean, _ = clean_labels(topology, np.array([[0, 1, 7, 3]]), np.array([5]))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +43,7 @@ REGISTRY = {
     "flat_root": "ROOT",
     "parquet": "Parquet",
 }
+IN_MEMORY_CHUNK = 1_000_000  # what is kept anyway is read in few pieces: less to put together
 WRITTEN = {"HDF5": "spanet_hdf5", "ROOT": "flat_root", "Parquet": "parquet"}  # by suffix, without --to
 
 
@@ -59,7 +59,7 @@ def get_format(name: str) -> Format:
 def detect(path: str) -> Format:
     """The format of a file, from its content; a suffix that contradicts it is an error."""
     container = check_suffix(path) if not path.startswith("root://") else "ROOT"
-    candidates = [get_format(name) for name, kind in REGISTRY.items() if kind == container and _exists(name)]
+    candidates = [get_format(name) for name, kind in REGISTRY.items() if kind == container]
     for candidate in candidates:
         if candidate.recognises(path):
             return candidate
@@ -75,10 +75,6 @@ def _top(path: str, container: str) -> str:
 
     with open_hdf5(path) as file:
         return ", ".join(file.names()) or "nothing"
-
-
-def _exists(name: str) -> bool:
-    return find_spec(f"pairton.formats.{name}") is not None
 
 
 def read_options(
@@ -159,10 +155,10 @@ def read(
     *,
     format: str | None = None,
     topology: Topology | str | Path | None = None,
-    chunk: int = DEFAULT_CHUNK,
+    chunk: int = IN_MEMORY_CHUNK,
     **options: Any,
 ) -> Events:
-    """All events of some files, in memory."""
+    """All events of some files, in memory; options as for `iterate`."""
     return Events.concatenate(list(iterate(paths, format=format, topology=topology, chunk=chunk, **options)))
 
 

@@ -20,10 +20,12 @@ __all__ = [
     "labels_from_jets",
     "labels_to_truth",
     "report_labels",
+    "small",
     "unit_scale",
 ]
 
 MEV_ABOVE = 3000.0  # a median jet pT beyond 3 TeV is not GeV, one of 3 GeV no jet
+NO_JET = 2**31 - 1
 SAMPLE = 10_000  # jets that the check looks at
 
 Ints = npt.NDArray[np.integer[Any]]
@@ -86,26 +88,35 @@ def clean_labels(
     >>> truth.tolist(), count.tolist()
     ([[-1, -1, 2, 3, 4, 5]], [1])
     """
-    wrong = (truth < -1) | (truth >= n_jets[:, None])
+    columns = np.ascontiguousarray(small(truth).T)  # (S, n)
+    wrong = (columns < -1) | (columns >= n_jets.astype(np.int32))
     if bad is not None:
-        wrong |= bad
-    n_slots = truth.shape[1]
-    columns = np.ascontiguousarray(np.where(wrong, -1, truth).T, dtype=np.int32)  # (S, n)
-    for one in range(n_slots):
-        for other in range(one + 1, n_slots):
-            both = columns[one] == columns[other]
-            both &= columns[one] >= 0
+        wrong |= bad.T
+    distinct = columns.copy()
+    for slot, column in enumerate(distinct):
+        column[wrong[slot] | (column < 0)] = -1 - slot  # so that only two labels on one jet are equal
+    for one in range(len(columns)):
+        for other in range(one + 1, len(columns)):
+            both = distinct[one] == distinct[other]
             if both.any():
-                wrong[:, one] |= both
-                wrong[:, other] |= both
-    clean = truth.astype(np.int32)
-    counts = np.count_nonzero(wrong, axis=1)
+                wrong[[one, other]] |= both
+    counts = np.count_nonzero(wrong, axis=0)
     if counts.any():
+        columns = columns.copy()
         for particle in topology.particles:
             own = np.array(particle.own_slots, dtype=np.intp)
-            (rows,) = np.nonzero(wrong[:, own].any(axis=1))
-            clean[rows[:, None], own] = -1
-    return clean, counts
+            (rows,) = np.nonzero(wrong[own].any(axis=0))
+            columns[own[:, None], rows] = -1
+    return columns.T, counts
+
+
+def small(labels: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    """Labels as int32: what does not fit stays out of range, and a NaN is no label."""
+    if labels.dtype.kind == "f":
+        labels = np.where(np.isnan(labels), -1, labels)
+    if labels.dtype.itemsize >= 4 and labels.size and (labels.max() > NO_JET or labels.min() < -NO_JET):
+        labels = np.clip(labels, -NO_JET, NO_JET)
+    return labels.astype(np.int32, copy=False)
 
 
 def labels_to_truth(

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pairton.errors import FormatError, nearest
 from pairton.events import Events
 from pairton.formats.base import ReadOptions, Source
-from pairton.formats.common import check_map, clean_labels, labels_to_truth, report_labels, unit_scale
+from pairton.formats.common import check_map, clean_labels, labels_to_truth, report_labels, small, unit_scale
 from pairton.formats.jets import btag_option, jagged, jets_from_flat, row_ids, tagged
 from pairton.formats.stored import Stored
 from pairton.formats.variations import check_variation, varied_jets
@@ -212,10 +212,7 @@ class FlatSource(Source):
             lengths, labels = jagged(data[self._labels], self._labels, self.path)
             self._check_lengths(counts, lengths, self._labels)
             return labels_to_truth(topology, labels, counts)
-        stacked = np.stack([numbers[name] for name in self._truth], axis=1)
-        if stacked.dtype.kind == "f":
-            stacked = np.where(np.isnan(stacked), -1, stacked)
-        return clean_labels(topology, stacked.astype(np.int64), counts)
+        return clean_labels(topology, np.stack([small(numbers[name]) for name in self._truth]).T, counts)
 
     def _number(self, array: ak.Array, name: str) -> npt.NDArray[Any]:
         try:

@@ -14,7 +14,7 @@ from pairton.events import energy_of
 
 __all__ = ["Padded", "btag_option", "jagged", "jets_from_flat", "row_ids", "tagged"]
 
-BLOCK = 16_384  # jets whose energies are computed at once: intermediate results stay in the cache
+BLOCK = 32_768  # jets whose energies are computed at once: intermediate results stay in the cache
 
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.integer[Any]]
@@ -84,29 +84,32 @@ class Padded:
     """
 
     def __init__(self, mask: npt.NDArray[np.bool_]) -> None:
-        self.mask = mask
+        self.mask = np.ascontiguousarray(mask)
         self.counts = np.asarray(np.sum(mask, axis=1, dtype=np.int64))
-        self._at = np.flatnonzero(mask)
+        self._at = np.flatnonzero(self.mask)
 
     def take(self, columns: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The jets of padded columns, one after the other."""
-        return np.asarray(np.take(columns, self._at))
+        return np.asarray(np.take(columns, self._at, mode="clip"))  # all are inside: no need to check each
 
     @cached_property
     def holes(self) -> bool:
-        return bool((self.mask[:, 1:] & ~self.mask[:, :-1]).any())
+        flat = self.mask.reshape(-1)
+        begins = flat[1:] > flat[:-1]  # a jet after none; only in the first column is that no hole
+        return bool(
+            np.count_nonzero(begins) > np.count_nonzero(begins[self.mask.shape[1] - 1 :: self.mask.shape[1]])
+        )
 
     @cached_property
     def index(self) -> Ints | None:
         """The column of each jet, where that is not its position."""
         return self._at % self.mask.shape[1] if self.holes else None
 
-    def positions(self, columns: Ints) -> npt.NDArray[np.int64]:
-        """Columns (n, S) to positions among the jets: -1 stays, -2 where the column holds no jet."""
-        columns = np.asarray(columns, dtype=np.int64)
+    def positions(self, columns: Ints) -> Ints:
+        """Columns (n, S) to positions among the jets; -1 stays, one that holds no jet becomes out of range."""
         width = self.mask.shape[1]
         if not self.holes:
-            return np.where((columns < -1) | (columns >= self.counts[:, None]), -2, columns)
+            return columns
         inside = (columns >= 0) & (columns < width)
         at = np.where(inside, columns, 0)
         rank = np.cumsum(self.mask, axis=1) - 1

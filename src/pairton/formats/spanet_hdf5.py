@@ -12,12 +12,11 @@ from typing import Any
 
 import awkward as ak
 import numpy as np
-import numpy.typing as npt
 
 from pairton.errors import FormatError
 from pairton.events import Events, mass_of
 from pairton.formats.base import Format, ReadOptions, Source, Writer
-from pairton.formats.common import check_map, clean_labels, report_labels, unit_scale
+from pairton.formats.common import check_map, clean_labels, report_labels, small, unit_scale
 from pairton.formats.hdf5_files import Hdf5File, open_hdf5
 from pairton.formats.hdf5_layout import Growing, Hdf5Writer, Sidecar, stored_topology
 from pairton.formats.jets import Padded, btag_option, jets_from_flat, tagged
@@ -115,8 +114,8 @@ class _Source(Source):
         jets = jets_from_flat(rows.counts, index=rows.index, scale=scale, **columns)
         truth = None
         if self._targets:
-            targets = [_whole(file.read(data, start, stop)) for data in self._targets.values()]
-            positions = rows.positions(np.stack(targets, axis=1))
+            targets = [small(file.read(data, start, stop)) for data in self._targets.values()]
+            positions = rows.positions(np.stack(targets).T)  # (n, S), a slot contiguous: quick to compare
             truth, counts = clean_labels(options.topology, positions, rows.counts)
             report_labels(counts, options.bad_labels, options.strict, self.path, start)
         sidecar = self._sidecar
@@ -184,13 +183,6 @@ def _check_widths(path: str, columns: Mapping[str, Any]) -> None:
     if len(widths) > 1 or any(len(shape) != 2 for shape in shapes.values()):
         said = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise FormatError(f"{path}: columns of jets must all have the shape (events, width), but have {said}")
-
-
-def _whole(targets: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Some files store targets as floats, missing ones as NaN."""
-    if targets.dtype.kind == "f":
-        targets = np.where(np.isnan(targets), -1, targets)
-    return targets.astype(np.int64)
 
 
 class _Writer(Hdf5Writer):

@@ -1,0 +1,146 @@
+"""Reading and converting: how near to bare h5py, and how much memory.
+
+    python benchmarks/reading.py [--events 1000000] [--json]
+
+1. `pairton.read` of SPANet-layout events against the same arrays with bare h5py, in one run, by turns: within 3x.
+   The file is compressed as training files are; a second line has it uncompressed, where h5py only copies bytes.
+2. The peak memory of `pairton convert` on a file and on one ten times larger: no more than 10% above.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+WIDTH = 16
+TARGETS = ("t1/q1", "t1/q2", "t1/b", "t2/q1", "t2/q2", "t2/b")
+BLOCK = 100_000
+MAX_RATIO, MAX_GROWTH = 3.0, 1.1
+COMPRESSED = {"compression": "gzip", "compression_opts": 4, "chunks": (4096, WIDTH)}
+
+PEAK = """
+import resource, sys
+from pairton.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit as end:
+    assert not end.code, end
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def write_file(path: Path, n_events: int, storage: dict[str, Any]) -> None:
+    """Jets with the spread of real ones in SPANet's layout."""
+    rng = np.random.default_rng(1)
+    with h5py.File(path, "w") as file:
+        group = file.create_group("INPUTS/Source")
+        group.create_dataset("MASK", (n_events, WIDTH), bool, **storage)
+        for name in ("pt", "eta", "phi", "mass", "btag"):
+            group.create_dataset(name, (n_events, WIDTH), np.float32, **storage)
+        rows = {**storage, "chunks": (4096,)} if storage else {}
+        for name in TARGETS:
+            file.create_dataset(f"TARGETS/{name}", (n_events,), np.int64, **rows)
+        for start in range(0, n_events, BLOCK):
+            n = min(BLOCK, n_events - start)
+            part = slice(start, start + n)
+            mask = np.arange(WIDTH) < rng.integers(6, 12, n)[:, None]
+            columns = {
+                "pt": 25 + rng.exponential(40, mask.shape),
+                "eta": rng.uniform(-2.5, 2.5, mask.shape),
+                "phi": rng.uniform(-np.pi, np.pi, mask.shape),
+                "mass": rng.exponential(8, mask.shape),
+                "btag": rng.random(mask.shape) < 0.3,
+            }
+            group["MASK"][part] = mask
+            for name, values in columns.items():
+                group[name][part] = np.where(mask, values, 0)
+            labels = rng.permuted(np.tile(np.arange(6), (n, 1)), axis=1)
+            labels[rng.random(labels.shape) < 0.1] = -1
+            for slot, name in enumerate(TARGETS):
+                file[f"TARGETS/{name}"][part] = labels[:, slot]
+
+
+def bare(path: Path) -> int:
+    """The same arrays, all in memory."""
+    arrays: dict[str, Any] = {}
+
+    def visit(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            arrays[name] = item[:]
+
+    with h5py.File(path) as file:
+        file.visititems(visit)
+    return len(arrays["INPUTS/Source/MASK"])
+
+
+def pairton_read(path: Path) -> int:
+    from pairton.formats import read
+
+    return len(read(path))
+
+
+def seconds(call: Callable[[], int]) -> float:
+    begun = time.perf_counter()
+    call()
+    return time.perf_counter() - begun
+
+
+def compare(path: Path, repeats: int = 3) -> dict[str, float]:
+    """The best of some turns, so that a busy machine disturbs both alike."""
+    pairton_read(path)  # imports, and the file in the page cache
+    turns = [(seconds(lambda: bare(path)), seconds(lambda: pairton_read(path))) for _ in range(repeats)]
+    h5py_time, pairton_time = (min(times) for times in zip(*turns, strict=True))
+    return {"h5py_s": h5py_time, "pairton_s": pairton_time, "ratio": pairton_time / h5py_time}
+
+
+def peak_memory(path: Path, output: Path) -> float:
+    """MB at the most, of a whole `pairton convert`."""
+    command = [sys.executable, "-c", PEAK, "convert", str(path), str(output)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return int(done.stdout.split()[-1]) / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args()
+    results: dict[str, Any] = {"events": chosen.events}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "events.h5"
+        write_file(path, chosen.events, COMPRESSED)
+        results["compressed"] = compare(path)
+        small = Path(folder) / "small.h5"
+        write_file(small, chosen.events // 10, COMPRESSED)
+        for suffix in (".h5", ".root", ".parquet"):
+            output = Path(folder) / f"out{suffix}"
+            one, ten = peak_memory(small, output), peak_memory(path, output)
+            results[f"convert to {suffix}"] = {"MB": one, "MB of ten times more": ten, "ratio": ten / one}
+        write_file(path, chosen.events, {})
+        results["uncompressed"] = compare(path)
+    if chosen.json:
+        print(json.dumps(results))
+    else:
+        for name, value in results.items():
+            said = value if isinstance(value, int) else ", ".join(f"{k} {v:.2f}" for k, v in value.items())
+            print(f"{name:20} {said}")
+    growth = max(value["ratio"] for name, value in results.items() if name.startswith("convert"))
+    good = results["compressed"]["ratio"] <= MAX_RATIO and growth <= MAX_GROWTH
+    print(
+        f"reading within {MAX_RATIO}x and memory within {MAX_GROWTH}x: {'yes' if good else 'no'}", file=sys.stderr
+    )
+    sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()
