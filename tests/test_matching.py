@@ -40,6 +40,12 @@ def test_matching_is_the_rule_of_the_method(monkeypatch: pytest.MonkeyPatch) -> 
         pairs = [(jet.eta, jet.phi) for jet in jets[row]]
         assert found[row].tolist() == slow_match(pairs, list(zip(eta[row], phi[row], strict=True)), 0.6)
     assert (found >= 0).sum() > 20
+    passes = ak.unflatten(rng.random(counts.sum()) < 0.6, counts)
+    few = match(jets, eta, phi, radius=0.6, passes=passes)
+    kept = match(jets[passes], eta, phi, radius=0.6)
+    position = ak.local_index(passes)[passes]
+    for row in range(60):
+        assert few[row].tolist() == [position[row][k] if k >= 0 else -1 for k in kept[row].tolist()]
 
 
 def test_a_jet_beyond_the_seam_of_phi_is_near() -> None:
@@ -59,7 +65,7 @@ def test_root_particles_are_told_from_those_inside_others() -> None:
     #       0   1  2    3   4   5   6   7    8   9  10  11  12
     code = [24, 6, -6, -24, 24, 5, -5, 1, -2, 3, -4, 2, -1]
     parent = [-1, -1, -1, 2, 1, 1, 2, 3, 3, 4, 4, 0, 0]
-    found = fill_slots(ttw, np.zeros(13, dtype=int), np.array(code), np.array(parent), 1)
+    found = fill_slots(ttw, np.arange(13), np.zeros(13, dtype=int), np.array(code), np.array(parent), 1)
     names = {slot.name: entry for slot, entry in zip(ttw.slots, found[0].tolist(), strict=True)}
     assert names == {
         "t1.W.q1": 9,
@@ -74,10 +80,10 @@ def test_root_particles_are_told_from_those_inside_others() -> None:
 
 
 def record(code: list[list[int]], mother: list[list[int]], hard: list[list[int]] | None = None) -> GenRecord:
-    codes = ak.Array(code)
-    zeros = ak.values_astype(codes * 0, np.float32)
-    flags = ak.Array(hard) == 1 if hard is not None else ak.ones_like(codes, dtype=bool)
-    return GenRecord(codes, ak.Array(mother), flags, zeros, zeros)
+    codes, mothers = (np.concatenate(rows) for rows in (code, mother))
+    flags = np.ones(len(codes), dtype=bool) if hard is None else np.concatenate(hard) == 1
+    nowhere = np.zeros(len(codes), dtype=np.float32)
+    return GenRecord(np.array([len(row) for row in code]), codes, mothers, flags, nowhere, nowhere)
 
 
 def test_copies_of_a_resonance_are_passed_through_even_when_flagged() -> None:

@@ -17,13 +17,15 @@ import yaml
 
 from pairton.topology import Topology
 
-__all__ = ["RADIUS", "fill_slots", "match", "pdg_codes", "unknown_names"]
+__all__ = ["RADIUS", "fill_slots", "is_one_of", "match", "pdg_codes", "unknown_names"]
 
 Ints = npt.NDArray[np.int64]
 Codes = Mapping[str, Sequence[int]]
 
 RADIUS = 0.4  # of the matching, in delta R
-BLOCK = 8192  # events compared at once: some ten MB of distances
+BLOCK = 1024  # events compared at once: their distances stay in the cache
+TURN = np.float32(2 * np.pi)
+FAR = 1e6  # eta of what is not there
 
 
 @cache
@@ -45,30 +47,41 @@ def unknown_names(topology: Topology, codes: Codes | None = None) -> list[str]:
 
 
 def fill_slots(
-    topology: Topology, event: Ints, code: Ints, parent: Ints, n_events: int, codes: Codes | None = None
+    topology: Topology,
+    entry: Ints,
+    event: Ints,
+    code: Ints,
+    parent: Ints,
+    n_events: int,
+    codes: Codes | None = None,
 ) -> Ints:
     """(n_events, S) entry of the particle of each slot, -1 where the hard process has none.
 
-    Entries are those of the hard process, ordered by event; `parent` is the entry of the resonance that each
+    The arrays list the hard process, by event: the number of each entry, and in `parent` that of the resonance it
     comes from, -1 at the root. Particles come before antiparticles: the first of two tops is the quark.
 
     >>> from pairton.topology import load_topology
-    >>> event, code = np.zeros(6, dtype=int), np.array([25, 25, 5, -5, -5, 5])
-    >>> fill_slots(load_topology("hh4b"), event, code, np.array([-1, -1, 0, 0, 1, 1]), 1).tolist()
-    [[2, 3, 5, 4]]
+    >>> entry, event, code = np.arange(10, 16), np.zeros(6, dtype=int), np.array([25, 25, 5, -5, -5, 5])
+    >>> fill_slots(load_topology("hh4b"), entry, event, code, np.array([-1, -1, 10, 10, 11, 11]), 1).tolist()
+    [[12, 13, 15, 14]]
     """
     codes = pdg_codes() if codes is None else codes
     particles = np.full((n_events, len(topology.particles)), -1, dtype=np.int64)
     slots = np.full((n_events, len(topology.slots)), -1, dtype=np.int64)
     decays = dict(topology.decays)
+    names = {*topology.event, *(name for _, products in topology.decays for name in products)}
+    candidates = {}
+    for name in names:
+        at = _ordered(np.flatnonzero(is_one_of(code, codes[name])), event, code)
+        candidates[name] = entry[at], event[at], parent[at]
 
     def fill(target: Ints, columns: Sequence[int], name: str, mothers: Ints | None) -> None:
         """Entries of one name below one mother per event, in order, into as many columns."""
-        below = parent < 0 if mothers is None else (parent >= 0) & (parent == mothers[event])
-        found = np.flatnonzero(below & np.isin(np.abs(code), codes[name]))
-        found = found[np.lexsort((found, code[found] < 0, event[found]))]
-        row = event[found]
-        rank = np.arange(len(found)) - np.searchsorted(row, row)
+        found, row, above = candidates[name]
+        below = np.flatnonzero(above < 0 if mothers is None else (above >= 0) & (above == mothers[row]))
+        found, row = found[below], row[below]
+        count = np.bincount(row, minlength=n_events)
+        rank = np.arange(len(found)) - (np.cumsum(count) - count)[row]
         fits = rank < len(columns)
         target[row[fits], np.asarray(columns)[rank[fits]]] = found[fits]
 
@@ -91,34 +104,86 @@ def fill_slots(
     return slots
 
 
+def _ordered(found: Ints, event: Ints, code: Ints) -> Ints:
+    """By event, particles before antiparticles, then as they come."""
+    return found[np.argsort(2 * event[found] + (code[found] < 0), kind="stable")]
+
+
+def is_one_of(code: npt.NDArray[Any], wanted: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Whether codes, or those of their antiparticles, are among a few small ones.
+
+    >>> is_one_of(np.array([5, -5, 6, 2212]), [5, 25]).tolist()
+    [True, True, False, False]
+    """
+    table = np.zeros(max(wanted, default=0) + 2, dtype=bool)  # the last one is for all larger codes
+    table[list(wanted)] = True
+    return np.asarray(table[np.minimum(np.abs(code), len(table) - 1)])
+
+
 def match(
-    jets: ak.Array, eta: npt.NDArray[Any], phi: npt.NDArray[Any], radius: float = RADIUS
+    jets: ak.Array,
+    eta: npt.NDArray[Any],
+    phi: npt.NDArray[Any],
+    radius: float = RADIUS,
+    passes: ak.Array | None = None,
 ) -> npt.NDArray[np.int32]:
     """(B, S) position of the jet of each quark, -1 without one; `eta` and `phi` (B, S) are NaN where none is.
 
-    A quark takes the nearest jet within the radius; a jet claimed by two quarks is matched to neither.
+    A quark takes the nearest jet within the radius, of those that pass; a jet claimed by two quarks is matched to
+    neither.
 
     >>> jets = ak.Array({"eta": [[0.0, 1.0, 2.0]], "phi": [[0.0, 0.0, 3.1]]})
     >>> match(jets, np.array([[0.1, 1.1, 0.9, 2.0]]), np.array([[0.1, 0.0, 0.0, -3.1]])).tolist()
     [[0, -1, -1, 2]]
     """
+    counts = np.asarray(ak.num(jets.eta, axis=1), dtype=np.int64)
+    there = np.ones(counts.sum(), dtype=bool) if passes is None else np.asarray(ak.flatten(passes), dtype=bool)
+    kept = np.flatnonzero(there)
+    first = np.concatenate([[0], np.cumsum(counts)])  # of each event among all jets
+    bounds = np.concatenate([[0], np.cumsum(there)])[first]  # the same among those kept
+    flat_eta, flat_phi = (np.asarray(ak.flatten(jets[name]), np.float32)[kept] for name in ("eta", "phi"))
     matched = np.full(eta.shape, -1, dtype=np.int32)
-    counts = np.asarray(ak.num(jets.eta, axis=1))
-    flat_eta, flat_phi = (np.asarray(ak.flatten(jets[name]), dtype=np.float32) for name in ("eta", "phi"))
-    first = np.concatenate([[0], np.cumsum(counts)])
     for start in range(0, len(counts), BLOCK):
-        rows = slice(start, start + BLOCK)
-        there = np.arange(counts[rows].max(initial=0)) < counts[rows, None]  # (b, N)
-        if not there.any():
-            continue
-        stop = first[min(start + BLOCK, len(counts))]
-        jet_eta, jet_phi = (np.full(there.shape, np.nan, dtype=np.float32) for _ in range(2))
-        jet_eta[there], jet_phi[there] = flat_eta[first[start] : stop], flat_phi[first[start] : stop]
-        d_eta = eta[rows, :, None].astype(np.float32) - jet_eta[:, None, :]
-        d_phi = phi[rows, :, None].astype(np.float32) - jet_phi[:, None, :]
-        d_phi -= 2 * np.pi * np.round(d_phi / (2 * np.pi))
-        distance = np.nan_to_num(np.hypot(d_eta, d_phi), nan=np.inf, posinf=np.inf)  # (b, S, N)
-        claim = np.where(distance.min(axis=2) < radius, distance.argmin(axis=2), -1)
+        stop = min(start + BLOCK, len(counts))
+        jets_here = slice(bounds[start], bounds[stop])
+        claim = _nearest(
+            np.diff(bounds[start : stop + 1]),
+            flat_eta[jets_here],
+            flat_phi[jets_here],
+            eta[start:stop],
+            phi[start:stop],
+            radius,
+        )
         shared = (claim[:, :, None] == claim[:, None, :]).sum(axis=2) > 1
-        matched[rows] = np.where(shared, -1, claim)
+        row, slot = np.nonzero((claim >= 0) & ~shared)
+        at = start + row
+        matched[at, slot] = kept[bounds[at] + claim[row, slot]] - first[at]
     return matched
+
+
+def _nearest(
+    counts: Ints,
+    jet_eta: npt.NDArray[np.float32],
+    jet_phi: npt.NDArray[np.float32],
+    eta: npt.NDArray[Any],
+    phi: npt.NDArray[Any],
+    radius: float,
+) -> npt.NDArray[np.intp]:
+    """(b, S) the jet nearest to each quark within the radius, -1 for none."""
+    there = np.arange(max(counts.max(initial=0), 1)) < counts[:, None]  # (b, N)
+    etas = np.full(there.shape, -FAR, dtype=np.float32)
+    phis = np.zeros(there.shape, dtype=np.float32)
+    etas[there], phis[there] = jet_eta, jet_phi
+    quark_eta = np.where(np.isfinite(eta), eta, FAR).astype(np.float32)
+    quark_phi = np.where(np.isfinite(phi), phi, 0).astype(np.float32)
+    d_phi = quark_phi[:, :, None] - phis[:, None, :]  # (b, S, N)
+    np.abs(d_phi, out=d_phi)
+    other = TURN - d_phi
+    np.minimum(d_phi, np.abs(other, out=other), out=d_phi)  # right for phi in -pi to pi, in 0 to 2 pi, and mixed
+    square = np.subtract(quark_eta[:, :, None], etas[:, None, :], out=other)
+    square *= square
+    d_phi *= d_phi
+    square += d_phi
+    nearest = square.argmin(axis=2)
+    distance = np.take_along_axis(square, nearest[:, :, None], axis=2)[:, :, 0]
+    return np.where(distance < radius**2, nearest, -1)

@@ -60,13 +60,9 @@ class DelphesSource(ExperimentSource):
         return RECORD
 
     def record(self, found: Columns) -> GenRecord:
-        status = abs(found["Particle.Status"])
-        hard = status == HARD[0]
-        for code in HARD[1:]:
-            hard = hard | (status == code)
-        return GenRecord(
-            found["Particle.PID"], found["Particle.M1"], hard, found["Particle.Eta"], found["Particle.Phi"]
-        )
+        counts, part = self._flat(found, {name.removeprefix("Particle."): name for name in RECORD})
+        hard = np.isin(np.abs(part["Status"]), HARD)
+        return GenRecord(counts, part["PID"], part["M1"], hard, part["Eta"], part["Phi"])
 
     def weights(self, found: Columns) -> npt.NDArray[np.float64] | None:
         return None if self.weight is None else _scalar(found[self.weight], 1.0).astype(np.float64)

@@ -143,12 +143,12 @@ class ExperimentSource(Source):
     def _truth(self, jets: ak.Array, start: int, stop: int) -> npt.NDArray[np.int32]:
         """Labels on jets that an analysis keeps: a soft jet beside a good one does not take its quark."""
         passes = Events(jets, self.topology).jet_passes
-        seen = ak.zip({"eta": ak.where(passes, jets.eta, np.nan), "phi": jets.phi})
         parts = [np.empty((0, len(self.topology.slots)), dtype=np.int32)]
         for row in range(start, stop, self.truth_rows):
             end = min(row + self.truth_rows, stop)
             record = self.record(self.tree.read(self.record_columns(), row, end))
-            parts.append(record.truth(self.topology, seen[row - start : end - start]))
+            here = slice(row - start, end - start)
+            parts.append(record.truth(self.topology, jets[here], passes[here]))
         return np.concatenate(parts)
 
     def close(self) -> None:

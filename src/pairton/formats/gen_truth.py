@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import PairtonWarning
-from pairton.matching import fill_slots, match, pdg_codes, unknown_names
+from pairton.matching import fill_slots, is_one_of, match, pdg_codes, unknown_names
 from pairton.topology import Topology
 
 __all__ = ["GenRecord", "can_search"]
@@ -21,71 +21,61 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class GenRecord:
-    """Ragged columns of a record, one list per event."""
+    """Columns of a record, the entries of all events one after the other."""
 
-    code: ak.Array  # PDG
-    mother: ak.Array  # position in the event's list; anything that is not one counts as none
-    hard: ak.Array  # bool: of the hard process, incoming partons excluded
-    eta: ak.Array
-    phi: ak.Array
+    counts: Ints  # (n,): entries of each event
+    code: npt.NDArray[Any]  # PDG
+    mother: npt.NDArray[Any]  # position among the entries of the event; anything that is not one counts as none
+    hard: npt.NDArray[np.bool_]  # of the hard process, incoming partons excluded
+    eta: npt.NDArray[Any]
+    phi: npt.NDArray[Any]
 
-    def truth(self, topology: Topology, jets: ak.Array) -> npt.NDArray[np.int32]:
-        """(n, S) position of the jet of each slot, -1 where there is no quark or no jet."""
+    def truth(self, topology: Topology, jets: ak.Array, passes: ak.Array | None = None) -> npt.NDArray[np.int32]:
+        """(n, S) position of the jet of each slot, of those that pass; -1 where there is no quark or no jet."""
         entries = self.slot_entries(topology)
         there = entries >= 0
         eta, phi = (
-            np.where(there, np.append(np.asarray(ak.flatten(column), dtype=np.float32), np.nan)[entries], np.nan)
+            np.where(there, column[entries], np.nan) if len(column) else np.full(entries.shape, np.nan)
             for column in (self.eta, self.phi)
         )
-        return match(jets, eta, phi)
+        return match(jets, eta, phi, passes=passes)
 
     def slot_entries(self, topology: Topology) -> Ints:
-        """(n, S) flat entry of the quark of each slot, -1 where the event has none: a leptonic W, say."""
-        counts = np.asarray(ak.num(self.code, axis=1), dtype=np.int64)
-        code = np.asarray(ak.flatten(self.code), dtype=np.int64)
-        hard = np.flatnonzero(np.asarray(ak.flatten(self.hard), dtype=bool))
-        event = np.repeat(np.arange(len(counts)), counts)
-        resonance = self._resonances(topology, code, hard)
-        mother = self._flat_mothers(counts, event)
-        chosen, parent = _climb(code, mother, resonance, hard)
-        number = np.full(len(code) + 1, -1, dtype=np.int64)  # the last one stands for "no parent"
-        number[chosen] = np.arange(len(chosen))
-        slots = fill_slots(topology, event[chosen], code[chosen], number[parent], len(counts))
-        return np.where(slots >= 0, np.append(chosen, -1)[slots], -1)
+        """(n, S) entry of the quark of each slot, -1 where the event has none: a leptonic W, say."""
+        chosen, event, parent = self._tree(topology)
+        return fill_slots(topology, chosen, event, self.code[chosen], parent, len(self.counts))
 
-    def _flat_mothers(self, counts: Ints, event: Ints) -> Ints:
-        offsets = np.concatenate([[0], np.cumsum(counts)])
-        local = np.asarray(ak.flatten(self.mother), dtype=np.int64)
-        valid = (local >= 0) & (local < counts[event])
-        return np.where(valid, local + offsets[event], -1)
+    def _tree(self, topology: Topology) -> tuple[Ints, Ints, Ints]:
+        """Hard entries that are no copies, their events, and the resonance each comes from, or -1: its first copy.
 
-    @staticmethod
-    def _resonances(topology: Topology, code: Ints, hard: Ints) -> npt.NDArray[np.bool_]:
+        A shower copies a resonance as it recoils, and some records flag the copies as hard too: entries whose
+        mother has their own code are copies, and the parent is looked for through them.
+        """
         codes = pdg_codes()
-        wanted = [c for name in topology.types for c in codes[name] if name in dict(topology.decays)]
-        is_resonance = np.zeros(len(code), dtype=bool)
-        is_resonance[hard[np.isin(np.abs(code[hard]), wanted)]] = True
-        return is_resonance
+        wanted = [c for name in topology.types if name in dict(topology.decays) for c in codes[name]]
+        first = np.concatenate([[0], np.cumsum(self.counts)])
+        hard = np.flatnonzero(self.hard)
+        event = np.repeat(np.arange(len(self.counts)), np.diff(np.searchsorted(hard, first)))
+        mother = self._mothers(hard, event, first)
+        original = ~self._is_copy(hard, mother)
+        chosen, event, parent = hard[original], event[original], mother[original].copy()
+        climbing = np.flatnonzero(parent >= 0)
+        while len(climbing):
+            here = parent[climbing]
+            up = self._mothers(here, event[climbing], first)
+            found = self.hard[here] & is_one_of(self.code[here], wanted) & ~self._is_copy(here, up)
+            climbing, here, up = climbing[~found], here[~found], up[~found]
+            parent[climbing] = np.where(up < here, up, -1)  # mothers come first; what says otherwise is beam
+            climbing = climbing[parent[climbing] >= 0]
+        return chosen, event, parent
 
+    def _mothers(self, entries: Ints, event: Ints, first: Ints) -> Ints:
+        local = self.mother[entries].astype(np.int64)
+        valid = (local >= 0) & (local < self.counts[event])
+        return np.where(valid, local + first[event], -1)
 
-def _climb(code: Ints, mother: Ints, resonance: npt.NDArray[np.bool_], hard: Ints) -> tuple[Ints, Ints]:
-    """Hard entries that are no copies, and the first copy of the resonance each comes from, -1 at the root.
-
-    A shower copies a resonance as it recoils, and some records flag the copies as hard too: entries whose
-    mother has their own code are copies, and a mother is looked for through them.
-    """
-    copy = np.zeros(len(code), dtype=bool)
-    has = np.flatnonzero(mother >= 0)
-    copy[has] = code[has] == code[mother[has]]
-    chosen = hard[~copy[hard]]
-    parent = mother[chosen]
-    for _ in range(len(code)):  # ends much earlier: records are a few dozen steps deep
-        climbing = np.flatnonzero((parent >= 0) & (copy[parent] | ~resonance[parent]))
-        if len(climbing) == 0:
-            break
-        up = mother[parent[climbing]]
-        parent[climbing] = np.where(up < parent[climbing], up, -1)  # a record with a loop ends here
-    return chosen, parent
+    def _is_copy(self, entries: Ints, mother: Ints) -> npt.NDArray[np.bool_]:
+        return np.asarray((mother >= 0) & (self.code[entries] == self.code[mother]))
 
 
 def can_search(topology: Topology, path: str) -> bool:
@@ -99,8 +89,3 @@ def can_search(topology: Topology, path: str) -> bool:
             stacklevel=3,
         )
     return not unknown
-
-
-def pseudorapidity(pt: Any, pz: Any) -> npt.NDArray[np.float64]:
-    """eta from the transverse momentum and the one along the beam."""
-    return np.asarray(np.arcsinh(np.asarray(pz, np.float64) / np.maximum(np.asarray(pt, np.float64), 1e-9)))

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import ConfigError, PairtonWarning
-from pairton.formats.base import Format, ReadOptions
+from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions
 from pairton.formats.experiment import Columns, ExperimentSource, Flat
 from pairton.formats.gen_truth import GenRecord
 from pairton.formats.jets import row_ids
@@ -53,7 +53,7 @@ ELECTRONS = ("Electron_pt", "Electron_eta", "Electron_phi", "Electron_cutBased")
 
 
 class NanoAODSource(ExperimentSource):
-    truth_rows = 16_384
+    truth_rows = DEFAULT_CHUNK
 
     def __init__(self, tree: RootTree, options: ReadOptions) -> None:
         self.identification = choice(options.settings, "jet_id", ("tight", "tight_lepton_veto", "none"))
@@ -119,10 +119,10 @@ class NanoAODSource(ExperimentSource):
         return [*RECORD, *([STATUS] if self.with_status else [])]
 
     def record(self, found: Columns) -> GenRecord:
-        mother = found["GenPart_genPartIdxMother"]
-        hard = (found["GenPart_statusFlags"] & IS_HARD_PROCESS) != 0
-        hard = hard & (found[STATUS] != INCOMING if self.with_status else mother >= 0)
-        return GenRecord(found["GenPart_pdgId"], mother, hard, found["GenPart_eta"], found["GenPart_phi"])
+        counts, part = self._flat(found, {name.removeprefix("GenPart_"): name for name in self.record_columns()})
+        hard = (part["statusFlags"] & IS_HARD_PROCESS) != 0
+        hard &= part["status"] != INCOMING if self.with_status else part["genPartIdxMother"] >= 0
+        return GenRecord(counts, part["pdgId"], part["genPartIdxMother"], hard, part["eta"], part["phi"])
 
     def weights(self, found: Columns) -> npt.NDArray[np.float64] | None:
         return np.asarray(found["genWeight"], dtype=np.float64) if self.has_weights else None

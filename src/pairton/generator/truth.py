@@ -56,10 +56,7 @@ def slot_entries(record: Record, topology: Topology, codes: Mapping[str, Sequenc
     Particles come before antiparticles: the first of two tops is the quark, the second the antiquark.
     """
     hard, parent = hard_parents(record)
-    number = np.full(len(record.status) + 1, -1, dtype=np.int64)  # the last one stands for "no parent"
-    number[hard] = np.arange(len(hard))
-    found = fill_slots(topology, record.event[hard], record.code[hard], number[parent], len(record), codes)
-    return np.where(found >= 0, np.append(hard, -1)[found], -1)
+    return fill_slots(topology, hard, record.event[hard], record.code[hard], parent, len(record), codes)
 
 
 def match(jets: ak.Array, record: Record, slots: Ints, radius: float) -> Ints:

@@ -1,0 +1,181 @@
+"""Reading NanoAOD: time against uproot alone on the same branches, and the peak memory of a large file.
+
+    python benchmarks/nanoaod.py --megabytes 1000
+
+A synthetic file of that size goes to a temporary folder: 8 jets and 60 generator particles an event, mantissas
+cut and compressed as in real files, and branches that nobody asks for. The ratio is one of processor times within
+one run, in the same chunks; peaks are those of fresh processes that read, or with --reconstruct do the whole job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+import uproot
+
+from pairton.formats import iterate, open_source
+from pairton.formats.base import DEFAULT_CHUNK
+from pairton.formats.experiment import ExperimentSource
+
+__all__ = ["main"]
+
+BTAG = "PNetB:0.245"
+BATCH = 20_000  # events written at once
+JETS, PARTICLES = 8, 60  # in the mean; at least the decay of a top pair
+HARD = 1 << 7
+DECAY = {
+    "pdgId": [21, 21, 6, -6, 24, 5, -24, -5, 4, -3, 1, -2],
+    "genPartIdxMother": [-1, -1, 0, 0, 2, 2, 3, 3, 4, 4, 6, 6],
+    "status": [21, 21, 22, 22, 22, 23, 22, 23, 23, 23, 23, 23],
+}
+OTHERS = 20  # further branches of jets
+
+
+def rounded(values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """float32 with ten bits of mantissa, which is how NanoAOD saves space."""
+    bits = values.astype(np.float32).view(np.uint32)
+    return (bits & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def batch(n: int, first: int, rng: np.random.Generator) -> dict[str, Any]:
+    """Events with random numbers around a fixed decay."""
+    n_jets = rng.poisson(JETS, n)
+    total = int(n_jets.sum())
+    jets = {
+        "pt": 15 + rng.exponential(40, total),
+        "eta": rng.normal(0, 1.5, total),
+        "phi": rng.uniform(-np.pi, np.pi, total),
+        "mass": rng.exponential(8, total),
+        "btagPNetB": rng.random(total),
+    } | {f"other{k}": rng.random(total) for k in range(OTHERS)}
+    content = {f"Jet_{name}": ak.unflatten(rounded(values), n_jets) for name, values in jets.items()}
+    content["Jet_jetId"] = ak.unflatten((rng.random(total) > 0.05).astype(np.uint8) * 6, n_jets)
+    hard = len(DECAY["pdgId"])
+    n_parts = hard + rng.poisson(PARTICLES - hard, n)
+    at = np.arange(n_parts.sum()) - np.repeat(np.cumsum(n_parts) - n_parts, n_parts)
+    inside = at < hard
+    soft = {"pdgId": rng.choice([21, 211, 22, 5], len(at)), "genPartIdxMother": at - 1, "status": at * 0 + 1}
+    for name, kind in (("pdgId", np.int32), ("genPartIdxMother", np.int16), ("status", np.int32)):
+        values = np.where(inside, np.array(DECAY[name])[np.minimum(at, hard - 1)], soft[name])
+        content[f"GenPart_{name}"] = ak.unflatten(values.astype(kind), n_parts)
+    content["GenPart_statusFlags"] = ak.unflatten(np.where(inside, HARD, 0).astype(np.uint16), n_parts)
+    for name, values in (("eta", rng.normal(0, 1.5, len(at))), ("phi", rng.uniform(-np.pi, np.pi, len(at)))):
+        content[f"GenPart_{name}"] = ak.unflatten(rounded(values), n_parts)
+    return content | {
+        "run": np.ones(n, dtype=np.uint32),
+        "luminosityBlock": np.arange(first, first + n, dtype=np.uint32) // 1000,
+        "event": np.arange(first, first + n, dtype=np.uint64),
+        "genWeight": np.ones(n, dtype=np.float32),
+        "LHEPdfWeight": rounded(rng.normal(1, 0.1, (n, 100))),
+    }
+
+
+def write(path: Path, megabytes: float) -> int:
+    """A file of about that size; returns the number of events."""
+    rng = np.random.default_rng(1)
+    n = 0
+    with uproot.recreate(path, compression=uproot.ZSTD(5)) as file:
+        while not n or path.stat().st_size < megabytes * 1e6:
+            content = batch(BATCH, n, rng)
+            if not n:
+                kinds = {
+                    name: f"var * {column.layout.content.dtype}"
+                    if isinstance(column, ak.Array)
+                    else np.dtype((column.dtype, column.shape[1:]))
+                    for name, column in content.items()
+                }
+                file.mktree("Events", kinds)
+            file["Events"].extend(content)
+            n += BATCH
+    return n
+
+
+def branches(path: Path) -> list[str]:
+    """What our reader asks for."""
+    with open_source(path, btag=BTAG) as source:
+        assert isinstance(source, ExperimentSource)
+        return [*source.kinematics.values(), *source.more, *source.record_columns()]
+
+
+def ours(path: Path) -> float:
+    start = time.process_time()
+    for _ in iterate(str(path), btag=BTAG):
+        pass
+    return time.process_time() - start
+
+
+def theirs(path: Path, names: list[str]) -> float:
+    start = time.process_time()
+    with uproot.open({str(path): "Events"}) as tree:
+        for first in range(0, tree.num_entries, DEFAULT_CHUNK):
+            tree.arrays(names, entry_start=first, entry_stop=first + DEFAULT_CHUNK, how=dict)
+    return time.process_time() - start
+
+
+def peak(path: Path, model: str | None) -> float:
+    """Peak memory in MB of a fresh process; with a model, of the whole job."""
+    command = [sys.executable, __file__, "--child", str(path), *(["--reconstruct", model] if model else [])]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(done.stdout.split()[-1])
+
+
+def child(path: str, model: str | None) -> None:
+    if model is None:
+        for events in iterate(path, btag=BTAG):
+            assert events.truth is not None
+    else:
+        from pairton.engines import load_model
+        from pairton.streaming import reconstruct_files
+
+        engine, _, name = model.rpartition(":")
+        with tempfile.TemporaryDirectory() as folder:
+            loaded = load_model(name, engine=engine or "onnx")
+            reconstruct_files(path, Path(folder) / "out.parquet", loaded, btag=BTAG)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=float, default=100, help="size of the file [100]")
+    parser.add_argument("--repeat", type=int, default=3, help="pairs of readings; the best of each counts [3]")
+    parser.add_argument("--reconstruct", metavar="[ENGINE:]MODEL", help="peak memory of the whole job, too")
+    parser.add_argument("--child", metavar="FILE", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if options.child:
+        child(options.child, options.reconstruct)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "nano.root"
+        n = write(path, options.megabytes)
+        names = branches(path)
+        pairs = [(ours(path), theirs(path, names)) for _ in range(options.repeat)]
+        mine, uproots = (min(times) for times in zip(*pairs, strict=True))
+        result = {
+            "megabytes": round(path.stat().st_size / 1e6),
+            "events": n,
+            "branches": len(names),
+            "seconds": round(mine, 2),
+            "seconds_uproot": round(uproots, 2),
+            "ratio": round(mine / uproots, 2),
+            "peak_megabytes_reading": round(peak(path, None)),
+        }
+        if options.reconstruct:
+            result["peak_megabytes_reconstructing"] = round(peak(path, options.reconstruct))
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
