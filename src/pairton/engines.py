@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
@@ -52,7 +52,8 @@ class OnnxEngine:
 
     @cached_property
     def session(self) -> Any:
-        return self._open(read_onnx(self.path))
+        written = self.path.stat().st_mtime_ns if self.path.exists() else 0
+        return _session(self, written)
 
     def _open(self, file: OnnxFile) -> Any:
         import onnxruntime
@@ -85,6 +86,12 @@ class OnnxEngine:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path, "threads": self.threads}
+
+
+@lru_cache(maxsize=4)
+def _session(engine: OnnxEngine, written: int) -> Any:
+    """One session for all copies of an engine in a process: a worker unpickles one with every task."""
+    return engine._open(read_onnx(engine.path))
 
 
 @dataclass(frozen=True)
