@@ -131,6 +131,15 @@ def test_convert_with_other_names_and_kept_columns(tmp_path: Path, capsys: pytes
     assert read(tmp_path / "b.h5").columns["run"].tolist() == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("name", ["b.h5", "b.root", "b.parquet"])
+def test_a_dataset_that_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    path = write(tmp_path / "a.h5")
+    with h5py.File(path, "r+") as file:
+        file["REGRESSIONS/EVENT/mass"] = np.arange(4.0)
+    run(capsys, "convert", path, tmp_path / name, "--keep", "REGRESSIONS/EVENT/mass")
+    assert ak.to_list(read(tmp_path / name).columns["REGRESSIONS/EVENT/mass"]) == [0, 1, 2, 3]
+
+
 def test_bad_labels_are_one_warning_or_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "a.h5")
     with h5py.File(path, "r+") as file:

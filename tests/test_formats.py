@@ -18,6 +18,7 @@ from pairton.errors import ConfigError, EventsError, FormatError, OutputError, P
 from pairton.events import Events, make_jets
 from pairton.formats import create, detect, iterate, open_source, read
 from pairton.formats.common import clean_labels
+from pairton.formats.jets import Padded
 from pairton.formats.writing import FileWriter
 from pairton.topology import load_topology, parse_topology
 
@@ -423,6 +424,44 @@ def test_labels_that_do_not_fit_do_not_wrap_around(label: float) -> None:
     clean, counts = clean_labels(topology, np.array([[label, 1, 2, 3]]), np.array([4]))
     assert clean.tolist() == [[-1, -1, 2, 3]]
     assert counts.tolist() == [1]
+
+
+@pytest.mark.parametrize("name", ["ttbar_allhad", "tth_allhad"])
+def test_labels_against_plain_loops(name: str) -> None:
+    topology = load_topology(name)
+    rng = np.random.default_rng(5)
+    n_jets = rng.integers(4, 12, 300)
+    truth = rng.integers(-1, 12, (300, len(topology.slots)))
+    truth[rng.random(truth.shape) < 0.02] = -2
+    clean, counts = clean_labels(topology, truth, n_jets)
+    for row, labels in enumerate(truth.tolist()):
+        bad = {
+            slot
+            for slot, jet in enumerate(labels)
+            if jet < -1 or jet >= n_jets[row] or (jet >= 0 and labels.count(jet) > 1)
+        }
+        lost = {own for slot in bad for own in topology.particles[topology.slots[slot].particle].own_slots}
+        assert clean[row].tolist() == [-1 if slot in lost else jet for slot, jet in enumerate(labels)]
+        assert counts[row] == len(bad)
+
+
+def test_holes_against_plain_loops() -> None:
+    rng = np.random.default_rng(6)
+    for width in (0, 1, 2, 5):
+        for _ in range(50):
+            mask = rng.random((3, width)) < 0.7
+            rows = Padded(mask)
+            assert rows.holes == any(sorted(row, reverse=True) != row for row in mask.tolist())
+            values = rng.random(mask.shape)
+            assert rows.take(values).tolist() == [v for row, m in zip(values, mask, strict=True) for v in row[m]]
+            columns = rng.integers(-1, width + 2, (3, 4))
+            for row, (of, to) in enumerate(zip(columns, rows.positions(columns), strict=True)):
+                held = np.flatnonzero(mask[row]).tolist()
+                for column, position in zip(of.tolist(), to.tolist(), strict=True):
+                    if column in held:
+                        assert position == held.index(column)
+                    else:
+                        assert (position == -1) if column == -1 else not 0 <= position < len(held)
 
 
 def test_a_particle_of_three_jets_loses_all_three() -> None:

@@ -44,11 +44,13 @@ class Sidecar:
         self._weight = file.dataset(weight) if "weight" in options.map or file.is_dataset(WEIGHT) else None
         self._columns: dict[str, Any] = {}
         self._offsets: dict[str, npt.NDArray[np.int64]] = {}
+        self._counts: dict[str, Any] = {}
         for name in dict.fromkeys([*self.stored.columns, *options.keep]):
             own = f"{COLUMNS}/{name}"
             if file.is_group(own):
                 counts = file.dataset(f"{own}/counts")
                 every = file.read(counts, 0, counts.shape[0])
+                self._counts[f"{own}/counts"] = counts
                 self._offsets[name] = np.concatenate([[0], np.cumsum(every, dtype=np.int64)])
                 self._columns[name] = file.dataset(f"{own}/content")
             else:
@@ -57,7 +59,7 @@ class Sidecar:
     def lengths(self) -> dict[str, Any]:
         """Datasets with one row per event, for the check that all have as many."""
         found = {IDS: self._ids, WEIGHT: self._weight}
-        found |= {name: data for name, data in self._columns.items() if name not in self._offsets}
+        found |= {name: data for name, data in self._columns.items() if name not in self._offsets} | self._counts
         return {name: data for name, data in found.items() if data is not None}
 
     def ids(self, start: int, stop: int) -> npt.NDArray[np.uint64]:

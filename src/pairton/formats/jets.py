@@ -94,11 +94,9 @@ class Padded:
 
     @cached_property
     def holes(self) -> bool:
-        flat = self.mask.reshape(-1)
+        flat, width = self.mask.reshape(-1), max(1, self.mask.shape[1])
         begins = flat[1:] > flat[:-1]  # a jet after none; only in the first column is that no hole
-        return bool(
-            np.count_nonzero(begins) > np.count_nonzero(begins[self.mask.shape[1] - 1 :: self.mask.shape[1]])
-        )
+        return bool(np.count_nonzero(begins) > np.count_nonzero(begins[width - 1 :: width]))
 
     @cached_property
     def index(self) -> Ints | None:

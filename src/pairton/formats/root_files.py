@@ -10,7 +10,7 @@ import awkward as ak
 import uproot
 
 from pairton.errors import FormatError, InputError, PairtonError, nearest
-from pairton.formats.files import digest, fingerprint, one_line, require_container
+from pairton.formats.files import digest, fingerprint, is_url, one_line, require_container
 
 __all__ = ["RootTree", "list_trees", "open_root", "open_tree", "stored_text"]
 
@@ -35,7 +35,7 @@ def open_root(path: str) -> Any:
     if not path.startswith("root://"):  # XRootD has no cheap look at the first bytes
         require_container(path, "ROOT")
     with _reading(path):
-        directory = uproot.open({path: None})  # a mapping: no colon in the path is taken for an object
+        directory = _open(path)
         end, size = int(directory.file.fEND), int(directory.file.source.num_bytes)
     if size < end:  # perhaps only spare room at the end, perhaps data: the file is not what was written
         directory.close()
@@ -43,6 +43,16 @@ def open_root(path: str) -> Any:
             f"{path}: the ROOT file is truncated: it has {size} of {end} bytes; fetch or write it again"
         )
     return directory
+
+
+def _open(path: str) -> Any:
+    where = {path: None}  # a mapping: no colon in the path is taken for an object
+    if not is_url(path):
+        return uproot.open(where)
+    try:
+        return uproot.open(where)
+    except (OSError, ImportError, ValueError) as error:  # the network, the server, or a driver that is missing
+        raise InputError(f"{path}: cannot be opened ({one_line(error)})") from error
 
 
 def list_trees(directory: Any) -> dict[str, str]:
@@ -102,7 +112,7 @@ class RootTree:
             else:
                 chosen = set(wanted)
                 found = self._tree.arrays(filter_branch=lambda branch: branch.name in chosen, how=dict, **rows)
-                found = {name.rsplit("/", 1)[-1]: array for name, array in found.items()}
+                found |= {name.rsplit("/", 1)[-1]: array for name, array in found.items()}
                 found = {name: found[name] for name in wanted}
         for name, array in found.items():
             if len(array) != stop - start:
