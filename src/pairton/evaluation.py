@@ -34,7 +34,7 @@ from pairton.reconstruction import (
     windows,
 )
 from pairton.scoreboard import Evaluation, Method
-from pairton.topology import Topology
+from pairton.topology import Topology, load_topology
 
 if TYPE_CHECKING:
     from pairton.engines import Model
@@ -131,6 +131,8 @@ def evaluate(
 
 def _topology(files: list[str], options: Mapping[str, Any]) -> Topology:
     """The topology in which the files are read."""
+    if options["topology"] is not None:
+        return load_topology(options["topology"])
     first: Events = next(iterate(files[0], **{**options, "chunk": 1}))
     return first.topology
 
