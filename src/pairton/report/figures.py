@@ -55,10 +55,15 @@ def _points(axes: Axes, k: int, x: Floats, cells: Sequence[Any], width: Floats |
     )
 
 
+def _legend(axes: Axes, **options: Any) -> None:
+    """A legend that does not push the axes aside."""
+    axes.legend(frameon=False, **options).set_in_layout(False)
+
+
 def _floor(axes: Axes) -> None:
     """Room for the legend above, and an axis that begins at zero."""
     axes.set_ylim(0, 1.12)
-    axes.legend(ncols=2, loc="upper right", frameon=False)
+    _legend(axes, ncols=2, loc="upper right")
 
 
 def against_mass(result: Evaluation) -> Plot | None:
@@ -167,7 +172,7 @@ def mass_peaks(kind: str, first: str, peaks: Peaks, others: dict[str, Peaks]) ->
             )
         axes.set_xlim(edges[0], edges[-1])
         axes.set_ylim(0, 1.32 * max(float(axes.dataLim.ymax), 1))
-        axes.legend(loc="upper right", frameon=False)
+        _legend(axes, loc="upper right")
         return figure
 
     rows = [
@@ -224,7 +229,7 @@ def calibration(result: Evaluation) -> Plot | None:
                 elinewidth=1.4,
             )
         axes.set(xlim=(0, 1), ylim=(0, 1.05))
-        axes.legend(loc="upper left", frameon=False)
+        _legend(axes, loc="upper left")
         return figure
 
     rows = [{"what": name, **row} for name, bins in each.items() for row in bins]
@@ -249,10 +254,10 @@ def cuts(result: Evaluation) -> Plot | None:
         figure, axes = _axes("cut on the event probability", "share")
         for k, (name, (kept, pure)) in enumerate(each.items()):
             colour = COLOURS[k % len(COLOURS)]
-            axes.plot(CUTS, pure, color=colour, label=f"{plain(name)}: right among kept")
+            axes.plot(CUTS, pure, color=colour, label=f"{plain(name)}: right among those kept")
             axes.plot(CUTS, kept, color=colour, linestyle=(0, (5, 3)), label=f"{plain(name)}: kept")
-        axes.set(xlim=(0, 1), ylim=(0, 1.05 + 0.09 * len(each)))
-        axes.legend(loc="upper left", frameon=False, ncols=2)
+        axes.set(xlim=(0, 1), ylim=(0, 1.08 + 0.15 * len(each)))
+        _legend(axes, loc="upper left")
         return figure
 
     rows = [

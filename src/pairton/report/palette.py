@@ -22,7 +22,7 @@ def mixed(colour: str, share: float, base: str = MASKED_COLOUR) -> str:
     """`share` of a colour on a base.
 
     >>> mixed("#0072B2", 1.0), mixed("#0072B2", 0.5)
-    ('#0072b2', '#80b8d8')
+    ('#0072b2', '#80b9d9')
     """
     parts = [(int(colour[k : k + 2], 16), int(base[k : k + 2], 16)) for k in (1, 3, 5)]
     return "#" + "".join(f"{int(a * share + b * (1 - share) + 0.5):02x}" for a, b in parts)

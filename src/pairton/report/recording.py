@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -290,13 +291,13 @@ def _exact_frames(base: _Base, prediction: Prediction, count: int, temperature: 
     assignments = best[0].astype(np.int64)
     total = len(enumeration.assignments)
 
+    every_one = [
+        Candidate(_roots(base, assignment), float(chances[0, k]), False, _event_verdict(base, assignment))
+        for k, assignment in enumerate(assignments)
+    ]
+
     def listed(chosen: int | None) -> tuple[Candidate, ...]:
-        found = []
-        for k, assignment in enumerate(assignments):
-            roots = _roots(base, assignment)
-            verdict = _event_verdict(base, assignment)
-            found.append(Candidate(roots, float(chances[0, k]), k == chosen, verdict))
-        return tuple(found)
+        return tuple(replace(candidate, chosen=k == chosen) for k, candidate in enumerate(every_one))
 
     rest = max(0.0, 1.0 - float(chances[0].sum()))
     unknown = np.full((len(topology.types), count, count), MASKED)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["flow_plot", "links", "merged"]
 
 GAP = 0.03  # between nodes, of the height
-NODE = 0.10  # width of a node, in steps
+NODE = 0.16  # width of a node, in steps
 FULL = 3  # steps of which every history is shown; with more, only when the first wrong one was
 EARLIER = "x"
 

@@ -85,6 +85,13 @@ def svg(figure: Figure, label: str) -> str:
     return body.replace("<svg", f'<svg role="img" aria-label="{escape(label, quote=True)}"', 1)
 
 
-def plain(text: str) -> str:
-    """Text that matplotlib shows as it is: a dollar sign would begin a formula."""
+def plain(text: str, longest: int = 24) -> str:
+    """Text that matplotlib shows as it is, a dollar sign would begin a formula; not longer than a legend bears.
+
+    >>> plain("$a$"), plain("a_very_long_name_of_some_file.h5")
+    ('\\\\$a\\\\$', 'a_very_long…some_file.h5')
+    """
+    if len(text) > longest:
+        half = (longest - 1) // 2
+        text = f"{text[:half]}…{text[half + 1 - longest :]}"
     return text.replace("$", r"\$")
