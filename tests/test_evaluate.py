@@ -13,9 +13,10 @@ from pairton.cli import cli, main
 from pairton.errors import ConfigError, FormatError, InputError, ModelError
 from pairton.evaluation import evaluate
 from pairton.events import Events
+from pairton.formats.files import sample_file
 from pairton.metrics import efficiencies
 from pairton.reconstruction import reconstruct
-from pairton.streaming import reconstruct_files, sample_file
+from pairton.streaming import reconstruct_files
 from pairton.topology import load_topology
 
 TTBAR = load_topology()

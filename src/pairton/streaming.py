@@ -22,7 +22,7 @@ from pairton.results import create_result
 if TYPE_CHECKING:
     from pairton.engines import Model
 
-__all__ = ["Summary", "count_events", "reconstruct_files", "reconstruct_stream", "sample_file"]
+__all__ = ["Summary", "count_events", "reconstruct_files", "reconstruct_stream"]
 
 SHOWN = 10  # events of the table on screen
 
@@ -36,14 +36,6 @@ class Summary:
     events: int
     status: dict[str, int]  # label -> events
     first: Reconstruction  # some events to show
-
-
-def sample_file(topology: str = "ttbar_allhad") -> Path:
-    """The sample events in the package."""
-    path = Path(__file__).parent / "samples" / f"{topology}.h5"
-    if not path.is_file():
-        raise InputError(f"there are no sample events for {topology} in the package: give a file")
-    return path
 
 
 def count_events(paths: Paths, **options: Any) -> int:

@@ -72,9 +72,7 @@ def cli() -> None:
     """Which jet came from which particle: reconstruction of short-lived particles at colliders."""
 
 
-def _show_warning(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any
-) -> None:
+def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
     """What concerns the user in one line, the rest as Python shows it."""
     if issubclass(category, PairtonWarning):
         click.echo(f"pairton: warning: {message}", err=True)

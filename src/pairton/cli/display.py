@@ -45,8 +45,8 @@ def display(
     Example: pairton display events.h5 --event 3 -o event.html
     """
     from pairton.engines import load_model
+    from pairton.formats.files import sample_file
     from pairton.report.display import check_suffix, display_event
-    from pairton.streaming import sample_file
 
     output = output or Path(f"event-{row}.html")
     check_suffix(output)

@@ -73,7 +73,8 @@ def reconstruct(
     """
     from pairton.cli.progress import progress
     from pairton.engines import load_model
-    from pairton.streaming import count_events, reconstruct_files, sample_file
+    from pairton.formats.files import sample_file
+    from pairton.streaming import count_events, reconstruct_files
 
     loaded = load_model(model, engine=engine, threads=threads)
     paths = list(inputs) or [str(sample_file(loaded.topology.name))]

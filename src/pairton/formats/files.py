@@ -22,6 +22,7 @@ __all__ = [
     "one_line",
     "open_binary",
     "require_container",
+    "sample_file",
 ]
 
 # suffix -> container
@@ -36,6 +37,7 @@ CONTAINERS = {
 SIGNATURES = {"ROOT": b"root", "Parquet": b"PAR1", "HDF5": b"\x89HDF\r\n\x1a\n"}
 FINGERPRINT_BYTES = 65_536
 GLOB = "*?["
+SAMPLE = "sample:"  # of the events that come in the package
 
 Paths = str | Path | Sequence[str | Path]
 
@@ -48,7 +50,7 @@ def is_url(path: str) -> bool:
 def expand(paths: Paths) -> list[str]:
     """Every file meant by paths, globs, URLs and `@list.txt` (a path a line, # comments), in that order.
 
-    Paths in a list are relative to the folder of the list.
+    Paths in a list are relative to the folder of the list. `sample:ttbar_allhad` is the sample in the package.
     """
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     if not given:
@@ -59,6 +61,8 @@ def expand(paths: Paths) -> list[str]:
 def _expand_one(entry: str, folder: Path) -> Iterable[str]:
     if entry.startswith("@"):
         return _from_list(folder / Path(entry[1:]).expanduser())
+    if entry.startswith(SAMPLE):
+        return [str(sample_file(entry.removeprefix(SAMPLE)))]
     if is_url(entry):
         return _remote_glob(entry) if "*" in entry else [entry]
     path = str(folder / Path(entry.removeprefix("file://")).expanduser())
@@ -72,6 +76,15 @@ def _expand_one(entry: str, folder: Path) -> Iterable[str]:
     if not os.path.exists(path):
         raise InputError(f"{path}: no such file; check the name and the folder")
     return [path]
+
+
+def sample_file(topology: str = "ttbar_allhad") -> Path:
+    """The sample events in the package."""
+    folder = Path(__file__).parent.parent / "samples"
+    known = sorted(path.stem for path in folder.glob("*.h5"))
+    if topology not in known:
+        raise InputError(f"no sample events for {topology!r} in the package: there are {', '.join(known)}")
+    return folder / f"{topology}.h5"
 
 
 def _from_list(path: Path) -> list[str]:
