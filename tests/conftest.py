@@ -114,3 +114,65 @@ def decays():
 @pytest.fixture
 def mass_model():
     return MassModel()
+
+
+@pytest.fixture(scope="session")
+def mass_model_type():
+    """For tests that need a model of their own, or with changes."""
+    return MassModel
+
+
+def make_network(topology, seed=0, **more):
+    """A small network with all inputs and outputs, its logits spread as if it were trained, and what is known of it."""
+    import torch
+
+    from pairton.checkpoints import ModelInfo
+    from pairton.domain import Domain
+    from pairton.network import Network, NetworkConfig
+
+    settings = {
+        "kind": "symmetric",
+        "blocks": 1,
+        "pair_width": 16,
+        "pair_heads": 2,
+        "single_stream": False,
+        "triangle_attention": False,
+        "edges_from": "pair",
+        "triplets": "potential" if triplet_types(topology) else "none",
+    }
+    config = NetworkConfig(**(settings | more))
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        network = Network(topology, config).eval()
+        for parameter in network.parameters():
+            if parameter.dim() > 1:
+                torch.nn.init.normal_(parameter, std=0.4)
+    domain = Domain(25.0, 2.5, 0.4, "binary", (len(topology.slots), 16))
+    return network, ModelInfo(topology=topology, network=config.to_dict(), domain=domain, decoding="steps")
+
+
+@pytest.fixture(scope="session")
+def small_network():
+    return make_network
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory):
+    """A model on disk, for both engines."""
+    from pairton.checkpoints import save_model
+    from pairton.export import export_network
+
+    folder = tmp_path_factory.mktemp("models") / "small"
+    folder.mkdir()
+    network, info = make_network(load_topology())
+    save_model(folder, {name: tensor.numpy() for name, tensor in network.state_dict().items()}, info)
+    export_network(network, info, folder / "model.onnx")
+    return folder
+
+
+@pytest.fixture(params=["onnx", "torch"])
+def model(request, model_folder):
+    """The same model through every engine."""
+    from pairton.engines import load_model
+
+    return load_model(model_folder, engine=request.param, threads=1)
