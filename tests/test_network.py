@@ -10,7 +10,13 @@ from pairton.errors import ConfigError
 from pairton.network import Network, NetworkConfig, configure
 from pairton.network.features import jet_features, pair_features
 from pairton.network.pairformer import TriangleAttention, TriangleMultiplication
-from pairton.network.symmetric import PairIndex, SymmetricTriangleAttention, SymmetricTriangleMultiplication
+from pairton.network.symmetric import (
+    PairIndex,
+    SymmetricTriangleAttention,
+    SymmetricTriangleMultiplication,
+    triangle_product,
+    triangle_product_on_cpu,
+)
 from pairton.topology import load_topology, parse_topology
 
 TTBAR, TTH, HH4B = (load_topology(name) for name in ("ttbar_allhad", "tth_allhad", "hh4b"))
@@ -203,6 +209,19 @@ def test_symmetric_triangle_multiplication_against_loops():
             t = sum(a[at(i, k)] * c[at(j, k)] + c[at(i, k)] * a[at(j, k)] for k in range(n))
             expected[at(i, j)] = layer.out(layer.norm_out(t)) * gate[at(i, j)]
     close(layer(z, index, n, None)[0], expected)
+
+
+def test_fast_triangle_product_equals_the_reference():
+    torch.manual_seed(0)
+    index, n = PairIndex(), 7
+    results = []
+    for product in (triangle_product, triangle_product_on_cpu):
+        sides = torch.randn(3, 28, 10, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        t = product(sides, index, n)
+        (t * torch.linspace(-1, 1, t.numel()).reshape(t.shape)).sum().backward()
+        results.append((t.detach(), sides.grad))
+    close(results[1][0], results[0][0])
+    close(results[1][1], results[0][1])
 
 
 @torch.no_grad()

@@ -6,6 +6,8 @@ pairs z (B, M, P). Pair ij has the position j (j + 1) / 2 + i, whatever N: one t
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -17,6 +19,8 @@ __all__ = [
     "SymmetricBlock",
     "SymmetricTriangleAttention",
     "SymmetricTriangleMultiplication",
+    "triangle_product",
+    "triangle_product_on_cpu",
 ]
 
 MAX_JETS = 32  # size of the index tables
@@ -64,6 +68,53 @@ class PairIndex(nn.Module):
         )
 
 
+def triangle_product(sides: Tensor, index: PairIndex, n_jets: int) -> Tensor:
+    """t_ij = sum_k (a_ik c_jk + c_ik a_jk): (B, M, 2 P), a and c side by side -> (B, M, P). The reference."""
+    a, c = index.unpack(sides, n_jets).permute(0, 3, 1, 2).chunk(2, dim=1)  # (B, P, N, N)
+    return index.fold((a @ c.transpose(-1, -2)).permute(0, 2, 3, 1))
+
+
+def triangle_product_on_cpu(sides: Tensor, index: PairIndex, n_jets: int) -> Tensor:
+    """The same as multiply-adds along channels: products of 7 x 7 matrices one by one cost twice as much there."""
+    result: Tensor = _TriangleProduct.apply(sides, index, n_jets)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _TriangleProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, sides: Tensor, index: PairIndex, n_jets: int) -> Tensor:
+        square = index.unpack(sides, n_jets)
+        ctx.save_for_backward(square)
+        ctx.index = index
+        a, c = square.chunk(2, dim=-1)  # (B, N, N, P)
+        product = torch.zeros(a.shape, dtype=a.dtype)
+        for k in range(n_jets):
+            product.addcmul_(a[:, :, k, None], c[:, None, :, k])
+        return index.fold(product)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (square,) = ctx.saved_tensors
+        a, c = square.chunk(2, dim=-1)
+        n_jets = square.shape[1]
+        low, high = ctx.index.pairs(n_jets)
+        twice = 1 + (low == high).to(gradient.dtype)[:, None]  # t_ii = 2 p_ii
+        g = ctx.index.unpack(gradient * twice, n_jets)
+        result = torch.zeros(square.shape, dtype=square.dtype)
+        for_a, for_c = result.chunk(2, dim=-1)
+        for k in range(n_jets):
+            for_a.addcmul_(g[:, :, k, None], c[:, k, None])
+            for_c.addcmul_(g[:, :, k, None], a[:, k, None])
+        return ctx.index.fold(result) / twice, None, None
+
+
+def _eager_on_cpu(x: Tensor) -> bool:
+    """Neither compiled nor traced for export, where the number of jets is not a number yet."""
+    traced = torch._C._get_tracing_state() is not None or torch.onnx.is_in_onnx_export()
+    eager = not (traced or torch.compiler.is_compiling())
+    return eager and x.device.type == "cpu" and x.dtype == torch.float32
+
+
 class SymmetricTriangleMultiplication(nn.Module):
     """t_ij = sum_k (a_ik c_jk + c_ik a_jk): the one triangle update that keeps z_ij = z_ji."""
 
@@ -81,8 +132,8 @@ class SymmetricTriangleMultiplication(nn.Module):
         sides = value * gates[..., : 2 * width]
         if pair_mask is not None:
             sides = sides * pair_mask
-        a, c = index.unpack(sides, n_jets).permute(0, 3, 1, 2).chunk(2, dim=1)  # (B, P, N, N)
-        t = index.fold((a @ c.transpose(-1, -2)).permute(0, 2, 3, 1))
+        product = triangle_product_on_cpu if _eager_on_cpu(sides) else triangle_product
+        t = product(sides, index, n_jets)
         update: Tensor = self.out(self.norm_out(t)) * gates[..., 2 * width :]
         return update
 
