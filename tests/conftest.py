@@ -123,7 +123,7 @@ def mass_model_type():
 
 
 def make_network(topology, seed=0, **more):
-    """A small network with all inputs and outputs, its logits spread as if it were trained, and what is known of it."""
+    """A small network with all inputs and outputs, its logits spread as those of a trained one, and its info."""
     import torch
 
     from pairton.checkpoints import ModelInfo

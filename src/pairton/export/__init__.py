@@ -72,24 +72,31 @@ def export_network(
     _check_packages()
     if not whole and (max_jets is not None or decoding is not None):
         raise ConfigError("max_jets and decoding belong to a whole reconstruction: export with --whole")
-    network = network.eval()
-    metadata = {**info.to_dict(), "graph": "whole" if whole else "step", "exported_by": f"pairton {__version__}"}
-    if whole:
-        method = _decoding(decoding or info.decoding)
-        limit = _limit(info.topology, method, max_jets)
-        temperatures = list(info.temperatures) if method == info.decoding and info.temperatures else None
-        payload = _export_whole(network, info.topology, method, limit, temperatures)
-        metadata |= {
-            "decoding": method,
-            "max_jets": limit,
-            "slots": [slot.name for slot in info.topology.slots],
-            "particles": [particle.name for particle in info.topology.particles],
-        }
-    else:
-        payload = _export_step(network, info.topology)
-    with replacing(output) as temporary:
+    with replacing(output) as temporary:  # first of all, so that a folder that is missing costs no time
+        payload, about = _graph(network.eval(), info, whole, max_jets, decoding)
+        metadata = {**info.to_dict(), **about, "exported_by": f"pairton {__version__}"}
         temporary.write_bytes(_finish(payload, metadata))
     return metadata
+
+
+def _graph(
+    network: Network, info: ModelInfo, whole: bool, max_jets: int | None, decoding: str | None
+) -> tuple[bytes, dict[str, Any]]:
+    """The graph, and what is to be said of it."""
+    topology = info.topology
+    if not whole:
+        return _export_step(network, topology), {"graph": "step"}
+    method = _decoding(decoding or info.decoding)
+    limit = _limit(topology, method, max_jets)
+    temperatures = list(info.temperatures) if method == info.decoding and info.temperatures else None
+    about = {
+        "graph": "whole",
+        "decoding": method,
+        "max_jets": limit,
+        "slots": [slot.name for slot in topology.slots],
+        "particles": [particle.name for particle in topology.particles],
+    }
+    return _export_whole(network, topology, method, limit, temperatures), about
 
 
 def default_max_jets(topology: Topology, method: str) -> int:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from pairton.decoding.candidates import Kind, StepTable, own_choices, step_table
 from pairton.errors import ModelError
 from pairton.export.exact import IMPOSSIBLE
-from pairton.export.tables import PrefixTable, by_last_jet
+from pairton.export.tables import PrefixTable, by_last_jet, fitted
 from pairton.graph import EDGE, MASKED, NO_EDGE, known_ancestry
 from pairton.topology import Stage, Topology
 
@@ -79,10 +79,12 @@ class ChainGraph(nn.Module):
     ) -> None:
         super().__init__()
         self.network, self.topology, self.temperatures, self.refresh = network, topology, temperatures, refresh
+        self.max_jets = max_jets
         self.stages = nn.ModuleList(StageTable(topology, stage, max_jets) for stage in topology.stages)
 
     def forward(self, jets: Tensor, jet_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Indices (B, S), probability of the chain (B,), of its particles (B, P)."""
+        jets, jet_mask = fitted(jets, jet_mask, len(self.topology.slots), self.max_jets)
         number = torch.arange(jets.shape[1], device=jets.device)
         possible = jet_mask.to(torch.long).sum(dim=1) >= len(self.topology.slots)
         free = (

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pairton.export.tables import PrefixTable, by_last_jet
+from pairton.export.tables import PrefixTable, by_last_jet, fitted
 from pairton.likelihood import enumerate_assignments, gain_terms, triplet_types
 from pairton.topology import Particle, Topology
 
@@ -26,6 +26,7 @@ class ExactGraph(nn.Module):
     def __init__(self, network: nn.Module, topology: Topology, max_jets: int, temperature: float = 1.0) -> None:
         super().__init__()
         self.network, self.topology, self.temperature = network, topology, temperature
+        self.max_jets = max_jets
         enumeration = enumerate_assignments(topology, max_jets)
         self.root_types = list(dict.fromkeys(enumeration.root_types))
         self.candidates = nn.ModuleDict()
@@ -41,6 +42,7 @@ class ExactGraph(nn.Module):
 
     def forward(self, jets: Tensor, jet_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Indices (B, S), probability of the event (B,), of its particles (B, P)."""
+        jets, jet_mask = fitted(jets, jet_mask, len(self.topology.slots), self.max_jets)
         batch, n_jets = jets.shape[0], jets.shape[1]
         edges, triplets = self.network(jets, jet_mask, None)
         absent = (1 - jet_mask.to(edges.dtype)) * IMPOSSIBLE  # (B, N)

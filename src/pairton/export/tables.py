@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-__all__ = ["PrefixTable", "by_last_jet"]
+__all__ = ["PrefixTable", "by_last_jet", "fitted"]
 
 
 def by_last_jet(jets: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
@@ -21,6 +21,19 @@ def by_last_jet(jets: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
     if jets.shape[1] == 0:
         return np.arange(len(jets))
     return np.argsort(jets.max(axis=1), kind="stable")
+
+
+def fitted(jets: Tensor, jet_mask: Tensor, fewest: int, most: int) -> tuple[Tensor, Tensor]:
+    """The first `most` jets (B, N, 5), padded to at least `fewest`; (B, N) says which are there.
+
+    >>> [part.shape[1] for n in (2, 5, 9) for part in fitted(torch.ones(1, n, 5), torch.ones(1, n) > 0, 4, 6)]
+    [4, 4, 5, 5, 6, 6]
+    """
+    n_jets = torch.clamp(torch.as_tensor(jets.shape[1]), min=fewest, max=most)
+    missing = torch.zeros_like(jets[:, :1]).repeat(1, fewest, 1)  # (B, fewest, 5)
+    jets = torch.cat([jets, missing], dim=1)[:, :n_jets]
+    jet_mask = torch.cat([jet_mask, missing[:, :, 0] > 0], dim=1)[:, :n_jets]
+    return jets, jet_mask
 
 
 class PrefixTable(nn.Module):

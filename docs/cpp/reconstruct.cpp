@@ -1,0 +1,60 @@
+// Which jet came from which particle, in C++: runs a file made by `pairton export MODEL --whole -o FILE`.
+//
+//   reconstruct FILE.onnx < jets.txt
+//
+// A line of jets.txt is an event: pt eta phi energy btag of each jet in turn, in GeV and radians. A line of the output
+// is an event: the jet in every slot (counted from 0 in the order of the input, -1 for none), its probability.
+
+#include <onnxruntime_cxx_api.h>
+
+#include <array>
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+int main(int argc, char** argv) try {
+  if (argc != 2) {
+    std::cerr << "usage: reconstruct FILE.onnx < jets.txt\n";
+    return 2;
+  }
+  Ort::Env env(ORT_LOGGING_LEVEL_ERROR, "pairton");
+  Ort::SessionOptions options;
+  options.SetIntraOpNumThreads(1);
+  Ort::Session session(env, argv[1], options);
+  const auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
+  const std::array<const char*, 2> inputs{"jets", "jet_mask"};
+  const std::array<const char*, 2> outputs{"indices", "event_probability"};
+
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream numbers(line);
+    std::vector<float> jets;  // 5 of each jet
+    for (float value; numbers >> value;) jets.push_back(value);
+    if (jets.empty() || jets.size() % 5 != 0) {
+      std::cerr << "an event has " << jets.size() << " numbers, but needs five of each jet\n";
+      return 2;
+    }
+    // A batch of one event: all its jets are there. Several events of different size are padded to the largest, with
+    // jet_mask false behind the jets of each.
+    const std::int64_t n = static_cast<std::int64_t>(jets.size()) / 5;
+    const auto jet_mask = std::make_unique<bool[]>(static_cast<std::size_t>(n));
+    std::fill_n(jet_mask.get(), n, true);
+    const std::array<std::int64_t, 3> jets_shape{1, n, 5};
+    const std::array<std::int64_t, 2> mask_shape{1, n};
+    std::array<Ort::Value, 2> feeds{
+        Ort::Value::CreateTensor<float>(memory, jets.data(), jets.size(), jets_shape.data(), jets_shape.size()),
+        Ort::Value::CreateTensor<bool>(memory, jet_mask.get(), static_cast<std::size_t>(n), mask_shape.data(),
+                                       mask_shape.size())};
+    const auto found = session.Run(Ort::RunOptions{}, inputs.data(), feeds.data(), feeds.size(), outputs.data(),
+                                   outputs.size());
+    const auto slots = found[0].GetTensorTypeAndShapeInfo().GetElementCount();
+    const auto* indices = found[0].GetTensorData<std::int64_t>();
+    for (std::size_t slot = 0; slot < slots; ++slot) std::cout << indices[slot] << ' ';
+    std::cout << found[1].GetTensorData<float>()[0] << '\n';
+  }
+} catch (const std::exception& error) {
+  std::cerr << "reconstruct: " << error.what() << '\n';
+  return 1;
+}
