@@ -81,7 +81,7 @@ def convert(
             for events in _chunks(source):
                 if writer is None:
                     writer = create(output, events.topology, events.metadata, format_to)
-                chosen = events.select() if select else events
+                chosen = events.select() if select else events.keep_jets(events.usable)
                 writer.write(chosen)
                 count += len(chosen)
     except BaseException:

@@ -18,6 +18,8 @@ __all__ = ["GenRecord", "can_search"]
 
 Ints = npt.NDArray[np.int64]
 
+BLOCK = 8192  # events searched at once: their entries nearly fit in the cache
+
 
 @dataclass(frozen=True)
 class GenRecord:
@@ -32,13 +34,20 @@ class GenRecord:
 
     def truth(self, topology: Topology, jets: ak.Array, passes: ak.Array | None = None) -> npt.NDArray[np.int32]:
         """(n, S) position of the jet of each slot, of those that pass; -1 where there is no quark or no jet."""
-        entries = self.slot_entries(topology)
-        there = entries >= 0
-        eta, phi = (
-            np.where(there, column[entries], np.nan) if len(column) else np.full(entries.shape, np.nan)
-            for column in (self.eta, self.phi)
-        )
+        eta, phi = (np.full((len(self.counts), len(topology.slots)), np.nan, np.float32) for _ in range(2))
+        first = np.concatenate([[0], np.cumsum(self.counts)])
+        for start in range(0, len(self.counts), BLOCK):
+            rows = slice(start, start + BLOCK)
+            part = self._part(rows, slice(first[start], first[min(start + BLOCK, len(self.counts))]))
+            entries = part.slot_entries(topology)
+            row, slot = np.nonzero(entries >= 0)
+            eta[start + row, slot] = part.eta[entries[row, slot]]
+            phi[start + row, slot] = part.phi[entries[row, slot]]
         return match(jets, eta, phi, passes=passes)
+
+    def _part(self, rows: slice, entries: slice) -> GenRecord:
+        columns = (self.code, self.mother, self.hard, self.eta, self.phi)
+        return GenRecord(self.counts[rows], *(column[entries] for column in columns))
 
     def slot_entries(self, topology: Topology) -> Ints:
         """(n, S) entry of the quark of each slot, -1 where the event has none: a leptonic W, say."""

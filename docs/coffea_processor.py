@@ -1,0 +1,74 @@
+"""Tops in NanoAOD with coffea: a processor that calls pairton on the jets of NanoEvents.
+
+    python coffea_processor.py nano.root [more.root ...]
+
+The model pickles as its path, so that processors travel light; its session opens once in each worker process.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import awkward as ak
+import hist
+from coffea import processor
+from coffea.nanoevents import NanoAODSchema
+
+import pairton
+from pairton.events import Status
+
+TIGHT = 2  # bit of Jet_jetId
+
+
+class TopMass(processor.ProcessorABC):
+    """Masses of reconstructed tops and their probabilities, in events that have an answer."""
+
+    def __init__(self, model: str = "default", tagger: str = "btagPNetB", cut: float = 0.245) -> None:
+        self.model = pairton.load_model(model, threads=1)  # workers share the cores, so one thread each
+        self.tagger, self.cut = tagger, cut
+
+    def process(self, events: ak.Array) -> dict[str, Any]:
+        jets = events.Jet
+        reco = pairton.reconstruct(
+            pairton.make_jets(
+                pt=jets.pt,
+                eta=jets.eta,
+                phi=jets.phi,
+                mass=jets.mass,
+                btag=jets[self.tagger] > self.cut,
+                usable=(jets.jetId & TIGHT) != 0,  # the others stay, so that indices refer to events.Jet
+            ),
+            self.model,
+        )
+        answered = reco.status == Status.OK
+        tops = reco.t[answered]
+        masses = hist.Hist.new.Reg(50, 0, 500, name="mass", label="top mass / GeV").Weight()
+        masses.fill(ak.flatten(tops.mass), weight=ak.flatten(tops.probability))
+        # Any column of the original jets, by index: here the score of the jet that is the b of the first top.
+        b_jet = reco.assignment[answered][:, [reco.topology.slot_index("t1.b")]]
+        scores = jets[answered][ak.from_regular(b_jet)][self.tagger]
+        return {
+            "events": len(events),
+            "answered": int(answered.sum()),
+            "b_score": float(ak.sum(scores)),
+            "mass": masses,
+        }
+
+    def postprocess(self, accumulator: dict[str, Any]) -> dict[str, Any]:
+        return accumulator
+
+
+def run(files: list[str], model: str = "default", executor: Any = None, chunksize: int = 50_000) -> dict[str, Any]:
+    """Process some files on this machine."""
+    runner = processor.Runner(
+        executor=executor or processor.IterativeExecutor(status=False), schema=NanoAODSchema, chunksize=chunksize
+    )
+    found: dict[str, Any] = runner({"ttbar": {"files": dict.fromkeys(files, "Events")}}, TopMass(model))
+    return found
+
+
+if __name__ == "__main__":
+    result = run(sys.argv[1:])
+    print(f"{result['answered']} of {result['events']} events reconstructed")
+    print(result["mass"])
