@@ -20,7 +20,7 @@ test-quick: $(TEST)/installed
 	$(TEST)/bin/python -m pytest -m "not long"
 
 # what takes longer than the quick suite allows: trainings, simulations, a compiled C++ program, soaks
-test-long: $(TEST)/installed
+test-long: $(TEST)/installed $(TEST)/coffea
 	$(TEST)/bin/python -m pytest -m long
 
 # The environments are rebuilt when what they install changes; sources are not copied into the test one.
@@ -32,6 +32,11 @@ $(DEMO)/installed: pyproject.toml constraints.txt $(shell find src -type f -not 
 $(TEST)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(TEST)
 	$(TEST)/bin/python $(PIP) -c constraints.txt -e ".[test]"
+	touch $@
+
+# only the example in docs/coffea.md needs it
+$(TEST)/coffea: $(TEST)/installed
+	$(TEST)/bin/python $(PIP) -c constraints.txt coffea
 	touch $@
 
 clean:
