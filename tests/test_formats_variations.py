@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import awkward as ak
+import click
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from pairton.cli import cli
+from pairton.cli.options import reading_options, variation_option
 from pairton.errors import ConfigError, FormatError
 from pairton.formats import read
 from pairton.formats.variations import parse_settings, parse_variations
@@ -56,3 +61,20 @@ def test_what_the_command_line_gives() -> None:
     for wrong in ("a", "a=", "=1"):
         with pytest.raises(ConfigError, match="write KEY=VALUE"):
             parse_settings([wrong])
+
+
+def test_settings_and_variations_reach_the_reader(table: Path) -> None:
+    @click.command()
+    @variation_option
+    @reading_options
+    def show(reading: dict[str, object]) -> None:
+        click.echo(json.dumps({name: reading.get(name) for name in ("settings", "variations")}))
+
+    arguments = ["--set", "leptons=15", "--variation", "up:pt=pt_up,mass=mass_up", "--variation", "down:pt=b"]
+    found = json.loads(CliRunner().invoke(show, arguments).output)
+    assert found["settings"] == {"leptons": "15"}
+    assert found["variations"] == {"up": {"pt": "pt_up", "mass": "mass_up"}, "down": {"pt": "b"}}
+    assert json.loads(CliRunner().invoke(show, []).output) == {"settings": None, "variations": None}
+    refused = CliRunner().invoke(cli, ["inspect", str(table), "--topology", "hh4b", "--set", "leptons=15"])
+    assert isinstance(refused.exception, ConfigError)
+    assert "parquet has no setting 'leptons'" in str(refused.exception)
