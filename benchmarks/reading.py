@@ -28,14 +28,16 @@ BLOCK = 100_000
 MAX_RATIO, MAX_GROWTH = 3.0, 1.1
 COMPRESSED = {"compression": "gzip", "compression_opts": 4, "chunks": (4096, WIDTH)}
 
+# VmHWM begins anew with a program; ru_maxrss would remember the size of this one, from which it was forked.
 PEAK = """
-import resource, sys
+import sys
+from pathlib import Path
 from pairton.cli import main
 try:
     main(sys.argv[1:])
 except SystemExit as end:
     assert not end.code, end
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(next(line.split()[1] for line in Path("/proc/self/status").open() if line.startswith("VmHWM")))
 """
 
 
@@ -104,7 +106,7 @@ def compare(path: Path, repeats: int = 3) -> dict[str, float]:
 
 
 def peak_memory(path: Path, output: Path) -> float:
-    """MB at the most, of a whole `pairton convert`."""
+    """MB at the most, of a whole `pairton convert` (Linux)."""
     command = [sys.executable, "-c", PEAK, "convert", str(path), str(output)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return int(done.stdout.split()[-1]) / 1024

@@ -15,7 +15,7 @@ from pairton.formats.files import fingerprint, is_url, one_line, open_binary, re
 
 __all__ = ["Hdf5File", "open_hdf5"]
 
-CHUNK_CACHE = 16 * 2**20  # bytes a dataset: a chunk that spans two windows is not inflated twice
+CHUNK_CACHE = 2**20  # bytes a dataset: a chunk that spans two windows is not inflated twice
 SHOWN = 20  # names in an error
 
 

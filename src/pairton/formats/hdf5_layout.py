@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from pairton.errors import FormatError
 from pairton.events import Events
-from pairton.formats.base import ReadOptions
+from pairton.formats.base import DEFAULT_CHUNK, ReadOptions
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.jets import row_ids
 from pairton.formats.stored import KEY, Stored
@@ -29,7 +29,7 @@ from pairton.topology import Topology
 __all__ = ["Growing", "Hdf5Writer", "Sidecar", "stored_topology"]
 
 IDS, WEIGHT, COLUMNS = "METADATA/event_id", "METADATA/weight", "METADATA/columns"
-CHUNK_ROWS = 8192
+CHUNK_ROWS = DEFAULT_CHUNK // 8  # whole chunks make up a batch: none is ever read back to be filled up
 COMPRESSION = {"compression": "gzip", "compression_opts": 1, "shuffle": True}  # a third of the size at little cost
 
 
@@ -153,7 +153,7 @@ class Hdf5Writer(FileWriter):
 
     def _begin(self, temporary: Path, first: Events) -> None:
         self._disk = _Disk(temporary, "w+")
-        self._file = h5py.File(self._disk, "w")
+        self._file = h5py.File(self._disk, "w", rdcc_nbytes=0)  # full chunks need no cache
         self._begin_layout(self._file, first)
         self._ids = Growing(self._file, IDS, np.uint64, (2,))
         self._weight = None if first.weights is None else Growing(self._file, WEIGHT, np.float64)

@@ -64,9 +64,12 @@ class FileWriter(Writer):
 
     def write(self, events: Events) -> None:
         self._check(events)
-        for start in range(0, len(events), self.batch):
-            self._waiting.append(events[start : start + self.batch])
-            if sum(map(len, self._waiting)) >= self.batch:
+        start = 0
+        while start < len(events):  # batches are full, so that they end where a chunk of the file does
+            room = self.batch - sum(map(len, self._waiting))
+            self._waiting.append(events[start : start + room])
+            start += room
+            if start <= len(events):
                 self._flush()
 
     def close(self) -> None:
