@@ -226,7 +226,7 @@ def gradients(fabric, out):
     plan = parse_recipe({RECIPE})
     rng = np.random.default_rng(0)
     groups = {}
-    for n_jets, count in ((7, 9), (10, 9)):  # an odd batch; ten jets are beyond the bound
+    for n_jets, count in ((7, 9), (10, 9), (8, 1)):  # an odd batch, one beyond the bound, one for a single process
         shape = (count, n_jets)
         pt, eta, phi = rng.uniform(30, 200, shape), rng.normal(size=shape), rng.uniform(-3, 3, shape)
         jets = np.stack([pt, eta, phi, pt * np.cosh(eta) + 5, rng.integers(0, 2, shape)], axis=-1)
@@ -237,7 +237,7 @@ def gradients(fabric, out):
     trainer, network = Trainer(plan, events, events, Path(out)), Network(plan.topology, plan.network)
     model = fabric.setup_module(network)
     found = {}
-    for step in range(2):
+    for step in range(3):
         network.zero_grad()
         drawn = trainer.plan.draw(step)
         found[f"{drawn.n_jets}.loss"] = torch.tensor(trainer.backward(fabric, model, drawn)["loss"])
@@ -270,7 +270,7 @@ def test_two_processes_give_the_gradient_of_one_with_twice_the_batch(fabric, tmp
     assert set(one) == set(two)
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, rtol=1e-4, atol=1e-6)
-    assert all(any(one[key].abs().max() > 1e-3 for key in one if key.startswith(n)) for n in ("7.", "10."))
+    assert all(any(one[key].abs().max() > 1e-3 for key in one if key.startswith(n)) for n in ("7.", "8.", "10."))
 
 
 def test_accumulating_gives_the_gradient_of_the_whole_batch(fabric):
@@ -285,6 +285,21 @@ def test_accumulating_gives_the_gradient_of_the_whole_batch(fabric):
     assert found[0][0]["loss"] == pytest.approx(found[1][0]["loss"], rel=1e-5)
     for one, other in zip(found[0][1], found[1][1], strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.long
+def test_compiled_equals_eager(fabric, tmp_path):
+    found = []
+    for compiled in (False, True):
+        plan = recipe(
+            TRIANGLES | {"triplets": "potential"}, {"event_likelihood": 1}, run={"compile": compiled}, steps=3
+        )
+        out = tmp_path / str(compiled)
+        out.mkdir()
+        Trainer(plan, random_events(), random_events(seed=1), out).run(fabric)
+        found.append(load_file(out / state.STATE))
+    for name, value in found[0].items():
+        torch.testing.assert_close(found[1][name], value, rtol=1e-2, atol=1e-4)
 
 
 # -- what may go wrong -------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pairton.atomic import output_errors
 from pairton.errors import TrainingError
 from pairton.events import Events
 from pairton.topology import Topology
@@ -65,14 +66,15 @@ class _Store:
 
     def spill(self) -> None:
         """Append all that is held to one file for each array."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for n_jets, groups in self.parts.items():
-            for name in Group._fields:
-                mode = "ab" if n_jets in self.on_disk else "wb"
-                with self._path(n_jets, name).open(mode) as file:
-                    for group in groups:
-                        file.write(np.ascontiguousarray(getattr(group, name)).data)
-            self.on_disk.add(n_jets)
+        with output_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for n_jets, groups in self.parts.items():
+                for name in Group._fields:
+                    mode = "ab" if n_jets in self.on_disk else "wb"
+                    with self._path(n_jets, name).open(mode) as file:
+                        for group in groups:
+                            file.write(np.ascontiguousarray(getattr(group, name)).data)
+                self.on_disk.add(n_jets)
         self.parts, self.held = {}, 0
 
     def _path(self, n_jets: int, name: str) -> Path:

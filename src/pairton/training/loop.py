@@ -108,17 +108,13 @@ class Trainer:
         revealed = draw_revealed(recipe.topology, truth, rng) if recipe.network.tokens else None
         mine = np.array_split(np.arange(len(truth)), world)[rank]
         shares = [part for part in np.array_split(mine, recipe.optimiser.accumulate) if len(part)]
-        return [
-            make_batch(
-                recipe.topology,
-                jets[part],
-                truth[part],
-                None if revealed is None else revealed[part],
-                recipe.loss,
-                device,
-            )
-            for part in shares
-        ]
+        idle = not shares  # fewer events than processes
+        batches = []
+        for part in shares or [np.array([0])]:
+            shown = None if revealed is None else revealed[part]
+            batches.append(make_batch(recipe.topology, jets[part], truth[part], shown, recipe.loss, device))
+            batches[-1].weight = 0 if idle else 1
+        return batches
 
     def backward(self, fabric: Any, model: Any, drawn: Drawn) -> dict[str, float]:
         """Accumulate the gradient of a step; returns the loss and its terms, averaged over the whole batch."""
@@ -173,7 +169,8 @@ class Trainer:
                 drawn = self.plan.draw(step)
                 values = self.backward(fabric, model, drawn)
                 norm = float(fabric.clip_gradients(model, wrapped, max_norm=config.clip, error_if_nonfinite=False))
-                if not (math.isfinite(values["loss"]) and math.isfinite(norm)):
+                scaled = recipe.run.precision == "16-mixed"  # which finds its scale by overflowing now and then
+                if not (math.isfinite(values["loss"]) and (scaled or math.isfinite(norm))):
                     raise self._not_finite(drawn, values["loss"], norm)
                 wrapped.step()
                 wrapped.zero_grad()
@@ -186,13 +183,16 @@ class Trainer:
                     if not best or found["e_event"] > best["e_event"]:
                         best = found
                         self._keep(fabric, averaged if config.ema else network, best, done)
-                if done % recipe.run.save_every == 0 or done == self.steps or interrupted():
+                stop = bool(
+                    fabric.all_reduce(torch.tensor(float(interrupted()), device=fabric.device), reduce_op="sum")
+                )
+                if done % recipe.run.save_every == 0 or done == self.steps or stop:
                     if fabric.is_global_zero:
                         progress = {"step": done, "best": best, "recipe": recipe.to_dict()}
                         progress["data"] = self.train_events.fingerprint
                         save_state(self.out / STATE, network, averaged, optimiser, progress)
                     fabric.barrier()
-                if interrupted():
+                if stop:
                     return Result(done, self.steps, best)
         return Result(self.steps, self.steps, best)
 

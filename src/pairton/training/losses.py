@@ -43,6 +43,7 @@ class Batch:
     rows: Tensor | None = None  # (B,): true assignments
     allowed: Tensor | None = None  # (B, A): consistent with what is revealed; None: all
     target: Tensor | None = None  # (B, A): consistent with what is known, for partly reconstructible events
+    weight: int = 1  # 0 for a process without a share of the batch, which must take part all the same
 
     def counts(self, terms: dict[str, float]) -> dict[str, int]:
         """What the sum of each loss is divided by: hidden entries, or events."""
@@ -50,7 +51,7 @@ class Batch:
         result = {}
         for name in terms:
             counted = entries.get(name)
-            result[name] = len(self.jets) if counted is None else int(counted.sum())
+            result[name] = self.weight * (len(self.jets) if counted is None else int(counted.sum()))
         return result
 
 
@@ -136,7 +137,7 @@ def batch_loss(output: NetworkOutput, batch: Batch, terms: dict[str, float]) -> 
             sums[name] = _cross_entropy(output.edges, batch.edges, batch.counted)
         else:
             sums[name] = _cross_entropy(output.triplets, batch.triplets, batch.triplets_counted)
-    return sums
+    return {name: batch.weight * value for name, value in sums.items()}
 
 
 def _cross_entropy(logits: Tensor | None, truth: Tensor | None, counted: Tensor | None) -> Tensor:

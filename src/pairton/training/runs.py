@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -38,18 +39,21 @@ def train(
     if fabric.is_global_zero:
         _prepare(out, recipe, resume)
     fabric.barrier()
+    folder = out / "packed" / str(fabric.global_rank)
     chunks = iterate(list(map(str, data)), topology=recipe.topology, **options)
     train_events, validation_events = pack(
         chunks,
         recipe.topology,
-        folder=out / "packed" / str(fabric.global_rank),
+        folder=folder,
         fractions=recipe.data.fractions,
         partial=recipe.data.partial,
         max_jets=recipe.data.max_jets,
         memory=recipe.data.memory_gib * 2**30 / fabric.world_size,
     )
-    trainer = Trainer(recipe, train_events, validation_events, out, init=init, resume=resume)
-    return trainer.run(fabric)
+    try:
+        return Trainer(recipe, train_events, validation_events, out, init=init, resume=resume).run(fabric)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def make_fabric(recipe: Recipe) -> Any:
