@@ -20,6 +20,7 @@ import uproot
 
 from pairton.atomic import Replacement, replacing
 from pairton.cli import main
+from pairton.cli.progress import progress
 from pairton.errors import OutputError
 from pairton.events import Events, make_jets
 from pairton.formats import create, read
@@ -138,6 +139,22 @@ def test_a_dataset_that_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[st
         file["REGRESSIONS/EVENT/mass"] = np.arange(4.0)
     run(capsys, "convert", path, tmp_path / name, "--keep", "REGRESSIONS/EVENT/mass")
     assert ak.to_list(read(tmp_path / name).columns["REGRESSIONS/EVENT/mass"]) == [0, 1, 2, 3]
+
+
+def test_a_bar_only_on_a_terminal_and_only_if_it_takes_long(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shown(terminal: bool, patience: float) -> bool:
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+        monkeypatch.setattr("pairton.cli.progress.PATIENCE", patience)
+        assert list(progress([3, 4], 7, "counting", int)) == [3, 4]
+        out, err = capsys.readouterr()
+        assert out == ""
+        return "counting" in err
+
+    assert not shown(terminal=False, patience=-1.0)
+    assert not shown(terminal=True, patience=60.0)
+    assert shown(terminal=True, patience=-1.0)
 
 
 def test_bad_labels_are_one_warning_or_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
