@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +15,17 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+import pairton
 import pairton.export
 from pairton.cli import cli
 from pairton.decoding import decode
+from pairton.engines import load_model
 from pairton.errors import ConfigError, ModelError, PairtonError
 from pairton.export import export_model, export_network
 from pairton.export.chain import ChainGraph
 from pairton.export.exact import ExactGraph
 from pairton.likelihood import Prediction
+from pairton.reconstruction import prepare
 from pairton.topology import Stage, load_topology, parse_topology
 
 TTBAR, HH4B, TTH, TTTT = (load_topology(name) for name in ("ttbar_allhad", "hh4b", "tth_allhad", "tttt_allhad"))
@@ -50,11 +54,11 @@ def predictor(network):
     return predict
 
 
-def agree(found, wanted):
+def agree(found, wanted, atol=1e-4):
     indices, event, particles = (np.asarray(part) for part in found)
     np.testing.assert_array_equal(indices, wanted.assignment)
-    np.testing.assert_allclose(event, wanted.event_probability, atol=1e-5)
-    np.testing.assert_allclose(particles, wanted.particle_probability, atol=1e-5)
+    np.testing.assert_allclose(event, wanted.event_probability, atol=atol)
+    np.testing.assert_allclose(particles, wanted.particle_probability, atol=atol)
 
 
 TOPOLOGIES = [TTBAR, HH4B, TTH, TTTT, TTW, DEEP, THREE, FOUR_STEP]
@@ -125,6 +129,22 @@ def test_whole_reconstruction_of_every_topology(topology, method, small_network,
         return
     session = whole_file(network, info, tmp_path / "whole.onnx", decoding=method, max_jets=limit)
     check_file(session, network, topology, method, limit)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["exact", "steps"])
+def test_whole_reconstruction_of_every_sample_event(method, tmp_path):
+    model = load_model(engine="torch")
+    export_model("ttbar_allhad", tmp_path / "whole.onnx", whole=True, decoding=method, max_jets=12)
+    session = onnxruntime.InferenceSession(tmp_path / "whole.onnx", providers=["CPUExecutionProvider"])
+    events = pairton.read(resources.files("pairton") / "samples" / "ttbar_allhad.h5")
+    used = prepare(events, model.domain)
+    assert used.answerable.sum() > 2000
+    for n_jets in np.unique(used.counts[used.answerable]):
+        jets = np.ascontiguousarray(used.jets[used.answerable & (used.counts == n_jets), :n_jets])
+        jet_mask = np.ones(jets.shape[:2], dtype=bool)
+        wanted = decode(model.predict, model.topology, jets, jet_mask, method=method)
+        agree(session.run(None, {"jets": jets, "jet_mask": jet_mask}), wanted, atol=3e-4)
 
 
 def test_what_a_step_file_contains(model_folder):
