@@ -26,11 +26,14 @@ PICTURES = (".png", ".svg", ".pdf")
 DPI = 150
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Display:
     """A record and the ways to draw it. A notebook shows it by itself."""
 
     record: EventRecord
+
+    def __repr__(self) -> str:
+        return f"<Display of {self.record.name}: {len(self.record.frames)} frames>"
 
     def html(self) -> str:
         """A page of its own, to be stepped through with arrow keys."""

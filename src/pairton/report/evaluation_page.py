@@ -28,6 +28,9 @@ __all__ = ["check_outputs", "plots_of", "write_plots", "write_report"]
 
 SUFFIXES = (".pdf", ".png")
 
+Tables = Mapping[str, Mapping[str, Mapping[str, metrics.Efficiency]]]  # method -> what -> bin
+Leads = Mapping[str, Mapping[str, Mapping[str, metrics.Difference]]]  # of the first over each other method
+
 
 def check_outputs(report: str | Path | None, plots: str | Path | None) -> None:
     """Before the work: what is needed to draw is installed, and there is a place to write to."""
@@ -123,6 +126,8 @@ def write_report(
             )
     gallery, records = _gallery(result, seen, max_jets, jet_cuts)
     scores = result.scores(result.methods[0])
+    tables = {method.name: result.efficiency(method) for method in result.methods}
+    leads = {m.name: result.difference(result.methods[0], m) for m in result.methods[1:]}
     page = render(
         "report.html",
         title=f"{result.methods[0].name} on {', '.join(Path(p).name for p in result.inputs)}",
@@ -130,10 +135,10 @@ def write_report(
         files=[str(p) for p in result.inputs],
         events=len(scores),
         full=int(scores.total[metrics.EVENT].sum()),
-        headline=_headline(result),
+        headline=_headline(result, tables, leads),
         cells=[*result.topology.bins, metrics.INCLUSIVE],
-        table=_table(result),
-        differences=_differences(result),
+        table=_table(result, tables),
+        differences=_differences(result, leads),
         figures=figures,
         has_flow=any(figure["plot"] == "flow" for figure in figures),
         gallery=gallery,
@@ -147,7 +152,7 @@ def write_report(
         temporary.write_text(page, "utf-8")
 
 
-def _headline(result: Evaluation) -> list[dict[str, str]]:
+def _headline(result: Evaluation, tables: Tables, leads: Leads) -> list[dict[str, str]]:
     """Inclusive efficiencies of the first method, and its lead over the second."""
     first = result.methods[0]
     cards = [
@@ -156,10 +161,10 @@ def _headline(result: Evaluation) -> list[dict[str, str]]:
             "value": _value(cells[metrics.INCLUSIVE].value),
             "note": _interval(cells[metrics.INCLUSIVE]),
         }
-        for what, cells in result.efficiency(first).items()
+        for what, cells in tables[first.name].items()
     ]
     if len(result.methods) > 1:
-        lead = result.difference(first, result.methods[1])[metrics.EVENT][metrics.INCLUSIVE]
+        lead = leads[result.methods[1].name][metrics.EVENT][metrics.INCLUSIVE]
         cards.append(
             {
                 "name": f"event efficiency, less that of {result.methods[1].name}",
@@ -184,9 +189,8 @@ def _interval(cell: metrics.Efficiency) -> str:
     return f"{cell.low:.4f} to {cell.high:.4f}; {cell.correct} of {cell.total}"
 
 
-def _table(result: Evaluation) -> list[dict[str, Any]]:
+def _table(result: Evaluation, tables: Tables) -> list[dict[str, Any]]:
     """One block an efficiency, one row a method; the best of each column is marked."""
-    tables = {method.name: result.efficiency(method) for method in result.methods}
     cells = [*result.topology.bins, metrics.INCLUSIVE]
     blocks = []
     for what in next(iter(tables.values())):
@@ -222,11 +226,11 @@ def _title(method: Method) -> str:
     return f"{method.name} ({decoding})" if decoding and decoding not in method.name else method.name
 
 
-def _differences(result: Evaluation) -> list[dict[str, Any]]:
+def _differences(result: Evaluation, leads: Leads) -> list[dict[str, Any]]:
     first = result.methods[0]
     found = []
     for other in result.methods[1:]:
-        for what, cells in result.difference(first, other).items():
+        for what, cells in leads[other.name].items():
             row = [
                 "–" if np.isnan(d.value) else f"{d.value:+.4f} ({d.low:+.4f} to {d.high:+.4f})".replace("-", "−")
                 for d in cells.values()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["against_mass", "against_multiplicity", "calibration", "cuts", "mass_peaks"]
 
-WIDTH, HEIGHT = 6.0, 4.3  # inches
+WIDTH, HEIGHT = 5.3, 3.9  # inches
 MOST_JETS = 12  # counts from here on share a bin
 CUTS = np.linspace(0, 1, 101)
 ROUND = 5  # bins to which a mass axis is rounded

@@ -31,9 +31,10 @@ def new_figure(width: float, height: float) -> Figure:
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtraError("report", "matplotlib") from None
-    figure = Figure(figsize=(width, height), layout="constrained")
-    figure.set_facecolor("white")
-    return figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    engine = ConstrainedLayoutEngine(h_pad=0.07, w_pad=0.07)
+    return Figure(figsize=(width, height), layout=engine, facecolor="white")
 
 
 def draw_event(record: EventRecord) -> Figure:
@@ -80,7 +81,11 @@ def _columns(record: EventRecord) -> list[tuple[str, str, Frame]]:
     """Title, kind of matrix and frame of every column."""
     frames = record.frames
     if frames[0].marginals:
-        return [("the network", "logits", frames[0]), ("all assignments", "marginals", frames[0])]
+        total = len(frames[0].candidates) + frames[0].others
+        return [
+            ("network, pair by pair", "logits", frames[0]),
+            (f"exact, all {total} ways", "marginals", frames[0]),
+        ]
     if not frames[0].tokens:
         return []
     titles = ["nothing known"] + [_after(frame) for frame in frames[:-1]]
@@ -273,7 +278,7 @@ def _bars(axes: Axes, record: EventRecord, frame: Frame) -> None:
     chances = [c.probability for c in listed]
     axes.barh(range(len(listed)), chances, color=[GREY if c.right is not True else "#009E73" for c in listed])
     axes.set_yticks(range(len(listed)), [_plain(name) for name in names], fontsize=8)
-    axes.set(ylim=(len(listed) - 0.5, -0.5), xlim=(0, 1.18), xlabel="probability of the assignment")
+    axes.set(ylim=(len(listed) - 0.5, -0.5), xlim=(0, 1.22), xlabel="probability of the assignment")
     for k, (chance, candidate) in enumerate(zip(chances, listed, strict=True)):
         mark = "  (true)" if candidate.right else ""
         axes.annotate(f" {chance:.1%}{mark}", (chance, k), va="center", fontsize=8, color=INK)

@@ -296,7 +296,7 @@ const pairtonDisplay = (() => {
       const row = make(body, "tr");
       make(row, "td", {}, jet.used ? jet.index : `${jet.index} (not used)`);
       for (const value of [jet.pt.toFixed(1), jet.eta.toFixed(2), jet.phi.toFixed(2), jet.mass.toFixed(1), +jet.btag.toFixed(3)])
-        make(row, "td", { "class": "pd-number" }, String(value).replace("-", "−"));
+        make(row, "td", { "class": "pd-number" }, String(value).replace(/^-(?!0\.?0*$)/, "−").replace(/^-/, ""));
     }
   }
 
