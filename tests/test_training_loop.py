@@ -288,6 +288,7 @@ def test_accumulating_gives_the_gradient_of_the_whole_batch(fabric):
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # from within torch
 def test_compiled_equals_eager(fabric, tmp_path):
     found = []
     for compiled in (False, True):
