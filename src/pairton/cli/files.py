@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["convert", "inspect"]
 
+CHUNK = 10_000  # events in memory while converting
 BAR = 24  # characters of the longest bar
 
 
@@ -96,7 +97,7 @@ def convert(
 def _chunks(source: Any) -> Any:
     if not source.n_events:
         return [source.read(0, 0)]
-    return progress(source.chunks(), source.n_events, f"converting {Path(source.path).name}", len)
+    return progress(source.chunks(CHUNK), source.n_events, f"converting {Path(source.path).name}", len)
 
 
 # -- what a reader sees ------------------------------------------------------------------------------------
