@@ -278,18 +278,52 @@ def test_the_most_confident_of_w_and_h_is_revealed_first():
         assert best == (name, *first.jets[k, first.choice[k], 0].tolist())
 
 
-def test_joint_choices_beyond_the_bound_are_made_one_at_a_time(monkeypatch):
-    jets, jet_mask = batch(14, events=8)
-    together = decode(Network(TTTT), TTTT, jets, jet_mask, method="steps", record=True)
-    assert [len(step.types[0]) for step in together.steps] == [1, 1, 1, 1, 4]
-    monkeypatch.setattr(candidates_module, "MAX_CHOICES", 100)
+@pytest.fixture
+def few_choices(monkeypatch):
+    """Next to nothing is enumerated."""
+    monkeypatch.setattr(candidates_module, "MAX_CHOICES", 10)
     candidates_module.step_table.cache_clear()
-    for method in ("steps", "beam"):
-        answer = decode(Network(TTTT), TTTT, jets, jet_mask, method=method)
-        assert (np.diff(np.sort(answer.assignment, axis=1), axis=1) > 0).all()
-    apart = decode(Network(TTTT), TTTT, jets, jet_mask, method="steps", record=True)
-    assert [len(step.types[0]) for step in apart.steps] == [1] * 8
+    yield
     candidates_module.step_table.cache_clear()
+
+
+PAIRS = HH4B.with_stages([Stage(("H", "H"))])
+
+
+def test_pairs_revealed_together(request):
+    jets, jet_mask = batch(7, events=8, padding=2)
+    together = decode(Network(PAIRS), PAIRS, jets, jet_mask, method="steps", record=True)
+    assert [len(step.types[0]) for step in together.steps] == [2]
+    s = together.steps[0].edges[:, 0].astype(float)
+    for k, row in enumerate(together.assignment.tolist()):
+        real = np.flatnonzero(jet_mask[k])
+        gain = {
+            four: sum(s[k, i, j] - s[k, i, i] - s[k, j, j] for i, j in (four[:2], four[2:]))
+            for four in itertools.permutations(real, 4)
+        }
+        np.testing.assert_allclose(gain[tuple(row)], max(gain.values()), rtol=1e-5)
+    request.getfixturevalue("few_choices")  # too many by now: one at a time, from the same logits
+    apart = decode(Network(PAIRS), PAIRS, jets, jet_mask, method="steps", record=True)
+    assert [len(step.types[0]) for step in apart.steps] == [1, 1]
+    np.testing.assert_array_equal(apart.assignment, decode(
+        Network(HH4B), HH4B, jets, jet_mask, method="one_shot"
+    ).assignment)  # fmt: skip
+    assert (decode(Network(PAIRS), PAIRS, jets, jet_mask, method="beam").assignment >= 0).all()
+
+
+@pytest.mark.parametrize("topology", [TTTT, TTBAR, TTW], ids=lambda topology: topology.name)
+def test_a_stage_too_large_to_enumerate_is_a_linear_assignment(topology, request):
+    jets, jet_mask = batch(len(topology.slots) + 2, events=8, padding=1)
+    heat = [1.0] * (len(topology.stages) - 1) + [1.7]
+    options = {"method": "steps", "temperatures": heat, "record": True}
+    listed = decode(Network(topology, potentials=True), topology, jets, jet_mask, **options)
+    request.getfixturevalue("few_choices")
+    matched = decode(Network(topology, potentials=True), topology, jets, jet_mask, **options)
+    assert len(matched.steps[-1].types) == 1 < len(listed.steps[-1].types)
+    np.testing.assert_array_equal(matched.assignment, listed.assignment)
+    np.testing.assert_allclose(matched.event_probability, listed.event_probability, rtol=1e-5)
+    np.testing.assert_allclose(matched.particle_probability, listed.particle_probability, rtol=1e-5)
+    assert (decode(Network(topology), topology, jets, jet_mask, method="beam").assignment >= 0).all()
 
 
 def test_the_joint_stage_maximises_the_summed_gain():

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding.candidates import StepTable, gains, n_turns, next_step, own_choices, reveals
+from pairton.decoding.matching import best_matching, is_matching
 from pairton.decoding.state import State
 from pairton.graph import visible_tokens
 from pairton.likelihood import Prediction
@@ -27,8 +28,8 @@ Predict = Callable[[npt.NDArray[np.float32], Bools, npt.NDArray[np.uint8]], Pred
 class Step:
     """One step as it was taken: what the network saw and said, and what was chosen from what.
 
-    Candidates are the choices of the step, each one or more particles; `jets` is -1 behind the slots of a
-    type, and everywhere where a choice is not possible.
+    Candidates are the choices of the step, each one or more particles; of a linear assignment only the best. `jets`
+    is -1 behind the slots of a type, and everywhere where a choice is not possible.
     """
 
     stage: Stage | None  # None: the whole event at once
@@ -71,20 +72,40 @@ def run_chain(
             prediction = predict(jets, jet_mask, tokens)
         before = {name: same.count.copy() for name, same in state.found.items()}
         turns = n_turns(topology, stage, state)
+        if turns > 1 and is_matching(topology, stage):
+            shown, probability = _match(topology, stage, state, prediction, temperature, edge_weight)
+            if record:
+                one = np.zeros(len(jets), dtype=np.intp), *state.place()
+                steps.append(Step(stage, tokens, prediction.edges, (stage.types,), shown, probability, *one))
+            continue
         for _ in range(turns):
             free, step = next_step(topology, stage, state, turns == 1)
             gain = gains(step, state, prediction, free, edge_weight=edge_weight, before=before)
             log_probability = log_softmax(gain, temperature)
             choice = gain.argmax(axis=1)
             found = reveals(step, state, free, choice)
-            shown = _choice_jets(step, state, free, gain) if record else None
-            state.reveal(found, np.exp(np.take_along_axis(log_probability, choice[:, None], axis=1)[:, 0]))
-            if shown is not None:
+            probability = np.exp(log_probability)
+            shown = _choice_jets(step, state, free, gain) if record else np.empty(0, dtype=np.int16)
+            state.reveal(found, np.take_along_axis(probability, choice[:, None], axis=1)[:, 0])
+            if record:
                 types = tuple(tuple(step.kinds[step.kind[x]].name for x in row) for row in step.choices)
-                after = state.place()
-                probability = np.exp(log_probability)
-                steps.append(Step(stage, tokens, prediction.edges, types, shown, probability, choice, *after))
+                after = choice, *state.place()
+                steps.append(Step(stage, tokens, prediction.edges, types, shown, probability, *after))
     return state, steps
+
+
+def _match(
+    topology: Topology, stage: Stage, state: State, prediction: Prediction, temperature: float, edge_weight: float
+) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.float64]]:
+    """Reveal the particles of a stage by linear assignment; their jets (B, 1, M, L), and its probability (B, 1)."""
+    free, step = next_step(topology, stage, state, together=False)
+    gain = gains(step, state, prediction, free, edge_weight=edge_weight)  # (B, Q C)
+    gain = gain.reshape(len(free), -1, free.shape[1])
+    particles, columns, probability = best_matching(gain, len(stage.types), temperature)
+    picked = particles * free.shape[1] + columns  # (B, M): candidates
+    found = [reveal for column in picked.T for reveal in reveals(step, state, free, column)]
+    state.reveal(found, probability)
+    return np.stack([reveal.jets for reveal in found], axis=1)[:, None].astype(np.int16), probability[:, None]
 
 
 def _choice_jets(step: StepTable, state: State, free: Index, gain: Floats) -> npt.NDArray[np.int16]:
