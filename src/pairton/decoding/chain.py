@@ -28,8 +28,8 @@ Predict = Callable[[npt.NDArray[np.float32], Bools, npt.NDArray[np.uint8]], Pred
 class Step:
     """One step as it was taken: what the network saw and said, and what was chosen from what.
 
-    Candidates are the choices of the step, each one or more particles; of a linear assignment only the best. `jets`
-    is -1 behind the slots of a type, and everywhere where a choice is not possible.
+    Candidates are the choices of the step, each one or more particles; of a linear assignment only the best.
+    `jets` is -1 behind the slots of a type, and everywhere where a choice is not possible.
     """
 
     stage: Stage | None  # None: the whole event at once
@@ -97,7 +97,7 @@ def run_chain(
 def _match(
     topology: Topology, stage: Stage, state: State, prediction: Prediction, temperature: float, edge_weight: float
 ) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.float64]]:
-    """Reveal the particles of a stage by linear assignment; their jets (B, 1, M, L), and its probability (B, 1)."""
+    """Reveal a stage by linear assignment; the jets of its particles (B, 1, M, L), and its probability (B, 1)."""
     free, step = next_step(topology, stage, state, together=False)
     gain = gains(step, state, prediction, free, edge_weight=edge_weight)  # (B, Q C)
     gain = gain.reshape(len(free), -1, free.shape[1])
