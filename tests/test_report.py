@@ -21,6 +21,7 @@ from pairton.reconstruction import reconstruct
 from pairton.report import evaluation_page, figures, sankey
 from pairton.report.collecting import GALLERY, KINDS, MASS_EDGES, Collector, positions
 from pairton.report.style import styled
+from pairton.streaming import reconstruct_files
 
 
 def written(path, events):
@@ -241,6 +242,38 @@ def test_the_gallery_is_in_the_page(page, study):
     for record, kind in zip(records, np.repeat(KINDS, GALLERY), strict=True):
         exhibit = next(e for e in study[1].gallery[kind] if f"event {e.number}" == record["name"])
         assert record["probability"] == pytest.approx(exhibit.event_probability, abs=1e-3)
+
+
+@pytest.mark.parametrize("share", [0.3, None])
+def test_next_to_nothing_makes_a_page_without_empty_panels(share, decays, mass_model, tmp_path):
+    """No event with every jet labelled, and no event at all."""
+    events = decays(20)[:0] if share is None else decays(20, labelled=share)
+    seen = Collector()
+    result = evaluate([str(written(tmp_path / "events.h5", events))], [mass_model], observe=seen)
+    assert evaluation_page.plots_of(result, seen) == []
+    evaluation_page.write_report(tmp_path / "page.html", result, seen, max_jets=12, jet_cuts=True)
+    text = (tmp_path / "page.html").read_text()
+    assert "nothing to count" in text
+    assert "Gallery" not in text
+    assert f"{len(events)} events with truth, 0 fully" in text
+
+
+def test_answers_of_others_are_reported_without_a_model(decays, mass_model, tmp_path):
+    events = decays(40, floor=15.0)
+    path = str(written(tmp_path / "events.h5", events))
+    reconstruct_files([path], str(tmp_path / "answers.parquet"), mass_model)
+    seen, own = Collector(), Collector()
+    result = evaluate([path], assignments=[tmp_path / "answers.parquet"], observe=seen, select=True)
+    evaluate([path], [mass_model], observe=own)
+    evaluation_page.write_report(tmp_path / "page.html", result, seen, max_jets=12, jet_cuts=True)
+    data = re.search(r'id="records">(.*?)</script>', (tmp_path / "page.html").read_text(), re.DOTALL)[1]
+    records = json.loads(data)
+    assert {len(record["frames"]) for record in records} == {1}
+    numbers = [int(record["name"].split()[1]) for record in records]
+    assert all(events.selected[number] for number in numbers)
+    full = events.select().fully_reconstructible.sum()
+    peaks = seen.peaks["answers.parquet"]["t"]
+    assert peaks.right.sum() + peaks.wrong.sum() == 2 * full < sum(own.peaks["masses"]["t"].right)
 
 
 def test_plots_are_written_as_pdf_png_and_csv(study, tmp_path, monkeypatch):

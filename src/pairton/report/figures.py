@@ -96,7 +96,7 @@ def against_mass(result: Evaluation) -> Plot | None:
     return Plot("efficiency_mass", "Event efficiency and mass", caption, draw, rows)
 
 
-def against_multiplicity(result: Evaluation, n_jets: npt.NDArray[np.integer[Any]]) -> Plot:
+def against_multiplicity(result: Evaluation, n_jets: npt.NDArray[np.integer[Any]]) -> Plot | None:
     """Event efficiency for each number of jets (n,)."""
     first = len(result.topology.slots)
     counts = np.clip(n_jets, first, max(MOST_JETS, first + 2))
@@ -104,6 +104,8 @@ def against_multiplicity(result: Evaluation, n_jets: npt.NDArray[np.integer[Any]
     edges = [*(values - 0.5).tolist(), values[-1] + 0.5]
     each = {m.name: metrics.efficiency_against(result.scores(m), counts, edges) for m in result.methods}
     used = [k for k in range(len(values)) if next(iter(each.values()))[k].total]
+    if not used:
+        return None
     values = values[used]
     names = [f"{value}+" if value == max(MOST_JETS, first + 2) else str(value) for value in values]
 

@@ -1,0 +1,53 @@
+"""The report page: how long after the evaluation, and how large.
+
+    python benchmarks/report.py [--events 100000]
+
+The sample events are evaluated again and again until there are enough. A report of 100,000 events takes less than
+a minute and 5 MB; the evaluation before it, in the same run, says how fast the machine is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from pairton.engines import load_model
+from pairton.evaluation import evaluate
+from pairton.report.collecting import Collector
+from pairton.report.evaluation_page import write_report
+from pairton.streaming import count_events
+
+MAX_SECONDS, MAX_BYTES = 60.0, 5_000_000
+
+
+def main() -> None:
+    """Print one line; fail beyond the bounds."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=100_000)
+    wanted = parser.parse_args().events
+    model = load_model()
+    sample = f"sample:{model.topology.name}"
+    files = [sample] * -(-wanted // (count_events([sample]) or 1))
+    seen = Collector()
+    begun = time.monotonic()
+    result = evaluate(files, [model], baselines=["chi2"], observe=seen)
+    evaluated = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "report.html"
+        write_report(page, result, seen, max_jets=12, jet_cuts=True)
+        size = page.stat().st_size
+    reported = time.monotonic()
+    took, before = reported - evaluated, evaluated - begun
+    n = len(result.scores(result.methods[0]))
+    print(
+        f"{n} events: evaluation {before:.1f} s, report {took:.1f} s ({took / before:.2f} of it), "
+        f"{size / 1e6:.2f} MB"
+    )
+    if took > MAX_SECONDS or size > MAX_BYTES:
+        raise SystemExit(f"a report is to take at most {MAX_SECONDS:.0f} s and {MAX_BYTES / 1e6:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()
