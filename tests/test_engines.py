@@ -15,6 +15,7 @@ import torch
 import pairton
 from pairton.engines import load_model
 from pairton.errors import ConfigError, ModelError
+from pairton.export import export_model
 from pairton.graph import visible_tokens
 from pairton.onnx_file import read_onnx
 from pairton.topology import load_topology
@@ -125,6 +126,16 @@ def test_every_way_to_name_a_model(model_folder, tmp_path, monkeypatch):
         load_model(tmp_path.parent)
     with pytest.raises(ConfigError, match=r"no engine 'onx'.*did you mean 'onnx'"):
         load_model(model_folder, engine="onx")
+
+
+def test_an_old_export_beside_new_weights_is_noticed(model_folder, tmp_path):
+    folder = shutil.copytree(model_folder, tmp_path / "copy")
+    export_model(folder, folder / "model.onnx")
+    load_model(folder)
+    about = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps(about | {"weights_sha256": "0" * 64}))
+    with pytest.raises(ModelError, match=r"exported from other weights .* run `pairton export"):
+        load_model(folder)
 
 
 # -- files -------------------------------------------------------------------------------------------------

@@ -25,11 +25,22 @@ from pairton.likelihood import Prediction
 from pairton.onnx_file import OnnxFile, read_onnx
 from pairton.topology import Topology, parse_topology
 
-__all__ = ["DEFAULT", "ENGINES", "METADATA_KEY", "Engine", "Model", "OnnxEngine", "TorchEngine", "load_model"]
+__all__ = [
+    "DEFAULT",
+    "ENGINES",
+    "METADATA_KEY",
+    "WEIGHTS_KEY",
+    "Engine",
+    "Model",
+    "OnnxEngine",
+    "TorchEngine",
+    "load_model",
+]
 
 ENGINES = ("onnx", "torch")
 DEFAULT = "ttbar_allhad"  # the model meant by "default"
 METADATA_KEY = "pairton"  # of the JSON in an ONNX file
+WEIGHTS_KEY = "weights_sha256"  # in that JSON and in model.json
 ONNX, WEIGHTS, INFO = "model.onnx", "model.safetensors", "model.json"
 
 Jets = npt.NDArray[np.float32]
@@ -173,7 +184,9 @@ def load_model(name: str | Path = "default", *, engine: str = "onnx", threads: i
         else:
             return _from_onnx(read_onnx(path), threads)
     if engine == "onnx" and (path / ONNX).is_file():
-        return _from_onnx(read_onnx(path / ONNX), threads)
+        loaded = _from_onnx(read_onnx(path / ONNX), threads)
+        _check_weights(path, loaded.metadata)
+        return loaded
     if not (path / WEIGHTS).is_file():
         raise ModelError(f"{path}: has no {WEIGHTS}, which torch needs: use the engine onnx")
     return _from_folder(path, threads)
@@ -215,6 +228,18 @@ def _from_onnx(file: OnnxFile, threads: int | None) -> Model:
         raise ModelError(f"{file.path}: a whole reconstruction, which is run by itself: export without --whole")
     name = file.path.parent.name if file.path.name == ONNX else file.path.stem
     return _model(name, raw, "tokens" in file.inputs, OnnxEngine(file.path, threads), str(file.path))
+
+
+def _check_weights(folder: Path, metadata: Mapping[str, Any]) -> None:
+    """An ONNX file in a model's folder was exported from the weights beside it."""
+    if WEIGHTS_KEY not in metadata or not (folder / INFO).is_file():
+        return
+    beside = _json((folder / INFO).read_text("utf-8"), folder / INFO).get(WEIGHTS_KEY)
+    if beside is not None and beside != metadata[WEIGHTS_KEY]:
+        raise ModelError(
+            f"{folder / ONNX}: exported from other weights than those beside it: run `pairton export {folder} -o "
+            f"{folder / ONNX}`"
+        )
 
 
 def _from_folder(path: Path, threads: int | None) -> Model:

@@ -19,7 +19,7 @@ from pairton._version import __version__
 from pairton.atomic import replacing
 from pairton.decoding import METHODS, decode
 from pairton.decoding.candidates import step_table
-from pairton.engines import METADATA_KEY
+from pairton.engines import METADATA_KEY, WEIGHTS_KEY
 from pairton.errors import ConfigError, MissingExtraError, ModelError, nearest
 from pairton.likelihood import MAX_ASSIGNMENTS, Prediction
 from pairton.topology import Topology
@@ -48,11 +48,13 @@ def export_model(
 ) -> dict[str, Any]:
     """Export a model by name or path; what its metadata say."""
     try:
-        from pairton.checkpoints import load_model
+        from pairton.checkpoints import INFO, find_model, load_model
     except ImportError:
         raise MissingExtraError("export", "torch") from None
     network, info = load_model(model)
-    return export_network(network, info, output, whole=whole, max_jets=max_jets, decoding=decoding)
+    weights = json.loads((find_model(model) / INFO).read_text("utf-8"))["weights_sha256"]
+    options: dict[str, Any] = {"whole": whole, "max_jets": max_jets, "decoding": decoding}
+    return export_network(network, info, output, weights=weights, **options)
 
 
 def export_network(
@@ -63,12 +65,14 @@ def export_network(
     whole: bool = False,
     max_jets: int | None = None,
     decoding: str | None = None,
+    weights: str | None = None,
 ) -> dict[str, Any]:
     """Export a network with all that is known about it.
 
     whole      jets in, indices and probabilities out; else jets and tokens in, logits out
     max_jets   of a whole reconstruction: the most jets that an event may have
     decoding   of a whole reconstruction: exact, steps or one_shot; by default what the model was trained for
+    weights    hash of the weights on disk, so that an old export beside new weights is noticed
     """
     _check_packages()
     if not whole and (max_jets is not None or decoding is not None):
@@ -76,6 +80,8 @@ def export_network(
     with replacing(output) as temporary:  # first of all, so that a folder that is missing costs no time
         payload, about = _graph(network.eval(), info, whole, max_jets, decoding)
         metadata = {**info.to_dict(), **about, "exported_by": f"pairton {__version__}"}
+        if weights is not None:
+            metadata[WEIGHTS_KEY] = weights
         temporary.write_bytes(_finish(payload, metadata))
     return metadata
 
