@@ -20,7 +20,9 @@ test-quick: $(TEST)/installed
 	$(TEST)/bin/python -m pytest -m "not long"
 
 # what takes longer than the quick suite allows: trainings, simulations, a compiled C++ program, soaks
-test-long: $(TEST)/installed $(TEST)/coffea
+test-long: $(TEST)/installed $(TEST)/coffea $(TEST)/old-runtime/installed $(TEST)/headers
+	PAIRTON_OLD_RUNTIME=$(CURDIR)/$(TEST)/old-runtime/bin/python \
+	ONNXRUNTIME_INCLUDE=$${ONNXRUNTIME_INCLUDE:-$(CURDIR)/$(TEST)/headers/usr/include/onnxruntime} \
 	$(TEST)/bin/python -m pytest -m long
 
 # The environments are rebuilt when what they install changes; sources are not copied into the test one.
@@ -38,6 +40,18 @@ $(TEST)/installed: pyproject.toml constraints.txt
 $(TEST)/coffea: $(TEST)/installed
 	$(TEST)/bin/python $(PIP) -c constraints.txt coffea
 	touch $@
+
+# the oldest ONNX Runtime that must load what we export
+$(TEST)/old-runtime/installed: $(TEST)/installed
+	$(PYTHON) -m venv $(TEST)/old-runtime
+	$(TEST)/old-runtime/bin/python $(PIP) "onnxruntime==1.17.*" "numpy<2"
+	touch $@
+
+# headers for the C++ program, from Debian 13 or newer; elsewhere ONNXRUNTIME_INCLUDE names them, or its test is skipped
+$(TEST)/headers: $(TEST)/installed
+	mkdir -p $@.deb
+	cd $@.deb && { apt-get download -qq libonnxruntime-dev && dpkg -x libonnxruntime-dev_*.deb . ; } >/dev/null 2>&1 || true
+	mv $@.deb $@
 
 clean:
 	rm -rf $(DEMO) $(TEST) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
