@@ -71,6 +71,10 @@ class MissingExtraError(PairtonError):
 
     def __init__(self, extra: str, module: str) -> None:
         super().__init__(f'this needs {module}, which is not installed: pip install "pairton[{extra}]"')
+        self._of = (extra, module)
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
+        return MissingExtraError, self._of  # it may come from another process
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -35,7 +35,16 @@ from pairton.formats.writing import column_kind
 from pairton.reconstruction import Reconstruction
 from pairton.topology import Topology
 
-__all__ = ["KEY", "TREE", "ResultWriter", "create_result", "result_columns", "slot_column"]
+__all__ = [
+    "KEY",
+    "TREE",
+    "ResultWriter",
+    "create_result",
+    "result_columns",
+    "result_metadata",
+    "same_columns",
+    "slot_column",
+]
 
 KEY = "pairton_reconstruction"
 TREE = "reco"
@@ -85,6 +94,13 @@ def _answers(reco: Reconstruction) -> Columns:
     return ours
 
 
+def same_columns(path: str | Path, one: Sequence[str], other: Sequence[str]) -> None:
+    """An error where two inputs of one result give other columns."""
+    if list(one) != list(other):
+        odd = ", ".join(sorted(set(one) ^ set(other))) or "in another order"
+        raise OutputError(f"{path}: only some inputs have the columns {odd}: write them to two files")
+
+
 class ResultWriter(ABC):
     """Takes results window by window. A context manager: complete under the final name, or nothing is."""
 
@@ -95,7 +111,7 @@ class ResultWriter(ABC):
         self._new = Replacement(path)
         self._waiting: list[Columns] = []
         self._rows = 0
-        self._names: list[str] | None = None
+        self.names: list[str] | None = None  # of the columns, once there are some
 
     @abstractmethod
     def _begin(self, temporary: Path, first: Columns) -> None:
@@ -116,10 +132,9 @@ class ResultWriter(ABC):
     def write(self, reco: Reconstruction) -> None:
         columns = result_columns(reco)
         names = list(columns)
-        if self._names is not None and names != self._names:
-            odd = ", ".join(sorted(set(names) ^ set(self._names))) or "in another order"
-            raise OutputError(f"{self.path}: only some inputs have the columns {odd}: write them to two files")
-        self._names = names
+        if self.names is not None:
+            same_columns(self.path, self.names, names)
+        self.names = names
         self.counts += np.bincount(reco.status, minlength=len(LABELS))
         self._waiting.append(columns)
         self._rows += len(reco)
@@ -308,3 +323,27 @@ def create_result(path: str | Path, topology: Topology, metadata: Mapping[str, A
         **metadata,
     }
     return writer
+
+
+def result_metadata(path: str | Path) -> dict[str, Any] | None:
+    """What a result says of itself; None if it is not one, or damaged."""
+    container = CONTAINERS.get(Path(path).suffix.lower())
+    try:
+        if container == "Parquet":
+            import pyarrow.parquet as pq
+
+            text = pq.read_metadata(path).metadata[KEY.encode()]
+        elif container == "ROOT":
+            import uproot
+
+            with uproot.open({str(path): None}) as file:
+                text = str(file[KEY])
+        else:
+            import h5py
+
+            with h5py.File(path, "r") as file:
+                text = file.attrs[KEY]
+        found = json.loads(text)
+    except Exception:  # each library has its own kinds for damaged bytes
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,20 +1,29 @@
-"""Chunks of work on this machine: a pool of processes that hands results back as they come."""
+"""The one place that knows where work runs: in this process, in a pool of processes, or on a Dask cluster."""
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
 from itertools import islice
 from multiprocessing import get_context
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from pairton.errors import PairtonError
+from pairton.errors import ConfigError, MissingExtraError, PairtonError
 
-__all__ = ["WorkerError", "run_tasks"]
+__all__ = ["WorkerError", "dask_client", "run_tasks"]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+LOCAL = "local"
+PATIENCE = 20  # seconds in which a scheduler must answer
+AHEAD = 2  # tasks a thread of the cluster, so that none waits for the next
 
 
 class WorkerError(PairtonError):
@@ -22,22 +31,31 @@ class WorkerError(PairtonError):
 
 
 def run_tasks(
-    function: Callable[[Task], Result], tasks: Iterable[Task], jobs: int = 1
+    function: Callable[[Task], Result], tasks: Iterable[Task], jobs: int = 1, client: Any = None
 ) -> Iterator[tuple[Task, Result]]:
     """(task, function(task)) as they finish, in no fixed order; one job runs in this very process, in order.
 
-    Processes are spawned, so `function` and tasks must be importable and picklable; tasks are drawn as
-    places become free. When the caller stops, or an error is raised, nothing further is started.
+    With a `client` of Dask, tasks run on its cluster, and once more on another worker when one dies; else `jobs`
+    processes are spawned here. `function` and tasks must be importable and picklable; tasks are drawn as places
+    become free. When the caller stops, or an error is raised, nothing further is started.
 
     >>> list(run_tasks(abs, [-1, 2]))
     [(-1, 1), (2, 2)]
     """
     if jobs < 1:
-        raise PairtonError(f"jobs is {jobs}, but must be at least 1")
-    if jobs == 1:
+        raise ConfigError(f"jobs is {jobs}, but must be at least 1")
+    if client is not None:
+        yield from _on_dask(function, tasks, client)
+    elif jobs > 1:
+        yield from _in_pool(function, tasks, jobs)
+    else:
         for task in tasks:
             yield task, function(task)
-        return
+
+
+def _in_pool(
+    function: Callable[[Task], Result], tasks: Iterable[Task], jobs: int
+) -> Iterator[tuple[Task, Result]]:
     waiting = iter(tasks)
     first = list(islice(waiting, jobs))
     if not first:
@@ -59,3 +77,100 @@ def run_tasks(
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+# -- Dask --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def dask_client(where: str) -> Iterator[Any]:
+    """A client of a cluster: `local`, `local:4` (workers here), an address, or the file of a scheduler.
+
+    A local cluster ends with the block; a running one stays.
+    """
+    distributed = _distributed()
+    name, _, count = where.partition(":")
+    if name == LOCAL:
+        cluster = distributed.LocalCluster(
+            n_workers=_workers(where, count),
+            threads_per_worker=1,
+            dashboard_address=None,
+            silence_logs=logging.CRITICAL,  # what goes wrong is said once, in one line
+        )
+        with cluster, distributed.Client(cluster) as client:
+            yield client
+        return
+    target = {"scheduler_file": where} if os.path.isfile(where) else {"address": where}
+    try:
+        client = distributed.Client(**target, timeout=PATIENCE, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise ConfigError(
+            f"--dask {where}: no scheduler answers there ({reason}): give local, local:WORKERS, an address as in "
+            "tcp://host:8786, or the file of a scheduler"
+        ) from None
+    with client:
+        yield client
+
+
+def _distributed() -> Any:
+    """The library, without its types: only some of it has any."""
+    try:
+        return import_module("distributed")
+    except ImportError:
+        raise MissingExtraError("dask", "distributed") from None
+
+
+def _workers(where: str, count: str) -> int:
+    if not count and ":" not in where:
+        return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    if not count.isdigit() or int(count) < 1:
+        raise ConfigError(f"--dask {where}: write local:WORKERS with a number of at least 1, as in local:4")
+    return int(count)
+
+
+def _on_dask(
+    function: Callable[[Task], Result], tasks: Iterable[Task], client: Any
+) -> Iterator[tuple[Task, Result]]:
+    distributed = _distributed()
+    waiting = iter(tasks)
+    running: dict[Any, Task] = {}  # future -> task
+    queue = distributed.as_completed()
+    guarded = partial(_guarded, function)
+
+    def fill() -> None:
+        places = AHEAD * max(1, sum(client.nthreads().values())) - len(running)
+        for task in islice(waiting, max(0, places)):
+            future = client.submit(guarded, task, pure=False)
+            running[future] = task
+            queue.add(future)
+
+    try:
+        fill()
+        while running:
+            future = next(queue)
+            task = running.pop(future)
+            result, error = future.result()
+            if error is not None:
+                raise error
+            fill()
+            yield task, result
+    except distributed.KilledWorker as error:
+        raise WorkerError(
+            "the same work ended several workers of the cluster (out of memory, or a crash): give them more "
+            "memory, or smaller parts, then --resume"
+        ) from error
+    except (CancelledError, OSError) as error:  # OSError: a connection that was closed
+        raise WorkerError(
+            "the connection to the scheduler of Dask was lost: start it again, then --resume"
+        ) from error
+    finally:
+        client.cancel(list(running))
+
+
+def _guarded(function: Callable[[Task], Result], task: Task) -> tuple[Result | None, PairtonError | None]:
+    """A user's mistake travels as a value: raised on a worker, it would also fill the log with a traceback."""
+    try:
+        return function(task), None
+    except PairtonError as error:
+        return None, error

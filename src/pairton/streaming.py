@@ -22,7 +22,7 @@ from pairton.results import create_result
 if TYPE_CHECKING:
     from pairton.engines import Model
 
-__all__ = ["Summary", "count_events", "reconstruct_files", "reconstruct_stream"]
+__all__ = ["Summary", "count_events", "reconstruct_files", "reconstruct_stream", "result_settings"]
 
 SHOWN = 10  # events of the table on screen
 
@@ -96,16 +96,7 @@ def reconstruct_files(
         model = load_model(model, engine=engine, threads=threads)
     files = expand(paths)
     _refuse_overwriting(files, output)
-    method = decoding_of(model, decoding, beam)
-    metadata = {
-        "pairton_version": __version__,
-        "model": {"name": model.name, **_provenance(model.metadata)},
-        "decoding": method,
-        "beam": beam,
-        "max_jets": max_jets,
-        "jet_cuts": jet_cuts,
-        "inputs": files,
-    }
+    metadata = result_settings(model, files, decoding=decoding, beam=beam, max_jets=max_jets, jet_cuts=jet_cuts)
     counts = np.zeros(len(Status), dtype=np.int64)
     first: Reconstruction | None = None
     stream = reconstruct_stream(
@@ -128,6 +119,27 @@ def reconstruct_files(
     assert first is not None  # there is always a window
     status = {state.label: int(counts[state]) for state in Status}
     return Summary(int(counts.sum()), status, first)
+
+
+def result_settings(
+    model: Model,
+    files: list[str],
+    *,
+    decoding: str | None,
+    beam: int | None,
+    max_jets: int,
+    jet_cuts: bool,
+) -> dict[str, Any]:
+    """What a result says of how it was made."""
+    return {
+        "pairton_version": __version__,
+        "model": {"name": model.name, **_provenance(model.metadata)},
+        "decoding": decoding_of(model, decoding, beam),
+        "beam": beam,
+        "max_jets": max_jets,
+        "jet_cuts": jet_cuts,
+        "inputs": files,
+    }
 
 
 def _head(reco: Reconstruction) -> Reconstruction:

@@ -6,15 +6,18 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pairton.cli.options import reading_options, variation_option
+from pairton.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pairton.engines import Model
+    from pairton.partitions import Parts
     from pairton.streaming import Summary
 
 __all__ = ["model_options", "reconstruct", "stop_cleanly"]
@@ -48,6 +51,15 @@ def model_options(command: Any) -> Any:
 @click.option("--decoding", metavar="NAME", help="exact, steps, one_shot, beam, one_by_one; default: the model's.")
 @model_options
 @click.option("--chunk", type=int, default=50_000, show_default=True, help="Events read at a time.")
+@click.option(
+    "--dask",
+    metavar="ADDRESS|local[:N]",
+    help="Run on a Dask cluster, or N workers here. OUT is then a folder of parts.",
+)
+@click.option("--jobs", type=int, metavar="N", help="Run in N processes. OUT is then a folder of parts.")
+@click.option("--resume", is_flag=True, help="Keep the finished parts in the folder OUT, make the others.")
+@click.option("--part-rows", type=int, metavar="N", help="Events of a part. [65536]")
+@click.option("--part-suffix", metavar="SUFFIX", help="Of parts: .parquet, .root or .h5. [.parquet]")
 @variation_option
 @reading_options
 def reconstruct(
@@ -61,6 +73,11 @@ def reconstruct(
     threads: int | None,
     engine: str,
     chunk: int,
+    dask: str | None,
+    jobs: int | None,
+    resume: bool,
+    part_rows: int | None,
+    part_suffix: str | None,
     reading: dict[str, Any],
 ) -> None:
     """Find the particles of every event of IN (files, globs, URLs, @list.txt) and write them to OUT.
@@ -70,36 +87,87 @@ def reconstruct(
 
     \b
     Example: pairton reconstruct events.root -o out.parquet --keep genWeight
+             pairton reconstruct events/*.root -o out/ --dask tcp://scheduler:8786 --resume
     """
     from pairton.cli.progress import progress
     from pairton.engines import load_model
     from pairton.formats.files import sample_file
     from pairton.streaming import count_events, reconstruct_files
 
+    parts = {"rows": part_rows, "suffix": part_suffix}
+    if dask is not None or jobs is not None or resume:
+        threads = threads or (1 if dask is not None or (jobs or 1) > 1 else None)
+    elif given := [f"--part-{name}" for name, value in parts.items() if value is not None]:
+        raise ConfigError(f"{given[0]} is for results in parts: add --dask, --jobs or --resume")
     loaded = load_model(model, engine=engine, threads=threads)
     paths = list(inputs) or [str(sample_file(loaded.topology.name))]
     reading["topology"] = reading["topology"] or loaded.topology
     total = count_events(paths, **reading) if sys.stderr.isatty() else None
     begun = time.monotonic()
+    how: dict[str, Any] = {"decoding": decoding, "beam": beam, "max_jets": max_jets, "chunk": chunk}
+    how["jet_cuts"] = not no_jet_cuts
+    if dask is not None or jobs is not None or resume:
+        settings = how | reading | {name: value for name, value in parts.items() if value is not None}
+        _in_parts(paths, output, loaded, total, settings, dask=dask, jobs=jobs, resume=resume)
+        return
     with stop_cleanly():
         summary = reconstruct_files(
             paths,
             output,
             loaded,
-            decoding=decoding,
-            beam=beam,
-            max_jets=max_jets,
-            jet_cuts=not no_jet_cuts,
             progress=lambda stream: progress(stream, total, "reconstructing", size=len),
-            chunk=chunk,
+            **how,
             **reading,
         )
-    took = time.monotonic() - begun
     if output is None:
         _show(summary, None if inputs else Path(paths[0]).name)
+    _report(summary, begun, f"; wrote {output}" if output else "")
+
+
+def _in_parts(
+    paths: list[str],
+    output: str | None,
+    model: Model,
+    total: int | None,
+    settings: dict[str, Any],
+    *,
+    dask: str | None,
+    jobs: int | None,
+    resume: bool,
+) -> None:
+    from pairton.cli.progress import progress
+    from pairton.formats.files import CONTAINERS
+    from pairton.partitions import reconstruct_parts
+    from pairton.scheduling import dask_client
+
+    if dask is not None and jobs is not None:
+        raise ConfigError(
+            f"--dask {dask} and --jobs {jobs}: choose one; --dask local:{jobs} has {jobs} workers here"
+        )
+    if output is None or Path(output).suffix.lower() in CONTAINERS:
+        said = f"not the file {output}" if output else "and there is none"
+        raise ConfigError(
+            f"--dask, --jobs and --resume write parts to a folder, {said}: give one with -o, as in -o out"
+        )
+    begun = time.monotonic()
+    with stop_cleanly(), nullcontext() if dask is None else dask_client(dask) as client:
+        done = reconstruct_parts(
+            paths,
+            output,
+            model,
+            client=client,
+            jobs=jobs or 1,
+            resume=resume,
+            progress=lambda stream: progress(stream, total, "reconstructing", size=len),
+            **settings,
+        )
+    kept = f", {done.skipped} of them kept" if done.skipped else ""
+    _report(done, begun, f"; wrote {len(done.paths)} parts to {output}{kept}")
+
+
+def _report(summary: Summary | Parts, begun: float, where: str) -> None:
     counts = ", ".join(f"{n} {label}" for label, n in summary.status.items() if n) or "none"
-    where = f"; wrote {output}" if output else ""
-    click.echo(f"{summary.events} events ({counts}) in {took:.1f} s{where}")
+    click.echo(f"{summary.events} events ({counts}) in {time.monotonic() - begun:.1f} s{where}")
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pairton.errors import ConfigError, FormatError, nearest
 from pairton.events import Events
 from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions, Source, Writer
 from pairton.formats.common import BadLabels
-from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand
+from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand, unchanged
 from pairton.topology import Topology, load_topology
 
 __all__ = [
@@ -119,9 +119,10 @@ def sources(
     """Every file, opened one after the other, with the name of its format; bad labels end in one warning."""
     bad_labels = BadLabels()
     for path in expand(paths):
-        name = format or detect(path).name
-        with open_source(path, name, topology=topology, bad_labels=bad_labels, **options) as source:
-            yield name, source
+        with unchanged(path):
+            name = format or detect(path).name
+            with open_source(path, name, topology=topology, bad_labels=bad_labels, **options) as source:
+                yield name, source
     bad_labels.warn()
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -23,6 +24,7 @@ __all__ = [
     "open_binary",
     "require_container",
     "sample_file",
+    "unchanged",
 ]
 
 # suffix -> container
@@ -182,6 +184,27 @@ def fingerprint(path: str) -> int:
         stream.seek(max(size - FINGERPRINT_BYTES, 0))
         tail = _read(path, stream, FINGERPRINT_BYTES)
     return digest(size.to_bytes(8, "little") + head + tail)
+
+
+@contextmanager
+def unchanged(path: str) -> Iterator[None]:
+    """An error if a local file is replaced, written or removed inside the block: half of each is no input."""
+    before = _state(path)
+    try:
+        yield
+    except InputError:  # what looks damaged may have been overwritten
+        if _state(path) == before:
+            raise
+    if _state(path) != before:
+        raise InputError(f"{path}: it changed while it was read: wait until it is complete, then start again")
+
+
+def _state(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = None if is_url(path) else os.stat(path)
+    except OSError:
+        return None
+    return None if found is None else (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def digest(content: bytes) -> int:
