@@ -88,6 +88,7 @@ def test_overrides_merge_setting_by_setting(tmp_path):
         ({"network": {"triplets": "potential"}}, "trained by loss.event_likelihood alone"),
         ({"network": [1]}, "must be a mapping"),
         ({"data": {"train_fraction": 0.9, "validation_fraction": 0.2}}, "at most 1"),
+        ({"data": {"max_jets": 40}}, "data.max_jets is 40, but must be 1 to 32"),
         ({"run": {"devices": 0}}, "run.devices is 0"),
         ({"run": {"compile": "yes"}}, "true or false"),
         ({"stages": [["Z"]]}, "'Z'"),

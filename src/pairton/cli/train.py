@@ -52,6 +52,8 @@ def train(
     folder = out or Path("runs") / recipe.stem
     result = run(chosen, data, folder, init=init, resume=resume)
     found = "  ".join(f"{name} {value:.4f}" for name, value in result.best.items()) or "not validated yet"
+    if not result.leads:
+        return
     if result.finished:
         click.echo(f"{folder}: {result.steps} steps; best on validation events: {found}")
     else:

@@ -71,6 +71,7 @@ class Result:
     step: int
     steps: int
     best: dict[str, float]  # validation efficiencies of the model that was kept
+    leads: bool = True  # the one of several processes that speaks
 
     @property
     def finished(self) -> bool:
@@ -159,7 +160,6 @@ class Trainer:
         if self.resume:
             progress = load_state(self.out / STATE, network, averaged, optimiser)
             first, best = progress["step"], progress["best"]
-        step, drawn = first, None
         with self._logs(fabric, first) as log, _interruptible() as interrupted:
             for step in range(first, self.steps):
                 torch.manual_seed(_seed(recipe.run.seed, step, fabric.global_rank))  # dropout
@@ -183,9 +183,8 @@ class Trainer:
                     if not best or found["e_event"] > best["e_event"]:
                         best = found
                         self._keep(fabric, averaged if config.ema else network, best, done)
-                stop = bool(
-                    fabric.all_reduce(torch.tensor(float(interrupted()), device=fabric.device), reduce_op="sum")
-                )
+                asked = torch.tensor(float(interrupted()), device=fabric.device)
+                stop = bool(fabric.all_reduce(asked, reduce_op="sum"))  # all processes or none
                 if done % recipe.run.save_every == 0 or done == self.steps or stop:
                     if fabric.is_global_zero:
                         progress = {"step": done, "best": best, "recipe": recipe.to_dict()}
@@ -193,8 +192,8 @@ class Trainer:
                         save_state(self.out / STATE, network, averaged, optimiser, progress)
                     fabric.barrier()
                 if stop:
-                    return Result(done, self.steps, best)
-        return Result(self.steps, self.steps, best)
+                    return Result(done, self.steps, best, fabric.is_global_zero)
+        return Result(self.steps, self.steps, best, fabric.is_global_zero)
 
     def validate(self, fabric: Any, network: Network) -> dict[str, float]:
         """Efficiencies on validation events, which the processes share."""
@@ -264,11 +263,12 @@ class Trainer:
     def _not_finite(self, drawn: Drawn, loss: float, norm: float) -> TrainingError:
         ids = self.train_events.groups[drawn.n_jets].ids[drawn.rows[:3]].tolist()
         listed = ", ".join(f"{source}:{number}" for source, number in ids)
-        kept = STATE if (self.out / STATE).exists() else "none yet"
+        state = self.out / STATE
+        kept = f"the last good state is kept in {state}" if state.exists() else "no state was saved before it"
         return TrainingError(
             f"the loss is {loss:g} and the norm of its gradient {norm:g} at step {drawn.step}, a batch of "
-            f"{len(drawn.rows)} events with {drawn.n_jets} jets (ids {listed}, ...): stopped, the last good state "
-            f"({kept}) is kept; lower optimiser.learning_rate or look at these events"
+            f"{len(drawn.rows)} events with {drawn.n_jets} jets (ids {listed}, ...): stopped, {kept}; "
+            f"lower optimiser.learning_rate or look at these events"
         )
 
     @contextmanager

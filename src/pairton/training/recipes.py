@@ -11,6 +11,7 @@ import yaml
 
 from pairton.errors import ConfigError, nearest
 from pairton.network.config import NetworkConfig, configure
+from pairton.network.symmetric import MAX_JETS
 from pairton.topology import Topology, load_topology, parse_topology
 
 __all__ = [
@@ -55,6 +56,8 @@ class DataConfig:
     jet_radius: float | None = 0.4  # recorded in the domain of the model
 
     def __post_init__(self) -> None:
+        if not 1 <= self.max_jets <= MAX_JETS:
+            raise ConfigError(f"data.max_jets is {self.max_jets}, but must be 1 to {MAX_JETS}")
         train, validation = self.train_fraction, self.validation_fraction
         if not (0 < train < 1 and 0 < validation < 1 and train + validation <= 1 + 1e-9):
             raise ConfigError(

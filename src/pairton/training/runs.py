@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Sequence
@@ -54,6 +55,8 @@ def train(
         return Trainer(recipe, train_events, validation_events, out, init=init, resume=resume).run(fabric)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # not there, or another process's files still are
+            folder.parent.rmdir()
 
 
 def make_fabric(recipe: Recipe) -> Any:
