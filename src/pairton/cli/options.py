@@ -26,6 +26,7 @@ _OPTIONS = (
     click.option("--keep", multiple=True, metavar="COLUMN,…", help="Further columns to carry along."),
     click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the input's format."),
     click.option("--strict", is_flag=True, help="Bad labels are an error, not a warning."),
+    click.option("--isolate", is_flag=True, help="Read untrusted files in a process of their own, within limits."),
 )
 
 
@@ -48,6 +49,8 @@ def reading_options(command: Command) -> Command:
 
         reading = {name: rest.pop(name) for name in ("topology", "tree", "units", "btag", "strict")}
         reading |= {"format": format_, "map": parse_map(maps)}
+        if rest.pop("isolate"):
+            reading["isolate"] = True
         reading["keep"] = [name for entry in keep for name in entry.split(",") if name]
         if settings := rest.pop("settings"):
             reading["settings"] = parse_settings(settings)

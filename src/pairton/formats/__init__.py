@@ -100,10 +100,19 @@ def open_source(
     format: str | None = None,
     *,
     topology: Topology | str | Path | None = None,
+    isolate: Any = False,
     **options: Any,
 ) -> Source:
-    """Open one file. Without a topology: the one stored in the file, else ttbar_allhad."""
+    """Open one file. Without a topology: the one stored in the file, else ttbar_allhad.
+
+    isolate: True, or `pairton.isolation.Limits`, to read a file that is not trusted in a process of its own.
+    """
     name = str(path)
+    if isolate:
+        from pairton.isolation import IsolatedSource
+
+        limits = None if isolate is True else isolate
+        return IsolatedSource(name, format, topology=topology, limits=limits, **options)
     found = detect(name) if format is None else get_format(format)
     chosen = read_options(topology, **options)
     if topology is None:
@@ -120,9 +129,9 @@ def sources(
     bad_labels = BadLabels()
     for path in expand(paths):
         with unchanged(path):
-            name = format or detect(path).name
+            name = format or (None if options.get("isolate") else detect(path).name)
             with open_source(path, name, topology=topology, bad_labels=bad_labels, **options) as source:
-                yield name, source
+                yield name or str(getattr(source, "format", "")), source
     bad_labels.warn()
 
 
@@ -136,7 +145,8 @@ def iterate(
 ) -> Iterator[Events]:
     """Events of all files, `chunk` at a time; at least once, perhaps with none.
 
-    Options: `map`, `tree`, `units`, `btag`, `keep`, `truth`, `strict`, as in `ReadOptions`.
+    Options: `map`, `tree`, `units`, `btag`, `keep`, `truth`, `strict`, as in `ReadOptions`; `isolate` as in
+    `open_source`.
     """
     if chunk < 1:
         raise ConfigError(f"chunk={chunk}: it must be at least 1 event")
