@@ -293,7 +293,10 @@ def test_compiled_equals_eager(fabric, tmp_path):
     found = []
     for compiled in (False, True):
         plan = recipe(
-            TRIANGLES | {"triplets": "potential"}, {"event_likelihood": 1}, run={"compile": compiled}, steps=3
+            TRIANGLES | {"triplets": "potential", "blocks": 1, "pair_width": 8, "pair_heads": 2},
+            {"event_likelihood": 1},
+            run={"compile": compiled},
+            steps=3,
         )
         out = tmp_path / str(compiled)
         out.mkdir()

@@ -110,9 +110,9 @@ class _TriangleProduct(torch.autograd.Function):
 
 def _eager_on_cpu(x: Tensor) -> bool:
     """Neither compiled nor traced for export, where the number of jets is not a number yet."""
-    traced = torch._C._get_tracing_state() is not None or torch.onnx.is_in_onnx_export()
-    eager = not (traced or torch.compiler.is_compiling())
-    return eager and x.device.type == "cpu" and x.dtype == torch.float32
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+        return False
+    return x.device.type == "cpu" and x.dtype == torch.float32
 
 
 class SymmetricTriangleMultiplication(nn.Module):
