@@ -87,6 +87,14 @@ def test_selection_follows_the_topology():
     assert events.selected.tolist() == [True, False, False, False]
 
 
+def test_edges_belong_to_the_selection():
+    pt = [[25.0] * 6, [25.0] * 5 + [24.999]]
+    eta = [[2.5, -2.5, 0.0, 0.0, 0.0, 0.0]] * 2
+    events = Events(make_jets(pt=pt, eta=eta, phi=[[0.0] * 6] * 2, mass=[[5.0] * 6] * 2, btag=[[1] * 6] * 2))
+    assert events.n_passing.tolist() == [6, 5]
+    assert events.selected.tolist() == [True, False]
+
+
 def test_select_drops_jets_and_keeps_truth_on_the_same_jet():
     events = random_events(400, low=5, high=16)
     chosen = events.select()

@@ -231,17 +231,21 @@ class Events:
 
     @cached_property
     def jet_passes(self) -> ak.Array:
-        """Usable jets within the selection of the topology."""
+        """Usable jets within the selection of the topology; its edges belong to it, since files round."""
         cuts = self.topology.selection
-        return self.usable & (self.jets.pt > cuts.pt) & (abs(self.jets.eta) < cuts.abs_eta)
+        return self.usable & (self.jets.pt >= cuts.pt) & (abs(self.jets.eta) <= cuts.abs_eta)
+
+    @cached_property
+    def n_passing(self) -> npt.NDArray[np.int64]:
+        """Jets of each event within the selection: what an analysis calls its multiplicity."""
+        return np.asarray(ak.sum(self.jet_passes, axis=1), dtype=np.int64)
 
     @cached_property
     def selected(self) -> npt.NDArray[np.bool_]:
         """Events that pass the selection of the topology, on the jets that do; never one with a bad jet."""
         cuts = self.topology.selection
-        jets = np.asarray(ak.sum(self.jet_passes, axis=1))
         tags = np.asarray(ak.sum(self.jet_passes & (self.jets.btag > 0.5), axis=1))
-        return np.asarray((jets >= cuts.jets) & (tags >= cuts.btags) & (self.status == Status.OK))
+        return np.asarray((self.n_passing >= cuts.jets) & (tags >= cuts.btags) & (self.status == Status.OK))
 
     @cached_property
     def reconstructible(self) -> npt.NDArray[np.bool_]:

@@ -50,7 +50,7 @@ def prepare(
     pt, eta, phi, energy, btag = features.T
     inside = np.ones(len(row), dtype=bool)
     if domain is not None:
-        inside = (pt > domain.pt) & (np.abs(eta) < domain.abs_eta)
+        inside = (pt >= domain.pt) & (np.abs(eta) <= domain.abs_eta)
     usable = np.asarray(ak.flatten(events.usable), dtype=bool)
     bad = events.status == Status.BAD_JET
     (kept,) = np.nonzero(usable & ~bad[row] & (inside if jet_cuts else True))

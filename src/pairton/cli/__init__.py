@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from importlib import import_module
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -72,7 +72,14 @@ def cli() -> None:
     """Which jet came from which particle: reconstruction of short-lived particles at colliders."""
 
 
-def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
     """What concerns the user in one line, the rest as Python shows it."""
     if issubclass(category, PairtonWarning):
         click.echo(f"pairton: warning: {message}", err=True)
