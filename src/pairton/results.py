@@ -134,6 +134,8 @@ class ResultWriter(ABC):
         names = list(columns)
         if self.names is not None:
             same_columns(self.path, self.names, names)
+        else:  # what was read: the b-tag that was chosen, the settings of a generator
+            self.metadata.setdefault("input_metadata", dict(reco.events.metadata))
         self.names = names
         self.counts += np.bincount(reco.status, minlength=len(LABELS))
         self._waiting.append(columns)
