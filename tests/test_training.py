@@ -284,6 +284,7 @@ def test_memory_mapped_equals_in_memory(tmp_path):
     mapped, _ = pack(chunks, TTBAR, folder=tmp_path / "b", memory=4000)
     assert not (tmp_path / "a").exists()
     assert any(isinstance(group.jets.base, np.memmap) for group in mapped.groups.values())
+    assert held.fingerprint == mapped.fingerprint
     for n_jets, group in held.groups.items():
         for one, other in zip(group, mapped.groups[n_jets], strict=True):
             np.testing.assert_array_equal(one, other)

@@ -150,12 +150,12 @@ def pack(
 
 def _fill(store: _Store, events: Events) -> None:
     assert events.truth is not None
+    store.digest.update(np.ascontiguousarray(events.ids).tobytes())  # in file order, whatever the chunks
     for n_jets in np.unique(events.n_jets):
         same = events[events.n_jets == n_jets]
         assert same.truth is not None
         jets, _ = same.dense(int(n_jets))
         group = Group(jets, same.truth.astype(np.int8), same.ids)
-        store.digest.update(np.ascontiguousarray(group.ids).tobytes())
         store.add(int(n_jets), group)
 
 
