@@ -256,10 +256,12 @@ def cuts(result: Evaluation) -> Plot | None:
         figure, axes = _axes("cut on the event probability", "share")
         for k, (name, (kept, pure)) in enumerate(each.items()):
             colour = COLOURS[k % len(COLOURS)]
-            axes.plot(CUTS, pure, color=colour, label=f"{plain(name)}: right among those kept")
-            axes.plot(CUTS, kept, color=colour, linestyle=(0, (5, 3)), label=f"{plain(name)}: kept")
-        axes.set(xlim=(0, 1), ylim=(0, 1.08 + 0.15 * len(each)))
-        _legend(axes, loc="upper left")
+            axes.plot(CUTS, pure, color=colour, label=plain(name))
+            axes.plot(CUTS, kept, color=colour, linestyle=(0, (5, 3)))
+        axes.plot([], [], color=GREY, label="right among kept")
+        axes.plot([], [], color=GREY, linestyle=(0, (5, 3)), label="kept")
+        axes.set(xlim=(0, 1), ylim=(0, 1.1 + 0.1 * ((len(each) + 3) // 2)))
+        _legend(axes, loc="upper left", ncols=2)
         return figure
 
     rows = [

@@ -279,6 +279,7 @@ def _bars(axes: Axes, record: EventRecord, frame: Frame) -> None:
     axes.barh(range(len(listed)), chances, color=[GREY if c.right is not True else "#009E73" for c in listed])
     axes.set_yticks(range(len(listed)), [_plain(name) for name in names], fontsize=8)
     axes.set(ylim=(len(listed) - 0.5, -0.5), xlim=(0, 1.22), xlabel="probability of the assignment")
+    axes.set_xticks(np.linspace(0, 1, 6))
     for k, (chance, candidate) in enumerate(zip(chances, listed, strict=True)):
         mark = "  (true)" if candidate.right else ""
         axes.annotate(f" {chance:.1%}{mark}", (chance, k), va="center", fontsize=8, color=INK)
