@@ -13,7 +13,7 @@ from typing import Any
 
 from pairton.errors import ConfigError, FormatError, nearest
 from pairton.events import Events
-from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions, Source, Writer
+from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions, Source, Writer, damage
 from pairton.formats.common import BadLabels
 from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand, unchanged
 from pairton.topology import Topology, load_topology
@@ -60,9 +60,10 @@ def detect(path: str) -> Format:
     """The format of a file, from its content; a suffix that contradicts it is an error."""
     container = check_suffix(path) if not path.startswith("root://") else "ROOT"
     candidates = [get_format(name) for name, kind in REGISTRY.items() if kind == container]
-    for candidate in candidates:
-        if candidate.recognises(path):
-            return candidate
+    with damage(path):
+        for candidate in candidates:
+            if candidate.recognises(path):
+                return candidate
     known = "; ".join(f"{candidate.name}: {candidate.description}" for candidate in candidates)
     raise FormatError(f"{path}: {container} of no known layout, found {_top(path, container)}; known are {known}")
 
@@ -115,11 +116,12 @@ def open_source(
         return IsolatedSource(name, format, topology=topology, limits=limits, **options)
     found = detect(name) if format is None else get_format(format)
     chosen = read_options(topology, **options)
-    if topology is None:
-        stored = found.stored_topology(name)
-        chosen = chosen if stored is None else replace(chosen, topology=stored)
-    found.check(chosen)
-    return found.open(name, chosen)
+    with damage(name):
+        if topology is None:
+            stored = found.stored_topology(name)
+            chosen = chosen if stored is None else replace(chosen, topology=stored)
+        found.check(chosen)
+        return found.open(name, chosen)
 
 
 def sources(
@@ -153,7 +155,8 @@ def iterate(
     some, empty = False, None
     for _, source in sources(paths, format=format, topology=topology, **options):
         if not source.n_events:
-            empty = source.read(0, 0)
+            with damage(source.path):
+                empty = source.read(0, 0)
         for events in source.chunks(chunk):
             some = True
             yield events

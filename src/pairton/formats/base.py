@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
+from pairton.errors import InputError, PairtonError
 from pairton.events import Events
 from pairton.formats.common import BadLabels
+from pairton.formats.files import one_line
 from pairton.topology import Topology, load_topology
 
-__all__ = ["DEFAULT_CHUNK", "Format", "ReadOptions", "Source", "Writer"]
+__all__ = ["DEFAULT_CHUNK", "Format", "ReadOptions", "Source", "Writer", "damage"]
 
 DEFAULT_CHUNK = 50_000  # events held in memory at once: some 30 MB of jets
 
@@ -38,6 +41,22 @@ class ReadOptions:
     variations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # name -> our name -> column
 
 
+@contextmanager
+def damage(path: str) -> Iterator[None]:
+    """What a reader did not foresee is, to the user, a file that is damaged or not what it says it is."""
+    try:
+        yield
+    except PairtonError:
+        raise
+    except MemoryError as error:
+        raise InputError(
+            f"{path}: reading it takes more memory than there is: it may be damaged; else try smaller chunks"
+        ) from error
+    except Exception as error:
+        said = f"{type(error).__name__}: {one_line(error)}"
+        raise InputError(f"{path}: cannot be read, damaged or not what its format promises ({said})") from error
+
+
 class Source(ABC):
     """An open file. A context manager; `chunks` reads rows [start, stop) with bounded memory."""
 
@@ -55,7 +74,9 @@ class Source(ABC):
         stop = self.n_events if stop is None else min(stop, self.n_events)
         while start < stop:
             end = min((start // size + 1) * size, stop)
-            yield self.read(start, end)
+            with damage(self.path):
+                events = self.read(start, end)
+            yield events
             start = end
 
     def close(self) -> None:  # noqa: B027 - not every source holds a handle

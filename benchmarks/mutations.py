@@ -1,0 +1,239 @@
+"""Damaged files: every mutant is read in a process of its own, with limits of memory and time.
+
+    python benchmarks/mutations.py -n 1000 spanet_hdf5=events.h5 parquet=events.parquet [--btag ...] [--json]
+
+Mutants are bit flips, truncations, columns of a wrong type, and huge numbers where small ones were. Each must give
+a clean error (one of Pairton's) or valid events. Crashes inside libraries, and what ran into a limit, are listed
+apart. Processes are forked from one that has imported everything, so a mutant takes some hundredths of a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import traceback
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import awkward as ak
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import uproot
+
+import pairton
+from pairton.errors import PairtonError
+from pairton.events import Events
+from pairton.formats import get_format
+from pairton.preparation import prepare
+
+KINDS = ("flip", "truncate", "type", "huge")
+SHARES = (0.35, 0.2, 0.2, 0.25)
+MEMORY = 2 * 2**30  # bytes beyond those of the imported libraries
+SECONDS = 30
+OUTCOMES = ("valid", "error", "traceback", "memory", "time", "crash")
+CODES = {0: "valid", 10: "error", 11: "traceback", 12: "memory"}
+HUGE = (2**31 - 1, 2**32 - 1, 2**40, 2**62, 2**63 - 1, 2**64 - 1)
+
+
+def flip(content: bytearray, rng: np.random.Generator) -> bytearray:
+    for at in rng.integers(0, 8 * len(content), rng.integers(1, 9)):
+        content[at // 8] ^= 1 << int(at % 8)
+    return content
+
+
+def truncate(content: bytearray, rng: np.random.Generator) -> bytearray:
+    return content[: int(rng.integers(0, len(content)))]
+
+
+def huge(content: bytearray, rng: np.random.Generator) -> bytearray:
+    """A small number of two to eight bytes, in either byte order, becomes a huge one."""
+    for _ in range(1000):
+        width = int(rng.choice([2, 4, 8]))
+        order = str(rng.choice(["little", "big"]))
+        at = int(rng.integers(0, len(content) - width))
+        value = int.from_bytes(content[at : at + width], "little" if order == "little" else "big")
+        if 0 < value < 4096:
+            new = int(rng.choice(np.array(HUGE, dtype=np.uint64))) % 2 ** (8 * width)
+            content[at : at + width] = new.to_bytes(width, "little" if order == "little" else "big")
+            break
+    return content
+
+
+def odd_column(length: int, rng: np.random.Generator) -> Any:
+    """A column that is no column of jets: text, complex numbers, deeper or shallower lists, other lengths."""
+    choice = int(rng.integers(0, 7))
+    return (
+        np.array(["jet"] * length, dtype="S3"),
+        np.full(length, 1e300),
+        np.full((length, 3, 2), 7, dtype=np.int16),
+        np.full(length, -(2**62)),
+        np.full(max(0, length - 1), np.nan),
+        np.full(length, True),
+        np.full((length, 1000), np.inf, dtype=np.float32),
+    )[choice]
+
+
+def wrong_type(source: Path, target: Path, rng: np.random.Generator) -> None:
+    if source.suffix == ".h5":
+        shutil.copy(source, target)
+        with h5py.File(target, "r+") as file:
+            names: list[str] = []
+            file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+            name = names[int(rng.integers(0, len(names)))]
+            column = odd_column(len(file[name]), rng)
+            del file[name]
+            file[name] = column
+    elif source.suffix == ".parquet":
+        table = pq.read_table(source)
+        at = int(rng.integers(0, table.num_columns))
+        column = odd_column(table.num_rows, rng)
+        values: Any = pa.array(column.tolist() + [None] * (table.num_rows - len(column)))
+        pq.write_table(table.set_column(at, table.column_names[at], values), target)
+    else:
+        with uproot.open(source) as file:
+            trees = {name: file[name] for name in file.keys(cycle=False) if hasattr(file[name], "arrays")}
+            name, tree = next(iter(trees.items()))
+            columns = tree.arrays(how=dict)
+        chosen = sorted(columns)[int(rng.integers(0, len(columns)))]
+        length = len(columns[chosen])
+        column = odd_column(length, rng)
+        if column.dtype.kind == "S" or len(column) != length:
+            column = np.full(length, 2**14, dtype=np.int16)
+        columns[chosen] = column
+        counters = {f"n{key}" for key in columns}
+        with uproot.recreate(target) as new:
+            types = {
+                k: v.dtype if isinstance(v, np.ndarray) and v.ndim == 1 else _type(v) for k, v in columns.items()
+            }
+            kept = {k: v for k, v in columns.items() if k not in counters}
+            new.mktree(name, {k: types[k] for k in kept}).extend(kept)
+
+
+def _type(column: Any) -> Any:
+    if isinstance(column, np.ndarray):
+        return np.dtype((column.dtype, column.shape[1:]))
+    return str(column.type).split(" * ", 1)[1]
+
+
+def mutate(source: Path, target: Path, kind: str, rng: np.random.Generator) -> None:
+    if kind == "type":
+        wrong_type(source, target, rng)
+        return
+    content = bytearray(source.read_bytes())
+    target.write_bytes({"flip": flip, "truncate": truncate, "huge": huge}[kind](content, rng))
+
+
+def check(events: Events) -> None:
+    """That what was read are events: arrays that fit together, labels that name jets, jets that can be used."""
+    n = len(events)
+    assert ak.is_valid(events.jets)
+    assert len(events.ids) == n
+    if events.truth is not None:
+        assert events.truth.shape[0] == n
+        assert (events.truth < events.n_jets[:, None]).all()
+        assert (events.truth >= -1).all()
+    prepared = prepare(events)
+    assert np.isfinite(prepared.jets[prepared.answerable]).all()
+
+
+def child(source: Path, target: Path, kind: str, seed: int, options: dict[str, Any], report: int) -> int:
+    silent = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silent, 1)
+    os.dup2(silent, 2)
+    warnings.simplefilter("ignore")
+    mutate(source, target, kind, np.random.default_rng(seed))
+    with open("/proc/self/statm", encoding="ascii") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.alarm(SECONDS)  # ends the process, wherever it is
+    try:
+        check(pairton.read(target, **options))
+    except PairtonError as error:
+        os.write(report, str(error)[:500].encode())
+        return 10 if "\n" not in str(error) else 11
+    except MemoryError:
+        return 12
+    except BaseException:
+        os.write(report, traceback.format_exc()[-1500:].encode())
+        return 11
+    return 0
+
+
+def survey(name: str, source: Path, n: int, seed: int, options: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Counts of what became of n mutants of a file, and the odd ones."""
+    get_format(name)  # imported here, not in every child
+    counts: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
+    odd: list[dict[str, Any]] = []
+    rng = np.random.default_rng(seed)
+    for k in range(n):
+        kind = str(rng.choice(KINDS, p=SHARES))
+        target = folder / f"mutant{source.suffix}"
+        target.unlink(missing_ok=True)
+        reader, writer = os.pipe()
+        process = os.fork()
+        if process == 0:
+            code = 13
+            try:
+                code = child(source, target, kind, seed * 1_000_003 + k, options, writer)
+            finally:
+                os._exit(code)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as stream:
+            said = stream.read().decode("utf-8", "replace")
+        _, status = os.waitpid(process, 0)
+        if os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            outcome = "time" if number == signal.SIGALRM else "crash"
+            said = signal.Signals(number).name
+        else:
+            outcome = CODES.get(os.WEXITSTATUS(status), "no mutant")
+        counts[outcome] += 1
+        kinds[kind] += 1
+        if outcome not in ("valid", "error"):
+            odd.append({"mutant": k, "kind": kind, "outcome": outcome, "said": said})
+    return {"format": name, "mutants": n, "kinds": dict(kinds), "outcomes": dict(counts), "odd": odd}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", metavar="FORMAT=FILE")
+    parser.add_argument("-n", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--options", default="{}", help="JSON: format -> options of pairton.read")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    options = json.loads(arguments.options)
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for entry in arguments.files:
+            name, _, path = entry.partition("=")
+            own = options.get(name, {})
+            found.append(survey(name, Path(path), arguments.n, arguments.seed, own, Path(folder)))
+            print(f"{name}: {found[-1]['outcomes']}", file=sys.stderr, flush=True)
+    if arguments.json:
+        print(json.dumps(found))
+        return
+    print("| format | " + " | ".join(OUTCOMES) + " |")
+    print("|---" * (1 + len(OUTCOMES)) + "|")
+    for row in found:
+        print(f"| {row['format']} | " + " | ".join(str(row["outcomes"].get(k, 0)) for k in OUTCOMES) + " |")
+    for row in found:
+        for entry in row["odd"]:
+            last = entry["said"].strip().splitlines()[-1] if entry["said"].strip() else ""
+            print(f"{row['format']} mutant {entry['mutant']} ({entry['kind']}): {entry['outcome']} {last}")
+
+
+if __name__ == "__main__":
+    main()
