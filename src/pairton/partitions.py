@@ -265,10 +265,9 @@ def _complete(
         same_columns(folder, done[0].columns, done[part.index].columns)
     status = {state.label: sum(d.status[state.label] for d in done.values()) for state in Status}
     events = sum(status.values())
-    said = result_metadata(plan[0].path) or {}
-    described: dict[str, Any] = {key: said[key] for key in ("format_version", "topology", "slots") if key in said}
+    said = {key: value for key, value in (result_metadata(plan[0].path) or {}).items() if key != "part"}
     parts = [{"name": part.path.name, "events": part.n_events} for part in plan]
-    whole: dict[str, Any] = {**described, **settings, "events": events, "status": status, "parts": parts}
+    whole: dict[str, Any] = {**said, **settings, "events": events, "status": status, "parts": parts}
     with replacing(folder / COMPLETE) as temporary:
         temporary.write_text(json.dumps(whole, indent=1), encoding="utf-8")
     for left in folder.glob(".part-*"):  # of runs that were killed; a slow worker of this one may still write
