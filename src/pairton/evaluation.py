@@ -225,7 +225,7 @@ def _score(
         answer = found._replace(assignment=stored_assignment(events, found.assignment))
         if method.flows:
             _add_steps(method, events, prepared, truth)
-    scores = metrics.score(topology, truth, answer.assignment, events.n_passing)
+    scores = metrics.score(topology, truth, answer.assignment, events.n_jets)
     method.scores.append(scores)
     full = scores.total[metrics.EVENT] > 0
     right = scores.correct[metrics.EVENT] > 0

@@ -58,7 +58,7 @@ class Collector:
         """Add the events of a window; `answer` has jets by their number in the input."""
         self._first = self._first or method.name
         if method.name == self._first:
-            self._n_jets.append(events.n_passing)
+            self._n_jets.append(events.n_jets)
         (full,) = np.nonzero(scores.total[metrics.EVENT] > 0)
         some = events[full]
         places = positions(some, answer.assignment[full])
