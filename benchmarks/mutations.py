@@ -173,6 +173,10 @@ def child(source: Path, target: Path, kind: str, seed: int, options: dict[str, A
 def survey(name: str, source: Path, n: int, seed: int, options: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Counts of what became of n mutants of a file, and the odd ones."""
     get_format(name)  # imported here, not in every child
+    if source.suffix != ".parquet":  # Arrow keeps threads, which do not survive a fork
+        check(pairton.read(source, **options))  # a good file: what is built on first use is built once
+        with tempfile.TemporaryDirectory() as place:
+            wrong_type(source, Path(place) / f"good{source.suffix}", np.random.default_rng(0))
     counts: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     odd: list[dict[str, Any]] = []

@@ -69,7 +69,7 @@ def encode_events(events: Events) -> tuple[dict[str, Any], Arrays]:
 
 
 def decode_events(header: Mapping[str, Any], arrays: Mapping[str, Any], topology: Topology) -> Events:
-    """What `encode_events` took apart; a ValueError if it does not fit together."""
+    """What `encode_events` took apart; a ValueError or TypeError if it does not fit together."""
     found: dict[str, Any] = {}
     for name, said in header["forms"].items():
         begin = f"{name}/"

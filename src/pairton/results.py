@@ -16,6 +16,7 @@ What was done, with which model, and how many events have each status is one JSO
 
 from __future__ import annotations
 
+import contextlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -27,11 +28,11 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton.atomic import Replacement, output_errors
+from pairton.atomic import Replacement
 from pairton.errors import ConfigError, OutputError
 from pairton.events import Status
 from pairton.formats.files import CONTAINERS
-from pairton.formats.writing import column_kind
+from pairton.formats.writing import column_kind, writing_errors
 from pairton.reconstruction import Reconstruction
 from pairton.topology import Topology
 
@@ -149,7 +150,7 @@ class ResultWriter(ABC):
         parts = self._waiting
         columns = {name: _join([part[name] for part in parts], name, self.path) for name in parts[0]}
         self._waiting, self._rows = [], 0
-        with output_errors(self.path):
+        with writing_errors(self.path):
             if not self._new.temporary.exists():
                 self._begin(self._new.temporary, columns)
             self._append(columns)
@@ -158,7 +159,7 @@ class ResultWriter(ABC):
         try:
             self._flush()
             status = dict(zip(LABELS.tolist(), self.counts.tolist(), strict=True))
-            with output_errors(self.path):
+            with writing_errors(self.path):
                 self._finish(json.dumps(self.metadata | {"events": int(self.counts.sum()), "status": status}))
         except BaseException:
             self.abort()
@@ -166,7 +167,8 @@ class ResultWriter(ABC):
         self._new.commit()
 
     def abort(self) -> None:
-        self._release()
+        with contextlib.suppress(Exception):  # a full disk fails again here; the file is removed next
+            self._release()
         self._new.discard()
 
     def __enter__(self) -> Self:
@@ -258,11 +260,15 @@ class Hdf5Result(ResultWriter):
     """A dataset a column; a column of lists is a group with `values` and `counts`."""
 
     _file: Any = None
+    _disk: Any = None
 
     def _begin(self, temporary: Path, first: Columns) -> None:
         import h5py
 
-        self._file = h5py.File(temporary, "w")
+        from pairton.formats.hdf5_layout import Disk
+
+        self._disk = Disk(temporary, "w+")
+        self._file = h5py.File(self._disk, "w")
         for name, column in self._flat(first).items():
             kind = h5py.string_dtype() if _is_text(column) else column.dtype
             rows = max(1, min(ROWS, len(column)))
@@ -283,6 +289,11 @@ class Hdf5Result(ResultWriter):
             start = len(data)
             data.resize(start + len(column), axis=0)
             data[start:] = column.astype(object) if _is_text(column) else column
+        self._check_disk()
+
+    def _check_disk(self) -> None:
+        if self._disk.error is not None:
+            raise self._disk.error
 
     @staticmethod
     def _flat(columns: Columns) -> dict[str, npt.NDArray[Any]]:
@@ -298,10 +309,14 @@ class Hdf5Result(ResultWriter):
     def _finish(self, metadata: str) -> None:
         self._file.attrs[KEY] = metadata
         self._file.close()
+        self._check_disk()
+        self._disk.close()
 
     def _release(self) -> None:
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(Exception):
+                self._file.close()
+            self._disk.close()
 
 
 WRITERS: Mapping[str, type[ResultWriter]] = {

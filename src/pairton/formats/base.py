@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 from pairton.errors import InputError, PairtonError
 from pairton.events import Events
 from pairton.formats.common import BadLabels
-from pairton.formats.files import one_line
+from pairton.formats.files import file_state, one_line, unchanged
 from pairton.topology import Topology, load_topology
 
 __all__ = ["DEFAULT_CHUNK", "Format", "ReadOptions", "Source", "Writer", "damage"]
@@ -72,9 +72,10 @@ class Source(ABC):
     def chunks(self, size: int = DEFAULT_CHUNK, start: int = 0, stop: int | None = None) -> Iterator[Events]:
         """Rows [start, stop) in windows of `size` that begin at multiples of it."""
         stop = self.n_events if stop is None else min(stop, self.n_events)
+        state = file_state(self.path)
         while start < stop:
             end = min((start // size + 1) * size, stop)
-            with damage(self.path):
+            with unchanged(self.path, state), damage(self.path):
                 events = self.read(start, end)
             yield events
             start = end

@@ -18,6 +18,7 @@ __all__ = [
     "container_of",
     "digest",
     "expand",
+    "file_state",
     "fingerprint",
     "is_url",
     "one_line",
@@ -42,6 +43,7 @@ GLOB = "*?["
 SAMPLE = "sample:"  # of the events that come in the package
 
 Paths = str | Path | Sequence[str | Path]
+State = tuple[int, int, int]  # inode, size, time of the last change
 
 
 def is_url(path: str) -> bool:
@@ -187,19 +189,23 @@ def fingerprint(path: str) -> int:
 
 
 @contextmanager
-def unchanged(path: str) -> Iterator[None]:
-    """An error if a local file is replaced, written or removed inside the block: half of each is no input."""
-    before = _state(path)
+def unchanged(path: str, since: State | None = None) -> Iterator[None]:
+    """An error if a local file is replaced, written or removed inside the block: half of each is no input.
+
+    since: its state at an earlier time.
+    """
+    before = since or file_state(path)
     try:
         yield
     except InputError:  # what looks damaged may have been overwritten
-        if _state(path) == before:
+        if file_state(path) == before:
             raise
-    if _state(path) != before:
+    if file_state(path) != before:
         raise InputError(f"{path}: it changed while it was read: wait until it is complete, then start again")
 
 
-def _state(path: str) -> tuple[int, int, int] | None:
+def file_state(path: str) -> State | None:
+    """What changes when a local file does: which one it is, its size, when it was written."""
     try:
         found = None if is_url(path) else os.stat(path)
     except OSError:

@@ -26,7 +26,7 @@ from pairton.formats.stored import KEY, Stored
 from pairton.formats.writing import FileWriter, column_kind
 from pairton.topology import Topology
 
-__all__ = ["Growing", "Hdf5Writer", "Sidecar", "stored_topology"]
+__all__ = ["Disk", "Growing", "Hdf5Writer", "Sidecar", "stored_topology"]
 
 IDS, WEIGHT, COLUMNS = "METADATA/event_id", "METADATA/weight", "METADATA/columns"
 CHUNK_ROWS = DEFAULT_CHUNK // 8  # whole chunks make up a batch: none is ever read back to be filled up
@@ -109,7 +109,7 @@ class Growing:
         self.data[(slice(start, None), *(slice(0, n) for n in rows.shape[1:]))] = rows
 
 
-class _Disk(io.FileIO):
+class Disk(io.FileIO):
     """A file that swallows all writes after the first that failed.
 
     HDF5 cannot close a file it cannot write, and brings down the process at its end. So it never learns; the
@@ -143,7 +143,7 @@ class Hdf5Writer(FileWriter):
     """Layouts add their own datasets in `_begin_layout` and `_append_layout`."""
 
     _file: Any = None
-    _disk: _Disk
+    _disk: Disk
 
     def _begin_layout(self, file: Any, first: Events) -> None:
         raise NotImplementedError
@@ -152,7 +152,7 @@ class Hdf5Writer(FileWriter):
         raise NotImplementedError
 
     def _begin(self, temporary: Path, first: Events) -> None:
-        self._disk = _Disk(temporary, "w+")
+        self._disk = Disk(temporary, "w+")
         self._file = h5py.File(self._disk, "w", rdcc_nbytes=0)  # full chunks need no cache
         self._begin_layout(self._file, first)
         self._ids = Growing(self._file, IDS, np.uint64, (2,))

@@ -19,7 +19,7 @@ from pairton.formats.files import one_line
 from pairton.formats.jets import jets_from_flat
 from pairton.topology import Topology
 
-__all__ = ["FileWriter", "column_kind"]
+__all__ = ["FileWriter", "column_kind", "writing_errors"]
 
 NUMBERS = (
     "bool",
@@ -75,7 +75,7 @@ class FileWriter(Writer):
     def close(self) -> None:
         try:
             self._flush()
-            with _writing(self.path):
+            with writing_errors(self.path):
                 self._finish()
         except BaseException:
             self.abort()
@@ -90,7 +90,7 @@ class FileWriter(Writer):
         empty = self._like if self._like is not None else _no_events(self.topology)
         events = Events.concatenate(self._waiting) if self._waiting else empty
         self._waiting = []
-        with _writing(self.path):
+        with writing_errors(self.path):
             if not self._begun:
                 self.columns = tuple(events.columns)
                 self._begin(self._new.temporary, events)
@@ -117,7 +117,8 @@ class FileWriter(Writer):
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def writing_errors(path: Path) -> Iterator[None]:
+    """What libraries say of a full disk, or of what they cannot write, becomes an OutputError of one line."""
     try:
         with output_errors(path):
             yield
