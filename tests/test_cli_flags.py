@@ -1,0 +1,84 @@
+"""The set of flags is frozen: a new one is a decision, taken here, not a side effect."""
+
+import click
+import pytest
+
+from pairton.cli import VERBS, cli
+
+READING = {
+    "--format",
+    "--topology",
+    "--map",
+    "--tree",
+    "--units",
+    "--btag",
+    "--keep",
+    "--set",
+    "--strict",
+    "--isolate",
+}
+RUNNING = {"--beam", "--max-jets", "--no-jet-cuts", "--threads", "--engine"}
+PARTS = {"--dask", "--jobs", "--resume", "--part-rows", "--part-suffix"}
+
+FLAGS = {
+    "reconstruct": READING | RUNNING | PARTS | {"--output", "--model", "--decoding", "--chunk", "--variation"},
+    "evaluate": READING
+    | RUNNING
+    | {
+        "--model",
+        "--decoding",
+        "--baseline",
+        "--assignments",
+        "--select",
+        "--mix",
+        "--json",
+        "--report",
+        "--plots",
+    },
+    "display": READING
+    | {"--event", "--output", "--model", "--decoding", "--max-jets", "--no-jet-cuts", "--engine"},
+    "inspect": READING | {"--json"},
+    "convert": READING | {"--to", "--select"},
+    "generate": {
+        "-n",
+        "--output",
+        "--seed",
+        "--jobs",
+        "--keep",
+        "--filter",
+        "--lhe",
+        "--card",
+        "--pythia",
+        "--resume",
+    },
+    "topologies": set(),
+    "models": set(),
+    "train": {"--data", "--out", "--init", "--resume", "--seed", "--devices", "--threads"},
+    "export": {"--output", "--decoding", "--whole", "--max-jets"},
+}
+
+
+def command(verb):
+    found = cli.get_command(click.Context(cli), verb)
+    assert found is not None
+    return found
+
+
+def test_every_verb_is_listed():
+    assert set(VERBS) == set(FLAGS)
+
+
+@pytest.mark.parametrize("verb", FLAGS)
+def test_flags_of_a_verb(verb):
+    options = [p for p in command(verb).params if isinstance(p, click.Option)]
+    assert {max(option.opts, key=len) for option in options} == FLAGS[verb]
+
+
+@pytest.mark.parametrize("verb", FLAGS)
+def test_every_verb_explains_itself_with_an_example(verb):
+    text = command(verb).help
+    assert text is not None
+    assert f"pairton {verb}" in text
+    for parameter in command(verb).params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, parameter.name
