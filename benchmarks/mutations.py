@@ -10,6 +10,8 @@ apart. Processes are forked from one that has imported everything, so a mutant t
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import json
 import os
 import resource
@@ -170,13 +172,31 @@ def child(source: Path, target: Path, kind: str, seed: int, options: dict[str, A
     return 0
 
 
+def _import_what_reading_imports(source: Path, options: dict[str, Any]) -> None:
+    """Imports once, not in every child. The reading itself is left to a child: it starts threads."""
+    reader, writer = os.pipe()
+    process = os.fork()
+    if process == 0:
+        try:
+            check(pairton.read(source, **options))
+            wrong_type(source, source.with_name(f".{source.name}"), np.random.default_rng(0))
+            source.with_name(f".{source.name}").unlink()
+            os.write(writer, " ".join(sys.modules).encode()[:60_000])
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        names = stream.read().split()
+    os.waitpid(process, 0)
+    for name in names[:-1]:  # the last may be cut
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+
+
 def survey(name: str, source: Path, n: int, seed: int, options: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Counts of what became of n mutants of a file, and the odd ones."""
     get_format(name)  # imported here, not in every child
-    if source.suffix != ".parquet":  # Arrow keeps threads, which do not survive a fork
-        check(pairton.read(source, **options))  # a good file: what is built on first use is built once
-        with tempfile.TemporaryDirectory() as place:
-            wrong_type(source, Path(place) / f"good{source.suffix}", np.random.default_rng(0))
+    _import_what_reading_imports(source, options)
     counts: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     odd: list[dict[str, Any]] = []
