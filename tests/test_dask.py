@@ -289,3 +289,21 @@ def main_without_exit(arguments):
     with pytest.raises(SystemExit) as stop:
         main(arguments)
     assert stop.value.code == 0
+
+
+def test_generate_on_the_cluster_and_after_a_kill_at_the_very_end(client, tmp_path, capsys):
+    pytest.importorskip("pythia8mc")
+    from pairton.generator.production import parts_folder, produce
+    from pairton.generator.settings import make_settings
+
+    sample = make_settings("ttbar_allhad", 12, seed=3, keep="all").with_sizes(4, 4)
+    counts = produce(sample, tmp_path / "cluster.h5", client=client)
+    assert produce(sample, tmp_path / "here.h5") == counts
+    one, other = (formats.read(tmp_path / name) for name in ("cluster.h5", "here.h5"))
+    assert one.ids.tolist() == other.ids.tolist()
+    assert ak.array_equal(one.jets, other.jets)
+    parts = parts_folder(tmp_path / "here.h5")
+    parts.mkdir()  # complete, and killed before the chunks were removed
+    main_without_exit(["generate", "-n", "12", "-o", str(tmp_path / "here.h5"), "--resume"])
+    assert "is complete" in capsys.readouterr().out
+    assert not parts.exists()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -16,6 +18,7 @@ __all__ = ["generate"]
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="File to write.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Different seeds never share events.")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Processes; the events do not depend on it.")
+@click.option("--dask", metavar="ADDRESS|local[:N]", help="Run on a Dask cluster; the folder of OUTPUT is shared.")
 @click.option("--keep", default="selected", show_default=True, help="all, selected or reconstructible events.")
 @click.option("--filter", "filtered", is_flag=True, help="Drop soft and forward quarks before the shower.")
 @click.option("--lhe", type=click.Path(path_type=Path), help="Les Houches events of another generator.")
@@ -28,6 +31,7 @@ def generate(
     output: Path,
     seed: int,
     jobs: int,
+    dask: str | None,
     keep: str,
     filtered: bool,
     lhe: Path | None,
@@ -43,8 +47,10 @@ def generate(
     """
     from pairton.generator.production import Counts, parts_folder, produce
     from pairton.generator.settings import make_settings
+    from pairton.scheduling import dask_client
 
-    if resume and output.exists() and not parts_folder(output).exists():
+    if resume and output.exists():
+        shutil.rmtree(parts_folder(output), ignore_errors=True)  # killed just before it was removed
         click.echo(f"{output} is complete")
         return
     settings = make_settings(
@@ -70,7 +76,8 @@ def generate(
             if new and speed:
                 bar.update(row, rate=f"{speed:.0f} events/s")
 
-        counts = produce(settings, output, jobs=jobs, resume=resume, progress=progress)
+        with nullcontext() if dask is None else dask_client(dask) as client:
+            counts = produce(settings, output, jobs=jobs, client=client, resume=resume, progress=progress)
     click.echo(report(counts))
     click.echo(f"wrote {output}")
 

@@ -153,10 +153,14 @@ def produce(
     output: Path,
     *,
     jobs: int = 1,
+    client: Any = None,
     resume: bool = False,
     progress: Callable[[bool, Counts], None] | None = None,
 ) -> Counts:
-    """Make a sample. `progress` hears of each chunk: whether it is new, and its counts."""
+    """Make a sample, in `jobs` processes here or on the cluster of a Dask `client`.
+
+    `progress` hears of each chunk: whether it is new, and its counts.
+    """
     from pairton.formats import create
 
     topology = settings.build_topology()
@@ -176,7 +180,7 @@ def produce(
             own = None if weights is None else weights[chunk * settings.chunk : (chunk + 1) * settings.chunk]
             missing.append(Task(settings, chunk, path, own))
     try:
-        for _, counts in run_tasks(make_chunk, missing, jobs):
+        for _, counts in run_tasks(make_chunk, missing, jobs, client):
             total += counts
             if progress is not None:
                 progress(True, counts)
@@ -204,7 +208,7 @@ def _merged(paths: list[Path], settings: Settings, at_least: int = 5000) -> Iter
 
 def _prepare(settings: Settings, output: Path, resume: bool) -> Path:
     """The folder of parts, new or of an interrupted run with the same settings."""
-    folder = parts_folder(output)
+    folder = parts_folder(output.absolute())  # a worker may have another current folder
     note = folder / "settings.json"
     if output.exists():
         raise OutputError(f"{output} exists: give -o another name, or delete it")
