@@ -84,6 +84,9 @@ def test_parts_are_the_rows_of_one_process(inputs, mass_model, small_windows, tm
     assert mass_model.calls == batches  # the network saw the very same batches
     assert len(done.paths) == -(-300 // rows)
     assert_equal(whole(tmp_path / "one.parquet"), whole(tmp_path / "parts"))
+    assert_equal(
+        whole(tmp_path / "one.parquet"), pq.read_table(tmp_path / "parts")
+    )  # as any reader of folders does
     said, one = (
         json.loads((tmp_path / "parts" / COMPLETE).read_text()),
         result_metadata(tmp_path / "one.parquet"),

@@ -1,6 +1,6 @@
 """The main job in parts: fixed windows of rows over all files, a file each, made anywhere and in any order.
 
-A folder holds `part-00000.parquet`, `part-00001.parquet`, ..., and `reconstruction.json` when all are there: what
+A folder holds `part-00000.parquet`, `part-00001.parquet`, ..., and `_reconstruction.json` when all are there: what
 one file would say of itself, and the parts. Read in order, the parts are the rows of a single process, array for
 array, because a part begins at a multiple of the window in which events are batched. Every part carries the key
 of what it was made from and how, so a later run knows which are still good.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COMPLETE", "PART_ROWS", "Done", "Parts", "reconstruct_parts"]
 
-COMPLETE = "reconstruction.json"  # appears when every part is there
+COMPLETE = "_reconstruction.json"  # appears when every part is there; readers of folders skip _names
 PART_ROWS = ROWS  # a minute or so of work
 
 Watch = Callable[[Iterator["Done"]], Iterator["Done"]]
