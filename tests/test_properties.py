@@ -33,7 +33,7 @@ def events(draw, most=6, strange=True):
     counts = draw(st.lists(st.integers(0, len(topology.slots) + 3), max_size=most))
     counts = np.array(counts, dtype=np.int64)
     total = int(counts.sum())
-    odd = st.sampled_from([np.nan, np.inf, -np.inf, -1.0, 0.0, 1e30]) if strange else st.nothing()
+    odd = st.sampled_from([np.nan, np.inf, -np.inf, -1.0, 0.0, 1e30, 1e39]) if strange else st.nothing()
 
     def column(low, high):
         usual = st.floats(low, high, width=32)
@@ -268,3 +268,9 @@ def test_strategies_reach_the_corners(topology):
     given_, _ = assignments(topology, 200, 1)
     assert (given_ == -1).any()
     assert complete(topology, given_).any()
+
+
+def test_an_energy_beyond_single_precision_is_a_bad_jet():
+    """Finite in the file, infinite in the network: found by mutated files."""
+    jets = make_jets(pt=[[50.0]], eta=[[0.0]], phi=[[0.0]], energy=[[1e39]], btag=[[0]])
+    assert Events(jets).status.tolist() == [Status.BAD_JET]

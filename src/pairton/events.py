@@ -221,9 +221,9 @@ class Events:
         """OK, or BAD_JET where a usable jet has a NaN, an infinity, pT <= 0, or an energy below its momentum."""
         jets = self.jets
         good = jets.pt > 0
-        for name in JET_FIELDS:
-            good = good & np.isfinite(jets[name])
         with np.errstate(over="ignore", invalid="ignore"):
+            for name in JET_FIELDS:
+                good = good & np.isfinite(ak.values_astype(jets[name], np.float32))  # as the network gets them
             momentum = ak.values_astype(jets.pt, np.float64) * np.cosh(ak.values_astype(jets.eta, np.float64))
             good = good & (jets.energy >= momentum * (1 - ENERGY_TOLERANCE)) & np.isfinite(momentum)
         bad = ~np.asarray(ak.all(good | ~self.usable, axis=1), dtype=bool)

@@ -45,7 +45,8 @@ def prepare(
     if max_jets < n_slots:
         raise ConfigError(f"max_jets is {max_jets}, but {events.topology.name} has {n_slots} slots: raise it")
     n = len(events)
-    features = np.stack([np.asarray(ak.flatten(events.jets[name]), np.float32) for name in JET_FIELDS], axis=1)
+    with np.errstate(over="ignore"):  # such jets are bad, and left out below
+        features = np.stack([np.asarray(ak.flatten(events.jets[name]), np.float32) for name in JET_FIELDS], axis=1)
     row = np.repeat(np.arange(n), events.n_jets)  # (J,)
     pt, eta, phi, energy, btag = features.T
     inside = np.ones(len(row), dtype=bool)
