@@ -162,7 +162,7 @@ def child(source: Path, target: Path, kind: str, seed: int, options: dict[str, A
     try:
         check(pairton.read(target, **options))
     except PairtonError as error:
-        os.write(report, str(error)[:500].encode())
+        os.write(report, str(error)[:500].encode("utf-8", "backslashreplace"))
         return 10 if "\n" not in str(error) else 11
     except MemoryError:
         return 12

@@ -1,10 +1,10 @@
 """Throughput of `reconstruct` in one and in two processes, by turns in one run.
 
-    python benchmarks/scaling.py [--events 32768] [--rounds 3]
+    python benchmarks/scaling.py [--events 32768] [--rounds 3] [--shares]
 
 The input is the sample in the package, repeated. Start-up (processes, imports, the model) is measured with two
 windows of events and taken off. Processor time is given beside the clock: on a machine that others use, it is the
-steadier one.
+steadier one. `--shares` says instead where the processor time of one process goes.
 """
 
 from __future__ import annotations
@@ -14,13 +14,18 @@ import os
 import resource
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from pairton.engines import load_model
+from pairton import formats, reconstruction
+from pairton.decoding import decode
+from pairton.engines import OnnxEngine, load_model
 from pairton.partitions import reconstruct_parts
 from pairton.reconstruction import WINDOW
+from pairton.streaming import reconstruct_files
 from soak import write_input
 
 
@@ -36,11 +41,50 @@ def timed(source: Path, folder: Path, jobs: int) -> tuple[float, float]:
     return time.monotonic() - begun, used() - before
 
 
+def shares(n_events: int) -> None:
+    """Processor time of the network, of decoding, of reading, and of the rest (preparing, momenta, writing)."""
+    spent = {"network": 0.0, "decoding": 0.0}
+
+    def clocked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            before = time.process_time()
+            try:
+                return function(*arguments, **options)
+            finally:
+                spent[name] += time.process_time() - before
+
+        return call
+
+    model = load_model(threads=1)
+    vars(reconstruction)["decode"] = clocked("decoding", decode)
+    type.__setattr__(OnnxEngine, "__call__", clocked("network", OnnxEngine.__call__))
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "in.h5"
+        write_input(source, n_events)
+        before = time.process_time()
+        formats.read(source, truth=False)
+        spent["reading"] = time.process_time() - before
+        for name in ("warm", "out"):
+            spent |= {"network": 0.0, "decoding": 0.0}
+            before = time.process_time()
+            reconstruct_files(source, Path(folder) / f"{name}.parquet", model)
+            total = time.process_time() - before
+    spent["decoding"] -= spent["network"]  # which it calls
+    spent["rest"] = total - sum(spent.values())
+    print(f"{n_events / total:.0f} events/s of a processor\n| | share | microseconds an event |\n|---|---|---|")
+    for name, seconds in spent.items():
+        print(f"| {name} | {seconds / total:.1%} | {1e6 * seconds / n_events:.1f} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=8 * WINDOW)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--shares", action="store_true")
     arguments = parser.parse_args()
+    if arguments.shares:
+        shares(arguments.events)
+        return
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start")
     rates: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
     with tempfile.TemporaryDirectory() as name:
