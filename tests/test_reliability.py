@@ -64,10 +64,13 @@ def source(decays, tmp_path):
 # -- kills -------------------------------------------------------------------------------------------------
 
 
-def kill(model, kills, seed):
+WRITERS = ("reconstruct", "reconstruct in parts", "convert", "generate")
+
+
+def kill(model, kills, seed, verbs=()):
     command = [sys.executable, str(ROOT / "benchmarks" / "kills.py"), "--json", "--model", str(model)]
     done = subprocess.run(
-        [*command, "--kills", str(kills), "--seed", str(seed)],
+        [*command, "--kills", str(kills), "--seed", str(seed), "--verbs", ",".join(verbs)],
         capture_output=True,
         text=True,
         check=False,
@@ -78,9 +81,12 @@ def kill(model, kills, seed):
 
 
 def test_kill_nine_once_each(model_folder):
-    """Each verb is killed, looked at, run to its end and compared with an undisturbed run, by the benchmark."""
-    found = kill(model_folder, 1, seed=5)
-    assert set(found) == {"reconstruct", "reconstruct in parts", "convert", "generate", "train"}
+    """Each verb is killed, looked at, run to its end and compared with an undisturbed run, by the benchmark.
+
+    A killed training takes longer and is in the long form; its resume is tested by itself.
+    """
+    found = kill(model_folder, 1, seed=5, verbs=WRITERS)
+    assert set(found) == set(WRITERS)
     assert all(row["kills"] == 1 for row in found.values())
 
 
