@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -145,11 +146,13 @@ class Hdf5Writer(FileWriter):
     _file: Any = None
     _disk: Disk
 
+    @abstractmethod
     def _begin_layout(self, file: Any, first: Events) -> None:
-        raise NotImplementedError
+        """Create the datasets of jets and labels."""
 
+    @abstractmethod
     def _append_layout(self, events: Events) -> None:
-        raise NotImplementedError
+        """Add the rows of some events to them."""
 
     def _begin(self, temporary: Path, first: Events) -> None:
         self._disk = Disk(temporary, "w+")

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import TopologyError, nearest
+from pairton.topology.labels import hyper_labels, spanet_labels
 
 __all__ = ["Particle", "Selection", "Slot", "Stage", "Topology"]
 
@@ -258,7 +259,7 @@ class Topology:
         given = dict(self.given_labels)
         if namespace in given:
             return given[namespace]
-        return _hyper_labels(self) if namespace == "hyper" else _spanet_labels(self)
+        return hyper_labels(self) if namespace == "hyper" else spanet_labels(self)
 
     def tree(self) -> str:
         """The decay tree as text.
@@ -360,32 +361,6 @@ def _default_stages(topology: Topology) -> tuple[Stage, ...]:
         if joint:
             stages.append(Stage(joint))
     return tuple(stages)
-
-
-def _hyper_labels(topology: Topology) -> tuple[str, ...]:
-    """Numbers from 1, each particle's own jets before those of its children."""
-    order: list[int] = []
-
-    def visit(particle: Particle) -> None:
-        order.extend(particle.own_slots)
-        for child in particle.children:
-            visit(topology.particles[child])
-
-    for root in topology.roots:
-        visit(root)
-    return tuple(str(order.index(slot.index) + 1) for slot in topology.slots)
-
-
-def _spanet_labels(topology: Topology) -> tuple[str, ...]:
-    """`root/product`, SPANet's two levels; a longer path where the product's name alone is not unique."""
-    labels = []
-    for slot in topology.slots:
-        root, *path = slot.name.split(".")
-        rivals = [s.name.split(".") for s in topology.slots if s.name.split(".")[0] == root]
-        short = path[-1] if path else root
-        unique = sum(rival[-1] == short for rival in rivals) == 1
-        labels.append(f"{root}/{short if unique else '_'.join(path)}")
-    return tuple(labels)
 
 
 # -- checks ------------------------------------------------------------------------------------------------
