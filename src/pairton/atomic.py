@@ -6,13 +6,39 @@ import contextlib
 import os
 import re
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from pairton.errors import OutputError, PairtonError
 
-__all__ = ["Replacement", "output_errors", "replacing"]
+__all__ = ["CompleteOrNothing", "Replacement", "output_errors", "replacing"]
+
+
+class CompleteOrNothing(ABC):
+    """A writer as a context manager: complete under the final name, or nothing is."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish the file and give it its final name."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Remove what was written."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
 
 
 class Replacement:

@@ -18,17 +18,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton.atomic import Replacement
+from pairton.atomic import CompleteOrNothing, Replacement
 from pairton.errors import ConfigError, OutputError
 from pairton.events import Status
 from pairton.formats.files import CONTAINERS
@@ -102,8 +101,8 @@ def same_columns(path: str | Path, one: Sequence[str], other: Sequence[str]) -> 
         raise OutputError(f"{path}: only some inputs have the columns {odd}: write them to two files")
 
 
-class ResultWriter(ABC):
-    """Takes results window by window. A context manager: complete under the final name, or nothing is."""
+class ResultWriter(CompleteOrNothing):
+    """Takes results window by window."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -170,17 +169,6 @@ class ResultWriter(ABC):
         with contextlib.suppress(Exception):  # a full disk fails again here; the file is removed next
             self._release()
         self._new.discard()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
 
 
 def _join(parts: list[Any], name: str, path: Path) -> Any:

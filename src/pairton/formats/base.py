@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
+from pairton.atomic import CompleteOrNothing
 from pairton.errors import InputError, PairtonError
 from pairton.events import Events
 from pairton.formats.common import BadLabels
@@ -92,31 +93,12 @@ class Source(ABC):
         self.close()
 
 
-class Writer(ABC):
-    """Takes events chunk by chunk. A context manager: complete under the final name, or nothing is."""
+class Writer(CompleteOrNothing):
+    """Takes events chunk by chunk."""
 
     @abstractmethod
     def write(self, events: Events) -> None:
         """Append some events."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Finish the file and give it its final name."""
-
-    @abstractmethod
-    def abort(self) -> None:
-        """Remove what was written."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
 
 
 class Format(ABC):

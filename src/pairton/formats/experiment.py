@@ -71,7 +71,8 @@ class ExperimentSource(Source):
         return ()
 
     def record(self, found: Columns) -> GenRecord:
-        raise NotImplementedError
+        """The generator record, from its columns; where there are none, it is not asked for."""
+        raise FormatError(f"{self.path}: files of this kind have no generator record: read them without truth")
 
     def weights(self, found: Columns) -> npt.NDArray[np.float64] | None:
         return None

@@ -20,14 +20,14 @@ import numpy.typing as npt
 
 from pairton.errors import FormatError
 from pairton.events import Events
-from pairton.formats.base import DEFAULT_CHUNK, ReadOptions
-from pairton.formats.hdf5_files import Hdf5File
+from pairton.formats.base import DEFAULT_CHUNK, ReadOptions, Source
+from pairton.formats.hdf5_files import Hdf5File, open_hdf5
 from pairton.formats.jets import row_ids
 from pairton.formats.stored import KEY, Stored
 from pairton.formats.writing import FileWriter, column_kind
 from pairton.topology import Topology
 
-__all__ = ["Disk", "Growing", "Hdf5Writer", "Sidecar", "stored_topology"]
+__all__ = ["Disk", "Growing", "Hdf5Source", "Hdf5Writer", "Sidecar", "stored_topology"]
 
 IDS, WEIGHT, COLUMNS = "METADATA/event_id", "METADATA/weight", "METADATA/columns"
 CHUNK_ROWS = DEFAULT_CHUNK // 8  # whole chunks make up a batch: none is ever read back to be filled up
@@ -84,6 +84,26 @@ class Sidecar:
             else:
                 found[name] = self.file.read(data, start, stop)
         return found
+
+
+class Hdf5Source(Source):
+    """An open HDF5 file; layouts find their datasets in `_prepare`, and a failure there closes it."""
+
+    def __init__(self, path: str, options: ReadOptions) -> None:
+        self.path, self.options = path, options
+        self._file = open_hdf5(path)
+        try:
+            self._prepare(self._file)
+        except BaseException:
+            self._file.close()
+            raise
+
+    @abstractmethod
+    def _prepare(self, file: Hdf5File) -> None:
+        """Find the datasets; set `n_events`, `has_truth` and `metadata`."""
+
+    def close(self) -> None:
+        self._file.close()
 
 
 class Growing:

@@ -18,7 +18,7 @@ from pairton.events import Events, mass_of
 from pairton.formats.base import Format, ReadOptions, Source, Writer
 from pairton.formats.common import check_map, clean_labels, report_labels, small, unit_scale
 from pairton.formats.hdf5_files import Hdf5File, open_hdf5
-from pairton.formats.hdf5_layout import Growing, Hdf5Writer, Sidecar, stored_topology
+from pairton.formats.hdf5_layout import Growing, Hdf5Source, Hdf5Writer, Sidecar, stored_topology
 from pairton.formats.jets import Padded, btag_option, jets_from_flat, tagged
 from pairton.topology import Topology
 
@@ -55,16 +55,7 @@ class SpanetHdf5(Format):
         return _Writer(path, topology, metadata)
 
 
-class _Source(Source):
-    def __init__(self, path: str, options: ReadOptions) -> None:
-        self.path, self.options = path, options
-        self._file = open_hdf5(path)
-        try:
-            self._prepare(self._file)
-        except BaseException:
-            self._file.close()
-            raise
-
+class _Source(Hdf5Source):
     def _prepare(self, file: Hdf5File) -> None:
         group = f"INPUTS/{_collection(file, self.options.tree)}"
         tag, self._cut = btag_option(self.options.btag)
@@ -128,9 +119,6 @@ class _Source(Source):
             sidecar.columns(start, stop),
             self.metadata,
         )
-
-    def close(self) -> None:
-        self._file.close()
 
 
 def _collection(file: Hdf5File, asked: str | None) -> str:
