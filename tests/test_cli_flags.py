@@ -31,6 +31,7 @@ FLAGS = {
         "--assignments",
         "--select",
         "--mix",
+        "--jet-scale",
         "--json",
         "--report",
         "--plots",

@@ -10,11 +10,14 @@ from click.testing import CliRunner
 from pairton import engines, formats
 from pairton.assignments import read_assignments
 from pairton.cli import cli, main
+from pairton.domain import Domain
 from pairton.errors import ConfigError, FormatError, InputError, ModelError
 from pairton.evaluation import evaluate
 from pairton.events import Events
 from pairton.formats.files import sample_file
-from pairton.metrics import efficiencies
+from pairton.formats.variations import varied_jets
+from pairton.metrics import efficiencies, matches, score
+from pairton.partitions import reconstruct_parts
 from pairton.reconstruction import reconstruct
 from pairton.streaming import reconstruct_files
 from pairton.topology import load_topology
@@ -125,6 +128,11 @@ def test_our_own_results_score_as_the_model_does(decays, mass_model, tmp_path):
         assert by_file["mass"] == by_model["mass"]
         assert by_file["calibration"]["t"]["total"] == by_model["calibration"]["t"]["total"]
         assert by_file["calibration"]["event"]["error"] == pytest.approx(by_model["calibration"]["event"]["error"])
+    reconstruct_parts(source, tmp_path / "parts", mass_model, rows=4096)
+    assert evaluate(source, assignments=[tmp_path / "parts"]).to_dict()["methods"]["parts"] == {
+        **by_file["methods"]["out.h5"],
+        "method": {"assignments": str(tmp_path / "parts")},
+    }
     assert sum(cell["total"] for cell in by_model["mass"]["efficiency"]) == by_model["fully_reconstructible"]
 
 
@@ -172,6 +180,56 @@ def test_spread_over_trainings_of_one_network(decays, mass_model, tmp_path):
     values = [result["methods"][name]["efficiency"]["t"]["inclusive"]["value"] for name in spread["methods"]]
     numbers = spread["efficiency"]["t"]["inclusive"]
     assert numbers == {"mean": np.mean(values), "deviation": np.std(values, ddof=1), "models": 2}
+
+
+def test_promises_are_kept_by_fully_labelled_events_and_counted_for_all(decays, mass_model, tmp_path):
+    events = decays(300, extra=2, labelled=0.93, floor=15.0)
+    source = write(tmp_path / "in.h5", events)
+    result = evaluate(source, [mass_model]).to_dict()
+    reco = reconstruct(events, mass_model)
+    full = events.fully_reconstructible
+    right = score(TTBAR, events.truth, reco.assignment, events.n_jets).correct["event"] > 0
+    chance, known = reco.event_probability, np.isfinite(reco.event_probability)
+    of_full, of_all = result["calibration"]["event"], result["calibration_all"]["event"]
+    assert 0 < full.sum() < known.sum() < len(events)  # there are partly labelled ones, and ones without an answer
+    assert (of_full["total"], of_all["total"]) == ((full & known).sum(), known.sum())
+    assert of_all["right"] == pytest.approx(right.sum() / known.sum())
+    assert of_full["probability"] == pytest.approx(chance[full & known].mean())
+    assert of_full["difference"] == pytest.approx((chance - right)[full & known].mean())
+    assert sum(row["possible"] for row in of_all["bins"]) == (full & known).sum()
+    assert all(row["correct"] <= row["possible"] <= row["total"] for row in of_all["bins"])
+    # a particle is right only where the truth has it complete, in whatever event
+    w = [1, 3]
+    found = matches(TTBAR, reco.assignment, events.truth)[:, w]
+    counted = np.isfinite(reco.particle_probability[:, w])
+    assert result["calibration_all"]["W"]["right"] == pytest.approx(found.sum() / counted.sum())
+    assert result["calibration_all"]["W"]["total"] == counted.sum()
+    seven = full & known & (events.n_jets == 7)
+    limit = result["limit"]["7"]
+    assert limit["total"] == seven.sum() > 0
+    assert (limit["probability"], limit["right"]) == (
+        pytest.approx(chance[seven].mean()), pytest.approx(right[seven].mean())
+    )  # fmt: skip
+    assert limit["deviation"] == pytest.approx((chance - right)[seven].std() / np.sqrt(seven.sum()))
+
+
+def test_another_jet_scale_is_that_of_scaled_jets_without_other_cuts(decays, mass_model, tmp_path):
+    events = decays(150, extra=2)
+    soft = float(ak.min(events.jets.pt))
+    mass_model.domain = Domain(pt=soft, jets=(6, 16))  # the softest jet would not survive a lower scale
+    source = write(tmp_path / "in.h5", events)
+    result = evaluate(source, [mass_model], baselines=["chi2"], jet_scales=[0.8]).to_dict()
+    assert list(result["methods"]) == ["masses", "chi2", "masses x 0.8", "chi2 x 0.8"]
+    assert result["methods"]["chi2 x 0.8"]["method"]["jet_scale"] == 0.8
+    jets = varied_jets(events.jets, events.jets.pt * np.float32(0.8))
+    mass_model.domain = Domain(jets=(6, 16))
+    scaled = write(tmp_path / "scaled.h5", events.with_jets(jets))
+    by_hand = evaluate(scaled, [mass_model]).to_dict()["efficiency"]
+    assert result["methods"]["masses x 0.8"]["efficiency"] == by_hand
+    assert by_hand["event"]["inclusive"]["value"] < result["efficiency"]["event"]["inclusive"]["value"] - 0.1
+    assert result["spread"] == []  # not a retraining
+    with pytest.raises(ConfigError, match="a jet scale of 0"):
+        evaluate(source, [mass_model], jet_scales=[0])
 
 
 def test_flow_ends_with_the_efficiency(decays, mass_model, tmp_path):
@@ -237,6 +295,8 @@ def test_mistakes_are_named(six, answers, decays, mass_model, tmp_path):
 def test_files_that_are_no_answers(answers, mass_model, tmp_path):
     with pytest.raises(InputError, match="no such file"):
         read_assignments(tmp_path / "none.h5", TTBAR)
+    with pytest.raises(InputError, match=r"a folder without _reconstruction\.json: give that of a finished"):
+        read_assignments(tmp_path, TTBAR)
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["something"] = [1]
     with pytest.raises(FormatError, match="no assignments in it: found something"):
@@ -276,6 +336,7 @@ def test_table_and_json_on_the_command_line(decays, built_in, tmp_path):
     assert "120 events with truth, 120 fully reconstructible" in run.output
     assert "masses (exact) minus chi2" in run.output
     numbers = json.loads(target.read_text())
+    assert numbers["command"].startswith("pairton ")
     cell = numbers["efficiency"]["event"]["inclusive"]
     assert f"{cell['value']:.3f}" in run.output
     assert (cell["total"], numbers["methods"]["chi2"]["efficiency"]["t"]["8+"]["total"]) == (120, 240)
@@ -317,6 +378,7 @@ def test_models_are_listed_with_what_they_are(built_in, monkeypatch):
     ("arguments", "message"),
     [
         (["evaluate", "nowhere.h5"], "pairton: nowhere.h5: no such file"),
+        (["evaluate", "IN", "--jet-scale", "-1"], "a jet scale of -1.0: give a number above 0"),
         (["evaluate", "IN", "--mix", "a,b"], "pairton: mix 'a,b': give a share for each"),
         (["evaluate", "IN", "--decoding", "exakt"], "did you mean 'exact'?"),
         (["evaluate", "IN", "--json", "no/where.json"], "there is no folder no"),

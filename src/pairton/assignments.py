@@ -1,8 +1,8 @@
 """Somebody's answers from a file, so that all are judged by one ruler.
 
-Three layouts are known by their content: results of `pairton reconstruct` (Parquet, ROOT, HDF5), SPANet's
-predictions (`TARGETS/<particle>/<product>`) and HyPER's (`OUTPUT/HyPER_best_<particle>`). Jets are numbered as in
-the input.
+Three layouts are known by their content: results of `pairton reconstruct` (Parquet, ROOT, HDF5, or a folder of
+parts), SPANet's predictions (`TARGETS/<particle>/<product>`) and HyPER's (`OUTPUT/HyPER_best_<particle>`). Jets
+are numbered as in the input.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ class Assignments:
 
 
 def read_assignments(path: str | Path, topology: Topology) -> Assignments:
-    """Read a file of answers for events of a topology."""
+    """Read a file of answers for events of a topology, or a folder of parts."""
     name = str(path)
+    if Path(name).is_dir():
+        return _parts(name, topology)
     if not Path(name).is_file():
         raise InputError(f"{name}: no such file; check the name and the folder")
     container = container_of(name)
@@ -66,6 +68,26 @@ def read_assignments(path: str | Path, topology: Topology) -> Assignments:
             "SPANet's the group TARGETS, HyPER's the group OUTPUT"
         )
     return _ours(name, topology, _parquet(name) if container == "Parquet" else _root(name))
+
+
+def _parts(folder: str, topology: Topology) -> Assignments:
+    """What `pairton reconstruct --jobs` or `--resume` made, one part after the other."""
+    from pairton.partitions import COMPLETE
+
+    try:
+        parts = json.loads(Path(folder, COMPLETE).read_text(encoding="utf-8"))["parts"]
+    except FileNotFoundError:
+        raise InputError(
+            f"{folder}: a folder without {COMPLETE}: give that of a finished `pairton reconstruct`, or a file"
+        ) from None
+    read = [read_assignments(Path(folder, part["name"]), topology) for part in parts]
+
+    def joined(name: str) -> Any:
+        columns = [getattr(part, name) for part in read]
+        return None if any(column is None for column in columns) else np.concatenate(columns)
+
+    names = ("assignment", "ids", "event_probability", "particle_probability")
+    return Assignments(folder, "pairton", **{name: joined(name) for name in names})
 
 
 @contextmanager

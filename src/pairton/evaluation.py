@@ -6,6 +6,7 @@ One pass over the files; what stays in memory is a few numbers an event and meth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from pairton.baselines import MassChiSquare, invariant_mass, pair_products
 from pairton.decoding import decode
 from pairton.domain import Domain
 from pairton.errors import ConfigError, InputError, ModelError, nearest
-from pairton.events import Events
+from pairton.events import JET_FIELDS, Events
 from pairton.formats import expand, iterate
 from pairton.formats.files import Paths
 from pairton.reconstruction import (
@@ -33,7 +34,7 @@ from pairton.reconstruction import (
     stored_assignment,
     windows,
 )
-from pairton.scoreboard import Evaluation, Method
+from pairton.scoreboard import Evaluation, Method, Promises
 from pairton.topology import Topology, load_topology
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def evaluate(
     max_jets: int = MAX_JETS,
     jet_cuts: bool = True,
     mix: Sequence[float] | None = None,
+    jet_scales: Sequence[float] = (),
     progress: Watch | None = None,
     observe: Observe | None = None,
     **options: Any,
@@ -71,6 +73,8 @@ def evaluate(
 
     Every event is scored as it is; with `select`, jets and events pass the selection of the topology first. `mix`
     is the share of fully labelled events in each multiplicity bin to which efficiencies are also reweighted.
+    Each of `jet_scales` is one more evaluation of every model and baseline, with pT and energy of all jets times
+    that number; which jets and events there are stays as it was, and so does what a baseline was fitted on.
     `progress` may wrap the stream of windows, `observe` sees every method's answers to each. Further
     options are those of `pairton.iterate`.
     """
@@ -81,6 +85,7 @@ def evaluate(
     methods = _methods(models, decodings, beam)
     for name in baselines:
         methods.append(_baseline(name, files, select, options))
+    methods += [_scaled(method, scale) for scale in jet_scales for method in methods]
     for path in assignments:
         methods.append(
             Method(Path(path).name, {"assignments": str(path)}, answers=read_assignments(path, topology))
@@ -173,6 +178,21 @@ def _baseline(name: str, files: list[str], select: bool, options: Mapping[str, A
     return Method(name, about, assign=assign, domain=Domain(cuts.pt, cuts.abs_eta))
 
 
+def _scaled(method: Method, scale: float) -> Method:
+    """The same method, given jets of another energy scale."""
+    if not 0 < scale < np.inf:
+        raise ConfigError(f"a jet scale of {scale}: give a number above 0, such as 0.95 for 5 % less energy")
+    return replace(
+        method,
+        name=f"{method.name} x {scale:g}",
+        about={**method.about, "jet_scale": scale},
+        flows=False,
+        jet_scale=scale,
+        scores=[],
+        promises={},
+    )
+
+
 def _first(files: list[str], select: bool, options: Mapping[str, Any]) -> Iterator[Events]:
     """The first events: enough for a fit."""
     n = 0
@@ -221,25 +241,32 @@ def _score(
     else:
         assert method.assign is not None
         prepared = prepare(events, method.domain, max_jets=max_jets, jet_cuts=jet_cuts)
+        if method.jet_scale != 1:
+            scales = np.where(np.isin(JET_FIELDS, ("pt", "energy")), method.jet_scale, 1).astype(np.float32)
+            prepared = replace(prepared, jets=prepared.jets * scales)
         found = assign_prepared(prepared, topology, method.assign)
         answer = found._replace(assignment=stored_assignment(events, found.assignment))
         if method.flows:
             _add_steps(method, events, prepared, truth)
     scores = metrics.score(topology, truth, answer.assignment, events.n_jets)
     method.scores.append(scores)
-    full = scores.total[metrics.EVENT] > 0
-    right = scores.correct[metrics.EVENT] > 0
-    if method.answers is not None and method.answers.event_probability is None:
-        return answer
-    method.calibration.setdefault(metrics.EVENT, []).append((answer.event_probability[full], right[full]))
-    matched = metrics.matches(topology, answer.assignment[full], truth[full])
+    if method.answers is None or method.answers.event_probability is not None:
+        _add_probabilities(method, answer, truth, scores)
+    return answer
+
+
+def _add_probabilities(method: Method, answer: Answer, truth: npt.NDArray[Any], scores: metrics.Scores) -> None:
+    """What was promised and what came of it."""
+    topology = scores.topology
+    full, right = scores.total[metrics.EVENT] > 0, scores.correct[metrics.EVENT] > 0
+    method.promises.setdefault(metrics.EVENT, []).append(Promises(answer.event_probability, right, full))
     if method.model is None and method.answers is None:
-        return answer  # a baseline has no probabilities of particles
+        return  # a baseline has no probabilities of particles
+    matched = metrics.matches(topology, answer.assignment, truth)
     for name in reversed(topology.types):
         of_type = [particle.index for particle in topology.of_type(name)]
-        pair = answer.particle_probability[full][:, of_type].ravel(), matched[:, of_type].ravel()
-        method.calibration.setdefault(name, []).append(pair)
-    return answer
+        chances, found = answer.particle_probability[:, of_type].ravel(), matched[:, of_type].ravel()
+        method.promises.setdefault(name, []).append(Promises(chances, found, np.repeat(full, len(of_type))))
 
 
 def _given(

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaincinv
 
 from pairton.graph import canonical, complete
+from pairton.intervals import CONFIDENCE, REPLICAS, bootstrap, clopper_pearson, ratio_interval
 from pairton.topology import Particle, Topology
 
 __all__ = [
@@ -42,8 +42,6 @@ __all__ = [
     "table",
 ]
 
-CONFIDENCE = 0.6827  # central intervals of one standard deviation
-REPLICAS = 1000  # of a bootstrap: its quantiles are then known to a few per cent of the interval
 EVENT = "event"
 INCLUSIVE = "inclusive"
 
@@ -216,40 +214,10 @@ def table(scores: Scores, *, confidence: float = CONFIDENCE, seed: int = 0) -> d
             if what == EVENT or n == 0:
                 low, high = clopper_pearson(k, n, confidence)
             else:  # particles of one event are not independent
-                sums = _bootstrap(rng, *counts)
-                low, high = _interval(sums[:, 0], sums[:, 1], confidence)
+                sums = bootstrap(rng, *counts)
+                low, high = ratio_interval(sums[:, 0], sums[:, 1], confidence)
             result[what][cell] = Efficiency(k / n if n else np.nan, low, high, k, n)
     return result
-
-
-def clopper_pearson(correct: int, total: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """The exact central interval of a binomial share.
-
-    >>> low, high = clopper_pearson(8, 10, confidence=0.95)
-    >>> round(low, 4), round(high, 4)
-    (0.4439, 0.9748)
-    """
-    tail = (1 - confidence) / 2
-    low = float(betaincinv(correct, total - correct + 1, tail)) if correct > 0 else 0.0
-    high = float(betaincinv(correct + 1, total - correct, 1 - tail)) if correct < total else 1.0
-    return low, high
-
-
-def _bootstrap(rng: np.random.Generator, *counts: npt.NDArray[Any]) -> Floats:
-    """(replicas, len(counts)): sums of per-event counts over events drawn with replacement.
-
-    Events with equal counts are interchangeable, so drawing how many of each kind there are is the same thing.
-    """
-    kinds, number = np.unique(np.stack(counts, axis=1), axis=0, return_counts=True)
-    drawn = rng.multinomial(number.sum(), number / number.sum(), size=REPLICAS)
-    return np.asarray(drawn @ kinds.astype(np.float64))
-
-
-def _interval(numerator: Floats, denominator: Floats, confidence: float) -> tuple[float, float]:
-    kept = denominator > 0
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(numerator[kept] / denominator[kept], [tail, 1 - tail])
-    return float(low), float(high)
 
 
 def reweighted(
@@ -276,10 +244,10 @@ def reweighted(
             for weight, events in zip(weights, inside, strict=True):
                 if weight > 0:
                     counts = correct[events], scores.total[what][events]
-                    sums += weight * _bootstrap(rng, *counts)
+                    sums += weight * bootstrap(rng, *counts)
                     exact += weight * np.array([c.sum() for c in counts])
             value = float(exact[0] / exact[1])
-            low, high = _interval(sums[:, 0], sums[:, 1], confidence)
+            low, high = ratio_interval(sums[:, 0], sums[:, 1], confidence)
         result[what] = Efficiency(value, low, high, k, n)
     return result
 
@@ -321,8 +289,8 @@ def differences(
             change = a.astype(np.int64) - b
             if n:
                 value = float(change.sum() / n)
-                sums = _bootstrap(rng, change, total)
-                low, high = _interval(sums[:, 0], sums[:, 1], confidence)
+                sums = bootstrap(rng, change, total)
+                low, high = ratio_interval(sums[:, 0], sums[:, 1], confidence)
             gained, lost = int(change[change > 0].sum()), int(-change[change < 0].sum())
             result[what][cell] = Difference(value, low, high, gained, lost)
     return result
@@ -361,14 +329,22 @@ def flow(steps: npt.NDArray[np.bool_]) -> list[dict[str, int]]:
 
 
 def calibration(
-    probability: npt.NDArray[Any], right: Bools, n_bins: int = 10, *, confidence: float = CONFIDENCE
+    probability: npt.NDArray[Any],
+    right: Bools,
+    n_bins: int = 10,
+    *,
+    possible: Bools | None = None,
+    confidence: float = CONFIDENCE,
 ) -> dict[str, Any]:
     """Probabilities against the share that is right, in equal bins of the probability.
 
-    `error` is the mean absolute difference, weighted with the entries of each bin.
+    `error` is the mean absolute difference, weighted with the entries of each bin; `difference` that of the means,
+    with its standard deviation, since both are of the same entries. `possible`: those that could be right at all,
+    counted in each bin.
     """
     known = np.isfinite(probability)
     probability, right = np.asarray(probability, dtype=np.float64)[known], np.asarray(right)[known]
+    away = probability - right
     edges = np.linspace(0, 1, n_bins + 1)
     where = np.clip(np.digitize(probability, edges) - 1, 0, n_bins - 1)
     rows: list[dict[str, float | int]] = []
@@ -384,11 +360,14 @@ def calibration(
         rows.append(
             {"from": float(edges[k]), "to": float(edges[k + 1]), "probability": mean}
             | Efficiency(correct / total, low, high, correct, total)._asdict()
+            | ({} if possible is None else {"possible": int(possible[known][inside].sum())})
         )
     return {
         "probability": float(probability.mean()) if len(probability) else None,
         "right": float(right.mean()) if len(probability) else None,
         "error": error if len(probability) else None,
+        "difference": float(away.mean()) if len(away) else None,
+        "deviation": float(away.std() / np.sqrt(len(away))) if len(away) else None,
         "total": len(probability),
         "bins": rows,
     }

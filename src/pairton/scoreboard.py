@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +21,25 @@ from pairton.topology import Topology
 if TYPE_CHECKING:
     from pairton.engines import Model
 
-__all__ = ["Evaluation", "Method"]
+__all__ = ["Evaluation", "Method", "Promises"]
 
 MASS_BINS = 8  # of equal numbers of events
 MASS_STEP = 10.0  # GeV, to which their edges are rounded
 
 Bools = npt.NDArray[np.bool_]
 Table = dict[str, dict[str, metrics.Efficiency]]
+
+
+class Promises(NamedTuple):
+    """Probabilities, what came of them, and which are of fully labelled events; of events or of particles."""
+
+    probability: npt.NDArray[Any]
+    right: Bools
+    full: Bools
+
+    @staticmethod
+    def concatenate(parts: Sequence[Promises]) -> Promises:
+        return Promises(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 @dataclass
@@ -41,8 +53,9 @@ class Method:
     answers: Assignments | None = None
     domain: Domain | None = None  # jets that are used
     flows: bool = False  # compare one-shot with step by step
+    jet_scale: float = 1.0  # of pT and energy of the jets it is given
     scores: list[metrics.Scores] = field(default_factory=list)
-    calibration: dict[str, list[tuple[npt.NDArray[Any], Bools]]] = field(default_factory=dict)
+    promises: dict[str, list[Promises]] = field(default_factory=dict)  # of the event, of particles of each type
     steps: dict[str, list[Bools]] = field(default_factory=lambda: {"one_shot": [], "steps": []})
 
 
@@ -102,7 +115,9 @@ class Evaluation:
                 "edges": edges,
                 "efficiency": [c._asdict() for c in metrics.efficiency_against(scores, self.mass, edges)],
             },
-            "calibration": {what: self.calibration(method, what) for what in method.calibration},
+            "calibration": {what: self.calibration(method, what) for what in method.promises},
+            "calibration_all": {what: self.calibration_of_all(method, what) for what in method.promises},
+            "limit": self.limit(method),
         }
         if self.mix is not None:
             result["reweighted"] = {
@@ -117,9 +132,32 @@ class Evaluation:
         return metrics.differences(self.scores(one), self.scores(other))
 
     def calibration(self, method: Method, what: str) -> dict[str, Any]:
-        parts = method.calibration[what]
-        probability, right = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
-        return metrics.calibration(probability, right)
+        """Of fully labelled events, where everything that is asked for can be right."""
+        found = Promises.concatenate(method.promises[what])
+        return metrics.calibration(found.probability[found.full], found.right[found.full])
+
+    def calibration_of_all(self, method: Method, what: str) -> dict[str, Any]:
+        """Of every event, as in data, where nobody knows which are complete.
+
+        Where a product has no jet, the event cannot be right, nor can a particle that needs it: they are wrong.
+        """
+        found = Promises.concatenate(method.promises[what])
+        return metrics.calibration(found.probability, found.right, possible=found.full)
+
+    def limit(self, method: Method) -> dict[str, dict[str, Any]]:
+        """Mean probability of the answer against the share that is right, of fully labelled events, by bin.
+
+        Calibrated probabilities cannot be beaten by another choice from the same network: their mean is its limit.
+        """
+        if metrics.EVENT not in method.promises:
+            return {}
+        found = Promises.concatenate(method.promises[metrics.EVENT])
+        result = {}
+        for cell, inside in self.scores(method).cells.items():
+            chosen = found.full & inside
+            means = metrics.calibration(found.probability[chosen], found.right[chosen])
+            result[cell] = {name: means[name] for name in means if name not in ("bins", "error")}
+        return result
 
     def flow(self, method: Method) -> dict[str, Any]:
         """Right and wrong steps of fully labelled events, one-shot and step by step from the same first step."""
@@ -145,7 +183,8 @@ class Evaluation:
                 raw = method.model.metadata
                 network = raw.get("network", raw.get("config"))
                 if network:
-                    key = json.dumps([network, method.about["decoding"]], sort_keys=True, default=str)
+                    same = [network, method.about["decoding"], method.jet_scale]
+                    key = json.dumps(same, sort_keys=True, default=str)
                     groups.setdefault(key, []).append(method)
         return [same for same in groups.values() if len(same) > 1]
 

@@ -34,6 +34,7 @@ WIDTH = 120  # of tables that are not shown on a terminal
 @click.option("--assignments", multiple=True, metavar="FILE", help="Somebody's answers: ours, SPANet's, HyPER's.")
 @click.option("--select", is_flag=True, help="Apply the selection of the topology first.")
 @click.option("--mix", metavar="A,B,C", help="Shares of the multiplicity bins to reweight to. [the paper's]")
+@click.option("--jet-scale", "jet_scales", type=float, multiple=True, metavar="S", help="Also with jets times S.")
 @click.option("--json", "json_file", metavar="FILE", help="Write all numbers; - for the screen.")
 @click.option("--report", metavar="PAGE", help="Write a page with figures and a gallery of events: .html.")
 @click.option("--plots", metavar="DIR", help="Write the figures to a folder: PDF, PNG and CSV.")
@@ -47,6 +48,7 @@ def evaluate(
     assignments: tuple[str, ...],
     select: bool,
     mix: str | None,
+    jet_scales: tuple[float, ...],
     json_file: str | None,
     report: str | None,
     plots: str | None,
@@ -96,6 +98,7 @@ def evaluate(
         max_jets=max_jets,
         jet_cuts=not no_jet_cuts,
         mix=None if mix is None else _shares(mix),
+        jet_scales=jet_scales,
         progress=lambda stream: progress(stream, total, "evaluating", size=len),
         observe=seen,
         **reading,
@@ -103,13 +106,17 @@ def evaluate(
     if seen is not None:
         _draw(result, seen, report, plots, max_jets=max_jets, jet_cuts=not no_jet_cuts)
     if json_file == "-":
-        click.echo(json.dumps(result.to_dict(), indent=1))
+        click.echo(json.dumps({"command": _command(), **result.to_dict()}, indent=1))
         return
     show(result)
     if json_file is not None:
         with replacing(json_file) as temporary:
-            temporary.write_text(json.dumps(result.to_dict(), indent=1) + "\n")
+            temporary.write_text(json.dumps({"command": _command(), **result.to_dict()}, indent=1) + "\n")
         click.echo(f"wrote {json_file}")
+
+
+def _command() -> str:
+    return shlex.join(["pairton", *sys.argv[1:]])
 
 
 def _draw(
@@ -118,8 +125,7 @@ def _draw(
     from pairton.report.evaluation_page import write_plots, write_report
 
     if report is not None:
-        command = shlex.join(["pairton", *sys.argv[1:]])
-        write_report(report, result, seen, max_jets=max_jets, jet_cuts=jet_cuts, command=command)
+        write_report(report, result, seen, max_jets=max_jets, jet_cuts=jet_cuts, command=_command())
         click.echo(f"wrote {report}", err=True)
     if plots is not None:
         written = write_plots(plots, result, seen)
@@ -176,7 +182,7 @@ def _efficiencies(console: Console, result: Evaluation, method: Method) -> None:
         row = [_with_interval(value) for value in values.values()]
         table.add_row(what, *row, *([_with_interval(weighted[what])] if weighted else []))
     console.print(table)
-    if "event" in method.calibration:
+    if "event" in method.promises:
         found = result.calibration(method, "event")
         if found["total"]:
             click.echo(

@@ -13,6 +13,7 @@ from pairton.report.collecting import MASS_EDGES, Peaks
 from pairton.report.palette import GREY, INK, RIGHT, WRONG
 from pairton.report.picture import new_figure
 from pairton.report.style import COLOURS, MARKERS, Plot, plain
+from pairton.scoreboard import Promises
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -206,7 +207,7 @@ def calibration(result: Evaluation) -> Plot | None:
     each = {
         f"{method.name}, {what}": result.calibration(method, what)["bins"]
         for method in result.methods
-        for what in method.calibration
+        for what in method.promises
         if method is result.methods[0] or what == metrics.EVENT
     }
     each = {name: bins for name, bins in each.items() if bins}
@@ -245,7 +246,7 @@ def cuts(result: Evaluation) -> Plot | None:
     """What a cut on the event probability keeps, and how pure that is."""
     each = {}
     for method in result.methods:
-        if metrics.EVENT in method.calibration:
+        if metrics.EVENT in method.promises:
             probability, right = _event_probability(method)
             if len(probability):
                 each[method.name] = _kept(probability, right)
@@ -276,9 +277,8 @@ def cuts(result: Evaluation) -> Plot | None:
 
 
 def _event_probability(method: Method) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    parts = method.calibration[metrics.EVENT]
-    probability, right = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
-    known = np.isfinite(probability)
+    probability, right, full = Promises.concatenate(method.promises[metrics.EVENT])
+    known = np.isfinite(probability) & full
     return probability[known], right[known]
 
 
