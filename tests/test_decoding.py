@@ -143,7 +143,7 @@ def test_three_steps_are_the_papers_algorithms(method):
 
 
 def test_the_network_is_asked_once_a_stage():
-    for method, calls in (("steps", 3), ("one_shot", 1), ("exact", 1)):
+    for method, calls in (("steps", 3), ("one_shot", 1), ("exact", 1), ("exact_steps", 3)):
         network = Network(TTBAR)
         decode(network, TTBAR, *batch(7), method=method)
         assert network.calls == calls
@@ -177,7 +177,7 @@ def test_potentials_add_to_the_gain_of_the_top():
 # -- any topology ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["steps", "one_shot", "exact", "beam"])
+@pytest.mark.parametrize("method", ["steps", "one_shot", "exact", "exact_steps", "beam"])
 @pytest.mark.parametrize("topology", EVERYTHING, ids=IDS)
 def test_every_topology_gets_disjoint_jets_and_probabilities(topology, method):
     jets, jet_mask = batch(len(topology.slots) + 2, events=6, padding=2)
@@ -189,7 +189,7 @@ def test_every_topology_gets_disjoint_jets_and_probabilities(topology, method):
     assert ((answer.event_probability > 0) & (answer.event_probability <= 1 + 1e-6)).all()
     assert (answer.particle_probability >= answer.event_probability[:, None] * (1 - 1e-6)).all()
     assert (answer.particle_probability <= 1 + 1e-6).all()
-    assert answer.exact.all() == (method == "exact" and topology is not TTTT)
+    assert answer.exact.all() == (method in ("exact", "exact_steps") and topology is not TTTT)
 
 
 def test_too_few_jets_have_no_answer_and_do_not_disturb_the_others():
@@ -204,7 +204,7 @@ def test_too_few_jets_have_no_answer_and_do_not_disturb_the_others():
     assert answer.answered.tolist() == [True, False, True, True]
     np.testing.assert_array_equal(answer.assignment[[0, 2, 3]], whole.assignment[[0, 2, 3]])
     network = Network(TTBAR)
-    for method in ("exact", "steps", "beam"):
+    for method in ("exact", "exact_steps", "steps", "beam"):
         nothing = decode(network, TTBAR, jets[:, :5], jet_mask[:, :5], method=method)
         assert (nothing.assignment == -1).all()
         assert decode(network, TTBAR, jets[:0], jet_mask[:0], method=method).assignment.shape == (0, 6)
@@ -215,7 +215,7 @@ def test_too_few_jets_have_no_answer_and_do_not_disturb_the_others():
 @given(
     # own jets of different names but one particle, as in MIXED, tie: edges do not tell them apart
     st.sampled_from([topology for topology in EVERYTHING if topology is not MIXED]),
-    st.sampled_from(["steps", "one_shot", "exact", "beam"]),
+    st.sampled_from(["steps", "one_shot", "exact", "exact_steps", "beam"]),
     st.integers(0, 2**16),
 )
 def test_permuting_the_jets_permutes_the_answer(topology, method, seed):
@@ -236,7 +236,7 @@ def test_padding_changes_nothing():
     jets, jet_mask = batch(9, events=6)
     wide = np.concatenate([jets, np.zeros((6, 3, 5), dtype=np.float32)], axis=1)
     mask = np.concatenate([jet_mask, np.zeros((6, 3), dtype=bool)], axis=1)
-    for method in ("steps", "one_shot", "beam", "exact"):
+    for method in ("steps", "one_shot", "beam", "exact", "exact_steps"):
         narrow = decode(network, TTH, jets, jet_mask, method=method)
         padded = decode(network, TTH, wide, mask, method=method)
         np.testing.assert_array_equal(narrow.assignment, padded.assignment)
@@ -252,7 +252,7 @@ def test_a_top_chooses_its_w_where_one_comes_from_elsewhere():
         for i in pair:
             edges[0, TTW.type_index("t"), [b, i], [i, b]] = 9
     event = np.zeros((1, 8, 5), dtype=np.float32), np.ones((1, 8), dtype=bool)
-    for method in ("steps", "one_shot", "beam", "exact"):
+    for method in ("steps", "one_shot", "beam", "exact", "exact_steps"):
         answer = decode(lambda jets, *_: Prediction(edges.repeat(len(jets), axis=0)), TTW, *event, method=method)
         assert dict(zip([s.name for s in TTW.slots], answer.assignment[0].tolist(), strict=True)) == {
             "t1.b": 2, "t1.W.q1": 6, "t1.W.q2": 7, "t2.b": 5, "t2.W.q1": 0, "t2.W.q2": 1, "W.q1": 3, "W.q2": 4,
@@ -434,10 +434,11 @@ def test_exact_is_brute_force_over_permutations():
 
 def test_exact_beyond_the_bound_takes_the_chain_and_says_so():
     jets, jet_mask = batch(12, events=5)
-    answer = decode(Network(TTTT), TTTT, jets, jet_mask, method="exact")
     chain = decode(Network(TTTT), TTTT, jets, jet_mask, method="steps")
-    assert not answer.exact.any()
-    np.testing.assert_array_equal(answer.assignment, chain.assignment)
+    for method in ("exact", "exact_steps"):
+        answer = decode(Network(TTTT), TTTT, jets, jet_mask, method=method)
+        assert not answer.exact.any()
+        np.testing.assert_array_equal(answer.assignment, chain.assignment)
 
 
 def test_record_shows_what_was_seen_and_chosen():
@@ -472,6 +473,8 @@ def test_mistakes_are_named():
         ),
         ({"method": "exact", "temperatures": [0.0]}, "greater than 0"),
         ({"method": "exact", "edge_weight": 2.0}, "edge_weight is 2"),
+        ({"method": "exact_steps", "edge_weight": 2.0}, "edge_weight is 2, but exact_steps"),
+        ({"method": "exact_steps", "temperatures": [1.0]}, "one for each stage"),
         ({"method": "beam", "beam": 3, "record": True}, "no single chain"),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from pairton.decoding.beam import run_beam
 from pairton.decoding.chain import Predict, Step, run_chain
 from pairton.decoding.exact import enumerable, most_probable, packed, rows_of
+from pairton.decoding.exact_steps import join_steps, run_exact_steps
 from pairton.decoding.state import State
 from pairton.errors import ConfigError, nearest
 from pairton.graph import MASKED, canonical
@@ -25,7 +26,7 @@ from pairton.topology import Topology
 
 __all__ = ["BEAM", "METHODS", "Decoded", "Predict", "Prediction", "Step", "decode"]
 
-METHODS = ("exact", "steps", "one_shot", "beam")
+METHODS = ("exact", "exact_steps", "steps", "one_shot", "beam")
 BEAM = 8  # hypotheses of a beam, where nothing else is said
 LISTED = 20  # assignments in the record of an exact decoding
 
@@ -58,16 +59,18 @@ def decode(
 ) -> Decoded:
     """Assign jets (B, N, 5), of which `jet_mask` (B, N) says which are there, to the slots of the topology.
 
-    method         exact     arg max over all assignments, with marginals; events with too many of them: steps
-                   steps     stage by stage, the network sees what was revealed; `topology.with_stages` for others
-                   one_shot  stage by stage from the first answer of the network
-                   beam      steps with the `beam` best hypotheses, merged where they agree; of width 1 it is steps
+    method         exact        arg max over all assignments, with marginals; events with too many of them: steps
+                   exact_steps  stage by stage, the network sees what was revealed, and the sum is restricted to it
+                   steps        stage by stage by gains, the network sees what was revealed
+                   one_shot     stage by stage by gains, from the first answer of the network
+                   beam         steps with the `beam` best hypotheses, merged where they agree; of width 1: steps
     temperatures   gains are divided by them: one for each stage, or for exact one alone
-    edge_weight    of the logits between new jets of one particle, as in the pair of a W; not for exact
+    edge_weight    of the logits between new jets of one particle, as in the pair of a W; not for exact ones
     record         keep every step: what the network saw and said, the candidates, the choice; not for a beam
 
     With steps and one_shot the event's probability is that of the chain, a particle's that of the steps that
-    revealed it and its children; with exact and beam both are sums over the assignments that contain it.
+    revealed it and its children; with the others both are sums over the assignments that contain it. With
+    exact_steps it is a product of exact conditional probabilities, see `pairton.decoding.exact_steps`.
 
     >>> from pairton.topology import load_topology
     >>> logits = np.zeros((1, 1, 4, 4), dtype=np.float32)
@@ -89,8 +92,9 @@ def decode(
         answered,
     )
     (rows,) = np.nonzero(answered)
-    if method == "exact":
-        rows = _exact(predict, topology, jets, jet_mask, rows, heat[0], record, result)
+    if method in ("exact", "exact_steps"):
+        run = _exact if method == "exact" else _exact_steps
+        rows = run(predict, topology, jets, jet_mask, rows, heat, record, result)
         heat = [1.0] * len(topology.stages)
     if not len(rows):
         return result
@@ -123,8 +127,8 @@ def _check(method: str, beam: int | None, edge_weight: float, record: bool) -> i
     if method != "beam":
         if beam is not None:
             raise ConfigError(f"a beam of {beam} is for the decoding 'beam', not {method!r}: leave one out")
-        if method == "exact" and edge_weight != 1:
-            raise ConfigError(f"edge_weight is {edge_weight:g}, but exact decoding has none: set it to 1")
+        if method in ("exact", "exact_steps") and edge_weight != 1:
+            raise ConfigError(f"edge_weight is {edge_weight:g}, but {method} decoding has none: set it to 1")
         return 1
     width = BEAM if beam is None else beam
     if width < 1:
@@ -149,16 +153,12 @@ def _exact(
     jets: npt.NDArray[np.float32],
     jet_mask: Bools,
     rows: npt.NDArray[np.intp],
-    temperature: float,
+    temperatures: Sequence[float],
     record: bool,
     result: Decoded,
 ) -> npt.NDArray[np.intp]:
     """Fill in the events whose assignments can be enumerated; the rows of those that remain."""
-    counts = jet_mask.sum(axis=1)
-    listed = {int(n): enumerable(topology, int(n)) for n in np.unique(counts[rows])}
-    chosen = np.array([listed[int(n)] for n in counts[rows]], dtype=bool)
-    rest = np.asarray(rows[~chosen])
-    rows = rows[chosen]
+    rows, rest, counts = _enumerable_rows(topology, jet_mask, rows)
     if not len(rows):
         return rest
     n_jets = jet_mask.shape[1]
@@ -172,7 +172,9 @@ def _exact(
         part = rows_of(prediction, same)
         if n < n_jets:
             part = packed(part, order)
-        answer = most_probable(enumerate_assignments(topology, int(n)), part, temperature, LISTED if record else 0)
+        answer = most_probable(
+            enumerate_assignments(topology, int(n)), part, temperatures[0], LISTED if record else 0
+        )
         assignment, event_probability, particle_probability, few, chance = answer
         # an order-preserving map keeps the canonical order
         result.assignment[rows[same]] = np.take_along_axis(order, assignment.astype(np.intp), axis=1)
@@ -203,6 +205,46 @@ def _exact(
             )
         )
     return rest
+
+
+def _exact_steps(
+    predict: Predict,
+    topology: Topology,
+    jets: npt.NDArray[np.float32],
+    jet_mask: Bools,
+    rows: npt.NDArray[np.intp],
+    temperatures: Sequence[float],
+    record: bool,
+    result: Decoded,
+) -> npt.NDArray[np.intp]:
+    """Fill in the events whose assignments can be enumerated; the rows of those that remain."""
+    rows, rest, counts = _enumerable_rows(topology, jet_mask, rows)
+    done, recorded = [], []
+    for n in np.unique(counts[rows]):
+        same = rows[counts[rows] == n]
+        assignment, event_probability, particle_probability, steps = run_exact_steps(
+            predict, topology, jets[same], jet_mask[same], temperatures=temperatures, record=record
+        )
+        result.assignment[same] = assignment
+        result.event_probability[same] = event_probability
+        result.particle_probability[same] = particle_probability
+        done.append(same)
+        recorded.append(steps)
+    result.exact[rows] = True
+    if record and done:
+        order = np.concatenate(done)
+        result.steps.extend(join_steps(steps, order) for steps in zip(*recorded, strict=True))
+    return rest
+
+
+def _enumerable_rows(
+    topology: Topology, jet_mask: Bools, rows: npt.NDArray[np.intp]
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Of these rows those whose assignments can be enumerated and the others; and the jets of every event."""
+    counts = np.asarray(jet_mask.sum(axis=1), dtype=np.intp)
+    listed = {int(n): enumerable(topology, int(n)) for n in np.unique(counts[rows])}
+    chosen = np.array([listed[int(n)] for n in counts[rows]], dtype=bool)
+    return rows[chosen], rows[~chosen], counts
 
 
 def _enter(result: Decoded, rows: npt.NDArray[np.intp], state: State) -> None:
