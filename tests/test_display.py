@@ -80,6 +80,22 @@ def test_one_shot_asks_once_but_shows_what_is_known(decays, soft_model):
     assert "first answer" in record.frames[1].note
 
 
+def test_exact_steps_show_marginals_of_what_is_left(decays, soft_model):
+    events = decays(2)
+    record = record_event(events, 0, soft_model, decoding="exact_steps")
+    whole = record_event(events, 0, soft_model, decoding="exact")
+    assert [frame.title.split(": ")[-1] for frame in record.frames[:3]] == ["reveal W", "reveal W", "reveal t + t"]
+    chosen = [next(c for c in frame.candidates if c.chosen) for frame in record.frames[:3]]
+    # the model knows nothing of tokens: by the chain rule the answer is that of one pass
+    assert np.prod([c.probability for c in chosen]) == pytest.approx(whole.event_probability, rel=1e-4)
+    for one, other in zip(record.answer, whole.answer, strict=True):
+        assert (one.label, one.jets) == (other.label, other.jets)
+        assert one.probability == pytest.approx(other.probability, rel=1e-4)
+    known = [int((np.array(frame.tokens) != 2).sum()) for frame in record.frames]
+    assert known[0] == 0
+    assert known == sorted(set(known))
+
+
 def test_one_by_one_never_reveals_two(decays, soft_model):
     record = record_event(decays(2), 0, soft_model, decoding="one_by_one")
     assert [frame.title for frame in record.frames[:-1]] == [

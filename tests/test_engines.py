@@ -44,15 +44,18 @@ def test_logits_are_those_of_the_network(model, small_network, decays, n_jets, p
     assert found.edges.dtype == found.triplets.dtype == np.float32
 
 
+DECODED = ("exact", "exact_steps", "steps")
+
+
 @pytest.fixture(scope="module")
 def by_torch(model_folder):
     """The sample events, and their reconstruction by torch in one thread."""
     events = pairton.read(resources.files("pairton") / "samples" / "ttbar_allhad.h5")
     reference = load_model(model_folder, engine="torch", threads=1)
-    return events, {name: pairton.reconstruct(events, reference, decoding=name) for name in ("exact", "steps")}
+    return events, {name: pairton.reconstruct(events, reference, decoding=name) for name in DECODED}
 
 
-@pytest.mark.parametrize("decoding", ["exact", "steps"])
+@pytest.mark.parametrize("decoding", DECODED)
 def test_assignments_of_the_sample_events_do_not_depend_on_the_engine(model, by_torch, decoding):
     events, wanted = by_torch
     found = pairton.reconstruct(events, model, decoding=decoding)

@@ -203,6 +203,7 @@ def test_command_line(model_folder, tmp_path):
 def test_what_cannot_be_exported_is_said_and_nothing_is_left(model_folder, tmp_path, monkeypatch):
     output = tmp_path / "whole.onnx"
     for options, kind, message in (
+        ({"whole": True, "decoding": "exact_steps"}, ModelError, "exact_steps asks the network again"),
         ({"whole": True, "decoding": "beam"}, ModelError, "a beam keeps .* which a graph cannot"),
         ({"whole": True, "decoding": "exakt"}, ConfigError, "no decoding 'exakt'.*did you mean 'exact'"),
         ({"whole": True, "max_jets": 5}, ConfigError, "max_jets is 5, but must be from 6"),

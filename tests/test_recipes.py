@@ -1,5 +1,6 @@
 """Recipes: those that come with Pairton train, and mistakes in one's own are named."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,12 @@ def test_the_rows_of_the_ablation_tables():
     }
     assert {recipe.decoding for recipe in rows.values()} == {"steps", "one_shot", "exact"}
     assert all(recipe.optimiser == paper.optimiser for recipe in rows.values())
+
+
+def test_studies_change_one_thing():
+    tokens, cpu = (load_recipe(FOLDER / name) for name in ("studies/tokens_likelihood.yaml", "cpu.yaml"))
+    assert (cpu.decoding, tokens.decoding) == ("exact", "exact_steps")
+    assert replace(tokens, network=replace(tokens.network, tokens=False)) == cpu
 
 
 def write(folder, name="recipe.yaml", **sections):

@@ -52,7 +52,7 @@ class ModelInfo:
     data: Mapping[str, Any] = field(default_factory=dict)  # fingerprint and counts of the training events
     metrics: Mapping[str, float] = field(default_factory=dict)  # on validation events
     recipe: Mapping[str, Any] = field(default_factory=dict)
-    decoding: str = "exact"  # exact, steps or one_shot: what it was trained for
+    decoding: str = "exact"  # exact, exact_steps, steps or one_shot: what it was trained for
     temperatures: tuple[float, ...] = ()  # of that decoding; none: 1
     code_version: str = __version__
     format_version: int = FORMAT_VERSION

@@ -149,7 +149,7 @@ class Model:
     name: str
     topology: Topology
     domain: Domain
-    decoding: str  # exact, steps or one_shot: what it was trained for
+    decoding: str  # exact, exact_steps, steps or one_shot: what it was trained for
     temperatures: tuple[float, ...] | None  # of that decoding; None for 1
     takes_tokens: bool
     engine: Engine

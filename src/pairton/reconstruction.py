@@ -242,7 +242,7 @@ def reconstruct(
     """Assign the jets of events, or of an awkward array of jets with pt, eta, phi, btag and energy or mass.
 
     model      a loaded model, or the name or path of one; by default the one for the topology of the events
-    decoding   exact, steps, one_shot, beam or one_by_one; by default what the model was trained for
+    decoding   exact, exact_steps, steps, one_shot, beam or one_by_one; by default what the model was trained for
     max_jets   events with more use those of highest pT, and have the status `truncated`
     jet_cuts   leave out jets outside the model's domain (pT floor, |eta|)
     variations the same jets calibrated otherwise, by name: their results are `.variations[name]`

@@ -20,7 +20,9 @@ __all__ = ["display"]
 @click.option("--event", "row", type=int, default=0, show_default=True, help="Which: rows count from 0.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help=".html, .png, .svg or .pdf [event-K.html]")
 @click.option("--model", default="default", show_default=True, help="A built-in model, or the path of one.")
-@click.option("--decoding", metavar="NAME", help="exact, steps, one_shot, one_by_one; default: the model's.")
+@click.option(
+    "--decoding", metavar="NAME", help="exact, exact_steps, steps, one_shot, one_by_one; default: the model's."
+)
 @click.option("--max-jets", type=int, default=12, show_default=True, help="Use this many jets of highest pT.")
 @click.option("--no-jet-cuts", is_flag=True, help="Use jets outside the model's domain as well.")
 @click.option("--engine", default="onnx", show_default=True, help="onnx, or torch if installed.")

@@ -48,7 +48,11 @@ def model_options(command: Any) -> Any:
     "-o", "--output", metavar="OUT", help="Result: .parquet, .root or .h5. Without it: a table on screen."
 )
 @click.option("--model", default="default", show_default=True, help="A built-in model, or the path of one.")
-@click.option("--decoding", metavar="NAME", help="exact, steps, one_shot, beam, one_by_one; default: the model's.")
+@click.option(
+    "--decoding",
+    metavar="NAME",
+    help="exact, exact_steps, steps, one_shot, beam, one_by_one; default: the model's.",
+)
 @model_options
 @click.option("--chunk", type=int, default=50_000, show_default=True, help="Events read at a time.")
 @click.option(

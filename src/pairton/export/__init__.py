@@ -141,8 +141,13 @@ def _decoding(method: str) -> str:
             "a beam keeps a varying set of hypotheses, which a graph cannot: export steps, one_shot or exact, "
             "or run the beam from Python"
         )
+    if method == "exact_steps":
+        raise ModelError(
+            "exact_steps asks the network again for every stage and is not exported as one graph: export exact, "
+            "steps or one_shot with --decoding, or run it from Python"
+        )
     if method not in METHODS:
-        allowed = [name for name in METHODS if name != "beam"]
+        allowed = [name for name in METHODS if name not in ("beam", "exact_steps")]
         raise ConfigError(f"no decoding {method!r}: choose one of {', '.join(allowed)}{nearest(method, allowed)}")
     return method
 

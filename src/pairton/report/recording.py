@@ -70,7 +70,7 @@ def record_event(
     base.align(answer.assignment[0])
     chances = {p.index: float(answer.particle_probability[0, p.index]) for p in topology.particles}
     final = shown_particles(topology, base.jets, answer.assignment[0], truth=base.truth, probability=chances)
-    if answer.exact[0]:
+    if answer.exact[0] and method == "exact":
         temperature = 1.0 if temperatures is None else float(temperatures[0])
         prediction = model.predict(jets, mask, np.full_like(answer.steps[0].tokens, MASKED))
         frames = _exact_frames(base, prediction, count, temperature)
@@ -218,16 +218,20 @@ def _chain_frames(base: _Base, answer: Decoded, method: str, final: tuple[Shown,
     assignment = np.full(len(topology.slots), -1, dtype=np.int32)
     revealed = np.zeros(len(topology.particles), dtype=bool)
     frames = []
+    sums = bool(answer.exact[0])
+    rule = "the particles of the most probable assignment left" if sums else "the candidate of highest gain"
     for k, step in enumerate(answer.steps):
         known = visible_tokens(topology, assignment[None], revealed[None], mask)[0]
         candidates, others, rest = _step_candidates(base, step)
+        if sums:  # marginals: what is listed are not all, and they do not add up to one
+            others, rest = 0, 0.0
         asked = (
             "The network sees what is known" if method != "one_shot" or k == 0 else "The first answer serves again"
         )
         frames.append(
             Frame(
                 f"Step {k + 1} of {len(answer.steps)}: reveal {step.stage}",
-                f"{asked}; the candidate of highest gain is chosen.",
+                f"{asked}; {rule} {'are' if sums else 'is'} chosen.",
                 shown_particles(topology, base.jets, assignment, revealed=revealed, truth=base.truth),
                 tokens=_lists(known),
                 logits=_lists(step.edges[0]),
@@ -238,7 +242,8 @@ def _chain_frames(base: _Base, answer: Decoded, method: str, final: tuple[Shown,
         )
         assignment, revealed = step.assignment[0], step.revealed[0]
     known = visible_tokens(topology, assignment[None], revealed[None], mask)[0]
-    note = "Everything is known. Probabilities are those of the steps that led here."
+    meaning = "sums over assignments" if sums else "those of the steps that led here"
+    note = f"Everything is known. Probabilities are {meaning}."
     frames.append(Frame("The answer", note, final, tokens=_lists(known)))
     return tuple(frames)
 
@@ -249,6 +254,8 @@ def _step_candidates(base: _Base, step: Step) -> tuple[tuple[Candidate, ...], in
     possible = int((step.jets[0] >= 0).any(axis=(1, 2)).sum())
     order = np.argsort(-probability, kind="stable")[: min(LISTED, possible)]
     chosen = int(step.choice[0])
+    if chosen not in order:
+        order[-1] = chosen
     listed = []
     for k in order:
         particles = tuple(

@@ -164,7 +164,7 @@ class Recipe:
     def decoding(self) -> str:
         """How a model of this recipe is meant to be decoded."""
         if self.loss.event_likelihood or self.loss.hyperedges:
-            return "exact"
+            return "exact_steps" if self.loss.event_likelihood and self.network.tokens else "exact"
         return "steps" if self.network.tokens else "one_shot"
 
     def to_dict(self) -> dict[str, Any]:
