@@ -1,17 +1,20 @@
 """kill -9 at random moments of reconstruct, convert, generate and train, then what is on disk, then resume.
 
-    python benchmarks/kills.py [--kills 20] [--seed 1] [--json]
+    python benchmarks/kills.py [--kills 20] [--renames 20] [--seed 1] [--json]
 
 Each verb first runs undisturbed, for its result and how long it takes. Then it is started again and again and
 killed at a random moment of that time. After every kill there must be the old file, the complete new one, or
 nothing under the final name; what resumes goes on from where it was killed. A last run, not killed, must give what
-the undisturbed one gave. Processes are forked from one that has imported everything, so kills fall into the work,
-not into the imports.
+the undisturbed one gave. Since a random moment hardly ever meets a rename, verbs are also killed right before and
+right after renames. Processes are forked from one that has imported everything, so kills fall into the work, not
+into the imports.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import itertools
 import json
 import os
 import random
@@ -19,38 +22,40 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import h5py
-import lightning.fabric  # noqa: F401  # imported before the forks, as all that a verb imports when it runs
 import numpy as np
 import pyarrow.parquet as pq
 import yaml
 from safetensors.numpy import load_file
-from torch.utils.tensorboard import SummaryWriter  # noqa: F401
 
 import pairton.partitions as partitions
 import pairton.reconstruction as reconstruction
 import pairton.results as results
 from pairton import formats
-from pairton.checkpoints import read_info
+from pairton.checkpoints import load_model, read_info
 from pairton.cli import main as pairton
+from pairton.errors import ModelError
 from pairton.events import Events, make_jets
 from pairton.generator.production import parts_folder, produce
 from pairton.generator.settings import make_settings
-from pairton.training import train  # noqa: F401
 
 WINDOW = 64  # rows, so that small files have many windows
 OLD = b"an earlier result"
 STATE = "state.safetensors"
+STEPS = 40
+CHUNKS = 6
 RECIPE = {
     "topology": "ttbar_allhad",
     "network": {"blocks": 1, "single_width": 8, "single_heads": 2, "pair_width": 8, "pair_heads": 2},
     "data": {"train_fraction": 0.5, "validation_fraction": 0.3},
-    "optimiser": {"steps": 60, "batch": 16},
+    "optimiser": {"steps": STEPS, "batch": 16, "ema": 0.5},  # forgets quickly, so that better models come and go
     "run": {"accelerator": "cpu", "validate_every": 3, "save_every": 2, "log_every": 1},
 }
 
@@ -64,18 +69,20 @@ class Verb:
     check: Callable[[Path, Any], str]  # output, content of the undisturbed run -> what is there; raises if half
     content: Callable[[Path], Any]
     begin: bytes | None = None  # what is under the final name before
+    done: Callable[[Path], float] | None = None  # how much of the work a resumed run need not do
+    suffix: str = ""
 
 
-def events(n: int, seed: int) -> Events:
+def events(n: int, seed: int, n_jets: int) -> Events:
     rng = np.random.default_rng(seed)
-    shape = (n, 7)
+    shape = (n, n_jets)
     pt, eta = rng.uniform(30, 200, shape), rng.uniform(-2, 2, shape)
     jets = make_jets(
         pt=pt.tolist(),
         eta=eta.tolist(),
         phi=rng.uniform(-3, 3, shape).tolist(),
         mass=rng.uniform(5, 20, shape).tolist(),
-        btag=rng.permuted(np.tile(np.arange(7) < 2, (n, 1)), axis=1).tolist(),
+        btag=rng.permuted(np.tile(np.arange(n_jets) < 2, (n, 1)), axis=1).tolist(),
     )
     return Events(jets, truth=np.argsort(rng.random(shape), axis=1)[:, :6])
 
@@ -112,15 +119,28 @@ def check_sample(path: Path, content: Any) -> str:
 
 
 def check_run(path: Path, content: Any) -> str:
-    """The state and, by itself, each file of the model can be read at any moment."""
-    if not (path / STATE).exists():
-        return "nothing"
-    load_file(path / STATE)
+    """State and model can be read at any moment; two files that do not belong together are refused as such."""
     if (path / "model.json").exists():
         read_info(path)
-    if (path / "model.safetensors").exists():
-        load_file(path / "model.safetensors")
-    return "state"
+        try:
+            load_model(path)
+        except ModelError as error:  # killed between the renames of the two
+            if not any(text in str(error) for text in ("not the weights that", "cannot be read (No such file")):
+                raise
+            load_if_there(path / "model.safetensors")
+    return "new" if step_of(path) == STEPS else "state" if (path / STATE).exists() else "nothing"
+
+
+def load_if_there(path: Path) -> None:
+    if path.exists():
+        load_file(path)
+
+
+def step_of(path: Path) -> int:
+    from pairton.training.state import read_progress
+
+    load_if_there(path / STATE)
+    return int(read_progress(path / STATE)["step"]) if (path / STATE).exists() else 0
 
 
 def tensors(path: Path) -> dict[str, Any]:
@@ -129,10 +149,11 @@ def tensors(path: Path) -> dict[str, Any]:
 
 
 def verbs(folder: Path, model: str) -> list[Verb]:
-    source, recipe = folder / "events.h5", folder / "recipe.yaml"
-    made = events(640, 1)
-    with formats.create(source, made.topology) as writer:
-        writer.write(made)
+    source, few, recipe = folder / "events.h5", folder / "six_jets.h5", folder / "recipe.yaml"
+    # with six jets even a tiny network is right now and then, and a later one more often
+    for path, made in ((source, events(640, 1, 7)), (few, events(640, 2, 6))):
+        with formats.create(path, made.topology) as writer:
+            writer.write(made)
     recipe.write_text(yaml.safe_dump(RECIPE))
 
     def reconstruct(out: Path) -> None:
@@ -147,29 +168,38 @@ def verbs(folder: Path, model: str) -> list[Verb]:
 
     def generate(out: Path) -> None:
         if not out.exists():
-            settings = make_settings("ttbar_allhad", 30, seed=3, keep="all").with_sizes(5, 5)
+            settings = make_settings("ttbar_allhad", 5 * CHUNKS, seed=3, keep="all").with_sizes(5, 5)
             produce(settings, out, resume=parts_folder(out).exists())
 
     def training(out: Path) -> None:
         more = ["--resume"] if (out / STATE).exists() else []
-        pairton(["train", str(recipe), "--data", str(source), "--out", str(out), "--threads", "1", *more])
+        pairton(["train", str(recipe), "--data", str(few), "--out", str(out), "--threads", "1", *more])
 
     def table(out: Path) -> Any:
         return {part.name: pq.read_table(part) for part in out.glob("part-*")}
 
+    def finished(out: Path) -> float:
+        return len(list(out.glob("part-*"))) * WINDOW / 640
+
+    def simulated(out: Path) -> float:
+        return 1.0 if out.exists() else len(list(parts_folder(out).glob("chunk-*"))) / CHUNKS
+
     return [
-        Verb("reconstruct", reconstruct, old_or_new, Path.read_bytes, OLD),
-        Verb("reconstruct in parts", parts, check_parts, table),
-        Verb("convert", convert, old_or_new, Path.read_bytes, OLD),
-        Verb("generate", generate, check_sample, arrays),
-        Verb("train", training, check_run, tensors),
+        Verb("reconstruct", reconstruct, old_or_new, Path.read_bytes, OLD, suffix=".parquet"),
+        Verb("reconstruct in parts", parts, check_parts, table, done=finished),
+        Verb("convert", convert, old_or_new, Path.read_bytes, OLD, suffix=".parquet"),
+        Verb("generate", generate, check_sample, arrays, done=simulated, suffix=".h5"),
+        Verb("train", training, check_run, tensors, done=lambda out: step_of(out) / STEPS),
     ]
 
 
-SUFFIX = {"reconstruct": ".parquet", "convert": ".parquet", "generate": ".h5"}
+def import_for_training() -> None:
+    """What `train` imports when it runs, before the forks."""
+    for name in ("lightning.fabric", "torch.utils.tensorboard", "pairton.training"):
+        importlib.import_module(name)
 
 
-def start(verb: Verb, out: Path) -> int:
+def start(verb: Verb, out: Path, prepare: Callable[[], None] | None = None) -> int:
     process = os.fork()
     if process:
         return process
@@ -179,6 +209,8 @@ def start(verb: Verb, out: Path) -> int:
         os.dup2(silent, 1)
         errors = os.open(out.parent / "errors.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(errors, 2)
+        if prepare is not None:
+            prepare()
         verb.run(out)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
@@ -189,55 +221,107 @@ def start(verb: Verb, out: Path) -> int:
         os._exit(code)
 
 
-def finish(verb: Verb, out: Path) -> float:
+def finish(verb: Verb, out: Path, prepare: Callable[[], None] | None = None) -> float:
     begun = time.monotonic()
-    _, status = os.waitpid(start(verb, out), 0)
+    _, status = os.waitpid(start(verb, out, prepare), 0)
     errors = out.parent / "errors.txt"
     said = errors.read_text()[-500:] if errors.exists() else ""
     assert status == 0, f"{verb.name} ended with {os.waitstatus_to_exitcode(status)}: {said}"
     return time.monotonic() - begun
 
 
-def trial(verb: Verb, folder: Path, kills: int, rng: random.Random) -> dict[str, Any]:
-    """Kill one verb at random moments; counts of what was there afterwards."""
-    suffix = SUFFIX.get(verb.name, "")
-    home = folder / verb.name.replace(" ", "_")
-    home.mkdir()
-    calm = home / f"calm{suffix}"
-    took = finish(verb, calm)
-    took = min(took, finish(verb, home / f"again{suffix}"))  # the first may have waited for the disk
-    content = verb.content(calm)
-    found: dict[str, int] = {}
-    resumed = ended = 0
-    out = home / f"out{suffix}"
-    done = 0
-    while done < kills:
+def equal(verb: Verb, out: Path, content: Any) -> None:
+    assert verb.content(out) == content, f"{verb.name}: the result differs from that of an undisturbed run"
+
+
+def at_random(verb: Verb, home: Path, content: Any, took: float, kills: int, rng: random.Random) -> dict[str, Any]:
+    """Kill one verb at random moments; what was there afterwards, and how far the work was."""
+    found: Counter[str] = Counter()
+    far: list[float] = []
+    compared = 0
+    out = home / f"out{verb.suffix}"
+    while found.total() < kills:
         if verb.begin is not None:
             out.write_bytes(verb.begin)
         process = start(verb, out)
         time.sleep(rng.uniform(0.02, 1) * took)
         os.kill(process, signal.SIGKILL)
         _, status = os.waitpid(process, 0)
-        killed = os.WIFSIGNALED(status)
         state = verb.check(out, content)
-        done += killed
-        if killed:
-            found[state] = found.get(state, 0) + 1
-        else:
-            ended += 1
-            assert status == 0, (home / "errors.txt").read_text()[-500:]
-        resumed += verb.begin is None and state != "new"
-        if not killed and verb.begin is None:  # it had resumed to its end: that counts as a comparison
-            assert verb.content(out) == content, f"{verb.name}: the resumed run differs"
-            out = home / f"out{ended}{suffix}"
+        if os.WIFSIGNALED(status):
+            found[state] += 1
+            if verb.done is not None:
+                far.append(round(verb.done(out), 3))
+            continue
+        assert status == 0, (home / "errors.txt").read_text()[-500:]
+        if verb.done is not None:  # it went on to its end, from where earlier ones were killed
+            equal(verb, out, content)
+            compared += 1
+            out = home / f"out{compared}{verb.suffix}"
     finish(verb, out)
-    assert verb.content(out) == content, f"{verb.name}: the last run differs from an undisturbed one"
-    return {"verb": verb.name, "kills": done, "found": found, "seconds": round(took, 2), "resumed": resumed}
+    equal(verb, out, content)
+    return {"kills": kills, "found": dict(found), "done": far, "compared": compared + 1}
+
+
+def die_at_rename(number: int, after: bool) -> None:
+    rename, calls = os.replace, itertools.count()
+
+    def deadly(*names: Any) -> None:
+        last = next(calls) == number
+        if not last or after:
+            rename(*names)
+        if last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    vars(os)["replace"] = deadly
+
+
+def at_renames(verb: Verb, home: Path, content: Any, kills: int, rng: random.Random) -> dict[str, Any]:
+    """Kill one verb right before and right after renames: all of them, or as many as were asked for."""
+    rename, count = os.replace, home / "renames.txt"
+
+    def counted(*names: Any) -> None:
+        rename(*names)
+        with count.open("a") as file:
+            file.write("x")
+
+    finish(verb, home / f"counted{verb.suffix}", lambda: vars(os).update(replace=counted))
+    moments = [(k, after) for k in range(len(count.read_text())) for after in (False, True)]
+    chosen = sorted(rng.sample(moments, min(kills, len(moments))))
+    found: Counter[str] = Counter()
+    for k, after in chosen:
+        out = home / f"renamed-{k}-{after}{verb.suffix}"
+        if verb.begin is not None:
+            out.write_bytes(verb.begin)
+        _, status = os.waitpid(start(verb, out, partial(die_at_rename, k, after)), 0)
+        assert os.WIFSIGNALED(status), (home / "errors.txt").read_text()[-500:]
+        found[verb.check(out, content)] += 1
+        finish(verb, out)
+        equal(verb, out, content)
+    return {"renames": len(moments) // 2, "kills": len(chosen), "found": dict(found), "compared": len(chosen)}
+
+
+def trial(verb: Verb, folder: Path, kills: int, renames: int, rng: random.Random) -> dict[str, Any]:
+    home = folder / verb.name.replace(" ", "_")
+    home.mkdir()
+    calm = home / f"calm{verb.suffix}"
+    took = finish(verb, calm)
+    took = min(took, finish(verb, home / f"again{verb.suffix}"))  # the first may have waited for the disk
+    content = verb.content(calm)
+    row: dict[str, Any] = {"verb": verb.name, "seconds": round(took, 2)}
+    row["moments"] = at_random(verb, home, content, took, kills, rng)
+    row["renames"] = at_renames(verb, home, content, renames, rng) if renames else {}
+    return row
+
+
+def listed(found: dict[str, int]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in sorted(found.items())) or "-"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=20, help="of each verb")
+    parser.add_argument("--kills", type=int, default=20, help="of each verb, at random moments")
+    parser.add_argument("--renames", type=int, default=20, help="of each verb at most, right before or after one")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--model", default="default")
     parser.add_argument("--verbs", default="", help="only these, separated by commas")
@@ -246,21 +330,37 @@ def main() -> None:
     vars(partitions)["WINDOW"] = WINDOW
     reconstruction.windows.__defaults__ = (WINDOW,)
     results.ROWS = WINDOW
-    rng = random.Random(arguments.seed)
+    wanted = arguments.verbs.split(",") if arguments.verbs else None
+    if wanted is None or "train" in wanted:
+        import_for_training()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for verb in verbs(Path(folder), arguments.model):
-            if arguments.verbs and verb.name not in arguments.verbs.split(","):
+            if wanted is not None and verb.name not in wanted:
                 continue
-            rows.append(trial(verb, Path(folder), arguments.kills, rng))
+            rng = random.Random(f"{arguments.seed} {verb.name}")  # the same moments, whatever else is asked for
+            rows.append(trial(verb, Path(folder), arguments.kills, arguments.renames, rng))
             print(rows[-1], file=sys.stderr, flush=True)
     if arguments.json:
         print(json.dumps(rows))
         return
-    print("| verb | kills | under the final name afterwards | undisturbed |\n|---|---|---|---|")
+    print(
+        "| verb | undisturbed | kills | under the final name | done when killed | compared |\n" + "|---" * 6 + "|"
+    )
     for row in rows:
-        said = ", ".join(f"{count} {what}" for what, count in sorted(row["found"].items()))
-        print(f"| {row['verb']} | {row['kills']} | {said} | {row['seconds']} s |")
+        one = row["moments"]
+        far = np.quantile(one["done"], (0, 0.5, 1)) if one["done"] else None
+        spread = "-" if far is None else "{:.0%}, {:.0%}, {:.0%}".format(*far)
+        cells = row["verb"], f"{row['seconds']} s", one["kills"], listed(one["found"]), spread, one["compared"]
+        print("| " + " | ".join(map(str, cells)) + " |")
+    if not arguments.renames:
+        return
+    print("\n| verb | renames | kills | under the final name | compared |\n" + "|---" * 5 + "|")
+    for row in rows:
+        one = row["renames"]
+        print(
+            f"| {row['verb']} | {one['renames']} | {one['kills']} | {listed(one['found'])} | {one['compared']} |"
+        )
 
 
 if __name__ == "__main__":

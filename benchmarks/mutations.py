@@ -5,6 +5,7 @@
 Mutants are bit flips, truncations, columns of a wrong type, and huge numbers where small ones were. Each must give
 a clean error (one of Pairton's) or valid events. Crashes inside libraries, and what ran into a limit, are listed
 apart. Processes are forked from one that has imported everything, so a mutant takes some hundredths of a second.
+The limit of time is one of processor time, which other programs do not use up; a deadlock ends by the clock.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 import traceback
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,7 @@ from pairton.preparation import prepare
 KINDS = ("flip", "truncate", "type", "huge")
 SHARES = (0.35, 0.2, 0.2, 0.25)
 MEMORY = 2 * 2**30  # bytes beyond those of the imported libraries
-SECONDS = 30
+SECONDS, CLOCK = 30, 600  # of the processor, and of the clock
 OUTCOMES = ("valid", "error", "traceback", "memory", "time", "crash")
 CODES = {0: "valid", 10: "error", 11: "traceback", 12: "memory"}
 HUGE = (2**31 - 1, 2**32 - 1, 2**40, 2**62, 2**63 - 1, 2**64 - 1)
@@ -158,7 +160,9 @@ def child(source: Path, target: Path, kind: str, seed: int, options: dict[str, A
         used = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.alarm(SECONDS)  # ends the process, wherever it is
+    spent = int(time.process_time())
+    resource.setrlimit(resource.RLIMIT_CPU, (spent + SECONDS, spent + SECONDS + 5))  # SIGXCPU, then SIGKILL
+    signal.alarm(CLOCK)
     try:
         check(pairton.read(target, **options))
     except PairtonError as error:
@@ -193,41 +197,54 @@ def _import_what_reading_imports(source: Path, options: dict[str, Any]) -> None:
             importlib.import_module(name)
 
 
-def survey(name: str, source: Path, n: int, seed: int, options: dict[str, Any], folder: Path) -> dict[str, Any]:
+def begin(source: Path, target: Path, kind: str, seed: int, options: dict[str, Any]) -> tuple[int, int]:
+    """A process that makes one mutant and reads it; its id, and where it reports."""
+    reader, writer = os.pipe()
+    process = os.fork()
+    if process == 0:
+        code = 13
+        try:
+            code = child(source, target, kind, seed, options, writer)
+        finally:
+            os._exit(code)
+    os.close(writer)
+    return process, reader
+
+
+def end(process: int, reader: int) -> tuple[str, str]:
+    """What became of a mutant, and what was said of it."""
+    with os.fdopen(reader, "rb") as stream:
+        said = stream.read().decode("utf-8", "replace")
+    _, status = os.waitpid(process, 0)
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return "time" if number in (signal.SIGALRM, signal.SIGXCPU) else "crash", signal.Signals(number).name
+    return CODES.get(os.WEXITSTATUS(status), "no mutant"), said
+
+
+def survey(
+    name: str, source: Path, n: int, seed: int, options: dict[str, Any], folder: Path, jobs: int
+) -> dict[str, Any]:
     """Counts of what became of n mutants of a file, and the odd ones."""
     get_format(name)  # imported here, not in every child
     _import_what_reading_imports(source, options)
     counts: Counter[str] = Counter()
-    kinds: Counter[str] = Counter()
     odd: list[dict[str, Any]] = []
-    rng = np.random.default_rng(seed)
-    for k in range(n):
-        kind = str(rng.choice(KINDS, p=SHARES))
-        target = folder / f"mutant{source.suffix}"
-        target.unlink(missing_ok=True)
-        reader, writer = os.pipe()
-        process = os.fork()
-        if process == 0:
-            code = 13
-            try:
-                code = child(source, target, kind, seed * 1_000_003 + k, options, writer)
-            finally:
-                os._exit(code)
-        os.close(writer)
-        with os.fdopen(reader, "rb") as stream:
-            said = stream.read().decode("utf-8", "replace")
-        _, status = os.waitpid(process, 0)
-        if os.WIFSIGNALED(status):
-            number = os.WTERMSIG(status)
-            outcome = "time" if number == signal.SIGALRM else "crash"
-            said = signal.Signals(number).name
-        else:
-            outcome = CODES.get(os.WEXITSTATUS(status), "no mutant")
+    kinds = [str(kind) for kind in np.random.default_rng(seed).choice(KINDS, n, p=SHARES)]
+    waiting = deque(enumerate(kinds))
+    running: deque[tuple[int, str, int, int]] = deque()
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            k, kind = waiting.popleft()
+            target = folder / f"mutant{k % jobs}{source.suffix}"  # whose last reader has ended
+            target.unlink(missing_ok=True)
+            running.append((k, kind, *begin(source, target, kind, seed * 1_000_003 + k, options)))
+        k, kind, *process = running.popleft()
+        outcome, said = end(*process)
         counts[outcome] += 1
-        kinds[kind] += 1
         if outcome not in ("valid", "error"):
             odd.append({"mutant": k, "kind": kind, "outcome": outcome, "said": said})
-    return {"format": name, "mutants": n, "kinds": dict(kinds), "outcomes": dict(counts), "odd": odd}
+    return {"format": name, "mutants": n, "kinds": dict(Counter(kinds)), "outcomes": dict(counts), "odd": odd}
 
 
 def main() -> None:
@@ -235,6 +252,7 @@ def main() -> None:
     parser.add_argument("files", nargs="+", metavar="FORMAT=FILE")
     parser.add_argument("-n", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="mutants at a time")
     parser.add_argument("--options", default="{}", help="JSON: format -> options of pairton.read")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -244,7 +262,8 @@ def main() -> None:
         for entry in arguments.files:
             name, _, path = entry.partition("=")
             own = options.get(name, {})
-            found.append(survey(name, Path(path), arguments.n, arguments.seed, own, Path(folder)))
+            rows = survey(name, Path(path), arguments.n, arguments.seed, own, Path(folder), arguments.jobs)
+            found.append(rows)
             print(f"{name}: {found[-1]['outcomes']}", file=sys.stderr, flush=True)
     if arguments.json:
         print(json.dumps(found))

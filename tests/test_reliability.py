@@ -1,6 +1,7 @@
 """Bad days: kills, full disks, read-only folders, inputs that change, files that crash libraries or carry code."""
 
 import errno
+import importlib.util
 import io
 import json
 import os
@@ -67,10 +68,11 @@ def source(decays, tmp_path):
 WRITERS = ("reconstruct", "reconstruct in parts", "convert", "generate")
 
 
-def kill(model, kills, seed, verbs=()):
+def kill(model, kills, renames, seed, verbs=()):
     command = [sys.executable, str(ROOT / "benchmarks" / "kills.py"), "--json", "--model", str(model)]
+    command += ["--kills", str(kills), "--renames", str(renames)]
     done = subprocess.run(
-        [*command, "--kills", str(kills), "--seed", str(seed), "--verbs", ",".join(verbs)],
+        [*command, "--seed", str(seed), "--verbs", ",".join(verbs)],
         capture_output=True,
         text=True,
         check=False,
@@ -85,18 +87,31 @@ def test_kill_nine_once_each(model_folder):
 
     A killed training takes longer and is in the long form; its resume is tested by itself.
     """
-    found = kill(model_folder, 1, seed=5, verbs=WRITERS)
+    found = kill(model_folder, 1, 0, seed=5, verbs=WRITERS)
     assert set(found) == set(WRITERS)
-    assert all(row["kills"] == 1 for row in found.values())
+    assert all(row["moments"]["kills"] == 1 for row in found.values())
+
+
+def test_kill_nine_before_and_after_a_rename(model_folder):
+    found = kill(model_folder, 0, 2, seed=5, verbs=["convert"])
+    assert found["convert"]["renames"]["found"] == {"old": 1, "new": 1}
 
 
 @pytest.mark.long
 def test_kill_nine_at_twenty_moments_each(capsys):
-    found = kill("default", 20, seed=1)
+    found = kill("default", 20, 20, seed=1)
     with capsys.disabled():
         for row in found.values():
             print(f"\n{row}")
-    assert all(row["kills"] == 20 for row in found.values())
+    assert set(found) == {*WRITERS, "train"}
+    for row in found.values():
+        assert row["moments"]["kills"] == 20
+        assert row["renames"]["compared"] == min(20, 2 * row["renames"]["renames"])
+    for name in ("reconstruct in parts", "generate", "train"):  # kills early and late
+        done = found[name]["moments"]["done"]
+        assert min(done) < 0.4
+        assert max(done) > 0.6
+    assert found["train"]["moments"]["found"]["state"] >= 10
 
 
 # -- no space, no permission -------------------------------------------------------------------------------
@@ -416,3 +431,41 @@ def test_public_reading_takes_isolate(source):
     assert len(pairton.read(source, isolate=True)) == 400
     assert resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY  # limits are those of the child
     assert load_topology("ttbar_allhad") == pairton.read(source, isolate=True).topology
+
+
+# -- a soak ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def judge():
+    """How the benchmark judges a run, which is too long for a test."""
+    spec = importlib.util.spec_from_file_location("soak", ROOT / "benchmarks" / "soak.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["soak"] = module  # dataclasses look there
+    spec.loader.exec_module(module)
+    return module.judge
+
+
+@pytest.mark.parametrize(
+    ("leak", "slowdown", "load", "flat", "steady"),
+    [
+        (0, 0, 0, True, True),
+        (30, 0, 0, False, True),  # MiB in a million events, of 500
+        (0, 0.25, 0, True, False),
+        (0, 0, 0.25, True, True),  # other programs, which slow down the fixed piece of work as well
+    ],
+    ids=["calm", "leak", "slowdown", "load"],
+)
+def test_a_soak_tells_a_leak_from_a_warm_up(judge, leak, slowdown, load, flat, steady):
+    events = np.arange(1, 245) * 4096.0
+    grown = events / events[-1]
+    memory = np.where(events < 65_536, 450, 530) + 20 * (np.arange(244) % 12 == 0) + leak * events / 1e6
+    found = judge(
+        {
+            "events": events,
+            "processor_seconds": np.cumsum(4 * (1 + slowdown * grown) * (1 + load * grown)),
+            "reference_seconds": 0.01 * (1 + load * grown),
+            "resident_mib": memory,
+        }
+    )
+    assert (found.flat, found.steady) == (flat, steady)
