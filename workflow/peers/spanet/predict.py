@@ -1,0 +1,62 @@
+"""SPANet's answers for a file of events: python predict.py MODEL test.h5 answers.h5
+
+Writes what `pairton evaluate test.h5 --assignments answers.h5` reads: one row for each event of the input, in
+order, jets numbered as there, -1 where SPANet's decoding has no valid answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import h5py
+import numpy as np
+from common import by_jet_count, check_events, fail, load_model, take, use_threads
+
+
+def clean(answers: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """(n, tops, products); a top with padding in it, or with a jet used twice, is no answer: too few jets."""
+    n, tops, products = answers.shape
+    flat = answers.reshape(n, -1)
+    known = (flat >= 0) & (flat < mask.shape[1])
+    real = known & np.take_along_axis(mask, np.where(known, flat, 0), axis=1)
+    twice = ((flat[:, :, None] == flat[:, None, :]).sum(axis=2) > 1) & real
+    good = (real & ~twice).reshape(n, tops, products).all(axis=2)
+    return np.where(good[:, :, None], answers, -1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", type=Path, help="folder that train.py wrote")
+    parser.add_argument("events", type=Path, help="events in SPANet's layout")
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=512)
+    args = parser.parse_args()
+    check_events(args.events)
+    if args.output.exists() and args.output.samefile(args.events):
+        fail(f"{args.output}: is the input; name another file")
+    use_threads(args.threads)
+    model = load_model(args.model, args.events)
+    dataset = model.dataset(str(args.events), model.event_info)  # all events, in the order of the file
+    particles = model.event_info.product_particles
+    answers = np.full((len(dataset), len(particles), max(len(p) for p in particles.values())), -1, dtype=np.int64)
+    for rows in by_jet_count(dataset, args.batch, None):
+        for top, jets in enumerate(model.predict_assignments(take(dataset, rows).sources)):
+            answers[rows.numpy(), top, : jets.shape[1]] = jets
+    (source,) = dataset.sources.values()
+    answers = clean(answers, source.source_mask.numpy())
+    part = args.output.with_name(f".{args.output.name}.part")
+    with h5py.File(part, "w") as file:
+        for top, (name, products) in enumerate(particles.items()):
+            for slot, product in enumerate(products):
+                file[f"TARGETS/{name}/{product}"] = answers[:, top, slot]
+    os.replace(part, args.output)
+    print(
+        f"{args.output}: {len(answers)} events, {int((answers < 0).any(axis=(1, 2)).sum())} without a full answer"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""How fast SPANet is with random weights: python rate.py x.h5 [--threads 2] prints JSON
+
+From arrays in memory to assignments by SPANet's own forward and decoding. Two networks: the one of its
+all-hadronic ttbar example (options.json), and the one of its default options. Two layouts: `stored` is its own
+way, file order and the padding of the file; `sorted` orders events by jet count and cuts the padding, which is
+faster. Each rate is the best of several rounds, and the headline that of the best layout and batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from common import HERE, by_jet_count, check_events, fail, make_model, take, use_threads
+from spanet import JetReconstructionModel, Options
+from spanet.dataset.types import Source
+
+Batches = list[tuple[Source, ...]]
+
+
+def batches(model: JetReconstructionModel, layout: str, size: int) -> Batches:
+    dataset = model.dataset(str(model.options.training_file), model.event_info)
+    if layout == "stored":
+        return [dataset[start : start + size].sources for start in range(0, len(dataset), size)]
+    cut = [take(dataset, rows).sources for rows in by_jet_count(dataset, size, None)]
+    return [tuple(Source(s.data.contiguous(), s.mask.contiguous()) for s in sources) for sources in cut]
+
+
+def seconds(model: JetReconstructionModel, events: Batches, decode: bool = True) -> float:
+    start = time.perf_counter()
+    with torch.no_grad():
+        for sources in events:
+            model.predict_assignments(sources) if decode else model(sources)
+    return time.perf_counter() - start
+
+
+def measure(options: Options, args: argparse.Namespace) -> dict[str, Any]:
+    torch.manual_seed(0)
+    model = make_model(options, args.events).eval()
+    rates: list[dict[str, Any]] = []
+    best: dict[str, Any] = {"events_per_second": 0.0}
+    for layout in ("stored", "sorted"):
+        for size in args.batches:
+            events = batches(model, layout, size)
+            count = sum(len(sources[0].mask) for sources in events)
+            model.predict_assignments(events[0])
+            took = min(seconds(model, events) for _ in range(args.rounds))
+            rates.append({"layout": layout, "batch": size, "events_per_second": count / took})
+            if rates[-1]["events_per_second"] > best["events_per_second"]:
+                forward = min(seconds(model, events, decode=False) for _ in range(args.rounds))
+                best = {**rates[-1], "forward_events_per_second": count / forward}
+    parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    stored = max(rate["events_per_second"] for rate in rates if rate["layout"] == "stored")
+    return {"parameters": parameters, **best, "stored_events_per_second": stored, "rates": rates}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("events", type=Path, help="from `pairton convert sample:ttbar_allhad x.h5`")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--batches", type=int, nargs="+", default=[64, 256, 1024])
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--networks", nargs="+", choices=["ttbar", "default"], default=["ttbar", "default"])
+    args = parser.parse_args()
+    if min(*args.batches, args.rounds, 1) < 1:
+        fail("--batches and --rounds must be positive")
+    check_events(args.events)
+    use_threads(args.threads)
+    networks = {}
+    for name in args.networks:
+        options = Options.load(str(HERE / "options.json")) if name == "ttbar" else Options()
+        options.partial_events = True
+        networks[name] = measure(options, args)
+    first = networks[args.networks[0]]
+    result = {
+        "spanet": version("spanet"),
+        "torch": torch.__version__,
+        "threads": args.threads,
+        "events_per_second": first["events_per_second"],
+        "batch": first["batch"],
+        "layout": first["layout"],
+        "parameters": first["parameters"],
+        "networks": networks,
+    }
+    json.dump(result, sys.stdout, indent=1)
+    print()
+
+
+if __name__ == "__main__":
+    main()
