@@ -18,13 +18,20 @@ import h5py
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 import pairton
 from pairton import formats, isolation
 from pairton.cli import main
 from pairton.engines import load_model
-from pairton.errors import ConfigError, FormatError, InputError, MissingExtraError, ModelError, PairtonError
+from pairton.errors import (
+    ConfigError,
+    FormatError,
+    InputError,
+    MissingExtraError,
+    ModelError,
+    PairtonError,
+    TrainingError,
+)
 from pairton.events import Events
 from pairton.isolation import Limits, decode_events, encode_events
 from pairton.reconstruction import reconstruct
@@ -341,6 +348,12 @@ class Trap:
         return os.system, ("touch trapped",)
 
 
+def test_the_trap_works(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pickle.loads(pickle.dumps(Trap()))
+    assert (tmp_path / "trapped").exists()
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_pickle_is_no_input(tmp_path, suffix, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -386,7 +399,39 @@ def test_a_pickle_is_no_model(tmp_path, name, model_folder, monkeypatch):
     assert not (tmp_path / "trapped").exists()
 
 
-def test_hdf5_does_not_unpickle(tmp_path, decays):
+def test_a_pickle_is_no_finished_chunk(tmp_path, monkeypatch):
+    pytest.importorskip("pythia8mc")
+    from pairton.generator.production import parts_folder, produce
+    from pairton.generator.settings import make_settings
+
+    monkeypatch.chdir(tmp_path)
+    settings = make_settings("ttbar_allhad", 4, seed=3).with_sizes(2, 2)
+    folder = parts_folder(tmp_path / "out.h5")
+    folder.mkdir()
+    (folder / "settings.json").write_text(json.dumps(settings.as_dict()))
+    hidden = io.BytesIO()
+    np.savez(hidden, counts=np.array([Trap()], dtype=object))
+    for content in (pickle.dumps(Trap()), hidden.getvalue(), hidden.getvalue()[:100], b""):
+        (folder / "chunk-00001.npz").write_bytes(content)
+        with pytest.raises(InputError, match=r"chunk-00001\.npz: this chunk is damaged .* --resume"):
+            produce(settings, tmp_path / "out.h5", resume=True)
+    assert not (tmp_path / "trapped").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.h5.parts"]
+
+
+def test_a_pickle_is_no_state_of_a_training(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    from pairton.training.state import read_progress
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "state.safetensors").write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(TrainingError, match=r"state\.safetensors: no state to resume from"):
+        read_progress(tmp_path / "state.safetensors")
+    assert not (tmp_path / "trapped").exists()
+
+
+def test_hdf5_does_not_unpickle(tmp_path, decays, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where the trap would leave its mark
     source = write(tmp_path / "in.h5", decays(5))
     with h5py.File(source, "r+") as file:
         del file["INPUTS/Source/pt"]
@@ -394,7 +439,6 @@ def test_hdf5_does_not_unpickle(tmp_path, decays):
     with pytest.raises(PairtonError):
         formats.read(source)
     assert not (tmp_path / "trapped").exists()
-    assert yaml.safe_load is not None
 
 
 def test_errors_survive_the_way_between_processes():

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import awkward as ak
 import numpy as np
@@ -131,13 +134,25 @@ def make_chunk(task: Task) -> Counts:
     return counts
 
 
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A finished chunk; one that a disk or a stranger damaged is an error of one line."""
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as part:
+            yield part
+    except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile, zlib.error) as error:
+        raise InputError(
+            f"{path}: this chunk is damaged ({type(error).__name__}): delete it and go on with --resume"
+        ) from error
+
+
 def _read_counts(path: Path) -> Counts:
-    with np.load(path) as part:
+    with _opened(path) as part:
         return Counts(**json.loads(str(part["counts"])))
 
 
 def _read_events(path: Path, settings: Settings) -> Events:
-    with np.load(path) as part:
+    with _opened(path) as part:
         jets = make_jets(**{name: ak.unflatten(part[name], part["n_jets"]) for name in JET_FIELDS})
         weights = part.get("weights")
         return Events(jets, settings.build_topology(), part["truth"], weights, part["ids"])
