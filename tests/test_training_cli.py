@@ -1,5 +1,8 @@
 """`pairton train` from a file to a model, and what it says when it cannot."""
 
+import os
+import signal
+
 import h5py
 import numpy as np
 import pytest
@@ -54,6 +57,28 @@ def run(capsys, *arguments):
         main(["train", *map(str, arguments)])
     captured = capsys.readouterr()
     return ended.value.code, captured.out, captured.err
+
+
+def test_an_interrupted_training_is_not_done(place, capsys, monkeypatch):
+    """Or a workflow would go on with a model that is not trained to its end."""
+    from pairton.training.loop import Trainer
+
+    common = (place / "recipe.yaml", "--data", place / "events.h5", "--out", place / "out")
+    backward = Trainer.backward
+
+    def terminated(self, fabric, model, drawn):
+        if drawn.step == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return backward(self, fabric, model, drawn)
+
+    monkeypatch.setattr(Trainer, "backward", terminated)
+    code, out, err = run(capsys, *common)
+    assert code == 75, err
+    assert "stopped after 2 of 4 steps" in out
+    monkeypatch.undo()
+    code, out, err = run(capsys, *common, "--resume")
+    assert code == 0, err
+    assert "4 steps; best" in out
 
 
 def test_from_a_file_to_a_model_and_on(place, capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -9,6 +10,8 @@ import click
 from pairton.errors import MissingExtraError
 
 __all__ = ["train"]
+
+STOPPED = 75  # "try again" of sysexits.h: to a batch system an interrupted training is not done
 
 
 @click.command()
@@ -58,3 +61,4 @@ def train(
         click.echo(f"{folder}: {result.steps} steps; best on validation events: {found}")
     else:
         click.echo(f"{folder}: stopped after {result.step} of {result.steps} steps ({found}); go on with --resume")
+        sys.exit(STOPPED)
