@@ -1,0 +1,132 @@
+"""What a folder of results holds: evaluations, models, and the plan that they were made by."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from plan import HERE, Plan
+
+__all__ = ["Evaluation", "Results", "wrapped"]
+
+WIDTH = 108  # of commands on the page
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One file of `pairton evaluate --json`."""
+
+    name: str
+    raw: Json = field(repr=False)
+
+    @property
+    def methods(self) -> Mapping[str, Json]:
+        found: Mapping[str, Json] = self.raw["methods"]
+        return found
+
+    @property
+    def bins(self) -> list[str]:
+        """Multiplicity bins, without the inclusive one."""
+        (cells, *_) = next(iter(self.methods.values()))["efficiency"].values()
+        return [cell for cell in cells if cell != "inclusive"]
+
+    def difference(self, first: str, second: str) -> Json | None:
+        """First minus second on the same events, of the event and each type, by bin."""
+        for each in self.raw["differences"]:
+            if (each["first"], each["second"]) == (first, second):
+                found: Json = each["efficiency"]
+                return found
+            if (each["first"], each["second"]) == (second, first):
+                return {
+                    what: {cell: _opposite(value) for cell, value in cells.items()}
+                    for what, cells in each["efficiency"].items()
+                }
+        return None
+
+
+def _opposite(value: Json) -> Json:
+    if value["value"] is None:
+        return value
+    return {**value, "value": -value["value"], "low": -value["high"], "high": -value["low"]}
+
+
+class Results:
+    """A plan and what there is of it."""
+
+    def __init__(self, plan: Plan, log: Callable[[str], None]) -> None:
+        self.plan, self.log = plan, log
+        self.published: Json = yaml.safe_load((HERE / "published.yaml").read_text(encoding="utf-8"))
+
+    @cached_property
+    def evaluations(self) -> Mapping[str, Evaluation]:
+        folder = self.plan.folder / "evaluations"
+        return {
+            path.stem: Evaluation(path.stem, json.loads(path.read_text(encoding="utf-8")))
+            for path in sorted(folder.glob("*.json"))
+        }
+
+    def evaluation(self, name: str) -> Evaluation | None:
+        """None, with a line in the log, where it was not made."""
+        found = self.evaluations.get(name)
+        if found is None:
+            self.log(f"no {self.plan.evaluation(name)}: left out")
+        return found
+
+    def symbol(self, what: str) -> str:
+        return str(self.published["symbols"].get(what, what))
+
+    def model(self, training: str) -> Json | None:
+        """What a training says of its model."""
+        path = self.plan.model(training) / "model.json"
+        if not path.is_file():
+            return None
+        found: Json = json.loads(path.read_text(encoding="utf-8"))
+        return found
+
+    def named_model(self, name: str) -> Json | None:
+        """The same of a method of an evaluation: a training, or a model that comes with Pairton."""
+        from pairton.checkpoints import builtin_models, find_model
+
+        if name in self.plan.trainings:
+            return self.model(name)
+        if name in builtin_models():
+            found: Json = json.loads((find_model(name) / "model.json").read_text(encoding="utf-8"))
+            return found
+        return None
+
+    def command(self, evaluation: Evaluation) -> str:
+        """What was typed, as a block, with no path of the machine it was typed on."""
+        words = [self._shown(word) for word in shlex.split(str(evaluation.raw.get("command", "")))]
+        return wrapped(shlex.join(words)) if words else ""
+
+    def _shown(self, word: str) -> str:
+        path = Path(word)
+        if not path.is_absolute():
+            return word
+        root = self.plan.results.resolve()
+        return str(Path("results") / path.relative_to(root)) if path.is_relative_to(root) else path.name
+
+
+def wrapped(command: str) -> str:
+    """A command as an indented block, continued over lines."""
+    return "\n".join(f"    {line}" for line in _lines(command.split(" ")))
+
+
+def _lines(words: list[str]) -> Iterator[str]:
+    line = ""
+    for word in words:
+        if line and len(line) + len(word) > WIDTH:
+            yield f"{line} \\"
+            line = f"  {word}"
+        else:
+            line = f"{line} {word}".strip() if not line.startswith("  ") else f"{line} {word}"
+    yield line

@@ -1,0 +1,268 @@
+"""Sections on the models themselves: events, efficiencies, mass, steps, jet energy scale.
+
+Each takes the results and the page, and adds nothing where its input is missing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from page import figures
+from page.comparing import RESOLVED
+from page.reading import Evaluation, Results, wrapped
+from page.writing import Page, cell, number, signed, table
+from pairton.report.sankey import flow_plot
+
+__all__ = ["efficiencies", "energy_scale", "events", "flow", "mass", "summary"]
+
+EVENT, INCLUSIVE = "event", "inclusive"
+MAIN = "main"  # the evaluation that compares the models with other methods
+SCALE = "scale"  # the one with other jet energy scales
+
+Json = Mapping[str, Any]
+
+
+def _half(found: Json) -> float:
+    return float(found["high"] - found["low"]) / 2
+
+
+def _sigmas(found: Json) -> str:
+    half = _half(found)
+    return f"{abs(found['value']) / half:.1f} σ" if half > 0 else "∞ σ"
+
+
+# -- the first lines ---------------------------------------------------------------------------------------
+
+
+def summary(results: Results, page: Page) -> None:
+    evaluation = results.evaluation(MAIN)
+    page.add(
+        "# Results",
+        f"Made by `{results.plan.page_command()}` from what the workflow trained and evaluated "
+        f"(`snakemake -s workflow/Snakefile {results.plan.target}`, or the commands that "
+        f"`python workflow/plan.py {results.plan.target}` prints). Every section names the command behind its "
+        "numbers. Intervals cover 68 %; ± is half of one. What is counted: [evaluate.md](evaluate.md).",
+    )
+    if evaluation is None:
+        return
+    first, *others = evaluation.methods
+    found = evaluation.methods[first]["efficiency"][EVENT][INCLUSIVE]
+    lines = [
+        f"**{results.plan.label(first)}: every jet right in {cell(found)} of {found['total']:,} fully "
+        "reconstructible test events.**"
+    ]
+    for other in others:
+        lead = evaluation.difference(first, other)
+        if lead is not None and lead[EVENT][INCLUSIVE]["value"] is not None:
+            each = lead[EVENT][INCLUSIVE]
+            lines.append(
+                f"That is {signed(each['value'], _half(each))} against {results.plan.label(other)} "
+                f"({cell(evaluation.methods[other]['efficiency'][EVENT][INCLUSIVE])}), on the same events."
+            )
+    page.add(" ".join(lines))
+
+
+def events(results: Results, page: Page) -> None:
+    evaluation = results.evaluations.get(MAIN)
+    plan = results.plan
+    page.add("## Events")
+    page.add(
+        "Simulated events, test ones without a filter. Numbers from different samples do not compare, not even by "
+        "jet multiplicity: detector, generator and mix differ.",
+        "\n".join(wrapped(plan.sample_command(plan.settings[kind])) for kind in ("test", "train")),
+    )
+    rows = []
+    if evaluation is not None:
+        raw = evaluation.raw
+        rows.append(["test", f"{raw['events']:,}", f"{raw['fully_reconstructible']:,}"])
+        for name in evaluation.methods:
+            model = results.named_model(name)
+            if model is not None and model.get("data", {}).get("training_events"):
+                data = model["data"]
+                rows.append([f"training of {plan.label(name)}", "", f"{data['training_events']:,}"])
+                rows.append(["its validation, to choose among its states", "", f"{data['validation_events']:,}"])
+    if rows:
+        page.add(table(["", "events", "fully reconstructible"], rows))
+
+
+# -- efficiencies ------------------------------------------------------------------------------------------
+
+
+def efficiencies(results: Results, page: Page) -> None:
+    evaluation = results.evaluation(MAIN)
+    if evaluation is None:
+        return
+    plan, published = results.plan, results.published["efficiency"]
+    names = list(evaluation.methods)
+    head = ["", "jets", *(plan.label(name) for name in names), *(f"*{name}, paper*" for name in published)]
+    rows = []
+    mixed = {name: method.get("reweighted") for name, method in evaluation.methods.items()}
+    for what in evaluation.methods[names[0]]["efficiency"]:
+        for k, where in enumerate((*evaluation.bins, INCLUSIVE)):
+            own = [cell(evaluation.methods[name]["efficiency"][what][where]) for name in names]
+            rows.append([results.symbol(what) if k == 0 else "", where, *own, *_published(published, what, where)])
+        if all(mixed.values()):
+            own = [cell(mixed[name]["efficiency"][what]) for name in names]  # type: ignore[index]
+            rows.append(["", "at the paper's mix", *own, *_published(published, what, INCLUSIVE)])
+    page.add("## Efficiencies", results.command(evaluation), table(head, rows))
+    mix = next(iter(mixed.values()))
+    shares = " / ".join(f"{100 * share:.0f}" for share in mix["mix"].values()) if mix else ""
+    page.add(
+        f"*Columns in italics are from another sample*, the {results.published['sample']}, as published: not to "
+        "be compared with ours digit by digit. "
+        + (f"The paper's mix is {shares} % of fully reconstructible events in the bins. " if mix else "")
+        + "The other columns share their training and test events. Masses, widths and tag rates of the mass "
+        "chi-square were fitted on the truth of the test events themselves, in its favour."
+    )
+    page.figure(
+        "multiplicity",
+        figures.multiplicities(
+            {plan.label(n): evaluation.methods[n]["efficiency"][EVENT] for n in names},
+            evaluation.bins,
+            "event efficiency",
+        ),
+        "Event efficiency by number of jets, for each method",
+    )
+    _leads(results, page, evaluation)
+
+
+def _published(published: Json, what: str, where: str) -> list[str]:
+    found = (each.get(what, {}).get(where) for each in published.values())
+    return [f"*{number(*value)}*" if value else "–" for value in found]
+
+
+def _leads(results: Results, page: Page, evaluation: Evaluation) -> None:
+    """The first method less each other one, on the same events."""
+    first, *others = evaluation.methods
+    rows = []
+    for other in others:
+        lead = evaluation.difference(first, other)
+        for what in lead or {}:
+            assert lead is not None
+            values = [lead[what][where] for where in (*evaluation.bins, INCLUSIVE)]
+            shown = ["–" if v["value"] is None else f"{signed(v['value'], _half(v))}" for v in values]
+            last = values[-1]
+            sigmas = "–" if last["value"] is None else _sigmas(last)
+            rows.append([f"{results.plan.label(other)}, {results.symbol(what)}", *shown, sigmas])
+    if rows:
+        page.add(
+            f"{results.plan.label(first)} less the others, on the same events (bootstrap over them):",
+            table(["less", *evaluation.bins, INCLUSIVE, "inclusive"], rows),
+        )
+
+
+def mass(results: Results, page: Page) -> None:
+    evaluation = results.evaluation(MAIN)
+    if evaluation is None:
+        return
+    edges = next(iter(evaluation.methods.values()))["mass"]["edges"]
+    if len(edges) < 2:
+        results.log("main: no masses, so no efficiency against them")
+        return
+    labels = {results.plan.label(name): method["mass"] for name, method in evaluation.methods.items()}
+    symbol = results.symbol(EVENT)
+    page.add(f"## {symbol} against the mass of all matched jets", results.command(evaluation))
+    page.figure("mass", figures.against_mass(labels, "event efficiency"), "Event efficiency in bins of mass")
+    rows = [
+        [f"{edges[k]:.0f} to {edges[k + 1]:.0f}", f"{next(iter(labels.values()))['efficiency'][k]['total']:,}"]
+        + [cell(each["efficiency"][k]) for each in labels.values()]
+        for k in range(len(edges) - 1)
+    ]
+    page.add(table(["mass [GeV]", "events", *labels], rows))
+
+
+# -- step by step ------------------------------------------------------------------------------------------
+
+
+def flow(results: Results, page: Page) -> None:
+    """Of the first method that follows steps."""
+    found = [
+        (evaluation, name)
+        for evaluation in results.evaluations.values()
+        for name, method in evaluation.methods.items()
+        if method.get("flow", {}).get("steps") and method["flow"].get("one_shot")
+    ]
+    if not found:
+        results.log("no evaluation of steps (--decoding steps --decoding one_shot): left out")
+        return
+    evaluation, name = found[0]
+    counts = evaluation.methods[name]["flow"]
+    label = results.plan.label(name.split(":")[0])
+    page.add("## Step by step", results.command(evaluation))
+    plot = flow_plot(label, counts)
+    if plot is not None:
+        page.figure("flow", plot.draw(), plot.title)
+        page.add(plot.caption)
+    rows = []
+    for k, stage in enumerate(counts["stages"]):
+        for wrong in (False, True) if k else (False,):
+            before = "some step before it wrong" if wrong else "every step before it right"
+            row = ["" if wrong else stage, before if k else ""]
+            for kind in ("one_shot", "steps"):
+                good, total = _after(counts[kind][k], k, wrong=wrong)
+                row.append(f"{good:,} of {total:,}: {number(good / total)}" if total else "–")
+            rows.append(row)
+    page.add("Steps that were right, by what came before them:", table(["", "", "one shot", "in steps"], rows))
+    one, other = (f"{name.split(':')[0]}:{kind}" for kind in ("steps", "one_shot"))
+    lead = evaluation.difference(one, other) if {one, other} <= set(evaluation.methods) else None
+    if lead is not None and lead[EVENT][INCLUSIVE]["value"] is not None:
+        each = lead[EVENT][INCLUSIVE]
+        words = "resolved" if abs(each["value"]) >= RESOLVED * _half(each) else "unresolved"
+        page.add(
+            f"In steps less one shot, same events: {results.symbol(EVENT)} {signed(each['value'], _half(each))} "
+            f"({_sigmas(each)}, {words})."
+        )
+
+
+def _after(counts: Json, k: int, *, wrong: bool) -> tuple[int, int]:
+    """Right ones and all of step k, of events in which the steps before were all right, or some wrong."""
+    chosen = [history for history in counts if ("-" in history[:k]) == wrong]
+    total = sum(counts[history] for history in chosen)
+    return sum(counts[history] for history in chosen if history[k] == "+"), total
+
+
+# -- another calibration of the jets -----------------------------------------------------------------------
+
+
+def energy_scale(results: Results, page: Page) -> None:
+    evaluation = results.evaluation(SCALE)
+    if evaluation is None:
+        return
+    curves: dict[str, list[tuple[float, str]]] = {}
+    for name, method in evaluation.methods.items():
+        scale = float(method["method"].get("jet_scale", 1))
+        curves.setdefault(name.removesuffix(f" x {scale:g}"), []).append((scale, name))
+    curves = {name: sorted(points) for name, points in curves.items() if len(points) > 1}
+    if not curves:
+        results.log("scale: no --jet-scale in it")
+        return
+    symbol = results.symbol(EVENT)
+    page.add(f"## {symbol} against the jet energy scale", results.command(evaluation))
+    page.add(
+        "pT and energy of all jets times one number; models and fits stay as they are, and so do the jets that "
+        "are used: the file has none below the cut that a higher scale could lift over it."
+    )
+    drawn = {
+        results.plan.label(name): [(s, evaluation.methods[n]["efficiency"][EVENT][INCLUSIVE]) for s, n in points]
+        for name, points in curves.items()
+    }
+    page.figure("scale", figures.against_scale(drawn, "event efficiency"), "Event efficiency against the scale")
+    rows = []
+    for name, points in curves.items():
+        for scale, varied in points:
+            method = evaluation.methods[varied]
+            lead = evaluation.difference(varied, name) if varied != name else None
+            change = lead[EVENT][INCLUSIVE] if lead else None
+            mean = method.get("limit", {}).get(INCLUSIVE, {}).get("probability")
+            rows.append(
+                [
+                    results.plan.label(name),
+                    f"{100 * (scale - 1):+.0f} %".replace("-", "−") if not math.isclose(scale, 1) else "0",
+                    cell(method["efficiency"][EVENT][INCLUSIVE]),
+                    signed(change["value"], _half(change)) if change else "",
+                    number(mean),
+                ]
+            )
+    page.add(table(["", "scale", symbol, "change, same events", "mean probability of the answer"], rows))

@@ -1,0 +1,179 @@
+"""Sections on trainings that are compared with one another: seeds, ablations, found since, learning curve."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from page import figures
+from page.comparing import RESOLVED, Comparison, Row, compare, pooled_spread, rows_of, verdict
+from page.reading import Results, wrapped
+from page.writing import Page, number, signed, table
+from plan import Study
+
+__all__ = ["parameters", "studies"]
+
+EVENT, INCLUSIVE, MAIN = "event", "inclusive", "main"
+
+Json = Mapping[str, Any]
+
+
+def parameters(weights: Path) -> int:
+    """Numbers in a safetensors file, from its header."""
+    with weights.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+
+
+def studies(results: Results, page: Page) -> None:
+    for study in results.plan.studies.values():
+        evaluation = results.evaluation(study.name)
+        if evaluation is None:
+            continue
+        rows = rows_of(results, evaluation, study.rows)
+        if not rows:
+            results.log(f"{study.name}: none of its rows were evaluated")
+            continue
+        page.add(f"## {study.title}")
+        _commands(results, page, rows)
+        page.add(results.command(evaluation))
+        if study.curve:
+            _curve(results, page, rows)
+        _table(results, page, study, rows)
+        if len(rows) > 1:
+            _comparisons(results, page, study, rows)
+
+
+def _commands(results: Results, page: Page, rows: Sequence[Row]) -> None:
+    """How the first row was trained, and what the others have in common with it."""
+    plan = results.plan
+    first = rows[0].methods[0]
+    steps = {plan.trainings[row.methods[0]].steps for row in rows}
+    page.add(wrapped(plan.train_command(first)) + "\n" + wrapped(plan.answer_command(first)))
+    notes = []
+    if len(rows) > 1 or len(rows[0].methods) > 1:
+        notes.append("and so on for every row and seed.")
+    minutes = plan.settings.get("minutes")
+    if minutes is not None and None not in steps:
+        notes.append(
+            f"Every training has the same small budget: as many steps as fit into {minutes} minutes of one core, "
+            "learning rate and warm-up scaled to them. What holds after long training may differ."
+        )
+    page.add(" ".join(notes))
+
+
+# -- tables ------------------------------------------------------------------------------------------------
+
+
+def _table(results: Results, page: Page, study: Study, rows: Sequence[Row]) -> None:
+    whats = list(rows[0].evaluation.methods[rows[0].methods[0]]["efficiency"])
+    cells = [*rows[0].evaluation.bins, INCLUSIVE]
+    many = any(len(row.methods) > 1 for row in rows)
+    head = ["", "steps", "parameters", "seeds"]
+    head += [f"{results.symbol(EVENT)}, {where}" for where in cells]
+    head += [results.symbol(what) for what in whats if what != EVENT]
+    head += [f"*{results.symbol(EVENT)}, paper*"] * study.published
+    lines = []
+    for row in rows:
+        model = results.model(row.methods[0])
+        weights = results.plan.model(row.methods[0]) / "model.safetensors"
+        steps = model["recipe"]["optimiser"]["steps"] if model and model.get("recipe") else None
+        line = [row.label, f"{steps:,}" if steps else "–"]
+        line += [f"{parameters(weights):,}" if weights.is_file() else "–", str(len(row.methods))]
+        line += [_mean(row, EVENT, where) for where in cells]
+        line += [_mean(row, what, INCLUSIVE) for what in whats if what != EVENT]
+        if study.published:
+            value = results.published["ablations"].get(row.name, {}).get(EVENT)
+            line.append(f"*{number(value)}*" if value is not None else "–")
+        lines.append(line)
+    page.add(table(head, lines))
+    notes = ["± is half the interval from the number of test events"]
+    notes += ["; of several seeds, the mean ± the standard deviation over them"] if many else []
+    notes += [". In italics: the paper's, on another sample, after 826k steps"] if study.published else []
+    page.add("".join(notes) + ".")
+
+
+def _mean(row: Row, what: str, where: str) -> str:
+    found = row.mean(what, where)
+    if found is None:
+        return "–"
+    return number(found.mean, row.half_width(what, where) if found.spread is None else found.spread)
+
+
+# -- which is better ---------------------------------------------------------------------------------------
+
+
+def _comparisons(results: Results, page: Page, study: Study, rows: Sequence[Row]) -> None:
+    """Each with the one before it, or all with one; what the statistics cannot tell apart is called unresolved."""
+    pooled = pooled_spread(results, EVENT)
+    pairs = _pairs(study, rows)
+    if not pairs:
+        results.log(f"{study.name}: {study.against} is missing, so nothing to compare with")
+        return
+    lines, words = [], []
+    for first, second in pairs:
+        found = compare(first, second, EVENT, pooled[0] if pooled else None)
+        if found is None:
+            results.log(f"{study.name}: {first.name} and {second.name} were not evaluated on the same events")
+            continue
+        word = verdict(found, expected=study.against is None)
+        words.append(word)
+        difference = signed(found.difference, found.deviation)
+        lines.append([f"{first.label} − {second.label}", difference, _sigmas(found), word])
+    page.add(table(["difference", results.symbol(EVENT), "", ""], lines))
+    page.add(_how(results, pooled, study, words))
+
+
+def _pairs(study: Study, rows: Sequence[Row]) -> list[tuple[Row, Row]]:
+    if study.against is None:
+        return list(zip(rows[1:], rows[:-1], strict=True))
+    base = [row for row in rows if row.name == study.against]
+    return [(row, base[0]) for row in rows if base and row.name != study.against]
+
+
+def _sigmas(found: Comparison) -> str:
+    return f"{abs(found.significance):.1f} σ"
+
+
+def _how(results: Results, pooled: tuple[float, int] | None, study: Study, words: Sequence[str]) -> str:
+    text = f"Unresolved: below {RESOLVED:g} σ. ± is from the test events, paired, "
+    if pooled is None:
+        text += "alone: nothing here was trained twice, so the spread over seeds is not in it."
+    else:
+        text += (
+            f"and from the spread over seeds, {number(pooled[0], 0.0)[:5]} for one training "
+            f"(pooled over the rows with several, {pooled[1]} degrees of freedom)."
+        )
+    if study.against is None and not study.curve and words:
+        counts = {word: words.count(word) for word in ("reproduced", "refuted", "unresolved") if word in words}
+        summed = ", ".join(f"{count} {word}" for word, count in counts.items())
+        text += f" Of the {len(words)} steps of the expected order, each better than the one before: {summed}."
+    return text
+
+
+# -- learning curve ----------------------------------------------------------------------------------------
+
+
+def _curve(results: Results, page: Page, rows: Sequence[Row]) -> None:
+    points = []
+    for row in rows:
+        for method in row.methods:
+            model = results.model(method)
+            if model is None:
+                results.log(f"learning curve: no model {method}, so its number of training events is unknown")
+                continue
+            found = row.evaluation.methods[method]["efficiency"][EVENT][INCLUSIVE]
+            points.append((float(model["data"]["training_events"]), found))
+    if len(points) < 2:
+        return
+    points.sort(key=lambda point: point[0])
+    main = results.evaluations.get(MAIN)
+    ahead = next(iter(main.methods.values())).get("limit", {}).get(INCLUSIVE, {}) if main else {}
+    limit = ahead.get("probability") if ahead else None
+    figure = figures.learning_curve(points, "event efficiency", limit)
+    page.figure("learning", figure, "Event efficiency against the number of training events")
+    rows_shown = [[f"{int(n):,}", number(c["value"], (c["high"] - c["low"]) / 2)] for n, c in points]
+    page.add(table(["training events", results.symbol(EVENT)], rows_shown))

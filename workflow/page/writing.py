@@ -1,0 +1,89 @@
+"""Markdown: numbers with their uncertainty, tables, figures in files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pairton.atomic import replacing
+from pairton.report.display import save_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Page", "cell", "number", "signed", "table"]
+
+FINE = 0.002  # an uncertainty below it is given with four decimals
+
+Json = Mapping[str, Any]
+
+
+def number(value: float | None, half: float | None = None) -> str:
+    """A share without the zero before its point, with its uncertainty.
+
+    >>> number(0.6873, 0.0054), number(0.6944, 0.0003), number(0.651), number(None)
+    ('.687 ± .005', '.6944 ± .0003', '.651', '–')
+    """
+    if value is None:
+        return "–"
+    digits = 4 if half is not None and half < FINE else 3
+    text = _short(value, digits)
+    return text if half is None else f"{text} ± {_short(half, digits)}"
+
+
+def signed(value: float, half: float) -> str:
+    """A difference with its sign.
+
+    >>> signed(0.0312, 0.004), signed(-0.0008, 0.0011)
+    ('+.031 ± .004', '−.0008 ± .0011')
+    """
+    digits = 4 if half < FINE else 3
+    sign = "+" if value >= 0 else "−"
+    return f"{sign}{_short(abs(value), digits)} ± {_short(half, digits)}"
+
+
+def _short(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.{digits}f}"
+
+
+def cell(found: Json | None) -> str:
+    """An efficiency of `pairton evaluate --json`, with half its interval."""
+    if not found or found["value"] is None:
+        return "–"
+    return number(found["value"], (found["high"] - found["low"]) / 2)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+class Page:
+    """Paragraphs and figures; `save` writes results.md, figures are in images/ beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.parts: list[str] = []
+        self.figures: list[str] = []
+
+    def add(self, *parts: str) -> None:
+        self.parts += [part for part in parts if part]
+
+    def figure(self, name: str, figure: Figure, alt: str) -> None:
+        (self.folder / "images").mkdir(parents=True, exist_ok=True)
+        file = f"results_{name}.png"
+        with replacing(self.folder / "images" / file) as temporary:
+            save_figure(figure, temporary)
+        self.figures.append(file)
+        self.add(f"![{alt}](images/{file})")
+
+    def save(self) -> Path:
+        path = self.folder / "results.md"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            temporary.write_text("\n\n".join(self.parts) + "\n", encoding="utf-8")
+        for old in (self.folder / "images").glob("results_*.png"):  # of a page that had more
+            if old.name not in self.figures:
+                old.unlink()
+        return path

@@ -1,0 +1,270 @@
+"""What the workflow trains and evaluates, as commands: the Snakefile runs them, results.py prints them.
+
+    python workflow/plan.py cpu                     all commands of a target, in order, as a shell script
+    python workflow/plan.py cpu --only default-1    those of one training, evaluation or sample
+
+The same files in the same places can so be made without Snakemake. Needs PyYAML alone.
+
+    <results>/data/SAMPLE.h5                          events
+    <results>/TARGET/recipes/NAME-SEED.yaml           a recipe that changes another one
+    <results>/TARGET/models/NAME-SEED/                what `pairton train --out` makes
+    <results>/TARGET/answers/NAME-SEED/               what `pairton reconstruct --resume` makes of the test events
+    <results>/TARGET/evaluations/NAME.json            what `pairton evaluate --json` makes
+    <results>/TARGET/peers/NAME.h5                    answers of another method
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+__all__ = ["HERE", "Plan", "Study", "Training", "load_config"]
+
+HERE = Path(__file__).resolve().parent
+RECIPES = HERE.parent / "recipes"
+CHECKS = 8  # validations and states of a training whose steps are given
+WARM_UP = 20  # part of such a training
+
+
+def load_config(path: str | Path | None = None) -> dict[str, Any]:
+    found = yaml.safe_load(Path(path or HERE / "config.yaml").read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    return found
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training: a row of a table, with a seed."""
+
+    row: str
+    seed: int
+    base: Path  # the recipe it uses, or changes
+    label: str
+    steps: int | None = None
+    change: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"{self.row}-{self.seed}"
+
+    def recipe(self, folder: Path) -> str:
+        """The recipe as YAML, to be put in a folder; settings that depend on the steps follow them."""
+        changes: dict[str, dict[str, Any]] = {}
+        if self.steps is not None:
+            every = math.ceil(self.steps / CHECKS)
+            changes["optimiser"] = {"steps": self.steps, "warm_up": max(1, self.steps // WARM_UP)}
+            changes["run"] = {"validate_every": every, "save_every": every}
+        for section, settings in self.change.items():
+            changes[section] = {**changes.get(section, {}), **settings}
+        return yaml.safe_dump({"base": _relative(self.base, folder), **changes}, sort_keys=False)
+
+
+@dataclass(frozen=True)
+class Study:
+    """Trainings that are compared on the same events."""
+
+    name: str
+    title: str
+    rows: tuple[str, ...]
+    against: str | None = None  # compare each with this one; otherwise with the one before it
+    published: bool = False  # the paper has these rows
+    curve: bool = False  # rows differ in the number of training events
+
+
+class Plan:
+    """Everything of one target."""
+
+    def __init__(self, config: Mapping[str, Any], target: str) -> None:
+        if target not in config["targets"]:
+            raise SystemExit(f"no target {target!r}: choose one of {', '.join(config['targets'])}")
+        self.config, self.target = config, target
+        self.settings: Mapping[str, Any] = config["targets"][target]
+        self.pairton, self.python = str(config["pairton"]), str(config["python"])
+        self.results = Path(config["results"])
+        self.folder = self.results / target
+        self.trainings = {each.name: each for each in self._trainings()}
+        self.studies = {
+            name: Study(name, raw["title"], tuple(raw["rows"]), *_optional(raw))
+            for name, raw in self.settings.get("studies", {}).items()
+        }
+        self.evaluations: Mapping[str, Any] = self.settings.get("evaluations", {})
+        self.peers: list[str] = list(config.get("peers") or []) if self._wants_peers() else []
+
+    def _trainings(self) -> Iterator[Training]:
+        for row, raw in self.settings["trainings"].items():
+            changes: dict[str, Any] = {}
+            short = self.settings.get("short", {}) if "steps" in raw else {}
+            for each in self.settings.get("every", {}), short, raw.get("change", {}):
+                for section, values in each.items():
+                    changes[section] = {**changes.get(section, {}), **values}
+            for seed in raw.get("seeds", [1]):
+                base = RECIPES / raw["recipe"]
+                yield Training(row, seed, base, raw.get("label", row), raw.get("steps"), changes)
+
+    def _wants_peers(self) -> bool:
+        return any(raw.get("peers") for raw in self.settings.get("evaluations", {}).values())
+
+    def of_row(self, row: str) -> list[Training]:
+        """All seeds of a row."""
+        return [each for each in self.trainings.values() if each.row == row]
+
+    def label(self, name: str) -> str:
+        """What a method of an evaluation is called on the page: a training, a file of answers, a model."""
+        stem = name.removesuffix(".h5").removesuffix(".parquet")
+        if stem in self.trainings:
+            return self.trainings[stem].label
+        if stem in self.config.get("known_peers", {}):
+            return str(self.config["known_peers"][stem]["label"])
+        return str({"chi2": "mass chi-square"}.get(stem, stem))
+
+    # -- files ---------------------------------------------------------------------------------------------
+
+    def sample(self, name: str) -> Path:
+        return self.results / "data" / f"{name}.h5"
+
+    @property
+    def train_sample(self) -> Path:
+        return self.sample(self.settings["train"])
+
+    @property
+    def test_sample(self) -> Path:
+        return self.sample(self.settings["test"])
+
+    def model(self, training: str) -> Path:
+        return self.folder / "models" / training
+
+    def answers(self, training: str) -> Path:
+        return self.folder / "answers" / training
+
+    def evaluation(self, name: str) -> Path:
+        return self.folder / "evaluations" / f"{name}.json"
+
+    def peer(self, name: str) -> Path:
+        return self.folder / "peers" / f"{name}.h5"
+
+    @property
+    def page(self) -> Path:
+        """The folder of results.md."""
+        if "page" in self.settings:
+            return Path(os.path.relpath(HERE / self.settings["page"]))
+        return self.folder / "page"
+
+    def recipe(self, training: str) -> Path:
+        """A file of our own where something is changed, the recipe itself elsewhere."""
+        each = self.trainings[training]
+        if each.steps is None and not each.change:
+            return Path(_relative(each.base, Path.cwd()))
+        return self.folder / "recipes" / f"{training}.yaml"
+
+    # -- commands ------------------------------------------------------------------------------------------
+
+    def sample_command(self, name: str) -> str:
+        raw = self.config["samples"][name]
+        output = self.sample(name)
+        if "files" in raw:
+            files = self.config[raw["files"]] or f"FILES_OF_{raw['files'].upper()}"
+            split = " ".join(f"--split {each}" for each in raw["split"])
+            return f"{self.python} {_here('split.py')} {files} {split} -o {output}"
+        command = f"{self.pairton} generate {raw['topology']} -n {raw['events']} --seed {raw['seed']}"
+        return f"{command} {raw['options']} -o {output}".replace("  ", " ")
+
+    def train_command(self, training: str) -> str:
+        each = self.trainings[training]
+        recipe, out = self.recipe(training), self.model(training)
+        return f"{self.pairton} train {recipe} --data {self.train_sample} --out {out} --seed {each.seed}"
+
+    def answer_command(self, training: str) -> str:
+        return (
+            f"{self.pairton} reconstruct {self.test_sample} --model {self.model(training)}"
+            f" -o {self.answers(training)} --resume"
+        )
+
+    def compared(self, name: str) -> list[str]:
+        """The trainings that an evaluation or a study needs."""
+        if name in self.studies:
+            return [each.name for row in self.studies[name].rows for each in self.of_row(row)]
+        rows = [row for row in self.evaluations[name]["models"] if row in self.settings["trainings"]]
+        return [self.of_row(row)[0].name for row in rows]
+
+    def evaluation_command(self, name: str) -> str:
+        parts = [f"{self.pairton} evaluate {self.test_sample}"]
+        if name in self.studies:
+            parts += [f"--assignments {self.answers(training)}" for training in self.compared(name)]
+        else:
+            raw = self.evaluations[name]
+            for row in raw["models"]:
+                known = row in self.settings["trainings"]
+                parts.append(f"--model {self.model(self.of_row(row)[0].name) if known else row}")
+            parts += [raw["options"]] if raw.get("options") else []
+            parts += [f"--assignments {self.peer(peer)}" for peer in self.peers if raw.get("peers")]
+        return " ".join([*parts, f"--json {self.evaluation(name)}"])
+
+    def peer_commands(self, name: str) -> list[str]:
+        raw = self.config["known_peers"][name]
+        known = {
+            "python": self.python,
+            "here": _here(""),
+            "train": self.train_sample,
+            "test": self.test_sample,
+            "minutes": raw["minutes"],
+            "folder": self.folder / "peers" / name,
+            "output": self.peer(name),
+        }
+        return [raw[step].format(**known) for step in ("train", "predict")]
+
+    def page_command(self) -> str:
+        return f"{self.python} {_here('results.py')} {self.target} --results {self.results} --page {self.page}"
+
+    # -- all of them, in an order that works ----------------------------------------------------------------
+
+    def script(self) -> Iterator[tuple[str, str]]:
+        """Name and command of every job."""
+        for sample in dict.fromkeys((self.settings["test"], self.settings["train"])):
+            yield sample, self.sample_command(sample)
+        for name, training in self.trainings.items():
+            recipe = self.recipe(name)
+            if recipe.is_relative_to(self.folder):
+                text = training.recipe(recipe.parent)
+                yield name, f"mkdir -p {recipe.parent} && cat > {recipe} <<'END'\n{text}END"
+            yield name, self.train_command(name)
+            yield name, self.answer_command(name)
+        for peer in self.peers:
+            yield from ((peer, command) for command in self.peer_commands(peer))
+        for name in (*self.evaluations, *self.studies):
+            yield name, f"mkdir -p {self.evaluation(name).parent} && {self.evaluation_command(name)}"
+        yield "page", self.page_command()
+
+
+def _optional(raw: Mapping[str, Any]) -> tuple[str | None, bool, bool]:
+    return raw.get("against"), bool(raw.get("published")), bool(raw.get("curve"))
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return os.path.relpath(path, folder.resolve())
+
+
+def _here(name: str) -> str:
+    return _relative(HERE / name, Path.cwd())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The commands of a target of the workflow, as a shell script.")
+    parser.add_argument("target")
+    parser.add_argument("--only", metavar="NAME", action="append", help="Of one sample, training or evaluation.")
+    parser.add_argument("--config", help="Another config.yaml.")
+    options = parser.parse_args()
+    plan = Plan(load_config(options.config), options.target)
+    for name, command in plan.script():
+        if options.only is None or name in options.only:
+            print(command)
+
+
+if __name__ == "__main__":
+    main()

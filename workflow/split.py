@@ -1,0 +1,47 @@
+"""One split of a labelled dataset as a file, by the hash of the events' ids, as `pairton train` splits.
+
+python workflow/split.py FILES... --split test -o test.h5
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from itertools import chain
+
+import numpy as np
+
+from pairton.errors import PairtonError
+from pairton.events import SPLITS
+from pairton.formats import create, iterate
+
+__all__ = ["split"]
+
+
+def split(paths: Sequence[str], splits: Sequence[str], output: str) -> int:
+    """Write the events of some splits; returns how many there are."""
+    stream = iterate(list(paths))
+    first = next(stream)
+    written = 0
+    with create(output, first.topology) as writer:
+        for events in chain([first], stream):
+            chosen = events[np.any([events.in_split(name) for name in splits], axis=0)]
+            written += len(chosen)
+            writer.write(chosen)
+    return written
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("files", nargs="+")
+    parser.add_argument("--split", action="append", required=True, choices=SPLITS, help="May be repeated.")
+    parser.add_argument("-o", "--output", required=True)
+    options = parser.parse_args()
+    try:
+        print(f"{options.output}: {split(options.files, options.split, options.output)} events")
+    except PairtonError as error:
+        parser.exit(2, f"split: {error}\n")
+
+
+if __name__ == "__main__":
+    main()
