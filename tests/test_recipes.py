@@ -64,6 +64,9 @@ def test_studies_change_one_thing():
     tokens, cpu = (load_recipe(FOLDER / name) for name in ("studies/tokens_likelihood.yaml", "cpu.yaml"))
     assert (cpu.decoding, tokens.decoding) == ("exact", "exact_steps")
     assert replace(tokens, network=replace(tokens.network, tokens=False)) == cpu
+    wrong, right = (load_recipe(FOLDER / name) for name in ("studies/wrong_steps.yaml", "iterative.yaml"))
+    assert replace(wrong, process=right.process) == right
+    assert (wrong.process.wrong, right.process.wrong) == (0.25, 0)
 
 
 def write(folder, name="recipe.yaml", **sections):
@@ -96,6 +99,9 @@ def test_overrides_merge_setting_by_setting(tmp_path):
         ({"loss": {"hyperedges": 1}}, "the hyperedge head and its loss go together"),
         ({"network": {"triplets": "potential"}}, "trained by loss.event_likelihood alone"),
         ({"network": [1]}, "must be a mapping"),
+        ({"process": {"wrong": 1.5}}, "process.wrong is 1.5, but must be a share"),
+        ({"process": {"wrong": 0.5}, "network": {"tokens": False}}, "set network.tokens"),
+        ({"process": {"wrong": 0.5}, "loss": {"event_likelihood": 1}}, "only loss.masked_edges"),
         ({"data": {"train_fraction": 0.9, "validation_fraction": 0.2}}, "at most 1"),
         ({"data": {"max_jets": 40}}, "data.max_jets is 40, but must be 1 to 32"),
         ({"run": {"devices": 0}}, "run.devices is 0"),

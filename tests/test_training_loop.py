@@ -1,6 +1,7 @@
 """The loop: it learns, resumes bit for bit, shares a batch between processes, stops without losing anything."""
 
 import errno
+import itertools
 import json
 import os
 import runpy
@@ -57,13 +58,14 @@ def random_events(topology="ttbar_allhad", count=32, extra=(0, 1), seed=0):
     return PackedEvents(groups, f"random {seed}")
 
 
-def recipe(network=TINY, loss=None, topology="ttbar_allhad", run=None, augmentation=None, **optimiser):
+def recipe(network=TINY, loss=None, topology="ttbar_allhad", run=None, augmentation=None, wrong=0.0, **optimiser):
     settings = {"batch": 16, "steps": 12, "warm_up": 2, "ema": 0.9} | optimiser
     return parse_recipe(
         {
             "topology": topology,
             "network": network,
             "loss": loss or {},
+            "process": {"wrong": wrong},
             "augmentation": augmentation or {},
             "optimiser": settings,
             "run": {"accelerator": "cpu", "validate_every": 4, "save_every": 4, "log_every": 1} | (run or {}),
@@ -122,9 +124,9 @@ class Crashing(Trainer):
 
 @pytest.fixture(scope="module")
 def whole(fabric, tmp_path_factory):
-    """An uninterrupted training with everything random that there is: dropout, tokens, augmentation."""
+    """An uninterrupted training with everything random that there is: dropout, tokens, mistakes, augmentation."""
     out = tmp_path_factory.mktemp("whole")
-    plan = recipe(augmentation={"rotate": True, "reflect": True, "energy_jitter": 0.1})
+    plan = recipe(augmentation={"rotate": True, "reflect": True, "energy_jitter": 0.1}, wrong=0.5)
     result = Trainer(plan, random_events(), random_events(seed=1), out).run(fabric)
     assert result.finished
     return plan, out
@@ -156,6 +158,9 @@ def test_resuming_something_else_is_refused(fabric, whole, tmp_path):
     other = replace(plan, optimiser=replace(plan.optimiser, learning_rate=0.5))
     with pytest.raises(TrainingError, match=r"learning_rate is 0.5, but .* started with 0.001"):
         Trainer(other, events, events, out, resume=True).run(fabric)
+    right = replace(plan, process=replace(plan.process, wrong=0.0))
+    with pytest.raises(TrainingError, match=r"process.wrong is 0.0, but .* started with 0.5"):
+        Trainer(right, events, events, out, resume=True).run(fabric)
     with pytest.raises(TrainingError, match="other events"):
         Trainer(plan, random_events(seed=7), events, out, resume=True).run(fabric)
     with pytest.raises(TrainingError, match="no state to resume from"):
@@ -223,7 +228,14 @@ from pairton.training.recipes import parse_recipe
 
 
 def gradients(fabric, out):
-    plan = parse_recipe({RECIPE})
+    found = {}
+    for name, plan in {RECIPES}.items():
+        found |= {f"{name}.{key}": value for key, value in gradients_of(fabric, out, parse_recipe(plan)).items()}
+    if fabric.is_global_zero:
+        save_file(found, out)
+
+
+def gradients_of(fabric, out, plan):
     rng = np.random.default_rng(0)
     groups = {}
     for n_jets, count in ((7, 9), (10, 9), (8, 1)):  # an odd batch, one beyond the bound, one for a single process
@@ -240,11 +252,10 @@ def gradients(fabric, out):
     for step in range(3):
         network.zero_grad()
         drawn = trainer.plan.draw(step)
-        found[f"{drawn.n_jets}.loss"] = torch.tensor(trainer.backward(fabric, model, drawn)["loss"])
+        found[f"{drawn.n_jets} jets.loss"] = torch.tensor(trainer.backward(fabric, model, drawn)["loss"])
         for name, parameter in network.named_parameters():
-            found[f"{drawn.n_jets}.{name}"] = parameter.grad.clone()
-    if fabric.is_global_zero:
-        save_file(found, out)
+            found[f"{drawn.n_jets} jets.{name}"] = parameter.grad.clone()
+    return found
 
 
 if __name__ == "__main__":
@@ -255,13 +266,16 @@ if __name__ == "__main__":
 
 
 def test_two_processes_give_the_gradient_of_one_with_twice_the_batch(fabric, tmp_path):
-    plan = recipe(
-        TINY | {"dropout": 0.0, "edges_from": "both", "triplets": "potential"},
-        {"event_likelihood": 1, "masked_edges": 0.5},
-        augmentation={"rotate": True, "energy_jitter": 0.1},
-    )
+    plans = {
+        "likelihood": recipe(
+            TINY | {"dropout": 0.0, "edges_from": "both", "triplets": "potential"},
+            {"event_likelihood": 1, "masked_edges": 0.5},
+            augmentation={"rotate": True, "energy_jitter": 0.1},
+        ),
+        "mistakes": recipe(TINY | {"dropout": 0.0}, wrong=1.0),
+    }
     script = tmp_path / "worker.py"
-    script.write_text(WORKER.replace("{RECIPE}", repr(plan.to_dict())))
+    script.write_text(WORKER.replace("{RECIPES}", repr({name: plan.to_dict() for name, plan in plans.items()})))
     command = [sys.executable, str(script), str(tmp_path / "two.safetensors")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -270,7 +284,8 @@ def test_two_processes_give_the_gradient_of_one_with_twice_the_batch(fabric, tmp
     assert set(one) == set(two)
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, rtol=1e-4, atol=1e-6)
-    assert all(any(one[key].abs().max() > 1e-3 for key in one if key.startswith(n)) for n in ("7.", "8.", "10."))
+    for start in itertools.product(plans, ("7 jets", "8 jets", "10 jets")):
+        assert any(one[key].abs().max() > 1e-3 for key in one if key.startswith(".".join(start)))
 
 
 def test_accumulating_gives_the_gradient_of_the_whole_batch(fabric):

@@ -16,7 +16,7 @@ from pairton.graph import visible_tokens
 from pairton.likelihood import Prediction
 from pairton.topology import Stage, Topology
 
-__all__ = ["Predict", "Step", "log_softmax", "run_chain"]
+__all__ = ["Predict", "Step", "choice_jets", "log_softmax", "run_chain"]
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.floating[Any]]
@@ -85,7 +85,7 @@ def run_chain(
             choice = gain.argmax(axis=1)
             found = reveals(step, state, free, choice)
             probability = np.exp(log_probability)
-            shown = _choice_jets(step, state, free, gain) if record else np.empty(0, dtype=np.int16)
+            shown = choice_jets(step, state, free, gain) if record else np.empty(0, dtype=np.int16)
             state.reveal(found, np.take_along_axis(probability, choice[:, None], axis=1)[:, 0])
             if record:
                 types = tuple(tuple(step.kinds[step.kind[x]].name for x in row) for row in step.choices)
@@ -108,8 +108,8 @@ def _match(
     return np.stack([reveal.jets for reveal in found], axis=1)[:, None].astype(np.int16), probability[:, None]
 
 
-def _choice_jets(step: StepTable, state: State, free: Index, gain: Floats) -> npt.NDArray[np.int16]:
-    """(B, J, M, L): jets of every choice, for the record."""
+def choice_jets(step: StepTable, state: State, free: Index, gain: Floats) -> npt.NDArray[np.int16]:
+    """(B, J, M, L): jets of every choice; -1 where a choice is not possible, and behind those of a type."""
     width = max(kind.width for kind in step.kinds)
     each = np.full((len(free), len(step.kind), width), -1, dtype=np.int16)
     for k, kind in enumerate(step.kinds):

@@ -27,10 +27,11 @@ from pairton.network import Network
 from pairton.training.data import BatchPlan, Drawn, PackedEvents
 from pairton.training.logs import Logs
 from pairton.training.losses import Batch, batch_loss, make_batch, terms_of
+from pairton.training.mistakes import draw_mistakes, wrong_states
 from pairton.training.process import augment, draw_revealed
-from pairton.training.recipes import OptimiserConfig, Recipe
+from pairton.training.recipes import OptimiserConfig, Recipe, parse_recipe
 from pairton.training.state import STATE, load_state, read_progress, save_state
-from pairton.training.validation import blocks, count_right, efficiencies_of
+from pairton.training.validation import asked, blocks, count_right, efficiencies_of, predictor
 
 __all__ = ["Result", "Trainer", "learning_rate", "make_optimiser", "update_average"]
 
@@ -99,8 +100,13 @@ class Trainer:
 
     # -- one step ------------------------------------------------------------------------------------------
 
-    def parts(self, drawn: Drawn, rank: int, world: int, device: torch.device | str) -> list[Batch]:
-        """This process's share of a step's batch, in as many parts as gradients are accumulated over."""
+    def parts(
+        self, drawn: Drawn, rank: int, world: int, device: torch.device | str, network: Network | None = None
+    ) -> list[Batch]:
+        """This process's share of a step's batch, in as many parts as gradients are accumulated over.
+
+        The network is asked for its mistakes where the recipe wants some; without one all that is shown is right.
+        """
         recipe = self.recipe
         group = self.train_events.groups[drawn.n_jets]
         rng = np.random.default_rng([recipe.run.seed, drawn.step, 1])
@@ -108,19 +114,29 @@ class Trainer:
         truth = np.asarray(group.truth[drawn.rows])
         revealed = draw_revealed(recipe.topology, truth, rng) if recipe.network.tokens else None
         mine = np.array_split(np.arange(len(truth)), world)[rank]
+        shown = truth
+        if recipe.process.wrong and revealed is not None and network is not None:
+            mistakes = draw_mistakes(recipe.topology, truth, revealed, recipe.process.wrong, rng)
+            predict, given = predictor(network), (truth[mine], revealed[mine])
+            with asked(network):
+                state = wrong_states(predict, recipe.topology, jets[mine], *given, mistakes[mine])
+            shown, revealed = truth.astype(np.int32), revealed.copy()
+            shown[mine], revealed[mine] = state
         shares = [part for part in np.array_split(mine, recipe.optimiser.accumulate) if len(part)]
         idle = not shares  # fewer events than processes
         batches = []
         for part in shares or [np.array([0])]:
-            shown = None if revealed is None else revealed[part]
-            batches.append(make_batch(recipe.topology, jets[part], truth[part], shown, recipe.loss, device))
+            known = None if revealed is None else revealed[part]
+            batches.append(
+                make_batch(recipe.topology, jets[part], truth[part], known, recipe.loss, device, shown=shown[part])
+            )
             batches[-1].weight = 0 if idle else 1
         return batches
 
     def backward(self, fabric: Any, model: Any, drawn: Drawn) -> dict[str, float]:
         """Accumulate the gradient of a step; returns the loss and its terms, averaged over the whole batch."""
         terms = terms_of(self.recipe.loss, self.recipe.topology, drawn.n_jets)
-        parts = self.parts(drawn, fabric.global_rank, fabric.world_size, fabric.device)
+        parts = self.parts(drawn, fabric.global_rank, fabric.world_size, fabric.device, model.module)
         counts = torch.tensor(
             [float(sum(part.counts(terms)[name] for part in parts)) for name in terms], device=fabric.device
         )
@@ -230,13 +246,13 @@ class Trainer:
                 f"{self.out / STATE} was trained on other events (fingerprint {progress['data']}, now "
                 f"{self.train_events.fingerprint}): resume with the data it was started with"
             )
-        was, now = progress["recipe"], self.recipe.to_dict()
-        for section in ("network", "loss", "augmentation", "optimiser"):
-            changed = [name for name in now[section] if now[section][name] != was[section].get(name)]
+        was, now = parse_recipe(progress["recipe"]).to_dict(), self.recipe.to_dict()
+        for section in ("network", "loss", "process", "augmentation", "optimiser"):
+            changed = [name for name in now[section] if now[section][name] != was[section][name]]
             if changed:
                 raise TrainingError(
                     f"{section}.{changed[0]} is {now[section][changed[0]]}, but {self.out / STATE} was started "
-                    f"with {was[section].get(changed[0])}: resume with the same recipe"
+                    f"with {was[section][changed[0]]}: resume with the same recipe"
                 )
 
     def _keep(self, fabric: Any, network: Network, metrics: dict[str, float], step: int) -> None:

@@ -82,10 +82,12 @@ def make_batch(
     loss: LossConfig,
     device: torch.device | str = "cpu",
     jet_mask: Bools | None = None,
+    shown: Ints | None = None,
 ) -> Batch:
     """A batch of events; `revealed` (B, P) is None for a network without tokens.
 
-    Events of one jet count need no padding; with a `jet_mask` (B, N) only edges are compared.
+    Events of one jet count need no padding; with a `jet_mask` (B, N) only edges are compared. `shown` (B, S): the
+    jets of the revealed particles, where they may be wrong ones; of the edges left hidden the truth is asked for.
     """
     n_jets = jets.shape[1]
     terms = terms_of(loss, topology, n_jets)
@@ -96,7 +98,7 @@ def make_batch(
         batch.jet_mask = torch.as_tensor(jet_mask, device=device)
     tokens = None
     if revealed is not None:
-        tokens = visible_tokens(topology, truth, revealed, mask)
+        tokens = visible_tokens(topology, truth if shown is None else shown, revealed, mask)
         batch.tokens = torch.as_tensor(tokens, device=device)
     if "masked_edges" in terms:
         edges, known = adjacency(topology, truth, mask)

@@ -19,6 +19,7 @@ __all__ = [
     "DataConfig",
     "LossConfig",
     "OptimiserConfig",
+    "ProcessConfig",
     "Recipe",
     "RunConfig",
     "load_recipe",
@@ -41,6 +42,19 @@ class LossConfig:
         weights = self.masked_edges, self.event_likelihood, self.hyperedges
         if min(weights) < 0 or sum(weights) == 0:
             raise ConfigError(f"loss has the weights {weights}, but needs one above 0 and none below")
+
+
+@dataclass(frozen=True)
+class ProcessConfig:
+    """The forward process: what a network with tokens is shown."""
+
+    wrong: float = (
+        0.0  # of the events in which something is shown, the share with a wrong step, as the network errs
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.wrong <= 1:
+            raise ConfigError(f"process.wrong is {self.wrong:g}, but must be a share, from 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -131,6 +145,7 @@ class RunConfig:
 SECTIONS = {
     "network": NetworkConfig,
     "loss": LossConfig,
+    "process": ProcessConfig,
     "data": DataConfig,
     "augmentation": AugmentationConfig,
     "optimiser": OptimiserConfig,
@@ -146,6 +161,7 @@ class Recipe:
     optimiser: OptimiserConfig
     network: NetworkConfig = field(default_factory=NetworkConfig)
     loss: LossConfig = field(default_factory=LossConfig)
+    process: ProcessConfig = field(default_factory=ProcessConfig)
     data: DataConfig = field(default_factory=DataConfig)
     augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
     run: RunConfig = field(default_factory=RunConfig)
@@ -159,6 +175,15 @@ class Recipe:
         only_edges = not self.loss.event_likelihood
         if self.network.triplets == "potential" and only_edges:
             raise ConfigError("network.triplets potential is trained by loss.event_likelihood alone: weigh it")
+        if self.process.wrong and not self.network.tokens:
+            raise ConfigError(
+                f"process.wrong is {self.process.wrong:g}, but the network is shown no steps: set network.tokens"
+            )
+        if self.process.wrong and (self.loss.event_likelihood or self.loss.hyperedges):
+            raise ConfigError(
+                f"process.wrong is {self.process.wrong:g}, but after a wrong step no assignment is right, and "
+                "only loss.masked_edges still has something to ask: give it no other loss"
+            )
 
     @property
     def decoding(self) -> str:

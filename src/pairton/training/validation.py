@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from pairton.network import Network
 from pairton.topology import Topology
 from pairton.training.data import PackedEvents
 
-__all__ = ["Counts", "blocks", "count_right", "efficiencies_of", "predictor"]
+__all__ = ["Counts", "asked", "blocks", "count_right", "efficiencies_of", "predictor"]
 
 BLOCK = 256  # events decoded at once
 Counts = npt.NDArray[np.int64]
@@ -52,21 +54,30 @@ def predictor(network: Network) -> Predict:
     return predict
 
 
+@contextmanager
+def asked(network: Network) -> Iterator[None]:
+    """The network answers as it will be used, without dropout, and then goes on to train."""
+    was_training = network.training
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train(was_training)
+
+
 def count_right(network: Network, events: PackedEvents, which: list[tuple[int, slice]], method: str) -> Counts:
     """(1 + types, 2): right and possible answers, for whole events and then each type; `method` of decoding."""
     topology = network.topology
-    was_training = network.training
-    network.eval()
     counts = np.zeros((1 + len(topology.types), 2), dtype=np.int64)
     for n_jets, rows in which:
         group = events.groups[n_jets]
         jets, truth = np.array(group.jets[rows]), np.array(group.truth[rows])
         mask = np.ones(jets.shape[:2], dtype=bool)
-        found = decode(predictor(network), topology, jets, mask, method=method).assignment
+        with asked(network):
+            found = decode(predictor(network), topology, jets, mask, method=method).assignment
         counted = score(topology, truth, found, np.full(len(truth), n_jets))
         for k, name in enumerate(("event", *topology.types)):
             counts[k] += counted.correct[name].sum(), counted.total[name].sum()
-    network.train(was_training)
     return counts
 
 
