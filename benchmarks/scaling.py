@@ -1,10 +1,13 @@
 """Throughput of `reconstruct` in one and in two processes, by turns in one run.
 
-    python benchmarks/scaling.py [--events 32768] [--rounds 3] [--shares]
+    python benchmarks/scaling.py [--events 32768] [--rounds 3] [--engine onnx]
+    python benchmarks/scaling.py --shares
+    python benchmarks/scaling.py --flops
 
 The input is the sample in the package, repeated. Start-up (processes, imports, the model) is measured with two
 windows of events and taken off. Processor time is given beside the clock: on a machine that others use, it is the
-steadier one. `--shares` says instead where the processor time of one process goes.
+steadier one. `--shares` says instead where the processor time of one process goes, and how large events are on
+disk, `--flops` how many operations the matrix products of the network are (by torch).
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import numpy as np
 
 from pairton import formats, reconstruction
 from pairton.decoding import decode
-from pairton.engines import OnnxEngine, load_model
+from pairton.engines import ENGINES, Model, load_model
 from pairton.partitions import reconstruct_parts
 from pairton.reconstruction import WINDOW
 from pairton.streaming import reconstruct_files
@@ -34,56 +37,78 @@ def used() -> float:
     return sum(use.ru_utime + use.ru_stime for use in map(resource.getrusage, kinds))
 
 
-def timed(source: Path, folder: Path, jobs: int) -> tuple[float, float]:
+def timed(source: Path, folder: Path, jobs: int, model: Model) -> tuple[float, float]:
     """Seconds of the clock and of processors."""
     begun, before = time.monotonic(), used()
-    reconstruct_parts(source, folder, load_model(threads=1), jobs=jobs, rows=WINDOW)
+    reconstruct_parts(source, folder, model, jobs=jobs, rows=WINDOW)
     return time.monotonic() - begun, used() - before
 
 
-def shares(n_events: int) -> None:
+def shares(n_events: int, model: Model) -> None:
     """Processor time of the network, of decoding, of reading, and of the rest (preparing, momenta, writing)."""
     spent = {"network": 0.0, "decoding": 0.0}
 
     def clocked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
-            before = time.process_time()
+            before = time.thread_time()
             try:
                 return function(*arguments, **options)
             finally:
-                spent[name] += time.process_time() - before
+                spent[name] += time.thread_time() - before
 
         return call
 
-    model = load_model(threads=1)
     vars(reconstruction)["decode"] = clocked("decoding", decode)
-    type.__setattr__(OnnxEngine, "__call__", clocked("network", OnnxEngine.__call__))
+    type.__setattr__(Model, "predict", clocked("network", Model.predict))
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "in.h5"
         write_input(source, n_events)
         before = time.process_time()
-        formats.read(source, truth=False)
+        n_jets = formats.read(source, truth=False).n_jets
         spent["reading"] = time.process_time() - before
         for name in ("warm", "out"):
             spent |= {"network": 0.0, "decoding": 0.0}
             before = time.process_time()
             reconstruct_files(source, Path(folder) / f"{name}.parquet", model)
             total = time.process_time() - before
+        sizes = [path.stat().st_size / n_events for path in (source, Path(folder) / "out.parquet")]
     spent["decoding"] -= spent["network"]  # which it calls
     spent["rest"] = total - sum(spent.values())
     print(f"{n_events / total:.0f} events/s of a processor\n| | share | microseconds an event |\n|---|---|---|")
     for name, seconds in spent.items():
         print(f"| {name} | {seconds / total:.1%} | {1e6 * seconds / n_events:.1f} |")
+    print(f"{n_jets.mean():.1f} jets an event; bytes an event: {sizes[0]:.0f} read, {sizes[1]:.0f} written")
+
+
+def flops() -> None:
+    """Operations of one event, an addition and a multiplication being two."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model = load_model(engine="torch", threads=1)
+    least, most = model.domain.jets
+    print("| jets | MFLOP of the network an event |\n|---|---|")
+    for n_jets in range(least, min(most, least + 4) + 1):
+        rng = np.random.default_rng(0)
+        jets = rng.uniform(30, 200, (1, n_jets, 5)).astype(np.float32)
+        with FlopCounterMode(display=False) as counter:
+            model.predict(jets, np.ones((1, n_jets), dtype=bool))
+        print(f"| {n_jets} | {counter.get_total_flops() / 1e6:.1f} |")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=8 * WINDOW)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--engine", choices=ENGINES, default="onnx")
     parser.add_argument("--shares", action="store_true")
+    parser.add_argument("--flops", action="store_true")
     arguments = parser.parse_args()
+    if arguments.flops:
+        flops()
+        return
+    model = load_model(engine=arguments.engine, threads=1)
     if arguments.shares:
-        shares(arguments.events)
+        shares(arguments.events, model)
         return
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start")
     rates: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
@@ -94,8 +119,8 @@ def main() -> None:
         write_input(few, 2 * WINDOW)  # a window for each process
         for turn in range(arguments.rounds):
             for jobs in (1, 2):
-                long = timed(many, folder / f"many-{jobs}-{turn}", jobs)
-                short = timed(few, folder / f"few-{jobs}-{turn}", jobs)
+                long = timed(many, folder / f"many-{jobs}-{turn}", jobs, model)
+                short = timed(few, folder / f"few-{jobs}-{turn}", jobs, model)
                 clock, processor = (a - b for a, b in zip(long, short, strict=True))
                 rates[jobs].append((arguments.events / clock, arguments.events / processor))
     print("| processes | events/s of the clock | events/s of a processor |\n|---|---|---|")

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from pairton import formats
-from pairton.engines import load_model
+from pairton.engines import ENGINES, Model, load_model
 from pairton.events import Events
 from pairton.formats.files import sample_file
 from pairton.reconstruction import Reconstruction
@@ -71,7 +71,7 @@ def reference() -> float:
     return time.process_time() - begun
 
 
-def soak(n_events: int, log: Path, model: str, threads: int) -> list[dict[str, float]]:
+def soak(n_events: int, log: Path, model: Model) -> list[dict[str, float]]:
     """Reconstruct and note what is used after each window."""
     rows: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as folder, log.open("w", newline="") as stream:
@@ -92,8 +92,7 @@ def soak(n_events: int, log: Path, model: str, threads: int) -> list[dict[str, f
                 table.writerow({name: round(value, 6) for name, value in rows[-1].items()})
                 stream.flush()
 
-        loaded = load_model(model, threads=threads)
-        reconstruct_files(source, Path(folder) / "out.parquet", loaded, progress=watch)
+        reconstruct_files(source, Path(folder) / "out.parquet", model, progress=watch)
     return rows
 
 
@@ -164,6 +163,7 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, default=Path("soak.csv"))
     parser.add_argument("--plot", type=Path, default=ROOT / "docs" / "images" / "soak.png")
     parser.add_argument("--model", default="default")
+    parser.add_argument("--engine", choices=ENGINES, default="onnx")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--read", action="store_true", help="Judge and plot an existing --csv.")
     arguments = parser.parse_args()
@@ -171,7 +171,8 @@ def main() -> None:
         with arguments.csv.open() as stream:
             rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(stream)]
     else:
-        rows = soak(arguments.events, arguments.csv, arguments.model, arguments.threads)
+        model = load_model(arguments.model, engine=arguments.engine, threads=arguments.threads)
+        rows = soak(arguments.events, arguments.csv, model)
     columns: dict[str, Any] = {name: np.array([row[name] for row in rows]) for name in FIELDS}
     plot(columns, arguments.plot)
     last = rows[-1]
