@@ -171,9 +171,10 @@ def test_several_methods_are_compared_on_the_same_events(decays, mass_model, tmp
 def test_spread_over_trainings_of_one_network(decays, mass_model, tmp_path):
     source = write(tmp_path / "in.h5", decays(100, extra=1))
     models = []
-    for strength, blocks in ((1.0, 4), (0.1, 4), (1.0, 6)):
-        model = type(mass_model)(strength=strength, metadata={"network": {"blocks": blocks}})
-        models.append(model)
+    for strength, blocks, wrong, seed in ((1.0, 4, 0, 1), (0.1, 4, 0, 2), (1.0, 6, 0, 1), (1.0, 4, 0.5, 1)):
+        recipe = {"process": {"wrong": wrong}, "run": {"seed": seed}}
+        about = {"network": {"blocks": blocks}, "recipe": recipe}
+        models.append(type(mass_model)(strength=strength, metadata=about))
     result = evaluate(source, models).to_dict()
     (spread,) = result["spread"]
     assert spread["methods"] == ["masses", "masses#2"]

@@ -182,7 +182,7 @@ def test_efficiency_against_a_variable():
 def test_differences_are_paired():
     truth, predicted, n_jets, first = random_scores()
     same = differences(first, first)["event"]["inclusive"]
-    assert same == (0.0, 0.0, 0.0, 0, 0)
+    assert same == (0.0, 0.0, 0.0, 0, 0, 1.0)
     changed = predicted.copy()
     (rows,) = np.nonzero(first.correct["event"])
     changed[rows[:10]] = [0, 3, 2, 1, 4, 5]
@@ -192,6 +192,8 @@ def test_differences_are_paired():
     total = int(first.total["event"].sum())
     assert whole[0] == pytest.approx(10 / total)
     assert (whole.only_first, whole.only_second) == (10, 0)
+    assert whole.p_value == pytest.approx(2 / 2**10)  # McNemar: ten tosses of one side
+    assert np.isnan(difference["W"]["inclusive"].p_value)
     # the same events fail in both, so the interval is that of ten, not of all
     assert (whole.high - whole.low) / 2 == pytest.approx(np.sqrt(10) / total, rel=0.15)
 

@@ -16,16 +16,15 @@ import numpy.typing as npt
 from pairton import metrics
 from pairton.assignments import Assignments, read_assignments
 from pairton.baselines import MassChiSquare, invariant_mass, pair_products
-from pairton.decoding import decode
 from pairton.domain import Domain
 from pairton.errors import ConfigError, InputError, ModelError, nearest
 from pairton.events import JET_FIELDS, Events
+from pairton.flows import FOLLOWED, Followed, follow
 from pairton.formats import expand, iterate
 from pairton.formats.files import Paths
 from pairton.reconstruction import (
     MAX_JETS,
     Answer,
-    Prepared,
     assign_prepared,
     assigner,
     decoding_of,
@@ -150,9 +149,10 @@ def _methods(models: Sequence[Model], decodings: Sequence[str], beam: int | None
             width = beam if kind == "beam" else None
             name = model.name if len(decodings) < 2 else f"{model.name}:{kind}"
             about = {"model": model.name, "decoding": kind, "beam": width}
-            flows = model.takes_tokens and kind in ("steps", "one_shot")
+            flows = model.takes_tokens and kind in FOLLOWED
             assign = assigner(model, kind, width)
-            result.append(Method(name, about, model, assign, domain=model.domain, flows=flows))
+            steps: dict[str, list[Followed]] = {followed: [] for followed in FOLLOWED[kind]} if flows else {}
+            result.append(Method(name, about, model, assign, domain=model.domain, flows=flows, steps=steps))
     return result
 
 
@@ -246,8 +246,9 @@ def _score(
             prepared = replace(prepared, jets=prepared.jets * scales)
         found = assign_prepared(prepared, topology, method.assign)
         answer = found._replace(assignment=stored_assignment(events, found.assignment))
-        if method.flows:
-            _add_steps(method, events, prepared, truth)
+        for kind, steps in method.steps.items():
+            assert method.model is not None
+            steps.append(follow(method.model, kind, events, prepared, truth))
     scores = metrics.score(topology, truth, answer.assignment, events.n_jets)
     method.scores.append(scores)
     if method.answers is None or method.answers.event_probability is not None:
@@ -286,32 +287,3 @@ def _given(
         np.full((n, len(topology.particles)), np.nan) if particles is None else particles[rows],
         np.full(n, np.nan) if event is None else event[rows],
     )
-
-
-def _add_steps(method: Method, events: Events, prepared: Prepared, truth: npt.NDArray[Any]) -> None:
-    """Whether each step was right, of fully labelled events."""
-    topology, model = events.topology, method.model
-    assert model is not None
-    full = events.fully_reconstructible
-    for kind, found in method.steps.items():
-        steps = np.zeros((len(events), len(topology.stages)), dtype=bool)
-        asked = np.zeros(len(events), dtype=bool)
-        for n_jets in np.unique(prepared.counts[prepared.answerable & full]):
-            (rows,) = np.nonzero(prepared.answerable & full & (prepared.counts == n_jets))
-            jets = np.ascontiguousarray(prepared.jets[rows, :n_jets])
-            mask = np.ones(jets.shape[:2], dtype=bool)
-            decoded = decode(model.predict, model.topology, jets, mask, method=kind, record=True)
-            before = np.zeros(len(rows), dtype=np.int64)
-            done = np.zeros(len(rows), dtype=np.int64)
-            stages = [step.stage for step in decoded.steps]
-            if len(stages) != len(topology.stages):
-                continue  # a stage that was taken in several turns
-            for k, step in enumerate(decoded.steps):
-                local = np.take_along_axis(prepared.position[rows], np.maximum(step.assignment, 0), axis=1)
-                state = stored_assignment(events[rows], np.where(step.assignment >= 0, local, -1))
-                right = metrics.matches(topology, state, truth[rows]).sum(axis=1)
-                revealed = step.revealed.sum(axis=1)
-                steps[rows, k] = right - before == revealed - done
-                before, done = right, revealed
-            asked[rows] = True
-        found.append(steps[asked])

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaincinv
+from scipy.special import bdtr, betaincinv
 
-__all__ = ["CONFIDENCE", "REPLICAS", "bootstrap", "clopper_pearson", "ratio_interval"]
+__all__ = ["CONFIDENCE", "REPLICAS", "bootstrap", "clopper_pearson", "mcnemar", "ratio_interval"]
 
 CONFIDENCE = 0.6827  # central intervals of one standard deviation
 REPLICAS = 1000  # of a bootstrap: its quantiles are then known to a few per cent of the interval
@@ -27,6 +27,15 @@ def clopper_pearson(correct: int, total: int, confidence: float = CONFIDENCE) ->
     low = float(betaincinv(correct, total - correct + 1, tail)) if correct > 0 else 0.0
     high = float(betaincinv(correct + 1, total - correct, 1 - tail)) if correct < total else 1.0
     return low, high
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """How often chance would part two equally good methods at least so far: exact, from the events they differ in.
+
+    >>> round(mcnemar(8, 2), 4), mcnemar(3, 3), mcnemar(0, 0)  # 2 (1 + 10 + 45) / 1024
+    (0.1094, 1.0, 1.0)
+    """
+    return float(min(1.0, 2 * bdtr(min(only_first, only_second), only_first + only_second, 0.5)))
 
 
 def bootstrap(rng: np.random.Generator, *counts: npt.NDArray[Any]) -> Floats:

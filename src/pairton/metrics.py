@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.graph import canonical, complete
-from pairton.intervals import CONFIDENCE, REPLICAS, bootstrap, clopper_pearson, ratio_interval
+from pairton.intervals import CONFIDENCE, REPLICAS, bootstrap, clopper_pearson, mcnemar, ratio_interval
 from pairton.topology import Particle, Topology
 
 __all__ = [
@@ -68,13 +68,17 @@ class Efficiency(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """First minus second on the same events; `only_first` and `only_second` count what one alone got right."""
+    """First minus second on the same events; `only_first` and `only_second` count what one alone got right.
+
+    `p_value` is McNemar's, for events; particles of one event are not independent, and have none (NaN).
+    """
 
     value: float
     low: float
     high: float
     only_first: int
     only_second: int
+    p_value: float = np.nan
 
 
 class Spread(NamedTuple):
@@ -292,7 +296,8 @@ def differences(
                 sums = bootstrap(rng, change, total)
                 low, high = ratio_interval(sums[:, 0], sums[:, 1], confidence)
             gained, lost = int(change[change > 0].sum()), int(-change[change < 0].sum())
-            result[what][cell] = Difference(value, low, high, gained, lost)
+            p_value = mcnemar(gained, lost) if what == EVENT and n else np.nan
+            result[what][cell] = Difference(value, low, high, gained, lost, p_value)
     return result
 
 

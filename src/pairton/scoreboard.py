@@ -15,6 +15,7 @@ from pairton import metrics
 from pairton._version import __version__
 from pairton.assignments import Assignments
 from pairton.domain import Domain
+from pairton.flows import Followed, recovery, recovery_difference
 from pairton.reconstruction import Assign
 from pairton.topology import Topology
 
@@ -52,11 +53,15 @@ class Method:
     assign: Assign | None = None
     answers: Assignments | None = None
     domain: Domain | None = None  # jets that are used
-    flows: bool = False  # compare one-shot with step by step
+    flows: bool = False  # follow its steps, with and without what they reveal
     jet_scale: float = 1.0  # of pT and energy of the jets it is given
     scores: list[metrics.Scores] = field(default_factory=list)
     promises: dict[str, list[Promises]] = field(default_factory=dict)  # of the event, of particles of each type
-    steps: dict[str, list[Bools]] = field(default_factory=lambda: {"one_shot": [], "steps": []})
+    steps: dict[str, list[Followed]] = field(default_factory=dict)  # decodings that are followed
+
+    def followed(self, kind: str | None = None) -> Followed:
+        """The steps of a decoding, by default its own."""
+        return Followed.concatenate(self.steps[kind or self.about["decoding"]])
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,12 @@ class Evaluation:
             **each[self.methods[0].name],
             "methods": each,
             "differences": [
-                {"first": one.name, "second": other.name, "efficiency": _plain(self.difference(one, other))}
+                {
+                    "first": one.name,
+                    "second": other.name,
+                    "efficiency": _plain(self.difference(one, other)),
+                    **({"recovery": _cells(self.recovery(one, other))} if one.flows and other.flows else {}),
+                }
                 for k, one in enumerate(self.methods)
                 for other in self.methods[k + 1 :]
             ],
@@ -160,10 +170,18 @@ class Evaluation:
         return result
 
     def flow(self, method: Method) -> dict[str, Any]:
-        """Right and wrong steps of fully labelled events, one-shot and step by step from the same first step."""
+        """Right and wrong steps of fully labelled events, from the first answer and step by step."""
         stages = [str(stage) for stage in self.topology.stages]
-        counts = {kind: metrics.flow(np.concatenate(parts)) for kind, parts in method.steps.items() if parts}
-        return {"stages": stages, **counts}
+        each = {kind: method.followed(kind) for kind in method.steps}
+        counts = {kind: metrics.flow(steps.right[steps.asked]) for kind, steps in each.items()}
+        found: dict[str, Any] = {kind: _cells(recovery(steps)) for kind, steps in each.items()}
+        one_pass, several = each
+        found["difference"] = _cells(recovery_difference(each[several], each[one_pass]))
+        return {"stages": stages, **counts, "recovery": found}
+
+    def recovery(self, one: Method, other: Method) -> dict[str, metrics.Difference]:
+        """What is found after a wrong first step: one minus the other, of events in which both took one."""
+        return recovery_difference(one.followed(), other.followed())
 
     def mass_edges(self) -> list[float]:
         """Bins of about equal numbers of events, with round edges."""
@@ -176,14 +194,15 @@ class Evaluation:
         return [float(edge) for edge in np.unique(inner)]
 
     def seeds(self) -> list[list[Method]]:
-        """Methods that are one network and decoding, trained again."""
+        """Methods that are one recipe and decoding, trained again."""
         groups: dict[str, list[Method]] = {}
         for method in self.methods:
             if method.model is not None:
                 raw = method.model.metadata
                 network = raw.get("network", raw.get("config"))
                 if network:
-                    same = [network, method.about["decoding"], method.jet_scale]
+                    recipe = {name: part for name, part in raw.get("recipe", {}).items() if name != "run"}
+                    same = [network, recipe, method.about["decoding"], method.jet_scale]
                     key = json.dumps(same, sort_keys=True, default=str)
                     groups.setdefault(key, []).append(method)
         return [same for same in groups.values() if len(same) > 1]
@@ -193,7 +212,11 @@ class Evaluation:
 
 
 def _plain(table: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {what: {cell: value._asdict() for cell, value in cells.items()} for what, cells in table.items()}
+    return {what: _cells(cells) for what, cells in table.items()}
+
+
+def _cells(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {cell: value._asdict() for cell, value in row.items()}
 
 
 def _without_nan(value: Any) -> Any:

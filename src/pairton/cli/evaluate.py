@@ -211,13 +211,23 @@ def _short(number: float) -> str:
 
 
 def _flow(result: Evaluation, method: Method) -> None:
+    from pairton.flows import recovery, recovery_difference
+
     found = result.flow(method)
-    for kind in ("one_shot", "steps"):
-        if kind in found:
-            steps = "; ".join(
-                " ".join(f"{history} {count}" for history, count in counts.items()) for counts in found[kind]
-            )
-            click.echo(f"  flow, {kind:8} (+ right, - wrong, after {', '.join(found['stages'])}): {steps}")
+    after = f"(+ right, - wrong, after {', '.join(found['stages'])})"
+    for kind in method.steps:
+        steps = "; ".join(
+            " ".join(f"{history} {count}" for history, count in counts.items()) for counts in found[kind]
+        )
+        click.echo(f"  flow, {kind:8} {after}: {steps}")
+    each = {kind: recovery(method.followed(kind)) for kind in method.steps}
+    for kind, cells in each.items():
+        listed = "; ".join(f"{name} {_with_interval(c)} of {c.total}" for name, c in cells.items())
+        click.echo(f"  recovery, {kind} (found of what a wrong first step has left possible): {listed}")
+    one_pass, several = each
+    change = recovery_difference(method.followed(several), method.followed(one_pass))
+    listed = "; ".join(f"{name} {_with_interval(value)}" for name, value in change.items())
+    click.echo(f"  recovery, {several} minus {one_pass}: {listed}")
 
 
 def _difference(console: Console, result: Evaluation, one: Method, other: Method) -> None:
@@ -231,6 +241,16 @@ def _difference(console: Console, result: Evaluation, one: Method, other: Method
     for what, cells in result.difference(one, other).items():
         table.add_row(what, *(_with_interval(value) for value in cells.values()))
     console.print(table)
+    event = result.difference(one, other)[metrics.EVENT][metrics.INCLUSIVE]
+    if not math.isnan(event.value):
+        click.echo(
+            f"  events right in the first alone {event.only_first}, in the second alone {event.only_second}: "
+            f"McNemar p {event.p_value:.2g}"
+        )
+    if one.flows and other.flows:
+        cells = result.recovery(one, other)
+        listed = "; ".join(f"{name} {_with_interval(value)}" for name, value in cells.items())
+        click.echo(f"  recovery, of events in which both took a wrong first step: {listed}")
 
 
 def _spread(console: Console, result: Evaluation, same: list[Method]) -> None:

@@ -24,6 +24,7 @@ GAP = 0.03  # between nodes, of the height
 NODE = 0.16  # width of a node, in steps
 FULL = 3  # steps of which every history is shown; with more, only when the first wrong one was
 EARLIER = "x"
+PAIRS = (("one_shot", "steps"), ("exact", "exact_steps"))  # decodings that are compared
 
 Counts = Sequence[Mapping[str, int]]  # after each step: history of + and - -> events
 
@@ -55,10 +56,11 @@ def links(before: Mapping[str, int], now: Mapping[str, int]) -> list[tuple[str, 
 
 
 def flow_plot(name: str, flow: Mapping[str, Any]) -> Plot | None:
-    """From `Evaluation.flow`: stages, and the counts of `one_shot` and `steps`."""
-    if not flow.get("one_shot") or not flow.get("steps"):
+    """From `Evaluation.flow`: stages, and the counts of `one_shot` and `steps`, or `exact` and `exact_steps`."""
+    kinds = next((pair for pair in PAIRS if all(flow.get(kind) for kind in pair)), None)
+    if kinds is None:
         return None
-    sides = {-1: merged(flow["one_shot"]), 1: merged(flow["steps"])}
+    sides = {-1: merged(flow[kinds[0]]), 1: merged(flow[kinds[1]])}
     stages = [str(stage) for stage in flow["stages"]]
     total = sum(sides[1][0].values())
     if not total:
@@ -75,7 +77,7 @@ def flow_plot(name: str, flow: Mapping[str, Any]) -> Plot | None:
                 axes.annotate(
                     plain(stage), (side * k, 1.09), ha="center", fontsize=13, fontweight="bold", color=INK
                 )
-        axes.annotate("← one-shot", (-0.5, 1.17), ha="center", fontsize=13, color=INK)
+        axes.annotate(f"← {plain(kinds[0].replace('_', '-'))}", (-0.5, 1.17), ha="center", fontsize=13, color=INK)
         axes.annotate("step by step →", (0.5, 1.17), ha="center", fontsize=13, color=INK)
         axes.set(xlim=(-depth + 0.45, depth - 0.45), ylim=(-0.03, 1.24))
         axes.axis("off")
@@ -83,7 +85,7 @@ def flow_plot(name: str, flow: Mapping[str, Any]) -> Plot | None:
 
     rows = [
         {"decoding": kind, "step": k + 1, "stage": stages[k], "history": history, "events": count}
-        for kind in ("one_shot", "steps")
+        for kind in kinds
         for k, each in enumerate(flow[kind])
         for history, count in each.items()
     ]
@@ -91,7 +93,7 @@ def flow_plot(name: str, flow: Mapping[str, Any]) -> Plot | None:
         f"{total} fully reconstructible events of {name}: right (blue, +) and wrong (orange, −) after each step, "
         "with the share of what came from the step before. The first step is common to both."
     )
-    return Plot("flow", "Step by step: one-shot against iterative", caption, draw, rows)
+    return Plot("flow", "Step by step: from the first answer, and asked again", caption, draw, rows)
 
 
 def _side(axes: Axes, side: int, counts: Sequence[Mapping[str, int]], total: int) -> None:
