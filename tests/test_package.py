@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import pairton
+from pairton import formats
 
 ROOT = Path(__file__).parent.parent
 HEAVY = ("torch", "pythia8mc", "fastjet", "dask", "distributed", "matplotlib", "lightning", "tensorboard", "onnx")
@@ -23,6 +24,19 @@ def test_importing_pairton_imports_nothing_heavy():
     loaded = set(run(sys.executable, "-c", script).stdout.split())
     assert "pairton" in loaded
     assert not loaded & set(HEAVY)
+
+
+def test_the_command_reconstruct_starts_without_vector_but_python_has_its_methods(tmp_path):
+    events = pairton.read("sample:ttbar_allhad")[:3]
+    assert not set(events.jets.fields) & {"mass", "px"}
+    assert (events.jets[:, 0] + events.jets[:, 1]).mass[0] > events.jets.mass[0, 0]
+    source = tmp_path / "three.h5"
+    with formats.create(source, events.topology) as writer:
+        writer.write(events)
+    script = "import sys, pairton.cli\ntry: pairton.cli.main()\nfinally: print([m in sys.modules for m in NAMES])"
+    script = script.replace("NAMES", "('pairton.events', 'vector', 'sympy')")
+    done = run(sys.executable, "-c", script, "reconstruct", str(source), "-o", str(tmp_path / "out.parquet"))
+    assert done.stdout.splitlines()[-1] == "[True, False, False]", done.stderr
 
 
 def test_every_public_name_is_there():

@@ -14,15 +14,15 @@ from typing import Any
 import awkward as ak
 import numpy as np
 import numpy.typing as npt
-import vector
 
+from pairton import vectors
 from pairton.errors import EventsError, nearest
 from pairton.graph import complete
 from pairton.topology import Topology, load_topology
 
 __all__ = ["JET_FIELDS", "SPLITS", "Events", "Status", "energy_of", "make_jets", "mass_of"]
 
-vector.register_awkward()
+vectors.register()
 
 JET_FIELDS = ("pt", "eta", "phi", "energy", "btag")
 SPLITS = ("train", "validation", "test")
@@ -219,14 +219,16 @@ class Events:
     @cached_property
     def status(self) -> npt.NDArray[np.uint8]:
         """OK, or BAD_JET where a usable jet has a NaN, an infinity, pT <= 0, or an energy below its momentum."""
-        jets = self.jets
-        good = jets.pt > 0
+        flat = {name: np.asarray(ak.flatten(self.jets[name])) for name in JET_FIELDS}
         with np.errstate(over="ignore", invalid="ignore"):
-            for name in JET_FIELDS:
-                good = good & np.isfinite(ak.values_astype(jets[name], np.float32))  # as the network gets them
-            momentum = ak.values_astype(jets.pt, np.float64) * np.cosh(ak.values_astype(jets.eta, np.float64))
-            good = good & (jets.energy >= momentum * (1 - ENERGY_TOLERANCE)) & np.isfinite(momentum)
-        bad = ~np.asarray(ak.all(good | ~self.usable, axis=1), dtype=bool)
+            momentum = flat["pt"].astype(np.float64) * np.cosh(flat["eta"].astype(np.float64))
+            good = (flat["pt"] > 0) & (flat["energy"] >= momentum * (1 - ENERGY_TOLERANCE)) & np.isfinite(momentum)
+            for values in flat.values():
+                good &= np.isfinite(values.astype(np.float32))  # as the network gets them
+        if "usable" in ak.fields(self.jets):
+            good |= ~np.asarray(ak.flatten(self.usable), dtype=bool)
+        row = np.repeat(np.arange(len(self)), self.n_jets)
+        bad = np.bincount(row[~good], minlength=len(self)) > 0
         return np.where(bad, Status.BAD_JET, Status.OK).astype(np.uint8)
 
     @cached_property

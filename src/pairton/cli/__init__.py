@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 import click
 
+from pairton import vectors
 from pairton._version import __version__
 from pairton.errors import PairtonError, PairtonWarning
 
@@ -89,6 +90,8 @@ def _show_warning(
 
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line. A user's mistake is one line on stderr and exit code 2, never a traceback."""
+    if arguments is None and sys.argv[1:2] == ["reconstruct"]:  # a process that ends with this verb
+        vectors.leave_out()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", PairtonWarning)
