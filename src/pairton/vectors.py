@@ -1,4 +1,4 @@
-"""Methods of momenta in awkward arrays (mass, deltaR, sums), which `vector` brings, and sympy where it is there."""
+"""Methods of momenta in awkward arrays (mass, deltaR, sums) by `vector`, which imports sympy where it is there."""
 
 from __future__ import annotations
 
