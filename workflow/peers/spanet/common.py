@@ -27,6 +27,7 @@ from spanet.dataset.types import Batch, Source  # noqa: E402
 
 __all__ = [
     "HERE",
+    "all_events",
     "by_jet_count",
     "check_events",
     "fail",
@@ -66,7 +67,7 @@ def check_events(path: Path) -> None:
     except OSError as error:
         fail(f"{path}: cannot be read as HDF5 ({error})")
     if missing:
-        fail(f"{path}: lacks {', '.join(missing)}; make it with `pairton convert EVENTS {path.stem}.h5`")
+        fail(f"{path}: lacks {', '.join(missing)}; make one with `pairton convert {path.name} NEW.h5`")
 
 
 def make_model(options: Options, events: Path, event_info: Path = HERE / "event.yaml") -> JetReconstructionModel:
@@ -78,6 +79,12 @@ def make_model(options: Options, events: Path, event_info: Path = HERE / "event.
         model = JetReconstructionModel(options)
     model.log = lambda *_, **__: None
     return model
+
+
+def all_events(model: JetReconstructionModel) -> JetReconstructionDataset:
+    """Every event of the model's file, in its order: the model itself sets some aside for validation."""
+    with contextlib.redirect_stdout(sys.stderr):
+        return model.dataset(model.options.training_file, model.event_info)
 
 
 def load_model(folder: Path, events: Path) -> JetReconstructionModel:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-from common import by_jet_count, check_events, fail, load_model, take, use_threads
+from common import all_events, by_jet_count, check_events, fail, load_model, take, use_threads
 
 
 def clean(answers: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -39,7 +39,7 @@ def main() -> None:
         fail(f"{args.output}: is the input; name another file")
     use_threads(args.threads)
     model = load_model(args.model, args.events)
-    dataset = model.dataset(str(args.events), model.event_info)  # all events, in the order of the file
+    dataset = all_events(model)
     particles = model.event_info.product_particles
     answers = np.full((len(dataset), len(particles), max(len(p) for p in particles.values())), -1, dtype=np.int64)
     for rows in by_jet_count(dataset, args.batch, None):

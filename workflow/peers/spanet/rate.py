@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import HERE, by_jet_count, check_events, fail, make_model, take, use_threads
+from common import HERE, all_events, by_jet_count, check_events, fail, make_model, take, use_threads
 from spanet import JetReconstructionModel, Options
 from spanet.dataset.types import Source
 
@@ -25,7 +25,7 @@ Batches = list[tuple[Source, ...]]
 
 
 def batches(model: JetReconstructionModel, layout: str, size: int) -> Batches:
-    dataset = model.dataset(str(model.options.training_file), model.event_info)
+    dataset = all_events(model)
     if layout == "stored":
         return [dataset[start : start + size].sources for start in range(0, len(dataset), size)]
     cut = [take(dataset, rows).sources for rows in by_jet_count(dataset, size, None)]
