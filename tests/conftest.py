@@ -158,7 +158,7 @@ def small_network():
 
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory):
-    """A model on disk, for both engines."""
+    """A model on disk, for all engines."""
     from pairton.checkpoints import save_model
     from pairton.export import export_network
 
@@ -170,7 +170,7 @@ def model_folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(params=["onnx", "torch"])
+@pytest.fixture(params=["onnx", "compiled", "torch"])
 def model(request, model_folder):
     """The same model through every engine."""
     from pairton.engines import load_model

@@ -15,6 +15,7 @@ from pairton.network.symmetric import (
     SymmetricTriangleAttention,
     SymmetricTriangleMultiplication,
     triangle_product,
+    triangle_product_in_graph,
     triangle_product_on_cpu,
 )
 from pairton.topology import load_topology, parse_topology
@@ -31,6 +32,10 @@ FORMS = {
     "symmetric_pairs_alone": {
         "kind": "symmetric", "single_stream": False, "triangle_attention": False, "edges_from": "pair",
         "triplets": "potential",
+    },
+    "symmetric_without_gates": {
+        "kind": "symmetric", "single_stream": False, "triangle_attention": False, "edges_from": "pair",
+        "gates": False, "triplets": "potential",
     },
     "symmetric_attention_alone": {"kind": "symmetric", "triangle_multiplication": False, "tokens": False},
     "transformer": {"kind": "transformer", "tokens": False},
@@ -141,26 +146,40 @@ def test_dropout_acts_in_training_only():
     assert not torch.allclose(network(jets).edges, network(jets).edges)
 
 
+@pytest.mark.parametrize("form", ["symmetric", "symmetric_without_gates"])
+def test_an_event_turned_about_the_beam_or_reflected_is_the_same_to_a_symmetric_network(form):
+    network, (jets, tokens) = make(form), event()
+    turned = jets.clone()
+    turned[..., 2] = torch.remainder(turned[..., 2] + 2.0 + np.pi, 2 * np.pi) - np.pi
+    turned[..., 1] *= -1
+    close(network(turned, None, tokens).edges, network(jets, None, tokens).edges)
+
+
 # -- features ----------------------------------------------------------------------------------------------
 
 
 def test_jet_features_by_hand():
     jet = torch.tensor([np.e**4, 0.5, np.pi / 2, np.e**5, 1.0], dtype=torch.float32)
-    close(jet_features(jet), torch.tensor([0.5, -0.5, 0.5, 0.0, 1.0, 1.0]))
+    close(jet_features(jet, "paper"), torch.tensor([0.5, -0.5, 0.5, 0.0, 1.0, 1.0]))
+    jet[1] = -0.5
+    close(jet_features(jet, "symmetric"), torch.tensor([0.5, -0.5, 0.5, 1.0]))
 
 
 @pytest.mark.parametrize("kind", ["paper", "symmetric"])
 def test_pair_features_by_hand(kind):
-    # two massless jets of 50 GeV at eta 0 and 1, across phi = pi: m^2 = 2 pT pT (cosh deta - cos dphi)
+    # two massless jets of 50 and 80 GeV at eta 0 and 1, across phi = pi: m^2 = 2 pT pT (cosh deta - cos dphi)
     one = torch.tensor([50.0, 0.0, 3.0, 50.0, 0.0])
-    two = torch.tensor([50.0, 1.0, -3.0, 50.0 * np.cosh(1.0), 0.0], dtype=torch.float32)
+    two = torch.tensor([80.0, 1.0, -3.0, 80.0 * np.cosh(1.0), 0.0], dtype=torch.float32)
     dphi = 6.0 - 2 * np.pi  # wrapped
-    mass = 0.5 * np.log(2 * 50 * 50 * (np.cosh(1.0) - np.cos(dphi))) - 4.5
+    mass = 0.5 * np.log(2 * 50 * 80 * (np.cosh(1.0) - np.cos(dphi))) - 4.5
+    momentum = np.log(np.hypot(50 + 80 * np.cos(dphi), 80 * np.sin(dphi))) - 4.5
     distance = np.hypot(1.0, dphi)
     sine, cosine = np.sin(3.0) - np.sin(-3.0), 0.0
     expected = {
         "paper": [-1.0, dphi, sine, cosine, distance, mass],
-        "symmetric": [1.0, -dphi, distance, np.cos(dphi), mass, 2 * (np.log(50.0) - 4.5)],
+        "symmetric": [
+            1.0, -dphi, distance, np.cos(dphi), mass, np.log(50.0 * 80.0) - 9, np.log(80 / 50), momentum,
+        ],
     }[kind]
     close(pair_features(one, two, kind), torch.tensor(expected, dtype=torch.float32))
 
@@ -168,7 +187,7 @@ def test_pair_features_by_hand(kind):
 @pytest.mark.parametrize("kind", ["paper", "reference", "symmetric"])
 def test_features_of_one_jet_with_itself_and_of_padding_are_finite_with_their_gradient(kind):
     jets = torch.tensor([[60.0, 0.1, 0.2, 61.0, 1.0], [0.0] * 5], requires_grad=True)
-    total = pair_features(jets[:, None], jets[None], kind).sum() + jet_features(jets).sum()
+    total = pair_features(jets[:, None], jets[None], kind).sum() + jet_features(jets, kind).sum()
     (gradient,) = torch.autograd.grad(total, jets)
     assert torch.isfinite(total)
     assert torch.isfinite(gradient).all()
@@ -215,13 +234,14 @@ def test_fast_triangle_product_equals_the_reference():
     torch.manual_seed(0)
     index, n = PairIndex(), 7
     results = []
-    for product in (triangle_product, triangle_product_on_cpu):
+    for product in (triangle_product, triangle_product_on_cpu, triangle_product_in_graph):
         sides = torch.randn(3, 28, 10, generator=torch.Generator().manual_seed(1)).requires_grad_()
         t = product(sides, index, n)
         (t * torch.linspace(-1, 1, t.numel()).reshape(t.shape)).sum().backward()
         results.append((t.detach(), sides.grad))
-    close(results[1][0], results[0][0])
-    close(results[1][1], results[0][1])
+    for values, gradient in results[1:]:
+        close(values, results[0][0])
+        close(gradient, results[0][1])
 
 
 @torch.no_grad()

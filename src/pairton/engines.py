@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +23,18 @@ from pairton.domain import Domain
 from pairton.errors import ConfigError, MissingExtraError, ModelError, nearest
 from pairton.likelihood import Prediction
 from pairton.onnx_file import OnnxFile, read_onnx
+from pairton.scheduling import cores
 from pairton.topology import Topology, parse_topology
+
+if TYPE_CHECKING:
+    from pairton.compiled import CompiledNetwork
 
 __all__ = [
     "DEFAULT",
     "ENGINES",
     "METADATA_KEY",
     "WEIGHTS_KEY",
+    "CompiledEngine",
     "Engine",
     "Model",
     "OnnxEngine",
@@ -37,7 +42,7 @@ __all__ = [
     "load_model",
 ]
 
-ENGINES = ("onnx", "torch")
+ENGINES = ("onnx", "compiled", "torch")
 DEFAULT = "ttbar_allhad"  # the model meant by "default"
 METADATA_KEY = "pairton"  # of the JSON in an ONNX file
 WEIGHTS_KEY = "weights_sha256"  # in that JSON and in model.json
@@ -51,15 +56,26 @@ Tokens = npt.NDArray[np.uint8]
 class Engine(Protocol):
     """Anything that predicts; tokens may be ignored."""
 
+    @property
+    def at_once(self) -> int:
+        """How many threads should call it."""
+
     def __call__(self, jets: Jets, jet_mask: Bools, tokens: Tokens | None) -> Prediction: ...
 
 
 @dataclass(frozen=True)
 class OnnxEngine:
-    """One denoising step by ONNX Runtime, on the CPU."""
+    """One denoising step by ONNX Runtime, on the CPU.
+
+    Threads share batches, not operators: those are too short to be worth a meeting of threads.
+    """
 
     path: Path
-    threads: int | None = None  # of one operator; None: all cores
+    threads: int | None = None  # that call it; None: one for each core
+
+    @property
+    def at_once(self) -> int:
+        return self.threads or cores()
 
     @cached_property
     def session(self) -> Any:
@@ -70,9 +86,7 @@ class OnnxEngine:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.inter_op_num_threads = 1
-        if self.threads is not None:
-            options.intra_op_num_threads = self.threads
+        options.inter_op_num_threads = options.intra_op_num_threads = 1
         options.log_severity_level = 3  # errors only
         try:
             return onnxruntime.InferenceSession(file.payload, options, providers=["CPUExecutionProvider"])
@@ -106,12 +120,40 @@ def _session(engine: OnnxEngine, written: int) -> Any:
 
 
 @dataclass(frozen=True)
+class CompiledEngine:
+    """One denoising step by loops compiled for this processor and numpy's matrix products, from a model's folder.
+
+    Only for the networks that `pairton.compiled` knows, which are those made to be fast.
+    """
+
+    path: Path
+    threads: int | None = None  # that call it; None: one for each core
+
+    @property
+    def at_once(self) -> int:
+        return self.threads or cores()
+
+    @cached_property
+    def network(self) -> CompiledNetwork:
+        from pairton.compiled import load_network
+
+        return load_network(self.path)
+
+    def __call__(self, jets: Jets, jet_mask: Bools, tokens: Tokens | None) -> Prediction:
+        return self.network.predict(np.ascontiguousarray(jets, dtype=np.float32), jet_mask, tokens)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "threads": self.threads}
+
+
+@dataclass(frozen=True)
 class TorchEngine:
     """One denoising step by torch, from a model's folder."""
 
     path: Path
     threads: int | None = None  # None: as torch is set
     device: str = "cpu"
+    at_once = 1  # torch has threads of its own
 
     @cached_property
     def network(self) -> Any:
@@ -155,6 +197,11 @@ class Model:
     engine: Engine
     metadata: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
+    @property
+    def at_once(self) -> int:
+        """How many threads should call `predict`."""
+        return self.engine.at_once
+
     def predict(self, jets: Jets, jet_mask: Bools, tokens: Tokens | None = None) -> Prediction:
         """Logits for jets (B, N, 5), of which `jet_mask` (B, N) are real; tokens (B, T, N, N), None: masked."""
         batch, n_jets = jet_mask.shape
@@ -177,19 +224,33 @@ def load_model(name: str | Path = "default", *, engine: str = "onnx", threads: i
         raise ConfigError(f"threads is {threads}, but must be at least 1")
     path = _find(DEFAULT if str(name) == "default" else name)
     if path.suffix == ".onnx":
-        if engine == "torch" and (path.parent / WEIGHTS).is_file() and path.name == ONNX:
+        if engine != "onnx" and (path.parent / WEIGHTS).is_file() and path.name == ONNX:
             path = path.parent
-        elif engine == "torch":
-            raise ModelError(f"{path}: an ONNX file cannot be run by torch: give the model's folder, or use onnx")
+        elif engine != "onnx":
+            raise ModelError(
+                f"{path}: an ONNX file cannot be run by the engine {engine}: give the model's folder, or use onnx"
+            )
         else:
             return _from_onnx(read_onnx(path), threads)
+    if engine == "compiled":
+        if not (path / WEIGHTS).is_file():
+            raise ModelError(f"{path}: has no {WEIGHTS}, which the engine compiled needs: use the engine onnx")
+        from pairton.compiled import check_supported
+
+        model = _from_folder(path, threads, CompiledEngine)
+        check_supported(model.metadata.get("network", {}), str(path))
+        return model
     if engine == "onnx" and (path / ONNX).is_file():
         loaded = _from_onnx(read_onnx(path / ONNX), threads)
         _check_weights(path, loaded.metadata)
         return loaded
     if not (path / WEIGHTS).is_file():
         raise ModelError(f"{path}: has no {WEIGHTS}, which torch needs: use the engine onnx")
-    return _from_folder(path, threads)
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("train", "torch") from None
+    return _from_folder(path, threads, TorchEngine)
 
 
 def _builtin() -> dict[str, Path]:
@@ -242,18 +303,14 @@ def _check_weights(folder: Path, metadata: Mapping[str, Any]) -> None:
         )
 
 
-def _from_folder(path: Path, threads: int | None) -> Model:
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("train", "torch") from None
+def _from_folder(path: Path, threads: int | None, engine: type[TorchEngine] | type[CompiledEngine]) -> Model:
     try:
         text = (path / INFO).read_text("utf-8")
     except OSError as error:
         raise ModelError(f"{path / INFO}: cannot be read ({error.strerror}): copy the model again") from None
     raw = _json(text, path / INFO)
     takes_tokens = bool(raw.get("network", raw.get("config", {})).get("tokens", True))
-    return _model(path.name, raw, takes_tokens, TorchEngine(path, threads), str(path / INFO))
+    return _model(path.name, raw, takes_tokens, engine(path, threads), str(path / INFO))
 
 
 def _json(text: str, source: Path) -> dict[str, Any]:

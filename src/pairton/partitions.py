@@ -23,7 +23,7 @@ from pairton.events import Events, Status
 from pairton.formats import expand, open_source
 from pairton.formats.base import DEFAULT_CHUNK
 from pairton.formats.files import CONTAINERS, Paths, digest, fingerprint, is_url, unchanged
-from pairton.reconstruction import MAX_JETS, WINDOW, assigner, run, windows
+from pairton.reconstruction import MAX_JETS, WINDOW, Assigner, run, windows
 from pairton.results import ROWS, create_result, result_metadata, same_columns
 from pairton.scheduling import WorkerError, run_tasks
 from pairton.streaming import result_settings
@@ -177,7 +177,7 @@ def make_part(part: Part) -> Done:
             f"this worker has pairton {__version__}, but the work is for {part.metadata['pairton_version']}: "
             "install the same version everywhere"
         )
-    assign = assigner(part.model, part.decoding, part.beam)
+    assign = Assigner(part.model, part.decoding, part.beam)
     with create_result(part.path, part.model.topology, part.metadata) as writer:
         for window in windows(_events(part)):
             writer.write(run(window, assign, part.model.domain, max_jets=part.max_jets, jet_cuts=part.jet_cuts))

@@ -22,6 +22,7 @@ from pairton.domain import Domain
 from pairton.errors import ConfigError, EventsError, ModelError, nearest
 from pairton.events import JET_FIELDS, Events, make_jets
 from pairton.preparation import MAX_JETS, Prepared, prepare
+from pairton.scheduling import in_parallel
 from pairton.topology import Stage, Topology
 
 if TYPE_CHECKING:
@@ -34,10 +35,10 @@ __all__ = [
     "WINDOW",
     "Answer",
     "Assign",
+    "Assigner",
     "Prepared",
     "Reconstruction",
     "assign_prepared",
-    "assigner",
     "decoding_of",
     "momenta",
     "prepare",
@@ -49,7 +50,7 @@ __all__ = [
 ]
 
 WINDOW = 4096  # rows of the input that are batched together
-BATCH = 512  # events of one call of the network
+BATCH = 128  # events of one call of the network: few enough to stay in cache, and for every core to have some
 ONE_BY_ONE = "one_by_one"  # steps, but never two particles at once: the paper's 4-step variant
 DECODINGS = (*METHODS, ONE_BY_ONE)
 
@@ -68,21 +69,31 @@ class Answer(NamedTuple):
 Assign = Callable[[npt.NDArray[np.float32], Bools], Answer]  # jets (B, N, 5) and their mask (B, N)
 
 
-def assigner(model: Model, decoding: str | None = None, beam: int | None = None) -> Assign:
-    """A model and a way to decode it as one function of jets."""
-    method = decoding_of(model, decoding, beam)
-    topology, temperatures = model.topology, model.temperatures if method == model.decoding else None
-    if method == ONE_BY_ONE:
-        stages = [[s] if s.any else [Stage((name,)) for name in s.types] for s in topology.stages]
-        topology, method = topology.with_stages([stage for part in stages for stage in part]), "steps"
+class Assigner:
+    """A model and a way to decode it as one function of jets, which several threads may call at once."""
 
-    def assign(jets: npt.NDArray[np.float32], jet_mask: Bools) -> Answer:
+    def __init__(self, model: Model, decoding: str | None = None, beam: int | None = None) -> None:
+        self.model, self.beam = model, beam
+        self.method = decoding_of(model, decoding, beam)
+        self.topology = model.topology
+        self.temperatures = model.temperatures if self.method == model.decoding else None
+        self.at_once: int = getattr(model, "at_once", 1)  # anything with `predict` is a model
+        if self.method == ONE_BY_ONE:
+            stages = [[s] if s.any else [Stage((name,)) for name in s.types] for s in self.topology.stages]
+            self.topology = self.topology.with_stages([stage for part in stages for stage in part])
+            self.method = "steps"
+
+    def __call__(self, jets: npt.NDArray[np.float32], jet_mask: Bools) -> Answer:
         found = decode(
-            model.predict, topology, jets, jet_mask, method=method, beam=beam, temperatures=temperatures
+            self.model.predict,
+            self.topology,
+            jets,
+            jet_mask,
+            method=self.method,
+            beam=self.beam,
+            temperatures=self.temperatures,
         )
         return Answer(found.assignment, found.particle_probability, found.event_probability)
-
-    return assign
 
 
 def decoding_of(model: Model, decoding: str | None, beam: int | None = None) -> str:
@@ -96,20 +107,28 @@ def decoding_of(model: Model, decoding: str | None, beam: int | None = None) -> 
 
 
 def assign_prepared(prepared: Prepared, topology: Topology, assign: Assign) -> Answer:
-    """Assign one window: batches of equal jet count, in the order of rows; indices into `events.jets`."""
+    """Assign one window: batches of equal jet count, in the order of rows; indices into `events.jets`.
+
+    As many batches at once as the engine is meant for; what is in a batch does not depend on it.
+    """
     n = len(prepared.status)
     assignment = np.full((n, len(topology.slots)), -1, dtype=np.int32)
     particle_probability = np.full((n, len(topology.particles)), np.nan)
     event_probability = np.full(n, np.nan)
-    for n_jets in np.unique(prepared.counts[prepared.answerable]):
+
+    def fill(batch: npt.NDArray[np.intp]) -> None:
+        jets = np.ascontiguousarray(prepared.jets[batch, : prepared.counts[batch[0]]])
+        answer = assign(jets, np.ones(jets.shape[:2], dtype=bool))
+        found = np.take_along_axis(prepared.position[batch], np.maximum(answer.assignment, 0), axis=1)
+        assignment[batch] = np.where(answer.assignment >= 0, found, -1)
+        particle_probability[batch] = answer.particle_probability
+        event_probability[batch] = answer.event_probability
+
+    batches: list[npt.NDArray[np.intp]] = []
+    for n_jets in np.unique(prepared.counts[prepared.answerable])[::-1]:  # the longest first: all end together
         (rows,) = np.nonzero(prepared.answerable & (prepared.counts == n_jets))
-        for batch in np.split(rows, range(BATCH, len(rows), BATCH)):
-            jets = np.ascontiguousarray(prepared.jets[batch, :n_jets])
-            answer = assign(jets, np.ones(jets.shape[:2], dtype=bool))
-            found = np.take_along_axis(prepared.position[batch], np.maximum(answer.assignment, 0), axis=1)
-            assignment[batch] = np.where(answer.assignment >= 0, found, -1)
-            particle_probability[batch] = answer.particle_probability
-            event_probability[batch] = answer.event_probability
+        batches += np.split(rows, range(BATCH, len(rows), BATCH))
+    in_parallel(fill, batches, getattr(assign, "at_once", 1))
     return Answer(assignment, particle_probability, event_probability)
 
 
@@ -264,7 +283,7 @@ def reconstruct(
             f"the model {loaded.name} is for {loaded.topology.name}, the events are for {events.topology.name}: "
             "choose a model for their topology, or read them with the topology of the model"
         )
-    assign = assigner(loaded, decoding, beam)
+    assign = Assigner(loaded, decoding, beam)
     parts = [
         run(window, assign, loaded.domain, max_jets=max_jets, jet_cuts=jet_cuts) for window in windows([events])
     ]

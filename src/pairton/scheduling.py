@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    CancelledError,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
@@ -16,7 +23,7 @@ from typing import Any, TypeVar
 
 from pairton.errors import ConfigError, MissingExtraError, PairtonError
 
-__all__ = ["WorkerError", "dask_client", "run_tasks"]
+__all__ = ["WorkerError", "cores", "dask_client", "in_parallel", "run_tasks"]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -28,6 +35,24 @@ AHEAD = 2  # tasks a thread of the cluster, so that none waits for the next
 
 class WorkerError(PairtonError):
     """A worker process that ended before its work did."""
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def in_parallel(function: Callable[[Task], None], tasks: Sequence[Task], threads: int) -> None:
+    """function(task) of every task, by that many threads of this process; the first error is raised."""
+    if threads < 2 or len(tasks) < 2:
+        for task in tasks:
+            function(task)
+        return
+    with ThreadPoolExecutor(min(threads, len(tasks))) as pool:
+        for _ in pool.map(function, tasks):
+            pass
 
 
 def run_tasks(

@@ -16,7 +16,7 @@ from pairton.events import Status
 from pairton.formats import expand, iterate, open_source
 from pairton.formats.base import DEFAULT_CHUNK
 from pairton.formats.files import Paths, is_url
-from pairton.reconstruction import MAX_JETS, Reconstruction, assigner, decoding_of, run, windows
+from pairton.reconstruction import MAX_JETS, Assigner, Reconstruction, decoding_of, run, windows
 from pairton.results import create_result
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def reconstruct_stream(
     `chunk` is how many events are read at a time, which does not change the answer; `options` are those of
     `pairton.iterate`.
     """
-    assign = assigner(model, decoding, beam)
+    assign = Assigner(model, decoding, beam)
     if options.get("topology") is None:
         options["topology"] = model.topology
     for window in windows(iterate(paths, chunk=chunk, **options)):

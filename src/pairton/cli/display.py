@@ -25,7 +25,7 @@ __all__ = ["display"]
 )
 @click.option("--max-jets", type=int, default=12, show_default=True, help="Use this many jets of highest pT.")
 @click.option("--no-jet-cuts", is_flag=True, help="Use jets outside the model's domain as well.")
-@click.option("--engine", default="onnx", show_default=True, help="onnx, or torch if installed.")
+@click.option("--engine", default="onnx", show_default=True, help="onnx; compiled or torch, if installed.")
 @reading_options
 def display(
     inputs: tuple[str, ...],

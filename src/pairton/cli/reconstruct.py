@@ -35,7 +35,9 @@ def model_options(command: Any) -> Any:
             ),
             click.option("--no-jet-cuts", is_flag=True, help="Use jets outside the model's domain as well."),
             click.option("--threads", type=int, metavar="N", help="Threads of the network; default: all cores."),
-            click.option("--engine", default="onnx", show_default=True, help="onnx, or torch if installed."),
+            click.option(
+                "--engine", default="onnx", show_default=True, help="onnx; compiled or torch, if installed."
+            ),
         )
     ):
         command = option(command)

@@ -44,6 +44,7 @@ transformer, biased_transformer; did you mean 'pairformer'?
     single_stream: bool = True
     triangle_multiplication: bool = True
     triangle_attention: bool = True
+    gates: bool = True  # of triangle multiplication and transition; only a symmetric network can do without
     edges_from: str = "single"  # single, pair, both
     triplets: str = "none"  # none, potential, hyperedge: what scores particles of three jets beside their edges
 
@@ -63,6 +64,8 @@ transformer, biased_transformer; did you mean 'pairformer'?
                 )
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"network.dropout is {self.dropout}, but must be at least 0 and below 1")
+        if not self.gates and self.kind != "symmetric":
+            raise ConfigError(f"network.kind {self.kind} has gates: set gates: true, or kind: symmetric")
         if self.kind == "transformer" and (self.tokens or self.edges_from != "single"):
             raise ConfigError("network.kind transformer has no pairs: set tokens: false and edges_from: single")
         if not self.has_singles and (self.edges_from != "pair" or self.triplets == "hyperedge"):

@@ -14,33 +14,42 @@ from pairton.graph import MASKED
 
 __all__ = ["JET_FEATURES", "PAIR_FEATURES", "TokenEmbedding", "jet_features", "pair_features"]
 
-JET_FEATURES = 6
-PAIR_FEATURES = {"paper": 6, "reference": 6, "symmetric": 6}  # kind -> count
+JET_FEATURES = {"paper": 6, "reference": 6, "symmetric": 4}  # kind -> count
+PAIR_FEATURES = {"paper": 6, "reference": 6, "symmetric": 8}
 LOG_SCALE = 4.5  # log of 90 GeV: energies and masses are centred there
 TINY = 1e-3  # GeV, below any jet: guards logarithms
 ETA_LIMIT = 10.0  # beyond any jet: whatever is in the padding, exponentials stay finite
 
 
-def jet_features(jets: Tensor) -> Tensor:
-    """(..., 6): log E - 4.5, log pT - 4.5, eta, cos phi, sin phi, b-tag."""
+def jet_features(jets: Tensor, kind: str) -> Tensor:
+    """(..., 6) or (..., 4) of a jet.
+
+    paper, reference: log E - 4.5, log pT - 4.5, eta, cos phi, sin phi, b-tag
+    symmetric:        log E - 4.5, log pT - 4.5, |eta|, b-tag: as its pair features, the same for an event turned
+                      about the beam or reflected
+    """
     pt, eta, phi, energy, btag = jets.unbind(dim=-1)
+    if kind == "symmetric":
+        return torch.stack([_log(energy), _log(pt), eta.abs(), btag], dim=-1)
     return torch.stack([_log(energy), _log(pt), eta, torch.cos(phi), torch.sin(phi), btag], dim=-1)
 
 
 def pair_features(first: Tensor, second: Tensor, kind: str) -> Tensor:
-    """(..., 6) of two jets that broadcast.
+    """(..., 6) or (..., 8) of two jets that broadcast.
 
     paper:     delta eta, delta phi, delta sin phi, delta cos phi, delta R, log m - 4.5
     reference: the same with |delta eta|, and |delta sin|, |delta cos| divided by their norm
-    symmetric: |delta eta|, |delta phi|, delta R, cos delta phi, log m - 4.5, summed log pT - 9
+    symmetric: |delta eta|, |delta phi|, delta R, cos delta phi, log m - 4.5, summed log pT - 9, |delta log pT|,
+               log pT of the pair - 4.5
     """
     eta = first[..., 1] - second[..., 1]
     phi = _wrapped(first[..., 2] - second[..., 2])
     distance = torch.sqrt(eta * eta + phi * phi + 1e-12)
     mass = _log_mass(first, second)
     if kind == "symmetric":
-        momenta = _log(first[..., 0]) + _log(second[..., 0])
-        columns = [eta.abs(), phi.abs(), distance, torch.cos(phi), mass, momenta]
+        cosine, one, two = torch.cos(phi), _log(first[..., 0]), _log(second[..., 0])
+        columns = [eta.abs(), phi.abs(), distance, cosine, mass, one + two, (one - two).abs()]
+        columns.append(_log_momentum(first[..., 0], second[..., 0], cosine))
     else:
         sine = torch.sin(first[..., 2]) - torch.sin(second[..., 2])
         cosine = torch.cos(first[..., 2]) - torch.cos(second[..., 2])
@@ -58,6 +67,12 @@ def _log(energy: Tensor) -> Tensor:
 def _wrapped(angle: Tensor) -> Tensor:
     """To [-pi, pi]."""
     return angle - 2 * math.pi * torch.round(angle / (2 * math.pi))
+
+
+def _log_momentum(one: Tensor, two: Tensor, cosine: Tensor) -> Tensor:
+    """log pT - 4.5 of two jets, as a sum of what is positive; below 1 GeV it is that of 1 GeV."""
+    square = (one - two) ** 2 + 2 * one * two * (1 + cosine)
+    return 0.5 * torch.log(square.clamp(min=1.0)) - LOG_SCALE
 
 
 def _log_mass(first: Tensor, second: Tensor) -> Tensor:

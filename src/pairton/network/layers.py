@@ -12,28 +12,34 @@ HIDDEN = -1e9  # added to the score of a padded key; finite, so that a row of pa
 
 
 class RMSNorm(nn.Module):
-    """x / rms(x), scaled. Written out: the ONNX operator set has no such node."""
+    """x / rms(x), scaled. The ONNX operator set has no such node; of this form ONNX Runtime makes one."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + 1e-6) * self.scale
+        return x / torch.sqrt(x.pow(2).mean(dim=-1, keepdim=True) + 1e-6) * self.scale
 
 
 class Transition(nn.Module):
-    """Gated two-layer network on every element by itself: silu(A x) * (B x), back to the width."""
+    """Two layers on every element by itself: silu(A x) * (B x), or silu(A x + a) without gates, then back."""
 
-    def __init__(self, width: int, factor: int) -> None:
+    def __init__(self, width: int, factor: int, gates: bool = True) -> None:
         super().__init__()
+        self.gates = gates
         self.norm = RMSNorm(width)
-        self.expand = nn.Linear(width, 2 * factor * width, bias=False)
+        self.expand = nn.Linear(width, (1 + gates) * factor * width, bias=not gates)
         self.contract = nn.Linear(factor * width, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        gate, value = self.expand(self.norm(x)).chunk(2, dim=-1)
-        update: Tensor = self.contract(functional.silu(gate) * value)
+        normal = self.norm(x)
+        if self.gates:
+            gate, value = self.expand.weight.chunk(2)  # two products: results that are contiguous
+            active = functional.silu(functional.linear(normal, gate)) * functional.linear(normal, value)
+        else:
+            active = functional.silu(self.expand(normal))
+        update: Tensor = self.contract(active)
         return update
 
 

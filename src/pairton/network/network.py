@@ -5,7 +5,7 @@ Shapes: B events, N jets, M pairs i <= j, T types, K types of three slots, D sin
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -53,7 +53,7 @@ class Network(nn.Module):
         self.index = PairIndex()
         single, pair = config.single_width, config.pair_width
         # the symmetric network's pairs start from both jets' embeddings, even where no single stream follows
-        self.embed_jets = nn.Linear(JET_FEATURES, single if config.has_singles else pair)
+        self.embed_jets = nn.Linear(JET_FEATURES[self.pair_kind], single if config.has_singles else pair)
         self.jets_to_pairs = None
         if config.kind == "symmetric":
             self.jets_to_pairs = nn.Linear(single if config.has_singles else pair, pair, bias=False)
@@ -86,25 +86,25 @@ class Network(nn.Module):
         if "transformer" in config.kind:
             pair_width = config.pair_width if config.kind == "biased_transformer" else None
             return TransformerBlock(config.single_width, config.single_heads, config.transition, pair_width)
-        block = SymmetricBlock if config.kind == "symmetric" else PairformerBlock
-        return block(
-            config.single_width,
-            config.pair_width,
-            single_heads=config.single_heads,
-            pair_heads=config.pair_heads,
-            transition=config.transition,
-            dropout=config.dropout,
-            single_stream=config.single_stream,
-            triangle_multiplication=config.triangle_multiplication,
-            triangle_attention=config.triangle_attention,
-        )
+        sizes: dict[str, Any] = {
+            "single_heads": config.single_heads,
+            "pair_heads": config.pair_heads,
+            "transition": config.transition,
+            "dropout": config.dropout,
+            "single_stream": config.single_stream,
+            "triangle_multiplication": config.triangle_multiplication,
+            "triangle_attention": config.triangle_attention,
+        }
+        if config.kind == "symmetric":
+            return SymmetricBlock(config.single_width, config.pair_width, gates=config.gates, **sizes)
+        return PairformerBlock(config.single_width, config.pair_width, **sizes)
 
     def forward(self, jets: Tensor, jet_mask: Tensor | None = None, tokens: Tensor | None = None) -> NetworkOutput:
         """jets (B, N, 5); jet_mask (B, N), None without padding; tokens (B, T, N, N), None for all masked."""
         n_jets = jets.shape[1]
         if n_jets > MAX_JETS:
             raise ConfigError(f"an event has {n_jets} jets, more than the {MAX_JETS} that a network takes")
-        x = self.embed_jets(jet_features(jets))
+        x = self.embed_jets(jet_features(jets, self.pair_kind))
         x, z = self._trunk(jets, x, jet_mask, tokens)
         pairs = self.readout(x, z, self.index)  # (B, M, F)
         edges = self._edges(pairs, n_jets)

@@ -6,10 +6,12 @@ pairs z (B, M, P). Pair ij has the position j (j + 1) / 2 + i, whatever N: one t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from pairton.network.layers import HIDDEN, Attention, RMSNorm, SharedDropout, Transition
 
@@ -20,6 +22,7 @@ __all__ = [
     "SymmetricTriangleAttention",
     "SymmetricTriangleMultiplication",
     "triangle_product",
+    "triangle_product_in_graph",
     "triangle_product_on_cpu",
 ]
 
@@ -80,6 +83,12 @@ def triangle_product_on_cpu(sides: Tensor, index: PairIndex, n_jets: int) -> Ten
     return result
 
 
+def triangle_product_in_graph(sides: Tensor, index: PairIndex, n_jets: int) -> Tensor:
+    """The same as one sum, for a graph that runtimes execute as it stands: no transposes, no tiny products."""
+    a, c = index.unpack(sides, n_jets).chunk(2, dim=-1)  # (B, N, N, P)
+    return index.fold((a[:, :, None] * c[:, None]).sum(dim=3))
+
+
 class _TriangleProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, sides: Tensor, index: PairIndex, n_jets: int) -> Tensor:
@@ -108,33 +117,35 @@ class _TriangleProduct(torch.autograd.Function):
         return ctx.index.fold(result) / twice, None, None
 
 
-def _eager_on_cpu(x: Tensor) -> bool:
-    """Neither compiled nor traced for export, where the number of jets is not a number yet."""
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
-        return False
-    return x.device.type == "cpu" and x.dtype == torch.float32
+def _product_for(x: Tensor) -> Callable[[Tensor, PairIndex, int], Tensor]:
+    """While a graph is traced, or compiled, the number of jets is not a number yet."""
+    if torch._C._get_tracing_state() is not None:
+        return triangle_product_in_graph
+    eager = not torch.compiler.is_compiling() and x.device.type == "cpu" and x.dtype == torch.float32
+    return triangle_product_on_cpu if eager else triangle_product
 
 
 class SymmetricTriangleMultiplication(nn.Module):
     """t_ij = sum_k (a_ik c_jk + c_ik a_jk): the one triangle update that keeps z_ij = z_ji."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, gates: bool = True) -> None:
         super().__init__()
+        self.gates = gates
         self.norm = RMSNorm(width)
-        self.sides_and_gate = nn.Linear(width, 5 * width, bias=False)
+        self.sides_and_gate = nn.Linear(width, (5 if gates else 2) * width, bias=False)
         self.norm_out = RMSNorm(width)
         self.out = nn.Linear(width, width, bias=False)
 
     def forward(self, z: Tensor, index: PairIndex, n_jets: int, pair_mask: Tensor | None) -> Tensor:
-        width = z.shape[-1]
-        value, gates = self.sides_and_gate(self.norm(z)).split([2 * width, 3 * width], dim=-1)
-        gates = torch.sigmoid(gates)
-        sides = value * gates[..., : 2 * width]
+        normal, weight, width = self.norm(z), self.sides_and_gate.weight, z.shape[-1]
+        sides = functional.linear(normal, weight[: 2 * width])  # several products: results that are contiguous
+        if self.gates:
+            sides = sides * torch.sigmoid(functional.linear(normal, weight[2 * width : 4 * width]))
         if pair_mask is not None:
             sides = sides * pair_mask
-        product = triangle_product_on_cpu if _eager_on_cpu(sides) else triangle_product
-        t = product(sides, index, n_jets)
-        update: Tensor = self.out(self.norm_out(t)) * gates[..., 2 * width :]
+        update: Tensor = self.out(self.norm_out(_product_for(sides)(sides, index, n_jets)))
+        if self.gates:
+            update = update * torch.sigmoid(functional.linear(normal, weight[4 * width :]))
         return update
 
 
@@ -183,12 +194,17 @@ class SymmetricBlock(nn.Module):
         single_stream: bool,
         triangle_multiplication: bool,
         triangle_attention: bool,
+        gates: bool = True,
     ) -> None:
         super().__init__()
         self.drop = SharedDropout(dropout, dim=1)
-        self.multiply = SymmetricTriangleMultiplication(pair_width) if triangle_multiplication else None
+        self.multiply = SymmetricTriangleMultiplication(pair_width, gates) if triangle_multiplication else None
         self.attend = SymmetricTriangleAttention(pair_width, pair_heads) if triangle_attention else None
-        self.pair_transition = Transition(pair_width, transition)
+        self.pair_transition = Transition(pair_width, transition, gates)
+        for sub_layer in (self.multiply, self.attend):  # a block begins as the identity: learns faster
+            if sub_layer is not None:
+                nn.init.zeros_(sub_layer.out.weight)
+        nn.init.zeros_(self.pair_transition.contract.weight)
         self.single_stream = single_stream
         if single_stream:
             self.attention = Attention(single_width, single_heads, pair_width)
