@@ -20,7 +20,8 @@ test-quick: $(TEST)/installed
 	$(TEST)/bin/python -m pytest -m "not long"
 
 # what takes longer than the quick suite allows: trainings, simulations, a compiled C++ program, soaks
-test-long: $(TEST)/installed $(TEST)/coffea $(TEST)/old-runtime/installed $(TEST)/headers
+test-long: $(TEST)/installed $(TEST)/coffea $(TEST)/old-runtime/installed $(TEST)/headers $(TEST)/snakemake/installed
+	PAIRTON_SNAKEMAKE=$(CURDIR)/$(TEST)/snakemake/bin/snakemake \
 	PAIRTON_OLD_RUNTIME=$(CURDIR)/$(TEST)/old-runtime/bin/python \
 	ONNXRUNTIME_INCLUDE=$${ONNXRUNTIME_INCLUDE:-$(CURDIR)/$(TEST)/headers/usr/include/onnxruntime} \
 	$(TEST)/bin/python -m pytest -m long
@@ -45,6 +46,12 @@ $(TEST)/coffea: $(TEST)/installed
 $(TEST)/old-runtime/installed: $(TEST)/installed
 	$(PYTHON) -m venv $(TEST)/old-runtime
 	$(TEST)/old-runtime/bin/python $(PIP) "onnxruntime==1.17.*" "numpy<2"
+	touch $@
+
+# runs the smoke target of the workflow; by itself, since it pins packages that others share
+$(TEST)/snakemake/installed: $(TEST)/installed
+	$(PYTHON) -m venv $(TEST)/snakemake
+	$(TEST)/snakemake/bin/python $(PIP) "snakemake>=8"
 	touch $@
 
 # headers for the C++ program, from Debian 13 or newer; elsewhere ONNXRUNTIME_INCLUDE names them, or its test is skipped

@@ -33,7 +33,7 @@ SECTIONS = (
     probabilities.calibration,
     probabilities.limit,
     sections.energy_scale,
-    sections.flow,
+    sections.decodings,
     studies.studies,
 )
 

@@ -5,7 +5,8 @@ Two trainings differ by what they learned, by chance in the test events, and by 
     variance of a difference = that of the paired difference (bootstrap over the test events)
                              + s^2 (1 / n_first + 1 / n_second)
 
-s is the spread over seeds, pooled over all rows of the results that were trained more than once; n counts seeds.
+s is the spread over seeds, pooled over the rows of a study that were trained more than once; n counts seeds. One
+without such rows takes that of all studies.
 """
 
 from __future__ import annotations
@@ -17,7 +18,17 @@ from typing import Any, NamedTuple
 
 from page.reading import Evaluation, Results
 
-__all__ = ["RESOLVED", "Comparison", "Row", "compare", "mean_spread", "pooled_spread", "rows_of", "verdict"]
+__all__ = [
+    "RESOLVED",
+    "Comparison",
+    "Row",
+    "compare",
+    "mean_spread",
+    "pooled_spread",
+    "rows_of",
+    "seed_spread",
+    "verdict",
+]
 
 RESOLVED = 2.0  # standard deviations
 
@@ -81,23 +92,22 @@ def rows_of(results: Results, evaluation: Evaluation, names: Sequence[str]) -> l
     return found
 
 
-def pooled_spread(results: Results, what: str, cell: str = "inclusive") -> tuple[float, int] | None:
+def pooled_spread(rows: Sequence[Row], what: str) -> tuple[float, int] | None:
     """Spread over seeds, from all rows with several, and its degrees of freedom."""
-    square, freedom, seen = 0.0, 0, set()
+    found = [mean for row in rows if (mean := row.mean(what)) is not None and mean.spread is not None]
+    freedom = sum(each.seeds - 1 for each in found)
+    square = math.fsum((each.seeds - 1) * (each.spread or 0) ** 2 for each in found)
+    return (math.sqrt(square / freedom), freedom) if freedom else None
+
+
+def seed_spread(results: Results, rows: Sequence[Row], what: str) -> tuple[float, int] | None:
+    """That of a study; where nothing in it was trained twice, that of all studies."""
+    everywhere: dict[str, Row] = {}
     for study in results.plan.studies.values():
         evaluation = results.evaluations.get(study.name)
-        for name in study.rows if evaluation is not None else ():
-            planned = [each.name for each in results.plan.of_row(name)]
-            assert evaluation is not None
-            there = tuple(each for each in planned if each in evaluation.methods)
-            if name in seen or len(there) < 2:
-                continue
-            seen.add(name)
-            found = Row(name, name, there, evaluation).mean(what, cell)
-            if found is not None and found.spread is not None:
-                square += (found.seeds - 1) * found.spread**2
-                freedom += found.seeds - 1
-    return (math.sqrt(square / freedom), freedom) if freedom else None
+        if evaluation is not None:
+            everywhere |= {row.name: row for row in rows_of(results, evaluation, study.rows)}
+    return pooled_spread(rows, what) or pooled_spread(list(everywhere.values()), what)
 
 
 @dataclass(frozen=True)

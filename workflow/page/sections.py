@@ -15,7 +15,7 @@ from page.reading import Evaluation, Results, wrapped
 from page.writing import Page, cell, number, signed, table
 from pairton.report.sankey import flow_plot
 
-__all__ = ["efficiencies", "energy_scale", "events", "flow", "mass", "summary"]
+__all__ = ["decodings", "efficiencies", "energy_scale", "events", "mass", "summary"]
 
 EVENT, INCLUSIVE = "event", "inclusive"
 MAIN = "main"  # the evaluation that compares the models with other methods
@@ -173,47 +173,80 @@ def mass(results: Results, page: Page) -> None:
     page.add(table(["mass [GeV]", "events", *labels], rows))
 
 
-# -- step by step ------------------------------------------------------------------------------------------
+# -- ways to decode ----------------------------------------------------------------------------------------
 
 
-def flow(results: Results, page: Page) -> None:
-    """Of the first method that follows steps."""
-    found = [
-        (evaluation, name)
-        for evaluation in results.evaluations.values()
-        for name, method in evaluation.methods.items()
-        if method.get("flow", {}).get("steps") and method["flow"].get("one_shot")
-    ]
-    if not found:
-        results.log("no evaluation of steps (--decoding steps --decoding one_shot): left out")
-        return
-    evaluation, name = found[0]
-    counts = evaluation.methods[name]["flow"]
-    label = results.plan.label(name.split(":")[0])
-    page.add("## Step by step", results.command(evaluation))
-    plot = flow_plot(label, counts)
-    if plot is not None:
-        page.figure("flow", plot.draw(), plot.title)
-        page.add(plot.caption)
-    rows = []
-    for k, stage in enumerate(counts["stages"]):
-        for wrong in (False, True) if k else (False,):
-            before = "some step before it wrong" if wrong else "every step before it right"
-            row = ["" if wrong else stage, before if k else ""]
-            for kind in ("one_shot", "steps"):
-                good, total = _after(counts[kind][k], k, wrong=wrong)
-                row.append(f"{good:,} of {total:,}: {number(good / total)}" if total else "–")
-            rows.append(row)
-    page.add("Steps that were right, by what came before them:", table(["", "", "one shot", "in steps"], rows))
-    one, other = (f"{name.split(':')[0]}:{kind}" for kind in ("steps", "one_shot"))
-    lead = evaluation.difference(one, other) if {one, other} <= set(evaluation.methods) else None
-    if lead is not None and lead[EVENT][INCLUSIVE]["value"] is not None:
-        each = lead[EVENT][INCLUSIVE]
-        words = "resolved" if abs(each["value"]) >= RESOLVED * _half(each) else "unresolved"
-        page.add(
-            f"In steps less one shot, same events: {results.symbol(EVENT)} {signed(each['value'], _half(each))} "
-            f"({_sigmas(each)}, {words})."
-        )
+def decodings(results: Results, page: Page) -> None:
+    """Evaluations with a title: methods on the same events, and how right their steps were."""
+    for name, raw in results.plan.evaluations.items():
+        evaluation = results.evaluation(name) if "title" in raw else None
+        if evaluation is None:
+            continue
+        page.add(f"## {raw['title']}", results.command(evaluation))
+        first, *others = evaluation.methods
+        rows = []
+        for method, found in evaluation.methods.items():
+            line = [
+                _name(results, method),
+                *(cell(found["efficiency"][what][INCLUSIVE]) for what in found["efficiency"]),
+            ]
+            lead = evaluation.difference(method, first) if method in others else None
+            change = lead[EVENT][INCLUSIVE] if lead else None
+            known = change is not None and change["value"] is not None
+            rows.append([*line, *(_judged(change) if known and change else ("", ""))])
+        whats = [results.symbol(what) for what in evaluation.methods[first]["efficiency"]]
+        less = f"{results.symbol(EVENT)} less that of the first row"
+        page.add(table(["", *whats, less, ""], rows))
+        _flows(results, page, evaluation)
+
+
+def _name(results: Results, method: str) -> str:
+    training, _, decoding = method.partition(":")
+    return (
+        f"{results.plan.label(training)}, {decoding.replace('_', ' ')}"
+        if decoding
+        else results.plan.label(training)
+    )
+
+
+def _judged(found: Json) -> tuple[str, str]:
+    """A paired difference, and whether it is one."""
+    word = "" if abs(found["value"]) >= RESOLVED * _half(found) else ", unresolved"
+    return signed(found["value"], _half(found)), f"{_sigmas(found)}{word}"
+
+
+def _flows(results: Results, page: Page, evaluation: Evaluation) -> None:
+    """Once for each model whose steps were followed; the first one is drawn."""
+    flows: dict[str, Json] = {}
+    for method, found in evaluation.methods.items():
+        if "flow" in found:
+            flows.setdefault(method.partition(":")[0], found["flow"])
+    for k, (model, counts) in enumerate(flows.items()):
+        label = results.plan.label(model)
+        plot = flow_plot(label, counts) if k == 0 else None
+        if plot is not None:
+            page.figure(f"flow_{evaluation.name}", plot.draw(), plot.title)
+            page.add(plot.caption)
+        kinds = [kind for kind in counts if kind not in ("stages", "recovery")]
+        rows = []
+        for stage in range(len(counts["stages"])):
+            for wrong in (False, True) if stage else (False,):
+                before = "some step before it wrong" if wrong else "every step before it right"
+                row = ["" if wrong else counts["stages"][stage], before if stage else ""]
+                for kind in kinds:
+                    good, total = _after(counts[kind][stage], stage, wrong=wrong)
+                    row.append(f"{good:,} of {total:,}: {number(good / total)}" if total else "–")
+                rows.append([*row, ""])
+        for what in counts.get("recovery", {}).get("difference", {}):
+            row = [
+                what,
+                "found after a wrong first step",
+                *(cell(counts["recovery"][kind][what]) for kind in kinds),
+            ]
+            change = counts["recovery"]["difference"][what]
+            rows.append([*row, "" if change["value"] is None else " ".join(_judged(change))])
+        head = ["", "", *(kind.replace("_", " ") for kind in kinds), "difference, same events"]
+        page.add(f"Steps of {label} that were right, by what came before:", table(head, rows))
 
 
 def _after(counts: Json, k: int, *, wrong: bool) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from page import figures
-from page.comparing import RESOLVED, Comparison, Row, compare, pooled_spread, rows_of, verdict
+from page.comparing import RESOLVED, Comparison, Row, compare, rows_of, seed_spread, verdict
 from page.reading import Results, wrapped
 from page.writing import Page, number, signed, table
 from plan import Study
@@ -108,7 +108,7 @@ def _mean(row: Row, what: str, where: str) -> str:
 
 def _comparisons(results: Results, page: Page, study: Study, rows: Sequence[Row]) -> None:
     """Each with the one before it, or all with one; what the statistics cannot tell apart is called unresolved."""
-    pooled = pooled_spread(results, EVENT)
+    pooled = seed_spread(results, rows, EVENT)
     pairs = _pairs(study, rows)
     if not pairs:
         results.log(f"{study.name}: {study.against} is missing, so nothing to compare with")
@@ -124,7 +124,7 @@ def _comparisons(results: Results, page: Page, study: Study, rows: Sequence[Row]
         difference = signed(found.difference, found.deviation)
         lines.append([f"{first.label} − {second.label}", difference, _sigmas(found), word])
     page.add(table(["difference", results.symbol(EVENT), "", ""], lines))
-    page.add(_how(results, pooled, study, words))
+    page.add(_how(pooled, study, words))
 
 
 def _pairs(study: Study, rows: Sequence[Row]) -> list[tuple[Row, Row]]:
@@ -138,14 +138,14 @@ def _sigmas(found: Comparison) -> str:
     return f"{abs(found.significance):.1f} σ"
 
 
-def _how(results: Results, pooled: tuple[float, int] | None, study: Study, words: Sequence[str]) -> str:
+def _how(pooled: tuple[float, int] | None, study: Study, words: Sequence[str]) -> str:
     text = f"Unresolved: below {RESOLVED:g} σ. ± is from the test events, paired, "
     if pooled is None:
         text += "alone: nothing here was trained twice, so the spread over seeds is not in it."
     else:
         text += (
-            f"and from the spread over seeds, {number(pooled[0], 0.0)[:5]} for one training "
-            f"(pooled over the rows with several, {pooled[1]} degrees of freedom)."
+            f"and from the spread over seeds: {number(pooled[0])} for one training, pooled over rows with "
+            f"several ({pooled[1]} degrees of freedom)."
         )
     if study.against is None and not study.curve and words:
         counts = {word: words.count(word) for word in ("reproduced", "refuted", "unresolved") if word in words}
