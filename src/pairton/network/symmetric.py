@@ -201,10 +201,6 @@ class SymmetricBlock(nn.Module):
         self.multiply = SymmetricTriangleMultiplication(pair_width, gates) if triangle_multiplication else None
         self.attend = SymmetricTriangleAttention(pair_width, pair_heads) if triangle_attention else None
         self.pair_transition = Transition(pair_width, transition, gates)
-        for sub_layer in (self.multiply, self.attend):  # a block begins as the identity: learns faster
-            if sub_layer is not None:
-                nn.init.zeros_(sub_layer.out.weight)
-        nn.init.zeros_(self.pair_transition.contract.weight)
         self.single_stream = single_stream
         if single_stream:
             self.attention = Attention(single_width, single_heads, pair_width)
