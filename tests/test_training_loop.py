@@ -83,19 +83,19 @@ def learned(fabric, tmp_path, topology, loss, network=TRIANGLES, extra=(0, 1), *
 def test_64_events_are_learned_by_heart_with_the_event_likelihood(fabric, tmp_path):
     loss = {"masked_edges": 0, "event_likelihood": 1}
     network = TRIANGLES | {"triplets": "potential"}
-    assert learned(fabric, tmp_path, "ttbar_allhad", loss, network, steps=90, learning_rate=3e-3) > 0.95
+    assert learned(fabric, tmp_path, "ttbar_allhad", loss, network, steps=140, learning_rate=4e-3) > 0.95
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("tokens", [False, True])
 def test_64_events_are_learned_by_heart_with_masked_edges(fabric, tmp_path, tokens):
     network = TRIANGLES | {"pair_width": 64, "tokens": tokens}
-    assert learned(fabric, tmp_path, "ttbar_allhad", None, network, steps=420, learning_rate=5e-3) > 0.95
+    assert learned(fabric, tmp_path, "ttbar_allhad", None, network, steps=640, learning_rate=5e-3) > 0.95
 
 
 def test_64_events_of_tth_are_learned_by_heart(fabric, tmp_path):
     loss = {"masked_edges": 0, "event_likelihood": 1}
-    found = learned(fabric, tmp_path, "tth_allhad", loss, extra=(0,), steps=80, learning_rate=3e-3)
+    found = learned(fabric, tmp_path, "tth_allhad", loss, extra=(0,), steps=160, learning_rate=4e-3)
     assert found > 0.95
 
 
