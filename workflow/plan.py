@@ -76,6 +76,7 @@ class Study:
     against: str | None = None  # compare each with this one; otherwise with the one before it
     published: bool = False  # the paper has these rows
     curve: bool = False  # rows differ in the number of training events
+    expect: tuple[tuple[str, str], ...] = ()  # pairs to compare, the first expected to be the better
 
 
 class Plan:
@@ -242,8 +243,9 @@ class Plan:
         yield "page", self.page_command()
 
 
-def _optional(raw: Mapping[str, Any]) -> tuple[str | None, bool, bool]:
-    return raw.get("against"), bool(raw.get("published")), bool(raw.get("curve"))
+def _optional(raw: Mapping[str, Any]) -> tuple[str | None, bool, bool, tuple[tuple[str, str], ...]]:
+    expect = tuple((better, worse) for better, worse in raw.get("expect", ()))
+    return raw.get("against"), bool(raw.get("published")), bool(raw.get("curve")), expect
 
 
 def _relative(path: Path, folder: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,13 +38,22 @@ def _points(axes: Axes, k: int, x: Sequence[float], cells: Sequence[Json], label
     up = [cells[i]["high"] - cells[i]["value"] for i in known]
     if "xerr" in more:
         more["xerr"] = [more["xerr"][i] for i in known]
-    style: dict[str, Any] = {"fmt": MARKERS[k % len(MARKERS)], "elinewidth": 1.4, "capsize": 0} | more
+    style: dict[str, Any] = {"fmt": MARKERS[k % len(MARKERS)], "markersize": 4.5, "elinewidth": 1.4} | more
     colour = COLOURS[k % len(COLOURS)]
     axes.errorbar([x[i] for i in known], value, yerr=[down, up], color=colour, label=plain(label, 32), **style)
 
 
 def _legend(axes: Axes, **options: Any) -> None:
     axes.legend(frameon=False, **options).set_in_layout(False)
+
+
+def _range(axes: Axes, cells: Sequence[Json], names: int) -> None:
+    """From the tenth below the lowest point to the tenth above the highest, and room for the legend."""
+    low = min((cell["low"] for cell in cells if cell["value"] is not None), default=0.0)
+    high = max((cell["high"] for cell in cells if cell["value"] is not None), default=1.0)
+    bottom, top = math.floor(10 * low) / 10, math.ceil(10 * high) / 10
+    axes.set_ylim(bottom, top + (top - bottom) * 0.1 * ((names + 1) // 2))
+    _legend(axes, ncols=2, loc="upper right")
 
 
 def against_mass(each: Mapping[str, Json], symbol: str) -> Figure:
@@ -57,8 +67,7 @@ def against_mass(each: Mapping[str, Json], symbol: str) -> Figure:
     for k, (name, mass) in enumerate(each.items()):
         _points(axes, k, centre, mass["efficiency"], name, xerr=half)
     axes.set_xlim(edges[0], end)
-    axes.set_ylim(0, 1.08 + 0.08 * ((len(each) + 1) // 2))
-    _legend(axes, ncols=2, loc="upper right")
+    _range(axes, [cell for mass in each.values() for cell in mass["efficiency"]], len(each))
     return figure
 
 
@@ -71,8 +80,7 @@ def multiplicities(each: Mapping[str, Mapping[str, Json]], cells: Sequence[str],
     axes.set_xticks(range(len(cells)), [cell.replace("+", " or more") for cell in cells])
     axes.minorticks_off()
     axes.set_xlim(-0.6, len(cells) - 0.4)
-    axes.set_ylim(0, 1.08 + 0.08 * ((len(each) + 1) // 2))
-    _legend(axes, ncols=2, loc="upper right")
+    _range(axes, [values[cell] for values in each.values() for cell in cells], len(each))
     return figure
 
 
@@ -95,7 +103,10 @@ def calibrations(panels: Mapping[str, Mapping[str, Sequence[Json]]]) -> Figure:
 def learning_curve(points: Sequence[tuple[float, Json]], symbol: str, limit: float | None) -> Figure:
     """Efficiency against the number of training events, one point a training."""
     figure, axes = _axes("fully reconstructible events in the training", symbol)
-    _points(axes, 0, [n for n, _ in points], [cell for _, cell in points], "test events", fmt="o-", linewidth=1)
+    counts = sorted({n for n, _ in points})
+    each = [[cell["value"] for n, cell in points if n == count] for count in counts]
+    axes.plot(counts, [sum(values) / len(values) for values in each], color=COLOURS[0], linewidth=1)
+    _points(axes, 0, [n for n, _ in points], [cell for _, cell in points], "test events")
     if limit is not None:
         axes.axhline(limit, color=GREY, linewidth=1, linestyle=DASHED)
         axes.annotate(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -105,20 +106,27 @@ class Results:
 
     def command(self, evaluation: Evaluation) -> str:
         """What was typed, as a block, with no path of the machine it was typed on."""
-        words = [self._shown(word) for word in shlex.split(str(evaluation.raw.get("command", "")))]
+        return self.shown(str(evaluation.raw.get("command", "")))
+
+    def shown(self, command: str) -> str:
+        """A command as a block; files of the workflow are in results/, whatever the folder is called here."""
+        words = [self._place(word) for word in shlex.split(command)]
         return wrapped(shlex.join(words)) if words else ""
 
-    def _shown(self, word: str) -> str:
-        path = Path(word)
-        if not path.is_absolute():
-            return word
-        root = self.plan.results.resolve()
-        return str(Path("results") / path.relative_to(root)) if path.is_relative_to(root) else path.name
+    def _place(self, word: str) -> str:
+        kinds = "models|answers|evaluations|recipes|peers"
+        ours = re.search(rf"(^|/)(data/[^/]+\.h5|{self.plan.target}/({kinds})/.+)$", word)
+        if ours is not None:
+            return f"results/{ours[2]}"
+        recipe = re.search(r"(^|/)(recipes/.+\.yaml)$", word)
+        if recipe is not None:
+            return recipe[2]
+        return Path(word).name if Path(word).is_absolute() else word
 
 
 def wrapped(command: str) -> str:
-    """A command as an indented block, continued over lines."""
-    return "\n".join(f"    {line}" for line in _lines(command.split(" ")))
+    """A command as an indented block, continued over lines; an option stays with its value."""
+    return "\n".join(f"    {line}" for line in _lines(re.sub(r" (--?[\w-]+) (?!-)", r" \1\0", command).split(" ")))
 
 
 def _lines(words: list[str]) -> Iterator[str]:
@@ -128,5 +136,6 @@ def _lines(words: list[str]) -> Iterator[str]:
             yield f"{line} \\"
             line = f"  {word}"
         else:
-            line = f"{line} {word}".strip() if not line.startswith("  ") else f"{line} {word}"
+            line = f"{line} {word}" if line else word
+        line = line.replace("\0", " ")
     yield line

@@ -11,7 +11,7 @@ from typing import Any
 
 from page import figures
 from page.comparing import RESOLVED
-from page.reading import Evaluation, Results, wrapped
+from page.reading import Evaluation, Results
 from page.writing import Page, cell, number, signed, table
 from pairton.report.sankey import flow_plot
 
@@ -40,7 +40,7 @@ def summary(results: Results, page: Page) -> None:
     evaluation = results.evaluation(MAIN)
     page.add(
         "# Results",
-        f"Made by `{results.plan.page_command()}` from what the workflow trained and evaluated "
+        f"Made by `python workflow/results.py {results.plan.target}` from what the workflow trained and evaluated "
         f"(`snakemake -s workflow/Snakefile {results.plan.target}`, or the commands that "
         f"`python workflow/plan.py {results.plan.target}` prints). Every section names the command behind its "
         "numbers. Intervals cover 68 %; ± is half of one. What is counted: [evaluate.md](evaluate.md).",
@@ -71,7 +71,7 @@ def events(results: Results, page: Page) -> None:
     page.add(
         "Simulated events, test ones without a filter. Numbers from different samples do not compare, not even by "
         "jet multiplicity: detector, generator and mix differ.",
-        "\n".join(wrapped(plan.sample_command(plan.settings[kind])) for kind in ("test", "train")),
+        "\n".join(results.shown(plan.sample_command(plan.settings[kind])) for kind in ("test", "train")),
     )
     rows = []
     if evaluation is not None:
@@ -149,7 +149,7 @@ def _leads(results: Results, page: Page, evaluation: Evaluation) -> None:
     if rows:
         page.add(
             f"{results.plan.label(first)} less the others, on the same events (bootstrap over them):",
-            table(["less", *evaluation.bins, INCLUSIVE, "inclusive"], rows),
+            table(["less", *evaluation.bins, INCLUSIVE, "inclusive, in σ"], rows),
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from page import figures
 from page.comparing import RESOLVED, Comparison, Row, compare, rows_of, seed_spread, verdict
-from page.reading import Results, wrapped
+from page.reading import Results
 from page.writing import Page, number, signed, table
 from plan import Study
 
@@ -52,15 +52,18 @@ def _commands(results: Results, page: Page, rows: Sequence[Row]) -> None:
     plan = results.plan
     first = rows[0].methods[0]
     steps = {plan.trainings[row.methods[0]].steps for row in rows}
-    page.add(wrapped(plan.train_command(first)) + "\n" + wrapped(plan.answer_command(first)))
+    page.add("\n".join(map(results.shown, (plan.train_command(first), plan.answer_command(first)))))
     notes = []
     if len(rows) > 1 or len(rows[0].methods) > 1:
-        notes.append("and so on for every row and seed.")
+        notes.append(
+            f"and so on for every row and seed (`python workflow/plan.py {plan.target}` prints them all)."
+        )
     minutes = plan.settings.get("minutes")
     if minutes is not None and None not in steps:
         notes.append(
-            f"Every training has the same small budget: as many steps as fit into {minutes} minutes of one core, "
-            "learning rate and warm-up scaled to them. What holds after long training may differ."
+            f"Every training has the same small budget: as many steps as fit into {minutes} minutes of one core "
+            "(`workflow/budget.py`), with the schedule of the learning rate over them. What holds after long "
+            "training may differ."
         )
     page.add(" ".join(notes))
 
@@ -72,7 +75,7 @@ def _table(results: Results, page: Page, study: Study, rows: Sequence[Row]) -> N
     whats = list(rows[0].evaluation.methods[rows[0].methods[0]]["efficiency"])
     cells = [*rows[0].evaluation.bins, INCLUSIVE]
     many = any(len(row.methods) > 1 for row in rows)
-    head = ["", "steps", "parameters", "seeds"]
+    head = ["", "recipe", *(["training events"] * study.curve), "steps", "parameters", "seeds"]
     head += [f"{results.symbol(EVENT)}, {where}" for where in cells]
     head += [results.symbol(what) for what in whats if what != EVENT]
     head += [f"*{results.symbol(EVENT)}, paper*"] * study.published
@@ -81,7 +84,10 @@ def _table(results: Results, page: Page, study: Study, rows: Sequence[Row]) -> N
         model = results.model(row.methods[0])
         weights = results.plan.model(row.methods[0]) / "model.safetensors"
         steps = model["recipe"]["optimiser"]["steps"] if model and model.get("recipe") else None
-        line = [row.label, f"{steps:,}" if steps else "–"]
+        line = [row.label, f"`{_recipe(results.plan.trainings[row.methods[0]].base)}`"]
+        if study.curve:
+            line.append(f"{model['data']['training_events']:,}" if model else "–")
+        line.append(f"{steps:,}" if steps else "–")
         line += [f"{parameters(weights):,}" if weights.is_file() else "–", str(len(row.methods))]
         line += [_mean(row, EVENT, where) for where in cells]
         line += [_mean(row, what, INCLUSIVE) for what in whats if what != EVENT]
@@ -94,6 +100,12 @@ def _table(results: Results, page: Page, study: Study, rows: Sequence[Row]) -> N
     notes += ["; of several seeds, the mean ± the standard deviation over them"] if many else []
     notes += [". In italics: the paper's, on another sample, after 826k steps"] if study.published else []
     page.add("".join(notes) + ".")
+
+
+def _recipe(path: Path) -> str:
+    """As one would type it."""
+    parts = path.resolve().parts
+    return "/".join(parts[-(3 if path.resolve().parent.name not in ("recipes", "workflow") else 2) :])
 
 
 def _mean(row: Row, what: str, where: str) -> str:
@@ -119,7 +131,7 @@ def _comparisons(results: Results, page: Page, study: Study, rows: Sequence[Row]
         if found is None:
             results.log(f"{study.name}: {first.name} and {second.name} were not evaluated on the same events")
             continue
-        word = verdict(found, expected=study.against is None)
+        word = verdict(found, expected=study.against is None and not study.curve)
         words.append(word)
         difference = signed(found.difference, found.deviation)
         lines.append([f"{first.label} − {second.label}", difference, _sigmas(found), word])
@@ -128,6 +140,9 @@ def _comparisons(results: Results, page: Page, study: Study, rows: Sequence[Row]
 
 
 def _pairs(study: Study, rows: Sequence[Row]) -> list[tuple[Row, Row]]:
+    known = {row.name: row for row in rows}
+    if study.expect:
+        return [(known[better], known[worse]) for better, worse in study.expect if {better, worse} <= set(known)]
     if study.against is None:
         return list(zip(rows[1:], rows[:-1], strict=True))
     base = [row for row in rows if row.name == study.against]
@@ -150,7 +165,7 @@ def _how(pooled: tuple[float, int] | None, study: Study, words: Sequence[str]) -
     if study.against is None and not study.curve and words:
         counts = {word: words.count(word) for word in ("reproduced", "refuted", "unresolved") if word in words}
         summed = ", ".join(f"{count} {word}" for word, count in counts.items())
-        text += f" Of the {len(words)} steps of the expected order, each better than the one before: {summed}."
+        text += f" Expected is that each first one is the better: {summed}."
     return text
 
 
@@ -175,5 +190,4 @@ def _curve(results: Results, page: Page, rows: Sequence[Row]) -> None:
     limit = ahead.get("probability") if ahead else None
     figure = figures.learning_curve(points, "event efficiency", limit)
     page.figure("learning", figure, "Event efficiency against the number of training events")
-    rows_shown = [[f"{int(n):,}", number(c["value"], (c["high"] - c["low"]) / 2)] for n, c in points]
-    page.add(table(["training events", results.symbol(EVENT)], rows_shown))
+    page.add("One point a training; the line joins their means.")
