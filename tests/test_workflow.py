@@ -130,6 +130,9 @@ def test_an_order_is_unresolved_where_seeds_or_events_do_not_tell():
     assert comparing.verdict(with_seeds, expected=True) == "reproduced"
     assert comparing.pooled_spread([a, b, c], "event") == (pytest.approx(spread), 2)
     assert comparing.pooled_spread([c], "event") is None
+    elsewhere = comparing.Row("d", "d", ("d-1",), evaluation("y", {"d-1": 0.6}))
+    assert comparing.compare(a, elsewhere, "event", None) is None  # not evaluated together
+    assert comparing.verdict(comparing.Comparison(0.0, 0.0, False), expected=True) == "unresolved"
     # two seeds against one: c is .03 below b, but one training alone counts little
     against_one = comparing.compare(c, b, "event", spread)
     assert against_one.difference == pytest.approx(-0.03)

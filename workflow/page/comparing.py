@@ -120,7 +120,9 @@ class Comparison:
 
     @property
     def significance(self) -> float:
-        return self.difference / self.deviation if self.deviation > 0 else math.copysign(math.inf, self.difference)
+        if self.deviation > 0:
+            return self.difference / self.deviation
+        return math.copysign(math.inf, self.difference) if self.difference else 0.0
 
     @property
     def resolved(self) -> bool:

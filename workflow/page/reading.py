@@ -118,7 +118,7 @@ class Results:
         ours = re.search(rf"(^|/)(data/[^/]+\.h5|{self.plan.target}/({kinds})/.+)$", word)
         if ours is not None:
             return f"results/{ours[2]}"
-        recipe = re.search(r"(^|/)(recipes/.+\.yaml)$", word)
+        recipe = re.search(r"(^|/)((recipes|workflow)/.+\.yaml)$", word)
         if recipe is not None:
             return recipe[2]
         return Path(word).name if Path(word).is_absolute() else word

@@ -29,8 +29,7 @@ def _half(found: Json) -> float:
 
 
 def _sigmas(found: Json) -> str:
-    half = _half(found)
-    return f"{abs(found['value']) / half:.1f} σ" if half > 0 else "∞ σ"
+    return f"{abs(found['value']) / _half(found):.1f} σ" if _half(found) > 0 else "–"
 
 
 # -- the first lines ---------------------------------------------------------------------------------------
@@ -69,8 +68,11 @@ def events(results: Results, page: Page) -> None:
     plan = results.plan
     page.add("## Events")
     page.add(
-        "Simulated events, test ones without a filter. Numbers from different samples do not compare, not even by "
-        "jet multiplicity: detector, generator and mix differ.",
+        "Numbers from different samples do not compare, not even by jet multiplicity: detector, generator and mix "
+        "differ. Test events were not filtered; `--filter` drops events with soft or forward quarks before the "
+        "shower, which for training saves time."
+        if "--filter" not in plan.sample_command(plan.settings["test"])
+        else "",
         "\n".join(results.shown(plan.sample_command(plan.settings[kind])) for kind in ("test", "train")),
     )
     rows = []
@@ -211,7 +213,7 @@ def _name(results: Results, method: str) -> str:
 
 def _judged(found: Json) -> tuple[str, str]:
     """A paired difference, and whether it is one."""
-    word = "" if abs(found["value"]) >= RESOLVED * _half(found) else ", unresolved"
+    word = "" if abs(found["value"]) >= max(RESOLVED * _half(found), 1e-9) else ", unresolved"
     return signed(found["value"], _half(found)), f"{_sigmas(found)}{word}"
 
 
