@@ -25,8 +25,8 @@ from pairton.formats.files import Paths
 from pairton.reconstruction import (
     MAX_JETS,
     Answer,
+    Assigner,
     assign_prepared,
-    assigner,
     decoding_of,
     prepare,
     same_tree,
@@ -150,7 +150,7 @@ def _methods(models: Sequence[Model], decodings: Sequence[str], beam: int | None
             name = model.name if len(decodings) < 2 else f"{model.name}:{kind}"
             about = {"model": model.name, "decoding": kind, "beam": width}
             flows = model.takes_tokens and kind in FOLLOWED
-            assign = assigner(model, kind, width)
+            assign = Assigner(model, kind, width)
             steps: dict[str, list[Followed]] = {followed: [] for followed in FOLLOWED[kind]} if flows else {}
             result.append(Method(name, about, model, assign, domain=model.domain, flows=flows, steps=steps))
     return result
