@@ -178,7 +178,14 @@ def test_pair_features_by_hand(kind):
     expected = {
         "paper": [-1.0, dphi, sine, cosine, distance, mass],
         "symmetric": [
-            1.0, -dphi, distance, np.cos(dphi), mass, np.log(50.0 * 80.0) - 9, np.log(80 / 50), momentum,
+            1.0,
+            -dphi,
+            distance,
+            np.cos(dphi),
+            mass,
+            np.log(50.0 * 80.0) - 9,
+            np.log(80 / 50),
+            momentum,
         ],
     }[kind]
     close(pair_features(one, two, kind), torch.tensor(expected, dtype=torch.float32))
