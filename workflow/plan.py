@@ -210,7 +210,7 @@ class Plan:
     def peer_commands(self, name: str) -> list[str]:
         raw = self.config["known_peers"][name]
         known = {
-            "python": self.python,
+            "python": raw["python"],
             "here": _here(""),
             "train": self.train_sample,
             "test": self.test_sample,

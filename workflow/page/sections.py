@@ -128,6 +128,11 @@ def efficiencies(results: Results, page: Page) -> None:
         "Event efficiency by number of jets, for each method",
     )
     _leads(results, page, evaluation)
+    for name in names:
+        stem = name.removesuffix(".h5")
+        if stem in plan.config.get("known_peers", {}):
+            commands = "\n".join(map(results.shown, plan.peer_commands(stem)))
+            page.add(f"{plan.label(name)} was trained on the same events:", commands)
 
 
 def _published(published: Json, what: str, where: str) -> list[str]:
