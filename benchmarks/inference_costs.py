@@ -1,0 +1,173 @@
+"""What an event costs by its number of jets and the size of a batch, and how near it is to the machine's peak.
+
+Matrix products are counted from the network's config. Called by inference.py.
+
+Shapes: B events, N jets, M = N (N + 1) / 2 pairs, P pair width.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+
+from pairton.decoding.exact import enumerable
+from pairton.engines import Model
+from pairton.events import JET_FIELDS, Events
+from pairton.likelihood import triplet_types
+from pairton.reconstruction import BATCH, Assigner
+from pairton.scheduling import in_parallel
+from pairton.topology import Topology
+
+__all__ = ["draw", "flops", "matmul_peak", "measure_costs"]
+
+F32 = npt.NDArray[np.float32]
+
+N_JETS = range(6, 17)
+SIZES = tuple(2**k for k in range(11))
+JETS_OF_SIZES = 7  # of the events on which sizes of batches are compared
+
+
+def matmul_peak(rounds: int = 8, size: int = 1536) -> float:
+    """FLOP/s of a large float32 matrix product of numpy, the best of several."""
+    one = np.random.default_rng(0).random((size, size), dtype=np.float32)
+    out = one @ one
+    return 2 * size**3 / min(_seconds(lambda: np.matmul(one, one, out=out)) for _ in range(rounds))
+
+
+def flops(config: Mapping[str, Any], topology: Topology, n_jets: int) -> float | None:
+    """Of the matrix products of a pass for one event, heads and triangles included; None for other networks.
+
+    >>> from pairton.topology import load_topology
+    >>> small = {"kind": "symmetric", "blocks": 1, "pair_width": 2, "transition": 2, "gates": False,
+    ...          "triplets": "none", "single_stream": False, "triangle_attention": False}
+    >>> flops(small, load_topology("ttbar_allhad"), 1)  # twice 8 + 4 + 4 + 8 + 8, and heads
+    96.0
+    """
+    if config["kind"] != "symmetric" or config["single_stream"] or config["triangle_attention"]:
+        return None
+    width, gates = int(config["pair_width"]), bool(config.get("gates", True))
+    hidden = width * int(config["transition"])
+    triangle = width * (5 if gates else 2) * width + 2 * n_jets * width + width * width
+    transition = width * (1 + gates) * hidden + hidden * width
+    heads = width * width + len(topology.types) * (width * width + width)
+    kinds = triplet_types(topology) if config["triplets"] == "potential" else {}
+    heads += sum((1 if symmetric else 2) * width * width for symmetric in kinds.values())
+    pairs, triplets = n_jets * (n_jets + 1) // 2, n_jets * (n_jets - 1) * (n_jets - 2) // 2
+    multiplications = pairs * (int(config["blocks"]) * (triangle + transition) + heads)
+    return 2.0 * (multiplications + len(kinds) * triplets * width)
+
+
+def measure_costs(models: Mapping[str, Model], sample: Events, peak: float, rounds: int) -> dict[str, Any]:
+    """Rows for jet counts and for sizes of batches, engines by turns."""
+    jets: list[dict[str, Any]] = []
+    for n_jets in N_JETS:
+        count = 4 * BATCH if n_jets < 10 else 2 * BATCH
+        crowd = _crowd(sample, n_jets, count)
+        network = {name: _network(model) for name, model in models.items()}
+        whole: dict[str, Call] = {name: Assigner(model) for name, model in models.items()}
+        only = _by_turns(network, crowd, BATCH, models, rounds)
+        both = _by_turns(whole, crowd, BATCH, models, rounds)
+        for name, model in models.items():
+            work = flops(model.metadata["network"], model.topology, n_jets)
+            row: dict[str, Any] = {"engine": name, "n_jets": n_jets}
+            row["exact"] = enumerable(model.topology, n_jets)
+            row["microseconds"] = 1e6 * both[name] / count
+            row["network_microseconds"] = 1e6 * only[name] / count
+            row["mflop"] = None if work is None else work / 1e6
+            row["share_of_peak"] = None if work is None else work * count / only[name] / peak
+            jets.append(row)
+    sizes: list[dict[str, Any]] = []
+    for size in SIZES:
+        count = max(2 * size, 2 * BATCH)
+        crowd = _crowd(sample, JETS_OF_SIZES, count)
+        found = _by_turns({name: Assigner(model) for name, model in models.items()}, crowd, size, models, rounds)
+        sizes += [{"engine": name, "batch": size, "events_per_second": count / found[name]} for name in models]
+    return {"n_jets": jets, "batch": sizes}
+
+
+Call = Callable[[F32, npt.NDArray[np.bool_]], Any]
+
+
+def _network(model: Model) -> Call:
+    return lambda jets, jet_mask: model.predict(jets, jet_mask)
+
+
+def _by_turns(
+    calls: Mapping[str, Call], jets: F32, size: int, models: Mapping[str, Model], rounds: int
+) -> dict[str, float]:
+    """Seconds of each for all events, in batches of that size, the best of some rounds after one to warm up."""
+    batches = [jets[start : start + size] for start in range(0, len(jets), size)]
+    best = dict.fromkeys(calls, np.inf)
+    for turn in range(rounds + 1):
+        for name, call in calls.items():
+
+            def answer(batch: F32, call: Call = call) -> None:
+                call(batch, np.ones(batch.shape[:2], dtype=bool))
+
+            at_once = models[name].engine.at_once
+            spent = _seconds(lambda work=answer, at_once=at_once: in_parallel(work, batches, at_once))  # type: ignore[misc]
+            if turn:
+                best[name] = min(best[name], spent)
+    return best
+
+
+def _crowd(sample: Events, n_jets: int, count: int) -> F32:
+    """(B, N, 5): jets that follow each other in the sample, across the borders of events, by falling pT."""
+    columns = [np.asarray(ak.flatten(sample.jets[name]), np.float32) for name in JET_FIELDS]
+    flat = np.stack(columns, axis=1)
+    chosen = flat[np.arange(count * n_jets).reshape(count, n_jets) % len(flat)]
+    return np.take_along_axis(chosen, np.argsort(-chosen[:, :, 0], axis=1)[:, :, None], axis=1)
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    begun = time.perf_counter()
+    call()
+    return time.perf_counter() - begun
+
+
+def draw(costs: Mapping[str, Any], target: Path) -> None:
+    """Cost against jets, rate against the size of a batch, share of the peak against jets."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    from pairton.report.style import COLOURS, MARKERS, styled
+
+    with styled():
+        figure, (cost, rate, share) = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
+        for k, engine in enumerate(dict.fromkeys(row["engine"] for row in costs["n_jets"])):
+            jets, sizes = ([r for r in costs[key] if r["engine"] == engine] for key in ("n_jets", "batch"))
+            look = {"color": COLOURS[k], "marker": MARKERS[k]}
+            counts = [row["n_jets"] for row in jets]
+            cost.plot(counts, _column(jets, "microseconds"), label=f"{engine}, with decoding", **look)
+            network = _column(jets, "network_microseconds")
+            cost.plot(counts, network, label=f"{engine}, network", ls=":", mfc="white", **look)
+            rate.plot(_column(sizes, "batch"), _column(sizes, "events_per_second"), label=engine, **look)
+            if jets[0]["share_of_peak"] is not None:
+                share.plot(counts, 100 * np.array(_column(jets, "share_of_peak")), label=engine, **look)
+        chain = [row["n_jets"] for row in costs["n_jets"] if not row["exact"]]
+        if chain:
+            cost.axvspan(min(chain) - 0.5, max(chain) + 0.5, color="0.92", zorder=0, label="decoded by steps")
+        cost.set(xlabel="jets", ylabel="microseconds an event", yscale="log")
+        cost.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        cost.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
+        rate.set(xlabel="events in a batch", ylabel=f"events/s with {JETS_OF_SIZES} jets", ylim=(0, None))
+        rate.set_xscale("log", base=2)
+        rate.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        rate.axvline(BATCH, color="0.6", lw=1, zorder=0)
+        share.set(xlabel="jets", ylabel="share of the peak of products [%]", ylim=(0, None))
+        for axes in (cost, rate, share):
+            axes.legend(loc="best", frameon=False, fontsize=9.5)
+        figure.savefig(target, dpi=110)
+        plt.close(figure)
+
+
+def _column(rows: Sequence[Mapping[str, Any]], name: str) -> list[float]:
+    return [row[name] for row in rows]
