@@ -298,13 +298,13 @@ def main() -> None:
         result["costs"] = measure_costs(models, sample, peak, max(1, options.rounds - 2))
         draw(result["costs"], options.plot)
     result["machine"]["load_at_the_end"] = os.getloadavg()[0]
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     if options.markdown:
         if options.plot:
             where = os.path.relpath(options.plot, options.markdown.parent)
             lines += ["", f"![cost against jets and batch size, and the share of the peak]({where})"]
         write_markdown(lines, options.markdown)
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     sys.exit(any(c.met is False for c in criteria))
 
 
