@@ -32,6 +32,17 @@ def _jit(function: Function) -> Function:
     return cast(Function, numba.njit(cache=True, nogil=True, fastmath=ORDER)(cast(Any, function)))
 
 
+@_jit
+def _normalise(row: F32, out: F32, width: int) -> None:
+    """Of the module, not of `kernels`: numba keeps what calls it on disk only then."""
+    total = np.float32(0)
+    for p in range(width):
+        total += row[p] * row[p]
+    factor = ONE / np.float32(math.sqrt(total / np.float32(width) + EPSILON))
+    for p in range(width):
+        out[p] = row[p] * factor
+
+
 class Kernels(NamedTuple):
     """Loops whose length is known when they are compiled: five times as fast as those where it is not."""
 
@@ -49,15 +60,6 @@ def kernels(width: int, hidden: int) -> Kernels:
     """For pairs of one width P and heads of one width F."""
 
     @_jit
-    def normalise(row: F32, out: F32) -> None:
-        total = np.float32(0)
-        for p in range(width):
-            total += row[p] * row[p]
-        factor = ONE / np.float32(math.sqrt(total / np.float32(width) + EPSILON))
-        for p in range(width):
-            out[p] = row[p] * factor
-
-    @_jit
     def embed(z: F32, jets: F32, bias: F32, n_jets: int, out: F32) -> None:
         """z_ij + y_i + y_j + bias in place, normalised in `out`: z (R, P), jets (B N, P)."""
         row = 0
@@ -67,7 +69,7 @@ def kernels(width: int, hidden: int) -> Kernels:
                     one, two, target = jets[first + i], jets[first + j], z[row]
                     for p in range(width):
                         target[p] += one[p] + two[p] + bias[p]
-                    normalise(target, out[row])
+                    _normalise(target, out[row], width)
                     row += 1
 
     @_jit
@@ -92,7 +94,7 @@ def kernels(width: int, hidden: int) -> Kernels:
                         jk = sides[start + (k * (k + 1) // 2 + j if k > j else j * (j + 1) // 2 + k)]
                         for p in range(width):
                             total[p] += ik[p] * jk[width + p] + ik[width + p] * jk[p]
-                    normalise(total, total)
+                    _normalise(total, total, width)
 
     @_jit
     def add_gated_and_normalise(z: F32, update: F32, gates: F32, out: F32) -> None:
@@ -101,7 +103,7 @@ def kernels(width: int, hidden: int) -> Kernels:
             target, more, closed = z[row], update[row], gates[row]
             for p in range(width):
                 target[p] += more[p] / (ONE + closed[2 * width + p])
-            normalise(target, out[row])
+            _normalise(target, out[row], width)
 
     @_jit
     def add_and_normalise(z: F32, update: F32, out: F32) -> None:
@@ -110,7 +112,7 @@ def kernels(width: int, hidden: int) -> Kernels:
             target, more = z[row], update[row]
             for p in range(width):
                 target[p] += more[p]
-            normalise(target, out[row])
+            _normalise(target, out[row], width)
 
     @_jit
     def three_sides(pair: F32, side: F32, triplets: Index, n_pairs: int, out: F32) -> None:
