@@ -17,11 +17,14 @@ from safetensors.torch import load_file
 
 from pairton.checkpoints import load_model, read_info
 from pairton.errors import OutputError, TrainingError
+from pairton.likelihood import enumerate_assignments, index_of, log_normaliser, scores
+from pairton.network import Network
 from pairton.topology import load_topology
 from pairton.training import loop, state
 from pairton.training.data import Group, PackedEvents
 from pairton.training.loop import Trainer, update_average
-from pairton.training.recipes import parse_recipe
+from pairton.training.recipes import LossConfig, parse_recipe
+from pairton.training.validation import blocks, predictor, sum_likelihood
 
 pytest.importorskip("lightning.fabric")
 
@@ -181,6 +184,34 @@ def test_the_best_model_is_kept_with_its_provenance(whole):
     assert info.decoding == "steps"
     network, _ = load_model(out)
     assert network.config == plan.network
+
+
+def test_likelihood_of_validation_events_is_that_of_the_tables():
+    """Against the numpy twin, event by event; partly reconstructible and crowded events are left out."""
+    events = random_events(count=5, extra=(0, 1, 2))
+    events.groups[6].truth[1, 2] = -1
+    network = Network(load_topology("ttbar_allhad"), parse_recipe(recipe(TRIANGLES).to_dict()).network)
+    loss = LossConfig(masked_edges=0, event_likelihood=1, likelihood_bound=1000)  # up to seven jets
+    total = 0.0
+    for n_jets, row in [(6, 0), (6, 2), (6, 3), (6, 4), *((7, row) for row in range(5))]:
+        group, enumeration = events.groups[n_jets], enumerate_assignments(network.topology, n_jets)
+        every = scores(enumeration, predictor(network)(group.jets[[row]]))
+        total -= float(every[0, index_of(enumeration, group.truth[[row]])[0]] - log_normaliser(every)[0])
+    found = sum_likelihood(network, events, blocks(events, 100), loss)
+    assert found[1] == 9
+    assert found[0] == pytest.approx(total, rel=1e-5)
+
+
+def test_the_model_of_the_best_likelihood_is_kept_where_there_is_one():
+    first, more_right, likelier = (
+        {"e_event": right, "event_likelihood": value} for right, value in ((0.5, 1.2), (0.6, 1.3), (0.4, 1.1))
+    )
+    assert loop._better(first, {})
+    assert not loop._better(more_right, first)
+    assert loop._better(likelier, first)
+    assert loop._better({"e_event": 0.6}, {"e_event": 0.5})
+    assert not loop._better({"e_event": 0.5}, {"e_event": 0.5})
+    assert loop._better(more_right, {"e_event": 0.5})  # of a state that had none yet
 
 
 def test_fine_tuning_starts_from_the_weights_of_a_model(fabric, whole, tmp_path):

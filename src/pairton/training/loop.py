@@ -31,7 +31,7 @@ from pairton.training.mistakes import draw_mistakes, wrong_states
 from pairton.training.process import augment, draw_revealed
 from pairton.training.recipes import OptimiserConfig, Recipe, parse_recipe
 from pairton.training.state import STATE, load_state, read_progress, save_state
-from pairton.training.validation import asked, blocks, count_right, efficiencies_of, predictor
+from pairton.training.validation import asked, blocks, count_right, efficiencies_of, predictor, sum_likelihood
 
 __all__ = ["Result", "Trainer", "learning_rate", "make_optimiser", "update_average"]
 
@@ -196,7 +196,7 @@ class Trainer:
                 if done % recipe.run.validate_every == 0 or done == self.steps:
                     found = self.validate(fabric, averaged if config.ema else network)
                     log(done, "validation", found, 1)
-                    if not best or found["e_event"] > best["e_event"]:
+                    if _better(found, best):
                         best = found
                         self._keep(fabric, averaged if config.ema else network, best, done)
                 asked = torch.tensor(float(interrupted()), device=fabric.device)
@@ -212,12 +212,18 @@ class Trainer:
         return Result(self.steps, self.steps, best, fabric.is_global_zero)
 
     def validate(self, fabric: Any, network: Network) -> dict[str, float]:
-        """Efficiencies on validation events, which the processes share."""
+        """Efficiencies on validation events, which the processes share; - log P(truth) where it is trained."""
         mine = blocks(self.validation_events, self.recipe.data.validation_events)
         mine = mine[fabric.global_rank :: fabric.world_size]
         counts = count_right(network, self.validation_events, mine, self.recipe.decoding)
         total = fabric.all_reduce(torch.as_tensor(counts, device=fabric.device), reduce_op="sum")
-        return efficiencies_of(self.recipe.topology, total.cpu().numpy())
+        found = efficiencies_of(self.recipe.topology, total.cpu().numpy())
+        if self.recipe.loss.event_likelihood:
+            sums = sum_likelihood(network, self.validation_events, mine, self.recipe.loss)
+            shared = torch.as_tensor(sums, dtype=torch.float32, device=fabric.device)
+            total_sum, total_events = fabric.all_reduce(shared, reduce_op="sum").tolist()
+            found["event_likelihood"] = total_sum / total_events if total_events else math.nan
+        return found
 
     # -- details -------------------------------------------------------------------------------------------
 
@@ -300,6 +306,14 @@ class Trainer:
                     logs.write(step, kind, values)
 
             yield log
+
+
+def _better(found: dict[str, float], best: dict[str, float]) -> bool:
+    """By the likelihood where there is one: it fluctuates less than the number of right answers."""
+    likelihoods = found.get("event_likelihood", math.nan), best.get("event_likelihood", math.nan)
+    if all(map(math.isfinite, likelihoods)):
+        return likelihoods[0] < likelihoods[1]
+    return not best or found["e_event"] > best["e_event"]
 
 
 def domain_of(recipe: Recipe, events: PackedEvents) -> Domain:

@@ -11,13 +11,16 @@ import numpy.typing as npt
 import torch
 
 from pairton.decoding import Predict, decode
+from pairton.graph import complete
 from pairton.likelihood import Prediction
 from pairton.metrics import score
 from pairton.network import Network
 from pairton.topology import Topology
 from pairton.training.data import PackedEvents
+from pairton.training.losses import batch_loss, make_batch, terms_of
+from pairton.training.recipes import LossConfig
 
-__all__ = ["Counts", "asked", "blocks", "count_right", "efficiencies_of", "predictor"]
+__all__ = ["Counts", "asked", "blocks", "count_right", "efficiencies_of", "predictor", "sum_likelihood"]
 
 BLOCK = 256  # events decoded at once
 Counts = npt.NDArray[np.int64]
@@ -79,6 +82,26 @@ def count_right(network: Network, events: PackedEvents, which: list[tuple[int, s
         for k, name in enumerate(("event", *topology.types)):
             counts[k] += counted.correct[name].sum(), counted.total[name].sum()
     return counts
+
+
+def sum_likelihood(
+    network: Network, events: PackedEvents, which: list[tuple[int, slice]], loss: LossConfig
+) -> npt.NDArray[np.float64]:
+    """(2,): the sum of - log P(truth), nothing revealed, and of how many events: complete ones below the bound."""
+    topology, name = network.topology, "event_likelihood"
+    total = np.zeros(2)
+    for n_jets, rows in which:
+        terms = {key: weight for key, weight in terms_of(loss, topology, n_jets).items() if key == name}
+        group = events.groups[n_jets]
+        truth = np.array(group.truth[rows])
+        whole = complete(topology, truth).all(axis=1)
+        if not terms or not whole.any():
+            continue
+        device = next(network.parameters()).device
+        batch = make_batch(topology, np.array(group.jets[rows])[whole], truth[whole], None, loss, device)
+        with asked(network), torch.inference_mode():
+            total += float(batch_loss(network(batch.jets, None, None), batch, terms)[name]), whole.sum()
+    return total
 
 
 def efficiencies_of(topology: Topology, counts: Counts) -> dict[str, float]:
