@@ -20,7 +20,7 @@ from pairton.errors import OutputError, TrainingError
 from pairton.likelihood import enumerate_assignments, index_of, log_normaliser, scores
 from pairton.network import Network
 from pairton.topology import load_topology
-from pairton.training import loop, state
+from pairton.training import likelihood, loop, state
 from pairton.training.data import Group, PackedEvents
 from pairton.training.loop import Trainer, update_average
 from pairton.training.recipes import LossConfig, parse_recipe
@@ -200,6 +200,15 @@ def test_likelihood_of_validation_events_is_that_of_the_tables():
     found = sum_likelihood(network, events, blocks(events, 100), loss)
     assert found[1] == 9
     assert found[0] == pytest.approx(total, rel=1e-5)
+
+
+def test_a_jet_count_may_be_validated_before_it_is_trained(fabric, tmp_path):
+    """Tables of assignments are made once: by whoever asks first, and good for a gradient."""
+    validation = random_events(count=4, extra=(0, 2, 3))
+    plan = recipe(TRIANGLES, {"masked_edges": 0, "event_likelihood": 1}, run={"validate_every": 1}, batch=4, steps=8)
+    likelihood._tables.cache_clear()
+    best = Trainer(plan, random_events(count=8, extra=(2, 3)), validation, tmp_path).run(fabric).best
+    assert 0 < best["event_likelihood"] < 20
 
 
 def test_the_model_of_the_best_likelihood_is_kept_where_there_is_one():

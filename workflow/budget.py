@@ -51,11 +51,14 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     plan = Plan(load_config(), options.target)
-    minutes = float(plan.settings["minutes"])
     rows = {each.row: each for each in plan.trainings.values() if each.steps is not None}
     for name, training in rows.items():
         if options.only is None or name in options.only:
-            each = seconds_per_step(load_recipe(training.base), options.data)
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "recipe.yaml"
+                path.write_text(training.recipe(path.parent))
+                each = seconds_per_step(load_recipe(path), options.data)
+            minutes = training.minutes or float(plan.settings["minutes"])
             steps = 60 * minutes / each
             print(f"{name:20} {each:6.3f} s a step: {steps:.0f} steps in {minutes:g} minutes", flush=True)
 

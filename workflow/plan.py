@@ -48,6 +48,7 @@ class Training:
     base: Path  # the recipe it uses, or changes
     label: str
     steps: int | None = None
+    minutes: float | None = None  # of one core, for which the steps were chosen
     change: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -77,6 +78,7 @@ class Study:
     published: bool = False  # the paper has these rows
     curve: bool = False  # rows differ in the number of training events
     expect: tuple[tuple[str, str], ...] = ()  # pairs to compare, the first expected to be the better
+    validation: bool = False  # by what the trainings saw on validation events: no answers, no evaluation
 
 
 class Plan:
@@ -92,25 +94,43 @@ class Plan:
         self.folder = self.results / target
         self.trainings = {each.name: each for each in self._trainings()}
         self.studies = {
-            name: Study(name, raw["title"], tuple(raw["rows"]), *_optional(raw))
-            for name, raw in self.settings.get("studies", {}).items()
+            name: _study(name, raw) for name, raw in self.settings.get("studies", {}).items()
         }
         self.evaluations: Mapping[str, Any] = self.settings.get("evaluations", {})
         self.peers: list[str] = list(config.get("peers") or []) if self._wants_peers() else []
 
     def _trainings(self) -> Iterator[Training]:
-        for row, raw in self.settings["trainings"].items():
-            changes: dict[str, Any] = {}
-            short = self.settings.get("short", {}) if "steps" in raw else {}
-            for each in self.settings.get("every", {}), short, raw.get("change", {}):
-                for section, values in each.items():
-                    changes[section] = {**changes.get(section, {}), **values}
+        for row in self.settings["trainings"]:
+            raw, changes = self._row(row)
+            base, label = RECIPES / raw["recipe"], raw.get("label", row)
+            minutes = raw.get("minutes", self.settings.get("minutes")) if "steps" in raw else None
             for seed in raw.get("seeds", [1]):
-                base = RECIPES / raw["recipe"]
-                yield Training(row, seed, base, raw.get("label", row), raw.get("steps"), changes)
+                yield Training(row, seed, base, label, raw.get("steps"), minutes, changes)
+
+    def _row(self, row: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Settings of a row, and what it changes in its recipe: the later in this order wins."""
+        own = self.settings["trainings"][row]
+        model = self.settings["trainings"][own["like"]] if "like" in own else {}
+        raw = {**{key: value for key, value in model.items() if key != "seeds"}, **own}
+        short = self.settings.get("short", {}) if "steps" in raw else {}
+        changes: dict[str, Any] = {}
+        for each in self.settings.get("every", {}), short, model.get("change", {}), own.get("change", {}):
+            for section, values in each.items():
+                changes[section] = {**changes.get(section, {}), **values}
+        return raw, changes
 
     def _wants_peers(self) -> bool:
         return any(raw.get("peers") for raw in self.settings.get("evaluations", {}).values())
+
+    @property
+    def evaluated(self) -> list[str]:
+        """Evaluations and studies that `pairton evaluate` is called for."""
+        return [*self.evaluations, *(name for name, study in self.studies.items() if not study.validation)]
+
+    @property
+    def answered(self) -> set[str]:
+        """Trainings whose answers to the test events are compared."""
+        return {each for name in self.evaluated if name in self.studies for each in self.compared(name)}
 
     def of_row(self, row: str) -> list[Training]:
         """All seeds of a row."""
@@ -235,17 +255,19 @@ class Plan:
                 text = training.recipe(recipe.parent)
                 yield name, f"mkdir -p {recipe.parent} && cat > {recipe} <<'END'\n{text}END"
             yield name, self.train_command(name)
-            yield name, self.answer_command(name)
+            if name in self.answered:
+                yield name, self.answer_command(name)
         for peer in self.peers:
             yield from ((peer, command) for command in self.peer_commands(peer))
-        for name in (*self.evaluations, *self.studies):
+        for name in self.evaluated:
             yield name, f"mkdir -p {self.evaluation(name).parent} && {self.evaluation_command(name)}"
         yield "page", self.page_command()
 
 
-def _optional(raw: Mapping[str, Any]) -> tuple[str | None, bool, bool, tuple[tuple[str, str], ...]]:
+def _study(name: str, raw: Mapping[str, Any]) -> Study:
     expect = tuple((better, worse) for better, worse in raw.get("expect", ()))
-    return raw.get("against"), bool(raw.get("published")), bool(raw.get("curve")), expect
+    flags = {flag: bool(raw.get(flag)) for flag in ("published", "curve", "validation")}
+    return Study(name, raw["title"], tuple(raw["rows"]), raw.get("against"), expect=expect, **flags)
 
 
 def _relative(path: Path, folder: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -92,6 +93,12 @@ class Results:
             return None
         found: Json = json.loads(path.read_text(encoding="utf-8"))
         return found
+
+    def parameters(self, training: str) -> int:
+        """Numbers in the weights of a training, from the header of their file."""
+        with (self.plan.model(training) / "model.safetensors").open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
 
     def named_model(self, name: str) -> Json | None:
         """The same of a method of an evaluation: a training, or a model that comes with Pairton."""

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from page import figures
+from page.choosing import choosing
 from page.comparing import RESOLVED, Comparison, Row, compare, rows_of, seed_spread, verdict
 from page.reading import Results
 from page.writing import Page, number, signed, table
 from plan import Study
 
-__all__ = ["parameters", "studies"]
+__all__ = ["studies"]
 
 EVENT, INCLUSIVE, MAIN = "event", "inclusive", "main"
 
 Json = Mapping[str, Any]
 
 
-def parameters(weights: Path) -> int:
-    """Numbers in a safetensors file, from its header."""
-    with weights.open("rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
-
-
 def studies(results: Results, page: Page) -> None:
     for study in results.plan.studies.values():
+        if study.validation:
+            choosing(results, page, study)
+            continue
         evaluation = results.evaluation(study.name)
         if evaluation is None:
             continue
@@ -51,17 +46,16 @@ def _commands(results: Results, page: Page, rows: Sequence[Row]) -> None:
     """How the first row was trained, and what the others have in common with it."""
     plan = results.plan
     first = rows[0].methods[0]
-    steps = {plan.trainings[row.methods[0]].steps for row in rows}
+    minutes = {plan.trainings[row.methods[0]].minutes for row in rows}
     page.add("\n".join(map(results.shown, (plan.train_command(first), plan.answer_command(first)))))
     notes = []
     if len(rows) > 1 or len(rows[0].methods) > 1:
         notes.append(
             f"and so on for every row and seed (`python workflow/plan.py {plan.target}` prints them all)."
         )
-    minutes = plan.settings.get("minutes")
-    if minutes is not None and None not in steps:
+    if len(minutes) == 1 and None not in minutes:
         notes.append(
-            f"Every training has the same small budget: as many steps as fit into {minutes} minutes of one core "
+            f"Every training has the same small budget: as many steps as fit into {minutes.pop()} minutes of one core "
             "(`workflow/budget.py`), with the schedule of the learning rate over them. What holds after long "
             "training may differ."
         )
@@ -82,13 +76,12 @@ def _table(results: Results, page: Page, study: Study, rows: Sequence[Row]) -> N
     lines = []
     for row in rows:
         model = results.model(row.methods[0])
-        weights = results.plan.model(row.methods[0]) / "model.safetensors"
         steps = model["recipe"]["optimiser"]["steps"] if model and model.get("recipe") else None
         line = [row.label, f"`{_recipe(results.plan.trainings[row.methods[0]].base)}`"]
         if study.curve:
             line.append(f"{model['data']['training_events']:,}" if model else "–")
         line.append(f"{steps:,}" if steps else "–")
-        line += [f"{parameters(weights):,}" if weights.is_file() else "–", str(len(row.methods))]
+        line += [f"{results.parameters(row.methods[0]):,}" if model else "–", str(len(row.methods))]
         line += [_mean(row, EVENT, where) for where in cells]
         line += [_mean(row, what, INCLUSIVE) for what in whats if what != EVENT]
         if study.published:

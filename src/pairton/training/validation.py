@@ -99,7 +99,7 @@ def sum_likelihood(
             continue
         device = next(network.parameters()).device
         batch = make_batch(topology, np.array(group.jets[rows])[whole], truth[whole], None, loss, device)
-        with asked(network), torch.inference_mode():
+        with asked(network), torch.no_grad():  # no inference mode: training shares the tables of a jet count
             total += float(batch_loss(network(batch.jets, None, None), batch, terms)[name]), whole.sum()
     return total
 

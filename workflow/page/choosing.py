@@ -1,0 +1,87 @@
+"""Sections on what was chosen by validation events: trainings of equal time, by what they saw at their end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from page.comparing import RESOLVED, Comparison, mean_spread, verdict
+from page.reading import Results
+from page.writing import Page, number, signed, table
+from plan import Study
+
+__all__ = ["choosing"]
+
+LIKELIHOOD, EVENT = "event_likelihood", "e_event"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A row: what its seeds saw on validation events."""
+
+    label: str
+    steps: int
+    parameters: int
+    metrics: tuple[dict[str, float], ...]  # of each seed
+
+    def values(self, name: str) -> list[float]:
+        return [each[name] for each in self.metrics]
+
+
+def choosing(results: Results, page: Page, study: Study) -> None:
+    """A table of the rows that were trained; the first, which has several seeds, is what the others are held to."""
+    rows = list(filter(None, (_row(results, name) for name in study.rows)))
+    if not rows or results.plan.of_row(study.rows[0])[0].label != rows[0].label:
+        results.log(f"{study.name}: {study.rows[0]} was not trained, so nothing to compare with")
+        return
+    first = results.plan.of_row(study.rows[0])[0]
+    page.add(f"## {study.title}", results.shown(results.plan.train_command(first.name)))
+    page.add(
+        f"and so on (`python workflow/plan.py {results.plan.target}` prints every recipe and command). As many "
+        f"steps as fit into {first.minutes:g} minutes of one core (`workflow/budget.py`), the schedule over them; "
+        "validation events are a part of the training file, and no test event was looked at."
+    )
+    symbol = results.symbol("event")
+    head = ["", "steps", "parameters", "seeds", "−log P(truth)", symbol, "−log P less that of the first", ""]
+    page.add(table(head, [_line(row, rows[0]) for row in rows]))
+    spread = mean_spread(rows[0].values(LIKELIHOOD)).spread
+    if spread is not None:
+        page.add(
+            "All rows have the same validation events, so that what chance in them does is mostly common: ± is "
+            f"from the spread over the seeds of the first row alone, {spread:.4f} for one training. Better is "
+            f"less; unresolved: below {RESOLVED:g} σ."
+        )
+
+
+def _row(results: Results, name: str) -> Chosen | None:
+    planned = results.plan.of_row(name)
+    models = {each.name: results.model(each.name) for each in planned}
+    there = {name: model for name, model in models.items() if model is not None}
+    if missing := [name for name in models if name not in there]:
+        results.log(f"without {', '.join(missing)}")
+    if not there:
+        return None
+    one, model = next(iter(there.items()))
+    return Chosen(
+        planned[0].label,
+        int(model["recipe"]["optimiser"]["steps"]),
+        results.parameters(one),
+        tuple(dict(model["metrics"]) for model in there.values()),
+    )
+
+
+def _line(row: Chosen, first: Chosen) -> Sequence[str]:
+    likelihood, right = (mean_spread(row.values(name)) for name in (LIKELIHOOD, EVENT))
+    line = [row.label, f"{row.steps:,}", f"{row.parameters:,}", str(likelihood.seeds)]
+    line += [f"{likelihood.mean:.4f}", number(right.mean)]
+    base = mean_spread(first.values(LIKELIHOOD))
+    if row is first or base.spread is None:
+        return [*line, "", ""]
+    deviation = base.spread * (1 / likelihood.seeds + 1 / base.seeds) ** 0.5
+    less = Comparison(likelihood.mean - base.mean, deviation, with_seeds=True)
+    gain = Comparison(-less.difference, deviation, with_seeds=True)
+    return [
+        *line,
+        signed(less.difference, deviation),
+        f"{abs(less.significance):.1f} σ, {verdict(gain, expected=False)}",
+    ]
