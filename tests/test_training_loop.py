@@ -205,7 +205,9 @@ def test_likelihood_of_validation_events_is_that_of_the_tables():
 def test_a_jet_count_may_be_validated_before_it_is_trained(fabric, tmp_path):
     """Tables of assignments are made once: by whoever asks first, and good for a gradient."""
     validation = random_events(count=4, extra=(0, 2, 3))
-    plan = recipe(TRIANGLES, {"masked_edges": 0, "event_likelihood": 1}, run={"validate_every": 1}, batch=4, steps=8)
+    plan = recipe(
+        TRIANGLES, {"masked_edges": 0, "event_likelihood": 1}, run={"validate_every": 1}, batch=4, steps=8
+    )
     likelihood._tables.cache_clear()
     best = Trainer(plan, random_events(count=8, extra=(2, 3)), validation, tmp_path).run(fabric).best
     assert 0 < best["event_likelihood"] < 20

@@ -157,7 +157,13 @@ def test_what_validation_events_tell_apart_is_told_by_the_spread_over_seeds(conf
     from safetensors.numpy import save_file
 
     plan = Plan(config, "cpu")
-    values = {"chosen-1": 1.14, "chosen-2": 1.15, "chosen-3": 1.16, "form_2_blocks-1": 1.145, "form_6_blocks-1": 1.1}
+    values = {
+        "chosen-1": 1.14,
+        "chosen-2": 1.15,
+        "chosen-3": 1.16,
+        "form_2_blocks-1": 1.145,
+        "form_6_blocks-1": 1.1,
+    }
     for name, value in values.items():
         folder = plan.model(name)
         folder.mkdir(parents=True)

@@ -93,9 +93,7 @@ class Plan:
         self.results = Path(config["results"])
         self.folder = self.results / target
         self.trainings = {each.name: each for each in self._trainings()}
-        self.studies = {
-            name: _study(name, raw) for name, raw in self.settings.get("studies", {}).items()
-        }
+        self.studies = {name: _study(name, raw) for name, raw in self.settings.get("studies", {}).items()}
         self.evaluations: Mapping[str, Any] = self.settings.get("evaluations", {})
         self.peers: list[str] = list(config.get("peers") or []) if self._wants_peers() else []
 

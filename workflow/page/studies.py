@@ -55,8 +55,8 @@ def _commands(results: Results, page: Page, rows: Sequence[Row]) -> None:
         )
     if len(minutes) == 1 and None not in minutes:
         notes.append(
-            f"Every training has the same small budget: as many steps as fit into {minutes.pop()} minutes of one core "
-            "(`workflow/budget.py`), with the schedule of the learning rate over them. What holds after long "
+            f"Every training has the same small budget: as many steps as fit into {minutes.pop()} minutes of one "
+            "core (`workflow/budget.py`), with the schedule of the learning rate over them. What holds after long "
             "training may differ."
         )
     page.add(" ".join(notes))

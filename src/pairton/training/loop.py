@@ -12,7 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from pairton.checkpoints import ModelInfo, load_model, save_model
 from pairton.domain import Domain
 from pairton.errors import TrainingError
 from pairton.network import Network
+from pairton.training.calibration import CHAINS, fit_temperatures
 from pairton.training.data import BatchPlan, Drawn, PackedEvents
 from pairton.training.logs import Logs
 from pairton.training.losses import Batch, batch_loss, make_batch, terms_of
@@ -34,6 +35,8 @@ from pairton.training.state import STATE, load_state, read_progress, save_state
 from pairton.training.validation import asked, blocks, count_right, efficiencies_of, predictor, sum_likelihood
 
 __all__ = ["Result", "Trainer", "learning_rate", "make_optimiser", "update_average"]
+
+CALIBRATION_EVENTS = 5000  # at most, of the validation events
 
 
 def learning_rate(config: OptimiserConfig, step: int, steps: int) -> float:
@@ -209,6 +212,8 @@ class Trainer:
                     fabric.barrier()
                 if stop:
                     return Result(done, self.steps, best, fabric.is_global_zero)
+            if fabric.is_global_zero and recipe.decoding in CHAINS:
+                self._calibrate()
         return Result(self.steps, self.steps, best, fabric.is_global_zero)
 
     def validate(self, fabric: Any, network: Network) -> dict[str, float]:
@@ -281,6 +286,14 @@ class Trainer:
             decoding=self.recipe.decoding,
         )
         save_model(self.out, weights, info)
+
+    def _calibrate(self) -> None:
+        """Give the model that was kept the temperatures of its steps."""
+        network, info = load_model(self.out)
+        which = blocks(self.validation_events, min(CALIBRATION_EVENTS, self.recipe.data.validation_events))
+        given = predictor(network), self.recipe.topology, self.validation_events, which, info.decoding
+        weights = {name: value.numpy() for name, value in network.state_dict().items()}
+        save_model(self.out, weights, replace(info, temperatures=fit_temperatures(*given)))
 
     def _not_finite(self, drawn: Drawn, loss: float, norm: float) -> TrainingError:
         ids = self.train_events.groups[drawn.n_jets].ids[drawn.rows[:3]].tolist()

@@ -1,0 +1,100 @@
+"""Temperatures of steps: known ones are found, and what a model gets makes its probabilities true."""
+
+import numpy as np
+import pytest
+
+from pairton.decoding import decode
+from pairton.likelihood import Prediction
+from pairton.topology import load_topology, parse_topology
+from pairton.training import calibration
+from pairton.training.calibration import fit_temperatures
+from pairton.training.data import Group, PackedEvents
+from pairton.training.validation import blocks
+
+LONE = parse_topology({"name": "lone", "event": ["W"], "particles": {"W": ["q", "q"]}})
+PAIRS = parse_topology(
+    {"name": "two", "event": ["A", "B"], "particles": {"A": ["q", "q"], "B": ["q", "q"]}, "stages": [["A"], ["B"]]}
+)
+EVENTS = 6000
+
+
+def drawn(topology, n_jets, rng):
+    """Random logits, which events carry as their jets, and labels drawn by the softmax of every step's gains."""
+    n_types = len(topology.types)
+    logits = rng.normal(0, 1.5, (EVENTS, n_types, n_jets, n_jets)).astype(np.float32)
+    logits += logits.swapaxes(2, 3)
+    i, j = np.triu_indices(n_jets, 1)
+    truth = np.full((EVENTS, 2 * n_types), -1, dtype=np.int8)
+    free = np.ones((EVENTS, n_jets), dtype=bool)
+    for particle in topology.particles:
+        own = logits[:, topology.type_index(particle.type)]
+        gain = own[:, i, j] - own[:, i, i] - own[:, j, j]
+        gain = np.where(free[:, i] & free[:, j], gain, -np.inf)
+        choice = (gain + rng.gumbel(size=gain.shape)).argmax(axis=1)
+        truth[:, list(particle.slots)] = np.stack([i[choice], j[choice]], axis=1)
+        free[np.arange(EVENTS), i[choice]] = free[np.arange(EVENTS), j[choice]] = False
+    jets = np.zeros((EVENTS, n_jets, 5), dtype=np.float32)
+    jets[:, 0, 0] = np.arange(EVENTS)
+    ids = np.stack([np.zeros(EVENTS), np.arange(EVENTS)], axis=1).astype(np.uint64)
+    return logits, PackedEvents({n_jets: Group(jets, truth, ids)})
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 3.0])
+def test_the_temperature_that_undoes_a_factor_is_found(factor):
+    logits, events = drawn(LONE, 4, np.random.default_rng(1))
+
+    def predict(jets, mask, tokens):
+        return Prediction(factor * logits[jets[:, 0, 0].astype(int)])
+
+    (found,) = fit_temperatures(predict, LONE, events, blocks(events, EVENTS), "steps")
+    assert found == pytest.approx(factor, rel=0.06)
+
+
+def test_each_stage_has_its_own():
+    """Logits of A three times too large, those of B too small: probabilities of events come out true."""
+    logits, events = drawn(PAIRS, 5, np.random.default_rng(2))
+    factors = np.ones((2, 1, 1), dtype=np.float32)
+    factors[PAIRS.type_index("A")], factors[PAIRS.type_index("B")] = 3.0, 0.5
+
+    def predict(jets, mask, tokens):
+        return Prediction(factors * logits[jets[:, 0, 0].astype(int)])
+
+    found = fit_temperatures(predict, PAIRS, events, blocks(events, EVENTS), "steps")
+    assert found == pytest.approx((3.0, 0.5), rel=0.1)
+    group = events.groups[5]
+    mask = np.ones(group.jets.shape[:2], dtype=bool)
+    answer = decode(predict, PAIRS, group.jets, mask, method="steps", temperatures=found)
+    right = (answer.assignment == group.truth).all(axis=1)
+    assert answer.event_probability.mean() == pytest.approx(right.mean(), abs=0.02)
+
+
+def test_stages_of_ttbar_are_told_apart():
+    """Two equal stages and a joint one; what each step chose, and whether it is right, by hand."""
+    topology = load_topology("ttbar_allhad")
+    logits = np.zeros((1, 2, 6, 6), dtype=np.float32)
+    for layer, pairs in enumerate([[(0, 1, 9), (3, 4, 8)], [(0, 2, 5), (1, 2, 5), (3, 5, 5), (4, 5, 5)]]):
+        for i, j, value in pairs:
+            logits[0, [topology.type_index(name) for name in ("W", "t")][layer], [i, j], [j, i]] = value
+    jets, right_but_last = np.zeros((1, 6, 5), dtype=np.float32), np.array([[0, 1, 5, 3, 4, 2]], dtype=np.int8)
+    steps = calibration._steps(lambda *given: Prediction(logits), topology, jets, right_but_last, "steps")
+    assert [stage for stage, _, _ in steps] == [0, 1, 2]
+    assert [right.tolist() for _, _, right in steps] == [[True], [True], [False]]
+    assert all((np.diff(chance[:, 0]) < 1e-9).all() for _, chance, _ in steps)  # the hotter, the less certain
+
+
+def test_a_stage_without_mistakes_keeps_its_probabilities():
+    logits, events = drawn(LONE, 4, np.random.default_rng(3))
+    group = events.groups[4]
+    found = decode(
+        lambda jets, mask, tokens: Prediction(logits),
+        LONE,
+        group.jets,
+        np.ones((EVENTS, 4), dtype=bool),
+        method="steps",
+    )
+    group.truth[:] = found.assignment
+
+    def predict(jets, mask, tokens):
+        return Prediction(logits[jets[:, 0, 0].astype(int)])
+
+    assert fit_temperatures(predict, LONE, events, blocks(events, EVENTS), "steps") == (1.0,)
