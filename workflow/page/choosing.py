@@ -29,7 +29,7 @@ class Chosen:
 
 
 def choosing(results: Results, page: Page, study: Study) -> None:
-    """A table of the rows that were trained; the first, which has several seeds, is what the others are held to."""
+    """A table of the rows that were trained; the first, which has several seeds, is what others are held to."""
     rows = list(filter(None, (_row(results, name) for name in study.rows)))
     if not rows or results.plan.of_row(study.rows[0])[0].label != rows[0].label:
         results.log(f"{study.name}: {study.rows[0]} was not trained, so nothing to compare with")

@@ -52,7 +52,7 @@ def fit_temperatures(
 def _steps(
     predict: Predict, topology: Topology, jets: npt.NDArray[np.float32], truth: npt.NDArray[np.int8], method: str
 ) -> list[tuple[int, Floats, Bools]]:
-    """Of every step its stage, the probability of its choice at every temperature (G, B), and which are right (B,).
+    """Of every step its stage, the probability of its choice at each temperature (G, B), and which are right (B,).
 
     Of the events alone whose steps before it are all right.
     """
