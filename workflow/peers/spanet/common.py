@@ -6,10 +6,8 @@ import contextlib
 import json
 import os
 import sys
-import tempfile
 import warnings
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -72,27 +70,9 @@ def check_events(path: Path) -> None:
         fail(f"{path}: lacks {', '.join(missing)}; make one with `pairton convert {path.name} NEW.h5`")
 
 
-@cache
-def with_angles(events: Path) -> Path:
-    """The same events with sin and cos of phi; kept as long as this process runs."""
-    path = Path(_folder().name) / events.name
-    with h5py.File(events) as old, h5py.File(path, "w") as new:
-        jets = f"INPUTS/{SOURCE}"
-        for name in [group for group in old if group != "INPUTS"] + [f"{jets}/{name}" for name in old[jets]]:
-            new[name] = h5py.ExternalLink(str(events.resolve()), name)
-        phi = old[f"{jets}/phi"][:]
-        new[f"{jets}/sin_phi"], new[f"{jets}/cos_phi"] = np.sin(phi), np.cos(phi)
-    return path
-
-
-@cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory()
-
-
 def make_model(options: Options, events: Path, event_info: Path = HERE / "event.yaml") -> JetReconstructionModel:
-    """SPANet's model; it takes its events and their statistics from a file, all of it into memory."""
-    options.event_info_file, options.training_file = str(event_info), str(with_angles(events))
+    """SPANet's model; it takes its events and their statistics from a file."""
+    options.event_info_file, options.training_file = str(event_info), str(events)
     # messages of the package must not mix with what we print; a model without a Trainer has nowhere to log to
     with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
         warnings.simplefilter("ignore")

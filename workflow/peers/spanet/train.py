@@ -51,16 +51,13 @@ class Augmentation:
     def __init__(self, model: JetReconstructionModel) -> None:
         (features,) = model.event_info.input_features.values()
         names = [feature.name for feature in features]
-        self.eta = names.index("eta")
-        self.angles = [names.index(name) for name in ("cos_phi", "sin_phi")]
+        self.eta, self.phi = names.index("eta"), names.index("phi")
 
     def __call__(self, batch: Batch) -> Batch:
         ((data, mask),) = batch.sources
         data = data.clone()
         turn = 2 * math.pi * torch.rand(len(data), 1)
-        cos, sin = (data[..., k].clone() for k in self.angles)
-        for k, turned in zip(self.angles, (cos * turn.cos() - sin * turn.sin(), sin * turn.cos() + cos * turn.sin())):
-            data[..., k] = turned
+        data[..., self.phi] = torch.remainder(data[..., self.phi] + turn, 2 * math.pi) - math.pi
         data[..., self.eta] *= 2 * torch.randint(2, (len(data), 1)) - 1
         return batch._replace(sources=(Source(data, mask),))
 
