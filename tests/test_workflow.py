@@ -175,7 +175,7 @@ def test_what_validation_events_tell_apart_is_told_by_the_spread_over_seeds(conf
     log, page = [], writing.Page(tmp_path)
     choosing.choosing(reading.Results(plan, log.append), page, plan.studies["form"])
     rows = {line.split(" | ")[0][2:]: line for part in page.parts for line in part.splitlines() if "1,700" in line}
-    assert "| 3 | 1.1500 | .680 |" in rows["as shipped: 4 blocks, width 64"]
+    assert "| 3 | 1.1500 | .680 |" in rows["where it began: 4 blocks, width 64, learning rate 0.0015"]
     assert "−.005 ± .012 | 0.4 σ, unresolved" in rows["2 blocks"]
     assert "−.050 ± .012 | 4.3 σ, better" in rows["6 blocks"]
     assert len(rows) == 3
