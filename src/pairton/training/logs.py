@@ -85,7 +85,7 @@ class _Bar:
             self._progress.update(self._task, completed=step)
 
     def show(self, step: int, kind: str, values: Mapping[str, float]) -> None:
-        self._shown |= {name: value for name, value in values.items() if name == "loss" or name.startswith("e_")}
+        self._shown |= {name: value for name, value in values.items() if name == "loss" or kind == "validation"}
         text = "  ".join(f"{name} {value:.4g}" for name, value in self._shown.items())
         if self._progress is not None:
             self._progress.update(self._task, completed=step, text=text)
