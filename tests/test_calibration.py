@@ -60,29 +60,37 @@ def test_each_stage_has_its_own():
         return Prediction(factors * logits[jets[:, 0, 0].astype(int)])
 
     found = fit_temperatures(predict, PAIRS, events, blocks(events, EVENTS), "steps")
-    assert found == pytest.approx((3.0, 0.5), rel=0.1)
+    assert found == pytest.approx((3.0, 0.5), rel=0.25)  # what one takes the other can give back, in part
     group = events.groups[5]
     mask = np.ones(group.jets.shape[:2], dtype=bool)
     answer = decode(predict, PAIRS, group.jets, mask, method="steps", temperatures=found)
     right = (answer.assignment == group.truth).all(axis=1)
-    assert answer.event_probability.mean() == pytest.approx(right.mean(), abs=0.02)
+    likely = answer.event_probability > np.median(answer.event_probability)
+    for half in likely, ~likely:
+        assert answer.event_probability[half].mean() == pytest.approx(right[half].mean(), abs=0.025)
 
 
 def test_stages_of_ttbar_are_told_apart():
-    """Two equal stages and a joint one; what each step chose, and whether it is right, by hand."""
+    """Two equal stages and a joint one, by hand."""
     topology = load_topology("ttbar_allhad")
     logits = np.zeros((1, 2, 6, 6), dtype=np.float32)
     for layer, pairs in enumerate([[(0, 1, 9), (3, 4, 8)], [(0, 2, 5), (1, 2, 5), (3, 5, 5), (4, 5, 5)]]):
         for i, j, value in pairs:
             logits[0, [topology.type_index(name) for name in ("W", "t")][layer], [i, j], [j, i]] = value
     jets, right_but_last = np.zeros((1, 6, 5), dtype=np.float32), np.array([[0, 1, 5, 3, 4, 2]], dtype=np.int8)
-    steps = calibration._steps(lambda *given: Prediction(logits), topology, jets, right_but_last, "steps")
-    assert [stage for stage, _, _ in steps] == [0, 1, 2]
-    assert [right.tolist() for _, _, right in steps] == [[True], [True], [False]]
-    assert all((np.diff(chance[:, 0]) < 1e-9).all() for _, chance, _ in steps)  # the hotter, the less certain
+    for truth, right in ((right_but_last, False), (right_but_last[:, [0, 1, 5, 3, 4, 2]], True)):
+        chance, found = calibration._chains(lambda *given: Prediction(logits), topology, jets, truth, "steps")
+        assert found.tolist() == [right]
+    one = len(calibration.GRID) // 2
+    assert calibration.GRID[one] == pytest.approx(1)
+    # gains at temperature 1: of the first W 9, 8 and thirteen times 0; of the second 8 and five times 0; of the tops
+    # 5 + 5 twice, or one right b and the other's impossible: jets 2 and 5 are what is left, and may be swapped
+    expected = 9 - np.log(np.exp(9) + np.exp(8) + 13), 8 - np.log(np.exp(8) + 5), 20 - np.log(np.exp(20) + 1)
+    assert chance[one, :, 0] == pytest.approx(expected, abs=1e-6)
+    assert (np.diff(chance[:, :, 0], axis=0) < 1e-9).all()  # the hotter, the less certain
 
 
-def test_a_stage_without_mistakes_keeps_its_probabilities():
+def test_without_mistakes_probabilities_stay_as_they_are():
     logits, events = drawn(LONE, 4, np.random.default_rng(3))
     group = events.groups[4]
     found = decode(

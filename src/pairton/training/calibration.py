@@ -1,9 +1,10 @@
-"""Temperatures of the steps of a chain, so that their probabilities are those with which they are right.
+"""Temperatures of the steps of a chain, so that its probability is that with which the event is right.
 
-Gains add correlated logits, and several answers of a step may be right: the softmax of a step is a probability in
-name alone. What is chosen does not depend on temperatures, so one stage is fitted without regard to the others.
+Gains add correlated logits, and several answers of a step may be right (either W of a pair of tops first): the
+softmax of a step is a probability in name alone, and what the product of the steps must be is a property of all of
+them. What is chosen does not depend on temperatures, so an event is decoded once for each temperature of a grid.
 
-Shapes: B events, G temperatures.
+Shapes: B events, G temperatures, K stages.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from pairton.training.data import PackedEvents
 __all__ = ["CHAINS", "fit_temperatures"]
 
 CHAINS = ("steps", "one_shot")  # decodings that multiply the probabilities of steps
-GRID = np.geomspace(1 / 8, 8, 19)
-MIN_STEPS = 50  # of a stage, some of them right and some wrong; else it stays at 1
+GRID = np.geomspace(1 / 16, 16, 25)
+RATIO = float(GRID[1] / GRID[0])
+MIN_EVENTS = 50  # some of them right and some wrong; else nothing is fitted
+SWEEPS = 10  # over the stages, at most
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -33,60 +36,71 @@ Bools = npt.NDArray[np.bool_]
 def fit_temperatures(
     predict: Predict, topology: Topology, events: PackedEvents, which: Sequence[tuple[int, slice]], method: str
 ) -> tuple[float, ...]:
-    """One for each stage: that of the greatest likelihood of right and wrong steps, after steps that were right.
+    """One for each stage: together those under which right and wrong answers are most likely.
 
     Only fully reconstructible events are asked: in others an answer can be right and not known to be.
     """
-    found: list[list[tuple[Floats, Bools]]] = [[] for _ in topology.stages]
+    chances, rights = [np.zeros((len(GRID), len(topology.stages), 0))], [np.zeros(0, dtype=bool)]
     for n_jets, rows in which:
         group = events.groups[n_jets]
         truth = np.array(group.truth[rows])
         whole = complete(topology, truth).all(axis=1)
         if whole.any():
-            steps = _steps(predict, topology, np.array(group.jets[rows])[whole], truth[whole], method)
-            for stage, chance, right in steps:
-                found[stage].append((chance, right))
-    return tuple(_best(parts) for parts in found)
+            chance, right = _chains(predict, topology, np.array(group.jets[rows])[whole], truth[whole], method)
+            chances.append(chance)
+            rights.append(right)
+    right = np.concatenate(rights)
+    if len(right) < MIN_EVENTS or right.all() or not right.any():
+        return (1.0,) * len(topology.stages)
+    return _fit(np.concatenate(chances, axis=2), right)
 
 
-def _steps(
+def _chains(
     predict: Predict, topology: Topology, jets: npt.NDArray[np.float32], truth: npt.NDArray[np.int8], method: str
-) -> list[tuple[int, Floats, Bools]]:
-    """Of every step its stage, the probability of its choice at each temperature (G, B), and which are right (B,).
-
-    Of the events alone whose steps before it are all right.
-    """
+) -> tuple[Floats, Bools]:
+    """Log probability of each stage at each temperature (G, K, B), and which answers are right (B,)."""
     mask, remembered = np.ones(jets.shape[:2], dtype=bool), _Remembered(predict)
-    chances: list[list[Floats]] = []
-    for temperature in GRID:
+    ends = np.cumsum([1 if stage.any else len(stage.types) for stage in topology.stages])  # particles revealed
+    result = np.zeros((len(GRID), len(topology.stages), len(jets)))
+    for g, temperature in enumerate(GRID):
         remembered.rewind()
         heat = [float(temperature)] * len(topology.stages)
-        steps = decode(remembered, topology, jets, mask, method=method, temperatures=heat, record=True).steps
-        chances.append([step.probability[np.arange(len(jets)), step.choice] for step in steps])
-    result = []
-    ends = np.cumsum([1 if stage.any else len(stage.types) for stage in topology.stages])  # particles revealed
-    good, before, done = np.ones(len(jets), dtype=bool), np.zeros(len(jets), int), np.zeros(len(jets), int)
-    for k, step in enumerate(steps):
-        now, revealed = matches(topology, step.assignment, truth).sum(axis=1), step.revealed.sum(axis=1)
-        right = now - before == revealed - done
-        stage = int(np.searchsorted(ends, revealed.max()))
-        result.append((stage, np.stack([chance[k] for chance in chances])[:, good], right[good]))
-        good, before, done = good & right, now, revealed
-    return result
+        answer = decode(remembered, topology, jets, mask, method=method, temperatures=heat, record=True)
+        for step in answer.steps:  # of a stage there may be several
+            stage = int(np.searchsorted(ends, step.revealed.sum(axis=1).max()))
+            chosen = step.probability[np.arange(len(jets)), step.choice]
+            result[g, stage] += np.log(chosen.clip(min=1e-300))
+    return result, matches(topology, answer.assignment, truth).all(axis=1)
 
 
-def _best(parts: Sequence[tuple[Floats, Bools]]) -> float:
-    """The temperature between those of the grid that makes the outcomes most likely."""
-    right = np.concatenate([part[1] for part in parts]) if parts else np.zeros(0, dtype=bool)
-    if min(right.sum(), (~right).sum()) == 0 or len(right) < MIN_STEPS:
-        return 1.0
-    chance = np.concatenate([part[0] for part in parts], axis=1).clip(1e-12, 1 - 1e-12)
-    likelihood = np.where(right, np.log(chance), np.log1p(-chance)).sum(axis=1)  # (G,)
-    k = int(np.clip(likelihood.argmax(), 1, len(GRID) - 2))
+def _fit(chance: Floats, right: Bools) -> tuple[float, ...]:
+    """Of log probabilities (G, K, B) the best row of each stage, one stage after the other until none changes."""
+    n_stages = chance.shape[1]
+    at = np.full(n_stages, len(GRID) // 2)  # where the temperature is 1
+    for _ in range(SWEEPS):
+        before = at.copy()
+        for k in range(n_stages):
+            at[k] = _likelihoods(chance, right, at, k).argmax()
+        if (at == before).all():
+            break
+    return tuple(_between(_likelihoods(chance, right, at, k), int(at[k])) for k in range(n_stages))
+
+
+def _likelihoods(chance: Floats, right: Bools, at: npt.NDArray[np.intp], k: int) -> Floats:
+    """(G,): log likelihood of the outcomes at each temperature of stage k, the others being where they are."""
+    others = sum((chance[at[j], j] for j in range(len(at)) if j != k), start=np.zeros(len(right)))
+    total = chance[:, k] + others
+    wrong = np.log1p(-np.exp(total).clip(max=1 - 1e-12))
+    return np.asarray(np.where(right, total, wrong).sum(axis=1))
+
+
+def _between(likelihood: Floats, k: int) -> float:
+    """The temperature at the top of the parabola through the best point of the grid and its neighbours."""
+    k = int(np.clip(k, 1, len(GRID) - 2))
     below, here, above = likelihood[k - 1 : k + 2]
     curvature = below - 2 * here + above
-    shift = np.clip((below - above) / (2 * curvature), -1, 1) if curvature < 0 else 0.0  # top of the parabola
-    return float(np.round(GRID[k] * (GRID[1] / GRID[0]) ** shift, 4))
+    shift = float(np.clip((below - above) / (2 * curvature), -1, 1)) if curvature < 0 else 0.0
+    return round(float(GRID[k]) * RATIO**shift, 4)
 
 
 class _Remembered:
