@@ -84,7 +84,7 @@ def events(results: Results, page: Page) -> None:
             if model is not None and model.get("data", {}).get("training_events"):
                 data = model["data"]
                 rows.append([f"training of {plan.label(name)}", "", f"{data['training_events']:,}"])
-                rows.append(["its validation, to choose among its states", "", f"{data['validation_events']:,}"])
+                rows.append(["its validation, to choose among its states", f"{data['validation_events']:,}", ""])
     if rows:
         page.add(table(["", "events", "fully reconstructible"], rows))
 

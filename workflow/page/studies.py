@@ -152,7 +152,7 @@ def _how(pooled: tuple[float, int] | None, study: Study, words: Sequence[str]) -
         text += "alone: nothing here was trained twice, so the spread over seeds is not in it."
     else:
         text += (
-            f"and from the spread over seeds: {number(pooled[0])} for one training, pooled over rows with "
+            f"and from the spread over seeds: {pooled[0]:.4f} for one training, pooled over rows with "
             f"several ({pooled[1]} degrees of freedom)."
         )
     if study.against is None and not study.curve and words:
