@@ -83,8 +83,8 @@ def test_stages_of_ttbar_are_told_apart():
         assert found.tolist() == [right]
     one = len(calibration.GRID) // 2
     assert calibration.GRID[one] == pytest.approx(1)
-    # gains: of the first W 9, 8 and thirteen times 0; of the second 8 and five times 0; of the tops twice 5 + 5, or
-    # nothing with jets 2 and 5 swapped
+    # gains: of the first W 9, 8 and thirteen times 0; of the second 8 and five times 0; of the tops twice 5 + 5,
+    # or nothing with jets 2 and 5 swapped
     expected = 9 - np.log(np.exp(9) + np.exp(8) + 13), 8 - np.log(np.exp(8) + 5), 20 - np.log(np.exp(20) + 1)
     assert chance[one, :, 0] == pytest.approx(expected, abs=1e-6)
     assert (np.diff(chance[:, :, 0], axis=0) < 1e-9).all()  # the hotter, the less certain

@@ -70,7 +70,7 @@ def _chains(
             stage = int(np.searchsorted(ends, step.revealed.sum(axis=1).max()))
             chosen = step.probability[np.arange(len(jets)), step.choice]
             result[g, stage] += np.log(chosen.clip(min=1e-300))
-    return result, matches(topology, answer.assignment, truth).all(axis=1)
+    return result, np.asarray(matches(topology, answer.assignment, truth).all(axis=1))
 
 
 def _fit(chance: Floats, right: Bools) -> tuple[float, ...]:
@@ -100,7 +100,7 @@ def _between(likelihood: Floats, k: int) -> float:
     below, here, above = likelihood[k - 1 : k + 2]
     curvature = below - 2 * here + above
     shift = float(np.clip((below - above) / (2 * curvature), -1, 1)) if curvature < 0 else 0.0
-    return round(float(GRID[k]) * RATIO**shift, 4)
+    return float(round(GRID[k] * RATIO**shift, 4))
 
 
 class _Remembered:
