@@ -184,7 +184,8 @@ def test_mistakes_are_named_and_leave_nothing(crowd, mass_model, tmp_path):
 
 
 SLOW = """
-import importlib.util, sys, time
+import importlib.util, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell, as tests may be, ignore it
 import pairton.reconstruction, pairton.results
 pairton.reconstruction.windows.__defaults__ = (20,)
 pairton.results.ROWS = 20
