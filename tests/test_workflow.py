@@ -73,6 +73,30 @@ def test_commands_make_what_later_ones_read(config, target):
         assert set(study.rows) <= set(plan.settings["trainings"])
 
 
+def test_a_row_takes_from_the_one_it_is_like_what_it_does_not_say(config):
+    network = {"blocks": 2, "dropout": 0.1}
+    rows = {
+        "a": {
+            "recipe": "cpu.yaml",
+            "steps": 40,
+            "seeds": [1, 2],
+            "change": {"network": {"blocks": 2, "dropout": 0.1}},
+        },
+        "b": {"like": "a", "label": "B", "change": {"network": {"blocks": 3}}, "more": ["more"]},
+        "c": {"like": "b", "steps": 80, "change": {"optimiser": {"ema": 0}}},
+    }
+    target = {"train": "train", "test": "test", "trainings": rows}
+    plan = Plan(config | {"results": "made", "targets": {"mine": target}}, "mine")
+    assert list(plan.trainings) == ["a-1", "a-2", "b-1", "c-1"]
+    b, c = plan.trainings["b-1"], plan.trainings["c-1"]
+    assert (b.label, b.steps, b.change) == ("B", 40, {"network": {"blocks": 3, "dropout": 0.1}})
+    assert (c.label, c.steps, c.change) == ("B", 80, {**b.change, "optimiser": {"ema": 0}})
+    assert network == {"blocks": 2, "dropout": 0.1}  # left as it was
+    assert plan.samples == ["test", "train", "more"]
+    assert "--data made/data/train.h5 --out" in plan.train_command("a-1")
+    assert "--data made/data/train.h5 --data made/data/more.h5 --out" in plan.train_command("c-1")
+
+
 def test_rows_that_the_paper_has_are_known_by_its_numbers(config):
     plan = Plan(config, "cpu")
     published = reading.Results(plan, print).published["ablations"]

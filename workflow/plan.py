@@ -50,6 +50,7 @@ class Training:
     steps: int | None = None
     minutes: float | None = None  # of one core, for which the steps were chosen
     change: Mapping[str, Any] = field(default_factory=dict)
+    samples: tuple[str, ...] = ()  # it learns from
 
     @property
     def name(self) -> str:
@@ -102,20 +103,25 @@ class Plan:
             raw, changes = self._row(row)
             base, label = RECIPES / raw["recipe"], raw.get("label", row)
             minutes = raw.get("minutes", self.settings.get("minutes")) if "steps" in raw else None
+            samples = (self.settings["train"], *raw.get("more", ()))
             for seed in raw.get("seeds", [1]):
-                yield Training(row, seed, base, label, raw.get("steps"), minutes, changes)
+                yield Training(row, seed, base, label, raw.get("steps"), minutes, changes, samples)
 
     def _row(self, row: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Settings of a row, and what it changes in its recipe: the later in this order wins."""
-        own = self.settings["trainings"][row]
-        model = self.settings["trainings"][own["like"]] if "like" in own else {}
-        raw = {**{key: value for key, value in model.items() if key != "seeds"}, **own}
+        raw, own = self._like(row)
         short = self.settings.get("short", {}) if "steps" in raw else {}
         changes: dict[str, Any] = {}
-        for each in self.settings.get("every", {}), short, model.get("change", {}), own.get("change", {}):
-            for section, values in each.items():
-                changes[section] = {**changes.get(section, {}), **values}
+        for each in self.settings.get("every", {}), short, own:
+            _update(changes, each)
         return raw, changes
+
+    def _like(self, row: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """What a row says, and what it leaves to the one that it is like; the seeds are always its own."""
+        own = self.settings["trainings"][row]
+        model, changes = self._like(own["like"]) if "like" in own else ({}, {})
+        raw = {key: value for key, value in model.items() if key != "seeds"} | own
+        return raw, _update(dict(changes), own.get("change", {}))
 
     def _wants_peers(self) -> bool:
         return any(raw.get("peers") for raw in self.settings.get("evaluations", {}).values())
@@ -149,8 +155,18 @@ class Plan:
         return self.results / "data" / f"{name}.h5"
 
     @property
+    def samples(self) -> list[str]:
+        """All events of the target: to test on, to train on, more to train on."""
+        more = (sample for each in self.trainings.values() for sample in each.samples)
+        return list(dict.fromkeys((self.settings["test"], self.settings["train"], *more)))
+
+    @property
     def train_sample(self) -> Path:
+        """What every training and every other method learns from; some learn from more."""
         return self.sample(self.settings["train"])
+
+    def train_samples(self, training: str) -> list[Path]:
+        return [self.sample(name) for name in self.trainings[training].samples]
 
     @property
     def test_sample(self) -> Path:
@@ -197,7 +213,8 @@ class Plan:
     def train_command(self, training: str) -> str:
         each = self.trainings[training]
         recipe, out = self.recipe(training), self.model(training)
-        return f"{self.pairton} train {recipe} --data {self.train_sample} --out {out} --seed {each.seed}"
+        data = " ".join(f"--data {path}" for path in self.train_samples(training))
+        return f"{self.pairton} train {recipe} {data} --out {out} --seed {each.seed}"
 
     def answer_command(self, training: str) -> str:
         return (
@@ -245,7 +262,7 @@ class Plan:
 
     def script(self) -> Iterator[tuple[str, str]]:
         """Name and command of every job."""
-        for sample in dict.fromkeys((self.settings["test"], self.settings["train"])):
+        for sample in self.samples:
             yield sample, self.sample_command(sample)
         for name, training in self.trainings.items():
             recipe = self.recipe(name)
@@ -266,6 +283,13 @@ def _study(name: str, raw: Mapping[str, Any]) -> Study:
     expect = tuple((better, worse) for better, worse in raw.get("expect", ()))
     flags = {flag: bool(raw.get(flag)) for flag in ("published", "curve", "validation")}
     return Study(name, raw["title"], tuple(raw["rows"]), raw.get("against"), expect=expect, **flags)
+
+
+def _update(changes: dict[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by section; the later wins."""
+    for section, values in later.items():
+        changes[section] = {**changes.get(section, {}), **values}
+    return changes
 
 
 def _relative(path: Path, folder: Path) -> str:

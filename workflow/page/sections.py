@@ -6,7 +6,7 @@ Each takes the results and the page, and adds nothing where its input is missing
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from page import figures
@@ -73,7 +73,7 @@ def events(results: Results, page: Page) -> None:
         "shower, which for training saves time."
         if "--filter" not in plan.sample_command(plan.settings["test"])
         else "",
-        "\n".join(results.shown(plan.sample_command(plan.settings[kind])) for kind in ("test", "train")),
+        "\n".join(results.shown(plan.sample_command(sample)) for sample in plan.samples),
     )
     rows = []
     if evaluation is not None:
@@ -115,8 +115,8 @@ def efficiencies(results: Results, page: Page) -> None:
         f"*Columns in italics are from another sample*, the {results.published['sample']}, as published: not to "
         "be compared with ours digit by digit. "
         + (f"The paper's mix is {shares} % of fully reconstructible events in the bins. " if mix else "")
-        + "The other columns share their training and test events. Masses, widths and tag rates of the mass "
-        "chi-square were fitted on the truth of the test events themselves, in its favour."
+        + f"The other columns share their test events{_learned_alike(results, names)}. Masses, widths and tag "
+        "rates of the mass chi-square were fitted on the truth of the test events themselves, in its favour."
     )
     page.figure(
         "multiplicity",
@@ -132,7 +132,16 @@ def efficiencies(results: Results, page: Page) -> None:
         stem = name.removesuffix(".h5")
         if stem in plan.config.get("known_peers", {}):
             commands = "\n".join(map(results.shown, plan.peer_commands(stem)))
-            page.add(f"{plan.label(name)} was trained on the same events:", commands)
+            page.add(f"{plan.label(name)} was trained on `{plan.train_sample}`:", commands)
+
+
+def _learned_alike(results: Results, names: Sequence[str]) -> str:
+    """Who learned from more than what all learned from."""
+    plan = results.plan
+    more = [plan.label(name) for name in names if name in plan.trainings and plan.trainings[name].samples[1:]]
+    if not more:
+        return " and their training events"
+    return f"; all learned from `{plan.train_sample}`, and {' and '.join(more)} from more (above)"
 
 
 def _published(published: Json, what: str, where: str) -> list[str]:
