@@ -21,6 +21,7 @@ class Chosen:
 
     label: str
     steps: int
+    minutes: float  # of one core
     parameters: int
     metrics: tuple[dict[str, float], ...]  # of each seed
 
@@ -37,12 +38,12 @@ def choosing(results: Results, page: Page, study: Study) -> None:
     first = results.plan.of_row(study.rows[0])[0]
     page.add(f"## {study.title}", results.shown(results.plan.train_command(first.name)))
     page.add(
-        f"and so on (`python workflow/plan.py {results.plan.target}` prints every recipe and command). As many "
-        f"steps as fit into {first.minutes:g} minutes of one core (`workflow/budget.py`), the schedule over them; "
+        f"and so on (`python workflow/plan.py {results.plan.target}` prints every recipe and command). Steps "
+        "are those that fit into the minutes of one core (`workflow/budget.py`), the schedule over them; "
         "validation events are a part of the training file, and no test event was looked at."
     )
     symbol = results.symbol("event")
-    head = ["", "steps", "parameters", "seeds", "−log P(truth)", symbol, "−log P less that of the first", ""]
+    head = ["", "minutes", "steps", "parameters", "seeds", "−log P(truth)", symbol, "−log P less that of the first", ""]
     page.add(table(head, [_line(row, rows[0]) for row in rows]))
     spread = mean_spread(rows[0].values(LIKELIHOOD)).spread
     if spread is not None:
@@ -65,6 +66,7 @@ def _row(results: Results, name: str) -> Chosen | None:
     return Chosen(
         planned[0].label,
         int(model["recipe"]["optimiser"]["steps"]),
+        planned[0].minutes or 0.0,
         results.parameters(one),
         tuple(dict(model["metrics"]) for model in there.values()),
     )
@@ -72,7 +74,7 @@ def _row(results: Results, name: str) -> Chosen | None:
 
 def _line(row: Chosen, first: Chosen) -> Sequence[str]:
     likelihood, right = (mean_spread(row.values(name)) for name in (LIKELIHOOD, EVENT))
-    line = [row.label, f"{row.steps:,}", f"{row.parameters:,}", str(likelihood.seeds)]
+    line = [row.label, f"{row.minutes:g}", f"{row.steps:,}", f"{row.parameters:,}", str(likelihood.seeds)]
     line += [f"{likelihood.mean:.4f}", number(right.mean)]
     base = mean_spread(first.values(LIKELIHOOD))
     if row is first or base.spread is None:
