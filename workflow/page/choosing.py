@@ -43,7 +43,8 @@ def choosing(results: Results, page: Page, study: Study) -> None:
         "validation events are a part of the training file, and no test event was looked at."
     )
     symbol = results.symbol("event")
-    head = ["", "minutes", "steps", "parameters", "seeds", "−log P(truth)", symbol, "−log P less that of the first", ""]
+    head = ["", "minutes", "steps", "parameters", "seeds"]
+    head += ["−log P(truth)", symbol, "−log P less that of the first", ""]
     page.add(table(head, [_line(row, rows[0]) for row in rows]))
     spread = mean_spread(rows[0].values(LIKELIHOOD)).spread
     if spread is not None:
