@@ -47,7 +47,9 @@ def choosing(results: Results, page: Page, study: Study) -> None:
     head += ["−log P(truth)", symbol, "−log P less that of the first", ""]
     page.add(table(head, [_line(row, rows[0]) for row in rows]))
     spread = mean_spread(rows[0].values(LIKELIHOOD)).spread
-    if spread is not None:
+    if spread is None:
+        page.add("The first row was trained once, so that it is not known how much of a difference is chance.")
+    else:
         page.add(
             "All rows have the same validation events, so that what chance in them does is mostly common: ± is "
             f"from the spread over the seeds of the first row alone, {spread:.4f} for one training. Better is "

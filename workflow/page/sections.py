@@ -132,7 +132,7 @@ def efficiencies(results: Results, page: Page) -> None:
         stem = name.removesuffix(".h5")
         if stem in plan.config.get("known_peers", {}):
             commands = "\n".join(map(results.shown, plan.peer_commands(stem)))
-            page.add(f"{plan.label(name)} was trained on `{plan.train_sample}`:", commands)
+            page.add(f"{plan.label(name)} was trained on {plan.train_sample.name}:", commands)
 
 
 def _learned_alike(results: Results, names: Sequence[str]) -> str:
@@ -141,7 +141,7 @@ def _learned_alike(results: Results, names: Sequence[str]) -> str:
     more = [plan.label(name) for name in names if name in plan.trainings and plan.trainings[name].samples[1:]]
     if not more:
         return " and their training events"
-    return f"; all learned from `{plan.train_sample}`, and {' and '.join(more)} from more (above)"
+    return f"; every network learned from {plan.train_sample.name}, and {' and '.join(more)} from more (above)"
 
 
 def _published(published: Json, what: str, where: str) -> list[str]:
