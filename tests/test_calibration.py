@@ -1,10 +1,10 @@
-"""Temperatures of steps: known ones are found, and what a model gets makes its probabilities true."""
+"""Temperatures: known ones are found, and what a model gets makes its probabilities true."""
 
 import numpy as np
 import pytest
 
 from pairton.decoding import decode
-from pairton.likelihood import Prediction
+from pairton.likelihood import Prediction, enumerate_assignments, scores
 from pairton.topology import load_topology, parse_topology
 from pairton.training import calibration
 from pairton.training.calibration import fit_temperatures
@@ -48,6 +48,35 @@ def test_the_temperature_that_undoes_a_factor_is_found(factor):
 
     (found,) = fit_temperatures(predict, LONE, events, blocks(events, EVENTS), "steps")
     assert found == pytest.approx(factor, rel=0.06)
+
+
+@pytest.mark.parametrize("factor", [0.6, 1.0, 1.07, 1.8])
+def test_the_exact_likelihood_has_one(factor):
+    """Labels of two unlike pairs in six jets drawn by the likelihood of known logits; the network exaggerates."""
+    rng = np.random.default_rng(4)
+    logits, events = drawn(PAIRS, 6, rng)
+    enumeration = enumerate_assignments(PAIRS, 6)
+    score = scores(enumeration, Prediction(logits))
+    group = events.groups[6]
+    group.truth[:] = enumeration.assignments[(score + rng.gumbel(size=score.shape)).argmax(axis=1)]
+
+    def predict(jets, mask, tokens):
+        return Prediction(np.float32(factor) * logits[jets[:, 0, 0].astype(int)])
+
+    (found,) = fit_temperatures(predict, PAIRS, events, blocks(events, EVENTS), "exact")
+    assert found == pytest.approx(factor, rel=0.025)
+    mask = np.ones(group.jets.shape[:2], dtype=bool)
+    answer = decode(predict, PAIRS, group.jets, mask, method="exact", temperatures=[found])
+    right = (answer.assignment == group.truth).all(axis=1)
+    assert answer.event_probability.mean() == pytest.approx(right.mean(), abs=0.015)
+
+
+def test_few_events_fit_nothing():
+    logits, events = drawn(LONE, 4, np.random.default_rng(5))
+    few = [(4, slice(0, calibration.MIN_EVENTS - 1))]
+    assert fit_temperatures(lambda jets, *_: Prediction(3 * logits[: len(jets)]), LONE, events, few, "exact") == (
+        1.0,
+    )
 
 
 def test_each_stage_has_its_own():

@@ -1,10 +1,13 @@
-"""Temperatures of the steps of a chain, so that its probability is that with which the event is right.
+"""Temperatures, so that the probability of an answer is that with which it is right.
 
-Gains add correlated logits, and several answers of a step may be right (either W of a pair of tops first): the
-softmax of a step is a probability in name alone, and what the product of the steps must be is a property of all of
-them. What is chosen does not depend on temperatures, so an event is decoded once for each temperature of a grid.
+Of the steps of a chain: gains add correlated logits, and several answers of a step may be right (either W of a
+pair of tops first): the softmax of a step is a probability in name alone, and what the product of the steps must
+be is a property of all of them. Of the exact likelihood: what was learned by heart makes a network a bit too sure,
+and one temperature, under which the truth of events it has not learned from is most likely, takes that away.
 
-Shapes: B events, G temperatures, K stages.
+What is chosen does not depend on temperatures, so an event is asked once and scored at each temperature of a grid.
+
+Shapes: B events, G temperatures, K stages, A assignments.
 """
 
 from __future__ import annotations
@@ -15,17 +18,18 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding import Predict, decode
-from pairton.graph import complete
-from pairton.likelihood import Prediction
+from pairton.decoding.exact import enumerable
+from pairton.graph import MASKED, complete
+from pairton.likelihood import Prediction, enumerate_assignments, index_of, log_normaliser, scores
 from pairton.metrics import matches
 from pairton.topology import Topology
 from pairton.training.data import PackedEvents
 
-__all__ = ["CHAINS", "fit_temperatures"]
+__all__ = ["CALIBRATED", "fit_temperatures"]
 
-CHAINS = ("steps", "one_shot")  # decodings that multiply the probabilities of steps
+CALIBRATED = ("steps", "one_shot", "exact")  # decodings that get temperatures
 GRID = np.geomspace(1 / 16, 16, 25)
-RATIO = float(GRID[1] / GRID[0])
+EXACT_GRID = np.geomspace(1 / 2, 2, 29)  # a likelihood that was trained is not far off
 MIN_EVENTS = 50  # some of them right and some wrong; else nothing is fitted
 SWEEPS = 10  # over the stages, at most
 
@@ -36,10 +40,12 @@ Bools = npt.NDArray[np.bool_]
 def fit_temperatures(
     predict: Predict, topology: Topology, events: PackedEvents, which: Sequence[tuple[int, slice]], method: str
 ) -> tuple[float, ...]:
-    """One for each stage: together those under which right and wrong answers are most likely.
+    """One for each stage: together those under which right and wrong answers are most likely; for exact one alone.
 
     Only fully reconstructible events are asked: in others an answer can be right and not known to be.
     """
+    if method == "exact":
+        return (_fit_exact(predict, topology, events, which),)
     chances, rights = [np.zeros((len(GRID), len(topology.stages), 0))], [np.zeros(0, dtype=bool)]
     for n_jets, rows in which:
         group = events.groups[n_jets]
@@ -53,6 +59,35 @@ def fit_temperatures(
     if len(right) < MIN_EVENTS or right.all() or not right.any():
         return (1.0,) * len(topology.stages)
     return _fit(np.concatenate(chances, axis=2), right)
+
+
+def _fit_exact(
+    predict: Predict, topology: Topology, events: PackedEvents, which: Sequence[tuple[int, slice]]
+) -> float:
+    """The temperature under which the true assignments are most likely, of events whose assignments are listed."""
+    likelihood, asked = np.zeros(len(EXACT_GRID)), 0
+    for n_jets, rows in which:
+        group = events.groups[n_jets]
+        truth = np.array(group.truth[rows])
+        whole = complete(topology, truth).all(axis=1)
+        if whole.any() and enumerable(topology, n_jets):
+            likelihood += _truths(predict, topology, np.array(group.jets[rows])[whole], truth[whole])
+            asked += int(whole.sum())
+    return 1.0 if asked < MIN_EVENTS else _between(EXACT_GRID, likelihood, int(likelihood.argmax()))
+
+
+def _truths(
+    predict: Predict, topology: Topology, jets: npt.NDArray[np.float32], truth: npt.NDArray[np.int8]
+) -> Floats:
+    """(G,): the log likelihood of the truth of events of one jet count, at each temperature."""
+    n_events, n_jets = jets.shape[:2]
+    enumeration = enumerate_assignments(topology, n_jets)
+    tokens = np.full((n_events, len(topology.types), n_jets, n_jets), MASKED, dtype=np.uint8)
+    prediction = predict(jets, np.ones((n_events, n_jets), dtype=bool), tokens)
+    score = scores(enumeration, prediction)  # (B, A)
+    true = np.take_along_axis(score, index_of(enumeration, truth)[:, None], axis=1).sum(dtype=np.float64)
+    hot = (np.float32(temperature) for temperature in EXACT_GRID)
+    return np.array([true / temperature - log_normaliser(score / temperature).sum() for temperature in hot])
 
 
 def _chains(
@@ -83,7 +118,7 @@ def _fit(chance: Floats, right: Bools) -> tuple[float, ...]:
             at[k] = _likelihoods(chance, right, at, k).argmax()
         if (at == before).all():
             break
-    return tuple(_between(_likelihoods(chance, right, at, k), int(at[k])) for k in range(n_stages))
+    return tuple(_between(GRID, _likelihoods(chance, right, at, k), int(at[k])) for k in range(n_stages))
 
 
 def _likelihoods(chance: Floats, right: Bools, at: npt.NDArray[np.intp], k: int) -> Floats:
@@ -94,13 +129,13 @@ def _likelihoods(chance: Floats, right: Bools, at: npt.NDArray[np.intp], k: int)
     return np.asarray(np.where(right, total, wrong).sum(axis=1))
 
 
-def _between(likelihood: Floats, k: int) -> float:
+def _between(grid: Floats, likelihood: Floats, k: int) -> float:
     """The temperature at the top of the parabola through the best point of the grid and its neighbours."""
-    k = int(np.clip(k, 1, len(GRID) - 2))
+    k = int(np.clip(k, 1, len(grid) - 2))
     below, here, above = likelihood[k - 1 : k + 2]
     curvature = below - 2 * here + above
     shift = float(np.clip((below - above) / (2 * curvature), -1, 1)) if curvature < 0 else 0.0
-    return float(round(GRID[k] * RATIO**shift, 4))
+    return float(round(grid[k] * (grid[1] / grid[0]) ** shift, 4))
 
 
 class _Remembered:

@@ -24,7 +24,7 @@ from pairton.checkpoints import ModelInfo, load_model, save_model
 from pairton.domain import Domain
 from pairton.errors import TrainingError
 from pairton.network import Network
-from pairton.training.calibration import CHAINS, fit_temperatures
+from pairton.training.calibration import CALIBRATED, fit_temperatures
 from pairton.training.data import BatchPlan, Drawn, PackedEvents
 from pairton.training.logs import Logs
 from pairton.training.losses import Batch, batch_loss, make_batch, terms_of
@@ -212,7 +212,7 @@ class Trainer:
                     fabric.barrier()
                 if stop:
                     return Result(done, self.steps, best, fabric.is_global_zero)
-            if fabric.is_global_zero and recipe.decoding in CHAINS:
+            if fabric.is_global_zero and recipe.decoding in CALIBRATED:
                 self._calibrate()
         return Result(self.steps, self.steps, best, fabric.is_global_zero)
 
@@ -288,7 +288,7 @@ class Trainer:
         save_model(self.out, weights, info)
 
     def _calibrate(self) -> None:
-        """Give the model that was kept the temperatures of its steps."""
+        """Give the model that was kept its temperatures."""
         network, info = load_model(self.out)
         which = blocks(self.validation_events, min(CALIBRATION_EVENTS, self.recipe.data.validation_events))
         given = predictor(network), self.recipe.topology, self.validation_events, which, info.decoding
