@@ -9,18 +9,14 @@ from typing import Any
 import awkward as ak
 import h5py
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import uproot
 
 from pairton.errors import ConfigError, EventsError, FormatError, OutputError, PairtonWarning
 from pairton.events import Events, make_jets
 from pairton.formats import create, detect, iterate, open_source, read
-from pairton.formats.common import clean_labels
-from pairton.formats.jets import Padded
 from pairton.formats.writing import FileWriter
-from pairton.topology import load_topology, parse_topology
+from pairton.topology import load_topology
 
 WRITERS = {"spanet_hdf5": "a.h5", "hyper_hdf5": "a.hdf5", "flat_root": "a.root", "parquet": "a.parquet"}
 
@@ -265,57 +261,6 @@ def test_hyper_root(tmp_path: Path) -> None:
     assert read(path, truth=False, keep=["njet"]).columns["njet"].tolist() == [6, 7, 7]
 
 
-FLAT = {
-    "J_pt": ak.Array([[50.0, 40.0], [], [30.0]]),
-    "J_eta": ak.Array([[0.0, 1.0], [], [2.0]]),
-    "J_phi": ak.Array([[0.0, 1.0], [], [2.0]]),
-    "J_m": ak.Array([[5.0, 4.0], [], [3.0]]),
-    "J_score": ak.Array([[0.2, 0.9], [], [0.8]]),
-    "w": ak.Array([1.0, -2.0, 3.0]),
-    "evt": ak.Array([7, 8, 9]),
-}
-MAP = {
-    "pt": "J_pt",
-    "eta": "J_eta",
-    "phi": "J_phi",
-    "mass": "J_m",
-    "btag": "J_score",
-    "weight": "w",
-    "number": "evt",
-}
-
-
-@pytest.mark.parametrize("kind", ["ttree", "rntuple", "parquet"])
-def test_flat_columns_by_name(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / ("a.parquet" if kind == "parquet" else "a.root")
-    if kind == "parquet":
-        table = pa.table({name: ak.to_arrow(column, extensionarray=False) for name, column in FLAT.items()})
-        pq.write_table(table, path, row_group_size=2)
-    else:
-        with uproot.recreate(path) as file:
-            if kind == "ttree":
-                tree = file.mktree("T", {name: column.type.content for name, column in FLAT.items()})
-                tree.extend(FLAT)
-            else:
-                file.mkrntuple("T", ak.Array(FLAT))
-    for chunk in (1, 2, 100):
-        events = read(path, map=MAP, btag="0.5", chunk=chunk, keep=["J_m"])
-        assert events.jets.pt.to_list() == [[50, 40], [], [30]]
-        assert events.jets.btag.to_list() == [[0, 1], [], [1]]
-        assert events.weights is not None
-        assert events.weights.tolist() == [1, -2, 3]
-        assert events.ids[:, 1].tolist() == [7, 8, 9]
-        assert events.columns["J_m"].to_list() == FLAT["J_m"].to_list()
-        np.testing.assert_allclose(events.jets.mass[0], [5, 4], rtol=1e-4)
-        assert events.truth is None
-    with pytest.raises(FormatError, match=r"no column for pt \(jet_pt\), .*found .*J_pt, .*--map"):
-        read(path)
-    with pytest.raises(ConfigError, match=r"'ptt' is none of pt, .*did you mean 'pt'"):
-        read(path, map={**MAP, "ptt": "J_pt"})
-    with pytest.raises(FormatError, match="no column X"):
-        read(path, map=MAP, keep=["X"])
-
-
 def test_flat_energy_that_is_asked_for(tmp_path: Path) -> None:
     events = some_events(5)
     path = write(events, tmp_path / "a.parquet")
@@ -323,29 +268,6 @@ def test_flat_energy_that_is_asked_for(tmp_path: Path) -> None:
     assert by_mass.jets.energy.to_list() != events.jets.energy.to_list()
     with pytest.raises(FormatError, match=r"truth_t1_W_q1.*truth of hh4b|H1_b1.*--topology"):
         read(path, topology="hh4b")
-
-
-def test_parquet_lists_of_fixed_length_and_nulls(tmp_path: Path) -> None:
-    fixed = pa.FixedSizeListArray.from_arrays(pa.array([50.0, 40.0, 30.0, 20.0]), 2)
-    columns = {f"jet_{name}": fixed for name in ("pt", "eta", "phi", "energy", "btag")}
-    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
-    assert read(tmp_path / "a.parquet").jets.pt.to_list() == [[50, 40], [30, 20]]
-    columns["jet_eta"] = pa.array([[1.0, None], [1.0, 2.0]])
-    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
-    with pytest.raises(FormatError, match="jet_eta has missing values"):
-        read(tmp_path / "a.parquet")
-
-
-def test_a_tree_is_chosen(tmp_path: Path) -> None:
-    with uproot.recreate(tmp_path / "a.root") as file:
-        for name in ("first", "second"):
-            file.mktree(name, {"x": "float64"}).extend({"x": np.ones(2)})
-    with pytest.raises(FormatError, match="trees first, second: choose one with --tree"):
-        read(tmp_path / "a.root")
-    with pytest.raises(FormatError, match=r"no tree secnd, but first, second; did you mean 'second'"):
-        read(tmp_path / "a.root", tree="secnd")
-    with pytest.raises(FormatError, match=r"no column for .*found x"):
-        read(tmp_path / "a.root", tree="second")
 
 
 # -- ids, files, URLs --------------------------------------------------------------------------------------
@@ -391,83 +313,7 @@ def test_remote_files(tmp_path: Path, to: str) -> None:
         memory.rm("/far", recursive=True)
 
 
-# -- labels, units, names ----------------------------------------------------------------------------------
-
-
-def test_a_bad_label_unlabels_the_smallest_particle() -> None:
-    topology = load_topology("ttbar_allhad")  # slots: t1 q1 q2 b, t2 q1 q2 b
-    truth = np.array(
-        [
-            [0, 1, 2, 3, 4, 5],  # fine
-            [9, 1, 2, 3, 4, 5],  # q1 of the first W out of range: this W
-            [0, 1, -5, 3, 4, 5],  # its b: only that label, the W below is well known
-            [0, 1, 2, 3, 4, 2],  # one jet for both b
-            [0, 0, 2, 3, 4, 5],  # one jet twice in a W
-            [-1, -1, -1, -1, -1, -1],
-        ]
-    )
-    clean, counts = clean_labels(topology, truth, np.full(6, 8))
-    assert clean.tolist() == [
-        [0, 1, 2, 3, 4, 5],
-        [-1, -1, 2, 3, 4, 5],
-        [0, 1, -1, 3, 4, 5],
-        [0, 1, -1, 3, 4, -1],
-        [-1, -1, 2, 3, 4, 5],
-        [-1] * 6,
-    ]
-    assert counts.tolist() == [0, 1, 1, 2, 2, 0]
-
-
-@pytest.mark.parametrize("label", [2**32, -(2**32), 2**63 - 1, 1e30, -1e30])
-def test_labels_that_do_not_fit_do_not_wrap_around(label: float) -> None:
-    topology = load_topology("hh4b")
-    clean, counts = clean_labels(topology, np.array([[label, 1, 2, 3]]), np.array([4]))
-    assert clean.tolist() == [[-1, -1, 2, 3]]
-    assert counts.tolist() == [1]
-
-
-@pytest.mark.parametrize("name", ["ttbar_allhad", "tth_allhad"])
-def test_labels_against_plain_loops(name: str) -> None:
-    topology = load_topology(name)
-    rng = np.random.default_rng(5)
-    n_jets = rng.integers(4, 12, 300)
-    truth = rng.integers(-1, 12, (300, len(topology.slots)))
-    truth[rng.random(truth.shape) < 0.02] = -2
-    clean, counts = clean_labels(topology, truth, n_jets)
-    for row, labels in enumerate(truth.tolist()):
-        bad = {
-            slot
-            for slot, jet in enumerate(labels)
-            if jet < -1 or jet >= n_jets[row] or (jet >= 0 and labels.count(jet) > 1)
-        }
-        lost = {own for slot in bad for own in topology.particles[topology.slots[slot].particle].own_slots}
-        assert clean[row].tolist() == [-1 if slot in lost else jet for slot, jet in enumerate(labels)]
-        assert counts[row] == len(bad)
-
-
-def test_holes_against_plain_loops() -> None:
-    rng = np.random.default_rng(6)
-    for width in (0, 1, 2, 5):
-        for _ in range(50):
-            mask = rng.random((3, width)) < 0.7
-            rows = Padded(mask)
-            assert rows.holes == any(sorted(row, reverse=True) != row for row in mask.tolist())
-            values = rng.random(mask.shape)
-            assert rows.take(values).tolist() == [v for row, m in zip(values, mask, strict=True) for v in row[m]]
-            columns = rng.integers(-1, width + 2, (3, 4))
-            for row, (of, to) in enumerate(zip(columns, rows.positions(columns), strict=True)):
-                held = np.flatnonzero(mask[row]).tolist()
-                for column, position in zip(of.tolist(), to.tolist(), strict=True):
-                    if column in held:
-                        assert position == held.index(column)
-                    else:
-                        assert (position == -1) if column == -1 else not 0 <= position < len(held)
-
-
-def test_a_particle_of_three_jets_loses_all_three() -> None:
-    topology = parse_topology({"name": "x", "event": ["t", "j"], "particles": {"t": ["q", "q", "b"]}})
-    clean, _ = clean_labels(topology, np.array([[0, 1, 7, 3]]), np.array([5]))
-    assert clean.tolist() == [[-1, -1, -1, 3]]
+# -- units, names, refusals ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("to", WRITERS)

@@ -1,0 +1,88 @@
+"""Flat trees and tables, column by column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import awkward as ak
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import uproot
+
+from pairton.errors import ConfigError, FormatError
+from pairton.formats import read
+
+FLAT = {
+    "J_pt": ak.Array([[50.0, 40.0], [], [30.0]]),
+    "J_eta": ak.Array([[0.0, 1.0], [], [2.0]]),
+    "J_phi": ak.Array([[0.0, 1.0], [], [2.0]]),
+    "J_m": ak.Array([[5.0, 4.0], [], [3.0]]),
+    "J_score": ak.Array([[0.2, 0.9], [], [0.8]]),
+    "w": ak.Array([1.0, -2.0, 3.0]),
+    "evt": ak.Array([7, 8, 9]),
+}
+MAP = {
+    "pt": "J_pt",
+    "eta": "J_eta",
+    "phi": "J_phi",
+    "mass": "J_m",
+    "btag": "J_score",
+    "weight": "w",
+    "number": "evt",
+}
+
+
+@pytest.mark.parametrize("kind", ["ttree", "rntuple", "parquet"])
+def test_flat_columns_by_name(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / ("a.parquet" if kind == "parquet" else "a.root")
+    if kind == "parquet":
+        table = pa.table({name: ak.to_arrow(column, extensionarray=False) for name, column in FLAT.items()})
+        pq.write_table(table, path, row_group_size=2)
+    else:
+        with uproot.recreate(path) as file:
+            if kind == "ttree":
+                tree = file.mktree("T", {name: column.type.content for name, column in FLAT.items()})
+                tree.extend(FLAT)
+            else:
+                file.mkrntuple("T", ak.Array(FLAT))
+    for chunk in (1, 2, 100):
+        events = read(path, map=MAP, btag="0.5", chunk=chunk, keep=["J_m"])
+        assert events.jets.pt.to_list() == [[50, 40], [], [30]]
+        assert events.jets.btag.to_list() == [[0, 1], [], [1]]
+        assert events.weights is not None
+        assert events.weights.tolist() == [1, -2, 3]
+        assert events.ids[:, 1].tolist() == [7, 8, 9]
+        assert events.columns["J_m"].to_list() == FLAT["J_m"].to_list()
+        np.testing.assert_allclose(events.jets.mass[0], [5, 4], rtol=1e-4)
+        assert events.truth is None
+    with pytest.raises(FormatError, match=r"no column for pt \(jet_pt\), .*found .*J_pt, .*--map"):
+        read(path)
+    with pytest.raises(ConfigError, match=r"'ptt' is none of pt, .*did you mean 'pt'"):
+        read(path, map={**MAP, "ptt": "J_pt"})
+    with pytest.raises(FormatError, match="no column X"):
+        read(path, map=MAP, keep=["X"])
+
+
+def test_parquet_lists_of_fixed_length_and_nulls(tmp_path: Path) -> None:
+    fixed = pa.FixedSizeListArray.from_arrays(pa.array([50.0, 40.0, 30.0, 20.0]), 2)
+    columns = {f"jet_{name}": fixed for name in ("pt", "eta", "phi", "energy", "btag")}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet").jets.pt.to_list() == [[50, 40], [30, 20]]
+    columns["jet_eta"] = pa.array([[1.0, None], [1.0, 2.0]])
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    with pytest.raises(FormatError, match="jet_eta has missing values"):
+        read(tmp_path / "a.parquet")
+
+
+def test_a_tree_is_chosen(tmp_path: Path) -> None:
+    with uproot.recreate(tmp_path / "a.root") as file:
+        for name in ("first", "second"):
+            file.mktree(name, {"x": "float64"}).extend({"x": np.ones(2)})
+    with pytest.raises(FormatError, match="trees first, second: choose one with --tree"):
+        read(tmp_path / "a.root")
+    with pytest.raises(FormatError, match=r"no tree secnd, but first, second; did you mean 'second'"):
+        read(tmp_path / "a.root", tree="secnd")
+    with pytest.raises(FormatError, match=r"no column for .*found x"):
+        read(tmp_path / "a.root", tree="second")
