@@ -6,6 +6,7 @@ import awkward as ak
 import numpy as np
 import pytest
 
+from pairton import formats
 from pairton.baselines import pair_products
 from pairton.domain import Domain
 from pairton.events import Events, make_jets
@@ -176,3 +177,13 @@ def model(request, model_folder):
     from pairton.engines import load_model
 
     return load_model(model_folder, engine=request.param, threads=1)
+
+
+@pytest.fixture
+def source(decays, tmp_path):
+    """A file of 400 events with truth and a column of the user's."""
+    events = decays(400, seed=2, extra=2)
+    events = Events(events.jets, truth=events.truth, columns={"run": np.arange(400)})
+    with formats.create(tmp_path / "in.h5", events.topology) as writer:
+        writer.write(events)
+    return tmp_path / "in.h5"

@@ -74,9 +74,11 @@ def test_the_exact_likelihood_has_one(factor):
 def test_few_events_fit_nothing():
     logits, events = drawn(LONE, 4, np.random.default_rng(5))
     few = [(4, slice(0, calibration.MIN_EVENTS - 1))]
-    assert fit_temperatures(lambda jets, *_: Prediction(3 * logits[: len(jets)]), LONE, events, few, "exact") == (
-        1.0,
-    )
+
+    def predict(jets, mask, tokens):
+        return Prediction(3 * logits[: len(jets)])
+
+    assert fit_temperatures(predict, LONE, events, few, "exact") == (1.0,)
 
 
 def test_each_stage_has_its_own():

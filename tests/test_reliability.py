@@ -15,11 +15,7 @@ import pytest
 
 from pairton import formats
 from pairton.engines import load_model
-from pairton.errors import (
-    InputError,
-    PairtonError,
-)
-from pairton.events import Events
+from pairton.errors import InputError, PairtonError
 from pairton.reconstruction import reconstruct
 from pairton.streaming import reconstruct_files
 
@@ -31,12 +27,6 @@ def write(path, events):
     with formats.create(path, events.topology) as writer:
         writer.write(events)
     return path
-
-
-@pytest.fixture
-def source(decays, tmp_path):
-    events = decays(400, seed=2, extra=2)
-    return write(tmp_path / "in.h5", Events(events.jets, truth=events.truth, columns={"run": np.arange(400)}))
 
 
 # -- kills -------------------------------------------------------------------------------------------------

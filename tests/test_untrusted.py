@@ -54,12 +54,6 @@ def refused(capsys, *arguments):
     return error
 
 
-@pytest.fixture
-def source(decays, tmp_path):
-    events = decays(400, seed=2, extra=2)
-    return write(tmp_path / "in.h5", Events(events.jets, truth=events.truth, columns={"run": np.arange(400)}))
-
-
 # -- files that are not trusted ----------------------------------------------------------------------------
 
 

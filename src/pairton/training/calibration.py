@@ -12,7 +12,7 @@ Shapes: B events, G temperatures, K stages, A assignments.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -47,18 +47,26 @@ def fit_temperatures(
     if method == "exact":
         return (_fit_exact(predict, topology, events, which),)
     chances, rights = [np.zeros((len(GRID), len(topology.stages), 0))], [np.zeros(0, dtype=bool)]
+    for jets, truth in _whole(topology, events, which):
+        chance, right = _chains(predict, topology, jets, truth, method)
+        chances.append(chance)
+        rights.append(right)
+    right = np.concatenate(rights)
+    if len(right) < MIN_EVENTS or right.all() or not right.any():
+        return (1.0,) * len(topology.stages)
+    return _fit(np.concatenate(chances, axis=2), right)
+
+
+def _whole(
+    topology: Topology, events: PackedEvents, which: Sequence[tuple[int, slice]]
+) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.int8]]]:
+    """Jets and truth of the fully reconstructible events of each block that has any."""
     for n_jets, rows in which:
         group = events.groups[n_jets]
         truth = np.array(group.truth[rows])
         whole = complete(topology, truth).all(axis=1)
         if whole.any():
-            chance, right = _chains(predict, topology, np.array(group.jets[rows])[whole], truth[whole], method)
-            chances.append(chance)
-            rights.append(right)
-    right = np.concatenate(rights)
-    if len(right) < MIN_EVENTS or right.all() or not right.any():
-        return (1.0,) * len(topology.stages)
-    return _fit(np.concatenate(chances, axis=2), right)
+            yield np.array(group.jets[rows])[whole], truth[whole]
 
 
 def _fit_exact(
@@ -66,13 +74,10 @@ def _fit_exact(
 ) -> float:
     """The temperature under which the true assignments are most likely, of events whose assignments are listed."""
     likelihood, asked = np.zeros(len(EXACT_GRID)), 0
-    for n_jets, rows in which:
-        group = events.groups[n_jets]
-        truth = np.array(group.truth[rows])
-        whole = complete(topology, truth).all(axis=1)
-        if whole.any() and enumerable(topology, n_jets):
-            likelihood += _truths(predict, topology, np.array(group.jets[rows])[whole], truth[whole])
-            asked += int(whole.sum())
+    for jets, truth in _whole(topology, events, which):
+        if enumerable(topology, jets.shape[1]):
+            likelihood += _truths(predict, topology, jets, truth)
+            asked += len(truth)
     return 1.0 if asked < MIN_EVENTS else _between(EXACT_GRID, likelihood, int(likelihood.argmax()))
 
 
