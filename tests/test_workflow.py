@@ -12,6 +12,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import scipy.stats
 
 WORKFLOW = Path(__file__).parent.parent / "workflow"
 sys.path.insert(0, str(WORKFLOW))
@@ -146,23 +147,35 @@ def evaluation(name, values, deviation=0.004):
 def test_an_order_is_unresolved_where_seeds_or_events_do_not_tell():
     found = evaluation("x", {"a-1": 0.60, "a-2": 0.62, "b-1": 0.63, "b-2": 0.65, "c-1": 0.61})
     a, b, c = (comparing.Row(name, name, tuple(m for m in found.methods if m[0] == name), found) for name in "abc")
-    # .03 apart; sqrt(.004^2) from the events, 7.5 sigma; with a spread of .0141 over seeds: sqrt(.004^2 + .0141^2)
-    assert comparing.compare(b, a, "event", None).significance == pytest.approx(0.03 / 0.004)
-    spread = 0.02 / np.sqrt(2)
-    with_seeds = comparing.compare(b, a, "event", spread)
-    assert with_seeds.deviation == pytest.approx(np.hypot(0.004, spread))
-    assert comparing.verdict(with_seeds, expected=True) == "reproduced"
-    assert comparing.pooled_spread([a, b, c], "event") == (pytest.approx(spread), 2)
-    assert comparing.pooled_spread([c], "event") is None
+    spread = 0.02 / np.sqrt(2)  # of two that are .02 apart
+    # b - a: .03, deviation sqrt(.004^2 + .01^2 + .01^2), known with .000216^2 / (2 (.01^2)^2) degrees of freedom
+    apart = comparing.compare(b, a, "event", None)
+    assert apart.difference == pytest.approx(0.03)
+    assert apart.deviation == pytest.approx(np.sqrt(0.000216))
+    assert apart.freedom == pytest.approx(0.000216**2 / 2e-8)
+    assert scipy.stats.norm.sf(apart.significance) == pytest.approx(
+        scipy.stats.t.sf(0.03 / apart.deviation, apart.freedom)
+    )
+    assert comparing.verdict(apart, expected=True) == "unresolved"  # 2.04 deviations, but of two seeds each
+    pooled = comparing.pooled_spread(row.mean("event") for row in (a, b, c))
+    assert pooled == (pytest.approx(spread), 2)
+    assert comparing.pooled_spread([c.mean("event")]) is None
     elsewhere = comparing.Row("d", "d", ("d-1",), evaluation("y", {"d-1": 0.6}))
     assert comparing.compare(a, elsewhere, "event", None) is None  # not evaluated together
-    assert comparing.verdict(comparing.Comparison(0.0, 0.0, False), expected=True) == "unresolved"
-    # two seeds against one: c is .03 below b, but one training alone counts little
-    against_one = comparing.compare(c, b, "event", spread)
+    # two seeds against one, which takes the spread of others: known badly, and if it were known well and small
+    against_one = comparing.compare(c, b, "event", pooled)
     assert against_one.difference == pytest.approx(-0.03)
-    assert against_one.deviation == pytest.approx(np.sqrt(0.004**2 + spread**2 * 1.5))
+    assert against_one.deviation == pytest.approx(np.sqrt(0.004**2 + 1.5 * spread**2))
     assert comparing.verdict(against_one, expected=True) == "unresolved"
-    assert comparing.verdict(comparing.compare(c, b, "event", 0.001), expected=True) == "refuted"
+    tight = evaluation("z", {"b-1": 0.639, "b-2": 0.641, "c-1": 0.61})
+    b, c = (comparing.Row(name, name, tuple(m for m in tight.methods if m[0] == name), tight) for name in "bc")
+    against_one = comparing.compare(c, b, "event", comparing.Spread(0.001, 8))
+    assert comparing.verdict(against_one, expected=True) == "refuted"
+    # nothing is known of seeds: the events alone
+    ones = evaluation("w", {"a-1": 0.60, "b-1": 0.63})
+    a, b = (comparing.Row(name, name, (f"{name}-1",), ones) for name in "ab")
+    assert comparing.compare(b, a, "event", None).significance == pytest.approx(0.03 / 0.004)
+    assert comparing.verdict(comparing.Comparison(0.0, 0.0), expected=True) == "unresolved"
     assert found.difference("c-1", "a-1")["event"]["inclusive"]["value"] == pytest.approx(0.01)
 
 
@@ -186,7 +199,7 @@ def test_what_validation_events_tell_apart_is_told_by_the_spread_over_seeds(conf
         "chosen-2": 1.15,
         "chosen-3": 1.16,
         "form_2_blocks-1": 1.145,
-        "form_6_blocks-1": 1.1,
+        "form_6_blocks-1": 1.09,
     }
     for name, value in values.items():
         folder = plan.model(name)
@@ -201,7 +214,7 @@ def test_what_validation_events_tell_apart_is_told_by_the_spread_over_seeds(conf
     rows = {line.split(" | ")[0][2:]: line for part in page.parts for line in part.splitlines() if "1,700" in line}
     assert "| 3 | 1.1500 | .680 |" in rows["where it began: 4 blocks, width 64, learning rate 0.0015"]
     assert "−.005 ± .012 | 0.4 σ, unresolved" in rows["2 blocks"]
-    assert "−.050 ± .012 | 4.3 σ, better" in rows["6 blocks"]
+    assert "−.060 ± .012 | 2.1 σ, better" in rows["6 blocks"]  # 5.2 deviations, of three seeds: 3.5 %
     assert len(rows) == 3
     assert "without form_width_32-1" in log
     assert "chosen-2" in plan.trainings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from page.comparing import RESOLVED, Comparison, mean_spread, verdict
+from page.comparing import RESOLVED, SEEDS, Spread, compare_means, mean_spread, pooled_spread, verdict
 from page.reading import Results
 from page.writing import Page, number, signed, table
 from plan import Study
@@ -30,7 +30,7 @@ class Chosen:
 
 
 def choosing(results: Results, page: Page, study: Study) -> None:
-    """A table of the rows that were trained; the first, which has several seeds, is what others are held to."""
+    """A table of the rows that were trained; the first is what others are held to."""
     rows = list(filter(None, (_row(results, name) for name in study.rows)))
     if not rows or results.plan.of_row(study.rows[0])[0].label != rows[0].label:
         results.log(f"{study.name}: {study.rows[0]} was not trained, so nothing to compare with")
@@ -45,15 +45,14 @@ def choosing(results: Results, page: Page, study: Study) -> None:
     symbol = results.symbol("event")
     head = ["", "minutes", "steps", "parameters", "seeds"]
     head += ["−log P(truth)", symbol, "−log P less that of the first", ""]
-    page.add(table(head, [_line(row, rows[0]) for row in rows]))
-    spread = mean_spread(rows[0].values(LIKELIHOOD)).spread
-    if spread is None:
-        page.add("The first row was trained once, so that it is not known how much of a difference is chance.")
+    pooled = pooled_spread(mean_spread(row.values(LIKELIHOOD)) for row in rows)
+    page.add(table(head, [_line(row, rows[0], pooled) for row in rows]))
+    if pooled is None:
+        page.add("No row was trained twice, so that it is not known how much of a difference is chance.")
     else:
         page.add(
             "All rows have the same validation events, so that what chance in them does is mostly common: ± is "
-            f"from the spread over the seeds of the first row alone, {spread:.4f} for one training. Better is "
-            f"less; unresolved: below {RESOLVED:g} σ."
+            f"{SEEDS.format(*pooled)} Better is less; unresolved: below {RESOLVED:g} σ."
         )
 
 
@@ -75,18 +74,15 @@ def _row(results: Results, name: str) -> Chosen | None:
     )
 
 
-def _line(row: Chosen, first: Chosen) -> Sequence[str]:
+def _line(row: Chosen, first: Chosen, pooled: Spread | None) -> Sequence[str]:
     likelihood, right = (mean_spread(row.values(name)) for name in (LIKELIHOOD, EVENT))
     line = [row.label, f"{row.minutes:g}", f"{row.steps:,}", f"{row.parameters:,}", str(likelihood.seeds)]
     line += [f"{likelihood.mean:.4f}", number(right.mean)]
-    base = mean_spread(first.values(LIKELIHOOD))
-    if row is first or base.spread is None:
+    if row is first or pooled is None:
         return [*line, "", ""]
-    deviation = base.spread * (1 / likelihood.seeds + 1 / base.seeds) ** 0.5
-    less = Comparison(likelihood.mean - base.mean, deviation, with_seeds=True)
-    gain = Comparison(-less.difference, deviation, with_seeds=True)
+    gain = compare_means(mean_spread(first.values(LIKELIHOOD)), likelihood, pooled, statistical=0.0)
     return [
         *line,
-        signed(less.difference, deviation),
-        f"{abs(less.significance):.1f} σ, {verdict(gain, expected=False)}",
+        signed(-gain.difference, gain.deviation),
+        f"{abs(gain.significance):.1f} σ, {verdict(gain, expected=False)}",
     ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from page import figures
 from page.choosing import choosing
-from page.comparing import RESOLVED, Comparison, Row, compare, rows_of, seed_spread, verdict
+from page.comparing import RESOLVED, SEEDS, Comparison, Row, Spread, compare, rows_of, seed_spread, verdict
 from page.reading import Results
 from page.writing import Page, number, signed, table
 from plan import Study
@@ -120,7 +120,7 @@ def _comparisons(results: Results, page: Page, study: Study, rows: Sequence[Row]
         return
     lines, words = [], []
     for first, second in pairs:
-        found = compare(first, second, EVENT, pooled[0] if pooled else None)
+        found = compare(first, second, EVENT, pooled)
         if found is None:
             results.log(f"{study.name}: {first.name} and {second.name} were not evaluated on the same events")
             continue
@@ -146,15 +146,12 @@ def _sigmas(found: Comparison) -> str:
     return f"{abs(found.significance):.1f} σ"
 
 
-def _how(pooled: tuple[float, int] | None, study: Study, words: Sequence[str]) -> str:
+def _how(pooled: Spread | None, study: Study, words: Sequence[str]) -> str:
     text = f"Unresolved: below {RESOLVED:g} σ. ± is from the test events, paired, "
     if pooled is None:
         text += "alone: nothing here was trained twice, so the spread over seeds is not in it."
     else:
-        text += (
-            f"and from the spread over seeds: {pooled[0]:.4f} for one training, pooled over rows with "
-            f"several ({pooled[1]} degrees of freedom)."
-        )
+        text += f"and {SEEDS.format(*pooled)}"
     if study.against is None and not study.curve and words:
         counts = {word: words.count(word) for word in ("reproduced", "refuted", "unresolved") if word in words}
         summed = ", ".join(f"{count} {word}" for word, count in counts.items())
