@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import awkward as ak
 import h5py
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ import scipy.stats
 WORKFLOW = Path(__file__).parent.parent / "workflow"
 sys.path.insert(0, str(WORKFLOW))
 
+import inputs  # noqa: E402
 import split  # noqa: E402
 from page import choosing, comparing, probabilities, reading, writing  # noqa: E402
 from pairton.evaluation import evaluate  # noqa: E402
@@ -85,17 +87,19 @@ def test_a_row_takes_from_the_one_it_is_like_what_it_does_not_say(config):
         },
         "b": {"like": "a", "label": "B", "change": {"network": {"blocks": 3}}, "more": ["more"]},
         "c": {"like": "b", "steps": 80, "change": {"optimiser": {"ema": 0}}},
+        "d": {"like": "b", "sample": "other"},
     }
     target = {"train": "train", "test": "test", "trainings": rows}
     plan = Plan(config | {"results": "made", "targets": {"mine": target}}, "mine")
-    assert list(plan.trainings) == ["a-1", "a-2", "b-1", "c-1"]
+    assert list(plan.trainings) == ["a-1", "a-2", "b-1", "c-1", "d-1"]
     b, c = plan.trainings["b-1"], plan.trainings["c-1"]
     assert (b.label, b.steps, b.change) == ("B", 40, {"network": {"blocks": 3, "dropout": 0.1}})
     assert (c.label, c.steps, c.change) == ("B", 80, {**b.change, "optimiser": {"ema": 0}})
     assert network == {"blocks": 2, "dropout": 0.1}  # left as it was
-    assert plan.samples == ["test", "train", "more"]
+    assert plan.samples == ["test", "train", "more", "other"]
     assert "--data made/data/train.h5 --out" in plan.train_command("a-1")
     assert "--data made/data/train.h5 --data made/data/more.h5 --out" in plan.train_command("c-1")
+    assert "--data made/data/other.h5 --data made/data/more.h5 --out" in plan.train_command("d-1")
 
 
 def test_rows_that_the_paper_has_are_known_by_its_numbers(config):
@@ -120,10 +124,42 @@ def test_splits_are_those_of_training(decays, tmp_path):
     assert np.array_equal(test.truth, events[events.in_split("test")].truth)
 
 
+def test_other_inputs_leave_the_rest_as_it_was(decays, tmp_path):
+    events = decays(3000, labelled=0.9)
+    with create(tmp_path / "events.h5", events.topology) as writer:
+        writer.write(events)
+    made = {name: tmp_path / f"{name}.h5" for name in inputs.INPUTS}
+    for name, path in made.items():
+        assert inputs.change(str(tmp_path / "events.h5"), name, str(path)) == 3000
+    events, massless, graded = (
+        read(path) for path in (tmp_path / "events.h5", made["no_mass"], made["graded_tag"])
+    )
+    for each in (massless, graded):
+        assert np.array_equal(each.truth, events.truth)
+        assert np.array_equal(each.ids, events.ids)
+        assert np.array_equal(each.selected, events.selected)
+        for column in ("pt", "eta", "phi"):
+            assert ak.all(each.jets[column] == events.jets[column])
+    assert ak.all(massless.jets.btag == events.jets.btag)
+    assert np.allclose(ak.flatten(massless.jets.energy), ak.flatten(events.jets.pt * np.cosh(events.jets.eta)))
+    assert ak.all(graded.jets.energy == events.jets.energy)
+    score, tagged = np.asarray(ak.flatten(graded.jets.btag)), np.asarray(ak.flatten(events.jets.btag)) == 1
+    assert np.array_equal(score > 0.5, tagged)
+    # the b jets, by a loop over events
+    of_b = np.zeros((3000, 8), dtype=bool)
+    for event, (_, _, b1, _, _, b2) in enumerate(events.truth):
+        of_b[event, [b for b in (b1, b2) if b >= 0]] = True
+    of_b = of_b.ravel()
+    x = inputs.CUT + np.log(score / (1 - score))
+    for chosen, mean in ((tagged & of_b, inputs.B), (tagged & ~of_b, inputs.CHARM), (~tagged & ~of_b, 0.0)):
+        side = (inputs.CUT - mean, np.inf) if tagged[chosen][0] else (-np.inf, inputs.CUT - mean)
+        assert scipy.stats.kstest(x[chosen] - mean, scipy.stats.truncnorm(*side).cdf).pvalue > 1e-3
+
+
 # -- what is compared --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("module", [comparing, probabilities, writing], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [comparing, inputs, probabilities, writing], ids=lambda module: module.__name__)
 def test_examples(module):
     assert doctest.testmod(module).failed == 0
 
@@ -250,11 +286,12 @@ def made(decays, mass_model_type, tmp_path_factory):
             writer.write(decays(250, extra=extra, labelled=0.97, seed=extra))
     tiny = [mass_model_type(name=f"tiny-{k}", strength=strength) for k, strength in ((1, 1.0), (2, 0.3))]
     steps = mass_model_type(name="steps-1", takes_tokens=True, decoding="steps", strength=0.1)
+    graded = mass_model_type(name="graded-1", strength=0.5)
     found = {
         "main": evaluate(source, tiny[:1], baselines=["chi2"]),
         "iteration": evaluate(source, [steps], decodings=["steps", "one_shot"]),
         "scale": evaluate(source, tiny[:1], jet_scales=[0.95, 1.05]),
-        "seeds": evaluate(source, [*tiny, steps]),
+        "seeds": evaluate(source, [*tiny, steps, graded]),
     }
     for name, result in found.items():
         path = plan.evaluation(name)

@@ -103,7 +103,7 @@ class Plan:
             raw, changes = self._row(row)
             base, label = RECIPES / raw["recipe"], raw.get("label", row)
             minutes = raw.get("minutes", self.settings.get("minutes")) if "steps" in raw else None
-            samples = (self.settings["train"], *raw.get("more", ()))
+            samples = (raw.get("sample", self.settings["train"]), *raw.get("more", ()))
             for seed in raw.get("seeds", [1]):
                 yield Training(row, seed, base, label, raw.get("steps"), minutes, changes, samples)
 
@@ -207,6 +207,10 @@ class Plan:
             files = self.config[raw["files"]] or f"FILES_OF_{raw['files'].upper()}"
             split = " ".join(f"--split {each}" for each in raw["split"])
             return f"{self.python} {_here('split.py')} {files} {split} -o {output}"
+        if "inputs" in raw:
+            return (
+                f"{self.python} {_here('inputs.py')} {self.sample(raw['of'])} --inputs {raw['inputs']} -o {output}"
+            )
         command = f"{self.pairton} generate {raw['topology']} -n {raw['events']} --seed {raw['seed']}"
         return f"{command} {raw['options']} -o {output}".replace("  ", " ")
 
