@@ -139,11 +139,12 @@ def test_whole_reconstruction_of_every_sample_event(method, tmp_path):
     session = onnxruntime.InferenceSession(tmp_path / "whole.onnx", providers=["CPUExecutionProvider"])
     events = pairton.read(resources.files("pairton") / "samples" / "ttbar_allhad.h5")
     used = prepare(events, model.domain)
+    heat = model.temperatures if method == model.decoding else None
     assert used.answerable.sum() > 2000
     for n_jets in np.unique(used.counts[used.answerable]):
         jets = np.ascontiguousarray(used.jets[used.answerable & (used.counts == n_jets), :n_jets])
         jet_mask = np.ones(jets.shape[:2], dtype=bool)
-        wanted = decode(model.predict, model.topology, jets, jet_mask, method=method)
+        wanted = decode(model.predict, model.topology, jets, jet_mask, method=method, temperatures=heat)
         agree(session.run(None, {"jets": jets, "jet_mask": jet_mask}), wanted, atol=3e-4)
 
 
