@@ -15,7 +15,7 @@ import uproot
 
 import pairton.results
 from pairton import formats
-from pairton.errors import ConfigError, InputError, OutputError
+from pairton.errors import ConfigError, InputError, ModelError, OutputError
 from pairton.events import Events
 from pairton.reconstruction import reconstruct
 from pairton.results import KEY, TREE
@@ -172,6 +172,9 @@ def test_mistakes_are_named_and_leave_nothing(crowd, mass_model, tmp_path):
         reconstruct_files(source, tmp_path / "out.csv", mass_model)
     with pytest.raises(InputError, match="this is an input"):
         reconstruct_files(source, source, mass_model)
+    for name in ("hh4b", "tth_allhad"):
+        with pytest.raises(ModelError, match=f"is for ttbar_allhad, the events are for {name}"):
+            reconstruct_files(source, tmp_path / "out.parquet", mass_model, topology=name)
     with pytest.raises(OutputError, match="no folder"):
         reconstruct_files(source, tmp_path / "none" / "out.root", mass_model)
     clash = Events(crowd.jets, columns={"status": np.zeros(len(crowd), int)})

@@ -83,6 +83,14 @@ class Assigner:
             self.topology = self.topology.with_stages([stage for part in stages for stage in part])
             self.method = "steps"
 
+    def check(self, topology: Topology) -> None:
+        """Refuse events of another decay tree."""
+        if not same_tree(topology, self.model.topology):
+            raise ModelError(
+                f"the model {self.model.name} is for {self.model.topology.name}, the events are for "
+                f"{topology.name}: choose a model for their topology, or read them with the topology of the model"
+            )
+
     def __call__(self, jets: npt.NDArray[np.float32], jet_mask: Bools) -> Answer:
         found = decode(
             self.model.predict,
@@ -278,12 +286,8 @@ def reconstruct(
     if variations is not None:
         varied = {name: _as_events(jets, loaded.topology).jets for name, jets in variations.items()}
         events = events.with_jets(events.jets, varied)
-    if not same_tree(events.topology, loaded.topology):
-        raise ModelError(
-            f"the model {loaded.name} is for {loaded.topology.name}, the events are for {events.topology.name}: "
-            "choose a model for their topology, or read them with the topology of the model"
-        )
     assign = Assigner(loaded, decoding, beam)
+    assign.check(events.topology)
     parts = [
         run(window, assign, loaded.domain, max_jets=max_jets, jet_cuts=jet_cuts) for window in windows([events])
     ]

@@ -67,6 +67,7 @@ def reconstruct_stream(
     if options.get("topology") is None:
         options["topology"] = model.topology
     for window in windows(iterate(paths, chunk=chunk, **options)):
+        assign.check(window.topology)
         yield run(window, assign, model.domain, max_jets=max_jets, jet_cuts=jet_cuts)
 
 

@@ -40,9 +40,10 @@ def summary(results: Results, page: Page) -> None:
     page.add(
         "# Results",
         f"Made by `python workflow/results.py {results.plan.target}` from what the workflow trained and evaluated "
-        f"(`snakemake -s workflow/Snakefile {results.plan.target}`, or the commands that "
-        f"`python workflow/plan.py {results.plan.target}` prints). Every section names the command behind its "
-        "numbers. Intervals cover 68 %; ± is half of one. What is counted: [evaluate.md](evaluate.md).",
+        f"(`snakemake -s workflow/Snakefile {results.plan.target} --cores 2`, or the commands that "
+        f"`python workflow/plan.py {results.plan.target}` prints{_with_peers(results)}). Every section names the "
+        "command behind its numbers. Intervals cover 68 %; ± is half of one. What is counted: "
+        "[evaluate.md](evaluate.md).",
     )
     if evaluation is None:
         return
@@ -52,15 +53,36 @@ def summary(results: Results, page: Page) -> None:
         f"**{results.plan.label(first)}: every jet right in {cell(found)} of {found['total']:,} fully "
         "reconstructible test events.**"
     ]
+    leads = []
     for other in others:
         lead = evaluation.difference(first, other)
         if lead is not None and lead[EVENT][INCLUSIVE]["value"] is not None:
             each = lead[EVENT][INCLUSIVE]
-            lines.append(
-                f"That is {signed(each['value'], _half(each))} against {results.plan.label(other)} "
-                f"({cell(evaluation.methods[other]['efficiency'][EVENT][INCLUSIVE])}), on the same events."
-            )
+            right = cell(evaluation.methods[other]["efficiency"][EVENT][INCLUSIVE])
+            time = _minutes(results, other)
+            after = f" after {time:g} minutes of one core" if time else ""
+            leads.append(f"{signed(each['value'], _half(each))} {results.plan.label(other)} ({right}{after})")
+    lines += [f"On the same events, against: {'; '.join(leads)}."] if leads else []
     page.add(" ".join(lines))
+
+
+def _peer(results: Results, method: str) -> Json | None:
+    """What is known of another method, by the name of its answers."""
+    found: Json | None = results.plan.config.get("known_peers", {}).get(method.removesuffix(".h5"))
+    return found
+
+
+def _minutes(results: Results, method: str) -> float | None:
+    peer = _peer(results, method)
+    return float(peer["minutes"]) if peer else None
+
+
+def _with_peers(results: Results) -> str:
+    """How other methods, which need packages of their own, get into the commands."""
+    evaluation = results.evaluations.get(MAIN)
+    methods = evaluation.methods if evaluation is not None else ()
+    there = [name.removesuffix(".h5") for name in methods if _peer(results, name)]
+    return f"; with `peers: [{', '.join(there)}]` in config.yaml" if there else ""
 
 
 def events(results: Results, page: Page) -> None:
@@ -129,10 +151,14 @@ def efficiencies(results: Results, page: Page) -> None:
     )
     _leads(results, page, evaluation)
     for name in names:
-        stem = name.removesuffix(".h5")
-        if stem in plan.config.get("known_peers", {}):
-            commands = "\n".join(map(results.shown, plan.peer_commands(stem)))
-            page.add(f"{plan.label(name)} was trained on {plan.train_sample.name}:", commands)
+        if _peer(results, name):
+            commands = "\n".join(map(results.shown, plan.peer_commands(name.removesuffix(".h5"))))
+            page.add(
+                f"{plan.label(name)} had {_minutes(results, name):g} minutes of one core on "
+                f"{plan.train_sample.name}. Its authors train for far longer on far more events: the column says "
+                "what these minutes and events buy, not how good it becomes.",
+                commands,
+            )
 
 
 def _learned_alike(results: Results, names: Sequence[str]) -> str:
@@ -164,7 +190,8 @@ def _leads(results: Results, page: Page, evaluation: Evaluation) -> None:
             rows.append([f"{results.plan.label(other)}, {results.symbol(what)}", *shown, sigmas])
     if rows:
         page.add(
-            f"{results.plan.label(first)} less the others, on the same events (bootstrap over them):",
+            f"{results.plan.label(first)} less the others, on the same events (bootstrap over them: σ know of "
+            "chance in the test events, not in the training):",
             table(["less", *evaluation.bins, INCLUSIVE, "inclusive, in σ"], rows),
         )
 

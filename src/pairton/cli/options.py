@@ -17,7 +17,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _OPTIONS = (
     click.option("--format", "format_", metavar="NAME", help="Format of the input; default: recognised."),
     click.option(
-        "--topology", metavar="NAME|FILE", help="Decay tree; default: as stored in the file, else ttbar_allhad."
+        "--topology",
+        metavar="NAME|FILE",
+        help="Decay tree; default: the model's, or as stored in the file, else ttbar_allhad.",
     ),
     click.option("--map", "maps", multiple=True, metavar="OURS=COLUMN,…", help="Names of columns: pt=Jet_pt,…"),
     click.option("--tree", metavar="NAME", help="Tree of a ROOT file, or collection of an HDF5 file."),
