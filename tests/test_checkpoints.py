@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from pairton import engines
 from pairton.checkpoints import FORMAT_VERSION, ModelInfo, find_model, load_model, read_info, save_model
 from pairton.domain import Domain
-from pairton.errors import ModelError, OutputError
+from pairton.errors import ModelError, OutputError, PairtonWarning
 from pairton.network import Network, NetworkConfig
 from pairton.topology import load_topology
 
@@ -111,6 +113,16 @@ def test_what_is_not_a_model(saved, tmp_path):
     (saved[0] / "model.safetensors").unlink()
     with pytest.raises(ModelError):
         load_model(saved[0])
+
+
+def test_a_folder_with_the_name_of_a_built_in_model_is_not_taken_by_chance(saved, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(saved[0], "ttbar_allhad")
+    for find in (find_model, engines._find):
+        with pytest.warns(PairtonWarning, match=r"write \./ttbar_allhad for"):
+            built_in = find("ttbar_allhad")
+        assert built_in.parent.name == "models"
+        assert find("./ttbar_allhad").resolve() == tmp_path / "ttbar_allhad"
 
 
 def test_a_failed_write_leaves_the_old_model(saved, monkeypatch):

@@ -101,6 +101,9 @@ def test_one_by_one_never_reveals_two(decays, soft_model):
     assert [frame.title for frame in record.frames[:-1]] == [
         f"Step {k} of 4: reveal {name}" for k, name in enumerate("WWtt", 1)
     ]
+    soft_model.decoding, soft_model.temperatures = "steps", (0.5, 2.0, 3.0)  # of three stages, not of four
+    assert record_event(decays(2), 0, soft_model, decoding="one_by_one").frames == record.frames
+    assert record_event(decays(2), 0, soft_model).event_probability != record.event_probability
 
 
 def test_exact_lists_assignments_and_sums_them_to_marginals(decays, soft_model):

@@ -248,6 +248,8 @@ def test_flow_ends_with_the_efficiency(decays, mass_model, tmp_path):
         assert flow[kind][-1]["--+"] == 0  # no top is right without its W
         assert flow["one_shot"][0] == flow["steps"][0]  # the same first step
         assert 0 < flow[kind][0]["-"] < total
+    scaled = evaluate(source, [mass_model], decodings=["steps", "one_shot"], jet_scales=[0.8, 1.2]).to_dict()
+    assert scaled["methods"][name]["flow"] == flow  # of the jets as they are
 
 
 def test_events_without_jets_enough_count_as_wrong(decays, mass_model, tmp_path):
@@ -385,6 +387,9 @@ def test_models_are_listed_with_what_they_are(built_in, monkeypatch):
         (["evaluate", "IN", "--json", "no/where.json"], "there is no folder no"),
         (["reconstruct", "IN", "-o", "out.csv"], "no format has the suffix '.csv'"),
         (["reconstruct", "IN", "--max-jets", "4"], "max_jets is 4, but ttbar_allhad has 6 slots"),
+        (["reconstruct", "IN", "--max-jets", "40"], "max_jets is 40, but networks take at most 32 jets"),
+        (["reconstruct", "IN", "-o", "out", "--resume", "--chunk", "0"], "chunk=0: it must be at least 1"),
+        (["reconstruct", "IN", "-o", "out", "--jobs", "1", "--max-jets", "40"], "networks take at most 32 jets"),
         (["reconstruct", "IN", "--beam", "0"], "a beam of 0 keeps no hypothesis"),
     ],
 )

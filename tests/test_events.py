@@ -40,6 +40,13 @@ def test_slices_put_together_again_are_the_whole():
     same(events[mask], events[np.nonzero(mask)[0]])
 
 
+def test_rows_by_mask_or_number():
+    events = Events(make_jets(**{name: [[10.0]] * 4 for name in JET_FIELDS}), weights=[0, 1, 2, 3])
+    for where in ([True, False, False, True], np.array([True, False, False, True]), [0, 3]):
+        assert events[where].weights.tolist() == [0, 3]
+    assert len(events[[]]) == 0
+
+
 def test_jets_are_four_vectors():
     events = random_events()
     p4 = events.jets[events.n_jets >= 2]
@@ -176,6 +183,15 @@ def test_arrays_that_do_not_fit_are_refused():
         Events(jets, weights=[1, 2])
     with pytest.raises(EventsError, match="6 slots"):
         Events(jets, truth=np.zeros((3, 4)))
+    for wrong in (1, -2):
+        truth = np.full((3, 6), -1)
+        truth[1, 4] = wrong
+        with pytest.raises(
+            EventsError, match=rf"truth of event 1 is \[-1, -1, -1, -1, {wrong}, -1\], but it has 1"
+        ):
+            Events(jets, truth=truth)
+    with pytest.raises(EventsError, match="some jets are None"):
+        make_jets(**{name: ak.pad_none([[10.0]], 2) for name in JET_FIELDS})
     with pytest.raises(EventsError, match="lack btag"):
         Events(jets[["pt", "eta", "phi", "energy"]])
     with pytest.raises(EventsError, match="other lengths"):

@@ -12,7 +12,7 @@ import pytest
 import uproot
 
 from pairton.errors import ConfigError, FormatError
-from pairton.formats import read
+from pairton.formats import open_source, read
 
 FLAT = {
     "J_pt": ak.Array([[50.0, 40.0], [], [30.0]]),
@@ -86,3 +86,17 @@ def test_a_tree_is_chosen(tmp_path: Path) -> None:
         read(tmp_path / "a.root", tree="secnd")
     with pytest.raises(FormatError, match=r"no column for .*found x"):
         read(tmp_path / "a.root", tree="second")
+
+
+@pytest.mark.parametrize("rows", [1, 7, 100])
+def test_a_row_group_is_read_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """Forwards, backwards and across groups; a file may be one group of any size."""
+    monkeypatch.setattr("pairton.formats.parquet.PIECE", 3)
+    jets = ak.Array([[float(k)] * (k % 3) for k in range(40)])
+    table = pa.table({f"jet_{name}": jets.tolist() for name in ("pt", "eta", "phi", "mass", "btag")})
+    pq.write_table(table.append_column("n", pa.array(range(40))), tmp_path / "a.parquet", row_group_size=rows)
+    with open_source(tmp_path / "a.parquet", keep=["n"]) as source:
+        for start, stop in [(0, 5), (5, 6), (6, 40), (2, 3), (3, 9), (39, 40), (10, 10), (0, 40)]:
+            events = source.read(start, stop)
+            assert np.asarray(events.columns["n"]).tolist() == list(range(start, stop))
+            assert events.jets.pt.tolist() == jets[start:stop].tolist()

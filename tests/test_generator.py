@@ -271,9 +271,18 @@ def test_command_writes_a_file_that_says_how_it_was_made(tmp_path):
     assert "Tune:pp" in " ".join(made["lines"])
     assert made["card"].startswith("#")
     assert set(made["versions"]) == {"pairton", "pythia8mc", "fastjet"}
-    again = run("ttbar_allhad", "-n", "30", "-o", str(output), "--resume")
+    again = run("ttbar_allhad", "-n", "30", "-o", str(output), "--seed", "9", "--keep", "all", "--resume")
     assert again.exit_code == 0
     assert "complete" in again.output
+    parts = tmp_path / "events.h5.parts"
+    parts.mkdir()
+    other = run("ttbar_allhad", "-n", "60", "-o", str(output), "--seed", "9", "--keep", "all", "--resume")
+    assert isinstance(other.exception, OutputError)
+    assert "made with other settings (n_events)" in str(other.exception)
+    (tmp_path / "text.h5").write_text("mine")
+    text = run("ttbar_allhad", "-n", "30", "-o", str(tmp_path / "text.h5"), "--resume")
+    assert "not a sample of" in str(text.exception)
+    assert parts.exists()
     assert isinstance(run("ttbar_allhad", "-n", "30", "-o", str(output)).exception, OutputError)
 
 

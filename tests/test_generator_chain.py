@@ -357,6 +357,8 @@ def test_what_is_kept():
         ("  tesla: 2.0", "  telsa: 2.0", "did you mean 'tesla'"),
         ("  threshold: 0.5", "  threshold: -1", "at least 0"),
         ("phi: 20}", "phi: 7}", "divide 360"),
+        ("phi: 20}", "phi: 0}", "phi is 0, but must be above 0"),
+        ("step: 0.1,", "step: 0,", "step is 0, but must be above 0"),
         ("name: atlas", "nam: atlas", "unknown key 'nam'"),
         ("{below: 3.2, constant: 0.05,", "{below: 1.2, constant: 0.05,", "rising"),
         ("  radius: 1.15 ", "  radius: wide # ", "wrong kind"),

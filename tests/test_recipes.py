@@ -95,6 +95,7 @@ def test_overrides_merge_setting_by_setting(tmp_path):
         ({"optimiser": {"steps": 5, "learning_rate": "fast"}}, "learning_rate is 'fast', but must be a number"),
         ({"optimiser": {}}, "either epochs or steps"),
         ({"optimiser": {"steps": 5, "batch": 0}}, "optimiser.batch is 0, but must be above 0"),
+        ({"optimiser": {"steps": 0}}, "optimiser.steps is 0, but must be above 0"),
         ({"loss": {"masked_edges": 0}}, "needs one above 0"),
         ({"loss": {"hyperedges": 1}}, "the hyperedge head and its loss go together"),
         ({"network": {"triplets": "potential"}}, "trained by loss.event_likelihood alone"),

@@ -14,7 +14,7 @@ import pairton.engines
 from pairton import metrics
 from pairton.baselines import pair_products
 from pairton.cli import main
-from pairton.errors import MissingExtraError
+from pairton.errors import MissingExtraError, OutputError
 from pairton.evaluation import evaluate
 from pairton.formats import create
 from pairton.reconstruction import reconstruct
@@ -322,6 +322,21 @@ def test_evaluate_writes_a_report(command, decays, tmp_path, monkeypatch, capsys
     assert "No flow" in text
     assert (tmp_path / "plots" / "efficiencies.csv").exists()
     assert "event" in capsys.readouterr().out
+
+
+def test_numbers_survive_a_report_that_fails(command, decays, tmp_path, monkeypatch, capsys):
+    path = written(tmp_path / "events.h5", decays(30))
+
+    def fails(*_, **__):
+        raise OutputError("no space left")
+
+    monkeypatch.setattr(evaluation_page, "write_report", fails)
+    numbers = tmp_path / "numbers.json"
+    assert command("evaluate", path, "--report", tmp_path / "page.html", "--json", numbers) == 2
+    assert json.loads(numbers.read_text())["fully_reconstructible"] == 30
+    shown = capsys.readouterr()
+    assert "30 fully reconstructible" in shown.out
+    assert "no space left" in shown.err
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,15 @@ def test_an_interrupted_training_is_not_done(place, capsys, monkeypatch):
     assert "4 steps; best" in out
 
 
+def test_what_was_packed_is_gone_whatever_happens(place, capsys):
+    few = RECIPE | {"data": {"memory_gib": 1e-9, "validation_fraction": 1e-6}}
+    (place / "few.yaml").write_text(yaml.safe_dump(few))
+    code, _, err = run(capsys, place / "few.yaml", "--data", place / "events.h5", "--out", place / "out")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "0 to validate" in err
+    assert not (place / "out" / "packed").exists()
+
+
 def test_from_a_file_to_a_model_and_on(place, capsys):
     common = (place / "recipe.yaml", "--data", place / "events.h5", "--out", place / "out")
     code, out, err = run(capsys, *common, "--threads", 1)
@@ -97,6 +106,11 @@ def test_from_a_file_to_a_model_and_on(place, capsys):
     assert "has a training in it: continue it with --resume" in err
     code, out, _ = run(capsys, *common, "--resume")
     assert code == 0
+    before = (place / "out" / "recipe.yaml").read_bytes()
+    code, _, err = run(capsys, *common, "--resume", "--seed", 7)
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "run.seed is 7, but" in err
+    assert (place / "out" / "recipe.yaml").read_bytes() == before
     fine = (place / "recipe.yaml", "-d", place / "events.h5", "-o", place / "fine", "--init", place / "out")
     code, out, err = run(capsys, *fine, "--seed", 5)
     assert code == 0, err
@@ -111,6 +125,7 @@ def test_from_a_file_to_a_model_and_on(place, capsys):
         (("recipe.yaml", "--data", "data.h5"), "no truth"),
         (("recipe.yaml", "--data", "few.h5"), "5 events were read"),
         (("recipe.yaml", "--data", "events.h5", "--resume"), "no state to resume from"),
+        (("recipe.yaml", "--data", "events.h5", "--seed", "-1"), "run.seed is -1, but must be at least 0"),
         (("recipe.yaml", "--data", "events.h5", "--init", "nowhere"), "nowhere: no model is there"),
     ],
 )

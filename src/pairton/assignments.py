@@ -8,8 +8,7 @@ are numbered as in the input.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import FormatError, InputError
-from pairton.formats.files import container_of, one_line
+from pairton.formats.base import damage
+from pairton.formats.files import container_of
 from pairton.results import KEY, TREE, slot_column
 from pairton.topology import Particle, Topology
 
@@ -46,14 +46,20 @@ class Assignments:
 
 def read_assignments(path: str | Path, topology: Topology) -> Assignments:
     """Read a file of answers for events of a topology, or a folder of parts."""
-    name = str(path)
+    with damage(str(path)):
+        return _read(str(path), topology)
+
+
+def _read(name: str, topology: Topology) -> Assignments:
     if Path(name).is_dir():
         return _parts(name, topology)
     if not Path(name).is_file():
         raise InputError(f"{name}: no such file; check the name and the folder")
     container = container_of(name)
     if container == "HDF5":
-        with _hdf5(name) as file:
+        import h5py
+
+        with h5py.File(name) as file:
             if KEY in file.attrs:
                 return _ours(
                     name, topology, {key: item[:] for key, item in file.items() if hasattr(item, "dtype")}
@@ -90,25 +96,11 @@ def _parts(folder: str, topology: Topology) -> Assignments:
     return Assignments(folder, "pairton", **{name: joined(name) for name in names})
 
 
-@contextmanager
-def _hdf5(path: str) -> Iterator[Any]:
-    import h5py
-
-    try:
-        with h5py.File(path) as file:
-            yield file
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({one_line(error)})") from None
-
-
 def _parquet(path: str) -> dict[str, npt.NDArray[Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{path}: cannot be read ({one_line(error)})") from None
+    table = pq.read_table(path)
     flat = [
         field.name for field in table.schema if pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
     ]
@@ -118,7 +110,7 @@ def _parquet(path: str) -> dict[str, npt.NDArray[Any]]:
 def _root(path: str) -> dict[str, npt.NDArray[Any]]:
     import uproot
 
-    with uproot.open(path) as file:
+    with uproot.open({path: None}) as file:  # a colon in the name is no object
         if TREE not in file:
             found = ", ".join(file.keys(cycle=False)) or "nothing"
             raise FormatError(f"{path}: no tree {TREE} in it, as `pairton reconstruct` writes: found {found}")
@@ -136,13 +128,14 @@ def _ours(path: str, topology: Topology, columns: Mapping[str, npt.NDArray[Any]]
     known = all(name in columns for name in names)
     particles = np.stack([columns[name] for name in names], axis=1).astype(np.float64) if known else None
     event = columns["event_probability"].astype(np.float64) if "event_probability" in columns else None
-    return Assignments(path, "pairton", _stack([columns[name] for name in wanted]), ids, event, particles)
+    assignment = _stack(path, {name: columns[name] for name in wanted})
+    return Assignments(path, "pairton", assignment, ids, event, particles)
 
 
 def _spanet(path: str, topology: Topology, file: Any) -> Assignments:
     wanted = [f"TARGETS/{label}" for label in topology.labels("spanet")]
     _need(path, "dataset", wanted, file)
-    return Assignments(path, "spanet", _stack([file[name][:] for name in wanted]))
+    return Assignments(path, "spanet", _stack(path, {name: file[name][:] for name in wanted}))
 
 
 def _hyper(path: str, topology: Topology, file: Any) -> Assignments:
@@ -179,8 +172,14 @@ def _hyper_name(topology: Topology, particle: Particle) -> str:
     return f"{name}{same.index(particle) + 1}" if len(same) > 1 else name
 
 
-def _stack(columns: list[npt.NDArray[Any]]) -> Ints:
-    return _clean(np.stack(columns, axis=1))
+def _stack(path: str, columns: Mapping[str, npt.NDArray[Any]]) -> Ints:
+    """One column a slot."""
+    shapes = {name: np.shape(column) for name, column in columns.items()}
+    first = next(iter(shapes.values()))
+    for name, shape in shapes.items():
+        if len(shape) != 1 or shape != first:
+            raise FormatError(f"{path}: {name} has the shape {shape}: every slot needs one number for each event")
+    return _clean(np.stack(list(columns.values()), axis=1))
 
 
 def _clean(jets: npt.NDArray[Any]) -> Ints:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from importlib import resources
@@ -22,7 +23,7 @@ import numpy.typing as npt
 from pairton._version import __version__
 from pairton.atomic import replacing
 from pairton.domain import Domain
-from pairton.errors import MissingExtraError, ModelError, nearest
+from pairton.errors import MissingExtraError, ModelError, PairtonWarning, nearest
 from pairton.topology import Topology, parse_topology
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FORMAT_VERSION",
     "ModelInfo",
+    "builtin_model",
     "builtin_models",
     "find_model",
     "load_model",
@@ -66,21 +68,35 @@ class ModelInfo:
         return raw
 
 
-def builtin_models() -> tuple[str, ...]:
-    """Names of the models that come with Pairton."""
-    folder = resources.files("pairton") / "models"
-    return tuple(sorted(entry.name for entry in folder.iterdir() if (entry / INFO).is_file()))
+def builtin_models() -> dict[str, Path]:
+    """The models that come with Pairton: name -> folder."""
+    folder = Path(str(resources.files("pairton") / "models"))
+    entries = sorted(folder.iterdir()) if folder.is_dir() else []
+    return {entry.name: entry for entry in entries if (entry / INFO).is_file()}
+
+
+def builtin_model(name: str | Path) -> Path | None:
+    """The folder of a model that comes with Pairton, if that is its name; a folder of that name is `./NAME`."""
+    found = builtin_models().get(str(name))
+    if found is not None and (Path(name) / INFO).is_file():
+        warnings.warn(
+            f"{name} is a model that comes with Pairton, and a folder here: the former is taken; write ./{name} "
+            "for the latter",
+            PairtonWarning,
+            stacklevel=2,
+        )
+    return found
 
 
 def find_model(model: str | Path) -> Path:
     """The folder of a model: one that comes with Pairton, a folder, or one of the two files in it."""
+    if (built_in := builtin_model(model)) is not None:
+        return built_in
     path = Path(model)
     if path.suffix in (".safetensors", ".json") and path.is_file():
         path = path.parent
     if (path / INFO).is_file():
         return path
-    if str(model) in builtin_models():
-        return Path(str(resources.files("pairton") / "models" / str(model)))
     names = builtin_models()
     raise ModelError(
         f"{model}: no model is there: give a folder with {WEIGHTS} and {INFO}, or one of "

@@ -12,13 +12,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from pairton.checkpoints import builtin_model, builtin_models
 from pairton.domain import Domain
 from pairton.errors import ConfigError, MissingExtraError, ModelError, nearest
 from pairton.likelihood import Prediction
@@ -253,19 +253,10 @@ def load_model(name: str | Path = "default", *, engine: str = "onnx", threads: i
     return _from_folder(path, threads, TorchEngine)
 
 
-def _builtin() -> dict[str, Path]:
-    folder = resources.files("pairton") / "models"
-    if not folder.is_dir():
-        return {}
-    found = sorted(Path(str(entry)) for entry in folder.iterdir() if entry.is_dir())
-    return {path.name: path for path in found if (path / ONNX).is_file() or (path / INFO).is_file()}
-
-
 def _find(name: str | Path) -> Path:
     """The folder or ONNX file that is meant."""
-    builtin = _builtin()
-    if str(name) in builtin:
-        return builtin[str(name)]
+    if (built_in := builtin_model(name)) is not None:
+        return built_in
     path = Path(name)
     if path.is_file() and path.suffix == ".onnx":
         return path
@@ -273,6 +264,7 @@ def _find(name: str | Path) -> Path:
         return path.parent
     if path.is_dir() and ((path / ONNX).is_file() or (path / INFO).is_file()):
         return path
+    builtin = builtin_models()
     known = ", ".join(builtin) or "none in this installation"
     if path.exists():
         raise ModelError(

@@ -5,11 +5,13 @@ One pass over the files; what stays in memory is a few numbers an event and meth
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
@@ -17,7 +19,7 @@ from pairton import metrics
 from pairton.assignments import Assignments, read_assignments
 from pairton.baselines import MassChiSquare, invariant_mass, pair_products
 from pairton.domain import Domain
-from pairton.errors import ConfigError, InputError, ModelError, nearest
+from pairton.errors import ConfigError, InputError, ModelError, PairtonWarning, nearest
 from pairton.events import JET_FIELDS, Events
 from pairton.flows import FOLLOWED, Followed, follow
 from pairton.formats import expand, iterate
@@ -121,6 +123,13 @@ def evaluate(
                 f"{method.answers.path}: {len(method.answers)} answers for {row} events: "
                 "give the file made from exactly these events"
             )
+        if method.nowhere:
+            warnings.warn(
+                f"{method.name}: {method.nowhere} of {row} answers name jets that are not there, which count as "
+                "none: are jets numbered from 0, as in the input?",
+                PairtonWarning,
+                stacklevel=2,
+            )
     default = REFERENCE_MIX.get(topology.name)
     chosen_mix = tuple(mix) if mix is not None else default
     if chosen_mix is not None and len(chosen_mix) != len(topology.bins):
@@ -190,6 +199,7 @@ def _scaled(method: Method, scale: float) -> Method:
         jet_scale=scale,
         scores=[],
         promises={},
+        steps={},
     )
 
 
@@ -238,6 +248,10 @@ def _score(
     truth = stored_assignment(events, events.truth)
     if method.answers is not None:
         answer = _given(method.answers, rows, ids, topology)
+        if "index" not in ak.fields(events.jets):  # else other jets of the input may be meant
+            nowhere = answer.assignment >= events.n_jets[:, None]
+            method.nowhere += int(nowhere.any(axis=1).sum())
+            answer = answer._replace(assignment=np.where(nowhere, -1, answer.assignment))
     else:
         assert method.assign is not None
         prepared = prepare(events, method.domain, max_jets=max_jets, jet_cuts=jet_cuts)

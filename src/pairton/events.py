@@ -109,6 +109,14 @@ class Events:
                 raise EventsError(
                     f"{name} has {length} rows, but there are jets of {n} events: lengths must agree"
                 )
+        if self.truth is not None:
+            wrong = ((self.truth < -1) | (self.truth >= self.n_jets[:, None])).any(axis=1)
+            if wrong.any():
+                row = int(wrong.argmax())
+                raise EventsError(
+                    f"truth of event {row} is {self.truth[row].tolist()}, but it has {self.n_jets[row]} jets: "
+                    "give positions of jets, from 0, and -1 for none"
+                )
 
     def _check_variations(self) -> None:
         for name, jets in self.variations.items():
@@ -127,7 +135,7 @@ class Events:
 
     def __getitem__(self, where: slice | npt.NDArray[Any] | Sequence[int]) -> Events:
         if isinstance(where, list):
-            where = np.asarray(where, dtype=np.intp)
+            where = np.asarray(where, dtype=None if where else np.intp)  # a mask stays one
         if not isinstance(where, slice | np.ndarray):
             raise EventsError(f"events[{where!r}]: index with a slice, a mask or a list of rows")
         return Events(
@@ -379,6 +387,8 @@ def _floats(values: Any, dtype: type[np.floating[Any]]) -> ak.Array:
     array = ak.Array(values)
     if array.ndim != 2:
         raise EventsError(f"jets must be a list of jets for each event: got {array.ndim} dimension(s), need 2")
+    if bool(ak.any(ak.is_none(array, axis=1), axis=None)) or bool(ak.any(ak.is_none(array))):
+        raise EventsError("some jets are None, as ak.pad_none makes them: leave them out with ak.drop_none")
     if "unknown" in str(array.type):  # only empty lists: no type to infer
         return ak.values_astype(ak.enforce_type(array, "var * float64"), dtype)
     return ak.values_astype(array, dtype)

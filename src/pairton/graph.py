@@ -14,9 +14,20 @@ import numpy.typing as npt
 
 from pairton.topology import Particle, Topology
 
-__all__ = ["EDGE", "MASKED", "NO_EDGE", "adjacency", "canonical", "complete", "known_ancestry", "visible_tokens"]
+__all__ = [
+    "EDGE",
+    "MASKED",
+    "MOST_JETS",
+    "NO_EDGE",
+    "adjacency",
+    "canonical",
+    "complete",
+    "known_ancestry",
+    "visible_tokens",
+]
 
 NO_EDGE, EDGE, MASKED = 0, 1, 2
+MOST_JETS = 32  # of a matrix that a network takes: the size of its index tables
 
 Ints = npt.NDArray[np.integer[Any]]
 Bools = npt.NDArray[np.bool_]

@@ -23,10 +23,12 @@ from pairton.events import Events, Status
 from pairton.formats import expand, open_source
 from pairton.formats.base import DEFAULT_CHUNK
 from pairton.formats.files import CONTAINERS, Paths, digest, fingerprint, is_url, unchanged
+from pairton.preparation import check_max_jets
 from pairton.reconstruction import MAX_JETS, WINDOW, Assigner, run, windows
 from pairton.results import ROWS, create_result, result_metadata, same_columns
 from pairton.scheduling import WorkerError, run_tasks
 from pairton.streaming import result_settings
+from pairton.topology import load_topology
 
 if TYPE_CHECKING:
     from pairton.engines import Model
@@ -133,6 +135,10 @@ def reconstruct_parts(
     options = {"truth": False, **options}
     if options.get("topology") is None:
         options["topology"] = model.topology
+    if chunk < 1:  # all this before what is there is touched
+        raise ConfigError(f"chunk={chunk}: it must be at least 1 event")
+    check_max_jets(model.topology, max_jets)
+    Assigner(model, decoding, beam).check(load_topology(options["topology"]))
     settings = result_settings(model, files, decoding=decoding, beam=beam, max_jets=max_jets, jet_cuts=jet_cuts)
     reading = {name: value for name, value in options.items() if name != "isolate"}  # which changes no answer
     how = _digest([settings | {"inputs": None}, _identity(model), reading])

@@ -15,8 +15,10 @@ import numpy.typing as npt
 from pairton.domain import Domain
 from pairton.errors import ConfigError
 from pairton.events import JET_FIELDS, Events, Status
+from pairton.graph import MOST_JETS
+from pairton.topology import Topology
 
-__all__ = ["MAX_JETS", "Prepared", "prepare"]
+__all__ = ["MAX_JETS", "Prepared", "check_max_jets", "prepare"]
 
 MAX_JETS = 12  # of highest pT that are used: 83,160 assignments in all-hadronic ttbar
 
@@ -41,9 +43,8 @@ def prepare(
     events: Events, domain: Domain | None = None, *, max_jets: int = MAX_JETS, jet_cuts: bool = True
 ) -> Prepared:
     """Order jets by falling pT, then eta, phi, energy and b-tag; cut on them as the model's domain says."""
+    check_max_jets(events.topology, max_jets)
     n_slots = len(events.topology.slots)
-    if max_jets < n_slots:
-        raise ConfigError(f"max_jets is {max_jets}, but {events.topology.name} has {n_slots} slots: raise it")
     n = len(events)
     with np.errstate(over="ignore"):  # such jets are bad, and left out below
         features = np.stack([np.asarray(ak.flatten(events.jets[name]), np.float32) for name in JET_FIELDS], axis=1)
@@ -78,6 +79,14 @@ def prepare(
     status[counts < n_slots] = Status.TOO_FEW_JETS
     status[bad] = Status.BAD_JET
     return Prepared(jets, position, counts, status)
+
+
+def check_max_jets(topology: Topology, max_jets: int) -> None:
+    n_slots = len(topology.slots)
+    if max_jets < n_slots:
+        raise ConfigError(f"max_jets is {max_jets}, but {topology.name} has {n_slots} slots: raise it")
+    if max_jets > MOST_JETS:
+        raise ConfigError(f"max_jets is {max_jets}, but networks take at most {MOST_JETS} jets: lower it")
 
 
 def _tag_fits(btag: npt.NDArray[Any], domain: Domain) -> Bools:

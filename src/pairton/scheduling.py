@@ -148,7 +148,7 @@ def _distributed() -> Any:
 
 def _workers(where: str, count: str) -> int:
     if not count and ":" not in where:
-        return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+        return cores()
     if not count.isdigit() or int(count) < 1:
         raise ConfigError(f"--dask {where}: write local:WORKERS with a number of at least 1, as in local:4")
     return int(count)

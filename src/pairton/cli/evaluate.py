@@ -103,16 +103,16 @@ def evaluate(
         observe=seen,
         **reading,
     )
-    if seen is not None:
-        _draw(result, seen, report, plots, max_jets=max_jets, jet_cuts=not no_jet_cuts)
     if json_file == "-":
         click.echo(json.dumps({"command": _command(), **result.to_dict()}, indent=1))
-        return
-    show(result)
-    if json_file is not None:
+    else:
+        show(result)
+    if json_file not in (None, "-"):
         with replacing(json_file) as temporary:
             temporary.write_text(json.dumps({"command": _command(), **result.to_dict()}, indent=1) + "\n")
         click.echo(f"wrote {json_file}")
+    if seen is not None:  # last: if it fails, the numbers are there
+        _draw(result, seen, report, plots, max_jets=max_jets, jet_cuts=not no_jet_cuts)
 
 
 def _command() -> str:

@@ -45,17 +45,17 @@ def generate(
 
     Example: pairton generate ttbar_allhad -n 100000 -o events.h5 --seed 1 --jobs 2
     """
-    from pairton.generator.production import Counts, parts_folder, produce
+    from pairton.generator.production import Counts, is_complete, parts_folder, produce
     from pairton.generator.settings import make_settings
     from pairton.scheduling import dask_client
 
-    if resume and output.exists():
-        shutil.rmtree(parts_folder(output), ignore_errors=True)  # killed just before it was removed
-        click.echo(f"{output} is complete")
-        return
     settings = make_settings(
         topology, n_events, seed=seed, keep=keep, filtered=filtered, lhe=lhe, card=card, pythia=pythia
     )
+    if resume and is_complete(settings, output):
+        shutil.rmtree(parts_folder(output), ignore_errors=True)  # killed just before it was removed
+        click.echo(f"{output} is complete")
+        return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -85,7 +85,7 @@ def generate(
 def report(counts: object) -> str:
     """What became of the events, a line each, as shares of those simulated."""
     numbers: dict[str, int] = dict(vars(counts))
-    shown = numbers["simulated"]
+    shown = max(1, numbers["simulated"])  # all may have been vetoed
     width = max(map(len, numbers))
     return "\n".join(
         f"{name.replace('_', ' '):{width}}  {number:>10,}  {number / shown:8.2%}"

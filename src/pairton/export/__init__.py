@@ -21,6 +21,7 @@ from pairton.decoding import METHODS, decode
 from pairton.decoding.candidates import step_table
 from pairton.engines import METADATA_KEY, WEIGHTS_KEY
 from pairton.errors import ConfigError, MissingExtraError, ModelError, nearest
+from pairton.graph import MOST_JETS
 from pairton.likelihood import MAX_ASSIGNMENTS, Prediction
 from pairton.topology import Topology
 
@@ -153,12 +154,11 @@ def _decoding(method: str) -> str:
 
 
 def _limit(topology: Topology, method: str, wanted: int | None) -> int:
-    from pairton.network.symmetric import MAX_JETS
-
     limit = default_max_jets(topology, method) if wanted is None else wanted
-    if not len(topology.slots) <= limit <= MAX_JETS:
+    if not len(topology.slots) <= limit <= MOST_JETS:
         raise ConfigError(
-            f"max_jets is {limit}, but must be from {len(topology.slots)} (slots of {topology.name}) to {MAX_JETS}"
+            f"max_jets is {limit}, but must be from {len(topology.slots)} (slots of {topology.name}) to "
+            f"{MOST_JETS}"
         )
     count = topology.count_assignments(limit)
     if method == "exact" and count > MAX_ASSIGNMENTS:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from pairton.atomic import CompleteOrNothing
-from pairton.errors import InputError, PairtonError
+from pairton.errors import ConfigError, InputError, PairtonError
 from pairton.events import Events
 from pairton.formats.common import BadLabels
 from pairton.formats.files import file_state, one_line, unchanged
@@ -72,6 +72,8 @@ class Source(ABC):
 
     def chunks(self, size: int = DEFAULT_CHUNK, start: int = 0, stop: int | None = None) -> Iterator[Events]:
         """Rows [start, stop) in windows of `size` that begin at multiples of it."""
+        if size < 1:
+            raise ConfigError(f"chunk={size}: it must be at least 1 event")
         stop = self.n_events if stop is None else min(stop, self.n_events)
         state = file_state(self.path)
         while start < stop:

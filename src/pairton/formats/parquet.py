@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from pairton.formats.writing import FileWriter, column_kind
 from pairton.topology import Topology
 
 __all__ = ["FORMAT", "Parquet"]
+
+PIECE = 16_384  # rows that are decoded at once
 
 Arrays = dict[str, ak.Array]
 
@@ -68,7 +71,7 @@ def _reading(path: str) -> Iterator[None]:
 
 
 class _Table:
-    """Rows of a file; the row group read last is kept, since the next rows are likely in it."""
+    """Rows of a file; where reading was is kept, since the next rows likely follow."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -85,7 +88,7 @@ class _Table:
         self._edges = np.concatenate([[0], np.cumsum(groups, dtype=np.int64)]).astype(np.int64)
         self.n_events = int(self._edges[-1])
         self.source_id = fingerprint(path)
-        self._last: tuple[int, tuple[str, ...], Any] | None = None
+        self._places: dict[tuple[str, ...], _Place] = {}  # of the columns that are read together
 
     def text(self) -> str | None:
         found = (self._file.schema_arrow.metadata or {}).get(KEY.encode())
@@ -101,7 +104,7 @@ class _Table:
                 break
             begin, end = max(start, low), min(stop, high)
             if begin < end:
-                parts.append(self._group(group, wanted).slice(begin - low, end - begin))
+                parts += self._rows(group, wanted, begin - low, end - low)
         with _reading(self.path):
             table = pa.concat_tables(parts) if parts else self._schema(wanted).empty_table()
             return {name: _from_arrow(table.column(name)) for name in wanted}
@@ -109,16 +112,44 @@ class _Table:
     def _schema(self, names: tuple[str, ...]) -> Any:
         return pa.schema([self._file.schema_arrow.field(name) for name in names])
 
-    def _group(self, group: int, names: tuple[str, ...]) -> Any:
-        if self._last is None or self._last[:2] != (group, names):
-            self._last = None  # frees the old one first
-            with _reading(self.path):
-                self._last = (group, names, self._file.read_row_group(group, columns=list(names)))
-        return self._last[2]
+    def _rows(self, group: int, names: tuple[str, ...], start: int, stop: int) -> list[Any]:
+        """Rows [start, stop) of a row group, which may be the whole file: it is decoded piece by piece.
+
+        Reading goes on where it was, so that one pass decodes everything once; going back begins the group anew.
+        """
+        place = self._places.get(names)
+        if place is None or place.group != group or start < place.start:
+            pieces = self._file.iter_batches(PIECE, row_groups=[group], columns=list(names))
+            self._places[names] = place = _Place(group, pieces)
+        found = []
+        with _reading(self.path):
+            while place.start < stop:
+                if start < place.stop:
+                    found.append(place.piece.slice(start - place.start, stop - start))
+                    start = place.stop
+                if place.stop >= stop:
+                    break
+                place.go_on()
+        return [pa.Table.from_batches([piece]) for piece in found]
 
     def close(self) -> None:
         self._file.close()
         self._stream.close()
+
+
+@dataclass
+class _Place:
+    """Where reading is in a row group: the piece of it that is in memory, rows [start, stop)."""
+
+    group: int
+    pieces: Iterator[Any]
+    piece: Any = None
+    start: int = 0
+    stop: int = 0
+
+    def go_on(self) -> None:
+        self.piece = next(self.pieces)
+        self.start, self.stop = self.stop, self.stop + len(self.piece)
 
 
 def _from_arrow(column: Any) -> ak.Array:

@@ -180,6 +180,12 @@ def _positive(value: Any, where: str) -> float:
     return number
 
 
+def _above_zero(value: Any, where: str) -> float:
+    if _positive(value, where) == 0:
+        raise ConfigError(f"{where} is {value!r}, but must be above 0")
+    return float(value)
+
+
 def _plain(cls: type[T], raw: Any, where: str) -> T:
     names = [f.name for f in fields(cls) if f.default is MISSING]  # type: ignore[arg-type]
     raw = _keys(raw, where, names)
@@ -218,9 +224,9 @@ def _grid(raw: Any, where: str) -> Grid:
             more = [float(edge) for edge in part["edges"]]
         else:
             part = _keys(part, where, ["from", "to", "step", "phi"])
-            rings = round((part["to"] - part["from"]) / part["step"])
+            rings = round((part["to"] - part["from"]) / _above_zero(part["step"], f"{where}.step"))
             more = np.linspace(part["from"], part["to"], rings + 1).tolist()
-        around = 360 / _positive(part["phi"], f"{where}.phi")
+        around = 360 / _above_zero(part["phi"], f"{where}.phi")
         if around != round(around):
             raise ConfigError(f"{where}.phi is {part['phi']} degrees, but must divide 360")
         if edges and not np.isclose(edges[-1], more[0]):

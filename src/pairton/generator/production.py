@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.atomic import output_errors, replacing
-from pairton.errors import ConfigError, InputError, OutputError
+from pairton.errors import ConfigError, InputError, OutputError, PairtonError
 from pairton.events import JET_FIELDS, Events, make_jets
 from pairton.generator.card import parse_card
 from pairton.generator.chain import keep_mask, simulate
@@ -31,7 +31,7 @@ from pairton.generator.record import flatten
 from pairton.generator.settings import Settings, detector_rng, pythia_seed
 from pairton.scheduling import run_tasks
 
-__all__ = ["Counts", "Task", "make_chunk", "parts_folder", "produce", "run_chunk"]
+__all__ = ["Counts", "Task", "is_complete", "make_chunk", "parts_folder", "produce", "run_chunk"]
 
 
 @dataclass(frozen=True)
@@ -209,6 +209,25 @@ def produce(
             writer.write(events)
     shutil.rmtree(folder)
     return total
+
+
+def is_complete(settings: Settings, output: Path) -> bool:
+    """Whether a sample is there already; an error if what is there is something else."""
+    from pairton.formats import open_source
+
+    if not output.exists():
+        return False
+    try:
+        with open_source(str(output)) as source:
+            made = dict(source.metadata.get("generator") or {})
+    except PairtonError:
+        made = {}
+    wanted = settings.as_dict()
+    changed = [name for name in wanted if name != "versions" and made.get(name) != wanted[name]]
+    if changed:
+        what = f"made with other settings ({', '.join(changed)})" if made else "not a sample of `pairton generate`"
+        raise OutputError(f"{output} exists, {what}: give -o another name, or delete it")
+    return True
 
 
 def _merged(paths: list[Path], settings: Settings, at_least: int = 5000) -> Iterator[Events]:

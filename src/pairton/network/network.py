@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from pairton.errors import ConfigError
-from pairton.graph import MASKED
+from pairton.graph import MASKED, MOST_JETS
 from pairton.likelihood import triplet_types
 from pairton.network.config import NetworkConfig
 from pairton.network.features import JET_FEATURES, PAIR_FEATURES, TokenEmbedding, jet_features, pair_features
 from pairton.network.heads import EdgeHead, HyperedgeHead, PairReadout, ThreeBodyPotential
 from pairton.network.pairformer import PairformerBlock
-from pairton.network.symmetric import MAX_JETS, PairIndex, SymmetricBlock
+from pairton.network.symmetric import PairIndex, SymmetricBlock
 from pairton.network.transformer import TransformerBlock
 from pairton.topology import Topology
 
@@ -102,8 +102,8 @@ class Network(nn.Module):
     def forward(self, jets: Tensor, jet_mask: Tensor | None = None, tokens: Tensor | None = None) -> NetworkOutput:
         """jets (B, N, 5); jet_mask (B, N), None without padding; tokens (B, T, N, N), None for all masked."""
         n_jets = jets.shape[1]
-        if n_jets > MAX_JETS:
-            raise ConfigError(f"an event has {n_jets} jets, more than the {MAX_JETS} that a network takes")
+        if n_jets > MOST_JETS:
+            raise ConfigError(f"an event has {n_jets} jets, more than the {MOST_JETS} that a network takes")
         x = self.embed_jets(jet_features(jets, self.pair_kind))
         x, z = self._trunk(jets, x, jet_mask, tokens)
         pairs = self.readout(x, z, self.index)  # (B, M, F)

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pairton.graph import MOST_JETS
 from pairton.network.layers import HIDDEN, Attention, RMSNorm, SharedDropout, Transition
 
 __all__ = [
-    "MAX_JETS",
     "PairIndex",
     "SymmetricBlock",
     "SymmetricTriangleAttention",
@@ -26,22 +26,20 @@ __all__ = [
     "triangle_product_on_cpu",
 ]
 
-MAX_JETS = 32  # size of the index tables
-
 
 class PairIndex(nn.Module):
     """Between the packed layout (B, M, ...) and the square one (B, N, N, ...)."""
 
-    square: Tensor  # (MAX_JETS, MAX_JETS): position of each pair
+    square: Tensor  # (MOST_JETS, MOST_JETS): position of each pair
     low: Tensor  # (M,): the smaller jet of each pair
     high: Tensor  # (M,): the larger
 
     def __init__(self) -> None:
         super().__init__()
-        jets = torch.arange(MAX_JETS)
+        jets = torch.arange(MOST_JETS)
         low, high = torch.minimum(jets[:, None], jets), torch.maximum(jets[:, None], jets)
         square = high * (high + 1) // 2 + low
-        pairs = torch.tensor([(i, j) for j in range(MAX_JETS) for i in range(j + 1)])
+        pairs = torch.tensor([(i, j) for j in range(MOST_JETS) for i in range(j + 1)])
         for name, table in (("square", square), ("low", pairs[:, 0]), ("high", pairs[:, 1])):
             self.register_buffer(name, table.contiguous(), persistent=False)
 

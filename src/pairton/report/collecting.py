@@ -109,8 +109,10 @@ class Collector:
 
 def positions(events: Events, stored: Ints) -> npt.NDArray[np.int64]:
     """Jets by their number in the input (n, S) as positions in `events.jets`; -1 for none."""
-    if "index" not in ak.fields(events.jets) or not len(stored):
-        return np.asarray(stored, dtype=np.int64)
+    if not len(stored):
+        return stored.astype(np.int64)
+    if "index" not in ak.fields(events.jets):
+        return np.where(stored < events.n_jets[:, None], stored, -1).astype(np.int64)
     index = ak.to_numpy(ak.fill_none(ak.pad_none(events.stored_index, int(events.n_jets.max()), axis=1), -2))
     same = index[:, None, :] == stored[:, :, None]  # (n, S, N)
     return np.where(same.any(axis=2), same.argmax(axis=2), -1)

@@ -14,7 +14,7 @@ from pairton.errors import EventsError
 from pairton.events import JET_FIELDS, Events, Status, mass_of
 from pairton.graph import MASKED, adjacency, canonical, visible_tokens
 from pairton.likelihood import enumerate_assignments, marginals, scores
-from pairton.reconstruction import MAX_JETS, ONE_BY_ONE, decoding_of, prepare
+from pairton.reconstruction import MAX_JETS, ONE_BY_ONE, Assigner, prepare
 from pairton.report.record import (
     Candidate,
     EventRecord,
@@ -25,7 +25,7 @@ from pairton.report.record import (
     shown_particles,
     verdicts,
 )
-from pairton.topology import Stage, Topology
+from pairton.topology import Topology
 
 if TYPE_CHECKING:
     from pairton.engines import Model
@@ -55,8 +55,8 @@ def record_event(
 ) -> EventRecord:
     """Reconstruct event `row` and keep every step; `number` is what the event is called, by default its row."""
     one = _one(events, row)
-    topology, method = _chain(model, decoding)
-    temperatures = model.temperatures if method == model.decoding else None
+    how = Assigner(model, decoding)
+    topology, method, temperatures = how.topology, how.method, how.temperatures
     prepared = prepare(one, model.domain, max_jets=max_jets, jet_cuts=jet_cuts)
     count = int(prepared.counts[0])
     seen = prepared.position[0, :count]
@@ -196,17 +196,6 @@ def _one(events: Events, row: int) -> Events:
         have = f"rows 0 to {len(events) - 1}" if len(events) else "none"
         raise EventsError(f"there is no event {row}: the events are {have}")
     return events[row : row + 1]
-
-
-def _chain(model: Model, decoding: str | None) -> tuple[Topology, str]:
-    """The topology with its stages, and the method of `decode`."""
-    method = decoding_of(model, decoding)
-    if method != ONE_BY_ONE:
-        return model.topology, method
-    stages: list[Stage] = []
-    for stage in model.topology.stages:
-        stages += [stage] if stage.any else [Stage((name,)) for name in stage.types]
-    return model.topology.with_stages(stages), "steps"
 
 
 # -- the chain ---------------------------------------------------------------------------------------------

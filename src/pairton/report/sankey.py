@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pairton.flows import FOLLOWED
 from pairton.report.palette import INK, RIGHT, WRONG
 from pairton.report.picture import new_figure
 from pairton.report.style import Plot, plain
@@ -24,7 +25,6 @@ GAP = 0.03  # between nodes, of the height
 NODE = 0.16  # width of a node, in steps
 FULL = 3  # steps of which every history is shown; with more, only when the first wrong one was
 EARLIER = "x"
-PAIRS = (("one_shot", "steps"), ("exact", "exact_steps"))  # decodings that are compared
 
 Counts = Sequence[Mapping[str, int]]  # after each step: history of + and - -> events
 
@@ -57,7 +57,7 @@ def links(before: Mapping[str, int], now: Mapping[str, int]) -> list[tuple[str, 
 
 def flow_plot(name: str, flow: Mapping[str, Any]) -> Plot | None:
     """From `Evaluation.flow`: stages, and the counts of `one_shot` and `steps`, or `exact` and `exact_steps`."""
-    kinds = next((pair for pair in PAIRS if all(flow.get(kind) for kind in pair)), None)
+    kinds = next((pair for pair in FOLLOWED.values() if all(flow.get(kind) for kind in pair)), None)
     if kinds is None:
         return None
     sides = {-1: merged(flow[kinds[0]]), 1: merged(flow[kinds[1]])}

@@ -37,6 +37,11 @@ from pairton.training.validation import asked, blocks, count_right, efficiencies
 __all__ = ["Result", "Trainer", "learning_rate", "make_optimiser", "update_average"]
 
 CALIBRATION_EVENTS = 5000  # at most, of the validation events
+FREE = {  # what may be another when a training is resumed: where and how often, not what
+    "data.memory_gib",
+    *(f"run.{name}" for name in ("compile", "validate_every", "save_every", "log_every")),
+    *(f"run.{name}" for name in ("accelerator", "devices", "nodes")),
+}
 
 
 def learning_rate(config: OptimiserConfig, step: int, steps: int) -> float:
@@ -258,12 +263,16 @@ class Trainer:
                 f"{self.train_events.fingerprint}): resume with the data it was started with"
             )
         was, now = parse_recipe(progress["recipe"]).to_dict(), self.recipe.to_dict()
-        for section in ("network", "loss", "process", "augmentation", "optimiser"):
-            changed = [name for name in now[section] if now[section][name] != was[section][name]]
+        for section, settings in now.items():
+            changed = [
+                name
+                for name in settings
+                if settings[name] != was[section].get(name) and f"{section}.{name}" not in FREE
+            ]
             if changed:
                 raise TrainingError(
-                    f"{section}.{changed[0]} is {now[section][changed[0]]}, but {self.out / STATE} was started "
-                    f"with {was[section][changed[0]]}: resume with the same recipe"
+                    f"{section}.{changed[0]} is {settings[changed[0]]}, but {self.out / STATE} was started "
+                    f"with {was[section].get(changed[0])}: resume with the same recipe and seed"
                 )
 
     def _keep(self, fabric: Any, network: Network, metrics: dict[str, float], step: int) -> None:

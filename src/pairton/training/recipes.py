@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from pairton.errors import ConfigError, nearest
+from pairton.graph import MOST_JETS
 from pairton.network.config import NetworkConfig, configure
-from pairton.network.symmetric import MAX_JETS
 from pairton.topology import Topology, load_topology, parse_topology
 
 __all__ = [
@@ -70,8 +70,8 @@ class DataConfig:
     jet_radius: float | None = 0.4  # recorded in the domain of the model
 
     def __post_init__(self) -> None:
-        if not 1 <= self.max_jets <= MAX_JETS:
-            raise ConfigError(f"data.max_jets is {self.max_jets}, but must be 1 to {MAX_JETS}")
+        if not 1 <= self.max_jets <= MOST_JETS:
+            raise ConfigError(f"data.max_jets is {self.max_jets}, but must be 1 to {MOST_JETS}")
         train, validation = self.train_fraction, self.validation_fraction
         if not (0 < train < 1 and 0 < validation < 1 and train + validation <= 1 + 1e-9):
             raise ConfigError(
@@ -115,8 +115,8 @@ class OptimiserConfig:
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
             raise ConfigError("optimiser needs either epochs or steps: give one of them")
-        for name in ("learning_rate", "batch", "accumulate", "clip"):
-            if getattr(self, name) <= 0:
+        for name in ("learning_rate", "batch", "accumulate", "clip", "epochs", "steps"):
+            if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise ConfigError(f"optimiser.{name} is {getattr(self, name)}, but must be above 0")
         if not 0 <= self.ema < 1:
             raise ConfigError(f"optimiser.ema is {self.ema}, but must be at least 0 and below 1")
@@ -140,6 +140,8 @@ class RunConfig:
         for name in ("validate_every", "save_every", "log_every", "devices", "nodes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"run.{name} is {getattr(self, name)}, but must be at least 1")
+        if self.seed < 0:
+            raise ConfigError(f"run.seed is {self.seed}, but must be at least 0")
 
 
 SECTIONS = {

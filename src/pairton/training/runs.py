@@ -21,6 +21,8 @@ from pairton.training.state import STATE
 
 __all__ = ["make_fabric", "train"]
 
+RECIPE = "recipe.yaml"
+
 
 def train(
     recipe: Recipe,
@@ -42,16 +44,16 @@ def train(
     fabric.barrier()
     folder = out / "packed" / str(fabric.global_rank)
     chunks = iterate(list(map(str, data)), topology=recipe.topology, **options)
-    train_events, validation_events = pack(
-        chunks,
-        recipe.topology,
-        folder=folder,
-        fractions=recipe.data.fractions,
-        partial=recipe.data.partial,
-        max_jets=recipe.data.max_jets,
-        memory=recipe.data.memory_gib * 2**30 / fabric.world_size,
-    )
     try:
+        train_events, validation_events = pack(
+            chunks,
+            recipe.topology,
+            folder=folder,
+            fractions=recipe.data.fractions,
+            partial=recipe.data.partial,
+            max_jets=recipe.data.max_jets,
+            memory=recipe.data.memory_gib * 2**30 / fabric.world_size,
+        )
         return Trainer(recipe, train_events, validation_events, out, init=init, resume=resume).run(fabric)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -88,5 +90,7 @@ def _prepare(out: Path, recipe: Recipe, resume: bool) -> None:
         raise OutputError(f"{out / STATE}: no state to resume from: start without --resume")
     with output_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-    with replacing(out / "recipe.yaml") as temporary:
+    if resume and (out / RECIPE).exists():
+        return  # it is that of this training, or the training is refused
+    with replacing(out / RECIPE) as temporary:
         temporary.write_text(yaml.safe_dump(json.loads(json.dumps(recipe.to_dict())), sort_keys=False))
