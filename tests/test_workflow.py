@@ -19,6 +19,7 @@ WORKFLOW = Path(__file__).parent.parent / "workflow"
 sys.path.insert(0, str(WORKFLOW))
 
 import inputs  # noqa: E402
+import seeds  # noqa: E402
 import split  # noqa: E402
 from page import choosing, comparing, probabilities, reading, writing  # noqa: E402
 from pairton.evaluation import evaluate  # noqa: E402
@@ -270,6 +271,36 @@ def test_commands_on_the_page_have_no_places_of_a_machine(config, tmp_path):
     assert " ".join(shown.split()) == expected
     assert all(len(line) < 115 for line in reading.wrapped(typed * 5).splitlines())
     assert " ".join(reading.wrapped(typed * 5).replace("\\\n", " ").split()) == typed * 5
+
+
+def test_seeds_beside_one_another(decays, tmp_path):
+    import torch
+
+    from pairton.network import Network, NetworkConfig
+    from pairton.training.data import pack
+    from pairton.training.recipes import LossConfig
+    from pairton.training.validation import blocks, sum_likelihood
+
+    topology = decays(1).topology
+    small = {"kind": "symmetric", "blocks": 1, "pair_width": 8, "single_stream": False, "edges_from": "pair"}
+    networks = {}
+    for name in ("kept 1", "last 1", "kept 2"):
+        torch.manual_seed(len(networks))
+        networks[name] = Network(topology, NetworkConfig(**small, tokens=False, triplets="potential"))
+    ids = np.stack([np.zeros(800), np.arange(800)], axis=1)
+    events = decays(800, extra=1, ids=ids)
+    _, validation = pack([events], topology, folder=tmp_path, fractions=(0.5, 0.3, 0.2))
+    found = seeds.compare(networks, validation)
+    assert list(found) == [*networks, "together"]
+    loss = LossConfig(event_likelihood=1, masked_edges=0)
+    for name, network in networks.items():  # by the loss of trainings
+        total, count = sum_likelihood(network, validation, blocks(validation, 10_000), loss)
+        assert found[name][0] == count
+        assert found[name][1] == pytest.approx(total / count, rel=1e-5)
+    # the same network twice is that network; log P is convex, so two that differ are better than their mean
+    alike = seeds.compare({"kept 1": networks["kept 1"], "kept 2": networks["kept 1"]}, validation)
+    assert alike["together"] == pytest.approx(alike["kept 1"])
+    assert found["together"][1] < (found["kept 1"][1] + found["kept 2"][1]) / 2
 
 
 # -- the page ----------------------------------------------------------------------------------------------
