@@ -6,8 +6,9 @@ import awkward as ak
 import numpy as np
 import pytest
 
-from pairton import formats
+from pairton import engines, formats
 from pairton.baselines import pair_products
+from pairton.cli import main
 from pairton.domain import Domain
 from pairton.events import Events, make_jets
 from pairton.likelihood import Prediction, triplet_types
@@ -187,3 +188,16 @@ def source(decays, tmp_path):
     with formats.create(tmp_path / "in.h5", events.topology) as writer:
         writer.write(events)
     return tmp_path / "in.h5"
+
+
+@pytest.fixture
+def command(monkeypatch, mass_model):
+    """The command line with the model of masses: arguments in, exit code out."""
+    monkeypatch.setattr(engines, "load_model", lambda *_, **__: mass_model)
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as stop:
+            main([str(argument) for argument in arguments])
+        return stop.value.code
+
+    return call

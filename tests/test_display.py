@@ -9,8 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import pairton.engines
-from pairton.cli import main
 from pairton.decoding import decode
 from pairton.errors import EventsError, MissingExtraError, OutputError
 from pairton.events import Events, make_jets
@@ -322,18 +320,6 @@ def test_without_the_extra_one_line_says_what_to_install(decays, mass_model, mon
 
 
 # -- the verb ----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def command(monkeypatch, mass_model):
-    monkeypatch.setattr(pairton.engines, "load_model", lambda *_, **__: mass_model)
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        return stop.value.code
-
-    return call
 
 
 def written(path, events):

@@ -13,7 +13,6 @@ import pytest
 import pairton.engines
 from pairton import metrics
 from pairton.baselines import pair_products
-from pairton.cli import main
 from pairton.errors import MissingExtraError, OutputError
 from pairton.evaluation import evaluate
 from pairton.formats import create
@@ -297,18 +296,6 @@ def test_plots_are_written_as_pdf_png_and_csv(study, tmp_path, monkeypatch):
 
 
 # -- the verb ----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def command(monkeypatch, mass_model):
-    monkeypatch.setattr(pairton.engines, "load_model", lambda *_, **__: mass_model)
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        return stop.value.code
-
-    return call
 
 
 def test_evaluate_writes_a_report(command, decays, tmp_path, monkeypatch, capsys):

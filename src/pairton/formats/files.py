@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
-from pairton.errors import InputError
+from pairton.errors import InputError, PairtonError
 
 __all__ = [
     "CONTAINERS",
@@ -23,6 +23,7 @@ __all__ = [
     "is_url",
     "one_line",
     "open_binary",
+    "reading_as",
     "require_container",
     "sample_file",
     "unchanged",
@@ -223,6 +224,19 @@ def _read(path: str, stream: IO[bytes], count: int) -> bytes:
         return stream.read(count)
     except Exception as error:  # a network or a disk that fails
         raise InputError(f"{path}: cannot be read ({one_line(error)})") from None
+
+
+@contextmanager
+def reading_as(container: str, path: str) -> Iterator[None]:
+    """Whatever a library stumbles over is a damaged file to the user: they raise many kinds on damaged bytes."""
+    try:
+        yield
+    except PairtonError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"{path}: cannot be read as {container}, the file is damaged or truncated ({one_line(error)})"
+        ) from error
 
 
 def one_line(error: BaseException | str, limit: int = 200) -> str:

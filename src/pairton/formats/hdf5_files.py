@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
-from pairton.errors import FormatError, InputError, PairtonError, nearest
-from pairton.formats.files import fingerprint, is_url, one_line, open_binary, require_container
+from pairton.errors import FormatError, nearest
+from pairton.formats.files import fingerprint, is_url, open_binary, reading_as, require_container
 
 __all__ = ["Hdf5File", "open_hdf5"]
 
 CHUNK_CACHE = 2**20  # bytes a dataset: a chunk that spans two windows is not inflated twice
 SHOWN = 20  # names in an error
-
-
-@contextmanager
-def _reading(path: str) -> Iterator[None]:
-    try:
-        yield
-    except PairtonError:
-        raise
-    except Exception as error:  # HDF5 reports damage as OSError, RuntimeError, KeyError or ValueError
-        raise InputError(
-            f"{path}: cannot be read as HDF5, the file is damaged or truncated ({one_line(error)})"
-        ) from error
 
 
 class Hdf5File:
@@ -43,7 +30,7 @@ class Hdf5File:
         require_container(path, "HDF5")
         self._stream = open_binary(path) if is_url(path) else None
         try:
-            with _reading(path):
+            with reading_as("HDF5", path):
                 self.handle = h5py.File(self._stream or path, "r", rdcc_nbytes=CHUNK_CACHE)
         except BaseException:
             if self._stream is not None:
@@ -52,20 +39,20 @@ class Hdf5File:
         self.source_id = fingerprint(path)
 
     def __contains__(self, name: str) -> bool:
-        with _reading(self.path):
+        with reading_as("HDF5", self.path):
             return name in self.handle
 
     def is_group(self, name: str) -> bool:
-        with _reading(self.path):
+        with reading_as("HDF5", self.path):
             return name in self.handle and isinstance(self.handle[name], h5py.Group)
 
     def is_dataset(self, name: str) -> bool:
-        with _reading(self.path):
+        with reading_as("HDF5", self.path):
             return name in self.handle and isinstance(self.handle[name], h5py.Dataset)
 
     def names(self, group: str = "/") -> list[str]:
         """What is directly in a group."""
-        with _reading(self.path):
+        with reading_as("HDF5", self.path):
             return list(self.handle[group]) if self.is_group(group) else []
 
     def datasets(self, group: str = "/") -> list[str]:
@@ -76,7 +63,7 @@ class Hdf5File:
             if isinstance(item, h5py.Dataset):
                 found.append(name)
 
-        with _reading(self.path):
+        with reading_as("HDF5", self.path):
             if self.is_group(group):
                 self.handle[group].visititems(visit)
         return found
@@ -90,7 +77,7 @@ class Hdf5File:
                 f"{self.path}: there is no dataset {name}; found {', '.join(found[:SHOWN]) or 'none'}{more}"
                 f"{nearest(name, found)}"
             )
-        with _reading(self.path):
+        with reading_as("HDF5", self.path):
             data = self.handle[name]
         missing = [field for field in fields if field not in (data.dtype.names or ())]
         if missing:
@@ -100,13 +87,13 @@ class Hdf5File:
 
     def read(self, data: Any, start: int, stop: int, field: str | None = None) -> npt.NDArray[Any]:
         """Rows [start, stop) of a dataset, or of one field of its records."""
-        with _reading(self.path):
+        with reading_as("HDF5", self.path):
             rows = data[start:stop] if field is None else data.fields(field)[start:stop]
         return np.asarray(rows)
 
     def attribute(self, name: str) -> str | None:
         """A string attribute of the file."""
-        with _reading(self.path):
+        with reading_as("HDF5", self.path):
             value = self.handle.attrs.get(name)
         if isinstance(value, bytes):
             return value.decode("utf-8")

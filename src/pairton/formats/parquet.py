@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pairton.errors import InputError, OutputError, PairtonError
+from pairton.errors import OutputError
 from pairton.events import JET_FIELDS, Events
 from pairton.formats.base import Format, ReadOptions, Source, Writer
-from pairton.formats.files import fingerprint, one_line, open_binary, require_container
+from pairton.formats.files import fingerprint, open_binary, reading_as, require_container
 from pairton.formats.flat import NUMBER, SOURCE, WEIGHT, FlatSource, truth_columns
 from pairton.formats.stored import KEY, Stored
 from pairton.formats.writing import FileWriter, column_kind
@@ -58,18 +57,6 @@ class Parquet(Format):
         return _Writer(path, topology, metadata)
 
 
-@contextmanager
-def _reading(path: str) -> Iterator[None]:
-    try:
-        yield
-    except PairtonError:
-        raise
-    except Exception as error:  # Arrow and Thrift have many kinds for damaged bytes
-        raise InputError(
-            f"{path}: cannot be read as Parquet, the file is damaged or truncated ({one_line(error)})"
-        ) from error
-
-
 class _Table:
     """Rows of a file; where reading was is kept, since the next rows likely follow."""
 
@@ -78,7 +65,7 @@ class _Table:
         require_container(path, "Parquet")
         self._stream = open_binary(path)
         try:
-            with _reading(path):
+            with reading_as("Parquet", path):
                 self._file = pq.ParquetFile(self._stream)
                 groups = [self._file.metadata.row_group(k).num_rows for k in range(self._file.num_row_groups)]
                 self.columns = tuple(self._file.schema_arrow.names)
@@ -105,7 +92,7 @@ class _Table:
             begin, end = max(start, low), min(stop, high)
             if begin < end:
                 parts += self._rows(group, wanted, begin - low, end - low)
-        with _reading(self.path):
+        with reading_as("Parquet", self.path):
             table = pa.concat_tables(parts) if parts else self._schema(wanted).empty_table()
             return {name: _from_arrow(table.column(name)) for name in wanted}
 
@@ -122,7 +109,7 @@ class _Table:
             pieces = self._file.iter_batches(PIECE, row_groups=[group], columns=list(names))
             self._places[names] = place = _Place(group, pieces)
         found = []
-        with _reading(self.path):
+        with reading_as("Parquet", self.path):
             while place.start < stop:
                 if start < place.stop:
                     found.append(place.piece.slice(start - place.start, stop - start))

@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import awkward as ak
 import uproot
 
-from pairton.errors import FormatError, InputError, PairtonError, nearest
-from pairton.formats.files import digest, fingerprint, is_url, one_line, require_container
+from pairton.errors import FormatError, InputError, nearest
+from pairton.formats.files import digest, fingerprint, is_url, one_line, reading_as, require_container
 
 __all__ = ["RootTree", "list_trees", "open_root", "open_tree", "stored_text"]
 
 SHOWN = 20  # columns named in an error
 
 
-@contextmanager
-def _reading(path: str) -> Iterator[None]:
-    """Whatever uproot stumbles over is a damaged file to the user."""
-    try:
-        yield
-    except PairtonError:
-        raise
-    except Exception as error:  # uproot raises many kinds on damaged bytes
-        raise InputError(
-            f"{path}: cannot be read as ROOT, the file is damaged or truncated ({one_line(error)})"
-        ) from error
-
-
 def open_root(path: str) -> Any:
     """The top directory of a ROOT file or URL; close it after use."""
     if not path.startswith("root://"):  # XRootD has no cheap look at the first bytes
         require_container(path, "ROOT")
-    with _reading(path):
+    with reading_as("ROOT", path):
         directory = _open(path)
         end, size = int(directory.file.fEND), int(directory.file.source.num_bytes)
     if size < end:  # perhaps only spare room at the end, perhaps data: the file is not what was written
@@ -67,7 +53,7 @@ def _is_tree(kind: str) -> bool:
 
 def stored_text(path: str, directory: Any, name: str) -> str | None:
     """A string in the top directory, if there is one."""
-    with _reading(path):
+    with reading_as("ROOT", path):
         if directory.classnames(recursive=False, cycle=False).get(name) != "TObjString":
             return None
         return str(directory[name])
@@ -89,7 +75,7 @@ class RootTree:
 
     def __init__(self, path: str, directory: Any, name: str) -> None:
         self.path, self.name, self._directory = path, name, directory
-        with _reading(path):
+        with reading_as("ROOT", path):
             self._tree = directory[name]
             self.n_events = int(self._tree.num_entries)
             self.is_rntuple = not hasattr(self._tree, "branches")
@@ -106,7 +92,7 @@ class RootTree:
         wanted = list(dict.fromkeys(names))
         self.require(wanted)
         rows = {"entry_start": start, "entry_stop": stop}
-        with _reading(self.path):
+        with reading_as("ROOT", self.path):
             if self.is_rntuple:
                 found = {name: self._tree[name].array(**rows) for name in wanted}
             else:
@@ -148,7 +134,7 @@ def open_tree(path: str, tree: str | None = None, prefer: Sequence[str] = ()) ->
     """The tree asked for, else the first of `prefer` that is there, else the only one."""
     directory = open_root(path)
     try:
-        with _reading(path):
+        with reading_as("ROOT", path):
             found = list_trees(directory)
         if not found:
             others = ", ".join(directory.keys(cycle=False)) or "nothing"
