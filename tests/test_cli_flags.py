@@ -2,6 +2,7 @@
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from pairton.cli import VERBS, cli
 
@@ -73,3 +74,9 @@ def test_every_verb_explains_itself_with_an_example(verb):
     for parameter in command(verb).params:
         if isinstance(parameter, click.Option):
             assert parameter.help, parameter.name
+
+
+def test_a_verb_that_does_not_exist():
+    said = CliRunner().invoke(cli, ["recontruct"])
+    assert said.exit_code == 2
+    assert "no command 'recontruct'; did you mean 'reconstruct'?" in said.output

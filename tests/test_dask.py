@@ -307,6 +307,7 @@ def test_generate_on_the_cluster_and_after_a_kill_at_the_very_end(client, tmp_pa
     assert ak.array_equal(one.jets, other.jets)
     parts = parts_folder(tmp_path / "here.h5")
     parts.mkdir()  # complete, and killed before the chunks were removed
-    main_without_exit(["generate", "-n", "12", "-o", str(tmp_path / "here.h5"), "--resume"])
+    again = ["generate", "-n", "12", "-o", str(tmp_path / "here.h5"), "--seed", "3", "--keep", "all", "--resume"]
+    main_without_exit(again)
     assert "is complete" in capsys.readouterr().out
     assert not parts.exists()

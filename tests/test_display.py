@@ -314,9 +314,11 @@ def test_without_the_extra_one_line_says_what_to_install(decays, mass_model, mon
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r'needs matplotlib.*pip install "pairton\[report\]"'):
         shown.figure()
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(MissingExtraError, match="jinja2"):
-        shown.html()
+    for module in ("jinja2", "markupsafe"):
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, module, None)
+            with pytest.raises(MissingExtraError, match="jinja2"):
+                shown.html()
 
 
 # -- the verb ----------------------------------------------------------------------------------------------

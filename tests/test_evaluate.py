@@ -13,7 +13,7 @@ from pairton.cli import cli, main
 from pairton.domain import Domain
 from pairton.errors import ConfigError, FormatError, InputError, ModelError
 from pairton.evaluation import evaluate
-from pairton.events import Events
+from pairton.events import Events, make_jets
 from pairton.formats.files import sample_file
 from pairton.formats.variations import varied_jets
 from pairton.metrics import efficiencies, matches, score
@@ -331,6 +331,17 @@ def built_in(mass_model, monkeypatch):
     return mass_model
 
 
+def test_events_without_an_answer_are_counted_aloud(decays, built_in, tmp_path):
+    events = decays(15, extra=0)
+    source = write(tmp_path / "in.h5", events.keep_jets(ak.local_index(events.jets.pt) < [6] * 10 + [5] * 5))
+    said = CliRunner().invoke(cli, ["evaluate", str(source)]).output
+    assert "masses: 5 without an answer, which count as wrong; --select leaves out" in said
+    scores = [[0.3] * 6] * 10
+    graded = make_jets(**{name: events.jets[name][:10] for name in ("pt", "eta", "phi", "energy")}, btag=scores)
+    shown = CliRunner().invoke(cli, ["reconstruct", str(write(tmp_path / "score.h5", Events(graded)))])
+    assert "cut on them with --btag CUT" in shown.output
+
+
 def test_table_and_json_on_the_command_line(decays, built_in, tmp_path):
     source = write(tmp_path / "in.h5", decays(120, extra=2))
     target = tmp_path / "numbers.json"
@@ -368,13 +379,17 @@ def test_without_input_the_sample_events_are_shown(built_in):
         assert f"{source.n_events} events (" in shown.output
 
 
-def test_models_are_listed_with_what_they_are(built_in, monkeypatch):
-    monkeypatch.setattr("pairton.checkpoints.builtin_models", lambda: ("masses",))
+def test_models_are_listed_with_what_they_are(built_in, monkeypatch, tmp_path):
+    monkeypatch.setattr("pairton.checkpoints.builtin_models", lambda: {"masses": tmp_path})
     built_in.metadata = {"metrics": {"e_event": 0.5, "more": {"e_W": 0.625}}}
     listed = CliRunner().invoke(cli, ["models"])
     assert listed.output == "masses  ttbar_allhad, exact  e_event 0.5  more.e_W 0.625\n"
     shown = CliRunner().invoke(cli, ["models", "masses"]).output
     assert "jets        pT > 0 GeV, |eta| < inf; 6 to 16; b-tags binary" in shown
+    (tmp_path / "README.md").write_text("# A card")
+    monkeypatch.setattr("pairton.checkpoints.builtin_models", lambda: {"ttbar_allhad": tmp_path})
+    assert "ttbar_allhad (default)  ttbar_allhad, exact" in CliRunner().invoke(cli, ["models"]).output
+    assert "# A card" in CliRunner().invoke(cli, ["models", "default"]).output
 
 
 @pytest.mark.parametrize(
@@ -390,6 +405,7 @@ def test_models_are_listed_with_what_they_are(built_in, monkeypatch):
         (["reconstruct", "IN", "--max-jets", "40"], "max_jets is 40, but networks take at most 32 jets"),
         (["reconstruct", "IN", "-o", "out", "--resume", "--chunk", "0"], "chunk=0: it must be at least 1"),
         (["reconstruct", "IN", "-o", "out", "--jobs", "1", "--max-jets", "40"], "networks take at most 32 jets"),
+        (["reconstruct", "IN", "-o", "out", "--jobs", "0"], "jobs is 0, but must be at least 1"),
         (["reconstruct", "IN", "--beam", "0"], "a beam of 0 keeps no hypothesis"),
     ],
 )

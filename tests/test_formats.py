@@ -193,6 +193,15 @@ def test_spanet_target_on_padding_is_a_bad_label(tmp_path: Path) -> None:
         assert read(path, topology="hh4b", truth=False).truth is None
 
 
+def test_spanet_targets_of_other_events(tmp_path: Path) -> None:
+    """With truth an error; without, as `reconstruct` reads, one is told."""
+    path = spanet_file(tmp_path / "a.h5", HOLES, {"H/b1": [1, 0]})
+    with pytest.raises(FormatError, match=r"TARGETS lacks t1/q1.* it has H/b1: give the topology of these events"):
+        read(path, topology="ttbar_allhad")
+    with pytest.warns(PairtonWarning, match="it has H/b1: are these events of ttbar_allhad"):
+        assert read(path, topology="ttbar_allhad", truth=False).truth is None
+
+
 def test_spanet_layout_that_is_written(tmp_path: Path) -> None:
     events = some_events()
     with h5py.File(write(events, tmp_path / "a.h5")) as file:

@@ -7,6 +7,7 @@ import pytest
 from pairton.domain import Domain
 from pairton.errors import ConfigError, EventsError, ModelError
 from pairton.events import Events, Status, make_jets
+from pairton.formats import create
 from pairton.graph import canonical
 from pairton.metrics import efficiencies
 from pairton.reconstruction import DECODINGS, prepare, reconstruct, windows
@@ -150,6 +151,17 @@ def test_awkward_arrays_will_do(decays, mass_model):
     np.testing.assert_array_equal(reco.assignment, reconstruct(events, mass_model).assignment)
     with pytest.raises(EventsError, match="jets lack btag: found eta, mass, phi, pt"):
         reconstruct(plain[["pt", "eta", "phi", "mass"]], mass_model)
+
+
+def test_a_file_by_its_name(decays, mass_model, tmp_path):
+    events = decays(12)
+    with create(tmp_path / "in.h5", events.topology) as writer:
+        writer.write(events)
+    for path in (tmp_path / "in.h5", str(tmp_path / "in.h5")):
+        reco = reconstruct(path, mass_model)
+        np.testing.assert_array_equal(reco.assignment, reconstruct(events, mass_model).assignment)
+    assert repr(reco) == "<Reconstruction of 12 ttbar_allhad events: 12 ok>"
+    assert repr(events) == "<Events: 12 of ttbar_allhad, 96 jets, 12 fully reconstructible>"
 
 
 def test_other_topologies(decays, mass_model):

@@ -16,7 +16,7 @@ from pairton._version import __version__
 
 if TYPE_CHECKING:
     from pairton.engines import Model, load_model
-    from pairton.events import Events, make_jets
+    from pairton.events import Events, Status, make_jets
     from pairton.formats import iterate, read
     from pairton.reconstruction import Reconstruction, reconstruct
     from pairton.topology import Topology, load_topology
@@ -25,6 +25,7 @@ _PUBLIC = {
     "Events": "pairton.events",
     "Model": "pairton.engines",
     "Reconstruction": "pairton.reconstruction",
+    "Status": "pairton.events",
     "Topology": "pairton.topology",
     "iterate": "pairton.formats",
     "load_model": "pairton.engines",
@@ -38,6 +39,7 @@ __all__ = [
     "Events",
     "Model",
     "Reconstruction",
+    "Status",
     "Topology",
     "__version__",
     "iterate",

@@ -263,6 +263,7 @@ def _score(
         for kind, steps in method.steps.items():
             assert method.model is not None
             steps.append(follow(method.model, kind, events, prepared, truth))
+    method.unanswered += int(((answer.assignment < 0).all(axis=1) & events.reconstructible.any(axis=1)).sum())
     scores = metrics.score(topology, truth, answer.assignment, events.n_jets)
     method.scores.append(scores)
     if method.answers is None or method.answers.event_probability is not None:

@@ -133,6 +133,10 @@ class Events:
     def __len__(self) -> int:
         return len(self.jets)
 
+    def __repr__(self) -> str:
+        truth = "" if self.truth is None else f", {int(self.fully_reconstructible.sum())} fully reconstructible"
+        return f"<Events: {len(self)} of {self.topology.name}, {int(self.n_jets.sum())} jets{truth}>"
+
     def __getitem__(self, where: slice | npt.NDArray[Any] | Sequence[int]) -> Events:
         if isinstance(where, list):
             where = np.asarray(where, dtype=None if where else np.intp)  # a mask stays one

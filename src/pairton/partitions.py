@@ -12,7 +12,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +92,8 @@ class Parts:
     events: int
     status: dict[str, int]  # label -> events
     paths: tuple[Path, ...]  # in the order of rows
-    skipped: int  # parts that were there already
+    skipped: int = 0  # parts that were there already
+    replaced: int = 0  # parts that were there, but made from other inputs or with other settings
 
 
 def reconstruct_parts(
@@ -135,7 +136,9 @@ def reconstruct_parts(
     options = {"truth": False, **options}
     if options.get("topology") is None:
         options["topology"] = model.topology
-    if chunk < 1:  # all this before what is there is touched
+    if jobs < 1:  # all this before what is there is touched
+        raise ConfigError(f"jobs is {jobs}, but must be at least 1")
+    if chunk < 1:
         raise ConfigError(f"chunk={chunk}: it must be at least 1 event")
     check_max_jets(model.topology, max_jets)
     Assigner(model, decoding, beam).check(load_topology(options["topology"]))
@@ -161,6 +164,7 @@ def reconstruct_parts(
     begun = time.time()
     finished = _prepare(plan, folder, resume)
     todo = [part for part in plan if part.index not in finished]
+    replaced = sum(part.path.exists() for part in todo)
     if todo:
         with output_errors(folder):
             (folder / COMPLETE).unlink(missing_ok=True)  # what it says is no longer so
@@ -173,7 +177,8 @@ def reconstruct_parts(
 
     for _ in stream() if progress is None else progress(stream()):
         pass
-    return _complete(plan, finished, folder, settings, len(plan) - len(todo), begun)
+    done = _complete(plan, finished, folder, settings, begun)
+    return replace(done, skipped=len(plan) - len(todo), replaced=replaced)
 
 
 def make_part(part: Part) -> Done:
@@ -264,7 +269,6 @@ def _complete(
     done: Mapping[int, Done],
     folder: Path,
     settings: Mapping[str, Any],
-    skipped: int,
     begun: float,
 ) -> Parts:
     """Say of all parts what one file would say of itself."""
@@ -280,7 +284,7 @@ def _complete(
     for left in folder.glob(".part-*"):  # of runs that were killed; a slow worker of this one may still write
         if left.stat().st_mtime < begun:
             left.unlink(missing_ok=True)
-    return Parts(events, status, tuple(part.path for part in plan), skipped)
+    return Parts(events, status, tuple(part.path for part in plan))
 
 
 def _key(segment: Segment) -> list[int]:

@@ -8,6 +8,7 @@ Shapes: n events, S slots, P particles, N jets, J jets of all events together.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from pairton.decoding import METHODS, decode
 from pairton.domain import Domain
 from pairton.errors import ConfigError, EventsError, ModelError, nearest
-from pairton.events import JET_FIELDS, Events, make_jets
+from pairton.events import JET_FIELDS, Events, Status, make_jets
 from pairton.preparation import MAX_JETS, Prepared, prepare
 from pairton.scheduling import in_parallel
 from pairton.topology import Stage, Topology
@@ -166,6 +167,11 @@ class Reconstruction:
     def __len__(self) -> int:
         return len(self.assignment)
 
+    def __repr__(self) -> str:
+        counts = np.bincount(self.status, minlength=len(Status))
+        said = ", ".join(f"{counts[state]} {state.label}" for state in Status if counts[state]) or "none"
+        return f"<Reconstruction of {len(self)} {self.topology.name} events: {said}>"
+
     @cached_property
     def jet_index(self) -> npt.NDArray[np.int32]:
         """(n, S): the number of each jet in the input file, -1 for none."""
@@ -255,7 +261,7 @@ def momenta(events: Events, assignment: Ints) -> dict[str, npt.NDArray[np.float6
 
 
 def reconstruct(
-    events: Events | ak.Array,
+    events: Events | ak.Array | str | os.PathLike[str],
     model: Model | str | None = None,
     *,
     decoding: str | None = None,
@@ -266,7 +272,7 @@ def reconstruct(
     threads: int | None = None,
     engine: str = "onnx",
 ) -> Reconstruction:
-    """Assign the jets of events, or of an awkward array of jets with pt, eta, phi, btag and energy or mass.
+    """Assign the jets of events, of a file, or of an awkward array with pt, eta, phi, btag and energy or mass.
 
     model      a loaded model, or the name or path of one; by default the one for the topology of the events
     decoding   exact, exact_steps, steps, one_shot, beam or one_by_one; by default what the model was trained for
@@ -281,6 +287,10 @@ def reconstruct(
         loaded = load_model(wanted, engine=engine, threads=threads)
     else:
         loaded = wanted
+    if isinstance(events, str | os.PathLike):
+        from pairton.formats import read
+
+        events = read(os.fspath(events), topology=loaded.topology, truth=False)
     if not isinstance(events, Events):
         events = _as_events(events, loaded.topology)
     if variations is not None:

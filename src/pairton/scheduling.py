@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -21,7 +22,7 @@ from itertools import islice
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
-from pairton.errors import ConfigError, MissingExtraError, PairtonError
+from pairton.errors import ConfigError, MissingExtraError, PairtonError, PairtonWarning
 
 __all__ = ["WorkerError", "cores", "dask_client", "in_parallel", "run_tasks"]
 
@@ -78,6 +79,11 @@ def run_tasks(
             yield task, function(task)
 
 
+def _be_quiet() -> None:
+    """What is to be said of the inputs, the first process has said."""
+    warnings.simplefilter("ignore", PairtonWarning)
+
+
 def _in_pool(
     function: Callable[[Task], Result], tasks: Iterable[Task], jobs: int
 ) -> Iterator[tuple[Task, Result]]:
@@ -85,7 +91,7 @@ def _in_pool(
     first = list(islice(waiting, jobs))
     if not first:
         return
-    pool = ProcessPoolExecutor(min(jobs, len(first)), mp_context=get_context("spawn"))
+    pool = ProcessPoolExecutor(min(jobs, len(first)), mp_context=get_context("spawn"), initializer=_be_quiet)
     try:
         running: dict[Future[Result], Task] = {pool.submit(function, task): task for task in first}
         while running:

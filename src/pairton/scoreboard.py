@@ -58,6 +58,7 @@ class Method:
     scores: list[metrics.Scores] = field(default_factory=list)
     promises: dict[str, list[Promises]] = field(default_factory=dict)  # of the event, of particles of each type
     steps: dict[str, list[Followed]] = field(default_factory=dict)  # decodings that are followed
+    unanswered: int = 0  # events without an answer that have some truth
     nowhere: int = 0  # answers from a file that name jets which are not there
 
     def followed(self, kind: str | None = None) -> Followed:

@@ -11,7 +11,7 @@ import click
 
 from pairton import vectors
 from pairton._version import __version__
-from pairton.errors import PairtonError, PairtonWarning
+from pairton.errors import PairtonError, PairtonWarning, nearest
 
 __all__ = ["main"]
 
@@ -48,6 +48,13 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            ctx.fail(f"no command {args[0]!r}{nearest(args[0], VERBS)}")
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in VERBS:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import resources
 
 import click
 
@@ -47,7 +46,7 @@ def models(name: str | None) -> None:
     Example: pairton models ttbar_allhad
     """
     from pairton.checkpoints import builtin_models
-    from pairton.engines import load_model
+    from pairton.engines import DEFAULT, load_model
 
     if name is None:
         known = builtin_models()
@@ -56,10 +55,11 @@ def models(name: str | None) -> None:
         for each in known:
             model = load_model(each)
             scores = "  ".join(f"{key} {value:.4g}" for key, value in _numbers(model.metadata.get("metrics")))
-            click.echo(f"{each}  {model.topology.name}, {model.decoding}  {scores}".rstrip())
+            which = " (default)" if each == DEFAULT else ""
+            click.echo(f"{each}{which}  {model.topology.name}, {model.decoding}  {scores}".rstrip())
         return
     model = load_model(name)
-    folder = resources.files("pairton") / "models" / name
+    folder = builtin_models().get(DEFAULT if name == "default" else name)
     domain, (low, high) = model.domain, model.domain.jets
     click.echo(f"topology    {model.topology.name}")
     click.echo(f"decoding    {model.decoding}, {'reads' if model.takes_tokens else 'no'} tokens")
@@ -68,8 +68,7 @@ def models(name: str | None) -> None:
     )
     for key, value in _numbers(model.metadata.get("metrics")):
         click.echo(f"{key:11} {value:.4g}")
-    card = folder / "README.md"
-    if card.is_file():
+    if folder is not None and (card := folder / "README.md").is_file():
         click.echo("\n" + card.read_text("utf-8").rstrip())
 
 

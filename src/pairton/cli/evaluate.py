@@ -156,6 +156,10 @@ def show(result: Evaluation) -> None:
     chosen = "selected " if result.selected else ""
     click.echo(f"{len(first)} {chosen}events with truth, {full} fully reconstructible")
     for method in result.methods:
+        if method.unanswered:
+            cuts = "" if result.selected else "; --select leaves out events that do not pass the cuts"
+            click.echo(f"{method.name}: {method.unanswered} without an answer, which count as wrong{cuts}")
+    for method in result.methods:
         _efficiencies(console, result, method)
     for k, one in enumerate(result.methods):
         for other in result.methods[k + 1 :]:

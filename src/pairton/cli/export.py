@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from pairton.errors import ConfigError
+
 __all__ = ["export"]
 
 
@@ -24,6 +26,8 @@ def export(model: str, output: Path, whole: bool, max_jets: int | None, decoding
     """
     from pairton.export import export_model
 
+    if output.suffix != ".onnx":
+        raise ConfigError(f"{output}: a model is an ONNX file: give a name that ends with .onnx")
     about = export_model(model, output, whole=whole, max_jets=max_jets, decoding=decoding)
     what = f"whole reconstruction ({about['decoding']}, up to {about['max_jets']} jets)" if whole else "one step"
     click.echo(f"{output}: {what} of {about['topology']['name']}, {output.stat().st_size / 1e6:.1f} MB")

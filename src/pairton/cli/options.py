@@ -53,7 +53,7 @@ def reading_options(command: Command) -> Command:
         reading |= {"format": format_, "map": parse_map(maps)}
         if rest.pop("isolate"):
             reading["isolate"] = True
-        reading["keep"] = [name for entry in keep for name in entry.split(",") if name]
+        reading["keep"] = [name.strip() for entry in keep for name in entry.split(",") if name.strip()]
         if settings := rest.pop("settings"):
             reading["settings"] = parse_settings(settings)
         if variations := rest.pop("variations", ()):

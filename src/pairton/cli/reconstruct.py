@@ -162,18 +162,25 @@ def _in_parts(
             output,
             model,
             client=client,
-            jobs=jobs or 1,
+            jobs=1 if jobs is None else jobs,
             resume=resume,
             progress=lambda stream: progress(stream, total, "reconstructing", size=len),
             **settings,
         )
     kept = f", {done.skipped} of them kept" if done.skipped else ""
+    kept += f", {done.replaced} in place of those of other inputs or settings" if done.replaced else ""
     _report(done, begun, f"; wrote {len(done.paths)} parts to {output}{kept}")
 
 
 def _report(summary: Summary | Parts, begun: float, where: str) -> None:
     counts = ", ".join(f"{n} {label}" for label, n in summary.status.items() if n) or "none"
     click.echo(f"{summary.events} events ({counts}) in {time.monotonic() - begun:.1f} s{where}")
+    if summary.status["outside_domain"] and not summary.status["ok"]:
+        click.echo(
+            "pairton: warning: all that have an answer are outside_domain: if b-tags are scores, cut on them with "
+            "--btag CUT (`pairton inspect` shows the values)",
+            err=True,
+        )
 
 
 @contextmanager
@@ -205,7 +212,7 @@ def _show(summary: Summary, sample: str | None) -> None:
         table.add_column(f"{root.name} [GeV]", justify="right")
         table.add_column("jets")
     for row in range(len(reco)):
-        cells = [str(reco.events.ids[row, 1]), str(reco.events.n_jets[row]), Status(reco.status[row]).label]
+        cells = [str(reco.events.ids[row, 1]), str(reco.jets_used[row]), Status(reco.status[row]).label]
         answered = reco.assignment[row, 0] >= 0
         cells.append(f"{reco.event_probability[row]:.3f}" if answered else "")
         for root in roots:

@@ -48,11 +48,12 @@ def export_model(
     decoding: str | None = None,
 ) -> dict[str, Any]:
     """Export a model by name or path; what its metadata say."""
+    from pairton.checkpoints import INFO, find_model, load_model
+
     try:
-        from pairton.checkpoints import INFO, find_model, load_model
-    except ImportError:
+        network, info = load_model(model)
+    except MissingExtraError:
         raise MissingExtraError("export", "torch") from None
-    network, info = load_model(model)
     weights = json.loads((find_model(model) / INFO).read_text("utf-8"))["weights_sha256"]
     options: dict[str, Any] = {"whole": whole, "max_jets": max_jets, "decoding": decoding}
     return export_network(network, info, output, weights=weights, **options)

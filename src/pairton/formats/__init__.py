@@ -184,7 +184,7 @@ def create(
     container = CONTAINERS.get(target.suffix.lower())
     if format is None:
         if container is None:
-            raise ConfigError(f"{target}: no format has this suffix: choose {', '.join(CONTAINERS)}, or give --to")
+            raise ConfigError(f"{target}: no format has this suffix: choose {', '.join(CONTAINERS)}")
         format = WRITTEN[container]
     found = get_format(format)
     if container is not None and container != REGISTRY[format]:

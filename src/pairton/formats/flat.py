@@ -118,7 +118,7 @@ class FlatSource(Source):
             first = next(name for ours, name in wanted.items() if ours not in found)
             raise FormatError(
                 f"{self.path}: no column for {', '.join(missing)}; found {self._shown()}"
-                f"{nearest(first, there)}: name them with --map pt=COLUMN,eta=COLUMN,…"
+                f"{nearest(first, set(there) - set(found.values()))}; name them with --map pt=COLUMN,eta=COLUMN,…"
             )
         if "energy" in found:
             found.pop("mass", None)

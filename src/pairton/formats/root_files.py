@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -112,15 +113,15 @@ class RootTree:
         """An error that names the columns that are missing and those that are there."""
         missing = [name for name in names if name not in self.columns]
         if missing:
-            guess = nearest(missing[0], self.columns)
-            raise FormatError(
-                f"{self.path}: tree {self.name} lacks {', '.join(missing)}; it has {self.shown()}{guess}{hint}"
-            )
+            there = self.shown(missing[0]) + nearest(missing[0], self.columns)
+            raise FormatError(f"{self.path}: tree {self.name} lacks {', '.join(missing)}; it has {there}{hint}")
 
-    def shown(self) -> str:
-        """The columns, for an error."""
-        more = len(self.columns) - SHOWN
-        return (", ".join(self.columns[:SHOWN]) or "none") + (f" and {more} more" if more > 0 else "")
+    def shown(self, like: str) -> str:
+        """The columns, for an error: those that begin as `like` does first, since there may be hundreds."""
+        first = re.split("[_.:]", like)[0]
+        columns = sorted(self.columns, key=lambda name: not name.startswith(first))
+        more = len(columns) - SHOWN
+        return (", ".join(columns[:SHOWN]) or "none") + (f" and {more} more" if more > 0 else "")
 
     def text(self, name: str) -> str | None:
         """A string stored beside the tree, if there is one."""

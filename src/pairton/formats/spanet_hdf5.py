@@ -6,6 +6,7 @@ TARGETS/<particle>/<product>                                                    
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import awkward as ak
 import numpy as np
 
-from pairton.errors import FormatError
+from pairton.errors import FormatError, PairtonWarning
 from pairton.events import Events, mass_of
 from pairton.formats.base import Format, ReadOptions, Source, Writer
 from pairton.formats.common import check_map, clean_labels, report_labels, small, unit_scale
@@ -77,17 +78,21 @@ class _Source(Hdf5Source):
         self.metadata = self._sidecar.stored.metadata
 
     def _find_targets(self, file: Hdf5File) -> dict[str, Any]:
-        found = file.datasets("TARGETS") if self.options.truth else []
+        found = file.datasets("TARGETS")
         if not found:
             return {}
         topology = self.options.topology
         wanted = topology.labels("spanet")
         missing = [name for name in wanted if name not in found]
         if missing:
-            raise FormatError(
-                f"{file.path}: TARGETS lacks {', '.join(missing)} of {topology.name}; it has {', '.join(found)}: "
-                "give the topology of these events with --topology"
-            )
+            said = f"{file.path}: TARGETS lacks {', '.join(missing)} of {topology.name}; it has {', '.join(found)}"
+            if self.options.truth:
+                raise FormatError(
+                    f"{said}: give the topology of these events (--topology; in a recipe `topology:`)"
+                )
+            warnings.warn(f"{said}: are these events of {topology.name}?", PairtonWarning, stacklevel=2)
+        if not self.options.truth:
+            return {}
         return {f"TARGETS/{name}": file.dataset(f"TARGETS/{name}") for name in wanted}
 
     def read(self, start: int, stop: int) -> Events:

@@ -223,7 +223,8 @@ def is_complete(settings: Settings, output: Path) -> bool:
     except PairtonError:
         made = {}
     wanted = settings.as_dict()
-    changed = [name for name in wanted if name != "versions" and made.get(name) != wanted[name]]
+    own = ("versions", "chunk", "batch")  # of the program that made it, not of who asked for it
+    changed = [name for name in wanted if name not in own and made.get(name) != wanted[name]]
     if changed:
         what = f"made with other settings ({', '.join(changed)})" if made else "not a sample of `pairton generate`"
         raise OutputError(f"{output} exists, {what}: give -o another name, or delete it")

@@ -53,8 +53,10 @@ def render(template: str, **values: Any) -> str:
 
 def markup(text: str) -> Any:
     """Text of this package that goes into a page as it is."""
-    from markupsafe import Markup
-
+    try:
+        from markupsafe import Markup
+    except ImportError:
+        raise MissingExtraError("report", "jinja2") from None
     return Markup(text)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from pairton.atomic import replacing
@@ -33,7 +33,7 @@ def save_state(
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     try:
         with replacing(path) as temporary:
-            save_file(tensors, temporary, metadata={"progress": json.dumps(progress)})
+            temporary.write_bytes(save(tensors, metadata={"progress": json.dumps(progress)}))
     except (OutputError, SafetensorError) as error:
         kept = "the last complete state is kept" if path.exists() else "there is no earlier state"
         raise OutputError(f"{error}; {kept}: free space, then --resume") from error
