@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from page.comparing import RESOLVED, SEEDS, Spread, compare_means, mean_spread, pooled_spread, verdict
 from page.reading import Results
@@ -13,6 +14,8 @@ from plan import Study
 __all__ = ["choosing"]
 
 LIKELIHOOD, EVENT = "event_likelihood", "e_event"
+
+Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ def choosing(results: Results, page: Page, study: Study) -> None:
     symbol = results.symbol("event")
     head = ["", "minutes", "steps", "parameters", "seeds"]
     head += ["−log P(truth)", symbol, "−log P less that of the first", ""]
-    pooled = pooled_spread(mean_spread(row.values(LIKELIHOOD)) for row in rows)
+    pooled = _spread(results)
     page.add(table(head, [_line(row, rows[0], pooled) for row in rows]))
     if pooled is None:
         page.add("No row was trained twice, so that it is not known how much of a difference is chance.")
@@ -56,11 +59,23 @@ def choosing(results: Results, page: Page, study: Study) -> None:
         )
 
 
+def _models(results: Results, name: str) -> dict[str, Json]:
+    """The seeds of a row that are there."""
+    found = {each.name: results.model(each.name) for each in results.plan.of_row(name)}
+    return {name: model for name, model in found.items() if model is not None}
+
+
+def _spread(results: Results) -> Spread | None:
+    """Over seeds, of all studies like this one: their rows differ in the network, not in kind or in events."""
+    studies = [study for study in results.plan.studies.values() if study.validation]
+    names = dict.fromkeys(name for study in studies for name in study.rows)
+    seeds = ([float(model["metrics"][LIKELIHOOD]) for model in _models(results, name).values()] for name in names)
+    return pooled_spread(mean_spread(values) for values in seeds if values)
+
+
 def _row(results: Results, name: str) -> Chosen | None:
-    planned = results.plan.of_row(name)
-    models = {each.name: results.model(each.name) for each in planned}
-    there = {name: model for name, model in models.items() if model is not None}
-    if missing := [name for name in models if name not in there]:
+    planned, there = results.plan.of_row(name), _models(results, name)
+    if missing := [each.name for each in planned if each.name not in there]:
         results.log(f"without {', '.join(missing)}")
     if not there:
         return None
