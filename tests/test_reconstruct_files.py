@@ -15,7 +15,7 @@ import uproot
 
 import pairton.results
 from pairton import formats
-from pairton.errors import ConfigError, InputError, ModelError, OutputError
+from pairton.errors import ConfigError, InputError, ModelError, OutputError, PairtonWarning
 from pairton.events import Events
 from pairton.reconstruction import reconstruct
 from pairton.results import KEY, TREE
@@ -173,7 +173,10 @@ def test_mistakes_are_named_and_leave_nothing(crowd, mass_model, tmp_path):
     with pytest.raises(InputError, match="this is an input"):
         reconstruct_files(source, source, mass_model)
     for name in ("hh4b", "tth_allhad"):
-        with pytest.raises(ModelError, match=f"is for ttbar_allhad, the events are for {name}"):
+        with (
+            pytest.warns(PairtonWarning, match=f"are these events of {name}"),
+            pytest.raises(ModelError, match=f"is for ttbar_allhad, the events are for {name}"),
+        ):
             reconstruct_files(source, tmp_path / "out.parquet", mass_model, topology=name)
     with pytest.raises(OutputError, match="no folder"):
         reconstruct_files(source, tmp_path / "none" / "out.root", mass_model)
