@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from itertools import chain
 
 import awkward as ak
 import numpy as np
@@ -24,7 +23,7 @@ from scipy.special import expit, ndtr, ndtri
 
 from pairton.errors import PairtonError
 from pairton.events import Events, make_jets
-from pairton.formats import create, iterate
+from split import rewrite
 
 __all__ = ["INPUTS", "change", "graded_tag", "no_mass"]
 
@@ -80,14 +79,7 @@ INPUTS: dict[str, Callable[[Events, Random], Events]] = {"no_mass": no_mass, "gr
 def change(path: str, inputs: str, output: str, seed: int = 1) -> int:
     """Write all events with other inputs; returns how many there are."""
     rng = np.random.default_rng(seed)
-    stream = iterate([path])
-    first = next(stream)
-    written = 0
-    with create(output, first.topology) as writer:
-        for events in chain([first], stream):
-            writer.write(INPUTS[inputs](events, rng))
-            written += len(events)
-    return written
+    return rewrite([path], output, lambda events: INPUTS[inputs](events, rng))
 
 
 def main() -> None:

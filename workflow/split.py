@@ -6,28 +6,33 @@ python workflow/split.py FILES... --split test -o test.h5
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 
 import numpy as np
 
 from pairton.errors import PairtonError
-from pairton.events import SPLITS
+from pairton.events import SPLITS, Events
 from pairton.formats import create, iterate
 
-__all__ = ["split"]
+__all__ = ["rewrite", "split"]
 
 
 def split(paths: Sequence[str], splits: Sequence[str], output: str) -> int:
     """Write the events of some splits; returns how many there are."""
+    return rewrite(paths, output, lambda events: events[np.any([events.in_split(s) for s in splits], axis=0)])
+
+
+def rewrite(paths: Sequence[str], output: str, change: Callable[[Events], Events]) -> int:
+    """Write what becomes of the events, chunk by chunk; returns how many there are."""
     stream = iterate(list(paths))
     first = next(stream)
     written = 0
     with create(output, first.topology) as writer:
         for events in chain([first], stream):
-            chosen = events[np.any([events.in_split(name) for name in splits], axis=0)]
-            written += len(chosen)
-            writer.write(chosen)
+            changed = change(events)
+            written += len(changed)
+            writer.write(changed)
     return written
 
 

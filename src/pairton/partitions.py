@@ -191,7 +191,6 @@ def make_part(part: Part) -> Done:
     assign = Assigner(part.model, part.decoding, part.beam)
     with create_result(part.path, part.model.topology, part.metadata) as writer:
         for window in windows(_events(part)):
-            assign.check(window.topology)
             writer.write(run(window, assign, part.model.domain, max_jets=part.max_jets, jet_cuts=part.jet_cuts))
         assert writer.names is not None  # there is always a window
         columns = tuple(writer.names)
