@@ -21,12 +21,12 @@ from pairton.atomic import output_errors, replacing
 from pairton.errors import ConfigError, InputError, OutputError
 from pairton.events import Events, Status
 from pairton.formats import expand, open_source
-from pairton.formats.base import DEFAULT_CHUNK
+from pairton.formats.base import DEFAULT_CHUNK, check_chunk
 from pairton.formats.files import CONTAINERS, Paths, digest, fingerprint, is_url, unchanged
 from pairton.preparation import check_max_jets
 from pairton.reconstruction import MAX_JETS, WINDOW, Assigner, run, windows
 from pairton.results import ROWS, create_result, result_metadata, same_columns
-from pairton.scheduling import WorkerError, run_tasks
+from pairton.scheduling import WorkerError, check_jobs, run_tasks
 from pairton.streaming import result_settings
 from pairton.topology import load_topology
 
@@ -136,10 +136,8 @@ def reconstruct_parts(
     options = {"truth": False, **options}
     if options.get("topology") is None:
         options["topology"] = model.topology
-    if jobs < 1:  # all this before what is there is touched
-        raise ConfigError(f"jobs is {jobs}, but must be at least 1")
-    if chunk < 1:
-        raise ConfigError(f"chunk={chunk}: it must be at least 1 event")
+    check_jobs(jobs)  # all this before what is there is touched
+    check_chunk(chunk)
     check_max_jets(model.topology, max_jets)
     Assigner(model, decoding, beam).check(load_topology(options["topology"]))
     settings = result_settings(model, files, decoding=decoding, beam=beam, max_jets=max_jets, jet_cuts=jet_cuts)

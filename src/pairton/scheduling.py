@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from pairton.errors import ConfigError, MissingExtraError, PairtonError, PairtonWarning
 
-__all__ = ["WorkerError", "cores", "dask_client", "in_parallel", "run_tasks"]
+__all__ = ["WorkerError", "check_jobs", "cores", "dask_client", "in_parallel", "run_tasks"]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -68,8 +68,7 @@ def run_tasks(
     >>> list(run_tasks(abs, [-1, 2]))
     [(-1, 1), (2, 2)]
     """
-    if jobs < 1:
-        raise ConfigError(f"jobs is {jobs}, but must be at least 1")
+    check_jobs(jobs)
     if client is not None:
         yield from _on_dask(function, tasks, client)
     elif jobs > 1:
@@ -77,6 +76,11 @@ def run_tasks(
     else:
         for task in tasks:
             yield task, function(task)
+
+
+def check_jobs(jobs: int) -> None:
+    if jobs < 1:
+        raise ConfigError(f"jobs is {jobs}, but must be at least 1")
 
 
 def _be_quiet() -> None:

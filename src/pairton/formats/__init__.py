@@ -13,7 +13,7 @@ from typing import Any
 
 from pairton.errors import ConfigError, FormatError, nearest
 from pairton.events import Events
-from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions, Source, Writer, damage
+from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions, Source, Writer, check_chunk, damage
 from pairton.formats.common import BadLabels
 from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand, unchanged
 from pairton.topology import Topology, load_topology
@@ -150,8 +150,7 @@ def iterate(
     Options: `map`, `tree`, `units`, `btag`, `keep`, `truth`, `strict`, as in `ReadOptions`; `isolate` as in
     `open_source`.
     """
-    if chunk < 1:
-        raise ConfigError(f"chunk={chunk}: it must be at least 1 event")
+    check_chunk(chunk)
     some, empty = False, None
     for _, source in sources(paths, format=format, topology=topology, **options):
         if not source.n_events:

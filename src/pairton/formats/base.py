@@ -20,7 +20,7 @@ from pairton.formats.common import BadLabels
 from pairton.formats.files import file_state, one_line, unchanged
 from pairton.topology import Topology, load_topology
 
-__all__ = ["DEFAULT_CHUNK", "Format", "ReadOptions", "Source", "Writer", "damage"]
+__all__ = ["DEFAULT_CHUNK", "Format", "ReadOptions", "Source", "Writer", "check_chunk", "damage"]
 
 DEFAULT_CHUNK = 50_000  # events held in memory at once: some 30 MB of jets
 
@@ -40,6 +40,11 @@ class ReadOptions:
     bad_labels: BadLabels = field(default_factory=BadLabels, compare=False)  # where sources count them
     settings: Mapping[str, str] = field(default_factory=dict)  # what only this format knows: --set KEY=VALUE
     variations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # name -> our name -> column
+
+
+def check_chunk(size: int) -> None:
+    if size < 1:
+        raise ConfigError(f"chunk={size}: it must be at least 1 event")
 
 
 @contextmanager
@@ -72,8 +77,7 @@ class Source(ABC):
 
     def chunks(self, size: int = DEFAULT_CHUNK, start: int = 0, stop: int | None = None) -> Iterator[Events]:
         """Rows [start, stop) in windows of `size` that begin at multiples of it."""
-        if size < 1:
-            raise ConfigError(f"chunk={size}: it must be at least 1 event")
+        check_chunk(size)
         stop = self.n_events if stop is None else min(stop, self.n_events)
         state = file_state(self.path)
         while start < stop:
