@@ -1,7 +1,7 @@
 """How fast SPANet is with random weights: python rate.py x.h5 [--threads 2] prints JSON
 
-From arrays in memory to assignments by SPANet's own forward and decoding. Two networks: the one of its
-all-hadronic ttbar example (options.json), and the one of its default options. Two layouts: `stored` is its own
+From arrays in memory to assignments by SPANet's own forward and decoding. Three networks: `ttbar`, of its
+all-hadronic example (options.json), `default`, of its default options, and `small` (small.json). Two layouts: `stored` is its own
 way, file order and the padding of the file; `sorted` orders events by jet count and cuts the padding, which is
 faster. Each rate is the best of several rounds, and the headline that of the best layout and batch.
 """
@@ -22,6 +22,8 @@ from spanet import JetReconstructionModel, Options
 from spanet.dataset.types import Source
 
 Batches = list[tuple[Source, ...]]
+
+NETWORKS = {"ttbar": "options.json", "default": None, "small": "small.json"}  # None: the package's own
 
 
 def batches(model: JetReconstructionModel, layout: str, size: int) -> Batches:
@@ -74,7 +76,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batches", type=int, nargs="+", default=[64, 256, 1024])
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--networks", nargs="+", choices=["ttbar", "default"], default=["ttbar", "default"])
+    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     args = parser.parse_args()
     if min(*args.batches, args.rounds, 1) < 1:
         fail("--batches and --rounds must be positive")
@@ -82,7 +84,8 @@ def main() -> None:
     use_threads(args.threads)
     networks = {}
     for name in args.networks:
-        options = Options.load(str(HERE / "options.json")) if name == "ttbar" else Options()
+        file = NETWORKS[name]
+        options = Options.load(str(HERE / file)) if file else Options()
         options.partial_events = True
         networks[name] = measure(options, args)
     first = networks[args.networks[0]]
