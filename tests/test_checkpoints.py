@@ -93,6 +93,7 @@ def edit(folder, **changes):
         ({"weights_sha256": "0"}, "not the weights that model.json belongs to"),
         ({"network": {"bloks": 1}}, "no setting 'bloks'"),
         ({"network": {"blocks": 2}}, "do not fit the network"),
+        ({"temperatures": ["hot"]}, "incomplete .* copy the model again"),
     ],
 )
 def test_damaged_models_are_refused(saved, changes, message):

@@ -21,7 +21,7 @@ TTW = parse_topology({"name": "ttW", "event": ["t", "t", "W"], "particles": {"t"
 DEEP = parse_topology({"name": "deep", "event": ["H", "j"], "particles": {"H": ["W", "W"], "W": ["q", "q"]}})
 THREE = parse_topology({"name": "three", "event": ["g", "g"], "particles": {"g": ["q", "q", "q"]}})
 MIXED = parse_topology(
-    {"name": "mixed", "event": ["X", "Z"], "particles": {"X": ["Z", "b", "q", "q"], "Z": ["q", "q"]}}
+    {"name": "mixed", "event": ["X", "Z"], "particles": {"X": ["Z", "b", "b", "b"], "Z": ["q", "q"]}}
 )
 FOUR_STEP = TTBAR.with_stages([Stage(("W",)), Stage(("W",)), Stage(("t",)), Stage(("t",))])
 EVERYTHING = [TTBAR, HH4B, TTH, TTTT, TTW, DEEP, THREE, MIXED, FOUR_STEP]

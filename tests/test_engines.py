@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import pairton
+from pairton.checkpoints import save_model
 from pairton.engines import load_model
 from pairton.errors import ConfigError, ModelError
 from pairton.export import export_model
@@ -123,6 +124,7 @@ def test_the_onnx_engine_needs_no_torch(model_folder):
 import sys
 sys.modules["torch"] = sys.modules["onnx"] = None
 import numpy as np
+from pairton.checkpoints import save_model
 from pairton.engines import load_model
 model = load_model({str(model_folder)!r})
 assert model.predict(np.ones((2, 7, 5), np.float32), np.ones((2, 7), bool)).edges.shape == (2, 2, 7, 7)
@@ -249,3 +251,26 @@ def test_a_file_that_the_runtime_cannot_run_is_one_line(model_folder, tmp_path, 
     path.write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match=r"ONNX Runtime .* cannot run it"):
         load_model(path).predict(*decays(2).dense())
+
+
+@pytest.mark.parametrize("engine", ["torch", "compiled"])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format_version": 99}, "format_version is 99"),
+        ({"network": []}, "says nothing of the model's network"),
+        ({"temperatures": ["hot"]}, "temperatures"),
+        ({"temperatures": 1.04}, "temperatures"),
+    ],
+)
+def test_what_a_folder_says_wrongly_is_one_line_with_every_engine(
+    small_network, tmp_path, engine, changes, message
+):
+    network, info = small_network(load_topology("ttbar_allhad"))
+    (tmp_path / "model").mkdir()
+    save_model(tmp_path / "model", {name: value.numpy() for name, value in network.state_dict().items()}, info)
+    path = tmp_path / "model" / "model.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(ModelError, match=message) as caught:
+        load_model(tmp_path / "model", engine=engine)
+    assert "\n" not in str(caught.value)

@@ -65,7 +65,7 @@ def test_mass_survives_the_way_through_the_energy():
 @pytest.mark.parametrize(
     ("field", "value"),
     [("pt", np.nan), ("pt", np.inf), ("pt", 0.0), ("pt", -5.0), ("eta", np.nan), ("phi", np.inf), ("energy", 20.0),
-     ("energy", np.nan), ("btag", np.nan), ("eta", 800.0)],
+     ("energy", np.nan), ("btag", np.nan), ("eta", 800.0), ("energy", 1e20)],
 )  # fmt: skip
 def test_bad_values_flag_their_event_and_keep_the_row(field, value):
     values = {"pt": [[50.0, 40.0], [30.0]], "eta": [[0.0, 1.0], [0.5]], "phi": [[0.0, 1.0], [2.0]]}
@@ -190,6 +190,8 @@ def test_arrays_that_do_not_fit_are_refused():
             EventsError, match=rf"truth of event 1 is \[-1, -1, -1, -1, {wrong}, -1\], but it has 1"
         ):
             Events(jets, truth=truth)
+    with pytest.raises(EventsError, match=r"truth of event 2 is \[-1, 0, -1, 0, -1, -1\], with one jet in two"):
+        Events(jets, truth=[[-1] * 6, [0] + [-1] * 5, [-1, 0, -1, 0, -1, -1]])
     with pytest.raises(EventsError, match="some jets are None"):
         make_jets(**{name: ak.pad_none([[10.0]], 2) for name in JET_FIELDS})
     with pytest.raises(EventsError, match="lack btag"):

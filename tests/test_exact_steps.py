@@ -186,3 +186,17 @@ def test_record_lists_what_was_possible_with_its_marginal():
         assert (step.probability[impossible] == 0).all()
         assert (step.probability <= 1 + 1e-5).all()
     np.testing.assert_array_equal(canonical(topology, found.steps[-1].assignment), found.assignment)
+
+
+def test_a_record_of_types_with_other_numbers_of_candidates():
+    topology = parse_topology(
+        {"name": "x", "event": ["H", "A"], "particles": {"H": ["b", "b"], "A": ["j", "j", "j"]}}
+    )
+    jets, mask = batch(6, padding=0)
+    recorded = decode(Network(topology, 1.0), topology, jets, mask, method="exact_steps", record=True)
+    plain = decode(Network(topology, 1.0), topology, jets, mask, method="exact_steps")
+    np.testing.assert_array_equal(recorded.assignment, plain.assignment)
+    first = recorded.steps[0]
+    for row, choice in enumerate(first.choice):
+        chosen = first.jets[row, choice][first.jets[row, choice] >= 0]
+        assert len(chosen) == (2 if first.types[choice] == ("H",) else 3)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pairton.graph import adjacency, canonical, complete, visible_tokens
+from pairton.likelihood import enumerate_assignments
 from pairton.topology import load_topology, parse_topology
 
 TTBAR = load_topology("ttbar_allhad")
@@ -214,3 +215,44 @@ def test_canonical_identifies_exactly_the_symmetric_assignments(name):
         if everything.shape[1] == len(topology.slots):
             _, counts = np.unique(canonical(topology, everything), axis=0, return_counts=True)
             assert set(counts) == {topology.n_symmetries}
+
+
+def shape(topology, assignment, particle):
+    """A particle by its jets, and by those of the particles in it: places of equal particles do not matter."""
+    own = frozenset(int(assignment[slot]) for slot in particle.own_slots)
+    below = (topology.particles[child] for child in particle.children)
+    return particle.type, own, frozenset(shape(topology, assignment, child) for child in below)
+
+
+def tree(event, **particles):
+    return parse_topology({"name": "tree", "event": list(event), "particles": particles})
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        TTBAR,
+        tree("tW", t=["W", "b"], W=["q", "q"]),
+        tree("H", H=["W", "W"], W=["q", "q"]),
+        tree("HH", H=["W", "W"], W=["q", "q"]),  # found W: of one H or of two
+        tree("XX", X=["Z", "H"], Z=["q", "q"], H=["b", "b"]),
+        tree("XX", X=["Y", "j"], Y=["Z", "b"], Z=["q"]),
+    ],
+    ids=["ttbar", "tW", "H to WW", "HH to 4W", "XX to ZHZH", "a chain"],
+)
+def test_what_is_visible_is_so_in_every_event_in_which_the_same_was_found(topology):
+    n_jets = len(topology.slots)
+    every = enumerate_assignments(topology, n_jets).assignments.astype(np.int64)
+    mask = np.ones((1, n_jets), dtype=bool)
+    edges, _ = adjacency(topology, every, np.repeat(mask, len(every), axis=0))
+    shapes = [{shape(topology, row, particle) for particle in topology.particles} for row in every]
+    told = 0
+    for row in every[:: max(1, len(every) // 5)]:
+        for state in np.concatenate(topology.levels):
+            revealed = [p for p in topology.particles if state[p.index]]
+            found = {shape(topology, row, particle) for particle in revealed}
+            same = np.array([found <= other for other in shapes])
+            seen = visible_tokens(topology, row[None], state[None], mask)[0]
+            told += (seen != 2).sum()
+            assert (edges[same] == seen)[:, seen != 2].all()
+    assert told > 50

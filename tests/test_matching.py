@@ -118,3 +118,18 @@ def test_names_without_a_code_are_reported() -> None:
     assert unknown_names(odd) == ["X"]
     with pytest.warns(UserWarning, match="no truth, as X of odd stands for no known particle"):
         assert not can_search(odd, "file.root")
+
+
+@pytest.mark.parametrize("sign", [1, -1], ids=["top", "antitop"])
+def test_an_entry_that_two_names_allow_fills_one_slot(sign: int) -> None:
+    # t-channel: t, b and a light quark at the root; j allows a b too, and must leave it to the slot b
+    topology = parse_topology(
+        {"name": "single", "event": ["t", "j", "b"], "particles": {"t": ["W", "b"], "W": ["q", "q"]}}
+    )
+    entry, event = np.arange(10, 17), np.zeros(7, dtype=int)
+    code = sign * np.array([6, -5, 1, 24, 5, 2, -1])
+    parent = np.array([-1, -1, -1, 10, 10, 13, 13])
+    (slots,) = fill_slots(topology, entry, event, code, parent, 1)
+    named = dict(zip([slot.name for slot in topology.slots], slots.tolist(), strict=True))
+    assert (named["t.b"], named["b"], named["j"]) == (14, 11, 12)
+    assert {named["t.W.q1"], named["t.W.q2"]} == {15, 16}

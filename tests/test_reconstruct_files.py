@@ -18,7 +18,7 @@ from pairton import formats
 from pairton.errors import ConfigError, InputError, ModelError, OutputError, PairtonWarning
 from pairton.events import Events
 from pairton.reconstruction import reconstruct
-from pairton.results import KEY, TREE
+from pairton.results import KEY, TREE, result_columns
 from pairton.streaming import reconstruct_files
 
 SUFFIXES = (".parquet", ".root", ".h5")
@@ -183,6 +183,14 @@ def test_mistakes_are_named_and_leave_nothing(crowd, mass_model, tmp_path):
     clash = Events(crowd.jets, columns={"status": np.zeros(len(crowd), int)})
     with pytest.raises(ConfigError, match="the column status of the input has the name of a result"):
         reconstruct_files(write(tmp_path / "clash.h5", clash), tmp_path / "out.root", mass_model, keep=["status"])
+    weighted = Events(crowd.jets, weights=np.ones(len(crowd)), columns={"weight": np.zeros(len(crowd))})
+    with pytest.raises(ConfigError, match="the column weight of the input has the name of a result"):
+        result_columns(reconstruct(weighted, mass_model))
+    some = write(tmp_path / "some.h5", Events(crowd.jets, columns={"run": np.ones(len(crowd), int)}))
+    for inputs in ([source, some], [some, source]):
+        with pytest.raises(OutputError, match="only some inputs have the columns run"):
+            reconstruct_files(inputs, tmp_path / "out.parquet", mass_model)
+    some.unlink()
     mass_model.predict = None  # a failure in the middle
     with pytest.raises(TypeError):
         reconstruct_files(source, tmp_path / "out.parquet", mass_model)

@@ -1,3 +1,5 @@
+import copy
+import pickle
 from itertools import pairwise
 
 import awkward as ak
@@ -10,7 +12,7 @@ from pairton.events import Events, Status, make_jets
 from pairton.formats import create
 from pairton.graph import canonical
 from pairton.metrics import efficiencies
-from pairton.reconstruction import DECODINGS, prepare, reconstruct, windows
+from pairton.reconstruction import DECODINGS, Assigner, prepare, reconstruct, windows
 from pairton.topology import load_topology
 
 
@@ -217,3 +219,41 @@ def test_answers_are_canonical_in_the_order_of_pt(decays, mass_model):
     rank = np.argsort(np.argsort(-events.jets.pt.to_numpy(), axis=1), axis=1)
     ranked = np.take_along_axis(rank, reco.assignment, axis=1)
     np.testing.assert_array_equal(ranked, canonical(events.topology, ranked))
+
+
+def test_it_can_be_pickled_and_copied(decays, mass_model):
+    reco = reconstruct(decays(5), mass_model)
+    for other in (pickle.loads(pickle.dumps(reco)), copy.copy(reco), copy.deepcopy(reco)):
+        np.testing.assert_array_equal(other.assignment, reco.assignment)
+        np.testing.assert_array_equal(ak.to_numpy(other.t.mass), ak.to_numpy(reco.t.mass))
+    with pytest.raises(AttributeError, match="particle types are W, t"):
+        reco.Z  # noqa: B018
+
+
+def test_temperatures_of_steps_are_those_of_other_chains_too(decays, mass_model):
+    """A beam of one is steps; one top at a time shares the temperature of both together."""
+    mass_model.decoding, mass_model.temperatures = "steps", (1.5, 2.0, 3.0)
+    events = decays(40, extra=1)
+    steps, beam = (
+        reconstruct(events, mass_model, decoding=how, beam=width) for how, width in ((None, None), ("beam", 1))
+    )
+    np.testing.assert_allclose(beam.event_probability, steps.event_probability)
+    assert Assigner(mass_model, "one_by_one").temperatures == (1.5, 2.0, 3.0, 3.0)
+    assert Assigner(mass_model, None, 4).temperatures == (1.5, 2.0, 3.0)
+    assert Assigner(mass_model, "one_shot").temperatures is None
+    assert Assigner(mass_model, "exact").temperatures is None
+
+
+@pytest.mark.parametrize("decoding", DECODINGS)
+def test_a_network_without_an_answer_is_an_error(decays, mass_model, decoding):
+    """NaN would be taken for an answer, or in a beam for that of the next event."""
+    predict = mass_model.predict
+
+    def broken(*arguments):
+        prediction = predict(*arguments)
+        prediction.edges[1] = np.nan
+        return prediction
+
+    mass_model.predict = broken
+    with pytest.raises(ModelError, match="no number for 1 of 4 events"):
+        reconstruct(decays(4), mass_model, decoding=decoding)

@@ -134,6 +134,26 @@ BAD = [
         {"name": "x", "event": ["t"], "particles": {"t": ["W", "b"], "W": ["q", "q"]}, "stages": [["t"], ["W"]]},
         ["children before parents"],
     ),
+    ({"name": "x", "event": ["t"], "particles": {"t": ["q1", "q2", "b"]}}, ["q1 and q2 and b", "one name"]),
+    ({"name": "x", "event": ["H"], "particles": {"H": ["b", "bbar"]}}, ["b and bbar", "one name"]),
+    ({"name": "x", "event": ["a", "a", "a1"], "particles": {"a": ["q"], "a1": ["q"]}}, ["a1", "two things"]),
+    (
+        {
+            "name": "x",
+            "event": ["t", "W"],
+            "particles": {"t": ["W", "b"], "W": ["q", "q"]},
+            "stages": [["W"], ["t"], ["W"]],
+        },
+        ["[W], [t], [W]", "nothing to find"],
+    ),
+    (
+        {"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "selection": {"event": {"jets": 6.7}}},
+        ["6.7", "whole"],
+    ),
+    (
+        {"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "selection": {"event": {"btags": float("inf")}}},
+        ["inf"],
+    ),
     ({"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "selection": {"jets": {"pT": 3}}}, ["'pT'", "pt"]),
     ({"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "selection": {"jets": {"pt": -3}}}, ["-3"]),
     (

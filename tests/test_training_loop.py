@@ -3,6 +3,7 @@
 import errno
 import itertools
 import json
+import math
 import os
 import runpy
 import signal
@@ -224,6 +225,10 @@ def test_the_model_of_the_best_likelihood_is_kept_where_there_is_one():
     assert loop._better({"e_event": 0.6}, {"e_event": 0.5})
     assert not loop._better({"e_event": 0.5}, {"e_event": 0.5})
     assert loop._better(more_right, {"e_event": 0.5})  # of a state that had none yet
+    none = {"e_event": math.nan, "e_W": 0.1, "loss": 1.0}  # no event of all validation events is complete
+    assert loop._better({"e_event": math.nan, "e_W": 0.2}, none)
+    assert not loop._better({"e_event": math.nan, "e_W": 0.05}, none)
+    assert loop._better({"e_event": 0.1, "e_W": math.nan}, {"e_event": math.nan, "loss": 1.0})
 
 
 def test_fine_tuning_starts_from_the_weights_of_a_model(fabric, whole, tmp_path):

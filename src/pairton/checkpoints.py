@@ -34,9 +34,11 @@ __all__ = [
     "ModelInfo",
     "builtin_model",
     "builtin_models",
+    "check_version",
     "find_model",
     "load_model",
     "read_info",
+    "read_weights",
     "save_model",
 ]
 
@@ -120,22 +122,39 @@ def read_info(model: str | Path) -> ModelInfo:
     """All about a model but its weights; needs no torch."""
     path = find_model(model) / INFO
     raw = _read_json(path)
-    version = raw.get("format_version")
-    if not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
-        raise ModelError(
-            f"{path}: format_version is {version!r}, but Pairton {__version__} reads 1 to {FORMAT_VERSION}: "
-            "update Pairton"
-        )
+    check_version(raw, str(path))
     try:
         domain = Domain.from_dict(raw["domain"], str(path))
         metrics = {name: math.nan if value is None else float(value) for name, value in raw["metrics"].items()}
         known = {item.name for item in fields(ModelInfo)} - {"topology", "domain", "metrics", "temperatures"}
         rest = {name: raw[name] for name in known if name in raw}
-        temperatures = tuple(raw.get("temperatures", ()))
+        temperatures = tuple(map(float, raw.get("temperatures") or ()))
         topology = parse_topology(raw["topology"], str(path))
         return ModelInfo(topology=topology, domain=domain, metrics=metrics, temperatures=temperatures, **rest)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ModelError(f"{path}: incomplete ({type(error).__name__}: {error}): copy the model again") from None
+
+
+def check_version(raw: Mapping[str, Any], source: str) -> None:
+    """Refuse what a later Pairton has written."""
+    version = raw.get("format_version")
+    if not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
+        raise ModelError(
+            f"{source}: format_version is {version!r}, but Pairton {__version__} reads 1 to {FORMAT_VERSION}: "
+            "update Pairton"
+        )
+
+
+def read_weights(folder: Path) -> bytes:
+    """The file of weights, if it is the one that the JSON beside it belongs to."""
+    path = folder / WEIGHTS
+    try:
+        payload = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror}): copy the model again") from None
+    if hashlib.sha256(payload).hexdigest() != _read_json(folder / INFO).get("weights_sha256"):
+        raise ModelError(f"{path}: not the weights that {INFO} belongs to: copy both files of the model again")
+    return payload
 
 
 def load_model(model: str | Path) -> tuple[Network, ModelInfo]:
@@ -148,19 +167,13 @@ def load_model(model: str | Path) -> tuple[Network, ModelInfo]:
         raise MissingExtraError("train", "torch") from None
     folder = find_model(model)
     info = read_info(folder)
-    path = folder / WEIGHTS
-    try:
-        payload = path.read_bytes()
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read ({error.strerror}): copy the model again") from None
-    if hashlib.sha256(payload).hexdigest() != _read_json(folder / INFO).get("weights_sha256"):
-        raise ModelError(f"{path}: not the weights that {INFO} belongs to: copy both files of the model again")
+    payload = read_weights(folder)
     network = Network(info.topology, configure(NetworkConfig, info.network, f"{folder / INFO}: network"))
     try:
         network.load_state_dict(load(payload))
     except RuntimeError as error:
         reason = " ".join(str(error).split())
-        raise ModelError(f"{path}: the weights do not fit the network ({reason[:200]})") from None
+        raise ModelError(f"{folder / WEIGHTS}: the weights do not fit the network ({reason[:200]})") from None
     return network.eval(), info
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pairton.checkpoints import builtin_model, builtin_models
+from pairton.checkpoints import builtin_model, builtin_models, check_version
 from pairton.domain import Domain
 from pairton.errors import ConfigError, MissingExtraError, ModelError, nearest
 from pairton.likelihood import Prediction
@@ -301,7 +301,9 @@ def _from_folder(path: Path, threads: int | None, engine: type[TorchEngine] | ty
     except OSError as error:
         raise ModelError(f"{path / INFO}: cannot be read ({error.strerror}): copy the model again") from None
     raw = _json(text, path / INFO)
-    takes_tokens = bool(raw.get("network", raw.get("config", {})).get("tokens", True))
+    if not isinstance(raw.get("network"), dict):
+        raise ModelError(f"{path / INFO}: says nothing of the model's network: copy the model again")
+    takes_tokens = bool(raw["network"].get("tokens", True))
     return _model(path.name, raw, takes_tokens, engine(path, threads), str(path / INFO))
 
 
@@ -319,7 +321,11 @@ def _model(name: str, raw: dict[str, Any], takes_tokens: bool, engine: Engine, s
     for key in ("topology", "domain"):
         if key not in raw:
             raise ModelError(f"{source}: says nothing of the model's {key}: export it again")
-    temperatures = tuple(float(value) for value in raw.get("temperatures") or ())
+    check_version(raw, source)
+    try:
+        temperatures = tuple(float(value) for value in raw.get("temperatures") or ())
+    except (TypeError, ValueError):
+        raise ModelError(f"{source}: temperatures reads {raw['temperatures']!r}, not a list of numbers") from None
     return Model(
         name,
         parse_topology(raw["topology"], source),

@@ -30,6 +30,7 @@ DENSE_FEATURES = len(JET_FIELDS)
 
 # A float32 energy is rounded in its 24th bit; files that store four rounded numbers may be off by several.
 ENERGY_TOLERANCE = 1e-4
+MOST_ENERGY = 1e8  # GeV, of a jet: far above any collider, and its square is still a number to the network
 
 
 class Status(IntEnum):
@@ -116,6 +117,14 @@ class Events:
                 raise EventsError(
                     f"truth of event {row} is {self.truth[row].tolist()}, but it has {self.n_jets[row]} jets: "
                     "give positions of jets, from 0, and -1 for none"
+                )
+            ordered = np.sort(self.truth, axis=1)
+            twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(axis=1)
+            if twice.any():
+                row = int(twice.argmax())
+                raise EventsError(
+                    f"truth of event {row} is {self.truth[row].tolist()}, with one jet in two slots: "
+                    "give -1 to both"
                 )
 
     def _check_variations(self) -> None:
@@ -230,11 +239,12 @@ class Events:
 
     @cached_property
     def status(self) -> npt.NDArray[np.uint8]:
-        """OK, or BAD_JET where a usable jet has a NaN, an infinity, pT <= 0, or an energy below its momentum."""
+        """OK, or BAD_JET where a usable jet has a NaN, an infinity, pT <= 0, or an impossible energy."""
         flat = {name: np.asarray(ak.flatten(self.jets[name])) for name in JET_FIELDS}
         with np.errstate(over="ignore", invalid="ignore"):
             momentum = flat["pt"].astype(np.float64) * np.cosh(flat["eta"].astype(np.float64))
-            good = (flat["pt"] > 0) & (flat["energy"] >= momentum * (1 - ENERGY_TOLERANCE)) & np.isfinite(momentum)
+            good = (flat["pt"] > 0) & (flat["energy"] >= momentum * (1 - ENERGY_TOLERANCE))
+            good &= (flat["energy"] <= MOST_ENERGY) & np.isfinite(momentum)
             for values in flat.values():
                 good &= np.isfinite(values.astype(np.float32))  # as the network gets them
         if "usable" in ak.fields(self.jets):

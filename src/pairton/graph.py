@@ -162,13 +162,22 @@ def known_ancestry(topology: Topology, lowest: int, revealed: Particle) -> tuple
         }
         if parents == {""}:
             return chain, set()
-        if len(parents) > 1:  # the type does not tell: a W may come from a top or from nowhere
+        if len(parents) > 1 or not _one_place(topology, current):  # a W of a top or of none; a W of H -> W W
             ancestors: set[str] = set()
             for same in topology.of_type(current.type):
                 ancestors |= {topology.particles[i].type for i in topology.ancestry(same.index)}
             return chain, ancestors - {current.type}
         current = topology.particles[current.parent]
         chain.append(current.index)
+
+
+def _one_place(topology: Topology, particle: Particle) -> bool:
+    """Whether it does not matter in which of several parents of one type a particle is put.
+
+    Two W of H -> W W, with two H, may be siblings or not; those of two t -> W b cannot be.
+    """
+    parents = topology.of_type(topology.particles[particle.parent].type)
+    return len(parents) == 1 or all(len(parent.children) == 1 for parent in parents)
 
 
 def _tokens_of_type(member: npt.NDArray[np.int8], in_complete: Bools) -> Tokens:

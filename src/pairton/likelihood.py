@@ -32,6 +32,7 @@ __all__ = [
     "best",
     "consistent",
     "enumerate_assignments",
+    "exact_up_to",
     "gain_terms",
     "index_of",
     "log_normaliser",
@@ -205,6 +206,19 @@ def _triplet_slots(topology: Topology, particle: Particle) -> tuple[int, ...]:
 
 
 # -- enumeration -------------------------------------------------------------------------------------------
+
+
+def exact_up_to(topology: Topology) -> int:
+    """The most jets of an event whose assignments are all listed; 0 if not even the slots can be filled so.
+
+    >>> from pairton.topology import load_topology
+    >>> [exact_up_to(load_topology(name)) for name in ("ttbar_allhad", "tth_allhad", "tttt_allhad")]
+    [12, 10, 0]
+    """
+    n_jets = len(topology.slots)
+    while topology.count_assignments(n_jets) <= MAX_ASSIGNMENTS:
+        n_jets += 1
+    return n_jets - 1 if n_jets > len(topology.slots) else 0
 
 
 @lru_cache(maxsize=64)

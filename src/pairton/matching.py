@@ -58,7 +58,9 @@ def fill_slots(
     """(n_events, S) entry of the particle of each slot, -1 where the hard process has none.
 
     The arrays list the hard process, by event: the number of each entry, and in `parent` that of the resonance it
-    comes from, -1 at the root. Particles come before antiparticles: the first of two tops is the quark.
+    comes from, -1 at the root. Particles come before antiparticles: the first of two tops is the quark. An entry
+    fills one slot; of two names that allow it the one with fewer codes has the first choice, so that in [b, j] the
+    b is that of the hard process.
 
     >>> from pairton.topology import load_topology
     >>> entry, event, code = np.arange(10, 16), np.zeros(6, dtype=int), np.array([25, 25, 5, -5, -5, 5])
@@ -73,19 +75,26 @@ def fill_slots(
     candidates = {}
     for name in names:
         at = _ordered(np.flatnonzero(is_one_of(code, codes[name])), event, code)
-        candidates[name] = entry[at], event[at], parent[at]
+        candidates[name] = at
+    used = np.zeros(len(entry), dtype=bool)
 
     def fill(target: Ints, columns: Sequence[int], name: str, mothers: Ints | None) -> None:
         """Entries of one name below one mother per event, in order, into as many columns."""
-        found, row, above = candidates[name]
-        below = np.flatnonzero(above < 0 if mothers is None else (above >= 0) & (above == mothers[row]))
-        found, row = found[below], row[below]
+        at = candidates[name]
+        above = parent[at]
+        below = above < 0 if mothers is None else (above >= 0) & (above == mothers[event[at]])
+        at = at[below & ~used[at]]
+        row = event[at]
         count = np.bincount(row, minlength=n_events)
-        rank = np.arange(len(found)) - (np.cumsum(count) - count)[row]
+        rank = np.arange(len(at)) - (np.cumsum(count) - count)[row]
         fits = rank < len(columns)
-        target[row[fits], np.asarray(columns)[rank[fits]]] = found[fits]
+        target[row[fits], np.asarray(columns)[rank[fits]]] = entry[at[fits]]
+        used[at[fits]] = True
 
-    for name in dict.fromkeys(topology.event):
+    def specific_first(names: Sequence[str]) -> list[str]:
+        return sorted(dict.fromkeys(names), key=lambda name: len(codes[name]))
+
+    for name in specific_first(topology.event):
         fill(particles, [p.index for p in topology.roots if p.type == name], name, None)
     for particle in topology.particles:  # parents come first
         mothers = particles[:, particle.index]
@@ -93,7 +102,7 @@ def fill_slots(
             slots[:, particle.own_slots[0]] = mothers
             continue
         products = decays[particle.type]
-        for name in dict.fromkeys(products):
+        for name in specific_first(products):
             if name in decays:
                 children = [c for c in particle.children if topology.particles[c].type == name]
                 fill(particles, children, name, mothers)

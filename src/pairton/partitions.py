@@ -25,7 +25,7 @@ from pairton.formats.base import DEFAULT_CHUNK, check_chunk
 from pairton.formats.files import CONTAINERS, Paths, digest, fingerprint, is_url, unchanged
 from pairton.preparation import check_max_jets
 from pairton.reconstruction import MAX_JETS, WINDOW, Assigner, run, windows
-from pairton.results import ROWS, create_result, result_metadata, same_columns
+from pairton.results import ROWS, create_result, result_metadata, same_columns, same_kept
 from pairton.scheduling import WorkerError, check_jobs, run_tasks
 from pairton.streaming import result_settings
 from pairton.topology import load_topology
@@ -188,7 +188,7 @@ def make_part(part: Part) -> Done:
         )
     assign = Assigner(part.model, part.decoding, part.beam)
     with create_result(part.path, part.model.topology, part.metadata) as writer:
-        for window in windows(_events(part)):
+        for window in windows(same_kept(_events(part))):
             writer.write(run(window, assign, part.model.domain, max_jets=part.max_jets, jet_cuts=part.jet_cuts))
         assert writer.names is not None  # there is always a window
         columns = tuple(writer.names)

@@ -77,11 +77,14 @@ class Assigner:
         self.model, self.beam = model, beam
         self.method = decoding_of(model, decoding, beam)
         self.topology = model.topology
-        self.temperatures = model.temperatures if self.method == model.decoding else None
+        self.temperatures = model.temperatures if _same_gains(self.method, str(model.decoding)) else None
         self.at_once: int = getattr(model, "at_once", 1)  # anything with `predict` is a model
         if self.method == ONE_BY_ONE:
             stages = [[s] if s.any else [Stage((name,)) for name in s.types] for s in self.topology.stages]
             self.topology = self.topology.with_stages([stage for part in stages for stage in part])
+            if self.temperatures is not None:
+                shared = zip(self.temperatures, stages, strict=True)
+                self.temperatures = tuple(heat for heat, part in shared for _ in part)
             self.method = "steps"
 
     def check(self, topology: Topology) -> None:
@@ -103,6 +106,11 @@ class Assigner:
             temperatures=self.temperatures,
         )
         return Answer(found.assignment, found.particle_probability, found.event_probability)
+
+
+def _same_gains(method: str, fitted: str) -> bool:
+    """Whether temperatures fitted for one decoding hold for another: its stages, gains and tokens are the same."""
+    return method == fitted or (fitted == "steps" and method in ("beam", ONE_BY_ONE))
 
 
 def decoding_of(model: Model, decoding: str | None, beam: int | None = None) -> str:
@@ -189,7 +197,9 @@ class Reconstruction:
         return display_row(self, row)
 
     def __getattr__(self, name: str) -> ak.Array:
-        if name.startswith("_") or name not in self.topology.types:
+        if name.startswith("_") or "events" not in self.__dict__:  # as pickle and copy ask, before there are any
+            raise AttributeError(name)
+        if name not in self.topology.types:
             raise AttributeError(f"no attribute {name!r}: particle types are {', '.join(self.topology.types)}")
         return self[name]
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import json
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from pairton.atomic import CompleteOrNothing, Replacement
 from pairton.errors import ConfigError, OutputError
-from pairton.events import Status
+from pairton.events import Events, Status
 from pairton.formats.files import CONTAINERS
 from pairton.formats.writing import column_kind, writing_errors
 from pairton.reconstruction import Reconstruction
@@ -43,6 +43,7 @@ __all__ = [
     "result_columns",
     "result_metadata",
     "same_columns",
+    "same_kept",
     "slot_column",
 ]
 
@@ -66,14 +67,13 @@ def slot_column(name: str) -> str:
 def result_columns(reco: Reconstruction) -> Columns:
     """The columns of a result, in the order in which they are written."""
     events = reco.events
-    kept: Columns = dict(events.columns)
-    if events.weights is not None:
-        kept["weight"] = events.weights
+    weight: Columns = {} if events.weights is None else {"weight": events.weights}
+    kept: Columns = {**events.columns, **weight}
     ours = _answers(reco)
     for variation, varied in reco.variations.items():
         ours |= {f"{name}_{variation}": column for name, column in _answers(varied).items()}
     ids: Columns = {"event_source": events.ids[:, 0], "event_number": events.ids[:, 1]}
-    twice = sorted(kept.keys() & (ours.keys() | ids.keys()))
+    twice = sorted(kept.keys() & (ours.keys() | ids.keys()) | (events.columns.keys() & weight.keys()))
     if twice:
         raise ConfigError(f"the column {twice[0]} of the input has the name of a result: do not --keep it")
     return ids | kept | ours
@@ -92,6 +92,16 @@ def _answers(reco: Reconstruction) -> Columns:
             ours[f"{name}_{field}"] = values[:, particle.index].astype(np.float32)
     ours["event_probability"] = reco.event_probability.astype(np.float32)
     return ours
+
+
+def same_kept(chunks: Iterable[Events]) -> Iterator[Events]:
+    """The same chunks; an error where only some have a column, which would be lost where they are joined."""
+    first: list[str] | None = None
+    for chunk in chunks:
+        first = list(chunk.columns) if first is None else first
+        if odd := sorted(set(first) ^ set(chunk.columns)):
+            raise OutputError(f"only some inputs have the columns {', '.join(odd)}: reconstruct them one by one")
+        yield chunk
 
 
 def same_columns(path: str | Path, one: Sequence[str], other: Sequence[str]) -> None:

@@ -16,8 +16,9 @@ from pairton.events import Status
 from pairton.formats import expand, iterate, open_source
 from pairton.formats.base import DEFAULT_CHUNK
 from pairton.formats.files import Paths, is_url
+from pairton.likelihood import exact_up_to
 from pairton.reconstruction import MAX_JETS, Assigner, Reconstruction, decoding_of, run, windows
-from pairton.results import create_result
+from pairton.results import create_result, same_kept
 
 if TYPE_CHECKING:
     from pairton.engines import Model
@@ -66,7 +67,7 @@ def reconstruct_stream(
     assign = Assigner(model, decoding, beam)
     if options.get("topology") is None:
         options["topology"] = model.topology
-    for window in windows(iterate(paths, chunk=chunk, **options)):
+    for window in windows(same_kept(iterate(paths, chunk=chunk, **options))):
         assign.check(window.topology)
         yield run(window, assign, model.domain, max_jets=max_jets, jet_cuts=jet_cuts)
 
@@ -132,11 +133,14 @@ def result_settings(
     jet_cuts: bool,
 ) -> dict[str, Any]:
     """What a result says of how it was made."""
+    how = decoding_of(model, decoding, beam)
     return {
         "pairton_version": __version__,
         "model": {"name": model.name, **_provenance(model.metadata)},
-        "decoding": decoding_of(model, decoding, beam),
+        "decoding": how,
+        "exact_up_to_jets": exact_up_to(model.topology) if how.startswith("exact") else None,  # beyond: steps
         "beam": beam,
+        "temperatures": Assigner(model, decoding, beam).temperatures,  # None: not fitted for this decoding
         "max_jets": max_jets,
         "jet_cuts": jet_cuts,
         "inputs": files,

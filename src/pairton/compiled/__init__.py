@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pairton.checkpoints import read_weights
 from pairton.errors import MissingExtraError, ModelError
 from pairton.topology import parse_topology
 
@@ -41,13 +42,13 @@ def check_supported(config: Mapping[str, Any], source: str) -> None:
 def load_network(folder: Path) -> CompiledNetwork:
     """The network of a model's folder."""
     from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+    from safetensors.numpy import load
 
     from pairton.compiled.network import CompiledNetwork
 
     info = json.loads((folder / "model.json").read_text("utf-8"))
     try:
-        weights = load_file(folder / "model.safetensors")
+        weights = load(read_weights(folder))
         return CompiledNetwork(weights, info["network"], parse_topology(info["topology"], str(folder)))
     except (OSError, SafetensorError, KeyError) as error:
         raise ModelError(f"{folder}: its weights cannot be used ({error}): copy the model again") from None

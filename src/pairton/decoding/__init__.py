@@ -19,7 +19,7 @@ from pairton.decoding.chain import Predict, Step, run_chain
 from pairton.decoding.exact import enumerable, most_probable, packed, rows_of
 from pairton.decoding.exact_steps import join_steps, run_exact_steps
 from pairton.decoding.state import State
-from pairton.errors import ConfigError, nearest
+from pairton.errors import ConfigError, ModelError, nearest
 from pairton.graph import MASKED, canonical
 from pairton.likelihood import Prediction, enumerate_assignments
 from pairton.topology import Topology
@@ -92,6 +92,7 @@ def decode(
         answered,
     )
     (rows,) = np.nonzero(answered)
+    predict = _numbers(predict)
     if method in ("exact", "exact_steps"):
         run = _exact if method == "exact" else _exact_steps
         rows = run(predict, topology, jets, jet_mask, rows, heat, record, result)
@@ -117,6 +118,23 @@ def decode(
         result.steps.extend(steps)
     _enter(result, rows, state)
     return result
+
+
+def _numbers(predict: Predict) -> Predict:
+    """The same, but NaN is refused: every decoding would take it for an answer."""
+
+    def checked(jets: npt.NDArray[np.float32], jet_mask: Bools, tokens: npt.NDArray[np.uint8]) -> Prediction:
+        prediction = predict(jets, jet_mask, tokens)
+        pairs = jet_mask[:, :, None] & jet_mask[:, None, :]  # of jets; anything may stand in the padding
+        wrong = int((np.isnan(prediction.edges).any(axis=1) & pairs).any(axis=(1, 2)).sum())
+        if wrong:
+            raise ModelError(
+                f"the network gives no number for {wrong} of {len(jets)} events: check that jets are in GeV, and "
+                "copy or train the model again"
+            )
+        return prediction
+
+    return checked
 
 
 def _check(method: str, beam: int | None, edge_weight: float, record: bool) -> int:

@@ -293,8 +293,9 @@ def _shown(
     for k, names in enumerate(groups):
         columns = slice(k * LISTED, (k + 1) * LISTED)
         mine = listed[:, columns]
+        here = np.where(mine >= 0, mine, np.argmax(choices.group == k))  # any of the group, where there is none
         for m, name in enumerate(names):
-            local = enumeration.candidates[name].jets[choices.particles[mine, m]].astype(np.intp)  # (B, C, slots)
+            local = enumeration.candidates[name].jets[choices.particles[here, m]].astype(np.intp)  # (B, C, slots)
             found = np.take_along_axis(order[:, None], local, axis=2)
             jets[:, columns, m, : local.shape[2]] = np.where(mine[:, :, None] >= 0, found, -1)
     return types, jets

@@ -130,6 +130,9 @@ def _parse_selection(raw: object, source: str) -> Selection:
     for key, value in {**jets, **event}.items():
         if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
             raise _fail(source, value, f"selection: {key} must be a number, zero or more")
+    for key, value in event.items():
+        if value != value // 1:  # also infinity, which has no whole part
+            raise _fail(source, value, f"selection.event.{key} must be a whole number")
     return Selection(
         pt=float(jets.get("pt", 0.0)),
         abs_eta=float(jets.get("abs_eta", "inf")),

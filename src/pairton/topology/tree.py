@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import TopologyError, nearest
+from pairton.topology.checks import check_topology
 from pairton.topology.labels import hyper_labels, spanet_labels
 
 __all__ = ["Particle", "Selection", "Slot", "Stage", "Topology"]
@@ -92,9 +93,7 @@ class Topology:
         particles, slots = _grow(self.event, dict(self.decays))
         object.__setattr__(self, "particles", particles)
         object.__setattr__(self, "slots", slots)
-        _check_stages(self)
-        for namespace, names in self.given_labels:
-            _check_labels(self, namespace, names)
+        check_topology(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that `parse_topology` reads back to an equal topology."""
@@ -361,36 +360,3 @@ def _default_stages(topology: Topology) -> tuple[Stage, ...]:
         if joint:
             stages.append(Stage(joint))
     return tuple(stages)
-
-
-# -- checks ------------------------------------------------------------------------------------------------
-
-
-def _check_stages(topology: Topology) -> None:
-    for stage in topology.given_stages:
-        for name in stage.types:
-            if name not in topology.types:
-                known = ", ".join(topology.types)
-                raise TopologyError(
-                    f"stages names {name!r}, but the particles are {known}{nearest(name, topology.types)}"
-                )
-    if not topology.given_stages:
-        return
-    reached = topology.levels[-1]
-    if not reached.size or not reached.all():
-        need = ", ".join(f"{len(topology.of_type(name))} x {name}" for name in topology.types)
-        read = ", ".join(f"[{stage}]" for stage in topology.given_stages)
-        raise TopologyError(
-            f"stages reads {read}, but must reveal {need}, children before parents: complete or reorder it"
-        )
-
-
-def _check_labels(topology: Topology, namespace: str, names: tuple[str, ...]) -> None:
-    if len(names) != len(topology.slots) or len(set(names)) != len(names):
-        order = ", ".join(slot.name for slot in topology.slots)
-        raise TopologyError(
-            f"labels.{namespace} has {len(set(names))} different labels for {len(topology.slots)} slots:"
-            f" give one each, in the order {order}"
-        )
-    if namespace == "hyper" and not all(name.isdigit() and int(name) > 0 for name in names):
-        raise TopologyError(f"labels.hyper reads {', '.join(names)}, but must be numbers from 1")

@@ -331,11 +331,18 @@ class Trainer:
 
 
 def _better(found: dict[str, float], best: dict[str, float]) -> bool:
-    """By the likelihood where there is one: it fluctuates less than the number of right answers."""
+    """By the likelihood where there is one: it fluctuates less than the number of right answers.
+
+    Else by events, or where none is fully reconstructible by particles: what both have is compared.
+    """
     likelihoods = found.get("event_likelihood", math.nan), best.get("event_likelihood", math.nan)
     if all(map(math.isfinite, likelihoods)):
         return likelihoods[0] < likelihoods[1]
-    return not best or found["e_event"] > best["e_event"]
+    for name in ["e_event", *(name for name in found if name.startswith("e_"))]:
+        mine, other = found.get(name, math.nan), best.get(name, math.nan)
+        if math.isfinite(mine) and math.isfinite(other):
+            return mine > other
+    return not any(math.isfinite(value) for name, value in best.items() if name.startswith("e_"))
 
 
 def domain_of(recipe: Recipe, events: PackedEvents) -> Domain:

@@ -11,6 +11,7 @@ import yaml
 
 from pairton.errors import ConfigError, nearest
 from pairton.graph import MOST_JETS
+from pairton.likelihood import MAX_ASSIGNMENTS
 from pairton.network.config import NetworkConfig, configure
 from pairton.topology import Topology, load_topology, parse_topology
 
@@ -42,6 +43,11 @@ class LossConfig:
         weights = self.masked_edges, self.event_likelihood, self.hyperedges
         if min(weights) < 0 or sum(weights) == 0:
             raise ConfigError(f"loss has the weights {weights}, but needs one above 0 and none below")
+        if self.likelihood_bound > MAX_ASSIGNMENTS:
+            raise ConfigError(
+                f"loss.likelihood_bound is {self.likelihood_bound}, but no more than {MAX_ASSIGNMENTS} "
+                "assignments of an event are listed: lower it"
+            )
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,8 @@ class DataConfig:
     def __post_init__(self) -> None:
         if not 1 <= self.max_jets <= MOST_JETS:
             raise ConfigError(f"data.max_jets is {self.max_jets}, but must be 1 to {MOST_JETS}")
+        if self.validation_events < 1:
+            raise ConfigError(f"data.validation_events is {self.validation_events}, but must be at least 1")
         train, validation = self.train_fraction, self.validation_fraction
         if not (0 < train < 1 and 0 < validation < 1 and train + validation <= 1 + 1e-9):
             raise ConfigError(
@@ -118,8 +126,12 @@ class OptimiserConfig:
         for name in ("learning_rate", "batch", "accumulate", "clip", "epochs", "steps"):
             if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise ConfigError(f"optimiser.{name} is {getattr(self, name)}, but must be above 0")
-        if not 0 <= self.ema < 1:
-            raise ConfigError(f"optimiser.ema is {self.ema}, but must be at least 0 and below 1")
+        for name in ("beta1", "beta2", "ema"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"optimiser.{name} is {getattr(self, name)}, but must be at least 0 and below 1")
+        for name in ("weight_decay", "warm_up", "warm_up_start", "floor"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"optimiser.{name} is {getattr(self, name)}, but must be 0 or more")
 
 
 @dataclass(frozen=True)
@@ -218,6 +230,8 @@ def parse_recipe(raw: Mapping[str, Any], source: str = "recipe") -> Recipe:
     if "topology" not in raw or "optimiser" not in raw:
         raise ConfigError(f"{source} needs the sections topology and optimiser: it has {', '.join(map(str, raw))}")
     given = raw["topology"]
+    if not isinstance(given, Mapping | str | Path | Topology):
+        raise ConfigError(f"{source}: topology reads {given!r}, but must be a name, a file or a decay tree")
     topology = parse_topology(given, source) if isinstance(given, Mapping) else load_topology(given)
     if raw.get("stages") is not None:
         topology = parse_topology({**topology.to_dict(), "stages": raw["stages"]}, f"{source}: stages")

@@ -1,9 +1,10 @@
 """How fast SPANet is with random weights: python rate.py x.h5 [--threads 2] prints JSON
 
 From arrays in memory to assignments by SPANet's own forward and decoding. Three networks: `ttbar`, of its
-all-hadronic example (options.json), `default`, of its default options, and `small` (small.json). Two layouts: `stored` is its own
-way, file order and the padding of the file; `sorted` orders events by jet count and cuts the padding, which is
-faster. Each rate is the best of several rounds, and the headline that of the best layout and batch.
+all-hadronic example (options.json), `default`, of its default options, and `small` (small.json). Two layouts:
+`stored` is its own way, file order and the padding of the file; `sorted` orders events by jet count and cuts the
+padding, which is faster. Each rate is the best of several rounds, and the headline that of the best layout and
+batch, for the first network asked for.
 """
 
 from __future__ import annotations

@@ -1,0 +1,89 @@
+"""What a topology must fulfil beyond its syntax; errors say what was read and how to mend it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pairton.errors import TopologyError, nearest
+
+if TYPE_CHECKING:
+    from pairton.topology.tree import Stage, Topology
+
+__all__ = ["check_topology"]
+
+
+def check_topology(topology: Topology) -> None:
+    _check_products(topology)
+    _check_names(topology)
+    _check_stages(topology)
+    for namespace, names in topology.given_labels:
+        _check_labels(topology, namespace, names)
+
+
+def _check_products(topology: Topology) -> None:
+    """Matrices say which jets share a particle: nothing tells jets directly below one particle apart."""
+    decays = dict(topology.decays)
+    for name, products in decays.items():
+        jets = list(dict.fromkeys(product for product in products if product not in decays))
+        if len(jets) > 1:
+            raise TopologyError(
+                f"{name}: [{', '.join(products)}] has the jets {' and '.join(jets)} directly below one particle, "
+                f"which nothing tells apart: give them one name, or put some in a particle of their own, "
+                "as in t: [W, b], W: [q, q]"
+            )
+
+
+def _check_names(topology: Topology) -> None:
+    """Numbers of siblings may meet a name that was given; names of columns have _ instead of dots."""
+    for names in ([p.name for p in topology.particles], [slot.name for slot in topology.slots]):
+        counts = Counter(name.replace(".", "_") for name in names)
+        if twice := [name for name, count in counts.items() if count > 1]:
+            raise TopologyError(
+                f"{twice[0]} would name two things, since siblings of one name are numbered: "
+                "choose names that do not end in such a number"
+            )
+
+
+def _check_stages(topology: Topology) -> None:
+    for stage in topology.given_stages:
+        for name in stage.types:
+            if name not in topology.types:
+                known = ", ".join(topology.types)
+                raise TopologyError(
+                    f"stages names {name!r}, but the particles are {known}{nearest(name, topology.types)}"
+                )
+    if not topology.given_stages:
+        return
+    read = ", ".join(f"[{stage}]" for stage in topology.given_stages)
+    reached = topology.levels[-1]
+    if not reached.size or not reached.all():
+        need = ", ".join(f"{len(topology.of_type(name))} x {name}" for name in topology.types)
+        raise TopologyError(
+            f"stages reads {read}, but must reveal {need}, children before parents: complete or reorder it"
+        )
+    for stage, level in zip(topology.given_stages, topology.levels, strict=False):
+        for state in level:
+            if not topology.revealable(stage, frozenset(np.flatnonzero(state).tolist())):
+                raise TopologyError(_dead_end(topology, read, stage, np.flatnonzero(state).tolist()))
+
+
+def _dead_end(topology: Topology, read: str, stage: Stage, done: list[int]) -> str:
+    found = ", ".join(topology.particles[index].name for index in done)
+    return (
+        f"stages reads {read}, but where the steps before [{stage}] found {found}, it has nothing to find: "
+        "reveal all particles of a type before those that they may be part of"
+    )
+
+
+def _check_labels(topology: Topology, namespace: str, names: tuple[str, ...]) -> None:
+    if len(names) != len(topology.slots) or len(set(names)) != len(names):
+        order = ", ".join(slot.name for slot in topology.slots)
+        raise TopologyError(
+            f"labels.{namespace} has {len(set(names))} different labels for {len(topology.slots)} slots:"
+            f" give one each, in the order {order}"
+        )
+    if namespace == "hyper" and not all(name.isdigit() and int(name) > 0 for name in names):
+        raise TopologyError(f"labels.hyper reads {', '.join(names)}, but must be numbers from 1")
