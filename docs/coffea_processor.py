@@ -41,7 +41,7 @@ class TopMass(processor.ProcessorABC):
             ),
             self.model,
         )
-        answered = reco.status == Status.OK
+        answered = (reco.status != Status.TOO_FEW_JETS) & (reco.status != Status.BAD_JET)
         tops = reco.t[answered]
         masses = hist.Hist.new.Reg(50, 0, 500, name="mass", label="top mass / GeV").Weight()
         masses.fill(ak.flatten(tops.mass), weight=ak.flatten(tops.probability))

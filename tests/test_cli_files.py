@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -79,6 +80,7 @@ def test_inspect_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         "reconstructible": {"W": 3, "t": 3},
         "fully_reconstructible": 2,
         "topology": "ttbar_allhad",
+        "metadata": {},
     }
     other = write(tmp_path / "b.parquet", six_jets(3, pt=20.0))
     both = json.loads(run(capsys, "inspect", path, other, "--json"))
@@ -162,8 +164,9 @@ def test_bad_labels_are_one_warning_or_an_error(tmp_path: Path, capsys: pytest.C
     with h5py.File(path, "r+") as file:
         file["TARGETS/t1/q1"][0] = 17
         file["TARGETS/t2/b"][3] = 1
+    shutil.copy(path, tmp_path / "copy.h5")
     with pytest.raises(SystemExit) as end:
-        main(["inspect", str(path), str(path), "--json"])
+        main(["inspect", str(path), str(tmp_path / "copy.h5"), "--json"])
     out, err = capsys.readouterr()
     assert end.value.code == 0
     assert json.loads(out)["fully_reconstructible"] == 0

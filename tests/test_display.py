@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pairton.decoding import decode
-from pairton.errors import EventsError, MissingExtraError, OutputError
+from pairton.errors import EventsError, MissingExtraError, ModelError, OutputError
 from pairton.events import Events, make_jets
 from pairton.formats import create
 from pairton.graph import visible_tokens
@@ -99,9 +99,11 @@ def test_one_by_one_never_reveals_two(decays, soft_model):
     assert [frame.title for frame in record.frames[:-1]] == [
         f"Step {k} of 4: reveal {name}" for k, name in enumerate("WWtt", 1)
     ]
-    soft_model.decoding, soft_model.temperatures = "steps", (0.5, 2.0, 3.0)  # of three stages, not of four
-    assert record_event(decays(2), 0, soft_model, decoding="one_by_one").frames == record.frames
-    assert record_event(decays(2), 0, soft_model).event_probability != record.event_probability
+    soft_model.decoding, soft_model.temperatures = "steps", (1.0, 1.0, 3.0)  # of three stages, for four steps
+    warm = record_event(decays(2), 0, soft_model, decoding="one_by_one")
+    assert [s.jets for s in warm.answer] == [s.jets for s in record.answer]
+    first, second = (frames.frames[2].candidates[0].probability for frames in (record, warm))
+    assert second < first  # the temperature of both tops is that of each
 
 
 def test_exact_lists_assignments_and_sums_them_to_marginals(decays, soft_model):
@@ -364,3 +366,9 @@ def test_mistakes_are_one_line(options, message, command, decays, tmp_path, caps
     assert re.search(message, said)
     assert said.count("\n") == 1
     assert [entry.name for entry in tmp_path.iterdir()] == ["events.h5"]
+
+
+def test_events_of_another_tree_are_refused(decays, mass_model):
+    events = decays(2)
+    with pytest.raises(ModelError, match="is for ttbar_allhad, the events are for hh4b"):
+        record_event(Events(events.jets, "hh4b"), 0, mass_model)

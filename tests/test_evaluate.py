@@ -11,7 +11,7 @@ from pairton import engines, formats
 from pairton.assignments import read_assignments
 from pairton.cli import cli, main
 from pairton.domain import Domain
-from pairton.errors import ConfigError, FormatError, InputError, ModelError
+from pairton.errors import ConfigError, FormatError, InputError, ModelError, PairtonWarning
 from pairton.evaluation import evaluate
 from pairton.events import Events, make_jets
 from pairton.formats.files import sample_file
@@ -222,7 +222,7 @@ def test_another_jet_scale_is_that_of_scaled_jets_without_other_cuts(decays, mas
     result = evaluate(source, [mass_model], baselines=["chi2"], jet_scales=[0.8]).to_dict()
     assert list(result["methods"]) == ["masses", "chi2", "masses x 0.8", "chi2 x 0.8"]
     assert result["methods"]["chi2 x 0.8"]["method"]["jet_scale"] == 0.8
-    jets = varied_jets(events.jets, events.jets.pt * np.float32(0.8))
+    jets = varied_jets("low", events.jets, events.jets.pt * np.float32(0.8))
     mass_model.domain = Domain(jets=(6, 16))
     scaled = write(tmp_path / "scaled.h5", events.with_jets(jets))
     by_hand = evaluate(scaled, [mass_model]).to_dict()["efficiency"]
@@ -269,6 +269,15 @@ def test_no_events(decays, mass_model, tmp_path):
     assert result["efficiency"]["event"]["inclusive"]["value"] is None
 
 
+def test_weights_are_not_used_and_that_is_said(six, mass_model, tmp_path):
+    even = write(tmp_path / "even.h5", Events(six.jets, truth=six.truth, weights=np.full(7, 3.0)))
+    odd = write(tmp_path / "odd.h5", Events(six.jets, truth=six.truth, weights=np.arange(7.0) - 2))
+    plain = evaluate(even, [mass_model]).to_dict()
+    with pytest.warns(PairtonWarning, match="weights from -2 to 4, which are not used"):
+        weighted = evaluate(odd, [mass_model]).to_dict()
+    assert weighted["efficiency"] == plain["efficiency"]
+
+
 def test_mistakes_are_named(six, answers, decays, mass_model, tmp_path):
     source = write(tmp_path / "in.h5", six)
     unlabelled = write(tmp_path / "data.h5", Events(six.jets))
@@ -291,7 +300,7 @@ def test_mistakes_are_named(six, answers, decays, mass_model, tmp_path):
     with pytest.raises(ConfigError, match="mix has 2 shares, but the bins are 6, 7, 8"):
         evaluate(source, [mass_model], mix=[1, 2])
     mass_model.topology = load_topology("hh4b")
-    with pytest.raises(ModelError, match="is for hh4b, not for ttbar_allhad"):
+    with pytest.raises(ModelError, match="is for hh4b, the events are read as ttbar_allhad"):
         evaluate(source, [mass_model], topology="ttbar_allhad")
 
 

@@ -100,3 +100,25 @@ def test_a_row_group_is_read_piece_by_piece(tmp_path: Path, monkeypatch: pytest.
             events = source.read(start, stop)
             assert np.asarray(events.columns["n"]).tolist() == list(range(start, stop))
             assert events.jets.pt.tolist() == jets[start:stop].tolist()
+
+
+def test_fields_of_records_in_parquet(tmp_path: Path) -> None:
+    """As `ak.to_parquet` writes an array with `events.Jet.pt`; options and empty parts too."""
+    jets = ak.zip({name.removeprefix("J_"): FLAT[name] for name in ("J_pt", "J_eta", "J_phi", "J_m", "J_score")})
+    path = tmp_path / "records.parquet"
+    content = ak.zip({"Jet": jets, "about": ak.zip({"weight": FLAT["w"]}), "evt": FLAT["evt"]}, depth_limit=1)
+    ak.to_parquet(content, path, row_group_size=2)
+    names = {ours: f"Jet.{theirs.removeprefix('J_')}" for ours, theirs in MAP.items() if theirs.startswith("J_")}
+    names |= {"weight": "about.weight", "number": "evt"}
+    plain = tmp_path / "plain.parquet"
+    pq.write_table(pa.table({k: ak.to_arrow(v, extensionarray=False) for k, v in FLAT.items()}), plain)
+    for chunk in (1, 2, 100):
+        found, wanted = (
+            read(file, map=given, chunk=chunk, btag="0.5") for file, given in ((path, names), (plain, MAP))
+        )
+        for name in ("pt", "eta", "phi", "energy", "btag"):
+            assert found.jets[name].to_list() == wanted.jets[name].to_list()
+        np.testing.assert_array_equal(found.weights, wanted.weights)
+        np.testing.assert_array_equal(found.ids[:, 1], wanted.ids[:, 1])
+    with pytest.raises(FormatError, match=r"no column for pt \(Jet\.ptt\).*did you mean 'Jet\.pt'"):
+        read(path, map={**names, "pt": "Jet.ptt"})

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from pairton.cli import cli
 from pairton.cli.options import reading_options, variation_option
-from pairton.errors import ConfigError, FormatError
+from pairton.errors import ConfigError, FormatError, PairtonWarning
 from pairton.formats import read
 from pairton.formats.variations import parse_settings, parse_variations
 
@@ -78,3 +78,12 @@ def test_settings_and_variations_reach_the_reader(table: Path) -> None:
     refused = CliRunner().invoke(cli, ["inspect", str(table), "--topology", "hh4b", "--set", "leptons=15"])
     assert isinstance(refused.exception, ConfigError)
     assert "parquet has no setting 'leptons'" in str(refused.exception)
+
+
+@pytest.mark.parametrize("factor", [1000.0, 0.02, np.nan])
+def test_a_column_that_is_no_pt_of_these_jets_is_warned_of(table: Path, factor: float) -> None:
+    content = ak.from_parquet(table)
+    path = table.with_name("wrong.parquet")
+    ak.to_parquet(ak.with_field(content, content.jet_pt * factor, "pt_wrong"), path)
+    with pytest.warns(PairtonWarning, match="variation up: most of its pT are not within a factor of 2"):
+        read(path, topology="hh4b", variations={"up": {"pt": "pt_wrong"}})

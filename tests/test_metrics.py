@@ -226,3 +226,13 @@ def test_spread_over_models():
     tables = [table(random_scores(quality=q)[3]) for q in (0.5, 0.6, 0.7)]
     values = [each["t"]["7"].value for each in tables]
     assert spread(tables)["t"]["7"] == metrics.Spread(np.mean(values), np.std(values, ddof=1), 3)
+
+
+def test_all_or_none_right_is_as_sure_as_the_number_of_events():
+    """A bootstrap of equal events has no width; two particles of an event are not two."""
+    truth = np.tile(TRUTH, (3, 1))
+    every = efficiencies(TTBAR, truth, truth, np.full(3, 6))["W"]["6"]
+    none = efficiencies(TTBAR, truth, np.full_like(truth, -1), np.full(3, 6))["W"]["6"]
+    assert (every.correct, every.total, none.correct) == (6, 6, 0)
+    assert (every.low, every.high) == clopper_pearson(3, 3)
+    assert (none.low, none.high) == clopper_pearson(0, 3)

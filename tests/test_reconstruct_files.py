@@ -188,9 +188,20 @@ def test_mistakes_are_named_and_leave_nothing(crowd, mass_model, tmp_path):
         result_columns(reconstruct(weighted, mass_model))
     some = write(tmp_path / "some.h5", Events(crowd.jets, columns={"run": np.ones(len(crowd), int)}))
     for inputs in ([source, some], [some, source]):
-        with pytest.raises(OutputError, match="only some inputs have the columns run"):
+        with pytest.raises(OutputError, match="only some inputs have the columns scores, weight"):
             reconstruct_files(inputs, tmp_path / "out.parquet", mass_model)
     some.unlink()
+    others = write(tmp_path / "others.h5", Events(crowd.jets, "hh4b"))
+    with pytest.raises(InputError, match=r"others\.h5: its events are for hh4b, the model is for ttbar_allhad"):
+        reconstruct_files(others, tmp_path / "out.parquet", mass_model)
+    with pytest.raises(InputError, match=r"others\.h5: its events are for hh4b"):
+        reconstruct(others, mass_model)
+    assert reconstruct_files(others, None, mass_model, topology="ttbar_allhad").events == len(crowd)
+    others.unlink()
+    with pytest.raises(InputError, match=r"in\.h5: given twice: its events would count twice"):
+        reconstruct_files([source, source], tmp_path / "out.parquet", mass_model)
+    with pytest.raises(InputError, match=r"given twice, also as .*in\.h5"):
+        reconstruct_files([source, tmp_path / ".." / tmp_path.name / "in.h5"], None, mass_model)
     mass_model.predict = None  # a failure in the middle
     with pytest.raises(TypeError):
         reconstruct_files(source, tmp_path / "out.parquet", mass_model)

@@ -4,15 +4,17 @@ from itertools import pairwise
 
 import awkward as ak
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from pairton.domain import Domain
-from pairton.errors import ConfigError, EventsError, ModelError
+from pairton.errors import ConfigError, EventsError, ModelError, TopologyError
 from pairton.events import Events, Status, make_jets
 from pairton.formats import create
 from pairton.graph import canonical
 from pairton.metrics import efficiencies
 from pairton.reconstruction import DECODINGS, Assigner, prepare, reconstruct, windows
+from pairton.results import result_metadata
 from pairton.topology import load_topology
 
 
@@ -257,3 +259,31 @@ def test_a_network_without_an_answer_is_an_error(decays, mass_model, decoding):
     mass_model.predict = broken
     with pytest.raises(ModelError, match="no number for 1 of 4 events"):
         reconstruct(decays(4), mass_model, decoding=decoding)
+
+
+def test_arrays_in_mev_are_refused(decays, mass_model):
+    jets = decays(20).jets
+    fields = {name: jets[name] for name in ("pt", "eta", "phi", "energy", "btag")}
+    reconstruct(ak.zip(fields), mass_model)
+    with pytest.raises(EventsError, match="looks like MeV: divide"):
+        reconstruct(ak.zip(fields | {"pt": 1000 * jets.pt, "energy": 1000 * jets.energy}), mass_model)
+
+
+def test_the_jet_of_a_slot_and_columns_for_a_table(decays, mass_model, tmp_path):
+    events = first_jets(decays(12), 3, 5)
+    reco = reconstruct(events, mass_model)
+    b = reco.jet("t1.b")
+    slot = reco.topology.slot_index("t1.b")
+    assert b[3] is None
+    assert ak.to_list(b.index) == [None if k < 0 else k for k in reco.jet_index[:, slot].tolist()]
+    whole = b + reco.jet("t1.W.q1") + reco.jet("t1.W.q2")
+    np.testing.assert_allclose(ak.fill_none(whole.mass, np.nan), reco.t[:, 0].mass, rtol=1e-5)
+    reco.save(tmp_path / "out.parquet")
+    table = pq.read_table(tmp_path / "out.parquet")
+    columns = reco.to_columns()
+    assert table.column_names == list(columns)
+    np.testing.assert_array_equal(table["t1_mass"].to_numpy(), columns["t1_mass"])
+    said = result_metadata(tmp_path / "out.parquet")
+    assert (said["decoding"], said["max_jets"], said["events"]) == ("exact", 12, 12)
+    with pytest.raises(TopologyError, match=r"no slot 't1\.c'"):
+        reco.jet("t1.c")

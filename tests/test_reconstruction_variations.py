@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 import awkward as ak
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import uproot
 
+from pairton.domain import Domain
 from pairton.errors import EventsError
 from pairton.events import make_jets
+from pairton.partitions import COMPLETE, reconstruct_parts
 from pairton.reconstruction import reconstruct
-from pairton.results import result_columns
+from pairton.results import result_columns, result_metadata
 from pairton.streaming import reconstruct_files
 
 FIELDS = ("pt", "eta", "phi", "energy", "btag")
@@ -83,3 +87,24 @@ def test_variations_that_do_not_fit(decays, mass_model):
     events = decays(5)
     with pytest.raises(EventsError, match="'up' has other jets than the nominal ones"):
         reconstruct(events, mass_model, variations={"up": scaled(events, 1.1)[:, 1:]})
+
+
+def test_what_became_of_variations_is_counted(decays, mass_model, tmp_path):
+    events = decays(30, extra=2)
+    mass_model.domain = Domain(pt=25.0, jets=(6, 16))
+    low = scaled(events, 0.6)
+    jets = {f"jet_{name}": events.jets[name] for name in ("pt", "eta", "phi", "energy", "btag")}
+    path = tmp_path / "in.parquet"
+    ak.to_parquet(ak.to_packed(ak.zip(jets | {"low": low.pt}, depth_limit=1)), path)
+    options = {"variations": {"low": {"pt": "low"}}, "topology": "ttbar_allhad"}
+    before, few = (int(ak.sum(ak.sum(each.pt >= 25, axis=1) < 6)) for each in (events.jets, low))
+    assert before < few < 30
+    one = reconstruct_files(path, tmp_path / "out.parquet", mass_model, **options)
+    parts = reconstruct_parts(path, tmp_path / "parts", mass_model, **options)
+    again = reconstruct_parts(path, tmp_path / "parts", mass_model, resume=True, **options)
+    said = json.loads((tmp_path / "parts" / COMPLETE).read_text())
+    written = result_metadata(tmp_path / "out.parquet")
+    for found in (one.varied, parts.varied, again.varied, said["variation_status"], written["variation_status"]):
+        assert found["low"]["too_few_jets"] == few
+        assert sum(found["low"].values()) == 30
+    assert one.status["too_few_jets"] == before

@@ -51,7 +51,12 @@ __all__ = [
 ]
 
 
+_MODULES = ("decoding", "isolation", "metrics", "report", "streaming")  # as in `pairton.streaming.…`
+
+
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"pairton.{name}")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'pairton' has no attribute {name!r}")
     value = getattr(import_module(_PUBLIC[name]), name)

@@ -321,7 +321,8 @@ def _model(name: str, raw: dict[str, Any], takes_tokens: bool, engine: Engine, s
     for key in ("topology", "domain"):
         if key not in raw:
             raise ModelError(f"{source}: says nothing of the model's {key}: export it again")
-    check_version(raw, source)
+    if "format_version" in raw:  # an ONNX file that someone else made need not have one
+        check_version(raw, source)
     try:
         temperatures = tuple(float(value) for value in raw.get("temperatures") or ())
     except (TypeError, ValueError):

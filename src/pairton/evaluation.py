@@ -31,12 +31,11 @@ from pairton.reconstruction import (
     assign_prepared,
     decoding_of,
     prepare,
-    same_tree,
     stored_assignment,
     windows,
 )
 from pairton.scoreboard import Evaluation, Method, Promises
-from pairton.topology import Topology, load_topology
+from pairton.topology import Topology, load_topology, same_tree
 
 if TYPE_CHECKING:
     from pairton.engines import Model
@@ -97,10 +96,11 @@ def evaluate(
     for method in methods:
         if method.model is not None and not same_tree(method.model.topology, topology):
             raise ModelError(
-                f"the model {method.name} is for {method.model.topology.name}, not for {topology.name}: "
-                "evaluate it by itself"
+                f"the model {method.name} is for {method.model.topology.name}, the events are read as "
+                f"{topology.name}: give a model for it with --model, or answers with --assignments"
             )
     masses = []
+    weights: set[float] = set()
     row = 0
     stream = windows(iterate(files, **options))
     for window in stream if progress is None else progress(stream):
@@ -108,6 +108,8 @@ def evaluate(
             raise InputError(
                 f"{files[0]}: no truth in it, and without it nothing can be said: give labelled events"
             )
+        if window.weights is not None and len(window):
+            weights |= {float(window.weights.min()), float(window.weights.max())}
         rows = np.arange(row, row + len(window))
         row += len(window)
         chosen = window.selected if select else np.ones(len(window), dtype=bool)
@@ -130,6 +132,12 @@ def evaluate(
                 PairtonWarning,
                 stacklevel=2,
             )
+    if len(weights) > 1:
+        warnings.warn(
+            f"events have weights from {min(weights):g} to {max(weights):g}, which are not used: each counts once",
+            PairtonWarning,
+            stacklevel=2,
+        )
     default = REFERENCE_MIX.get(topology.name)
     chosen_mix = tuple(mix) if mix is not None else default
     if chosen_mix is not None and len(chosen_mix) != len(topology.bins):

@@ -20,7 +20,7 @@ from pairton.errors import EventsError, nearest
 from pairton.graph import complete
 from pairton.topology import Topology, load_topology
 
-__all__ = ["JET_FIELDS", "SPLITS", "Events", "Status", "energy_of", "make_jets", "mass_of"]
+__all__ = ["JET_FIELDS", "SPLITS", "Events", "Status", "energy_of", "make_jets", "mass_of", "mev_median"]
 
 vectors.register()
 
@@ -30,6 +30,8 @@ DENSE_FEATURES = len(JET_FIELDS)
 
 # A float32 energy is rounded in its 24th bit; files that store four rounded numbers may be off by several.
 ENERGY_TOLERANCE = 1e-4
+MEV_ABOVE = 3000.0  # median jet pT
+UNIT_SAMPLE = 10_000  # jets that this is looked for in
 MOST_ENERGY = 1e8  # GeV, of a jet: far above any collider, and its square is still a number to the network
 
 
@@ -386,6 +388,14 @@ def mass_of(pt: npt.NDArray[Any], eta: npt.NDArray[Any], energy: npt.NDArray[Any
         momentum = np.asarray(pt, np.float64) * np.cosh(np.asarray(eta, np.float64))
         square = np.asarray(energy, np.float64) ** 2 - momentum**2
         return np.asarray(np.sign(square) * np.sqrt(np.abs(square)))
+
+
+def mev_median(pt: npt.NDArray[Any]) -> float | None:
+    """The median jet pT if it cannot be GeV: beyond 3 TeV, while one of 3 GeV is no jet."""
+    sample = pt[:UNIT_SAMPLE]
+    sample = sample[np.isfinite(sample)]
+    median = float(np.median(sample)) if len(sample) else 0.0
+    return median if median > MEV_ABOVE else None
 
 
 def _check_fields(what: str, jets: ak.Array) -> None:

@@ -220,6 +220,9 @@ def table(scores: Scores, *, confidence: float = CONFIDENCE, seed: int = 0) -> d
             else:  # particles of one event are not independent
                 sums = bootstrap(rng, *counts)
                 low, high = ratio_interval(sums[:, 0], sums[:, 1], confidence)
+                if k in (0, n):  # all alike: drawing them again tells nothing, the number of events does
+                    events = int((counts[1] > 0).sum())
+                    low, high = clopper_pearson(events if k else 0, events, confidence)
             result[what][cell] = Efficiency(k / n if n else np.nan, low, high, k, n)
     return result
 

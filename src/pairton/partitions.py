@@ -25,7 +25,7 @@ from pairton.formats.base import DEFAULT_CHUNK, check_chunk
 from pairton.formats.files import CONTAINERS, Paths, digest, fingerprint, is_url, unchanged
 from pairton.preparation import check_max_jets
 from pairton.reconstruction import MAX_JETS, WINDOW, Assigner, run, windows
-from pairton.results import ROWS, create_result, result_metadata, same_columns, same_kept
+from pairton.results import ROWS, by_label, create_result, result_metadata, same_columns, same_kept
 from pairton.scheduling import WorkerError, check_jobs, run_tasks
 from pairton.streaming import result_settings
 from pairton.topology import load_topology
@@ -79,6 +79,7 @@ class Done:
     path: Path
     status: Mapping[str, int]  # label -> events
     columns: tuple[str, ...]
+    varied: Mapping[str, Mapping[str, int]]  # the status of each variation
     new: bool = True
 
     def __len__(self) -> int:
@@ -92,6 +93,7 @@ class Parts:
     events: int
     status: dict[str, int]  # label -> events
     paths: tuple[Path, ...]  # in the order of rows
+    varied: Mapping[str, dict[str, int]]  # the status of each variation
     skipped: int = 0  # parts that were there already
     replaced: int = 0  # parts that were there, but made from other inputs or with other settings
 
@@ -135,7 +137,7 @@ def reconstruct_parts(
     files = expand(paths)
     options = {"truth": False, **options}
     if options.get("topology") is None:
-        options["topology"] = model.topology
+        options |= {"topology": model.topology, "unless_stored": True}
     check_jobs(jobs)  # all this before what is there is touched
     check_chunk(chunk)
     check_max_jets(model.topology, max_jets)
@@ -193,8 +195,8 @@ def make_part(part: Part) -> Done:
         assert writer.names is not None  # there is always a window
         columns = tuple(writer.names)
         writer.metadata["part"] = {**part.metadata["part"], "columns": columns}
-    status = {state.label: int(writer.counts[state]) for state in Status}
-    return Done(part.path, status, columns)
+    varied = {name: by_label(counts) for name, counts in writer.varied.items()}
+    return Done(part.path, by_label(writer.counts), columns, varied)
 
 
 def _events(part: Part) -> Iterator[Events]:
@@ -257,7 +259,8 @@ def _prepare(plan: list[Part], folder: Path, resume: bool) -> dict[int, Done]:
         said = result_metadata(part.path) if part.path.exists() else None
         own = (said or {}).get("part", {})
         if said is not None and own.get("key") == part.metadata["part"]["key"]:
-            found[part.index] = Done(part.path, said["status"], tuple(own["columns"]), new=False)
+            varied = said.get("variation_status", {})
+            found[part.index] = Done(part.path, said["status"], tuple(own["columns"]), varied, new=False)
     return found
 
 
@@ -271,17 +274,23 @@ def _complete(
     """Say of all parts what one file would say of itself."""
     for part in plan[1:]:
         same_columns(folder, done[0].columns, done[part.index].columns)
-    status = {state.label: sum(d.status[state.label] for d in done.values()) for state in Status}
+    status = _summed([d.status for d in done.values()])
+    varied = {name: _summed([d.varied[name] for d in done.values()]) for name in done[0].varied}
     events = sum(status.values())
     said = {key: value for key, value in (result_metadata(plan[0].path) or {}).items() if key != "part"}
     parts = [{"name": part.path.name, "events": part.n_events} for part in plan]
     whole: dict[str, Any] = {**said, **settings, "events": events, "status": status, "parts": parts}
+    whole |= {"variation_status": varied} if varied else {}
     with replacing(folder / COMPLETE) as temporary:
         temporary.write_text(json.dumps(whole, indent=1), encoding="utf-8")
     for left in folder.glob(".part-*"):  # of runs that were killed; a slow worker of this one may still write
         if left.stat().st_mtime < begun:
             left.unlink(missing_ok=True)
-    return Parts(events, status, tuple(part.path for part in plan))
+    return Parts(events, status, tuple(part.path for part in plan), varied)
+
+
+def _summed(each: list[Mapping[str, int]]) -> dict[str, int]:
+    return {state.label: sum(status[state.label] for status in each) for state in Status}
 
 
 def _key(segment: Segment) -> list[int]:

@@ -18,13 +18,14 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
+from pairton.checkpoints import builtin_models
 from pairton.decoding import METHODS, decode
 from pairton.domain import Domain
 from pairton.errors import ConfigError, EventsError, ModelError, nearest
-from pairton.events import JET_FIELDS, Events, Status, make_jets
+from pairton.events import JET_FIELDS, Events, Status, make_jets, mev_median
 from pairton.preparation import MAX_JETS, Prepared, prepare
 from pairton.scheduling import in_parallel
-from pairton.topology import Stage, Topology
+from pairton.topology import Stage, Topology, same_tree
 
 if TYPE_CHECKING:
     from pairton.engines import Model
@@ -45,7 +46,6 @@ __all__ = [
     "prepare",
     "reconstruct",
     "run",
-    "same_tree",
     "stored_assignment",
     "windows",
 ]
@@ -190,6 +190,31 @@ class Reconstruction:
         """pt, eta, phi, mass of every particle, (n, P) each."""
         return momenta(self.events, self.assignment)
 
+    def jet(self, slot: str) -> ak.Array:
+        """(n,): the jet in a slot, such as `t1.b`, as a four-vector with `btag` and `index`; None for none."""
+        column = self.topology.slot_index(slot)
+        at = self.assignment[:, column]
+        picked = ak.mask(self.events.jets, at >= 0)[ak.from_regular(np.maximum(at, 0)[:, None])]
+        return ak.with_field(ak.firsts(picked), ak.mask(ak.Array(self.jet_index[:, column]), at >= 0), "index")
+
+    def to_columns(self) -> dict[str, Any]:
+        """The columns that `save` and `pairton reconstruct` write; `pandas.DataFrame` takes them."""
+        from pairton.results import result_columns
+
+        return result_columns(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what `pairton reconstruct` writes: .parquet, .root or .h5."""
+        from pairton.results import create_result
+        from pairton.streaming import result_settings
+
+        said = {}
+        if self.how:
+            options = {name: value for name, value in self.how.items() if name != "model"}
+            said = result_settings(self.how["model"], [], **options)
+        with create_result(os.fspath(path), self.topology, said) as writer:
+            writer.write(self)
+
     def display(self, row: int) -> Display:
         """One event to look at, step by step: in a notebook by itself, else `.save("event.html")`."""
         from pairton.report.display import display_row
@@ -290,7 +315,9 @@ def reconstruct(
     jet_cuts   leave out jets outside the model's domain (pT floor, |eta|)
     variations the same jets calibrated otherwise, by name: their results are `.variations[name]`
     """
-    wanted = events.topology.name if isinstance(events, Events) and model is None else (model or "default")
+    wanted = model or "default"
+    if model is None and isinstance(events, Events) and events.topology.name in builtin_models():
+        wanted = events.topology.name
     if isinstance(wanted, str):
         from pairton.engines import load_model
 
@@ -300,7 +327,7 @@ def reconstruct(
     if isinstance(events, str | os.PathLike):
         from pairton.formats import read
 
-        events = read(os.fspath(events), topology=loaded.topology, truth=False)
+        events = read(os.fspath(events), topology=loaded.topology, unless_stored=True, truth=False)
     if not isinstance(events, Events):
         events = _as_events(events, loaded.topology)
     if variations is not None:
@@ -311,7 +338,7 @@ def reconstruct(
     parts = [
         run(window, assign, loaded.domain, max_jets=max_jets, jet_cuts=jet_cuts) for window in windows([events])
     ]
-    how = {"model": loaded, "decoding": decoding_of(loaded, decoding, beam)}
+    how = {"model": loaded, "decoding": decoding_of(loaded, decoding, beam), "beam": beam}
     return replace(_joined(events, parts), how=how | {"max_jets": max_jets, "jet_cuts": jet_cuts})
 
 
@@ -368,11 +395,6 @@ def windows(chunks: Sequence[Events] | Iterator[Events], size: int = WINDOW) -> 
         yield Events.concatenate(waiting)
 
 
-def same_tree(one: Topology, other: Topology) -> bool:
-    """Whether two topologies have the same slots; cuts, stages and names may differ."""
-    return (one.event, dict(one.decays)) == (other.event, dict(other.decays))
-
-
 def _as_events(jets: Any, topology: Topology) -> Events:
     array = ak.Array(jets)
     given = set(ak.fields(array))
@@ -386,6 +408,11 @@ def _as_events(jets: Any, topology: Topology) -> Events:
         raise EventsError(
             f"jets lack {', '.join(missing)}: found {', '.join(sorted(given)) or 'no fields'}; build them with "
             "pairton.make_jets"
+        )
+    if (median := mev_median(np.asarray(ak.flatten(array["pt"], axis=None)))) is not None:
+        raise EventsError(
+            f"the median jet pT is {median:.0f}, which looks like MeV: divide pT, energy and mass by 1000 "
+            "(or, if it is right, give pairton.Events)"
         )
     more = {name: array[name] for name in ("index", "usable") if name in given}
     return Events(

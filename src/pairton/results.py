@@ -39,6 +39,7 @@ __all__ = [
     "KEY",
     "TREE",
     "ResultWriter",
+    "by_label",
     "create_result",
     "result_columns",
     "result_metadata",
@@ -96,10 +97,11 @@ def _answers(reco: Reconstruction) -> Columns:
 
 def same_kept(chunks: Iterable[Events]) -> Iterator[Events]:
     """The same chunks; an error where only some have a column, which would be lost where they are joined."""
-    first: list[str] | None = None
+    first: set[str] | None = None
     for chunk in chunks:
-        first = list(chunk.columns) if first is None else first
-        if odd := sorted(set(first) ^ set(chunk.columns)):
+        mine = {*chunk.columns, *(["weight"] if chunk.weights is not None else [])}
+        first = mine if first is None else first
+        if odd := sorted(first ^ mine):
             raise OutputError(f"only some inputs have the columns {', '.join(odd)}: reconstruct them one by one")
         yield chunk
 
@@ -118,6 +120,7 @@ class ResultWriter(CompleteOrNothing):
         self.path = path
         self.metadata: dict[str, Any] = {}
         self.counts = np.zeros(len(LABELS), dtype=np.int64)  # events of each status
+        self.varied: dict[str, npt.NDArray[np.int64]] = {}  # the same of each variation
         self._new = Replacement(path)
         self._waiting: list[Columns] = []
         self._rows = 0
@@ -148,6 +151,9 @@ class ResultWriter(CompleteOrNothing):
             self.metadata.setdefault("input_metadata", dict(reco.events.metadata))
         self.names = names
         self.counts += np.bincount(reco.status, minlength=len(LABELS))
+        for name, other in reco.variations.items():
+            self.varied.setdefault(name, np.zeros(len(LABELS), dtype=np.int64))
+            self.varied[name] += np.bincount(other.status, minlength=len(LABELS))
         self._waiting.append(columns)
         self._rows += len(reco)
         if self._rows >= ROWS:
@@ -167,9 +173,11 @@ class ResultWriter(CompleteOrNothing):
     def close(self) -> None:
         try:
             self._flush()
-            status = dict(zip(LABELS.tolist(), self.counts.tolist(), strict=True))
+            said = {"events": int(self.counts.sum()), "status": by_label(self.counts)}
+            if self.varied:
+                said["variation_status"] = {name: by_label(counts) for name, counts in self.varied.items()}
             with writing_errors(self.path):
-                self._finish(json.dumps(self.metadata | {"events": int(self.counts.sum()), "status": status}))
+                self._finish(json.dumps(self.metadata | said))
         except BaseException:
             self.abort()
             raise
@@ -179,6 +187,11 @@ class ResultWriter(CompleteOrNothing):
         with contextlib.suppress(Exception):  # a full disk fails again here; the file is removed next
             self._release()
         self._new.discard()
+
+
+def by_label(counts: npt.NDArray[np.int64]) -> dict[str, int]:
+    """Numbers of events by the words of their status."""
+    return dict(zip(LABELS.tolist(), counts.tolist(), strict=True))
 
 
 def _join(parts: list[Any], name: str, path: Path) -> Any:

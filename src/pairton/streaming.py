@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from pairton.formats.base import DEFAULT_CHUNK
 from pairton.formats.files import Paths, is_url
 from pairton.likelihood import exact_up_to
 from pairton.reconstruction import MAX_JETS, Assigner, Reconstruction, decoding_of, run, windows
-from pairton.results import create_result, same_kept
+from pairton.results import by_label, create_result, same_kept
 
 if TYPE_CHECKING:
     from pairton.engines import Model
@@ -37,6 +37,7 @@ class Summary:
     events: int
     status: dict[str, int]  # label -> events
     first: Reconstruction  # some events to show
+    varied: Mapping[str, dict[str, int]] = field(default_factory=dict)  # the same of each variation
 
 
 def count_events(paths: Paths, **options: Any) -> int:
@@ -50,7 +51,7 @@ def count_events(paths: Paths, **options: Any) -> int:
 
 def reconstruct_stream(
     paths: Paths,
-    model: Model,
+    model: Model | str = "default",
     *,
     decoding: str | None = None,
     beam: int | None = None,
@@ -64,9 +65,13 @@ def reconstruct_stream(
     `chunk` is how many events are read at a time, which does not change the answer; `options` are those of
     `pairton.iterate`.
     """
+    if isinstance(model, str):
+        from pairton.engines import load_model
+
+        model = load_model(model)
     assign = Assigner(model, decoding, beam)
     if options.get("topology") is None:
-        options["topology"] = model.topology
+        options |= {"topology": model.topology, "unless_stored": True}
     for window in windows(same_kept(iterate(paths, chunk=chunk, **options))):
         assign.check(window.topology)
         yield run(window, assign, model.domain, max_jets=max_jets, jet_cuts=jet_cuts)
@@ -100,6 +105,7 @@ def reconstruct_files(
     _refuse_overwriting(files, output)
     metadata = result_settings(model, files, decoding=decoding, beam=beam, max_jets=max_jets, jet_cuts=jet_cuts)
     counts = np.zeros(len(Status), dtype=np.int64)
+    varied: dict[str, Any] = {}
     first: Reconstruction | None = None
     stream = reconstruct_stream(
         files,
@@ -116,11 +122,14 @@ def reconstruct_files(
         for reco in stream if progress is None else progress(stream):
             first = _head(reco) if first is None else first
             counts += np.bincount(reco.status, minlength=len(Status))
+            for name, other in reco.variations.items():
+                varied[name] = varied.get(name, 0) + np.bincount(other.status, minlength=len(Status))
             if writer is not None:
                 writer.write(reco)
     assert first is not None  # there is always a window
-    status = {state.label: int(counts[state]) for state in Status}
-    return Summary(int(counts.sum()), status, first)
+    return Summary(
+        int(counts.sum()), by_label(counts), first, {name: by_label(each) for name, each in varied.items()}
+    )
 
 
 def result_settings(

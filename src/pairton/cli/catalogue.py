@@ -26,16 +26,12 @@ def topologies(name: str | None) -> None:
         return
     topology = load_topology(name)
     click.echo(topology.tree())
-    cuts = topology.selection
     click.echo(f"\nslots       {', '.join(slot.name for slot in topology.slots)}")
     click.echo(f"matrices    {', '.join(topology.types)}")
     click.echo(f"symmetries  {topology.n_symmetries}")
     click.echo(f"stages      {', then '.join(str(stage) for stage in topology.stages)}")
     click.echo(f"bins        {', '.join(topology.bins)} jets")
-    click.echo(
-        f"selection   jets pT > {cuts.pt:g} GeV, |eta| < {cuts.abs_eta:g}; "
-        f"at least {cuts.jets} of them, {cuts.btags} b-tagged"
-    )
+    click.echo(f"selection   {topology.selection}")
 
 
 @click.command()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairton.cli.options import reading_options
+from pairton.cli.options import as_the_model, reading_options
 
 if TYPE_CHECKING:
     from pairton.events import Events
@@ -54,7 +54,7 @@ def display(
     check_suffix(output)
     loaded = load_model(model, engine=engine)
     paths = list(inputs) or [str(sample_file(loaded.topology.name))]
-    reading["topology"] = reading["topology"] or loaded.topology
+    as_the_model(reading, loaded)
     events, first = _window_of(paths, row, reading)
     shown = display_event(
         events,

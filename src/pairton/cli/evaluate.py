@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairton.cli.options import reading_options
+from pairton.cli.options import as_the_model, reading_options
 from pairton.cli.reconstruct import model_options
 from pairton.errors import ConfigError
 
@@ -84,8 +84,8 @@ def evaluate(
 
         check_outputs(report, plots)
         seen = Collector()
-    if loaded and not reading["topology"]:
-        reading["topology"] = loaded[0].topology
+    if loaded:
+        as_the_model(reading, loaded[0])
     total = count_events(list(inputs), **reading) if sys.stderr.isatty() else None
     result = run(
         list(inputs),
@@ -192,6 +192,12 @@ def _efficiencies(console: Console, result: Evaluation, method: Method) -> None:
             click.echo(
                 f"  calibration: mean P(event) {found['probability']:.3f}, right {found['right']:.3f}, "
                 f"mean |difference| {found['error']:.3f}"
+            )
+        every = result.calibration_of_all(method, "event")
+        if every["total"] > found["total"]:
+            click.echo(
+                f"  of all {every['total']} events, {found['total']} of them complete: mean P(event) "
+                f"{every['probability']:.3f}, right {every['right']:.3f}"
             )
     if method.flows:
         _flow(result, method)

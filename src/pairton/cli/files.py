@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,7 @@ def convert(
     if any(Path(path).resolve() == output.resolve() for path in paths):
         raise OutputError(f"{output}: this is also an input: write to another name")
     writer: Writer | None = None
-    count = 0
+    count = total = 0
     try:
         for _, source in sources(paths, **reading):
             for events in _chunks(source):
@@ -85,13 +86,14 @@ def convert(
                 chosen = events.select() if select else events.keep_jets(events.usable)
                 writer.write(chosen)
                 count += len(chosen)
+                total += len(events)
     except BaseException:
         if writer is not None:
             writer.abort()
         raise
     assert writer is not None  # every source gives at least one chunk
     writer.close()
-    click.echo(f"{output}: {count} events")
+    click.echo(f"{output}: {f'{count} of {total}' if select else count} events")
 
 
 def _chunks(source: Any) -> Any:
@@ -121,7 +123,7 @@ def _overview(summary: Summary) -> Table:
         bar = "█" * round(BAR * count / most) or "▏"
         table.add_row(f"{n} jets", str(count), f"{bar} {_share(count, summary.events)}")
     cuts = topology.selection
-    said = f"{cuts.jets}+ jets, {cuts.btags}+ b-tags; pT > {cuts.pt:g}, |eta| < {cuts.abs_eta:g}"
+    said = str(cuts)
     table.add_row("selected", str(summary.selected), f"{_share(summary.selected, summary.events)}  {said}")
     if summary.bad:
         table.add_row("bad jets", str(summary.bad), "events with a NaN, an infinity, pT <= 0 or E < p")
@@ -132,9 +134,21 @@ def _overview(summary: Summary) -> Table:
         table.add_row("all labelled", str(whole), f"{_share(whole, summary.events)}  fully reconstructible")
     else:
         table.add_row("truth", "none")
+    if made := summary.metadata.get("generator"):
+        table.add_row("made by", "generate", _generated(made))
     if summary.median_pt is not None:
         table.add_row("units", "GeV", f"median jet pT {summary.median_pt:.0f} GeV")
     return table
+
+
+def _generated(made: Mapping[str, Any]) -> str:
+    """How the events were generated, in a line; `--json` has everything."""
+    parts = [f"seed {made['seed']}"] if "seed" in made else []
+    parts.append("filtered: not for tests" if made.get("filter") else "not filtered")
+    parts += [f"from {made['lhe']}"] if made.get("lhe") else []
+    if counts := made.get("counts"):
+        parts.append(f"{counts['tried']} tried, {counts['kept']} kept")
+    return "; ".join(parts)
 
 
 def _share(count: int, total: int) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from pairton.errors import ConfigError
 
-__all__ = ["parse_map", "reading_options", "variation_option"]
+if TYPE_CHECKING:
+    from pairton.engines import Model
+
+__all__ = ["as_the_model", "parse_map", "reading_options", "variation_option"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -19,7 +22,7 @@ _OPTIONS = (
     click.option(
         "--topology",
         metavar="NAME|FILE",
-        help="Decay tree; default: the model's, or as stored in the file, else ttbar_allhad.",
+        help="Decay tree; default: as stored in the file, else the model's, else ttbar_allhad.",
     ),
     click.option("--map", "maps", multiple=True, metavar="OURS=COLUMN,…", help="Names of columns: pt=Jet_pt,…"),
     click.option("--tree", metavar="NAME", help="Tree of a ROOT file, or collection of an HDF5 file."),
@@ -63,6 +66,12 @@ def reading_options(command: Command) -> Command:
     for option in reversed(_OPTIONS):
         wrapper = option(wrapper)
     return wrapper  # type: ignore[return-value]  # the keywords differ, the command is the same to click
+
+
+def as_the_model(reading: dict[str, Any], model: Model) -> None:
+    """Without --topology events are read as those of the model, unless the file says that they are others."""
+    if not reading["topology"]:
+        reading |= {"topology": model.topology, "unless_stored": True}
 
 
 def parse_map(entries: tuple[str, ...]) -> dict[str, str]:

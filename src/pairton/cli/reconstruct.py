@@ -5,14 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairton.cli.options import reading_options, variation_option
+from pairton.cli.options import as_the_model, reading_options, variation_option
 from pairton.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def reconstruct(
         raise ConfigError(f"{given[0]} is for results in parts: add --dask, --jobs or --resume")
     loaded = load_model(model, engine=engine, threads=threads)
     paths = list(inputs) or [str(sample_file(loaded.topology.name))]
-    reading["topology"] = reading["topology"] or loaded.topology
+    as_the_model(reading, loaded)
     total = count_events(paths, **reading) if sys.stderr.isatty() else None
     begun = time.monotonic()
     how: dict[str, Any] = {"decoding": decoding, "beam": beam, "max_jets": max_jets, "chunk": chunk}
@@ -173,14 +173,19 @@ def _in_parts(
 
 
 def _report(summary: Summary | Parts, begun: float, where: str) -> None:
-    counts = ", ".join(f"{n} {label}" for label, n in summary.status.items() if n) or "none"
-    click.echo(f"{summary.events} events ({counts}) in {time.monotonic() - begun:.1f} s{where}")
+    click.echo(f"{summary.events} events ({_counts(summary.status)}) in {time.monotonic() - begun:.1f} s{where}")
+    for name, status in summary.varied.items():
+        click.echo(f"  variation {name}: {_counts(status)}")
     if summary.status["outside_domain"] and not summary.status["ok"]:
         click.echo(
             "pairton: warning: all that have an answer are outside_domain: if b-tags are scores, cut on them with "
             "--btag CUT (`pairton inspect` shows the values)",
             err=True,
         )
+
+
+def _counts(status: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} {label}" for label, n in status.items() if n) or "none"
 
 
 @contextmanager
@@ -207,12 +212,12 @@ def _show(summary: Summary, sample: str | None) -> None:
     reco = summary.first
     roots = reco.topology.roots
     title = f"the sample events, {sample}" if sample else None
-    table = Table("event", "jets", "status", "P(event)", title=title, title_justify="left")
+    table = Table("row", "event", "jets", "status", "P(event)", title=title, title_justify="left")
     for root in roots:
         table.add_column(f"{root.name} [GeV]", justify="right")
         table.add_column("jets")
     for row in range(len(reco)):
-        cells = [str(reco.events.ids[row, 1]), str(reco.jets_used[row]), Status(reco.status[row]).label]
+        cells = [str(row), str(reco.events.ids[row, 1]), str(reco.jets_used[row]), Status(reco.status[row]).label]
         answered = reco.assignment[row, 0] >= 0
         cells.append(f"{reco.event_probability[row]:.3f}" if answered else "")
         for root in roots:

@@ -11,12 +11,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pairton.errors import ConfigError, FormatError, nearest
+from pairton.errors import ConfigError, FormatError, InputError, nearest
 from pairton.events import Events
 from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions, Source, Writer, check_chunk, damage
 from pairton.formats.common import BadLabels
 from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand, unchanged
-from pairton.topology import Topology, load_topology
+from pairton.topology import Topology, load_topology, same_tree
 
 __all__ = [
     "REGISTRY",
@@ -101,11 +101,13 @@ def open_source(
     format: str | None = None,
     *,
     topology: Topology | str | Path | None = None,
+    unless_stored: bool = False,
     isolate: Any = False,
     **options: Any,
 ) -> Source:
     """Open one file. Without a topology: the one stored in the file, else ttbar_allhad.
 
+    unless_stored: refuse a file in which another decay tree is stored, since nobody asked to read it otherwise.
     isolate: True, or `pairton.isolation.Limits`, to read a file that is not trusted in a process of its own.
     """
     name = str(path)
@@ -113,6 +115,8 @@ def open_source(
         from pairton.isolation import IsolatedSource
 
         limits = None if isolate is True else isolate
+        if unless_stored:
+            options["unless_stored"] = True
         return IsolatedSource(name, format, topology=topology, limits=limits, **options)
     found = detect(name) if format is None else get_format(format)
     chosen = read_options(topology, **options)
@@ -120,6 +124,13 @@ def open_source(
         if topology is None:
             stored = found.stored_topology(name)
             chosen = chosen if stored is None else replace(chosen, topology=stored)
+        elif unless_stored:
+            stored = found.stored_topology(name)
+            if stored is not None and not same_tree(stored, chosen.topology):
+                raise InputError(
+                    f"{name}: its events are for {stored.name}, the model is for {chosen.topology.name}: choose a "
+                    "model for theirs, or give --topology to read them as something else"
+                )
         found.check(chosen)
         return found.open(name, chosen)
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import ConfigError, EventsError, InputError, PairtonWarning, nearest
+from pairton.events import mev_median
 from pairton.topology import Topology
 
 __all__ = [
@@ -24,9 +25,7 @@ __all__ = [
     "unit_scale",
 ]
 
-MEV_ABOVE = 3000.0  # a median jet pT beyond 3 TeV is not GeV, one of 3 GeV no jet
 NO_JET = 2**31 - 1
-SAMPLE = 10_000  # jets that the check looks at
 
 Ints = npt.NDArray[np.integer[Any]]
 
@@ -35,10 +34,7 @@ def unit_scale(pt: npt.NDArray[Any], units: str | None, path: str) -> float:
     """What to divide pT, mass and energy by. `units`: "GeV", "MeV", or None for GeV with a check of the pT."""
     if units is not None:
         return 1000.0 if units == "MeV" else 1.0
-    sample = pt[:SAMPLE]
-    sample = sample[np.isfinite(sample)]
-    median = float(np.median(sample)) if len(sample) else 0.0
-    if median > MEV_ABOVE:
+    if (median := mev_median(pt)) is not None:
         raise InputError(
             f"{path}: the median jet pT is {median:.0f}, which looks like MeV: give --units MeV "
             "(or --units GeV, if it is right)"

@@ -139,7 +139,7 @@ class ExperimentSource(Source):
     def _varied(self, jets: ak.Array, found: Columns, name: str) -> ak.Array:
         counts, flat = self._flat(found, self.options.variations[name], np.asarray(ak.num(jets, axis=1)))
         ragged = {key: ak.unflatten(values / self.scale, counts) for key, values in flat.items()}
-        return varied_jets(jets, ragged["pt"], ragged.get("mass"))
+        return varied_jets(name, jets, ragged["pt"], ragged.get("mass"))
 
     def _truth(self, jets: ak.Array, start: int, stop: int) -> npt.NDArray[np.int32]:
         """Labels on jets that an analysis keeps: a soft jet beside a good one does not take its quark."""

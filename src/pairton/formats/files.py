@@ -60,7 +60,15 @@ def expand(paths: Paths) -> list[str]:
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     if not given:
         raise InputError("no input file: give at least one file, glob, URL or @list.txt")
-    return [found for entry in given for found in _expand_one(os.fspath(entry), Path())]
+    found = [path for entry in given for path in _expand_one(os.fspath(entry), Path())]
+    seen: dict[str, str] = {}
+    for path in found:
+        place = path if is_url(path) else os.path.realpath(path)
+        if place in seen:
+            also = f", also as {seen[place]}" if seen[place] != path else ""
+            raise InputError(f"{path}: given twice{also}: its events would count twice; leave one out")
+        seen[place] = path
+    return found
 
 
 def _expand_one(entry: str, folder: Path) -> Iterable[str]:

@@ -193,7 +193,7 @@ class FlatSource(Source):
             lengths, flat = jagged(data[column], column, self.path)
             self._check_lengths(counts, lengths, column)
             ragged[ours] = ak.unflatten(flat / scale, counts)
-        return varied_jets(jets, ragged["pt"], ragged.get("mass"))
+        return varied_jets(name, jets, ragged["pt"], ragged.get("mass"))
 
     def _check_lengths(self, counts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], name: str) -> None:
         if not np.array_equal(counts, lengths):

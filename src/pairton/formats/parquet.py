@@ -11,6 +11,7 @@ from typing import Any
 import awkward as ak
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pairton.errors import OutputError
@@ -68,7 +69,8 @@ class _Table:
             with reading_as("Parquet", path):
                 self._file = pq.ParquetFile(self._stream)
                 groups = [self._file.metadata.row_group(k).num_rows for k in range(self._file.num_row_groups)]
-                self.columns = tuple(self._file.schema_arrow.names)
+                self._inside = _fields_of_records(self._file.schema_arrow)
+                self.columns = (*self._file.schema_arrow.names, *self._inside)
         except BaseException:
             self._stream.close()
             raise
@@ -94,10 +96,31 @@ class _Table:
                 parts += self._rows(group, wanted, begin - low, end - low)
         with reading_as("Parquet", self.path):
             table = pa.concat_tables(parts) if parts else self._schema(wanted).empty_table()
-            return {name: _from_arrow(table.column(name)) for name in wanted}
+            return {name: self._column(table, name) for name in wanted}
+
+    def _column(self, table: Any, name: str) -> ak.Array:
+        if name not in self._inside:
+            return _from_arrow(table.column(name))
+        outer, inner = self._inside[name]
+        return _from_records(table.column(outer), inner)
+
+    def _outer(self, names: tuple[str, ...]) -> list[str]:
+        return list(dict.fromkeys(self._inside[name][0] if name in self._inside else name for name in names))
 
     def _schema(self, names: tuple[str, ...]) -> Any:
-        return pa.schema([self._file.schema_arrow.field(name) for name in names])
+        return pa.schema([self._file.schema_arrow.field(name) for name in self._outer(names)])
+
+    def _stored(self, names: tuple[str, ...]) -> list[str]:
+        """As Parquet calls them: of records only what is asked for is decoded."""
+        paths = [self._file.schema.column(k).path for k in range(len(self._file.schema))]
+        found = []
+        for name in names:
+            if name in self._inside:
+                outer, inner = self._inside[name]
+                found += [path for path in paths if path.startswith(f"{outer}.") and path.endswith(f".{inner}")]
+            else:
+                found.append(name)
+        return found
 
     def _rows(self, group: int, names: tuple[str, ...], start: int, stop: int) -> list[Any]:
         """Rows [start, stop) of a row group, which may be the whole file: it is decoded piece by piece.
@@ -106,7 +129,7 @@ class _Table:
         """
         place = self._places.get(names)
         if place is None or place.group != group or start < place.start:
-            pieces = self._file.iter_batches(PIECE, row_groups=[group], columns=list(names))
+            pieces = self._file.iter_batches(PIECE, row_groups=[group], columns=self._stored(names))
             self._places[names] = place = _Place(group, pieces)
         found = []
         with reading_as("Parquet", self.path):
@@ -137,6 +160,32 @@ class _Place:
     def go_on(self) -> None:
         self.piece = next(self.pieces)
         self.start, self.stop = self.stop, self.stop + len(self.piece)
+
+
+def _fields_of_records(schema: Any) -> dict[str, tuple[str, str]]:
+    """`Jet.pt` -> (Jet, pt), for columns that hold a record or a list of records, as awkward arrays do."""
+    found: dict[str, tuple[str, str]] = {}
+    for outer in schema:
+        kind = outer.type
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            kind = kind.value_type
+        if pa.types.is_struct(kind):
+            found |= {f"{outer.name}.{inner.name}": (outer.name, inner.name) for inner in kind}
+    return found
+
+
+def _from_records(column: Any, name: str) -> ak.Array:
+    """One field of a column of records, or of lists of them."""
+    column = column.combine_chunks()
+    if isinstance(column, pa.ChunkedArray):  # no chunk at all
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    if pa.types.is_struct(column.type):
+        return _from_arrow(pa.chunked_array([pc.struct_field(column, name)]))
+    values = pc.struct_field(column.flatten(), name)
+    if column.null_count == 0 and values.null_count == 0:
+        counts = column.value_lengths().to_numpy(zero_copy_only=False)
+        return ak.unflatten(values.to_numpy(zero_copy_only=False), counts)
+    return ak.from_arrow(column)[name]
 
 
 def _from_arrow(column: Any) -> ak.Array:

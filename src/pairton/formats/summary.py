@@ -40,11 +40,13 @@ class Summary:
     has_weights: bool = False
     median_pt: float | None = None  # of the first chunk, GeV
     first: Events | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)  # what the first file says of itself
 
     def add(self, events: Events, format: str) -> None:
         if self.topology not in (None, events.topology):
             raise InputError("the files are of different topologies: inspect them apart, or give --topology")
         self.topology = events.topology
+        self.metadata = self.metadata or dict(events.metadata)
         if format not in self.formats:
             self.formats.append(format)
         if self.first is None and len(events):
@@ -74,4 +76,5 @@ class Summary:
             "reconstructible": dict(self.reconstructible),
             "fully_reconstructible": self.fully_reconstructible,
             "topology": None if self.topology is None else self.topology.name,
+            "metadata": self.metadata,
         }

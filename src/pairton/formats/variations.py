@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import awkward as ak
 import numpy as np
+import numpy.typing as npt
 
-from pairton.errors import ConfigError, nearest
+from pairton.errors import ConfigError, PairtonWarning, nearest
 from pairton.events import energy_of
 
 __all__ = ["check_variation", "choice", "parse_settings", "parse_variations", "varied_jets"]
 
 VARIED = ("pt", "mass")
+FACTOR = 2.0  # no calibration changes most jets by more
 
 
 def parse_variations(given: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -68,9 +72,24 @@ def choice(settings: Mapping[str, str], key: str, allowed: tuple[str, ...]) -> s
     return value
 
 
-def varied_jets(jets: ak.Array, pt: ak.Array, mass: ak.Array | None = None) -> ak.Array:
+def _check_size(name: str, nominal: npt.NDArray[Any], varied: npt.NDArray[Any]) -> None:
+    """Warn of a column that cannot be a pT of these jets: a correction factor, other units, or nothing at all."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = varied[nominal > 0] / nominal[nominal > 0]
+    ratio = ratio[np.isfinite(ratio)]
+    if len(varied) and not (len(ratio) and 1 / FACTOR <= np.median(ratio) <= FACTOR):
+        warnings.warn(
+            f"variation {name}: most of its pT are not within a factor of {FACTOR:g} of the nominal ones: is it "
+            "the right column, in the same units?",
+            PairtonWarning,
+            stacklevel=2,
+        )
+
+
+def varied_jets(name: str, jets: ak.Array, pt: ak.Array, mass: ak.Array | None = None) -> ak.Array:
     """Jets with another pT. Without a mass the whole four-vector is scaled, as by a jet energy scale."""
     new_pt = ak.values_astype(pt, np.float32)
+    _check_size(name, np.asarray(ak.flatten(jets.pt)), np.asarray(ak.flatten(new_pt)))
     if mass is None:
         with np.errstate(divide="ignore", invalid="ignore"):
             energy = jets.energy * (ak.values_astype(new_pt, np.float64) / jets.pt)

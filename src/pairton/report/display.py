@@ -73,7 +73,7 @@ def display_event(events: Events, row: int, model: Model | str | None = None, **
 
 def display_row(reco: Reconstruction, row: int) -> Display:
     """A row of a reconstruction: replayed with its model, or its answer alone where that cannot be."""
-    how = dict(reco.how)
+    how = {name: value for name, value in reco.how.items() if name != "beam"}
     if how and how["decoding"] != "beam":  # a beam has no single chain of steps
         return display_event(reco.events, row, how.pop("model"), **how)
     if not 0 <= row < len(reco):

@@ -244,12 +244,13 @@ def calibration(result: Evaluation) -> Plot | None:
 
 def cuts(result: Evaluation) -> Plot | None:
     """What a cut on the event probability keeps, and how pure that is."""
-    each = {}
+    each, of_all = {}, {}
     for method in result.methods:
         if metrics.EVENT in method.promises:
-            probability, right = _event_probability(method)
-            if len(probability):
-                each[method.name] = _kept(probability, right)
+            probability, right, full = _event_probability(method)
+            if full.any():
+                each[method.name] = _kept(probability[full], right[full])
+                of_all[method.name] = _kept(probability, right)[1]
     if not each:
         return None
 
@@ -259,27 +260,37 @@ def cuts(result: Evaluation) -> Plot | None:
             colour = COLOURS[k % len(COLOURS)]
             axes.plot(CUTS, pure, color=colour, label=plain(name))
             axes.plot(CUTS, kept, color=colour, linestyle=(0, (5, 3)))
+            axes.plot(CUTS, of_all[name], color=colour, linestyle=(0, (1, 1.5)))
         axes.plot([], [], color=GREY, label="right among kept")
+        axes.plot([], [], color=GREY, linestyle=(0, (1, 1.5)), label="right, of all events")
         axes.plot([], [], color=GREY, linestyle=(0, (5, 3)), label="kept")
-        axes.set(xlim=(0, 1), ylim=(0, 1.1 + 0.1 * ((len(each) + 3) // 2)))
+        axes.set(xlim=(0, 1), ylim=(0, 1.1 + 0.1 * ((len(each) + 4) // 2)))
         _legend(axes, loc="upper left", ncols=2)
         return figure
 
     rows = [
-        {"method": name, "cut": float(cut), "kept": float(kept[k]), "purity": float(pure[k])}
+        {
+            "method": name,
+            "cut": float(cut),
+            "kept": float(kept[k]),
+            "purity": float(pure[k]),
+            "purity_of_all": float(of_all[name][k]),
+        }
         for name, (kept, pure) in each.items()
         for k, cut in enumerate(CUTS)
     ]
     caption = (
-        "Fully reconstructible events above a cut: the share kept (dashed), and the share of those that is right."
+        "Fully reconstructible events above a cut: the share kept (dashed), and the share of those that is right. "
+        "Dotted: the share that is right of all events above it, as in data; with a jet missing none can be."
     )
     return Plot("probability_cut", "Efficiency and purity of a cut", caption, draw, rows)
 
 
-def _event_probability(method: Method) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def _event_probability(method: Method) -> tuple[Floats, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Of events with an answer: its probability, whether it is right, and whether the event is complete."""
     probability, right, full = Promises.concatenate(method.promises[metrics.EVENT])
-    known = np.isfinite(probability) & full
-    return probability[known], right[known]
+    known = np.isfinite(probability)
+    return probability[known], right[known], full[known]
 
 
 def _kept(probability: Floats, right: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:

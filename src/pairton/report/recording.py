@@ -56,6 +56,7 @@ def record_event(
     """Reconstruct event `row` and keep every step; `number` is what the event is called, by default its row."""
     one = _one(events, row)
     how = Assigner(model, decoding)
+    how.check(events.topology)
     topology, method, temperatures = how.topology, how.method, how.temperatures
     prepared = prepare(one, model.domain, max_jets=max_jets, jet_cuts=jet_cuts)
     count = int(prepared.counts[0])

@@ -11,7 +11,7 @@ slot; repeated names are interchangeable. A plain jet at the root (`event: [H, j
 """
 
 from pairton.topology.reading import builtin_topologies, load_topology, parse_topology
-from pairton.topology.tree import Particle, Selection, Slot, Stage, Topology
+from pairton.topology.tree import Particle, Selection, Slot, Stage, Topology, same_tree
 
 __all__ = [
     "Particle",
@@ -22,4 +22,5 @@ __all__ = [
     "builtin_topologies",
     "load_topology",
     "parse_topology",
+    "same_tree",
 ]

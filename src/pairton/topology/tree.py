@@ -16,7 +16,7 @@ from pairton.errors import TopologyError, nearest
 from pairton.topology.checks import check_topology
 from pairton.topology.labels import hyper_labels, spanet_labels
 
-__all__ = ["Particle", "Selection", "Slot", "Stage", "Topology"]
+__all__ = ["Particle", "Selection", "Slot", "Stage", "Topology", "same_tree"]
 
 MAX_SYMMETRIES = 100_000  # rows of `Topology.symmetries`; eight interchangeable tops would need ten million
 
@@ -62,6 +62,16 @@ class Selection:
     abs_eta: float = float("inf")  # jets below
     jets: int = 0  # at least
     btags: int = 0  # at least
+
+    def __str__(self) -> str:
+        """In words.
+
+        >>> str(Selection(pt=25, jets=6)), str(Selection())
+        ('6+ jets; pT > 25 GeV', 'no cuts')
+        """
+        events = [f"{self.jets}+ jets"] * (self.jets > 0) + [f"{self.btags}+ b-tags"] * (self.btags > 0)
+        jets = [f"pT > {self.pt:g} GeV"] * (self.pt > 0) + [f"|eta| < {self.abs_eta:g}"] * (self.abs_eta < np.inf)
+        return "; ".join(", ".join(part) for part in (events, jets) if part) or "no cuts"
 
 
 @dataclass(frozen=True)
@@ -291,6 +301,11 @@ class Topology:
         below = [(self.particles[c].slots[0], self.particles[c].name, c) for c in parent.children]
         below += [(s, self.slots[s].name, -1) for s in parent.own_slots if self.slots[s].name != parent.name]
         return [(name.split(".")[-1], index) for _, name, index in sorted(below)]
+
+
+def same_tree(one: Topology, other: Topology) -> bool:
+    """Whether two topologies have the same slots; cuts, stages and names may differ."""
+    return (one.event, dict(one.decays)) == (other.event, dict(other.decays))
 
 
 # -- the tree ----------------------------------------------------------------------------------------------
