@@ -255,6 +255,7 @@ def test_next_to_nothing_makes_a_page_without_empty_panels(share, decays, mass_m
     assert "nothing to count" in text
     assert "Gallery" not in text
     assert f"{len(events)} events with truth, 0 fully" in text
+    assert "no figures of whole events" in text
 
 
 def test_answers_of_others_are_reported_without_a_model(decays, mass_model, tmp_path):

@@ -154,7 +154,11 @@ def show(result: Evaluation) -> None:
     first = result.scores(result.methods[0])
     full = int(first.total["event"].sum())
     chosen = "selected " if result.selected else ""
-    click.echo(f"{len(first)} {chosen}events with truth, {full} fully reconstructible")
+    labelled = {what: int(total.sum()) for what, total in first.total.items() if what != "event"}
+    listed = ", ".join(f"{count} {what}" for what, count in labelled.items())
+    click.echo(f"{len(first)} {chosen}events with truth, {full} fully reconstructible; labelled: {listed}")
+    if not any(labelled.values()):
+        click.echo("pairton: warning: nothing is labelled in these events, so nothing can be scored", err=True)
     for method in result.methods:
         if method.unanswered:
             cuts = "" if result.selected else "; --select leaves out events that do not pass the cuts"
