@@ -41,13 +41,14 @@ import pairton
 from inference_costs import draw, flops, matmul_peak, measure_costs
 from inference_process import best_start, end_to_end, seconds_of_import, spanet_rate
 from inference_report import FILE_EVENTS, Way, file_table, judge, rate_table, share_of_cores, write_markdown
+from pairton.assigning import Answer
 from pairton.decoding import decode
 from pairton.engines import Engine, Model
 from pairton.errors import PairtonError
 from pairton.events import Events
 from pairton.likelihood import Prediction
 from pairton.metrics import matches
-from pairton.reconstruction import Answer, prepare
+from pairton.reconstruction import prepare
 from soak import write_input
 
 PLAIN_BATCH = 256

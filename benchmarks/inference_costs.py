@@ -16,11 +16,11 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
+from pairton.assigning import BATCH, Assigner
 from pairton.decoding.exact import enumerable
 from pairton.engines import Model
 from pairton.events import JET_FIELDS, Events
 from pairton.likelihood import triplet_types
-from pairton.reconstruction import BATCH, Assigner
 from pairton.scheduling import in_parallel
 from pairton.topology import Topology
 

@@ -261,6 +261,7 @@ def test_a_file_that_the_runtime_cannot_run_is_one_line(model_folder, tmp_path, 
         ({"network": []}, "says nothing of the model's network"),
         ({"temperatures": ["hot"]}, "temperatures"),
         ({"temperatures": 1.04}, "temperatures"),
+        ({"temperatures": [1.0, 2.0], "decoding": "steps"}, "has 2 temperatures, but steps takes 3"),
     ],
 )
 def test_what_a_folder_says_wrongly_is_one_line_with_every_engine(

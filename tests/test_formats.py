@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ import numpy as np
 import pytest
 import uproot
 
-from pairton.errors import ConfigError, EventsError, FormatError, OutputError, PairtonWarning
+from pairton.errors import ConfigError, EventsError, FormatError, OutputError, PairtonWarning, TopologyError
 from pairton.events import Events, make_jets
 from pairton.formats import create, detect, iterate, open_source, read
+from pairton.formats.stored import KEY
 from pairton.formats.writing import FileWriter
 from pairton.topology import load_topology
 
@@ -379,3 +381,16 @@ def test_writers_refuse_what_they_cannot_keep(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no format has this suffix"):
         create(tmp_path / "b.txt", events.topology)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_stored_tree_that_is_no_longer_allowed_does_not_lock_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "old.h5"
+    with create(path, load_topology("ttbar_allhad")) as writer:
+        writer.write(read("sample:ttbar_allhad")[:5])
+    with h5py.File(path, "r+") as file:
+        said = json.loads(file.attrs[KEY])
+        said["topology"]["particles"] = {"t": ["q1", "q2", "b"]}
+        file.attrs[KEY] = json.dumps(said)
+    with pytest.raises(TopologyError, match=r"give them one name.*or read this file with --topology"):
+        read(path)
+    assert len(read(path, topology="ttbar_allhad")) == 5

@@ -12,7 +12,7 @@ import pytest
 import uproot
 
 from pairton.errors import ConfigError, FormatError
-from pairton.formats import open_source, read
+from pairton.formats import open_source, parquet, read
 
 FLAT = {
     "J_pt": ak.Array([[50.0, 40.0], [], [30.0]]),
@@ -103,7 +103,7 @@ def test_a_row_group_is_read_piece_by_piece(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_fields_of_records_in_parquet(tmp_path: Path) -> None:
-    """As `ak.to_parquet` writes an array with `events.Jet.pt`; options and empty parts too."""
+    """As `ak.to_parquet` writes an array with `events.Jet.pt`."""
     jets = ak.zip({name.removeprefix("J_"): FLAT[name] for name in ("J_pt", "J_eta", "J_phi", "J_m", "J_score")})
     path = tmp_path / "records.parquet"
     content = ak.zip({"Jet": jets, "about": ak.zip({"weight": FLAT["w"]}), "evt": FLAT["evt"]}, depth_limit=1)
@@ -122,3 +122,25 @@ def test_fields_of_records_in_parquet(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found.ids[:, 1], wanted.ids[:, 1])
     with pytest.raises(FormatError, match=r"no column for pt \(Jet\.ptt\).*did you mean 'Jet\.pt'"):
         read(path, map={**names, "pt": "Jet.ptt"})
+
+
+def test_records_of_lists_lists_in_records_and_names_with_dots(tmp_path: Path) -> None:
+    jets = [{"pt": 50.0, "c": [1, 2], "p4": {"pt": 7.0}}, {"pt": 40.0, "c": [], "p4": {"pt": 8.0}}]
+    columns = {
+        "Jet": pa.array([jets, [], jets[:1]]),
+        "J": pa.array([{"pt": [50.0, 40.0]}, {"pt": []}, {"pt": [30.0]}]),
+        "flat.pt": pa.array([[5.0, 4.0], [], [3.0]]),
+        "flat": pa.array([[{"pt": 1.0}, {"pt": 2.0}], [], [{"pt": 3.0}]]),
+        "gone": pa.array([[{"pt": 1.0}], None, []]),
+    }
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table(columns), path, row_group_size=2)
+    table = parquet._Table(str(path))
+    names = ("Jet.pt", "Jet.c", "J.pt", "flat.pt", "gone.pt")
+    found = table.read(names, 0, 3)
+    table.close()
+    assert found["Jet.pt"].to_list() == [[50, 40], [], [50]]  # and not that of Jet.p4
+    assert found["Jet.c"].to_list() == [[[1, 2], []], [], [[1, 2]]]
+    assert found["J.pt"].to_list() == [[50, 40], [], [30]]
+    assert found["flat.pt"].to_list() == [[5, 4], [], [3]]  # a column of that name goes first
+    assert found["gone.pt"].to_list() == [[1], None, []]

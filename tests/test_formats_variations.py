@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import awkward as ak
@@ -87,3 +88,13 @@ def test_a_column_that_is_no_pt_of_these_jets_is_warned_of(table: Path, factor: 
     ak.to_parquet(ak.with_field(content, content.jet_pt * factor, "pt_wrong"), path)
     with pytest.warns(PairtonWarning, match="variation up: most of its pT are not within a factor of 2"):
         read(path, topology="hh4b", variations={"up": {"pt": "pt_wrong"}})
+
+
+def test_a_wrong_column_is_warned_of_once_a_file(table: Path) -> None:
+    content = ak.from_parquet(table)
+    path = table.with_name("wrong.parquet")
+    ak.to_parquet(ak.with_field(content, content.jet_pt * 50, "pt_wrong"), path)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        read(path, topology="hh4b", variations={"up": {"pt": "pt_wrong"}}, chunk=1)
+    assert len([each for each in said if "variation up" in str(each.message)]) == 1

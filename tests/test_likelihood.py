@@ -7,13 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairton.graph import canonical
+from pairton.graph import MOST_JETS, canonical
 from pairton.likelihood import (
+    MAX_ASSIGNMENTS,
     Prediction,
     TooManyAssignmentsError,
     best,
     consistent,
     enumerate_assignments,
+    exact_up_to,
     index_of,
     log_normaliser,
     marginals,
@@ -180,3 +182,9 @@ def test_beyond_the_bound_it_declines_and_says_so():
         enumerate_assignments(TTBAR, 7, 600)
     with pytest.raises(Exception, match="6 slots, more than the 5 jets"):
         enumerate_assignments(TTBAR, 5)
+
+
+def test_how_many_jets_are_listed_ends_for_every_tree():
+    small = parse_topology({"name": "x", "event": ["a"], "particles": {"a": ["q"]}})
+    assert exact_up_to(small) == MOST_JETS
+    assert [TTBAR.count_assignments(exact_up_to(TTBAR) + k) <= MAX_ASSIGNMENTS for k in (0, 1)] == [True, False]

@@ -17,9 +17,10 @@ import pairton.results
 from pairton import formats
 from pairton.errors import ConfigError, InputError, ModelError, OutputError, PairtonWarning
 from pairton.events import Events
+from pairton.partitions import reconstruct_parts
 from pairton.reconstruction import reconstruct
-from pairton.results import KEY, TREE, result_columns
-from pairton.streaming import reconstruct_files
+from pairton.results import KEY, TREE, result_columns, result_metadata
+from pairton.streaming import reconstruct_files, reconstruct_stream
 
 SUFFIXES = (".parquet", ".root", ".h5")
 
@@ -196,6 +197,10 @@ def test_mistakes_are_named_and_leave_nothing(crowd, mass_model, tmp_path):
         reconstruct_files(others, tmp_path / "out.parquet", mass_model)
     with pytest.raises(InputError, match=r"others\.h5: its events are for hh4b"):
         reconstruct(others, mass_model)
+    with pytest.raises(InputError, match=r"others\.h5: its events are for hh4b"):
+        reconstruct_parts(others, tmp_path / "parts", mass_model)
+    with pytest.raises(InputError, match=r"others\.h5: its events are for hh4b"):
+        reconstruct_files(others, None, mass_model, isolate=True)
     assert reconstruct_files(others, None, mass_model, topology="ttbar_allhad").events == len(crowd)
     others.unlink()
     with pytest.raises(InputError, match=r"in\.h5: given twice: its events would count twice"):
@@ -256,3 +261,13 @@ def test_killed_halfway(crowd, tmp_path, signal_name, left, suffix):
     others = {entry.name for entry in tmp_path.iterdir()} - {"in.h5", target.name}
     assert len(others) == left  # nobody can clean up after SIGKILL, but a dot file is no result
     assert all(name.startswith(".") for name in others)
+
+
+def test_a_window_of_a_stream_can_be_saved_and_says_how_it_was_made(crowd, mass_model, tmp_path):
+    source = write(tmp_path / "in.h5", crowd)
+    (one,) = reconstruct_stream(source, mass_model, beam=4, max_jets=9)
+    one.save(tmp_path / "saved.parquet")
+    reconstruct_files(source, tmp_path / "written.parquet", mass_model, beam=4, max_jets=9)
+    saved, written = (result_metadata(tmp_path / f"{name}.parquet") for name in ("saved", "written"))
+    assert saved | {"inputs": written["inputs"]} == written
+    assert (saved["decoding"], saved["beam"], saved["max_jets"]) == ("beam", 4, 9)

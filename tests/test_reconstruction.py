@@ -7,13 +7,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from pairton.assigning import DECODINGS, Assigner
 from pairton.domain import Domain
 from pairton.errors import ConfigError, EventsError, ModelError, TopologyError
 from pairton.events import Events, Status, make_jets
 from pairton.formats import create
 from pairton.graph import canonical
 from pairton.metrics import efficiencies
-from pairton.reconstruction import DECODINGS, Assigner, prepare, reconstruct, windows
+from pairton.reconstruction import prepare, reconstruct, windows
 from pairton.results import result_metadata
 from pairton.topology import load_topology
 
@@ -247,13 +248,14 @@ def test_temperatures_of_steps_are_those_of_other_chains_too(decays, mass_model)
 
 
 @pytest.mark.parametrize("decoding", DECODINGS)
-def test_a_network_without_an_answer_is_an_error(decays, mass_model, decoding):
+@pytest.mark.parametrize("what", ["edges", "triplets"])
+def test_a_network_without_an_answer_is_an_error(decays, mass_model, decoding, what):
     """NaN would be taken for an answer, or in a beam for that of the next event."""
     predict = mass_model.predict
 
     def broken(*arguments):
         prediction = predict(*arguments)
-        prediction.edges[1] = np.nan
+        getattr(prediction, what)[1] = np.nan
         return prediction
 
     mass_model.predict = broken

@@ -115,7 +115,7 @@ def test_windows_add_up(study, decays):
     for collector, cuts in ((whole, [(0, 40)]), (parts, [(0, 13), (13, 30), (30, 40)])):
         for low, high in cuts:
             part = slice(low, high)
-            answer = pairton.reconstruction.Answer(
+            answer = pairton.assigning.Answer(
                 reco.assignment[part], reco.particle_probability[part], reco.event_probability[part]
             )
             collector(method, events[part], np.arange(low, high), answer, scores[part])

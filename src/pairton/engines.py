@@ -40,6 +40,7 @@ __all__ = [
     "OnnxEngine",
     "TorchEngine",
     "load_model",
+    "model_for",
 ]
 
 ENGINES = ("onnx", "compiled", "torch")
@@ -213,6 +214,11 @@ class Model:
         return self.engine(jets, jet_mask, tokens)
 
 
+def model_for(topology: Topology) -> str:
+    """The model to take for events where none was named: that of their name, else the default."""
+    return topology.name if topology.name in builtin_models() else "default"
+
+
 def load_model(name: str | Path = "default", *, engine: str = "onnx", threads: int | None = None) -> Model:
     """A model by the name of one that comes with Pairton, or by a path: its folder, .onnx or .safetensors.
 
@@ -327,11 +333,16 @@ def _model(name: str, raw: dict[str, Any], takes_tokens: bool, engine: Engine, s
         temperatures = tuple(float(value) for value in raw.get("temperatures") or ())
     except (TypeError, ValueError):
         raise ModelError(f"{source}: temperatures reads {raw['temperatures']!r}, not a list of numbers") from None
+    topology = parse_topology(raw["topology"], source)
+    decoding = str(raw.get("decoding") or ("steps" if takes_tokens else "exact"))
+    stages = 1 if decoding == "exact" else len(topology.stages)
+    if len(temperatures) not in (0, stages):
+        raise ModelError(f"{source}: has {len(temperatures)} temperatures, but {decoding} takes {stages}")
     return Model(
         name,
-        parse_topology(raw["topology"], source),
+        topology,
         Domain.from_dict(raw["domain"], source),
-        str(raw.get("decoding") or ("steps" if takes_tokens else "exact")),
+        decoding,
         temperatures or None,
         takes_tokens,
         engine,

@@ -16,24 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton import metrics
+from pairton.assigning import Answer, Assigner, assign_prepared, decoding_of
 from pairton.assignments import Assignments, read_assignments
 from pairton.baselines import MassChiSquare, invariant_mass, pair_products
 from pairton.domain import Domain
 from pairton.errors import ConfigError, InputError, ModelError, PairtonWarning, nearest
 from pairton.events import JET_FIELDS, Events
 from pairton.flows import FOLLOWED, Followed, follow
-from pairton.formats import expand, iterate
+from pairton.formats import as_for, expand, iterate
 from pairton.formats.files import Paths
-from pairton.reconstruction import (
-    MAX_JETS,
-    Answer,
-    Assigner,
-    assign_prepared,
-    decoding_of,
-    prepare,
-    stored_assignment,
-    windows,
-)
+from pairton.reconstruction import MAX_JETS, prepare, stored_assignment, windows
 from pairton.scoreboard import Evaluation, Method, Promises
 from pairton.topology import Topology, load_topology, same_tree
 
@@ -79,8 +71,7 @@ def evaluate(
     options are those of `pairton.iterate`.
     """
     files = expand(paths)
-    if options.get("topology") is None:
-        options["topology"] = models[0].topology if models else None
+    options = {"topology": None} | as_for(models[0].topology if models else None, options)
     topology = options["topology"] = _topology(files, options)
     methods = _methods(models, decodings, beam)
     for name in baselines:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from pairton.errors import ModelError
-from pairton.graph import canonical
+from pairton.graph import MOST_JETS, canonical
 from pairton.topology import Particle, Topology
 
 __all__ = [
@@ -215,10 +215,8 @@ def exact_up_to(topology: Topology) -> int:
     >>> [exact_up_to(load_topology(name)) for name in ("ttbar_allhad", "tth_allhad", "tttt_allhad")]
     [12, 10, 0]
     """
-    n_jets = len(topology.slots)
-    while topology.count_assignments(n_jets) <= MAX_ASSIGNMENTS:
-        n_jets += 1
-    return n_jets - 1 if n_jets > len(topology.slots) else 0
+    counts = range(len(topology.slots), MOST_JETS + 1)
+    return max((n for n in counts if topology.count_assignments(n) <= MAX_ASSIGNMENTS), default=0)
 
 
 @lru_cache(maxsize=64)

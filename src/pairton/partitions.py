@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pairton._version import __version__
+from pairton.assigning import Assigner
 from pairton.atomic import output_errors, replacing
 from pairton.errors import ConfigError, InputError, OutputError
 from pairton.events import Events, Status
-from pairton.formats import expand, open_source
+from pairton.formats import as_for, expand, open_source
 from pairton.formats.base import DEFAULT_CHUNK, check_chunk
 from pairton.formats.files import CONTAINERS, Paths, digest, fingerprint, is_url, unchanged
 from pairton.preparation import check_max_jets
-from pairton.reconstruction import MAX_JETS, WINDOW, Assigner, run, windows
+from pairton.reconstruction import MAX_JETS, WINDOW, run, windows
 from pairton.results import ROWS, by_label, create_result, result_metadata, same_columns, same_kept
 from pairton.scheduling import WorkerError, check_jobs, run_tasks
 from pairton.streaming import result_settings
@@ -79,7 +80,7 @@ class Done:
     path: Path
     status: Mapping[str, int]  # label -> events
     columns: tuple[str, ...]
-    varied: Mapping[str, Mapping[str, int]]  # the status of each variation
+    varied: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # the status of each variation
     new: bool = True
 
     def __len__(self) -> int:
@@ -93,7 +94,7 @@ class Parts:
     events: int
     status: dict[str, int]  # label -> events
     paths: tuple[Path, ...]  # in the order of rows
-    varied: Mapping[str, dict[str, int]]  # the status of each variation
+    varied: Mapping[str, dict[str, int]] = field(default_factory=dict)  # the status of each variation
     skipped: int = 0  # parts that were there already
     replaced: int = 0  # parts that were there, but made from other inputs or with other settings
 
@@ -136,14 +137,14 @@ def reconstruct_parts(
     folder = Path(folder).absolute()
     files = expand(paths)
     options = {"truth": False, **options}
-    if options.get("topology") is None:
-        options |= {"topology": model.topology, "unless_stored": True}
+    options = as_for(model.topology, options)
     check_jobs(jobs)  # all this before what is there is touched
     check_chunk(chunk)
     check_max_jets(model.topology, max_jets)
     Assigner(model, decoding, beam).check(load_topology(options["topology"]))
     settings = result_settings(model, files, decoding=decoding, beam=beam, max_jets=max_jets, jet_cuts=jet_cuts)
-    reading = {name: value for name, value in options.items() if name != "isolate"}  # which changes no answer
+    same = ("isolate", "refuse_others")  # change no answer
+    reading = {name: value for name, value in options.items() if name not in same}
     how = _digest([settings | {"inputs": None}, _identity(model), reading])
     plan = [
         Part(

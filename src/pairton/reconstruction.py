@@ -9,39 +9,32 @@ Shapes: n events, S slots, P particles, N jets, J jets of all events together.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton.checkpoints import builtin_models
-from pairton.decoding import METHODS, decode
+from pairton.assigning import Assign, Assigner, assign_prepared, decoding_of
 from pairton.domain import Domain
-from pairton.errors import ConfigError, EventsError, ModelError, nearest
+from pairton.errors import EventsError, nearest
 from pairton.events import JET_FIELDS, Events, Status, make_jets, mev_median
 from pairton.preparation import MAX_JETS, Prepared, prepare
-from pairton.scheduling import in_parallel
-from pairton.topology import Stage, Topology, same_tree
+from pairton.topology import Topology
 
 if TYPE_CHECKING:
     from pairton.engines import Model
     from pairton.report.display import Display
 
 __all__ = [
-    "DECODINGS",
     "MAX_JETS",
     "WINDOW",
-    "Answer",
-    "Assign",
-    "Assigner",
     "Prepared",
     "Reconstruction",
-    "assign_prepared",
-    "decoding_of",
+    "how_made",
     "momenta",
     "prepare",
     "reconstruct",
@@ -51,102 +44,9 @@ __all__ = [
 ]
 
 WINDOW = 4096  # rows of the input that are batched together
-BATCH = 128  # events of one call of the network: few enough to stay in cache, and for every core to have some
-ONE_BY_ONE = "one_by_one"  # steps, but never two particles at once: the paper's 4-step variant
-DECODINGS = (*METHODS, ONE_BY_ONE)
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.integer[Any]]
-
-
-class Answer(NamedTuple):
-    """For a batch: jets in slots (B, S), -1 for none; probabilities of particles (B, P) and of events (B,)."""
-
-    assignment: Ints
-    particle_probability: npt.NDArray[Any]
-    event_probability: npt.NDArray[Any]
-
-
-Assign = Callable[[npt.NDArray[np.float32], Bools], Answer]  # jets (B, N, 5) and their mask (B, N)
-
-
-class Assigner:
-    """A model and a way to decode it as one function of jets, which several threads may call at once."""
-
-    def __init__(self, model: Model, decoding: str | None = None, beam: int | None = None) -> None:
-        self.model, self.beam = model, beam
-        self.method = decoding_of(model, decoding, beam)
-        self.topology = model.topology
-        self.temperatures = model.temperatures if _same_gains(self.method, str(model.decoding)) else None
-        self.at_once: int = getattr(model, "at_once", 1)  # anything with `predict` is a model
-        if self.method == ONE_BY_ONE:
-            stages = [[s] if s.any else [Stage((name,)) for name in s.types] for s in self.topology.stages]
-            self.topology = self.topology.with_stages([stage for part in stages for stage in part])
-            if self.temperatures is not None:
-                shared = zip(self.temperatures, stages, strict=True)
-                self.temperatures = tuple(heat for heat, part in shared for _ in part)
-            self.method = "steps"
-
-    def check(self, topology: Topology) -> None:
-        """Refuse events of another decay tree."""
-        if not same_tree(topology, self.model.topology):
-            raise ModelError(
-                f"the model {self.model.name} is for {self.model.topology.name}, the events are for "
-                f"{topology.name}: choose a model for their topology, or read them with the topology of the model"
-            )
-
-    def __call__(self, jets: npt.NDArray[np.float32], jet_mask: Bools) -> Answer:
-        found = decode(
-            self.model.predict,
-            self.topology,
-            jets,
-            jet_mask,
-            method=self.method,
-            beam=self.beam,
-            temperatures=self.temperatures,
-        )
-        return Answer(found.assignment, found.particle_probability, found.event_probability)
-
-
-def _same_gains(method: str, fitted: str) -> bool:
-    """Whether temperatures fitted for one decoding hold for another: its stages, gains and tokens are the same."""
-    return method == fitted or (fitted == "steps" and method in ("beam", ONE_BY_ONE))
-
-
-def decoding_of(model: Model, decoding: str | None, beam: int | None = None) -> str:
-    """The decoding that is meant: what was asked for, a beam if a width was, else what the model is made for."""
-    if decoding is None:
-        return "beam" if beam is not None else str(model.decoding)
-    if decoding not in DECODINGS:
-        known = ", ".join(DECODINGS)
-        raise ConfigError(f"no decoding {decoding!r}: choose one of {known}{nearest(decoding, DECODINGS)}")
-    return decoding
-
-
-def assign_prepared(prepared: Prepared, topology: Topology, assign: Assign) -> Answer:
-    """Assign one window: batches of equal jet count, in the order of rows; indices into `events.jets`.
-
-    As many batches at once as the engine is meant for; what is in a batch does not depend on it.
-    """
-    n = len(prepared.status)
-    assignment = np.full((n, len(topology.slots)), -1, dtype=np.int32)
-    particle_probability = np.full((n, len(topology.particles)), np.nan)
-    event_probability = np.full(n, np.nan)
-
-    def fill(batch: npt.NDArray[np.intp]) -> None:
-        jets = np.ascontiguousarray(prepared.jets[batch, : prepared.counts[batch[0]]])
-        answer = assign(jets, np.ones(jets.shape[:2], dtype=bool))
-        found = np.take_along_axis(prepared.position[batch], np.maximum(answer.assignment, 0), axis=1)
-        assignment[batch] = np.where(answer.assignment >= 0, found, -1)
-        particle_probability[batch] = answer.particle_probability
-        event_probability[batch] = answer.event_probability
-
-    batches: list[npt.NDArray[np.intp]] = []
-    for n_jets in np.unique(prepared.counts[prepared.answerable])[::-1]:  # the longest first: all end together
-        (rows,) = np.nonzero(prepared.answerable & (prepared.counts == n_jets))
-        batches += np.split(rows, range(BATCH, len(rows), BATCH))
-    in_parallel(fill, batches, getattr(assign, "at_once", 1))
-    return Answer(assignment, particle_probability, event_probability)
 
 
 # -- the result --------------------------------------------------------------------------------------------
@@ -214,6 +114,12 @@ class Reconstruction:
             said = result_settings(self.how["model"], [], **options)
         with create_result(os.fspath(path), self.topology, said) as writer:
             writer.write(self)
+
+    def made(self, how: Mapping[str, Any]) -> Reconstruction:
+        """The same, with how it was made; its variations too."""
+        return replace(
+            self, how=how, variations={name: other.made(how) for name, other in self.variations.items()}
+        )
 
     def display(self, row: int) -> Display:
         """One event to look at, step by step: in a notebook by itself, else `.save("event.html")`."""
@@ -315,19 +221,17 @@ def reconstruct(
     jet_cuts   leave out jets outside the model's domain (pT floor, |eta|)
     variations the same jets calibrated otherwise, by name: their results are `.variations[name]`
     """
-    wanted = model or "default"
-    if model is None and isinstance(events, Events) and events.topology.name in builtin_models():
-        wanted = events.topology.name
-    if isinstance(wanted, str):
-        from pairton.engines import load_model
+    if model is None or isinstance(model, str):
+        from pairton.engines import load_model, model_for
 
-        loaded = load_model(wanted, engine=engine, threads=threads)
+        name = model or (model_for(events.topology) if isinstance(events, Events) else "default")
+        loaded = load_model(name, engine=engine, threads=threads)
     else:
-        loaded = wanted
+        loaded = model
     if isinstance(events, str | os.PathLike):
-        from pairton.formats import read
+        from pairton.formats import as_for, read
 
-        events = read(os.fspath(events), topology=loaded.topology, unless_stored=True, truth=False)
+        events = read(os.fspath(events), truth=False, **as_for(loaded.topology, {}))
     if not isinstance(events, Events):
         events = _as_events(events, loaded.topology)
     if variations is not None:
@@ -338,8 +242,15 @@ def reconstruct(
     parts = [
         run(window, assign, loaded.domain, max_jets=max_jets, jet_cuts=jet_cuts) for window in windows([events])
     ]
-    how = {"model": loaded, "decoding": decoding_of(loaded, decoding, beam), "beam": beam}
-    return replace(_joined(events, parts), how=how | {"max_jets": max_jets, "jet_cuts": jet_cuts})
+    return _joined(events, parts).made(how_made(loaded, decoding, beam, max_jets, jet_cuts))
+
+
+def how_made(
+    model: Model, decoding: str | None, beam: int | None, max_jets: int, jet_cuts: bool
+) -> Mapping[str, Any]:
+    """What a reconstruction must know to replay an event and to say how it was made."""
+    how = {"model": model, "decoding": decoding_of(model, decoding, beam), "beam": beam}
+    return how | {"max_jets": max_jets, "jet_cuts": jet_cuts}
 
 
 def _joined(events: Events, parts: Sequence[Reconstruction]) -> Reconstruction:

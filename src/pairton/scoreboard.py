@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from pairton import metrics
 from pairton._version import __version__
+from pairton.assigning import Assign
 from pairton.assignments import Assignments
 from pairton.domain import Domain
 from pairton.flows import Followed, recovery, recovery_difference
-from pairton.reconstruction import Assign
 from pairton.topology import Topology
 
 if TYPE_CHECKING:

@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pairton._version import __version__
+from pairton.assigning import Assigner, decoding_of
 from pairton.errors import InputError
 from pairton.events import Status
-from pairton.formats import expand, iterate, open_source
+from pairton.formats import as_for, expand, iterate, open_source
 from pairton.formats.base import DEFAULT_CHUNK
 from pairton.formats.files import Paths, is_url
 from pairton.likelihood import exact_up_to
-from pairton.reconstruction import MAX_JETS, Assigner, Reconstruction, decoding_of, run, windows
+from pairton.reconstruction import MAX_JETS, Reconstruction, how_made, run, windows
 from pairton.results import by_label, create_result, same_kept
 
 if TYPE_CHECKING:
@@ -70,11 +72,10 @@ def reconstruct_stream(
 
         model = load_model(model)
     assign = Assigner(model, decoding, beam)
-    if options.get("topology") is None:
-        options |= {"topology": model.topology, "unless_stored": True}
-    for window in windows(same_kept(iterate(paths, chunk=chunk, **options))):
+    how = how_made(model, decoding, beam, max_jets, jet_cuts)
+    for window in windows(same_kept(iterate(paths, chunk=chunk, **as_for(model.topology, options)))):
         assign.check(window.topology)
-        yield run(window, assign, model.domain, max_jets=max_jets, jet_cuts=jet_cuts)
+        yield run(window, assign, model.domain, max_jets=max_jets, jet_cuts=jet_cuts).made(how)
 
 
 def reconstruct_files(
@@ -105,7 +106,7 @@ def reconstruct_files(
     _refuse_overwriting(files, output)
     metadata = result_settings(model, files, decoding=decoding, beam=beam, max_jets=max_jets, jet_cuts=jet_cuts)
     counts = np.zeros(len(Status), dtype=np.int64)
-    varied: dict[str, Any] = {}
+    varied: dict[str, npt.NDArray[np.int64]] = {}
     first: Reconstruction | None = None
     stream = reconstruct_stream(
         files,
@@ -123,7 +124,7 @@ def reconstruct_files(
             first = _head(reco) if first is None else first
             counts += np.bincount(reco.status, minlength=len(Status))
             for name, other in reco.variations.items():
-                varied[name] = varied.get(name, 0) + np.bincount(other.status, minlength=len(Status))
+                varied[name] = varied.get(name, 0 * counts) + np.bincount(other.status, minlength=len(Status))
             if writer is not None:
                 writer.write(reco)
     assert first is not None  # there is always a window

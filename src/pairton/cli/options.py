@@ -22,7 +22,7 @@ _OPTIONS = (
     click.option(
         "--topology",
         metavar="NAME|FILE",
-        help="Decay tree; default: as stored in the file, else the model's, else ttbar_allhad.",
+        help="Decay tree; default: the model's; without a model as stored in the file, else ttbar_allhad.",
     ),
     click.option("--map", "maps", multiple=True, metavar="OURS=COLUMN,…", help="Names of columns: pt=Jet_pt,…"),
     click.option("--tree", metavar="NAME", help="Tree of a ROOT file, or collection of an HDF5 file."),
@@ -69,9 +69,10 @@ def reading_options(command: Command) -> Command:
 
 
 def as_the_model(reading: dict[str, Any], model: Model) -> None:
-    """Without --topology events are read as those of the model, unless the file says that they are others."""
-    if not reading["topology"]:
-        reading |= {"topology": model.topology, "unless_stored": True}
+    """Without --topology events are read as those of the model; a file that says they are others is refused."""
+    from pairton.formats import as_for
+
+    reading |= as_for(model.topology, reading)
 
 
 def parse_map(entries: tuple[str, ...]) -> dict[str, str]:

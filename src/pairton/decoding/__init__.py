@@ -126,7 +126,11 @@ def _numbers(predict: Predict) -> Predict:
     def checked(jets: npt.NDArray[np.float32], jet_mask: Bools, tokens: npt.NDArray[np.uint8]) -> Prediction:
         prediction = predict(jets, jet_mask, tokens)
         pairs = jet_mask[:, :, None] & jet_mask[:, None, :]  # of jets; anything may stand in the padding
-        wrong = int((np.isnan(prediction.edges).any(axis=1) & pairs).any(axis=(1, 2)).sum())
+        unknown = ((~np.isfinite(prediction.edges)).any(axis=1) & pairs).any(axis=(1, 2))
+        if prediction.triplets is not None:
+            threes = pairs[:, :, :, None] & jet_mask[:, None, None, :]
+            unknown |= (np.isnan(prediction.triplets).any(axis=1) & threes).any(axis=(1, 2, 3))
+        wrong = int(unknown.sum())
         if wrong:
             raise ModelError(
                 f"the network gives no number for {wrong} of {len(jets)} events: check that jets are in GeV, and "

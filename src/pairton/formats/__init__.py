@@ -20,6 +20,7 @@ from pairton.topology import Topology, load_topology, same_tree
 
 __all__ = [
     "REGISTRY",
+    "as_for",
     "create",
     "detect",
     "expand",
@@ -96,18 +97,25 @@ def read_options(
     return ReadOptions(topology=load_topology(topology or "ttbar_allhad"), units=units, **options)
 
 
+def as_for(topology: Topology | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options to read events as those of a model, where they name no topology; files of others are refused."""
+    if options.get("topology") is not None or topology is None:
+        return dict(options)
+    return {**options, "topology": topology, "refuse_others": True}
+
+
 def open_source(
     path: str | Path,
     format: str | None = None,
     *,
     topology: Topology | str | Path | None = None,
-    unless_stored: bool = False,
+    refuse_others: bool = False,
     isolate: Any = False,
     **options: Any,
 ) -> Source:
     """Open one file. Without a topology: the one stored in the file, else ttbar_allhad.
 
-    unless_stored: refuse a file in which another decay tree is stored, since nobody asked to read it otherwise.
+    refuse_others: refuse a file in which another decay tree is stored, since nobody asked to read it otherwise.
     isolate: True, or `pairton.isolation.Limits`, to read a file that is not trusted in a process of its own.
     """
     name = str(path)
@@ -115,8 +123,8 @@ def open_source(
         from pairton.isolation import IsolatedSource
 
         limits = None if isolate is True else isolate
-        if unless_stored:
-            options["unless_stored"] = True
+        if refuse_others:
+            options["refuse_others"] = True
         return IsolatedSource(name, format, topology=topology, limits=limits, **options)
     found = detect(name) if format is None else get_format(format)
     chosen = read_options(topology, **options)
@@ -124,12 +132,12 @@ def open_source(
         if topology is None:
             stored = found.stored_topology(name)
             chosen = chosen if stored is None else replace(chosen, topology=stored)
-        elif unless_stored:
+        elif refuse_others:
             stored = found.stored_topology(name)
             if stored is not None and not same_tree(stored, chosen.topology):
                 raise InputError(
                     f"{name}: its events are for {stored.name}, the model is for {chosen.topology.name}: choose a "
-                    "model for theirs, or give --topology to read them as something else"
+                    "model for theirs, or read them as something else (--topology; pairton.read(…, topology=…))"
                 )
         found.check(chosen)
         return found.open(name, chosen)

@@ -17,7 +17,7 @@ from pairton.formats.common import check_map
 from pairton.formats.gen_truth import GenRecord, can_search
 from pairton.formats.jets import jagged, jets_from_flat, row_ids
 from pairton.formats.root_files import RootTree
-from pairton.formats.variations import check_variation, varied_jets
+from pairton.formats.variations import check_size, check_variation, varied_jets
 
 __all__ = ["ExperimentSource"]
 
@@ -41,6 +41,7 @@ class ExperimentSource(Source):
         self.options, self.topology = options, options.topology
         self.kinematics = {**kinematics, **options.map}
         tree.require(list(self.kinematics.values()))
+        self._unseen = set(options.variations)
         for name, columns in options.variations.items():
             check_variation(name, columns)
             tree.require(list(columns.values()), hint=f" (asked for by the variation {name})")
@@ -139,7 +140,11 @@ class ExperimentSource(Source):
     def _varied(self, jets: ak.Array, found: Columns, name: str) -> ak.Array:
         counts, flat = self._flat(found, self.options.variations[name], np.asarray(ak.num(jets, axis=1)))
         ragged = {key: ak.unflatten(values / self.scale, counts) for key, values in flat.items()}
-        return varied_jets(name, jets, ragged["pt"], ragged.get("mass"))
+        varied = varied_jets(jets, ragged["pt"], ragged.get("mass"))
+        if name in self._unseen and ak.count(varied.pt):  # once a file is enough
+            self._unseen.remove(name)
+            check_size(name, jets, varied)
+        return varied
 
     def _truth(self, jets: ak.Array, start: int, stop: int) -> npt.NDArray[np.int32]:
         """Labels on jets that an analysis keeps: a soft jet beside a good one does not take its quark."""

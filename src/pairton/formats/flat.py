@@ -20,7 +20,7 @@ from pairton.formats.base import ReadOptions, Source
 from pairton.formats.common import check_map, clean_labels, labels_to_truth, report_labels, small, unit_scale
 from pairton.formats.jets import btag_option, jagged, jets_from_flat, row_ids, tagged
 from pairton.formats.stored import Stored
-from pairton.formats.variations import check_variation, varied_jets
+from pairton.formats.variations import check_size, check_variation, varied_jets
 from pairton.topology import Topology
 
 __all__ = ["JET_COLUMNS", "NUMBER", "SOURCE", "WEIGHT", "FlatSource", "Table", "truth_columns"]
@@ -85,6 +85,7 @@ class FlatSource(Source):
         self._ids = [name for name in (source, number) if name] if number else []
         self._kept = list(dict.fromkeys([*stored.columns, *options.keep]))
         self._require(self._kept)
+        self._unseen = set(options.variations)
         for name, columns in options.variations.items():
             check_variation(name, columns)
             self._require(list(columns.values()))
@@ -193,7 +194,11 @@ class FlatSource(Source):
             lengths, flat = jagged(data[column], column, self.path)
             self._check_lengths(counts, lengths, column)
             ragged[ours] = ak.unflatten(flat / scale, counts)
-        return varied_jets(name, jets, ragged["pt"], ragged.get("mass"))
+        varied = varied_jets(jets, ragged["pt"], ragged.get("mass"))
+        if name in self._unseen and ak.count(varied.pt):  # once a file is enough
+            self._unseen.remove(name)
+            check_size(name, jets, varied)
+        return varied
 
     def _check_lengths(self, counts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], name: str) -> None:
         if not np.array_equal(counts, lengths):

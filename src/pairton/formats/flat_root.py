@@ -46,7 +46,7 @@ class FlatRoot(Format):
     def stored_topology(self, path: str) -> Topology | None:
         directory = open_root(path)
         try:
-            return Stored.from_json(stored_text(path, directory, KEY), path).topology
+            return Stored.from_json(stored_text(path, directory, KEY), path, tree=True).topology
         finally:
             directory.close()
 

@@ -224,4 +224,4 @@ class Hdf5Writer(FileWriter):
 def stored_topology(path: str) -> Topology | None:
     """The topology an HDF5 file of ours was written with."""
     with Hdf5File(path) as file:
-        return Stored.from_json(file.attribute(KEY), path).topology
+        return Stored.from_json(file.attribute(KEY), path, tree=True).topology

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,7 @@ class Parquet(Format):
     def stored_topology(self, path: str) -> Topology | None:
         table = _Table(path)
         try:
-            return Stored.from_json(table.text(), path).topology
+            return Stored.from_json(table.text(), path, tree=True).topology
         finally:
             table.close()
 
@@ -117,7 +118,8 @@ class _Table:
         for name in names:
             if name in self._inside:
                 outer, inner = self._inside[name]
-                found += [path for path in paths if path.startswith(f"{outer}.") and path.endswith(f".{inner}")]
+                inside = re.compile(rf"{re.escape(outer)}\.(list\.\w+\.)?{re.escape(inner)}(\.|$)")
+                found += [path for path in paths if inside.match(path)]
             else:
                 found.append(name)
         return found
@@ -171,28 +173,31 @@ def _fields_of_records(schema: Any) -> dict[str, tuple[str, str]]:
             kind = kind.value_type
         if pa.types.is_struct(kind):
             found |= {f"{outer.name}.{inner.name}": (outer.name, inner.name) for inner in kind}
-    return found
+    return {name: where for name, where in found.items() if name not in schema.names}
 
 
 def _from_records(column: Any, name: str) -> ak.Array:
     """One field of a column of records, or of lists of them."""
-    column = column.combine_chunks()
-    if isinstance(column, pa.ChunkedArray):  # no chunk at all
-        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    if pa.types.is_struct(column.type):
-        return _from_arrow(pa.chunked_array([pc.struct_field(column, name)]))
-    values = pc.struct_field(column.flatten(), name)
-    if column.null_count == 0 and values.null_count == 0:
-        counts = column.value_lengths().to_numpy(zero_copy_only=False)
-        return ak.unflatten(values.to_numpy(zero_copy_only=False), counts)
-    return ak.from_arrow(column)[name]
+    whole = _combined(column)
+    if pa.types.is_struct(whole.type):
+        return _from_arrow(pc.struct_field(whole, name))
+    if whole.null_count:
+        return ak.from_arrow(whole)[name]
+    ends = np.cumsum(whole.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
+    offsets = pa.array(np.concatenate([[0], ends]))
+    return _from_arrow(pa.LargeListArray.from_arrays(offsets, pc.struct_field(whole.flatten(), name)))
+
+
+def _combined(column: Any) -> Any:
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(whole, pa.ChunkedArray):  # no chunk at all
+        return pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], whole.type)
+    return whole
 
 
 def _from_arrow(column: Any) -> ak.Array:
     """Lists of numbers and numbers directly; an optional type without a missing value is none."""
-    column = column.combine_chunks()
-    if isinstance(column, pa.ChunkedArray):  # no chunk at all
-        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    column = _combined(column)
     kind = column.type
     if column.null_count == 0 and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
         values = column.flatten()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pairton._version import __version__
-from pairton.errors import FormatError, OutputError
+from pairton.errors import FormatError, OutputError, TopologyError
 from pairton.topology import Topology, parse_topology
 
 __all__ = ["KEY", "Stored"]
@@ -41,7 +41,8 @@ class Stored:
             ) from None
 
     @staticmethod
-    def from_json(text: str | None, path: str) -> Stored:
+    def from_json(text: str | None, path: str, *, tree: bool = False) -> Stored:
+        """What was written; the topology only with `tree`: one that is no longer allowed need not be used."""
         if text is None:
             return Stored()
         try:
@@ -56,6 +57,9 @@ class Stored:
             raise FormatError(
                 f"{path}: written by a newer Pairton ({content.get('pairton_version')}): update this one"
             )
-        return Stored(
-            None if topology is None else parse_topology(topology, f"{path}: topology"), metadata, columns
-        )
+        if topology is None or not tree:
+            return Stored(None, metadata, columns)
+        try:
+            return Stored(parse_topology(topology, f"{path}: topology"), metadata, columns)
+        except TopologyError as error:
+            raise TopologyError(f"{error} (or read this file with --topology)") from None

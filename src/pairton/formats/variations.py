@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import awkward as ak
 import numpy as np
-import numpy.typing as npt
 
 from pairton.errors import ConfigError, PairtonWarning, nearest
 from pairton.events import energy_of
 
-__all__ = ["check_variation", "choice", "parse_settings", "parse_variations", "varied_jets"]
+__all__ = ["check_size", "check_variation", "choice", "parse_settings", "parse_variations", "varied_jets"]
 
 VARIED = ("pt", "mass")
 FACTOR = 2.0  # no calibration changes most jets by more
@@ -72,8 +70,9 @@ def choice(settings: Mapping[str, str], key: str, allowed: tuple[str, ...]) -> s
     return value
 
 
-def _check_size(name: str, nominal: npt.NDArray[Any], varied: npt.NDArray[Any]) -> None:
+def check_size(name: str, jets: ak.Array, other: ak.Array) -> None:
     """Warn of a column that cannot be a pT of these jets: a correction factor, other units, or nothing at all."""
+    nominal, varied = (np.asarray(ak.flatten(each.pt)) for each in (jets, other))
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = varied[nominal > 0] / nominal[nominal > 0]
     ratio = ratio[np.isfinite(ratio)]
@@ -86,10 +85,9 @@ def _check_size(name: str, nominal: npt.NDArray[Any], varied: npt.NDArray[Any]) 
         )
 
 
-def varied_jets(name: str, jets: ak.Array, pt: ak.Array, mass: ak.Array | None = None) -> ak.Array:
+def varied_jets(jets: ak.Array, pt: ak.Array, mass: ak.Array | None = None) -> ak.Array:
     """Jets with another pT. Without a mass the whole four-vector is scaled, as by a jet energy scale."""
     new_pt = ak.values_astype(pt, np.float32)
-    _check_size(name, np.asarray(ak.flatten(jets.pt)), np.asarray(ak.flatten(new_pt)))
     if mass is None:
         with np.errstate(divide="ignore", invalid="ignore"):
             energy = jets.energy * (ak.values_astype(new_pt, np.float64) / jets.pt)

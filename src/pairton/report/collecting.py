@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton import metrics
+from pairton.assigning import Answer
 from pairton.events import Events
-from pairton.reconstruction import Answer, momenta
+from pairton.reconstruction import momenta
 
 if TYPE_CHECKING:
     from pairton.scoreboard import Method

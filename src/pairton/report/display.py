@@ -65,9 +65,9 @@ def display_event(events: Events, row: int, model: Model | str | None = None, **
     Further options are those of `pairton.report.recording.record_event`: decoding, max_jets, jet_cuts, source.
     """
     if model is None or isinstance(model, str):
-        from pairton.engines import load_model
+        from pairton.engines import load_model, model_for
 
-        model = load_model(model or events.topology.name)
+        model = load_model(model or model_for(events.topology))
     return Display(record_event(events, row, model, **options))
 
 

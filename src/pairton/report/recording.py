@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from pairton.assigning import ONE_BY_ONE, Assigner
 from pairton.decoding import Decoded, Step, decode
 from pairton.decoding.exact import most_probable, packed
 from pairton.errors import EventsError
 from pairton.events import JET_FIELDS, Events, Status, mass_of
 from pairton.graph import MASKED, adjacency, canonical, visible_tokens
 from pairton.likelihood import enumerate_assignments, marginals, scores
-from pairton.reconstruction import MAX_JETS, ONE_BY_ONE, Assigner, prepare
+from pairton.reconstruction import MAX_JETS, prepare
 from pairton.report.record import (
     Candidate,
     EventRecord,

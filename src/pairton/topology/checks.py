@@ -42,8 +42,8 @@ def _check_names(topology: Topology) -> None:
         counts = Counter(name.replace(".", "_") for name in names)
         if twice := [name for name, count in counts.items() if count > 1]:
             raise TopologyError(
-                f"{twice[0]} would name two things, since siblings of one name are numbered: "
-                "choose names that do not end in such a number"
+                f"{twice[0]} would name two things, since siblings of one name are numbered, and parts of a name "
+                "joined by _: choose names that keep them apart"
             )
 
 
