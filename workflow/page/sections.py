@@ -151,10 +151,10 @@ def efficiencies(results: Results, page: Page) -> None:
     )
     _leads(results, page, evaluation)
     for name in names:
-        if _peer(results, name):
+        if peer := _peer(results, name):
             commands = "\n".join(map(results.shown, plan.peer_commands(name.removesuffix(".h5"))))
             page.add(
-                f"{plan.label(name)} had {_minutes(results, name):g} minutes of one core on "
+                f"{plan.label(name)}, {peer['about']}, had {_minutes(results, name):g} minutes of one core on "
                 f"{plan.train_sample.name}. Its authors train for far longer on far more events: the column says "
                 "what these minutes and events buy, not how good it becomes.",
                 commands,
