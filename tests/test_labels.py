@@ -81,6 +81,6 @@ def test_holes_against_plain_loops() -> None:
 
 
 def test_a_particle_of_three_jets_loses_all_three() -> None:
-    topology = parse_topology({"name": "x", "event": ["t", "j"], "particles": {"t": ["q", "q", "b"]}})
+    topology = parse_topology({"name": "x", "event": ["t", "j"], "particles": {"t": ["q", "q", "q"]}})
     clean, _ = clean_labels(topology, np.array([[0, 1, 7, 3]]), np.array([5]))
     assert clean.tolist() == [[-1, -1, -1, 3]]

@@ -149,6 +149,11 @@ sys.exit(0 if codes == [2, 2, 2] else 1)
 
 
 def test_a_read_only_folder(decays, model_folder):
+    here = Path(formats.__file__).parent
+    if os.getuid() == 0 and not all(folder.stat().st_mode & 0o005 == 0o005 for folder in (here, *here.parents)):
+        pytest.skip(
+            "run by root from a folder that is closed to others: without its rights nothing can be imported"
+        )
     with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to other users
         place = Path(name)
         place.chmod(0o755)

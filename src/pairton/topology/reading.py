@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -144,7 +145,8 @@ def _parse_selection(raw: object, source: str) -> Selection:
 # -- where topologies come from ----------------------------------------------------------------------------
 
 
-def builtin_topologies() -> dict[str, str]:
+@cache
+def builtin_topologies() -> Mapping[str, str]:
     """Names shipped with the package, and what each is, from the comment in its first line."""
     folder = resources.files("pairton") / "topologies"
     found = {}
@@ -152,6 +154,12 @@ def builtin_topologies() -> dict[str, str]:
         if entry.name.endswith(".yaml"):
             found[entry.name.removesuffix(".yaml")] = entry.read_text("utf-8").splitlines()[0].lstrip("# ")
     return found
+
+
+@cache
+def _builtin(name: str) -> Topology:
+    text = (resources.files("pairton") / "topologies" / f"{name}.yaml").read_text("utf-8")
+    return parse_topology(yaml.safe_load(text), name)
 
 
 def load_topology(name: str | Path | Topology = "ttbar_allhad") -> Topology:
@@ -164,8 +172,7 @@ def load_topology(name: str | Path | Topology = "ttbar_allhad") -> Topology:
         return name
     builtin = builtin_topologies()
     if str(name) in builtin:
-        text = (resources.files("pairton") / "topologies" / f"{name}.yaml").read_text("utf-8")
-        return parse_topology(yaml.safe_load(text), str(name))
+        return _builtin(str(name))
     path = Path(name)
     if not path.is_file():
         known = ", ".join(builtin)
