@@ -19,7 +19,8 @@ import numpy.typing as npt
 from pairton.assigning import BATCH, Assigner
 from pairton.decoding.exact import enumerable
 from pairton.engines import Model
-from pairton.events import JET_FIELDS, Events
+from pairton.events import Events
+from pairton.jets import JET_FIELDS
 from pairton.likelihood import triplet_types
 from pairton.scheduling import in_parallel
 from pairton.topology import Topology

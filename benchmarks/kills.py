@@ -42,9 +42,10 @@ from pairton import formats
 from pairton.checkpoints import load_model, read_info
 from pairton.cli import main as pairton
 from pairton.errors import ModelError
-from pairton.events import Events, make_jets
+from pairton.events import Events
 from pairton.generator.production import parts_folder, produce
 from pairton.generator.settings import make_settings
+from pairton.jets import make_jets
 
 WINDOW = 64  # rows, so that small files have many windows
 OLD = b"an earlier result"

@@ -10,7 +10,8 @@ from pairton import engines, formats
 from pairton.baselines import pair_products
 from pairton.cli import main
 from pairton.domain import Domain
-from pairton.events import Events, make_jets
+from pairton.events import Events
+from pairton.jets import make_jets
 from pairton.likelihood import Prediction, triplet_types
 from pairton.topology import Topology, load_topology
 

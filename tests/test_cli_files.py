@@ -23,8 +23,9 @@ from pairton.atomic import Replacement, replacing
 from pairton.cli import main
 from pairton.cli.progress import progress
 from pairton.errors import OutputError
-from pairton.events import Events, make_jets
+from pairton.events import Events
 from pairton.formats import create, read
+from pairton.jets import make_jets
 
 JETS = ("pt", "eta", "phi", "mass", "btag")
 

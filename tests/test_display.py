@@ -11,9 +11,10 @@ import pytest
 
 from pairton.decoding import decode
 from pairton.errors import EventsError, MissingExtraError, ModelError, OutputError
-from pairton.events import Events, make_jets
+from pairton.events import Events
 from pairton.formats import create
 from pairton.graph import visible_tokens
+from pairton.jets import make_jets
 from pairton.reconstruction import prepare, reconstruct
 from pairton.report.display import Display, display_event
 from pairton.report.page import as_json

@@ -13,9 +13,10 @@ from pairton.cli import cli, main
 from pairton.domain import Domain
 from pairton.errors import ConfigError, FormatError, InputError, ModelError, PairtonWarning
 from pairton.evaluation import evaluate
-from pairton.events import Events, make_jets
+from pairton.events import Events
 from pairton.formats.files import sample_file
 from pairton.formats.variations import varied_jets
+from pairton.jets import make_jets
 from pairton.metrics import efficiencies, matches, score
 from pairton.partitions import reconstruct_parts
 from pairton.reconstruction import reconstruct

@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 
 from pairton.errors import EventsError
-from pairton.events import JET_FIELDS, SPLITS, Events, Status, energy_of, make_jets, mass_of
+from pairton.events import SPLITS, Events, Status
+from pairton.jets import JET_FIELDS, energy_of, make_jets, mass_of
 
 
 def random_events(n=200, seed=0, topology="ttbar_allhad", low=0, high=12):

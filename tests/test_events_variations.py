@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from pairton.errors import EventsError
-from pairton.events import Events, Status, make_jets
+from pairton.events import Events, Status
+from pairton.jets import make_jets
 
 PT = [[60.0, 50.0, 40.0, 30.0, 28.0], [70.0, 20.0]]
 

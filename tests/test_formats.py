@@ -14,10 +14,11 @@ import pytest
 import uproot
 
 from pairton.errors import ConfigError, EventsError, FormatError, OutputError, PairtonWarning, TopologyError
-from pairton.events import Events, make_jets
+from pairton.events import Events
 from pairton.formats import create, detect, iterate, open_source, read
 from pairton.formats.stored import KEY
 from pairton.formats.writing import FileWriter
+from pairton.jets import make_jets
 from pairton.topology import load_topology
 
 WRITERS = {"spanet_hdf5": "a.h5", "hyper_hdf5": "a.hdf5", "flat_root": "a.root", "parquet": "a.parquet"}

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from pairton.errors import ConfigError, TopologyError
-from pairton.events import Events, make_jets
+from pairton.events import Events
 from pairton.generator.card import Card, Field, load_card, parse_card
 from pairton.generator.chain import keep_mask
 from pairton.generator.detector import LIGHT, Particles, detect, lognormal, propagate, towers
 from pairton.generator.record import Record
 from pairton.generator.tagging import delta_r, holds_quark, padded
 from pairton.generator.truth import check_codes, match, slot_entries
+from pairton.jets import make_jets
 from pairton.topology import load_topology, parse_topology
 
 CODES = {"t": [6], "W": [24], "H": [25], "b": [5], "q": [1, 2, 3, 4, 5], "j": [1, 2, 3, 4, 5, 21]}

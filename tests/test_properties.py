@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from pairton.decoding import decode
-from pairton.events import SPLITS, Events, Status, make_jets
+from pairton.events import SPLITS, Events, Status
 from pairton.graph import adjacency, canonical, complete, visible_tokens
 from pairton.isolation import decode_events, encode_events
+from pairton.jets import make_jets
 from pairton.likelihood import Prediction, best, enumerate_assignments, log_normaliser, marginals, scores
 from pairton.metrics import efficiencies
 from pairton.preparation import prepare

@@ -10,9 +10,10 @@ import pytest
 from pairton.assigning import DECODINGS, Assigner
 from pairton.domain import Domain
 from pairton.errors import ConfigError, EventsError, ModelError, TopologyError
-from pairton.events import Events, Status, make_jets
+from pairton.events import Events, Status
 from pairton.formats import create
 from pairton.graph import canonical
+from pairton.jets import make_jets
 from pairton.metrics import efficiencies
 from pairton.reconstruction import prepare, reconstruct, windows
 from pairton.results import result_metadata

@@ -12,7 +12,7 @@ import uproot
 
 from pairton.domain import Domain
 from pairton.errors import EventsError
-from pairton.events import make_jets
+from pairton.jets import make_jets
 from pairton.partitions import COMPLETE, reconstruct_parts
 from pairton.reconstruction import reconstruct
 from pairton.results import result_columns, result_metadata

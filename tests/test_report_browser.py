@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from pairton.evaluation import evaluate
-from pairton.events import Events, make_jets
+from pairton.events import Events
 from pairton.formats import create
+from pairton.jets import make_jets
 from pairton.report.collecting import Collector
 from pairton.report.display import Display
 from pairton.report.evaluation_page import write_report

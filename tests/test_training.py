@@ -9,8 +9,9 @@ import torch
 
 from pairton import likelihood
 from pairton.errors import TrainingError
-from pairton.events import Events, make_jets
+from pairton.events import Events
 from pairton.graph import MASKED, visible_tokens
+from pairton.jets import make_jets
 from pairton.network import Network, NetworkConfig, NetworkOutput
 from pairton.topology import load_topology
 from pairton.training.data import BatchPlan, pack

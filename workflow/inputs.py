@@ -22,7 +22,8 @@ import numpy.typing as npt
 from scipy.special import expit, ndtr, ndtri
 
 from pairton.errors import PairtonError
-from pairton.events import Events, make_jets
+from pairton.events import Events
+from pairton.jets import make_jets
 from split import rewrite
 
 __all__ = ["INPUTS", "change", "graded_tag", "no_mass"]

@@ -16,8 +16,9 @@ from pairton._version import __version__
 
 if TYPE_CHECKING:
     from pairton.engines import Model, load_model
-    from pairton.events import Events, Status, make_jets
+    from pairton.events import Events, Status
     from pairton.formats import iterate, read
+    from pairton.jets import make_jets
     from pairton.reconstruction import Reconstruction, reconstruct
     from pairton.topology import Topology, load_topology
 
@@ -30,7 +31,7 @@ _PUBLIC = {
     "iterate": "pairton.formats",
     "load_model": "pairton.engines",
     "load_topology": "pairton.topology",
-    "make_jets": "pairton.events",
+    "make_jets": "pairton.jets",
     "read": "pairton.formats",
     "reconstruct": "pairton.reconstruction",
 }

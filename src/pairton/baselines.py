@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import ModelError
-from pairton.events import JET_FIELDS, Events
+from pairton.events import Events
+from pairton.jets import JET_FIELDS
 from pairton.likelihood import Enumeration, enumerate_assignments, log_normaliser
 from pairton.topology import Particle, Topology
 

@@ -21,10 +21,11 @@ from pairton.assignments import Assignments, read_assignments
 from pairton.baselines import MassChiSquare, invariant_mass, pair_products
 from pairton.domain import Domain
 from pairton.errors import ConfigError, InputError, ModelError, PairtonWarning, nearest
-from pairton.events import JET_FIELDS, Events
+from pairton.events import Events
 from pairton.flows import FOLLOWED, Followed, follow
 from pairton.formats import as_for, expand, iterate
 from pairton.formats.files import Paths
+from pairton.jets import JET_FIELDS
 from pairton.reconstruction import MAX_JETS, prepare, stored_assignment, windows
 from pairton.scoreboard import Evaluation, Method, Promises
 from pairton.topology import Topology, load_topology, same_tree

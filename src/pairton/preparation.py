@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from pairton.domain import Domain
 from pairton.errors import ConfigError
-from pairton.events import JET_FIELDS, Events, Status
+from pairton.events import Events, Status
 from pairton.graph import MOST_JETS
+from pairton.jets import JET_FIELDS
 from pairton.topology import Topology
 
 __all__ = ["MAX_JETS", "Prepared", "check_max_jets", "prepare"]

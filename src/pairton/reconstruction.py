@@ -21,7 +21,8 @@ import numpy.typing as npt
 from pairton.assigning import Assign, Assigner, assign_prepared, decoding_of
 from pairton.domain import Domain
 from pairton.errors import EventsError, nearest
-from pairton.events import JET_FIELDS, Events, Status, make_jets, mev_median
+from pairton.events import Events, Status
+from pairton.jets import JET_FIELDS, make_jets, mev_median
 from pairton.preparation import MAX_JETS, Prepared, prepare
 from pairton.topology import Topology
 

@@ -125,11 +125,14 @@ def _numbers(predict: Predict) -> Predict:
 
     def checked(jets: npt.NDArray[np.float32], jet_mask: Bools, tokens: npt.NDArray[np.uint8]) -> Prediction:
         prediction = predict(jets, jet_mask, tokens)
+        triplets = prediction.triplets
+        if np.isfinite(prediction.edges).all() and (triplets is None or not np.isnan(triplets).any()):
+            return prediction  # nearly always, without a look at the padding
         pairs = jet_mask[:, :, None] & jet_mask[:, None, :]  # of jets; anything may stand in the padding
         unknown = ((~np.isfinite(prediction.edges)).any(axis=1) & pairs).any(axis=(1, 2))
-        if prediction.triplets is not None:
+        if triplets is not None:
             threes = pairs[:, :, :, None] & jet_mask[:, None, None, :]
-            unknown |= (np.isnan(prediction.triplets).any(axis=1) & threes).any(axis=(1, 2, 3))
+            unknown |= (np.isnan(triplets).any(axis=1) & threes).any(axis=(1, 2, 3))
         wrong = int(unknown.sum())
         if wrong:
             raise ModelError(

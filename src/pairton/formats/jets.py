@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import ConfigError, FormatError
-from pairton.events import energy_of
+from pairton.jets import energy_of
 
 __all__ = ["Padded", "btag_option", "jagged", "jets_from_flat", "row_ids", "tagged"]
 

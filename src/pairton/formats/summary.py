@@ -20,7 +20,7 @@ __all__ = ["Summary"]
 class Summary:
     """Filled chunk by chunk.
 
-    >>> from pairton.events import make_jets
+    >>> from pairton.jets import make_jets
     >>> jets = make_jets(**{name: [[50.0] * 4] for name in ("pt", "eta", "phi", "mass", "btag")})
     >>> summary = Summary()
     >>> summary.add(Events(jets, "hh4b", truth=[[0, 1, 2, -1]]), "parquet")

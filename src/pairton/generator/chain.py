@@ -8,13 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import ConfigError, nearest
-from pairton.events import Events, make_jets
+from pairton.events import Events
 from pairton.generator.card import Card
 from pairton.generator.detector import detect
 from pairton.generator.jets import find_jets
 from pairton.generator.record import Record
 from pairton.generator.tagging import btags
 from pairton.generator.truth import match, slot_entries
+from pairton.jets import make_jets
 from pairton.topology import Topology
 
 __all__ = ["KEEP", "keep_mask", "simulate"]

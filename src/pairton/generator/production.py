@@ -22,13 +22,14 @@ import numpy.typing as npt
 
 from pairton.atomic import output_errors, replacing
 from pairton.errors import ConfigError, InputError, OutputError, PairtonError
-from pairton.events import JET_FIELDS, Events, make_jets
+from pairton.events import Events
 from pairton.generator.card import parse_card
 from pairton.generator.chain import keep_mask, simulate
 from pairton.generator.leshouches import read_weights
 from pairton.generator.pythia import PythiaRun, load_processes
 from pairton.generator.record import flatten
 from pairton.generator.settings import Settings, detector_rng, pythia_seed
+from pairton.jets import JET_FIELDS, make_jets
 from pairton.scheduling import run_tasks
 
 __all__ = ["Counts", "Task", "is_complete", "make_chunk", "parts_folder", "produce", "run_chunk"]

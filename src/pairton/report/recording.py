@@ -12,8 +12,9 @@ from pairton.assigning import ONE_BY_ONE, Assigner
 from pairton.decoding import Decoded, Step, decode
 from pairton.decoding.exact import most_probable, packed
 from pairton.errors import EventsError
-from pairton.events import JET_FIELDS, Events, Status, mass_of
+from pairton.events import Events, Status
 from pairton.graph import MASKED, adjacency, canonical, visible_tokens
+from pairton.jets import JET_FIELDS, mass_of
 from pairton.likelihood import enumerate_assignments, marginals, scores
 from pairton.reconstruction import MAX_JETS, prepare
 from pairton.report.record import (
