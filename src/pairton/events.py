@@ -47,6 +47,7 @@ class Status(IntEnum):
 class Events:
     """One row for every event of the input.
 
+    >>> from pairton.jets import make_jets
     >>> jets = make_jets(pt=[[50.0, 40.0], []], eta=[[0.1, -2.0], []], phi=[[0.0, 3.0], []],
     ...                  mass=[[5.0, 4.0], []], btag=[[1, 0], []])
     >>> events = Events(jets, topology="hh4b")
@@ -307,6 +308,7 @@ class Events:
     ) -> npt.NDArray[np.bool_]:
         """Events of a split, by a hash of their ids: no reordering, chunking or selection moves an event.
 
+        >>> from pairton.jets import make_jets
         >>> jets = make_jets(**{name: [[50.0]] * 1000 for name in ("pt", "eta", "phi", "mass", "btag")})
         >>> events = Events(jets, "hh4b")
         >>> [int(events.in_split(name).sum()) for name in SPLITS]
