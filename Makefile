@@ -17,7 +17,7 @@ lint: $(TEST)/installed
 	$(TEST)/bin/mypy
 
 test-quick: $(TEST)/installed
-	$(TEST)/bin/python -m pytest -m "not long"
+	$(TEST)/bin/python -m pytest -m "not long" -n 2
 
 # what takes longer than the quick suite allows: trainings, simulations, a compiled C++ program, soaks
 test-long: $(TEST)/installed $(TEST)/coffea $(TEST)/old-runtime/installed $(TEST)/headers $(TEST)/snakemake/installed

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from pairton.decoding import decode
-from pairton.engines import load_model
 from pairton.export import _some_events, export_model
+from pairton.models.engines import load_model
 
 
 def seconds(call: Callable[[], Any], repeats: int = 3) -> float:

@@ -17,10 +17,10 @@ import numpy as np
 
 from pairton.events import Events
 from pairton.generator.card import Card, load_card
-from pairton.generator.chain import keep_mask, simulate
+from pairton.generator.comparison import summarise
 from pairton.generator.pythia import PythiaRun, load_processes
-from pairton.generator.record import flatten
-from pairton.generator.validation import summarise
+from pairton.generator.pythia_record import flatten
+from pairton.generator.simulation import keep_mask, simulate
 from pairton.topology import load_topology
 
 __all__ = ["SETTINGS", "main", "variants"]
@@ -74,7 +74,7 @@ def study(seed: int, lines: tuple[str, ...], n_events: int) -> dict[str, dict[st
         shares = {
             "selected_percent": events.selected,
             "reconstructible_percent": keep_mask(events, "reconstructible"),
-            "fully_reconstructible_percent": events.selected & events.fully_reconstructible,
+            "fully_reconstructible_percent": events.selected & events.complete,
         }
         percent = {key: round(100 * float(mask.mean()), 2) for key, mask in shares.items()}
         out[name] = {"simulated": len(events), **percent, **summarise(events)}

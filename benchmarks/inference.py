@@ -30,7 +30,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +40,14 @@ import pairton
 from inference_costs import draw, flops, matmul_peak, measure_costs
 from inference_process import best_start, end_to_end, seconds_of_import, spanet_rate
 from inference_report import FILE_EVENTS, Way, file_table, judge, rate_table, share_of_cores, write_markdown
-from pairton.assigning import Answer
 from pairton.decoding import decode
-from pairton.engines import Engine, Model
+from pairton.decoding.likelihood import Prediction
 from pairton.errors import PairtonError
+from pairton.evaluation.metrics import matches
 from pairton.events import Events
-from pairton.likelihood import Prediction
-from pairton.metrics import matches
-from pairton.reconstruction import prepare
+from pairton.models.engines import Engine, Model
+from pairton.reconstruction.assigning import Answer
+from pairton.reconstruction.reconstruction import prepare
 from soak import write_input
 
 PLAIN_BATCH = 256
@@ -173,7 +172,7 @@ def compare_rates(ways: list[Way], events: Events, sample: Events, options: argp
 def no_loss(ways: list[Way], reference: Way, file: str, limit: int) -> list[dict[str, Any]]:
     """The fast answers against the plain ones, on the same fully reconstructible events."""
     events = pairton.read(file)
-    events = events[np.nonzero(events.fully_reconstructible)[0][:limit]]
+    events = events[np.nonzero(events.complete)[0][:limit]]
     topology, truth = events.topology, events.truth
     assert truth is not None
     wanted = reference.run(events)
@@ -202,7 +201,7 @@ def machine() -> dict[str, Any]:
         name = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         name = platform.processor()
-    packages = ["pairton", "numpy", "onnxruntime", "torch"] + ["numba"] * (find_spec("numba") is not None)
+    packages = ["pairton", "numpy", "onnxruntime", "torch"]
     return {
         "processor": name,
         "cores": os.cpu_count(),
@@ -236,7 +235,7 @@ def main() -> None:
     sample = pairton.read("sample:ttbar_allhad")
     events = Events.concatenate([sample] * -(-options.count // len(sample)))[: options.count]
     sample = events[: len(sample)]
-    engines = ["onnx"] + ["compiled"] * (find_spec("numba") is not None)
+    engines = ["onnx"]
     models = load_engines(options.model, engines, options.threads)
     ways = make_ways(options.model, models, sample, options.threads)
     fast, reference = ways[: len(models)], ways[-1]

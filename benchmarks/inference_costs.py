@@ -16,13 +16,13 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton.assigning import BATCH, Assigner
+from pairton._common.parallel import in_parallel
 from pairton.decoding.exact import enumerable
-from pairton.engines import Model
+from pairton.decoding.likelihood import triplet_types
 from pairton.events import Events
-from pairton.jets import JET_FIELDS
-from pairton.likelihood import triplet_types
-from pairton.scheduling import in_parallel
+from pairton.events.objects import JET_FIELDS
+from pairton.models.engines import Model
+from pairton.reconstruction.assigning import BATCH, Assigner
 from pairton.topology import Topology
 
 __all__ = ["draw", "flops", "matmul_peak", "measure_costs"]

@@ -35,17 +35,17 @@ import pyarrow.parquet as pq
 import yaml
 from safetensors.numpy import load_file
 
-import pairton.partitions as partitions
-import pairton.reconstruction as reconstruction
-import pairton.results as results
+import pairton.reconstruction.parts as partitions
+import pairton.reconstruction.reconstruction as reconstruction
+import pairton.reconstruction.writers as results
 from pairton import formats
-from pairton.checkpoints import load_model, read_info
 from pairton.cli import main as pairton
 from pairton.errors import ModelError
 from pairton.events import Events
+from pairton.events.objects import make_jets
 from pairton.generator.production import parts_folder, produce
 from pairton.generator.settings import make_settings
-from pairton.jets import make_jets
+from pairton.models.storage import load_model, read_info
 
 WINDOW = 64  # rows, so that small files have many windows
 OLD = b"an earlier result"
@@ -138,7 +138,7 @@ def load_if_there(path: Path) -> None:
 
 
 def step_of(path: Path) -> int:
-    from pairton.training.state import read_progress
+    from pairton.training.resume_state import read_progress
 
     load_if_there(path / STATE)
     return int(read_progress(path / STATE)["step"]) if (path / STATE).exists() else 0

@@ -37,8 +37,8 @@ import uproot
 import pairton
 from pairton.errors import PairtonError
 from pairton.events import Events
+from pairton.events.acceptance import prepare
 from pairton.formats import get_format
-from pairton.preparation import prepare
 
 KINDS = ("flip", "truncate", "type", "huge")
 SHARES = (0.35, 0.2, 0.2, 0.25)

@@ -136,8 +136,8 @@ def child(path: str, model: str | None) -> None:
         for events in iterate(path, btag=BTAG):
             assert events.truth is not None
     else:
-        from pairton.engines import load_model
-        from pairton.streaming import reconstruct_files
+        from pairton.models.engines import load_model
+        from pairton.reconstruction.streaming import reconstruct_files
 
         engine, _, name = model.rpartition(":")
         with tempfile.TemporaryDirectory() as folder:

@@ -13,11 +13,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from pairton.engines import load_model
-from pairton.evaluation import evaluate
+from pairton.evaluation.evaluating import evaluate
+from pairton.models.engines import load_model
+from pairton.reconstruction.streaming import count_events
 from pairton.report.collecting import Collector
 from pairton.report.evaluation_page import write_report
-from pairton.streaming import count_events
 
 MAX_SECONDS, MAX_BYTES = 60.0, 5_000_000
 

@@ -23,12 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from pairton import formats, reconstruction
+from pairton import formats
 from pairton.decoding import decode
-from pairton.engines import ENGINES, Model, load_model
-from pairton.partitions import reconstruct_parts
-from pairton.reconstruction import WINDOW
-from pairton.streaming import reconstruct_files
+from pairton.models.engines import ENGINES, Model, load_model
+from pairton.reconstruction import reconstruction
+from pairton.reconstruction.parts import reconstruct_parts
+from pairton.reconstruction.reconstruction import WINDOW
+from pairton.reconstruction.streaming import reconstruct_files
 from soak import write_input
 
 

@@ -32,12 +32,12 @@ from typing import Any
 import numpy as np
 
 from pairton import formats
-from pairton.engines import ENGINES, Model, load_model
 from pairton.events import Events
 from pairton.formats.files import sample_file
-from pairton.reconstruction import Reconstruction
-from pairton.results import ROWS
-from pairton.streaming import reconstruct_files
+from pairton.models.engines import ENGINES, Model, load_model
+from pairton.reconstruction.reconstruction import Reconstruction
+from pairton.reconstruction.streaming import reconstruct_files
+from pairton.reconstruction.writers import ROWS
 
 BLOCK = 50_000  # events written at a time
 WARM = 2 * ROWS  # events after which nothing new is kept

@@ -6,13 +6,14 @@ import awkward as ak
 import numpy as np
 import pytest
 
-from pairton import engines, formats
-from pairton.baselines import pair_products
+from pairton import formats
 from pairton.cli import main
-from pairton.domain import Domain
+from pairton.decoding.likelihood import Prediction, triplet_types
+from pairton.evaluation.chi_square import pair_products
 from pairton.events import Events
-from pairton.jets import make_jets
-from pairton.likelihood import Prediction, triplet_types
+from pairton.events.domain import Domain
+from pairton.events.objects import make_jets
+from pairton.models import engines
 from pairton.topology import Topology, load_topology
 
 
@@ -73,7 +74,7 @@ def make_decays(n=200, seed=0, extra=2, labelled=1.0, floor=0.0, **more):
 class MassModel:
     """A model that knows masses: the logit of a pair falls with its distance from 80 GeV, of a triplet from 170.
 
-    Deterministic, with the interface of `pairton.engines.Model`: tests of all but the network need no weights.
+    Deterministic, with the interface of `Model`: tests of all but the network need no weights.
     """
 
     topology: Topology = field(default_factory=load_topology)
@@ -129,8 +130,8 @@ def make_network(topology, seed=0, **more):
     """A small network with all inputs and outputs, its logits spread as those of a trained one, and its info."""
     import torch
 
-    from pairton.checkpoints import ModelInfo
-    from pairton.domain import Domain
+    from pairton.events.domain import Domain
+    from pairton.models.storage import ModelInfo
     from pairton.network import Network, NetworkConfig
 
     settings = {
@@ -162,8 +163,8 @@ def small_network():
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory):
     """A model on disk, for all engines."""
-    from pairton.checkpoints import save_model
     from pairton.export import export_network
+    from pairton.models.storage import save_model
 
     folder = tmp_path_factory.mktemp("models") / "small"
     folder.mkdir()
@@ -173,10 +174,10 @@ def model_folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(params=["onnx", "compiled", "torch"])
+@pytest.fixture(params=["onnx", "torch"])
 def model(request, model_folder):
     """The same model through every engine."""
-    from pairton.engines import load_model
+    from pairton.models.engines import load_model
 
     return load_model(model_folder, engine=request.param, threads=1)
 

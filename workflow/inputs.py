@@ -23,7 +23,7 @@ from scipy.special import expit, ndtr, ndtri
 
 from pairton.errors import PairtonError
 from pairton.events import Events
-from pairton.jets import make_jets
+from pairton.events.objects import make_jets
 from split import rewrite
 
 __all__ = ["INPUTS", "change", "graded_tag", "no_mass"]

@@ -18,11 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pairton.checkpoints import load_model
-from pairton.errors import PairtonError
-from pairton.formats import iterate
-from pairton.graph import MASKED, complete
-from pairton.likelihood import (
+from pairton.decoding.graph import MASKED
+from pairton.decoding.likelihood import (
     MAX_ASSIGNMENTS,
     Enumeration,
     enumerate_assignments,
@@ -30,11 +27,15 @@ from pairton.likelihood import (
     log_normaliser,
     scores,
 )
+from pairton.errors import PairtonError
+from pairton.formats import iterate
+from pairton.models.storage import load_model
 from pairton.network import Network
+from pairton.topology.assignments import present
 from pairton.training.data import PackedEvents, pack
 from pairton.training.loop import make_optimiser
 from pairton.training.recipes import Recipe, parse_recipe
-from pairton.training.state import STATE, load_state
+from pairton.training.resume_state import STATE, load_state
 from pairton.training.validation import asked, predictor
 from plan import Plan, load_config
 
@@ -75,7 +76,7 @@ def _blocks(network: Network, events: PackedEvents) -> Iterator[tuple[Enumeratio
     for n_jets, group in events.groups.items():
         if network.topology.count_assignments(n_jets) > MAX_ASSIGNMENTS:
             continue
-        (full,) = np.nonzero(complete(network.topology, group.truth).all(axis=1))
+        (full,) = np.nonzero(present(network.topology, group.truth).all(axis=1))
         enumeration = enumerate_assignments(network.topology, n_jets)
         for rows in np.split(full, range(BLOCK, len(full), BLOCK)):
             yield enumeration, np.array(group.jets[rows]), np.array(group.truth[rows])

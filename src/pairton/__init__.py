@@ -15,25 +15,25 @@ from typing import TYPE_CHECKING, Any
 from pairton._version import __version__
 
 if TYPE_CHECKING:
-    from pairton.engines import Model, load_model
     from pairton.events import Events, Status
+    from pairton.events.objects import make_jets
     from pairton.formats import iterate, read
-    from pairton.jets import make_jets
-    from pairton.reconstruction import Reconstruction, reconstruct
+    from pairton.models.engines import Model, load_model
+    from pairton.reconstruction.reconstruction import Reconstruction, reconstruct
     from pairton.topology import Topology, load_topology
 
 _PUBLIC = {
-    "Events": "pairton.events",
-    "Model": "pairton.engines",
-    "Reconstruction": "pairton.reconstruction",
-    "Status": "pairton.events",
+    "Events": "pairton.events.events",
+    "Model": "pairton.models.engines",
+    "Reconstruction": "pairton.reconstruction.reconstruction",
+    "Status": "pairton.events.events",
     "Topology": "pairton.topology",
     "iterate": "pairton.formats",
-    "load_model": "pairton.engines",
+    "load_model": "pairton.models.engines",
     "load_topology": "pairton.topology",
-    "make_jets": "pairton.jets",
+    "make_jets": "pairton.events.objects",
     "read": "pairton.formats",
-    "reconstruct": "pairton.reconstruction",
+    "reconstruct": "pairton.reconstruction.reconstruction",
 }
 
 __all__ = [
@@ -52,14 +52,10 @@ __all__ = [
 ]
 
 
-_MODULES = ("decoding", "isolation", "metrics", "report", "streaming")  # as in `pairton.streaming.…`
-
-
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"pairton.{name}")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'pairton' has no attribute {name!r}")
+    import_module("vector").register_awkward()  # methods of momenta: mass, deltaR, sums; half a second
     value = getattr(import_module(_PUBLIC[name]), name)
     globals()[name] = value
     return value

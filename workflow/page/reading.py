@@ -102,7 +102,7 @@ class Results:
 
     def named_model(self, name: str) -> Json | None:
         """The same of a method of an evaluation: a training, or a model that comes with Pairton."""
-        from pairton.checkpoints import builtin_models, find_model
+        from pairton.models.storage import builtin_models, find_model
 
         if name in self.plan.trainings:
             return self.model(name)

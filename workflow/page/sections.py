@@ -100,7 +100,7 @@ def events(results: Results, page: Page) -> None:
     rows = []
     if evaluation is not None:
         raw = evaluation.raw
-        rows.append(["test", f"{raw['events']:,}", f"{raw['fully_reconstructible']:,}"])
+        rows.append(["test", f"{raw['events']:,}", f"{raw['complete']:,}"])
         for name in evaluation.methods:
             model = results.named_model(name)
             if model is not None and model.get("data", {}).get("training_events"):

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pairton.atomic import replacing
-from pairton.report.display import save_figure
+from pairton._common.atomic import replacing
+from pairton.report.event_display import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,7 +9,6 @@ from typing import Any, TextIO
 
 import click
 
-from pairton import vectors
 from pairton._version import __version__
 from pairton.errors import PairtonError, PairtonWarning, nearest
 
@@ -20,8 +19,8 @@ VERBS = {
     "reconstruct": "pairton.cli.reconstruct:reconstruct",
     "evaluate": "pairton.cli.evaluate:evaluate",
     "display": "pairton.cli.display:display",
-    "inspect": "pairton.cli.files:inspect",
-    "convert": "pairton.cli.files:convert",
+    "inspect": "pairton.cli.inspect_convert:inspect",
+    "convert": "pairton.cli.inspect_convert:convert",
     "generate": "pairton.cli.generate:generate",
     "topologies": "pairton.cli.catalogue:topologies",
     "models": "pairton.cli.catalogue:models",
@@ -97,8 +96,6 @@ def _show_warning(
 
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line. A user's mistake is one line on stderr and exit code 2, never a traceback."""
-    if arguments is None and sys.argv[1:2] == ["reconstruct"]:  # a process that ends with this verb
-        vectors.leave_out()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", PairtonWarning)

@@ -41,8 +41,8 @@ def models(name: str | None) -> None:
 
     Example: pairton models ttbar_allhad
     """
-    from pairton.checkpoints import builtin_models
-    from pairton.engines import DEFAULT, load_model
+    from pairton.models.engines import DEFAULT, load_model
+    from pairton.models.storage import builtin_models
 
     if name is None:
         known = builtin_models()

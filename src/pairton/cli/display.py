@@ -25,7 +25,7 @@ __all__ = ["display"]
 )
 @click.option("--max-jets", type=int, default=12, show_default=True, help="Use this many jets of highest pT.")
 @click.option("--no-jet-cuts", is_flag=True, help="Use jets outside the model's domain as well.")
-@click.option("--engine", default="onnx", show_default=True, help="onnx; compiled or torch, if installed.")
+@click.option("--engine", default="onnx", show_default=True, help="onnx, or torch if it is installed.")
 @reading_options
 def display(
     inputs: tuple[str, ...],
@@ -46,9 +46,9 @@ def display(
     \b
     Example: pairton display events.h5 --event 3 -o event.html
     """
-    from pairton.engines import load_model
     from pairton.formats.files import sample_file
-    from pairton.report.display import check_suffix, display_event
+    from pairton.models.engines import load_model
+    from pairton.report.event_display import check_suffix, display_event
 
     output = output or Path(f"event-{row}.html")
     check_suffix(output)

@@ -18,8 +18,8 @@ from pairton.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from pairton.evaluation.scoreboard import Evaluation, Method
     from pairton.report.collecting import Collector
-    from pairton.scoreboard import Evaluation, Method
 
 __all__ = ["evaluate"]
 
@@ -67,11 +67,11 @@ def evaluate(
     \b
     Example: pairton evaluate test.h5 --baseline chi2 --json numbers.json --report page.html
     """
-    from pairton.atomic import replacing
+    from pairton._common.atomic import replacing
     from pairton.cli.progress import progress
-    from pairton.engines import load_model
-    from pairton.evaluation import evaluate as run
-    from pairton.streaming import count_events
+    from pairton.evaluation.evaluating import evaluate as run
+    from pairton.models.engines import load_model
+    from pairton.reconstruction.streaming import count_events
 
     names = models or (() if assignments else ("default",))
     loaded = [load_model(name, engine=engine, threads=threads) for name in names]
@@ -176,7 +176,7 @@ def show(result: Evaluation) -> None:
 def _efficiencies(console: Console, result: Evaluation, method: Method) -> None:
     from rich.table import Table
 
-    from pairton import metrics
+    from pairton.evaluation import metrics
 
     cells = result.efficiency(method)
     weighted = metrics.reweighted(result.scores(method), result.mix) if result.mix else {}
@@ -225,7 +225,7 @@ def _short(number: float) -> str:
 
 
 def _flow(result: Evaluation, method: Method) -> None:
-    from pairton.flows import recovery, recovery_difference
+    from pairton.evaluation.steps import recovery, recovery_difference
 
     found = result.flow(method)
     after = f"(+ right, - wrong, after {', '.join(found['stages'])})"
@@ -247,7 +247,7 @@ def _flow(result: Evaluation, method: Method) -> None:
 def _difference(console: Console, result: Evaluation, one: Method, other: Method) -> None:
     from rich.table import Table
 
-    from pairton import metrics
+    from pairton.evaluation import metrics
 
     table = Table("difference", title=f"{_title(one)} minus {_title(other)}", title_justify="left")
     for name in (*result.topology.bins, metrics.INCLUSIVE):
@@ -270,7 +270,7 @@ def _difference(console: Console, result: Evaluation, one: Method, other: Method
 def _spread(console: Console, result: Evaluation, same: list[Method]) -> None:
     from rich.table import Table
 
-    from pairton import metrics
+    from pairton.evaluation import metrics
 
     names = ", ".join(method.name for method in same)
     table = Table("spread", title=f"{len(same)} trainings: {names}", title_justify="left")
@@ -284,7 +284,7 @@ def _spread(console: Console, result: Evaluation, same: list[Method]) -> None:
 def _mass(console: Console, result: Evaluation) -> None:
     from rich.table import Table
 
-    from pairton import metrics
+    from pairton.evaluation import metrics
 
     edges = result.mass_edges()
     if not edges:

@@ -45,9 +45,9 @@ def generate(
 
     Example: pairton generate ttbar_allhad -n 100000 -o events.h5 --seed 1 --jobs 2
     """
+    from pairton._common.parallel import dask_client
     from pairton.generator.production import Counts, is_complete, parts_folder, produce
     from pairton.generator.settings import make_settings
-    from pairton.scheduling import dask_client
 
     settings = make_settings(
         topology, n_events, seed=seed, keep=keep, filtered=filtered, lhe=lhe, card=card, pythia=pythia

@@ -11,7 +11,7 @@ import click
 from pairton.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pairton.engines import Model
+    from pairton.models.engines import Model
 
 __all__ = ["as_the_model", "parse_map", "reading_options", "variation_option"]
 

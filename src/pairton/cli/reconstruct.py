@@ -16,9 +16,9 @@ from pairton.cli.options import as_the_model, reading_options, variation_option
 from pairton.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pairton.engines import Model
-    from pairton.partitions import Parts
-    from pairton.streaming import Summary
+    from pairton.models.engines import Model
+    from pairton.reconstruction.parts import Parts
+    from pairton.reconstruction.streaming import Summary
 
 __all__ = ["model_options", "reconstruct", "stop_cleanly"]
 
@@ -35,9 +35,7 @@ def model_options(command: Any) -> Any:
             ),
             click.option("--no-jet-cuts", is_flag=True, help="Use jets outside the model's domain as well."),
             click.option("--threads", type=int, metavar="N", help="Threads of the network; default: all cores."),
-            click.option(
-                "--engine", default="onnx", show_default=True, help="onnx; compiled or torch, if installed."
-            ),
+            click.option("--engine", default="onnx", show_default=True, help="onnx, or torch if it is installed."),
         )
     ):
         command = option(command)
@@ -96,9 +94,9 @@ def reconstruct(
              pairton reconstruct events/*.root -o out/ --dask tcp://scheduler:8786 --resume
     """
     from pairton.cli.progress import progress
-    from pairton.engines import load_model
     from pairton.formats.files import sample_file
-    from pairton.streaming import count_events, reconstruct_files
+    from pairton.models.engines import load_model
+    from pairton.reconstruction.streaming import count_events, reconstruct_files
 
     parts = {"rows": part_rows, "suffix": part_suffix}
     if dask is not None or jobs is not None or resume:
@@ -141,10 +139,10 @@ def _in_parts(
     jobs: int | None,
     resume: bool,
 ) -> None:
+    from pairton._common.parallel import dask_client
     from pairton.cli.progress import progress
     from pairton.formats.files import CONTAINERS
-    from pairton.partitions import reconstruct_parts
-    from pairton.scheduling import dask_client
+    from pairton.reconstruction.parts import reconstruct_parts
 
     if dask is not None and jobs is not None:
         raise ConfigError(

@@ -18,11 +18,12 @@ from pairton.decoding.beam import run_beam
 from pairton.decoding.chain import Predict, Step, run_chain
 from pairton.decoding.exact import enumerable, most_probable, packed, rows_of
 from pairton.decoding.exact_steps import join_steps, run_exact_steps
+from pairton.decoding.graph import MASKED
+from pairton.decoding.likelihood import Prediction, enumerate_assignments
 from pairton.decoding.state import State
 from pairton.errors import ConfigError, ModelError, nearest
-from pairton.graph import MASKED, canonical
-from pairton.likelihood import Prediction, enumerate_assignments
 from pairton.topology import Topology
+from pairton.topology.assignments import canonical
 
 __all__ = ["BEAM", "METHODS", "Decoded", "Predict", "Prediction", "Step", "decode"]
 

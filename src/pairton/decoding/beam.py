@@ -14,8 +14,8 @@ import numpy.typing as npt
 from pairton.decoding.candidates import gains, n_turns, next_step, reveals
 from pairton.decoding.chain import Predict, log_softmax
 from pairton.decoding.exact import rows_of
+from pairton.decoding.graph import visible_tokens
 from pairton.decoding.state import State
-from pairton.graph import visible_tokens
 from pairton.topology import Topology
 
 __all__ = ["run_beam"]

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding.candidates import StepTable, gains, n_turns, next_step, own_choices, reveals
-from pairton.decoding.matching import best_matching, is_matching
+from pairton.decoding.graph import visible_tokens
+from pairton.decoding.likelihood import Prediction
+from pairton.decoding.linear_assignment import best_matching, is_matching
 from pairton.decoding.state import State
-from pairton.graph import visible_tokens
-from pairton.likelihood import Prediction
 from pairton.topology import Stage, Topology
 
 __all__ = ["Predict", "Step", "choice_jets", "log_softmax", "run_chain"]

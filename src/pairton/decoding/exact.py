@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pairton.likelihood import (
+from pairton.decoding.likelihood import (
     Enumeration,
     Prediction,
     TooManyAssignmentsError,

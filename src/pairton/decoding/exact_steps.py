@@ -29,9 +29,9 @@ import numpy.typing as npt
 from pairton.decoding.candidates import kind_of
 from pairton.decoding.chain import Predict, Step
 from pairton.decoding.exact import packed
+from pairton.decoding.graph import visible_tokens
+from pairton.decoding.likelihood import Enumeration, enumerate_assignments, scores
 from pairton.decoding.state import Reveal, State
-from pairton.graph import visible_tokens
-from pairton.likelihood import Enumeration, enumerate_assignments, scores
 from pairton.topology import Stage, Topology
 
 __all__ = ["StageChoices", "join_steps", "run_exact_steps", "stage_choices"]

@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from pairton._common.atomic import replacing
 from pairton._version import __version__
-from pairton.atomic import replacing
 from pairton.decoding import METHODS, decode
 from pairton.decoding.candidates import step_table
-from pairton.engines import METADATA_KEY, WEIGHTS_KEY
+from pairton.decoding.graph import MOST_JETS
+from pairton.decoding.likelihood import MAX_ASSIGNMENTS, Prediction
 from pairton.errors import ConfigError, MissingExtraError, ModelError, nearest
-from pairton.graph import MOST_JETS
-from pairton.likelihood import MAX_ASSIGNMENTS, Prediction
+from pairton.models.engines import METADATA_KEY, WEIGHTS_KEY
 from pairton.topology import Topology
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from pairton.checkpoints import ModelInfo
+    from pairton.models.storage import ModelInfo
     from pairton.network import Network
 
 __all__ = ["OPSET", "default_max_jets", "export_model", "export_network"]
@@ -48,7 +48,7 @@ def export_model(
     decoding: str | None = None,
 ) -> dict[str, Any]:
     """Export a model by name or path; what its metadata say."""
-    from pairton.checkpoints import INFO, find_model, load_model
+    from pairton.models.storage import INFO, find_model, load_model
 
     try:
         network, info = load_model(model)
@@ -199,8 +199,8 @@ def _export_step(network: Network, topology: Topology) -> bytes:
 def _export_whole(
     network: Network, topology: Topology, method: str, limit: int, temperatures: list[float] | None
 ) -> bytes:
-    from pairton.export.chain import ChainGraph
-    from pairton.export.exact import ExactGraph
+    from pairton.export.chain_graph import ChainGraph
+    from pairton.export.exact_graph import ExactGraph
 
     graph: nn.Module
     if method == "exact":

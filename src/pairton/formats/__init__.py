@@ -116,11 +116,11 @@ def open_source(
     """Open one file. Without a topology: the one stored in the file, else ttbar_allhad.
 
     refuse_others: refuse a file in which another decay tree is stored, since nobody asked to read it otherwise.
-    isolate: True, or `pairton.isolation.Limits`, to read a file that is not trusted in a process of its own.
+    isolate: True, or `pairton.formats.isolation.Limits`, to read an untrusted file in a process of its own.
     """
     name = str(path)
     if isolate:
-        from pairton.isolation import IsolatedSource
+        from pairton.formats.isolation import IsolatedSource
 
         limits = None if isolate is True else isolate
         if refuse_others:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
-from pairton.atomic import CompleteOrNothing
+from pairton._common.atomic import CompleteOrNothing
 from pairton.errors import ConfigError, InputError, PairtonError
 from pairton.events import Events
 from pairton.formats.common import BadLabels

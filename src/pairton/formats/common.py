@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import ConfigError, EventsError, InputError, PairtonWarning, nearest
-from pairton.jets import mev_median
+from pairton.events.objects import mev_median
 from pairton.topology import Topology
 
 __all__ = [

@@ -15,7 +15,7 @@ from pairton.events import Events
 from pairton.formats.base import ReadOptions, Source
 from pairton.formats.common import check_map
 from pairton.formats.gen_truth import GenRecord, can_search
-from pairton.formats.jets import jagged, jets_from_flat, row_ids
+from pairton.formats.jet_columns import jagged, jets_from_flat, row_ids
 from pairton.formats.root_files import RootTree
 from pairton.formats.variations import check_size, check_variation, varied_jets
 

@@ -18,7 +18,7 @@ from pairton.errors import FormatError, nearest
 from pairton.events import Events
 from pairton.formats.base import ReadOptions, Source
 from pairton.formats.common import check_map, clean_labels, labels_to_truth, report_labels, small, unit_scale
-from pairton.formats.jets import btag_option, jagged, jets_from_flat, row_ids, tagged
+from pairton.formats.jet_columns import btag_option, jagged, jets_from_flat, row_ids, tagged
 from pairton.formats.stored import Stored
 from pairton.formats.variations import check_size, check_variation, varied_jets
 from pairton.topology import Topology

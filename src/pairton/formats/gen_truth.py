@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import PairtonWarning
-from pairton.matching import fill_slots, is_one_of, match, pdg_codes, unknown_names
+from pairton.events.matching import fill_slots, is_one_of, match, pdg_codes, unknown_names
 from pairton.topology import Topology
 
 __all__ = ["GenRecord", "can_search"]

@@ -22,7 +22,7 @@ from pairton.errors import FormatError
 from pairton.events import Events
 from pairton.formats.base import DEFAULT_CHUNK, ReadOptions, Source
 from pairton.formats.hdf5_files import Hdf5File, open_hdf5
-from pairton.formats.jets import row_ids
+from pairton.formats.jet_columns import row_ids
 from pairton.formats.stored import KEY, Stored
 from pairton.formats.writing import FileWriter, column_kind
 from pairton.topology import Topology

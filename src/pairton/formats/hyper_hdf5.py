@@ -21,7 +21,7 @@ from pairton.formats.base import Format, ReadOptions, Source, Writer
 from pairton.formats.common import check_map, labels_to_truth, report_labels, unit_scale
 from pairton.formats.hdf5_files import Hdf5File, open_hdf5
 from pairton.formats.hdf5_layout import Growing, Hdf5Source, Hdf5Writer, Sidecar, stored_topology
-from pairton.formats.jets import Padded, btag_option, jets_from_flat, tagged
+from pairton.formats.jet_columns import Padded, btag_option, jets_from_flat, tagged
 from pairton.topology import Topology
 
 __all__ = ["FORMAT", "HyperHdf5"]
@@ -125,7 +125,7 @@ class _Writer(Hdf5Writer):
                 (rows,) = np.nonzero(events.truth[:, slot] >= 0)
                 labels[rows, events.truth[rows, slot]] = float(number)
             self._labels.append(labels)
-            self._matched.append(events.fully_reconstructible.astype(np.int64))
+            self._matched.append(events.complete.astype(np.int64))
 
 
 FORMAT = HyperHdf5()

@@ -14,7 +14,7 @@ from pairton.errors import ConfigError, PairtonWarning
 from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions
 from pairton.formats.experiment import Columns, ExperimentSource, Flat
 from pairton.formats.gen_truth import GenRecord
-from pairton.formats.jets import row_ids
+from pairton.formats.jet_columns import row_ids
 from pairton.formats.root_files import RootTree, list_trees, open_root, open_tree
 from pairton.formats.taggers import WorkingPoint, choose_tagger
 from pairton.formats.variations import choice

@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 
 from pairton.errors import OutputError
 from pairton.events import Events
+from pairton.events.objects import JET_FIELDS
 from pairton.formats.base import Format, ReadOptions, Source, Writer
 from pairton.formats.files import fingerprint, open_binary, reading_as, require_container
 from pairton.formats.flat import NUMBER, SOURCE, WEIGHT, FlatSource, truth_columns
 from pairton.formats.stored import KEY, Stored
 from pairton.formats.writing import FileWriter, column_kind
-from pairton.jets import JET_FIELDS
 from pairton.topology import Topology
 
 __all__ = ["FORMAT", "Parquet"]

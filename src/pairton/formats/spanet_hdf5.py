@@ -16,12 +16,12 @@ import numpy as np
 
 from pairton.errors import FormatError, PairtonWarning
 from pairton.events import Events
+from pairton.events.objects import mass_of
 from pairton.formats.base import Format, ReadOptions, Source, Writer
 from pairton.formats.common import check_map, clean_labels, report_labels, small, unit_scale
 from pairton.formats.hdf5_files import Hdf5File, open_hdf5
 from pairton.formats.hdf5_layout import Growing, Hdf5Source, Hdf5Writer, Sidecar, stored_topology
-from pairton.formats.jets import Padded, btag_option, jets_from_flat, tagged
-from pairton.jets import mass_of
+from pairton.formats.jet_columns import Padded, btag_option, jets_from_flat, tagged
 from pairton.topology import Topology
 
 __all__ = ["FORMAT", "SpanetHdf5"]

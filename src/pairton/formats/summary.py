@@ -20,11 +20,11 @@ __all__ = ["Summary"]
 class Summary:
     """Filled chunk by chunk.
 
-    >>> from pairton.jets import make_jets
+    >>> from pairton.events.objects import make_jets
     >>> jets = make_jets(**{name: [[50.0] * 4] for name in ("pt", "eta", "phi", "mass", "btag")})
     >>> summary = Summary()
     >>> summary.add(Events(jets, "hh4b", truth=[[0, 1, 2, -1]]), "parquet")
-    >>> summary.to_dict()["jets"], summary.to_dict()["reconstructible"]
+    >>> summary.to_dict()["jets"], summary.to_dict()["present"]
     ({'4': 1}, {'H': 1})
     """
 
@@ -34,8 +34,8 @@ class Summary:
     jets: Counter[int] = field(default_factory=Counter)
     selected: int = 0
     bad: int = 0  # events with a bad jet
-    reconstructible: Counter[str] = field(default_factory=Counter)
-    fully_reconstructible: int = 0
+    present: Counter[str] = field(default_factory=Counter)
+    complete: int = 0
     has_truth: bool = False
     has_weights: bool = False
     median_pt: float | None = None  # of the first chunk, GeV
@@ -60,11 +60,10 @@ class Summary:
         self.bad += int((events.status == Status.BAD_JET).sum())
         self.has_truth |= events.truth is not None
         self.has_weights |= events.weights is not None
-        complete = events.reconstructible  # (n, P)
         for name in events.topology.types:
             same = [particle.index for particle in events.topology.of_type(name)]
-            self.reconstructible[name] += int(complete[:, same].any(axis=1).sum())
-        self.fully_reconstructible += int(events.fully_reconstructible.sum())
+            self.present[name] += int(events.present[:, same].any(axis=1).sum())
+        self.complete += int(events.complete.sum())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -73,8 +72,8 @@ class Summary:
             "events": self.events,
             "jets": {str(n): self.jets[n] for n in sorted(self.jets)},
             "selected": self.selected,
-            "reconstructible": dict(self.reconstructible),
-            "fully_reconstructible": self.fully_reconstructible,
+            "present": dict(self.present),
+            "complete": self.complete,
             "topology": None if self.topology is None else self.topology.name,
             "metadata": self.metadata,
         }

@@ -12,7 +12,7 @@ from pairton.events import Events
 from pairton.formats.base import Format, ReadOptions, Source
 from pairton.formats.common import labels_to_truth, report_labels, unit_scale
 from pairton.formats.hdf5_files import Hdf5File, open_hdf5
-from pairton.formats.jets import Padded, jets_from_flat, row_ids
+from pairton.formats.jet_columns import Padded, jets_from_flat, row_ids
 
 __all__ = ["FORMAT", "Topograph"]
 

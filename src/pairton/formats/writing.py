@@ -11,12 +11,12 @@ from typing import Any
 import awkward as ak
 import numpy as np
 
-from pairton.atomic import Replacement, output_errors
+from pairton._common.atomic import Replacement, output_errors
 from pairton.errors import OutputError, PairtonError
 from pairton.events import Events
 from pairton.formats.base import DEFAULT_CHUNK, Writer
 from pairton.formats.files import one_line
-from pairton.formats.jets import jets_from_flat
+from pairton.formats.jet_columns import jets_from_flat
 from pairton.topology import Topology
 
 __all__ = ["FileWriter", "column_kind", "writing_errors"]

@@ -20,17 +20,17 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton.atomic import output_errors, replacing
+from pairton._common.atomic import output_errors, replacing
+from pairton._common.parallel import run_tasks
 from pairton.errors import ConfigError, InputError, OutputError, PairtonError
 from pairton.events import Events
+from pairton.events.objects import JET_FIELDS, make_jets
 from pairton.generator.card import parse_card
-from pairton.generator.chain import keep_mask, simulate
 from pairton.generator.leshouches import read_weights
 from pairton.generator.pythia import PythiaRun, load_processes
-from pairton.generator.record import flatten
+from pairton.generator.pythia_record import flatten
 from pairton.generator.settings import Settings, detector_rng, pythia_seed
-from pairton.jets import JET_FIELDS, make_jets
-from pairton.scheduling import run_tasks
+from pairton.generator.simulation import keep_mask, simulate
 
 __all__ = ["Counts", "Task", "is_complete", "make_chunk", "parts_folder", "produce", "run_chunk"]
 
@@ -44,7 +44,7 @@ class Counts:
     failed: int = 0  # of those, given up by Pythia
     selected: int = 0
     reconstructible: int = 0  # selected, at least one particle complete
-    fully_reconstructible: int = 0  # selected, all of them
+    complete: int = 0  # selected, all of them
     kept: int = 0
 
     def __add__(self, other: Counts) -> Counts:
@@ -110,7 +110,7 @@ def run_chunk(
         failed=n_events - run.vetoed - len(events),
         selected=int(events.selected.sum()),
         reconstructible=int(keep_mask(events, "reconstructible").sum()),
-        fully_reconstructible=int((events.selected & events.fully_reconstructible).sum()),
+        complete=int((events.selected & events.complete).sum()),
         kept=int(kept.sum()),
     )
     return events[kept], counts

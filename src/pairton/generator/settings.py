@@ -13,9 +13,9 @@ import numpy as np
 from pairton._version import __version__
 from pairton.errors import ConfigError
 from pairton.generator.card import Card, load_card
-from pairton.generator.chain import KEEP
 from pairton.generator.leshouches import LHEFile, scan
 from pairton.generator.pythia import MAX_SEED, Filter, load_processes, versions
+from pairton.generator.simulation import KEEP
 from pairton.generator.truth import check_codes
 from pairton.topology import Topology, load_topology, parse_topology
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.generator.card import BTag
-from pairton.generator.record import Record
+from pairton.generator.pythia_record import Record
 
 __all__ = ["btags", "delta_r", "flavours", "holds_quark", "padded"]
 

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import TopologyError
-from pairton.generator.record import Record
-from pairton.matching import fill_slots
-from pairton.matching import match as match_quarks
+from pairton.events.matching import fill_slots
+from pairton.events.matching import match as match_quarks
+from pairton.generator.pythia_record import Record
 from pairton.topology import Topology
 
 __all__ = ["check_codes", "hard_parents", "match", "slot_entries"]

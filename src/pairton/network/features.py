@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from pairton.graph import MASKED
+from pairton.decoding.graph import MASKED
 
 __all__ = ["JET_FEATURES", "PAIR_FEATURES", "TokenEmbedding", "jet_features", "pair_features"]
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from pairton.decoding.graph import MASKED, MOST_JETS
+from pairton.decoding.likelihood import triplet_types
 from pairton.errors import ConfigError
-from pairton.graph import MASKED, MOST_JETS
-from pairton.likelihood import triplet_types
 from pairton.network.config import NetworkConfig
 from pairton.network.features import JET_FEATURES, PAIR_FEATURES, TokenEmbedding, jet_features, pair_features
 from pairton.network.heads import EdgeHead, HyperedgeHead, PairReadout, ThreeBodyPotential

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pairton.graph import MOST_JETS
+from pairton.decoding.graph import MOST_JETS
 from pairton.network.layers import HIDDEN, Attention, RMSNorm, SharedDropout, Transition
 
 __all__ = [

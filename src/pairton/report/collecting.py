@@ -9,13 +9,13 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton import metrics
-from pairton.assigning import Answer
+from pairton.evaluation import metrics
 from pairton.events import Events
-from pairton.reconstruction import momenta
+from pairton.reconstruction.assigning import Answer
+from pairton.reconstruction.reconstruction import momenta
 
 if TYPE_CHECKING:
-    from pairton.scoreboard import Method
+    from pairton.evaluation.scoreboard import Method
 
 __all__ = ["GALLERY", "KINDS", "Collector", "Exhibit", "Peaks"]
 
@@ -47,7 +47,7 @@ class Peaks:
 
 
 class Collector:
-    """To be given to `pairton.evaluation.evaluate` as `observe`."""
+    """To be given to `pairton.evaluation.evaluating.evaluate` as `observe`."""
 
     def __init__(self) -> None:
         self.peaks: dict[str, dict[str, Peaks]] = {}  # method -> type -> masses

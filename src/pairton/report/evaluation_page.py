@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pairton import metrics
-from pairton.atomic import replacing
+from pairton._common.atomic import replacing
 from pairton.errors import OutputError
+from pairton.evaluation import metrics
 from pairton.report.collecting import Collector, Exhibit
-from pairton.report.display import save_figure
+from pairton.report.event_display import save_figure
 from pairton.report.figures import against_mass, against_multiplicity, calibration, cuts, mass_peaks
 from pairton.report.page import as_json, asset, markup, render
 from pairton.report.recording import record_answer, record_event
@@ -21,8 +21,8 @@ from pairton.report.sankey import flow_plot
 from pairton.report.style import Plot, require, styled, svg
 
 if TYPE_CHECKING:
+    from pairton.evaluation.scoreboard import Evaluation, Method
     from pairton.report.record import EventRecord
-    from pairton.scoreboard import Evaluation, Method
 
 __all__ = ["check_outputs", "plots_of", "write_plots", "write_report"]
 

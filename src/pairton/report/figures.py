@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pairton import metrics
+from pairton.evaluation import metrics
+from pairton.evaluation.scoreboard import Promises
 from pairton.report.collecting import MASS_EDGES, Peaks
 from pairton.report.palette import GREY, INK, RIGHT, WRONG
 from pairton.report.picture import new_figure
 from pairton.report.style import COLOURS, MARKERS, Plot, plain
-from pairton.scoreboard import Promises
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from pairton.scoreboard import Evaluation, Method
+    from pairton.evaluation.scoreboard import Evaluation, Method
 
 __all__ = ["against_mass", "against_multiplicity", "calibration", "cuts", "mass_peaks"]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from pairton.decoding.graph import EDGE, MASKED
 from pairton.errors import MissingExtraError
-from pairton.graph import EDGE, MASKED
 from pairton.report.palette import GREY, INK, MASKED_COLOUR, NO_EDGE_COLOUR, mixed, type_colours
 from pairton.report.record import EventRecord, Frame, Shown, edge_pairs
 

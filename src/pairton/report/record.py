@@ -133,7 +133,7 @@ def edge_pairs(topology: Topology, type_name: str) -> list[tuple[int, int]]:
     >>> edge_pairs(load_topology("ttbar_allhad"), "t")
     [(0, 2), (1, 2)]
     """
-    from pairton.likelihood import gain_terms
+    from pairton.decoding.likelihood import gain_terms
 
     particle = topology.of_type(type_name)[0]
     pairs, _ = gain_terms(topology, particle)
@@ -206,9 +206,9 @@ def shown_particles(
     probability: Mapping[int, float] | None = None,
 ) -> tuple[Shown, ...]:
     """The complete particles of an assignment (S,), children before parents, marked against the truth."""
-    from pairton.graph import complete
+    from pairton.topology.assignments import present
 
-    there = complete(topology, assignment[None])[0]
+    there = present(topology, assignment[None])[0]
     if revealed is not None:
         there &= revealed
     verdict = verdicts(topology, assignment, truth)
@@ -234,13 +234,13 @@ def verdicts(
     A particle is surely wrong when all true ones of its type are known and it is none of them, or when two of its
     jets are known to belong elsewhere: here the first, or a truth that labels every slot, is asked for.
     """
-    from pairton.graph import complete
-    from pairton.metrics import matches
+    from pairton.evaluation.metrics import matches
+    from pairton.topology.assignments import present
 
     if truth is None:
         return [None] * len(topology.particles)
     right = matches(topology, assignment[None], truth[None])[0]
-    known = complete(topology, truth[None])[0]
+    known = present(topology, truth[None])[0]
     all_known = {name: all(known[p.index] for p in topology.of_type(name)) for name in topology.types}
     result: list[bool | None] = []
     for particle in topology.particles:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pairton.assigning import ONE_BY_ONE, Assigner
 from pairton.decoding import Decoded, Step, decode
 from pairton.decoding.exact import most_probable, packed
+from pairton.decoding.graph import MASKED, adjacency, visible_tokens
+from pairton.decoding.likelihood import enumerate_assignments, marginals, scores
 from pairton.errors import EventsError
 from pairton.events import Events, Status
-from pairton.graph import MASKED, adjacency, canonical, visible_tokens
-from pairton.jets import JET_FIELDS, mass_of
-from pairton.likelihood import enumerate_assignments, marginals, scores
-from pairton.reconstruction import MAX_JETS, prepare
+from pairton.events.objects import JET_FIELDS, mass_of
+from pairton.reconstruction.assigning import ONE_BY_ONE, Assigner
+from pairton.reconstruction.reconstruction import MAX_JETS, prepare
 from pairton.report.record import (
     Candidate,
     EventRecord,
@@ -28,10 +28,11 @@ from pairton.report.record import (
     verdicts,
 )
 from pairton.topology import Topology
+from pairton.topology.assignments import canonical
 
 if TYPE_CHECKING:
-    from pairton.engines import Model
-    from pairton.likelihood import Prediction
+    from pairton.decoding.likelihood import Prediction
+    from pairton.models.engines import Model
 
 __all__ = ["LISTED", "record_answer", "record_event"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pairton.flows import FOLLOWED
+from pairton.evaluation.steps import FOLLOWED
 from pairton.report.palette import INK, RIGHT, WRONG
 from pairton.report.picture import new_figure
 from pairton.report.style import Plot, plain

@@ -148,7 +148,7 @@ def _parse_selection(raw: object, source: str) -> Selection:
 @cache
 def builtin_topologies() -> Mapping[str, str]:
     """Names shipped with the package, and what each is, from the comment in its first line."""
-    folder = resources.files("pairton") / "topologies"
+    folder = resources.files("pairton.topology") / "builtin"
     found = {}
     for entry in sorted(folder.iterdir(), key=lambda e: e.name):
         if entry.name.endswith(".yaml"):
@@ -158,7 +158,7 @@ def builtin_topologies() -> Mapping[str, str]:
 
 @cache
 def _builtin(name: str) -> Topology:
-    text = (resources.files("pairton") / "topologies" / f"{name}.yaml").read_text("utf-8")
+    text = (resources.files("pairton.topology") / "builtin" / f"{name}.yaml").read_text("utf-8")
     return parse_topology(yaml.safe_load(text), name)
 
 

@@ -185,7 +185,7 @@ class Topology:
         if self.n_symmetries > MAX_SYMMETRIES:
             raise TopologyError(
                 f"{self.name} has {self.n_symmetries} symmetries, more than the {MAX_SYMMETRIES} that are "
-                "listed one by one: compare assignments with pairton.graph.canonical instead"
+                "listed one by one: compare assignments with pairton.decoding.graph.canonical instead"
             )
         group = [tuple(range(len(self.slots)))]
         for siblings in self.sibling_groups:

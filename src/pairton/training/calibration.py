@@ -19,10 +19,11 @@ import numpy.typing as npt
 
 from pairton.decoding import Predict, decode
 from pairton.decoding.exact import enumerable
-from pairton.graph import MASKED, complete
-from pairton.likelihood import Prediction, enumerate_assignments, index_of, log_normaliser, scores
-from pairton.metrics import matches
+from pairton.decoding.graph import MASKED
+from pairton.decoding.likelihood import Prediction, enumerate_assignments, index_of, log_normaliser, scores
+from pairton.evaluation.metrics import matches
 from pairton.topology import Topology
+from pairton.topology.assignments import present
 from pairton.training.data import PackedEvents
 
 __all__ = ["CALIBRATED", "fit_temperatures"]
@@ -64,7 +65,7 @@ def _whole(
     for n_jets, rows in which:
         group = events.groups[n_jets]
         truth = np.array(group.truth[rows])
-        whole = complete(topology, truth).all(axis=1)
+        whole = present(topology, truth).all(axis=1)
         if whole.any():
             yield np.array(group.jets[rows])[whole], truth[whole]
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pairton.atomic import output_errors
+from pairton._common.atomic import output_errors
 from pairton.errors import TrainingError
 from pairton.events import Events
 from pairton.topology import Topology
@@ -131,10 +131,10 @@ def pack(
         seen += len(events)
         chosen = events.select()
         chosen = chosen[(chosen.n_jets >= len(topology.slots)) & (chosen.n_jets <= max_jets)]
-        labelled += int(chosen.fully_reconstructible.sum())
+        labelled += int(chosen.complete.sum())
         usable = {
-            "train": chosen.reconstructible.any(axis=1) if partial else chosen.fully_reconstructible,
-            "validation": chosen.reconstructible.any(axis=1),
+            "train": chosen.present.any(axis=1) if partial else chosen.complete,
+            "validation": chosen.present.any(axis=1),
         }
         for name, store in stores.items():
             _fill(store, chosen[chosen.in_split(name, fractions) & usable[name]])

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pairton.atomic import output_errors, replacing
+from pairton._common.atomic import output_errors, replacing
 
 __all__ = ["Logs"]
 

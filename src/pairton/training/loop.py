@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from pairton.checkpoints import ModelInfo, load_model, save_model
-from pairton.domain import Domain
 from pairton.errors import TrainingError
+from pairton.events.domain import Domain
+from pairton.models.storage import ModelInfo, load_model, save_model
 from pairton.network import Network
 from pairton.training.calibration import CALIBRATED, fit_temperatures
 from pairton.training.data import BatchPlan, Drawn, PackedEvents
@@ -31,7 +31,7 @@ from pairton.training.losses import Batch, batch_loss, make_batch, terms_of
 from pairton.training.mistakes import draw_mistakes, wrong_states
 from pairton.training.process import augment, draw_revealed
 from pairton.training.recipes import OptimiserConfig, Recipe, parse_recipe
-from pairton.training.state import STATE, load_state, read_progress, save_state
+from pairton.training.resume_state import STATE, load_state, read_progress, save_state
 from pairton.training.validation import asked, blocks, count_right, efficiencies_of, predictor, sum_likelihood
 
 __all__ = ["Result", "Trainer", "learning_rate", "make_optimiser", "update_average"]

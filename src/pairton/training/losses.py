@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pairton.graph import MASKED, adjacency, complete, visible_tokens
-from pairton.likelihood import Enumeration, consistent, enumerate_assignments, index_of, triplet_types
+from pairton.decoding.graph import MASKED, adjacency, visible_tokens
+from pairton.decoding.likelihood import Enumeration, consistent, enumerate_assignments, index_of, triplet_types
 from pairton.network import NetworkOutput
 from pairton.topology import Topology
-from pairton.training.likelihood import log_likelihood
+from pairton.topology.assignments import present
 from pairton.training.recipes import LossConfig
+from pairton.training.torch_likelihood import log_likelihood
 
 __all__ = ["Batch", "batch_loss", "make_batch", "terms_of"]
 
@@ -121,7 +122,7 @@ def make_batch(
         if revealed is not None and revealed.any():
             batch.allowed = torch.as_tensor(consistent(enumeration, truth, revealed), device=device)
         if (rows < 0).any():
-            known = complete(topology, truth)
+            known = present(topology, truth)
             batch.target = torch.as_tensor(consistent(enumeration, truth, known), device=device)
     return batch
 

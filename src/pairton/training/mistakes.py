@@ -19,9 +19,10 @@ import numpy.typing as npt
 
 from pairton.decoding.candidates import StepTable, gains, n_turns, next_step, reveals
 from pairton.decoding.chain import Predict, choice_jets
+from pairton.decoding.graph import visible_tokens
 from pairton.decoding.state import State
-from pairton.graph import canonical, complete, visible_tokens
 from pairton.topology import Topology
+from pairton.topology.assignments import canonical, present
 
 __all__ = ["Mistakes", "draw_mistakes", "wrong_states"]
 
@@ -57,7 +58,7 @@ def draw_mistakes(
     """
     luck = rng.random((len(truth), 2 + len(topology.particles)))
     level = np.searchsorted(_level_sizes(topology), revealed.sum(axis=1))
-    some = (luck[:, 0] < share) & (level > 0) & complete(topology, truth).all(axis=1)
+    some = (luck[:, 0] < share) & (level > 0) & present(topology, truth).all(axis=1)
     first = np.where(some, np.floor(luck[:, 1] * level), -1).astype(np.int64)
     return Mistakes(first, level.astype(np.int64), luck[:, 2:])
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pairton.graph import complete
 from pairton.topology import Topology
+from pairton.topology.assignments import present
 from pairton.training.recipes import AugmentationConfig
 
 __all__ = ["augment", "draw_revealed"]
@@ -36,7 +36,7 @@ def draw_revealed(
     """
     states, cumulated = _states(topology)
     drawn = np.searchsorted(cumulated[:-1], rng.random(len(truth)), side="right")
-    return states[drawn] & complete(topology, truth)
+    return states[drawn] & present(topology, truth)
 
 
 def augment(

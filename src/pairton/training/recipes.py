@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
+from pairton.decoding.graph import MOST_JETS
+from pairton.decoding.likelihood import MAX_ASSIGNMENTS
 from pairton.errors import ConfigError, nearest
-from pairton.graph import MOST_JETS
-from pairton.likelihood import MAX_ASSIGNMENTS
 from pairton.network.config import NetworkConfig, configure
 from pairton.topology import Topology, load_topology, parse_topology
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import yaml
 
-from pairton.atomic import output_errors, replacing
+from pairton._common.atomic import output_errors, replacing
 from pairton.errors import ConfigError, MissingExtraError, OutputError
 from pairton.formats import iterate
 from pairton.training.data import pack
 from pairton.training.loop import Result, Trainer
 from pairton.training.recipes import Recipe
-from pairton.training.state import STATE
+from pairton.training.resume_state import STATE
 
 __all__ = ["make_fabric", "train"]
 

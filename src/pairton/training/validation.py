@@ -11,11 +11,11 @@ import numpy.typing as npt
 import torch
 
 from pairton.decoding import Predict, decode
-from pairton.graph import complete
-from pairton.likelihood import Prediction
-from pairton.metrics import score
+from pairton.decoding.likelihood import Prediction
+from pairton.evaluation.metrics import score
 from pairton.network import Network
 from pairton.topology import Topology
+from pairton.topology.assignments import present
 from pairton.training.data import PackedEvents
 from pairton.training.losses import batch_loss, make_batch, terms_of
 from pairton.training.recipes import LossConfig
@@ -94,7 +94,7 @@ def sum_likelihood(
         terms = {key: weight for key, weight in terms_of(loss, topology, n_jets).items() if key == name}
         group = events.groups[n_jets]
         truth = np.array(group.truth[rows])
-        whole = complete(topology, truth).all(axis=1)
+        whole = present(topology, truth).all(axis=1)
         if not terms or not whole.any():
             continue
         device = next(network.parameters()).device

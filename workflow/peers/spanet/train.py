@@ -155,7 +155,7 @@ def summary(args: argparse.Namespace, training: Training) -> dict[str, Any]:
         "batch": training.options.batch_size,
         "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
         "training_events": len(model.training_dataset),
-        "fully_reconstructible": int(
+        "complete": int(
             torch.stack([mask for _, mask in model.training_dataset.assignments.values()]).all(0).sum()
         ),
         "validation_events": len(model.validation_dataset),

@@ -1,0 +1,179 @@
+"""What is in files, and from one format to another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pairton.cli.options import reading_options
+from pairton.cli.progress import progress
+from pairton.errors import OutputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pairton.events import Events
+    from pairton.formats.summary import Summary
+
+__all__ = ["convert", "inspect"]
+
+CHUNK = 10_000  # events in memory while converting
+BAR = 24  # characters of the longest bar
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
+@reading_options
+def inspect(files: tuple[str, ...], as_json: bool, reading: dict[str, Any]) -> None:
+    """Say what is in FILE...: format, events, jets, truth, and the first event.
+
+    A FILE may be a glob, a URL, or @list.txt.
+
+    Example: pairton inspect events.h5 --topology tth_allhad
+    """
+    from pairton.formats import sources
+    from pairton.formats.summary import Summary
+
+    summary = Summary()
+    for name, source in sources(files, **reading):
+        summary.add(source.read(0, 0), name)
+        for events in progress(source.chunks(), source.n_events, f"reading {Path(source.path).name}", len):
+            summary.add(events, name)
+    if as_json:
+        click.echo(json.dumps(summary.to_dict()))
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(_overview(summary))
+    if summary.first is not None:
+        console.print(_event(summary.first))
+
+
+@click.command()
+@click.argument("inputs", nargs=-1, required=True, metavar="IN...")
+@click.argument("output", type=click.Path(path_type=Path), metavar="OUT")
+@click.option("--to", "format_to", metavar="FORMAT", help="Format of OUT; default: by its suffix.")
+@click.option("--select", is_flag=True, help="Only jets and events that pass the selection of the topology.")
+@reading_options
+def convert(
+    inputs: tuple[str, ...], output: Path, format_to: str | None, select: bool, reading: dict[str, Any]
+) -> None:
+    """Write the events of IN... to OUT in another format, with truth, weights, ids and kept columns.
+
+    By suffix: .h5 is SPANet's layout, .root a flat tree, .parquet; `--to hyper_hdf5` is HyPER's layout.
+
+    Example: pairton convert events.root events.h5 --select
+    """
+    from pairton.formats import create, expand, sources
+    from pairton.formats.base import Writer
+
+    paths = expand(inputs)
+    if any(Path(path).resolve() == output.resolve() for path in paths):
+        raise OutputError(f"{output}: this is also an input: write to another name")
+    writer: Writer | None = None
+    count = total = 0
+    try:
+        for _, source in sources(paths, **reading):
+            for events in _chunks(source):
+                if writer is None:
+                    writer = create(output, events.topology, events.metadata, format_to)
+                chosen = events.select() if select else events.keep_jets(events.usable)
+                writer.write(chosen)
+                count += len(chosen)
+                total += len(events)
+    except BaseException:
+        if writer is not None:
+            writer.abort()
+        raise
+    assert writer is not None  # every source gives at least one chunk
+    writer.close()
+    click.echo(f"{output}: {f'{count} of {total}' if select else count} events")
+
+
+def _chunks(source: Any) -> Any:
+    if not source.n_events:
+        return [source.read(0, 0)]
+    return progress(source.chunks(CHUNK), source.n_events, f"converting {Path(source.path).name}", len)
+
+
+# -- what a reader sees ------------------------------------------------------------------------------------
+
+
+def _overview(summary: Summary) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    topology = summary.topology
+    assert topology is not None
+    table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
+    table.add_column(style="bold cyan", no_wrap=True)
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    table.add_row("format", ", ".join(summary.formats))
+    table.add_row("topology", topology.name)
+    table.add_row("events", str(summary.events), "with weights" if summary.has_weights else "")
+    most = max(summary.jets.values(), default=1)
+    for n, count in sorted(summary.jets.items()):
+        bar = "█" * round(BAR * count / most) or "▏"
+        table.add_row(f"{n} jets", str(count), f"{bar} {_share(count, summary.events)}")
+    cuts = topology.selection
+    said = str(cuts)
+    table.add_row("selected", str(summary.selected), f"{_share(summary.selected, summary.events)}  {said}")
+    if summary.bad:
+        table.add_row("bad jets", str(summary.bad), "events with a NaN, an infinity, pT <= 0 or E < p")
+    if summary.has_truth:
+        for name, count in summary.present.items():
+            table.add_row(f"{name} labelled", str(count), f"{_share(count, summary.events)}  at least one")
+        whole = summary.complete
+        table.add_row("all labelled", str(whole), f"{_share(whole, summary.events)}  fully reconstructible")
+    else:
+        table.add_row("truth", "none")
+    if made := summary.metadata.get("generator"):
+        table.add_row("made by", "generate", _generated(made))
+    if summary.median_pt is not None:
+        table.add_row("units", "GeV", f"median jet pT {summary.median_pt:.0f} GeV")
+    return table
+
+
+def _generated(made: Mapping[str, Any]) -> str:
+    """How the events were generated, in a line; `--json` has everything."""
+    parts = [f"seed {made['seed']}"] if "seed" in made else []
+    parts.append("filtered: not for tests" if made.get("filter") else "not filtered")
+    parts += [f"from {made['lhe']}"] if made.get("lhe") else []
+    if counts := made.get("counts"):
+        parts.append(f"{counts['tried']} tried, {counts['kept']} kept")
+    return "; ".join(parts)
+
+
+def _share(count: int, total: int) -> str:
+    return f"{100 * count / total:.1f}%" if total else ""
+
+
+def _event(event: Events) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    from pairton.events.objects import mass_of
+
+    source, number = (int(word) for word in event.ids[0])
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"first event, id {source:016x}:{number}")
+    table.title_justify = "left"
+    for name in ("jet", "pT", "eta", "phi", "energy", "mass", "b-tag"):
+        table.add_column(name, justify="right")
+    labels: dict[int, str] = {}
+    if event.truth is not None:
+        table.add_column("truth")
+        for slot, jet in zip(event.topology.slots, event.truth[0], strict=True):
+            labels[int(jet)] = slot.name
+    for k, (jet, index) in enumerate(zip(event.jets[0], event.stored_index[0], strict=True)):
+        mass = float(mass_of(jet.pt, jet.eta, jet.energy))
+        values = [f"{jet.pt:.1f}", f"{jet.eta:.2f}", f"{jet.phi:.2f}"]
+        values += [f"{jet.energy:.1f}", f"{mass:.1f}", f"{jet.btag:g}"]
+        table.add_row(str(index), *values, labels.get(k, ""))
+    return table

@@ -1,0 +1,1 @@
+"""How often the answers are right: metrics with intervals, baselines, answers of other codes."""

@@ -1,0 +1,195 @@
+"""Somebody's answers from a file, so that all are judged by one ruler.
+
+Three layouts are known by their content: results of `pairton reconstruct` (Parquet, ROOT, HDF5, or a folder of
+parts), SPANet's predictions (`TARGETS/<particle>/<product>`) and HyPER's (`OUTPUT/HyPER_best_<particle>`). Jets
+are numbered as in the input.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.errors import FormatError, InputError
+from pairton.formats.base import damage
+from pairton.formats.files import container_of
+from pairton.reconstruction.writers import KEY, TREE, slot_column
+from pairton.topology import Particle, Topology
+
+__all__ = ["Assignments", "read_assignments"]
+
+HYPER_NAMES = {"t": "top"}  # where HyPER's name of a type is not ours in lower case
+
+Ints = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Assignments:
+    """Answers in the order of the events they belong to."""
+
+    path: str
+    layout: str  # pairton, spanet or hyper
+    assignment: Ints  # (n, S): index of the jet in the input, -1 for none
+    ids: npt.NDArray[np.uint64] | None = None  # (n, 2)
+    event_probability: npt.NDArray[np.float64] | None = None  # (n,)
+    particle_probability: npt.NDArray[np.float64] | None = None  # (n, P)
+
+    def __len__(self) -> int:
+        return len(self.assignment)
+
+
+def read_assignments(path: str | Path, topology: Topology) -> Assignments:
+    """Read a file of answers for events of a topology, or a folder of parts."""
+    with damage(str(path)):
+        return _read(str(path), topology)
+
+
+def _read(name: str, topology: Topology) -> Assignments:
+    if Path(name).is_dir():
+        return _parts(name, topology)
+    if not Path(name).is_file():
+        raise InputError(f"{name}: no such file; check the name and the folder")
+    container = container_of(name)
+    if container == "HDF5":
+        import h5py
+
+        with h5py.File(name) as file:
+            if KEY in file.attrs:
+                return _ours(
+                    name, topology, {key: item[:] for key, item in file.items() if hasattr(item, "dtype")}
+                )
+            if "TARGETS" in file:
+                return _spanet(name, topology, file)
+            if "OUTPUT" in file:
+                return _hyper(name, topology, file)
+            found = ", ".join(file) or "nothing"
+        raise FormatError(
+            f"{name}: no assignments in it: found {found}, but a result of Pairton has the attribute {KEY}, "
+            "SPANet's the group TARGETS, HyPER's the group OUTPUT"
+        )
+    return _ours(name, topology, _parquet(name) if container == "Parquet" else _root(name))
+
+
+def _parts(folder: str, topology: Topology) -> Assignments:
+    """What `pairton reconstruct --jobs` or `--resume` made, one part after the other."""
+    from pairton.reconstruction.parts import COMPLETE
+
+    try:
+        parts = json.loads(Path(folder, COMPLETE).read_text(encoding="utf-8"))["parts"]
+    except FileNotFoundError:
+        raise InputError(
+            f"{folder}: a folder without {COMPLETE}: give that of a finished `pairton reconstruct`, or a file"
+        ) from None
+    read = [read_assignments(Path(folder, part["name"]), topology) for part in parts]
+
+    def joined(name: str) -> Any:
+        columns = [getattr(part, name) for part in read]
+        return None if any(column is None for column in columns) else np.concatenate(columns)
+
+    names = ("assignment", "ids", "event_probability", "particle_probability")
+    return Assignments(folder, "pairton", **{name: joined(name) for name in names})
+
+
+def _parquet(path: str) -> dict[str, npt.NDArray[Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path)
+    flat = [
+        field.name for field in table.schema if pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+    ]
+    return {name: table[name].to_numpy() for name in flat}
+
+
+def _root(path: str) -> dict[str, npt.NDArray[Any]]:
+    import uproot
+
+    with uproot.open({path: None}) as file:  # a colon in the name is no object
+        if TREE not in file:
+            found = ", ".join(file.keys(cycle=False)) or "nothing"
+            raise FormatError(f"{path}: no tree {TREE} in it, as `pairton reconstruct` writes: found {found}")
+        branches = file[TREE].items(filter_typename=["int32_t", "uint64_t", "float"])
+        return {name: branch.array(library="np") for name, branch in branches}
+
+
+def _ours(path: str, topology: Topology, columns: Mapping[str, npt.NDArray[Any]]) -> Assignments:
+    wanted = [slot_column(slot.name) for slot in topology.slots]
+    _need(path, "column", wanted, columns)
+    ids = None
+    if "event_source" in columns and "event_number" in columns:
+        ids = np.stack([columns[f"event_{part}"].astype(np.uint64) for part in ("source", "number")], axis=1)
+    names = [f"{particle.name.replace('.', '_')}_probability" for particle in topology.particles]
+    known = all(name in columns for name in names)
+    particles = np.stack([columns[name] for name in names], axis=1).astype(np.float64) if known else None
+    event = columns["event_probability"].astype(np.float64) if "event_probability" in columns else None
+    assignment = _stack(path, {name: columns[name] for name in wanted})
+    return Assignments(path, "pairton", assignment, ids, event, particles)
+
+
+def _spanet(path: str, topology: Topology, file: Any) -> Assignments:
+    wanted = [f"TARGETS/{label}" for label in topology.labels("spanet")]
+    _need(path, "dataset", wanted, file)
+    return Assignments(path, "spanet", _stack(path, {name: file[name][:] for name in wanted}))
+
+
+def _hyper(path: str, topology: Topology, file: Any) -> Assignments:
+    """A particle of HyPER is a set of jets: what is not in its child is its own jet."""
+    wanted = {p.index: f"OUTPUT/HyPER_best_{_hyper_name(topology, p)}" for p in topology.particles}
+    _need(path, "dataset", list(wanted.values()), file)
+    jets = {}
+    for particle in topology.particles:
+        found = np.asarray(file[wanted[particle.index]][:])
+        if found.ndim != 2 or found.shape[1] != len(particle.slots):
+            raise FormatError(
+                f"{path}: {wanted[particle.index]} has the shape {found.shape}, but {particle.type} has "
+                f"{len(particle.slots)} jets: give (events, {len(particle.slots)})"
+            )
+        jets[particle.index] = _clean(found)
+    result = np.full((len(jets[0]), len(topology.slots)), -1, dtype=np.int32)
+    for particle in topology.particles:
+        if not particle.children:
+            result[:, list(particle.slots)] = jets[particle.index]
+            continue
+        own = list(particle.own_slots)
+        free = np.ones(jets[particle.index].shape, dtype=bool)
+        for child in particle.children:
+            free &= (jets[particle.index][:, :, None] != jets[child][:, None, :]).all(axis=2)
+        left = np.argsort(~free, axis=1, kind="stable")[:, : len(own)]
+        fits = free.sum(axis=1) == len(own)  # otherwise its children are not inside it, and it is no answer
+        result[:, own] = np.where(fits[:, None], np.take_along_axis(jets[particle.index], left, axis=1), -1)
+    return Assignments(path, "hyper", result)
+
+
+def _hyper_name(topology: Topology, particle: Particle) -> str:
+    same = topology.of_type(particle.type)
+    name = HYPER_NAMES.get(particle.type, particle.type.lower())
+    return f"{name}{same.index(particle) + 1}" if len(same) > 1 else name
+
+
+def _stack(path: str, columns: Mapping[str, npt.NDArray[Any]]) -> Ints:
+    """One column a slot."""
+    shapes = {name: np.shape(column) for name, column in columns.items()}
+    first = next(iter(shapes.values()))
+    for name, shape in shapes.items():
+        if len(shape) != 1 or shape != first:
+            raise FormatError(f"{path}: {name} has the shape {shape}: every slot needs one number for each event")
+    return _clean(np.stack(list(columns.values()), axis=1))
+
+
+def _clean(jets: npt.NDArray[Any]) -> Ints:
+    """NaN and negative numbers are no jet."""
+    with np.errstate(invalid="ignore"):
+        return np.where(jets >= 0, jets, -1).astype(np.int32)
+
+
+def _need(path: str, what: str, wanted: list[str], found: Any) -> None:
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        there = json.dumps(sorted(found)[:8])[1:-1] if len(found) else "nothing"
+        raise FormatError(f"{path}: no {what} {', '.join(missing)}; found {there}: was it made for this topology?")

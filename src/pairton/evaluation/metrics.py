@@ -1,0 +1,364 @@
+"""How often the answer is right: efficiencies with intervals, paired differences, flow and calibration.
+
+The order of interchangeable products is free. A particle is right when some particle of its type was predicted
+with exactly its jets, each in its own part of the decay: the jets of every child, and its own. An efficiency of a
+type counts the particles of the truth whose every jet is labelled; that of the event counts the events whose every
+slot is, and asks for all of them at once.
+
+Shapes: n events, S slots, P particles, K steps. Assignments are (n, S), -1 where a slot has no jet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.evaluation.intervals import CONFIDENCE, REPLICAS, bootstrap, clopper_pearson, mcnemar, ratio_interval
+from pairton.topology import Topology
+from pairton.topology.assignments import canonical, canonical_within, present
+
+__all__ = [
+    "CONFIDENCE",
+    "EVENT",
+    "INCLUSIVE",
+    "Difference",
+    "Efficiency",
+    "Scores",
+    "Spread",
+    "calibration",
+    "clopper_pearson",
+    "differences",
+    "efficiencies",
+    "efficiency_against",
+    "flow",
+    "matches",
+    "reweighted",
+    "score",
+    "spread",
+    "table",
+]
+
+EVENT = "event"
+INCLUSIVE = "inclusive"
+
+Ints = npt.NDArray[np.integer[Any]]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+class Efficiency(NamedTuple):
+    """A share with its interval; `value` is NaN where nothing was counted."""
+
+    value: float
+    low: float
+    high: float
+    correct: int
+    total: int
+
+    def to_dict(self) -> dict[str, float | int | None]:
+        """Plain data for JSON, which has no NaN."""
+        return {
+            name: None if isinstance(number, float) and np.isnan(number) else number
+            for name, number in self._asdict().items()
+        }
+
+
+class Difference(NamedTuple):
+    """First minus second on the same events; `only_first` and `only_second` count what one alone got right.
+
+    `p_value` is McNemar's, for events; particles of one event are not independent, and have none (NaN).
+    """
+
+    value: float
+    low: float
+    high: float
+    only_first: int
+    only_second: int
+    p_value: float = np.nan
+
+
+class Spread(NamedTuple):
+    """Mean and standard deviation over retrainings."""
+
+    mean: float
+    deviation: float
+    models: int
+
+
+# -- right or wrong ----------------------------------------------------------------------------------------
+
+
+def matches(topology: Topology, assignment: Ints, other: Ints) -> Bools:
+    """(n, P): particles that are complete in `assignment` and found, with the same jets, in `other`.
+
+    >>> from pairton.topology import load_topology
+    >>> truth, swapped = np.array([[0, 1, 2, 3, 4, 5]]), np.array([[4, 3, 5, 0, 2, 1]])
+    >>> matches(load_topology("ttbar_allhad"), truth, swapped)  # t1, its W, t2, its W
+    array([[False, False,  True,  True]])
+    """
+    assignment, other = np.asarray(assignment), np.asarray(other)
+    found = present(topology, assignment)
+    for name in topology.types:
+        same_type = topology.of_type(name)
+        candidates = [canonical_within(topology, p, other) for p in same_type]
+        for particle in same_type:
+            jets = canonical_within(topology, particle, assignment)
+            found[:, particle.index] &= np.any([(jets == c).all(axis=1) for c in candidates], axis=0)
+    return found
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Right and possible answers of every event; all else is counting.
+
+    `correct` and `total` map `event` and each type, parents first, to (n,) counts; `bins` is the multiplicity bin
+    of each event, -1 for one with fewer jets than slots, which counts as inclusive only.
+    """
+
+    topology: Topology
+    correct: Mapping[str, npt.NDArray[np.int16]]
+    total: Mapping[str, npt.NDArray[np.int16]]
+    bins: npt.NDArray[np.intp]
+
+    def __len__(self) -> int:
+        return len(self.bins)
+
+    def __getitem__(self, where: slice | Bools | Ints) -> Scores:
+        correct = {what: counts[where] for what, counts in self.correct.items()}
+        total = {what: counts[where] for what, counts in self.total.items()}
+        return Scores(self.topology, correct, total, self.bins[where])
+
+    @staticmethod
+    def concatenate(parts: Sequence[Scores]) -> Scores:
+        first = parts[0]
+        return Scores(
+            first.topology,
+            {what: np.concatenate([part.correct[what] for part in parts]) for what in first.correct},
+            {what: np.concatenate([part.total[what] for part in parts]) for what in first.total},
+            np.concatenate([part.bins for part in parts]),
+        )
+
+    @property
+    def cells(self) -> dict[str, Bools]:
+        """Name of each bin, and of all together -> its events."""
+        named = {name: self.bins == k for k, name in enumerate(self.topology.bins)}
+        return named | {INCLUSIVE: np.ones(len(self), dtype=bool)}
+
+
+def score(topology: Topology, truth: Ints, predicted: Ints, n_jets: Ints) -> Scores:
+    """Count right and possible answers of events with `truth` (n, S), `predicted` (n, S) and `n_jets` (n,)."""
+    truth, predicted = np.asarray(truth), np.asarray(predicted)
+    possible = present(topology, truth)
+    right = matches(topology, truth, predicted)
+    full: Bools = np.all(possible, axis=1)
+    same: Bools = (canonical(topology, truth) == canonical(topology, predicted)).all(axis=1)
+    correct = {EVENT: (full & same).astype(np.int16)}
+    total: dict[str, npt.NDArray[np.int16]] = {EVENT: full.astype(np.int16)}
+    for name in reversed(topology.types):
+        of_type = [particle.index for particle in topology.of_type(name)]
+        correct[name] = np.asarray(right[:, of_type].sum(axis=1), dtype=np.int16)
+        total[name] = np.asarray(possible[:, of_type].sum(axis=1), dtype=np.int16)
+    return Scores(topology, correct, total, topology.bin_index(np.asarray(n_jets)))
+
+
+# -- efficiencies ------------------------------------------------------------------------------------------
+
+
+def efficiencies(
+    topology: Topology,
+    truth: Ints,
+    predicted: Ints,
+    n_jets: Ints,
+    *,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+) -> dict[str, dict[str, Efficiency]]:
+    """`event` and each type -> multiplicity bin or `inclusive` -> efficiency.
+
+    >>> from pairton.topology import load_topology
+    >>> truth = np.array([[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, -1]])
+    >>> predicted = np.array([[3, 4, 5, 1, 0, 2], [0, 1, 5, 3, 6, 2]])
+    >>> result = efficiencies(load_topology("ttbar_allhad"), truth, predicted, np.array([6, 7]))
+    >>> {what: f"{cells['inclusive'].correct} of {cells['inclusive'].total}" for what, cells in result.items()}
+    {'event': '1 of 1', 't': '2 of 3', 'W': '3 of 4'}
+    """
+    return table(score(topology, truth, predicted, n_jets), confidence=confidence, seed=seed)
+
+
+def table(scores: Scores, *, confidence: float = CONFIDENCE, seed: int = 0) -> dict[str, dict[str, Efficiency]]:
+    """Efficiencies of scores: Clopper-Pearson for the event, bootstrap over events for particles of a type."""
+    rng = np.random.default_rng(seed)
+    result: dict[str, dict[str, Efficiency]] = {}
+    for what, correct in scores.correct.items():
+        result[what] = {}
+        for cell, inside in scores.cells.items():
+            counts = correct[inside], scores.total[what][inside]
+            k, n = (int(c.sum()) for c in counts)
+            if what == EVENT or n == 0:
+                low, high = clopper_pearson(k, n, confidence)
+            else:  # particles of one event are not independent
+                sums = bootstrap(rng, *counts)
+                low, high = ratio_interval(sums[:, 0], sums[:, 1], confidence)
+                if k in (0, n):  # all alike: drawing them again tells nothing, the number of events does
+                    events = int((counts[1] > 0).sum())
+                    low, high = clopper_pearson(events if k else 0, events, confidence)
+            result[what][cell] = Efficiency(k / n if n else np.nan, low, high, k, n)
+    return result
+
+
+def reweighted(
+    scores: Scores, mix: Sequence[float], *, confidence: float = CONFIDENCE, seed: int = 0
+) -> dict[str, Efficiency]:
+    """Inclusive efficiencies as if a share `mix` of the fully labelled events were in each multiplicity bin.
+
+    Samples differ in their mix of jet counts, and so in what is inclusive. `correct` and `total` are those of the
+    sample as it is; NaN where a bin that is asked for has no fully labelled event.
+    """
+    rng = np.random.default_rng(seed)
+    inside = [scores.bins == k for k in range(len(scores.topology.bins))]
+    full = np.array([scores.total[EVENT][events].sum() for events in inside], dtype=np.float64)
+    shares = np.asarray(mix, dtype=np.float64) / np.sum(mix)
+    possible = bool(np.all((full > 0) | (shares == 0)))
+    weights = np.divide(shares, full, out=np.zeros_like(full), where=full > 0)
+    result = {}
+    for what, correct in scores.correct.items():
+        k, n = int(correct[scores.bins >= 0].sum()), int(scores.total[what][scores.bins >= 0].sum())
+        value = low = high = np.nan
+        if possible:
+            sums = np.zeros((REPLICAS, 2))
+            exact = np.zeros(2)
+            for weight, events in zip(weights, inside, strict=True):
+                if weight > 0:
+                    counts = correct[events], scores.total[what][events]
+                    sums += weight * bootstrap(rng, *counts)
+                    exact += weight * np.array([c.sum() for c in counts])
+            value = float(exact[0] / exact[1])
+            low, high = ratio_interval(sums[:, 0], sums[:, 1], confidence)
+        result[what] = Efficiency(value, low, high, k, n)
+    return result
+
+
+def efficiency_against(
+    scores: Scores, variable: npt.NDArray[Any], edges: Sequence[float], *, confidence: float = CONFIDENCE
+) -> list[Efficiency]:
+    """The event efficiency in bins [low, high) of a variable (n,) of each event."""
+    full = scores.total[EVENT] > 0
+    where = np.digitize(variable, edges) - 1
+    result = []
+    for k in range(len(edges) - 1):
+        inside = full & (where == k)
+        correct, total = int(scores.correct[EVENT][inside].sum()), int(inside.sum())
+        low, high = clopper_pearson(correct, total, confidence)
+        result.append(Efficiency(correct / total if total else np.nan, low, high, correct, total))
+    return result
+
+
+# -- comparisons -------------------------------------------------------------------------------------------
+
+
+def differences(
+    first: Scores, second: Scores, *, confidence: float = CONFIDENCE, seed: int = 0
+) -> dict[str, dict[str, Difference]]:
+    """First minus second, on the same events: `event` and each type -> bin -> difference.
+
+    The interval is a bootstrap over events, so what both find easy or hard cancels.
+    """
+    rng = np.random.default_rng(seed)
+    result: dict[str, dict[str, Difference]] = {}
+    for what in first.correct:
+        result[what] = {}
+        for cell, inside in first.cells.items():
+            a, b = first.correct[what][inside], second.correct[what][inside]
+            total = first.total[what][inside]
+            n = int(total.sum())
+            value = low = high = np.nan
+            change = a.astype(np.int64) - b
+            if n:
+                value = float(change.sum() / n)
+                sums = bootstrap(rng, change, total)
+                low, high = ratio_interval(sums[:, 0], sums[:, 1], confidence)
+            gained, lost = int(change[change > 0].sum()), int(-change[change < 0].sum())
+            p_value = mcnemar(gained, lost) if what == EVENT and n else np.nan
+            result[what][cell] = Difference(value, low, high, gained, lost, p_value)
+    return result
+
+
+def spread(
+    tables: Sequence[Mapping[str, Mapping[str, Efficiency]]],
+) -> dict[str, dict[str, Spread]]:
+    """Mean and standard deviation of the efficiencies of several retrainings."""
+    result: dict[str, dict[str, Spread]] = {}
+    for what, cells in tables[0].items():
+        result[what] = {}
+        for cell in cells:
+            values = np.array([each[what][cell].value for each in tables])
+            deviation = float(values.std(ddof=1)) if len(values) > 1 else np.nan
+            result[what][cell] = Spread(float(values.mean()), deviation, len(values))
+    return result
+
+
+def flow(steps: npt.NDArray[np.bool_]) -> list[dict[str, int]]:
+    """How many events have each history of right (+) and wrong (-) steps, after the first, the second, ... step.
+
+    `steps` (n, K): whether what each step revealed is right.
+
+    >>> flow(np.array([[True, True], [True, False], [False, True], [True, True]]))
+    [{'+': 3, '-': 1}, {'++': 2, '+-': 1, '-+': 1, '--': 0}]
+    """
+    result = []
+    code = np.zeros(len(steps), dtype=np.int64)
+    for k in range(steps.shape[1]):
+        code = 2 * code + ~steps[:, k]
+        counts = np.bincount(code, minlength=2 ** (k + 1))
+        names = [format(c, f"0{k + 1}b").replace("0", "+").replace("1", "-") for c in range(len(counts))]
+        result.append(dict(zip(names, counts.tolist(), strict=True)))
+    return result
+
+
+def calibration(
+    probability: npt.NDArray[Any],
+    right: Bools,
+    n_bins: int = 10,
+    *,
+    possible: Bools | None = None,
+    confidence: float = CONFIDENCE,
+) -> dict[str, Any]:
+    """Probabilities against the share that is right, in equal bins of the probability.
+
+    `error` is the mean absolute difference, weighted with the entries of each bin; `difference` that of the means,
+    with its standard deviation, since both are of the same entries. `possible`: those that could be right at all,
+    counted in each bin.
+    """
+    known = np.isfinite(probability)
+    probability, right = np.asarray(probability, dtype=np.float64)[known], np.asarray(right)[known]
+    away = probability - right
+    edges = np.linspace(0, 1, n_bins + 1)
+    where = np.clip(np.digitize(probability, edges) - 1, 0, n_bins - 1)
+    rows: list[dict[str, float | int]] = []
+    error = 0.0
+    for k in range(n_bins):
+        inside = where == k
+        total, correct = int(inside.sum()), int(right[inside].sum())
+        if not total:
+            continue
+        mean = float(probability[inside].mean())
+        error += abs(mean * total - correct) / len(probability)
+        low, high = clopper_pearson(correct, total, confidence)
+        rows.append(
+            {"from": float(edges[k]), "to": float(edges[k + 1]), "probability": mean}
+            | Efficiency(correct / total, low, high, correct, total)._asdict()
+            | ({} if possible is None else {"possible": int(possible[known][inside].sum())})
+        )
+    return {
+        "probability": float(probability.mean()) if len(probability) else None,
+        "right": float(right.mean()) if len(probability) else None,
+        "error": error if len(probability) else None,
+        "difference": float(away.mean()) if len(away) else None,
+        "deviation": float(away.std() / np.sqrt(len(away))) if len(away) else None,
+        "total": len(probability),
+        "bins": rows,
+    }

@@ -1,0 +1,165 @@
+"""Step by step: which steps of fully labelled events were right, and what is found after a wrong first one.
+
+A model that reads tokens is followed twice from the same first step: with what it reveals, and with nothing
+revealed, where its first answer serves all steps.
+
+Shapes: n events, K stages, S slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.decoding import Predict, decode
+from pairton.decoding.graph import MASKED
+from pairton.decoding.likelihood import Prediction
+from pairton.evaluation import metrics
+from pairton.evaluation.intervals import bootstrap, ratio_interval
+from pairton.events import Events
+from pairton.events.acceptance import Prepared
+from pairton.reconstruction.reconstruction import stored_assignment
+from pairton.topology import Topology
+
+if TYPE_CHECKING:
+    from pairton.models.engines import Model
+
+__all__ = ["FOLLOWED", "Followed", "follow", "recovery", "recovery_difference"]
+
+# decoding -> what it is compared with from the same first step, and itself or what it is the first answer of
+FOLLOWED = {name: pair for pair in (("one_shot", "steps"), ("exact", "exact_steps")) for name in pair}
+
+Ints = npt.NDArray[np.integer[Any]]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Followed:
+    """The steps of some events; only of those that were `asked` is anything said."""
+
+    asked: Bools  # (n,): fully labelled, with an answer
+    right: Bools  # (n, K): whether all that a step revealed is right
+    found: Mapping[str, npt.NDArray[np.int16]]  # type -> (n,): right particles in the end
+    possible: Mapping[str, npt.NDArray[np.int16]]  # type -> (n,): that can be right once the first step is taken
+
+    @staticmethod
+    def concatenate(parts: Sequence[Followed]) -> Followed:
+        first = parts[0]
+        return Followed(
+            np.concatenate([part.asked for part in parts]),
+            np.concatenate([part.right for part in parts]),
+            {name: np.concatenate([part.found[name] for part in parts]) for name in first.found},
+            {name: np.concatenate([part.possible[name] for part in parts]) for name in first.possible},
+        )
+
+    @property
+    def lost(self) -> Bools:
+        """(n,): events whose first step is wrong."""
+        return self.asked & ~self.right[:, 0]
+
+
+def follow(model: Model, kind: str, events: Events, prepared: Prepared, truth: Ints) -> Followed:
+    """The steps of a decoding of FOLLOWED; `truth` (n, S) has the numbers of jets in the input."""
+    topology = events.topology
+    types, n_stages = topology.types, len(topology.stages)
+    asked = np.zeros(len(events), dtype=bool)
+    right = np.zeros((len(events), n_stages), dtype=bool)
+    found, possible = ({name: np.zeros(len(events), dtype=np.int16) for name in types} for _ in range(2))
+    wanted = prepared.answerable & events.complete
+    predict = _never_told(model.predict) if kind == "exact" else model.predict
+    for n_jets in np.unique(prepared.counts[wanted]):
+        (rows,) = np.nonzero(wanted & (prepared.counts == n_jets))
+        jets = np.ascontiguousarray(prepared.jets[rows, :n_jets])
+        mask = np.ones(jets.shape[:2], dtype=bool)
+        method = "exact_steps" if kind == "exact" else kind
+        steps = decode(predict, model.topology, jets, mask, method=method, record=True).steps
+        if len(steps) != n_stages:
+            continue  # a stage that was taken in several turns
+        before = np.zeros(len(rows), dtype=np.int64)
+        done = np.zeros(len(rows), dtype=np.int64)
+        for k, step in enumerate(steps):
+            local = np.take_along_axis(prepared.position[rows], np.maximum(step.assignment, 0), axis=1)
+            state = stored_assignment(events[rows], np.where(step.assignment >= 0, local, -1))
+            matched = metrics.matches(topology, state, truth[rows])
+            now, revealed = matched.sum(axis=1), step.revealed.sum(axis=1)
+            right[rows, k] = now - before == revealed - done
+            before, done = now, revealed
+            if k == 0:
+                for name, count in _possible(topology, state, step.revealed & ~matched, truth[rows]).items():
+                    possible[name][rows] = count
+        for name in types:
+            found[name][rows] = matched[:, [p.index for p in topology.of_type(name)]].sum(axis=1)
+        asked[rows] = True
+    return Followed(asked, right, found, possible)
+
+
+def _never_told(predict: Predict) -> Predict:
+    """A network to which nothing is ever revealed."""
+
+    def first_answer(jets: npt.NDArray[np.float32], mask: Bools, tokens: npt.NDArray[np.uint8]) -> Prediction:
+        return predict(jets, mask, np.full_like(tokens, MASKED))
+
+    return first_answer
+
+
+def _possible(topology: Topology, state: Ints, wrong: Bools, truth: Ints) -> dict[str, npt.NDArray[np.int16]]:
+    """Type -> (n,): true particles that can still be found, given a state with these wrong particles (n, P).
+
+    Those that share no jet with a wrong one; but a wrong particle takes a place of its own type and of each above.
+    """
+    taken = np.zeros((len(state), int(max(state.max(initial=0), truth.max(initial=0))) + 1), dtype=bool)
+    for particle in topology.particles:
+        (rows,) = np.nonzero(wrong[:, particle.index])
+        for slot in particle.slots:
+            taken[rows, state[rows, slot]] = True
+    intact = ~np.take_along_axis(taken, truth, axis=1)  # (n, S)
+    result = {}
+    for name in topology.types:
+        same = topology.of_type(name)
+        whole = np.sum([intact[:, list(p.slots)].all(axis=1) for p in same], axis=0)
+        spoiled = np.zeros(len(state), dtype=np.int64)
+        for place in same:
+            below = [p.index for p in topology.particles if place.index in topology.ancestry(p.index)]
+            spoiled += wrong[:, below].any(axis=1)
+        result[name] = np.minimum(whole, len(same) - spoiled).astype(np.int16)
+    return result
+
+
+def recovery(steps: Followed, *, seed: int = 0) -> dict[str, metrics.Efficiency]:
+    """Of the particles of each type that a wrong first step has left possible, the share that is found."""
+    rng = np.random.default_rng(seed)
+    result = {}
+    for name in reversed(list(steps.found)):
+        found, possible = steps.found[name][steps.lost], steps.possible[name][steps.lost]
+        correct, total = int(found.sum()), int(possible.sum())
+        low, high = 0.0, 1.0
+        if total:
+            sums = bootstrap(rng, found, possible)
+            low, high = ratio_interval(sums[:, 0], sums[:, 1])
+        result[name] = metrics.Efficiency(correct / total if total else np.nan, low, high, correct, total)
+    return result
+
+
+def recovery_difference(first: Followed, second: Followed, *, seed: int = 0) -> dict[str, metrics.Difference]:
+    """Recovery of the first minus that of the second, of the events in which both took a wrong first step."""
+    rng = np.random.default_rng(seed)
+    lost = first.lost & second.lost
+    result = {}
+    for name in reversed(list(first.found)):
+        counts = [each[name][lost] for steps in (first, second) for each in (steps.found, steps.possible)]
+        totals = [int(count.sum()) for count in counts]
+        value = low = high = np.nan
+        if totals[1] and totals[3]:
+            value = totals[0] / totals[1] - totals[2] / totals[3]
+            sums = bootstrap(rng, *counts)
+            kept = sums[(sums[:, 1] > 0) & (sums[:, 3] > 0)]
+            change = kept[:, 0] / kept[:, 1] - kept[:, 2] / kept[:, 3]
+            low, high = ratio_interval(change, np.ones_like(change))
+        gained = counts[0].astype(np.int64) - counts[2]
+        only = int(gained[gained > 0].sum()), int(-gained[gained < 0].sum())
+        result[name] = metrics.Difference(value, low, high, *only)
+    return result

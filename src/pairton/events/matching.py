@@ -1,0 +1,198 @@
+"""Truth: particles of a hard process, put in the slots of a topology and matched to jets.
+
+Flat arrays over the entries of all events: a few per event, so that nothing loops over events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+import yaml
+
+from pairton.topology import Topology
+
+__all__ = ["RADIUS", "fill_slots", "is_one_of", "match", "pdg_codes", "unknown_names"]
+
+Ints = npt.NDArray[np.int64]
+Codes = Mapping[str, Sequence[int]]
+
+RADIUS = 0.4  # of the matching, in delta R
+BLOCK = 1024  # events compared at once: their distances stay in the cache
+TURN = np.float32(2 * np.pi)
+FAR = 1e6  # eta of what is not there
+
+
+@cache
+def pdg_codes() -> Codes:
+    """PDG codes, without sign, of the names that a topology may use.
+
+    >>> pdg_codes()["H"]
+    [25]
+    """
+    text = (resources.files("pairton.topology") / "pdg.yaml").read_text("utf-8")
+    codes: dict[str, list[int]] = yaml.safe_load(text)
+    return codes
+
+
+def unknown_names(topology: Topology, codes: Codes | None = None) -> list[str]:
+    """Names of the topology that stand for no PDG code: with any, a record cannot be searched."""
+    names = {*topology.event, *(name for _, products in topology.decays for name in products)}
+    return sorted(names - set(pdg_codes() if codes is None else codes))
+
+
+def fill_slots(
+    topology: Topology,
+    entry: Ints,
+    event: Ints,
+    code: Ints,
+    parent: Ints,
+    n_events: int,
+    codes: Codes | None = None,
+) -> Ints:
+    """(n_events, S) entry of the particle of each slot, -1 where the hard process has none.
+
+    The arrays list the hard process, by event: the number of each entry, and in `parent` that of the resonance it
+    comes from, -1 at the root. Particles come before antiparticles: the first of two tops is the quark. An entry
+    fills one slot; of two names that allow it the one with fewer codes has the first choice, so that in [b, j] the
+    b is that of the hard process.
+
+    >>> from pairton.topology import load_topology
+    >>> entry, event, code = np.arange(10, 16), np.zeros(6, dtype=int), np.array([25, 25, 5, -5, -5, 5])
+    >>> fill_slots(load_topology("hh4b"), entry, event, code, np.array([-1, -1, 10, 10, 11, 11]), 1).tolist()
+    [[12, 13, 15, 14]]
+    """
+    codes = pdg_codes() if codes is None else codes
+    particles = np.full((n_events, len(topology.particles)), -1, dtype=np.int64)
+    slots = np.full((n_events, len(topology.slots)), -1, dtype=np.int64)
+    decays = dict(topology.decays)
+    names = {*topology.event, *(name for _, products in topology.decays for name in products)}
+    candidates = {}
+    for name in names:
+        at = _ordered(np.flatnonzero(is_one_of(code, codes[name])), event, code)
+        candidates[name] = at
+    used = np.zeros(len(entry), dtype=bool)
+
+    def fill(target: Ints, columns: Sequence[int], name: str, mothers: Ints | None) -> None:
+        """Entries of one name below one mother per event, in order, into as many columns."""
+        at = candidates[name]
+        above = parent[at]
+        below = above < 0 if mothers is None else (above >= 0) & (above == mothers[event[at]])
+        at = at[below & ~used[at]]
+        row = event[at]
+        count = np.bincount(row, minlength=n_events)
+        rank = np.arange(len(at)) - (np.cumsum(count) - count)[row]
+        fits = rank < len(columns)
+        target[row[fits], np.asarray(columns)[rank[fits]]] = entry[at[fits]]
+        used[at[fits]] = True
+
+    def specific_first(names: Sequence[str]) -> list[str]:
+        return sorted(dict.fromkeys(names), key=lambda name: len(codes[name]))
+
+    for name in specific_first(topology.event):
+        fill(particles, [p.index for p in topology.roots if p.type == name], name, None)
+    for particle in topology.particles:  # parents come first
+        mothers = particles[:, particle.index]
+        if particle.type not in decays:  # a plain jet at the root
+            slots[:, particle.own_slots[0]] = mothers
+            continue
+        products = decays[particle.type]
+        for name in specific_first(products):
+            if name in decays:
+                children = [c for c in particle.children if topology.particles[c].type == name]
+                fill(particles, children, name, mothers)
+            else:
+                jets = [product for product in products if product not in decays]
+                own = [s for s, jet in zip(particle.own_slots, jets, strict=True) if jet == name]
+                fill(slots, own, name, mothers)
+    return slots
+
+
+def _ordered(found: Ints, event: Ints, code: Ints) -> Ints:
+    """By event, particles before antiparticles, then as they come."""
+    return found[np.argsort(2 * event[found] + (code[found] < 0), kind="stable")]
+
+
+def is_one_of(code: npt.NDArray[Any], wanted: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Whether codes, or those of their antiparticles, are among a few small ones.
+
+    >>> is_one_of(np.array([5, -5, 6, 2212]), [5, 25]).tolist()
+    [True, True, False, False]
+    """
+    table = np.zeros(max(wanted, default=0) + 2, dtype=bool)  # the last one is for all larger codes
+    table[list(wanted)] = True
+    return np.asarray(table[np.minimum(np.abs(code), len(table) - 1)])
+
+
+def match(
+    jets: ak.Array,
+    eta: npt.NDArray[Any],
+    phi: npt.NDArray[Any],
+    radius: float = RADIUS,
+    passes: ak.Array | None = None,
+) -> npt.NDArray[np.int32]:
+    """(B, S) position of the jet of each quark, -1 without one; `eta` and `phi` (B, S) are NaN where none is.
+
+    A quark takes the nearest jet within the radius, of those that pass; a jet claimed by two quarks is matched to
+    neither.
+
+    >>> jets = ak.Array({"eta": [[0.0, 1.0, 2.0]], "phi": [[0.0, 0.0, 3.1]]})
+    >>> match(jets, np.array([[0.1, 1.1, 0.9, 2.0]]), np.array([[0.1, 0.0, 0.0, -3.1]])).tolist()
+    [[0, -1, -1, 2]]
+    """
+    counts = np.asarray(ak.num(jets.eta, axis=1), dtype=np.int64)
+    there = np.ones(counts.sum(), dtype=bool) if passes is None else np.asarray(ak.flatten(passes), dtype=bool)
+    kept = np.flatnonzero(there)
+    first = np.concatenate([[0], np.cumsum(counts)])  # of each event among all jets
+    bounds = np.concatenate([[0], np.cumsum(there)])[first]  # the same among those kept
+    flat_eta, flat_phi = (np.asarray(ak.flatten(jets[name]), np.float32)[kept] for name in ("eta", "phi"))
+    matched = np.full(eta.shape, -1, dtype=np.int32)
+    for start in range(0, len(counts), BLOCK):
+        stop = min(start + BLOCK, len(counts))
+        jets_here = slice(bounds[start], bounds[stop])
+        claim = _nearest(
+            np.diff(bounds[start : stop + 1]),
+            flat_eta[jets_here],
+            flat_phi[jets_here],
+            eta[start:stop],
+            phi[start:stop],
+            radius,
+        )
+        shared = (claim[:, :, None] == claim[:, None, :]).sum(axis=2) > 1
+        row, slot = np.nonzero((claim >= 0) & ~shared)
+        at = start + row
+        matched[at, slot] = kept[bounds[at] + claim[row, slot]] - first[at]
+    return matched
+
+
+def _nearest(
+    counts: Ints,
+    jet_eta: npt.NDArray[np.float32],
+    jet_phi: npt.NDArray[np.float32],
+    eta: npt.NDArray[Any],
+    phi: npt.NDArray[Any],
+    radius: float,
+) -> npt.NDArray[np.intp]:
+    """(b, S) the jet nearest to each quark within the radius, -1 for none."""
+    there = np.arange(max(counts.max(initial=0), 1)) < counts[:, None]  # (b, N)
+    etas = np.full(there.shape, -FAR, dtype=np.float32)
+    phis = np.zeros(there.shape, dtype=np.float32)
+    etas[there], phis[there] = jet_eta, jet_phi
+    quark_eta = np.where(np.isfinite(eta), eta, FAR).astype(np.float32)
+    quark_phi = np.where(np.isfinite(phi), phi, 0).astype(np.float32)
+    d_phi = quark_phi[:, :, None] - phis[:, None, :]  # (b, S, N)
+    np.abs(d_phi, out=d_phi)
+    other = TURN - d_phi
+    np.minimum(d_phi, np.abs(other, out=other), out=d_phi)  # right for phi in -pi to pi, in 0 to 2 pi, and mixed
+    square = np.subtract(quark_eta[:, :, None], etas[:, None, :], out=other)
+    square *= square
+    d_phi *= d_phi
+    square += d_phi
+    nearest = square.argmin(axis=2)
+    distance = np.take_along_axis(square, nearest[:, :, None], axis=2)[:, :, 0]
+    return np.where(distance < radius**2, nearest, -1)

@@ -1,0 +1,310 @@
+"""Files that are not trusted, read in a process of their own: a crash in a library ends that one, not the caller.
+
+The child opens one file within limits of memory and time and sends events as plain arrays; nothing is unpickled on
+either side. Every message is a length, then an archive of arrays (npz, pickle forbidden) with a JSON header.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+
+from pairton import errors
+from pairton.errors import InputError, PairtonError, PairtonWarning
+from pairton.events import Events
+from pairton.formats.base import Source
+from pairton.formats.files import one_line
+from pairton.topology import Topology, load_topology, parse_topology
+
+__all__ = ["IsolatedSource", "Limits", "decode_events", "encode_events"]
+
+Arrays = dict[str, npt.NDArray[Any]]
+HEADER = "header"
+SIZE = struct.Struct("<Q")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the reading of one file may take."""
+
+    memory: int = 4 * 2**30  # bytes, beyond those of the interpreter and its libraries
+    seconds: float = 120  # for one answer: opening, or one chunk
+    message: int = 8 * 2**30  # bytes of one chunk
+
+
+# -- events as plain arrays --------------------------------------------------------------------------------
+
+
+def encode_events(events: Events) -> tuple[dict[str, Any], Arrays]:
+    """A header for JSON, and arrays; without the topology."""
+    arrays: Arrays = {"ids": events.ids}
+    if events.truth is not None:
+        arrays["truth"] = events.truth
+    if events.weights is not None:
+        arrays["weights"] = events.weights
+    ragged: dict[str, Any] = {"jets": events.jets}
+    ragged |= {f"column:{name}": column for name, column in events.columns.items()}
+    ragged |= {f"variation:{name}": jets for name, jets in events.variations.items()}
+    forms = {}
+    for name, array in ragged.items():
+        form, length, buffers = ak.to_buffers(ak.to_packed(ak.Array(array)))
+        forms[name] = {"form": form.to_dict(), "length": length, "dense": isinstance(array, np.ndarray)}
+        arrays |= {f"{name}/{key}": np.asarray(buffer) for key, buffer in buffers.items()}
+    return {"forms": forms, "metadata": dict(events.metadata)}, arrays
+
+
+def decode_events(header: Mapping[str, Any], arrays: Mapping[str, Any], topology: Topology) -> Events:
+    """What `encode_events` took apart; a ValueError or TypeError if it does not fit together."""
+    found: dict[str, Any] = {}
+    for name, said in header["forms"].items():
+        begin = f"{name}/"
+        buffers = {key.removeprefix(begin): value for key, value in arrays.items() if key.startswith(begin)}
+        array = ak.from_buffers(said["form"], said["length"], buffers)
+        if wrong := ak.validity_error(array):
+            raise ValueError(wrong)
+        found[name] = ak.to_numpy(array) if said["dense"] else array
+    return Events(
+        found["jets"],
+        topology,
+        arrays.get("truth"),
+        arrays.get("weights"),
+        arrays["ids"],
+        {name.removeprefix("column:"): found[name] for name in found if name.startswith("column:")},
+        header["metadata"],
+        {name.removeprefix("variation:"): found[name] for name in found if name.startswith("variation:")},
+    )
+
+
+def _send(stream: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, Any] | None = None) -> None:
+    payload = io.BytesIO()
+    text = np.frombuffer(json.dumps(header, default=str).encode(), dtype=np.uint8)
+    content: dict[str, Any] = {HEADER: text, **(arrays or {})}
+    np.savez(payload, **content)
+    stream.write(SIZE.pack(payload.tell()))
+    stream.write(payload.getbuffer())
+    stream.flush()
+
+
+def _receive(stream: IO[bytes], limit: int) -> tuple[dict[str, Any], Arrays]:
+    """EOFError where the other side is gone, ValueError where it sends what is no message."""
+    head = stream.read(SIZE.size)
+    if len(head) < SIZE.size:
+        raise EOFError
+    (size,) = SIZE.unpack(head)
+    if size > limit:
+        raise ValueError(f"a message of {size} bytes")
+    content = stream.read(size)
+    if len(content) < size:
+        raise EOFError
+    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    header = json.loads(arrays.pop(HEADER).tobytes())
+    if not isinstance(header, dict):
+        raise ValueError("a header that is no mapping")
+    return header, arrays
+
+
+# -- this side ---------------------------------------------------------------------------------------------
+
+
+class IsolatedSource(Source):
+    """A file that is open in a child process."""
+
+    format: str
+
+    def __init__(
+        self,
+        path: str,
+        format: str | None = None,
+        *,
+        topology: Topology | str | Path | None = None,
+        limits: Limits | None = None,
+        **options: Any,
+    ) -> None:
+        self.path = path
+        self._limits = limits or Limits()
+        # -P: no module of the current folder is imported
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "pairton.formats.isolation"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        tree = None if topology is None else load_topology(topology).to_dict()
+        options.pop("bad_labels", None)  # the child counts its own
+        request = {"path": path, "format": format, "topology": tree, "options": options}
+        try:
+            said, _ = self._ask(request | {"limits": asdict(self._limits)})
+            self.format = str(said["format"])
+            self.n_events, self.has_truth = int(said["n_events"]), bool(said["has_truth"])
+            self.metadata = said["metadata"]
+            self._topology = parse_topology(said["topology"], path)
+        except BaseException:
+            self._end()
+            raise
+
+    def read(self, start: int, stop: int) -> Events:
+        header, arrays = self._ask({"read": [start, stop]})
+        try:
+            events = decode_events(header, arrays, self._topology)
+        except (ValueError, KeyError, TypeError, PairtonError) as error:
+            raise InputError(f"{self.path}: its reader sent what are no events ({one_line(error)})") from error
+        if len(events) != stop - start:
+            raise InputError(f"{self.path}: its reader sent {len(events)} of the rows {start} to {stop}")
+        return events
+
+    def close(self) -> None:
+        try:
+            if self._process.poll() is None:
+                self._ask({"close": True})
+        finally:
+            self._end()
+
+    def _ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], Arrays]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        late = threading.Event()
+
+        def give_up() -> None:
+            late.set()
+            self._process.kill()
+
+        timer = threading.Timer(self._limits.seconds, give_up)
+        timer.start()
+        try:
+            _send(self._process.stdin, request)
+            header, arrays = _receive(self._process.stdout, self._limits.message)
+        except (EOFError, OSError):
+            raise InputError(self._gone(late.is_set())) from None
+        except Exception as error:  # bytes of a child that is out of its mind
+            self._process.kill()
+            raise InputError(f"{self.path}: its reader sent no proper answer ({one_line(error)})") from None
+        finally:
+            timer.cancel()
+        for text in header.get("warnings", ()):
+            warnings.warn(str(text), PairtonWarning, stacklevel=3)
+        if "error" in header:
+            kind = getattr(errors, str(header["error"]), InputError)
+            known = isinstance(kind, type) and issubclass(kind, PairtonError)
+            known = known and kind is not errors.MissingExtraError  # which takes other arguments
+            raise (kind if known else InputError)(str(header["message"]))
+        return header, arrays
+
+    def _gone(self, late: bool) -> str:
+        if late:
+            return (
+                f"{self.path}: reading it took longer than {self._limits.seconds:g} s: stopped; it may be damaged"
+            )
+        code = self._process.wait()
+        how = f"exit code {code}"
+        if code < 0:
+            how = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        return f"{self.path}: the library that reads it crashed ({how}): the file is damaged, or made to do that"
+
+    def _end(self) -> None:
+        self._process.kill()
+        for stream in (self._process.stdin, self._process.stdout):
+            try:
+                if stream is not None:
+                    stream.close()
+            except OSError:  # what was still to be sent
+                pass
+        self._process.wait()
+
+
+# -- the child ---------------------------------------------------------------------------------------------
+
+
+def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
+    """Open one file, then answer until the other side is gone."""
+    from pairton.formats import detect, open_source
+    from pairton.formats.common import BadLabels
+
+    request, _ = _receive(requests, 2**30)
+    limits = Limits(**request["limits"])
+    path, bad_labels = str(request["path"]), BadLabels()
+    source: Source | None = None
+    _restrict(limits.memory)
+    while True:
+        _more_time(limits.seconds)
+        header: dict[str, Any] = {}
+        arrays: Arrays = {}
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                if source is None:
+                    name = request["format"] or detect(path).name
+                    tree = None if request["topology"] is None else parse_topology(request["topology"], path)
+                    source = open_source(path, name, topology=tree, bad_labels=bad_labels, **request["options"])
+                    header = {"format": name, "n_events": source.n_events, "has_truth": bool(source.has_truth)}
+                    header |= {"metadata": dict(source.metadata)}
+                    header |= {"topology": source.read(0, 0).topology.to_dict()}
+                elif "close" in request:
+                    bad_labels.warn()
+                else:
+                    header, arrays = encode_events(source.read(*request["read"]))
+            except PairtonError as error:
+                header = {"error": type(error).__name__, "message": str(error)}
+            except MemoryError:
+                gib = limits.memory / 2**30
+                header = {"error": "InputError"}
+                header["message"] = f"{path}: reading it takes more than {gib:.3g} GiB: it may be damaged"
+            except Exception as error:  # what a reader did not foresee
+                said = f"{path}: cannot be read ({type(error).__name__}: {one_line(error)})"
+                header = {"error": "InputError", "message": said}
+        header["warnings"] = [str(w.message) for w in caught if issubclass(w.category, PairtonWarning)]
+        _send(answers, header, arrays)
+        request, _ = _receive(requests, 2**30)
+
+
+def _restrict(memory: int) -> None:
+    if sys.platform == "win32":
+        return
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            used = int(file.read().split()[0]) * resource.getpagesize()
+    except OSError:
+        return  # not Linux: others ignore this limit, or count differently
+    resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
+
+
+def _more_time(seconds: float) -> None:
+    """An end even if the other side, which watches the clock, was killed."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    allowed = used.ru_utime + used.ru_stime + seconds * (os.cpu_count() or 1)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(allowed) + 1, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no answer
+    try:
+        serve(sys.stdin.buffer, answers)
+    except (EOFError, BrokenPipeError):
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

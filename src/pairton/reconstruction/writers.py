@@ -1,0 +1,377 @@
+"""Reconstructions as files: flat columns, one row an event, in Parquet, ROOT or HDF5 by the suffix.
+
+    event_source, event_number   permanent id of the event (uint64)
+    <kept columns>               run, luminosityBlock, event where the input has them, and what --keep names
+    weight                       where the input has weights
+    status                       ok, too_few_jets, bad_jet, truncated, outside_domain
+    n_jets                       jets that were used
+    <slot>_jet                   index of the jet in the input, -1 for none (int32); t1.W.q1 is t1_W_q1_jet
+    <particle>_probability, _pt, _eta, _phi, _mass    NaN for none (float32); GeV and radians
+    event_probability
+    <each of ours>_<variation>   the same with varied jets, where --variation names some
+
+What was done, with which model, and how many events have each status is one JSON text named
+`pairton_reconstruction`: an entry of the Parquet schema, a string in ROOT, an attribute in HDF5.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+
+from pairton._common.atomic import CompleteOrNothing, Replacement
+from pairton.errors import ConfigError, OutputError
+from pairton.events import Events, Status
+from pairton.formats.files import CONTAINERS
+from pairton.formats.writing import column_kind, writing_errors
+from pairton.reconstruction.reconstruction import Reconstruction
+from pairton.topology import Topology
+
+__all__ = [
+    "KEY",
+    "TREE",
+    "ResultWriter",
+    "by_label",
+    "create_result",
+    "result_columns",
+    "result_metadata",
+    "same_columns",
+    "same_kept",
+    "slot_column",
+]
+
+KEY = "pairton_reconstruction"
+TREE = "reco"
+ROWS = 65_536  # of a row group, basket or HDF5 append; a multiple of the window, so that files do not vary
+LABELS = np.array([status.label for status in Status])
+
+Columns = dict[str, Any]  # name -> numpy array, or awkward array of lists
+
+
+def slot_column(name: str) -> str:
+    """The column of a slot: its dots would confuse ROOT.
+
+    >>> slot_column("t1.W.q1")
+    't1_W_q1_jet'
+    """
+    return f"{name.replace('.', '_')}_jet"
+
+
+def result_columns(reco: Reconstruction) -> Columns:
+    """The columns of a result, in the order in which they are written."""
+    events = reco.events
+    weight: Columns = {} if events.weights is None else {"weight": events.weights}
+    kept: Columns = {**events.columns, **weight}
+    ours = _answers(reco)
+    for variation, varied in reco.variations.items():
+        ours |= {f"{name}_{variation}": column for name, column in _answers(varied).items()}
+    ids: Columns = {"event_source": events.ids[:, 0], "event_number": events.ids[:, 1]}
+    twice = sorted(kept.keys() & (ours.keys() | ids.keys()) | (events.columns.keys() & weight.keys()))
+    if twice:
+        raise ConfigError(f"the column {twice[0]} of the input has the name of a result: do not --keep it")
+    return ids | kept | ours
+
+
+def _answers(reco: Reconstruction) -> Columns:
+    """The columns of one set of jets: the nominal ones or a variation."""
+    topology = reco.topology
+    ours: Columns = {"status": LABELS[reco.status], "n_jets": reco.jets_used.astype(np.int32)}
+    for slot in topology.slots:
+        ours[slot_column(slot.name)] = reco.jet_index[:, slot.index].astype(np.int32)
+    for particle in topology.particles:
+        name = particle.name.replace(".", "_")
+        ours[f"{name}_probability"] = reco.particle_probability[:, particle.index].astype(np.float32)
+        for field, values in reco.momenta.items():
+            ours[f"{name}_{field}"] = values[:, particle.index].astype(np.float32)
+    ours["event_probability"] = reco.event_probability.astype(np.float32)
+    return ours
+
+
+def same_kept(chunks: Iterable[Events]) -> Iterator[Events]:
+    """The same chunks; an error where only some have a column, which would be lost where they are joined."""
+    first: set[str] | None = None
+    for chunk in chunks:
+        mine = {*chunk.columns, *(["weight"] if chunk.weights is not None else [])}
+        first = mine if first is None else first
+        if odd := sorted(first ^ mine):
+            raise OutputError(f"only some inputs have the columns {', '.join(odd)}: reconstruct them one by one")
+        yield chunk
+
+
+def same_columns(path: str | Path, one: Sequence[str], other: Sequence[str]) -> None:
+    """An error where two inputs of one result give other columns."""
+    if list(one) != list(other):
+        odd = ", ".join(sorted(set(one) ^ set(other))) or "in another order"
+        raise OutputError(f"{path}: only some inputs have the columns {odd}: write them to two files")
+
+
+class ResultWriter(CompleteOrNothing):
+    """Takes results window by window."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.metadata: dict[str, Any] = {}
+        self.counts = np.zeros(len(LABELS), dtype=np.int64)  # events of each status
+        self.varied: dict[str, npt.NDArray[np.int64]] = {}  # the same of each variation
+        self._new = Replacement(path)
+        self._waiting: list[Columns] = []
+        self._rows = 0
+        self.names: list[str] | None = None  # of the columns, once there are some
+
+    @abstractmethod
+    def _begin(self, temporary: Path, first: Columns) -> None:
+        """Create the file, with columns like the first ones."""
+
+    @abstractmethod
+    def _append(self, columns: Columns) -> None:
+        """Write some rows."""
+
+    @abstractmethod
+    def _finish(self, metadata: str) -> None:
+        """Write the metadata and close."""
+
+    @abstractmethod
+    def _release(self) -> None:
+        """Close the file after a failure."""
+
+    def write(self, reco: Reconstruction) -> None:
+        columns = result_columns(reco)
+        names = list(columns)
+        if self.names is not None:
+            same_columns(self.path, self.names, names)
+        else:  # what was read: the b-tag that was chosen, the settings of a generator
+            self.metadata.setdefault("input_metadata", dict(reco.events.metadata))
+        self.names = names
+        self.counts += np.bincount(reco.status, minlength=len(LABELS))
+        for name, other in reco.variations.items():
+            self.varied.setdefault(name, np.zeros(len(LABELS), dtype=np.int64))
+            self.varied[name] += np.bincount(other.status, minlength=len(LABELS))
+        self._waiting.append(columns)
+        self._rows += len(reco)
+        if self._rows >= ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        parts = self._waiting
+        columns = {name: _join([part[name] for part in parts], name, self.path) for name in parts[0]}
+        self._waiting, self._rows = [], 0
+        with writing_errors(self.path):
+            if not self._new.temporary.exists():
+                self._begin(self._new.temporary, columns)
+            self._append(columns)
+
+    def close(self) -> None:
+        try:
+            self._flush()
+            said = {"events": int(self.counts.sum()), "status": by_label(self.counts)}
+            if self.varied:
+                said["variation_status"] = {name: by_label(counts) for name, counts in self.varied.items()}
+            with writing_errors(self.path):
+                self._finish(json.dumps(self.metadata | said))
+        except BaseException:
+            self.abort()
+            raise
+        self._new.commit()
+
+    def abort(self) -> None:
+        with contextlib.suppress(Exception):  # a full disk fails again here; the file is removed next
+            self._release()
+        self._new.discard()
+
+
+def by_label(counts: npt.NDArray[np.int64]) -> dict[str, int]:
+    """Numbers of events by the words of their status."""
+    return dict(zip(LABELS.tolist(), counts.tolist(), strict=True))
+
+
+def _join(parts: list[Any], name: str, path: Path) -> Any:
+    if _is_text(parts[0]):
+        return np.concatenate(parts)
+    kind, _ = column_kind(parts[0], name, path)
+    if kind == "dense":
+        return np.concatenate([np.asarray(part) for part in parts])
+    return ak.to_packed(ak.concatenate(parts))
+
+
+def _is_text(column: Any) -> bool:
+    return isinstance(column, np.ndarray) and column.dtype.kind == "U"
+
+
+class ParquetResult(ResultWriter):
+    _writer: Any = None
+
+    def _table(self, columns: Columns) -> Any:
+        import pyarrow as pa
+
+        arrays = {}
+        for name, column in columns.items():
+            flat = isinstance(column, np.ndarray) and column.ndim == 1
+            arrays[name] = pa.array(column) if flat else ak.to_arrow(ak.Array(column), extensionarray=False)
+        table = pa.table(arrays)
+        return table.cast(pa.schema([field.with_nullable(False) for field in table.schema]))
+
+    def _begin(self, temporary: Path, first: Columns) -> None:
+        import pyarrow.parquet as pq
+
+        self._schema = self._table(first).schema
+        self._writer = pq.ParquetWriter(temporary, self._schema, compression="zstd")
+
+    def _append(self, columns: Columns) -> None:
+        self._writer.write_table(self._table(columns).cast(self._schema))
+
+    def _finish(self, metadata: str) -> None:
+        self._writer.add_key_value_metadata({KEY: metadata})
+        self._writer.close()
+
+    def _release(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+class RootResult(ResultWriter):
+    _file: Any = None
+
+    def _begin(self, temporary: Path, first: Columns) -> None:
+        import uproot
+
+        self._file = uproot.recreate(temporary)
+        types = {name: "string" if _is_text(column) else _root_type(column) for name, column in first.items()}
+        self._tree = self._file.mktree(TREE, types)
+
+    def _append(self, columns: Columns) -> None:
+        if len(columns["status"]):
+            self._tree.extend({name: ak.Array(c) if _is_text(c) else c for name, c in columns.items()})
+
+    def _finish(self, metadata: str) -> None:
+        self._file[KEY] = metadata
+        self._file.close()
+
+    def _release(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _root_type(column: Any) -> Any:
+    if isinstance(column, np.ndarray):
+        return np.dtype((column.dtype, column.shape[1:])) if column.ndim > 1 else column.dtype
+    return str(column.type).split(" * ", 1)[1]  # "var * float32"
+
+
+class Hdf5Result(ResultWriter):
+    """A dataset a column; a column of lists is a group with `values` and `counts`."""
+
+    _file: Any = None
+    _disk: Any = None
+
+    def _begin(self, temporary: Path, first: Columns) -> None:
+        import h5py
+
+        from pairton.formats.hdf5_layout import Disk
+
+        self._disk = Disk(temporary, "w+")
+        self._file = h5py.File(self._disk, "w")
+        for name, column in self._flat(first).items():
+            kind = h5py.string_dtype() if _is_text(column) else column.dtype
+            rows = max(1, min(ROWS, len(column)))
+            self._file.create_dataset(
+                name,
+                (0, *column.shape[1:]),
+                kind,
+                maxshape=(None, *column.shape[1:]),
+                chunks=(rows, *column.shape[1:]),
+                compression="gzip",
+                compression_opts=1,
+                shuffle=True,
+            )
+
+    def _append(self, columns: Columns) -> None:
+        for name, column in self._flat(columns).items():
+            data = self._file[name]
+            start = len(data)
+            data.resize(start + len(column), axis=0)
+            data[start:] = column.astype(object) if _is_text(column) else column
+        self._check_disk()
+
+    def _check_disk(self) -> None:
+        if self._disk.error is not None:
+            raise self._disk.error
+
+    @staticmethod
+    def _flat(columns: Columns) -> dict[str, npt.NDArray[Any]]:
+        flat = {}
+        for name, column in columns.items():
+            if isinstance(column, np.ndarray):
+                flat[name] = column
+            else:
+                flat[f"{name}/values"] = np.asarray(ak.flatten(column))
+                flat[f"{name}/counts"] = np.asarray(ak.num(column))
+        return flat
+
+    def _finish(self, metadata: str) -> None:
+        self._file.attrs[KEY] = metadata
+        self._file.close()
+        self._check_disk()
+        self._disk.close()
+
+    def _release(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(Exception):
+                self._file.close()
+            self._disk.close()
+
+
+WRITERS: Mapping[str, type[ResultWriter]] = {
+    "Parquet": ParquetResult,
+    "ROOT": RootResult,
+    "HDF5": Hdf5Result,
+}
+
+
+def create_result(path: str | Path, topology: Topology, metadata: Mapping[str, Any]) -> ResultWriter:
+    """A writer for a new file, by its suffix."""
+    target = Path(path)
+    container = CONTAINERS.get(target.suffix.lower())
+    if container is None:
+        raise ConfigError(f"{target}: no format has the suffix {target.suffix!r}: choose {', '.join(CONTAINERS)}")
+    writer = WRITERS[container](target)
+    writer.metadata = {
+        "format_version": 1,
+        "topology": topology.to_dict(),
+        "slots": {slot.name: slot_column(slot.name) for slot in topology.slots},
+        **metadata,
+    }
+    return writer
+
+
+def result_metadata(path: str | Path) -> dict[str, Any] | None:
+    """What a result says of itself; None if it is not one, or damaged."""
+    container = CONTAINERS.get(Path(path).suffix.lower())
+    try:
+        if container == "Parquet":
+            import pyarrow.parquet as pq
+
+            text = pq.read_metadata(path).metadata[KEY.encode()]
+        elif container == "ROOT":
+            import uproot
+
+            with uproot.open({str(path): None}) as file:
+                text = str(file[KEY])
+        else:
+            import h5py
+
+            with h5py.File(path, "r") as file:
+                text = file.attrs[KEY]
+        found = json.loads(text)
+    except Exception:  # each library has its own kinds for damaged bytes
+        return None
+    return found if isinstance(found, dict) else None

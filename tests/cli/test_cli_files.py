@@ -1,0 +1,397 @@
+"""inspect and convert, as typed; every bad input ends in one line, exit code 2 and nothing half-written."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import awkward as ak
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import uproot
+
+from pairton._common.atomic import Replacement, replacing
+from pairton.cli import main
+from pairton.cli.progress import progress
+from pairton.errors import OutputError
+from pairton.events import Events
+from pairton.events.objects import make_jets
+from pairton.formats import create, read
+
+JETS = ("pt", "eta", "phi", "mass", "btag")
+
+
+def six_jets(n: int = 4, pt: float = 60.0) -> Events:
+    """Events of six, seven, six, seven, ... equal jets; the second event lacks one label, the third all."""
+    counts = [6 + k % 2 for k in range(n)]
+    values = {"pt": pt, "eta": 0.5, "phi": 1.0, "mass": pt / 10, "btag": 1.0}
+    jets = make_jets(**{name: ak.Array([[value] * c for c in counts]) for name, value in values.items()})
+    truth = np.tile(np.arange(6), (n, 1))
+    truth[1:2, 2] = -1
+    truth[2:3] = -1
+    return Events(jets, "ttbar_allhad", truth)
+
+
+def write(path: Path, events: Events | None = None, to: str | None = None) -> Path:
+    events = six_jets() if events is None else events
+    with create(path, events.topology, format=to) as writer:
+        writer.write(events)
+    return path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    with pytest.raises(SystemExit) as end:
+        main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    assert end.value.code == 0, err
+    return out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The one line that a mistake ends in."""
+    with pytest.raises(SystemExit) as end:
+        main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    assert end.value.code == 2
+    assert out == ""
+    assert err.count("\n") == 1
+    assert err.startswith("pairton: ")
+    return err
+
+
+# -- what they say -----------------------------------------------------------------------------------------
+
+
+def test_inspect_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "a.h5")
+    assert json.loads(run(capsys, "inspect", path, "--json")) == {
+        "format": "spanet_hdf5",
+        "events": 4,
+        "jets": {"6": 2, "7": 2},
+        "selected": 4,
+        "present": {"W": 3, "t": 3},
+        "complete": 2,
+        "topology": "ttbar_allhad",
+        "metadata": {},
+    }
+    other = write(tmp_path / "b.parquet", six_jets(3, pt=20.0))
+    both = json.loads(run(capsys, "inspect", path, other, "--json"))
+    assert (both["format"], both["events"], both["selected"]) == ("spanet_hdf5, parquet", 7, 4)
+    assert both["jets"] == {"6": 4, "7": 3}
+
+
+def test_inspect_counts_events_with_at_least_one_particle(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = six_jets(3)
+    assert events.truth is not None
+    events.truth[:] = [[0, 1, -1, 3, 4, -1], [0, -1, 2, 3, 4, 5], [-1, 1, 2, -1, 4, 5]]
+    counts = json.loads(run(capsys, "inspect", write(tmp_path / "a.root", events), "--json"))
+    assert counts["present"] == {"W": 2, "t": 1}
+    assert counts["complete"] == 0
+
+
+def test_inspect_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "inspect", write(tmp_path / "a.h5"))
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert "format spanet_hdf5" in lines
+    assert "events 4" in lines
+    assert any(line.startswith("selected 4 100.0%") for line in lines)
+    assert any(line.startswith("all labelled 2 50.0%") for line in lines)
+    assert "units GeV median jet pT 60 GeV" in lines
+    assert "2 60.0 0.50 1.00 67.9 6.0 1 t1.b" in lines  # the third jet of the first event
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = six_jets(5)
+    source = write(tmp_path / "a.h5", events)
+    for name, to in {"b.root": None, "c.parquet": None, "d.h5": "hyper_hdf5", "e.h5": None}.items():
+        extra = [] if to is None else ["--to", to]
+        assert run(capsys, "convert", source, tmp_path / name, *extra) == f"{tmp_path / name}: 5 events\n"
+        back = read(tmp_path / name)
+        assert back.ids.tolist() == events.ids.tolist()
+        np.testing.assert_array_equal(back.truth, events.truth)
+        source = tmp_path / name  # onwards from there
+    run(capsys, "convert", source, write(tmp_path / "soft.h5", six_jets(2, 20.0)), tmp_path / "f.h5", "--select")
+    assert len(read(tmp_path / "f.h5")) == 5
+
+
+def test_convert_with_other_names_and_kept_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("pt", "eta", "phi", "energy", "btag")
+    columns = {f"J_{name}": ak.to_arrow(six_jets().jets[name], extensionarray=False) for name in names}
+    pq.write_table(pa.table({**columns, "run": [1, 2, 3, 4]}), tmp_path / "a.parquet")
+    given = ",".join(f"{name}=J_{name}" for name in names)
+    run(capsys, "convert", tmp_path / "a.parquet", tmp_path / "b.h5", "--map", given, "--keep", "run")
+    assert read(tmp_path / "b.h5").columns["run"].tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("name", ["b.h5", "b.root", "b.parquet"])
+def test_a_dataset_that_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    path = write(tmp_path / "a.h5")
+    with h5py.File(path, "r+") as file:
+        file["REGRESSIONS/EVENT/mass"] = np.arange(4.0)
+    run(capsys, "convert", path, tmp_path / name, "--keep", "REGRESSIONS/EVENT/mass")
+    assert ak.to_list(read(tmp_path / name).columns["REGRESSIONS/EVENT/mass"]) == [0, 1, 2, 3]
+
+
+def test_a_bar_only_on_a_terminal_and_only_if_it_takes_long(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shown(terminal: bool, patience: float) -> bool:
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+        monkeypatch.setattr("pairton.cli.progress.PATIENCE", patience)
+        assert list(progress([3, 4], 7, "counting", int)) == [3, 4]
+        out, err = capsys.readouterr()
+        assert out == ""
+        return "counting" in err
+
+    assert not shown(terminal=False, patience=-1.0)
+    assert not shown(terminal=True, patience=60.0)
+    assert shown(terminal=True, patience=-1.0)
+
+
+def test_bad_labels_are_one_warning_or_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "a.h5")
+    with h5py.File(path, "r+") as file:
+        file["TARGETS/t1/q1"][0] = 17
+        file["TARGETS/t2/b"][3] = 1
+    shutil.copy(path, tmp_path / "copy.h5")
+    with pytest.raises(SystemExit) as end:
+        main(["inspect", str(path), str(tmp_path / "copy.h5"), "--json"])
+    out, err = capsys.readouterr()
+    assert end.value.code == 0
+    assert json.loads(out)["complete"] == 0
+    assert err.count("\n") == 1
+    assert err.startswith("pairton: warning: 6 labels in 4 events out of range, repeated or two on one jet")
+    assert "3 labels in 2 events" in refused(capsys, "inspect", path, "--strict")
+    assert "--strict" in refused(capsys, "convert", path, tmp_path / "b.h5", "--strict")
+    assert not (tmp_path / "b.h5").exists()
+
+
+# -- bad input ---------------------------------------------------------------------------------------------
+
+
+def _text(path: Path) -> None:
+    path.write_text("these are not the events you are looking for")
+
+
+def _renamed(path: Path) -> None:
+    write(path.with_suffix(".root")).rename(path)
+
+
+def _hdf5(change: Callable[[Any], None], to: str | None = None) -> Callable[[Path], None]:
+    def build(path: Path) -> None:
+        write(path, to=to)
+        with h5py.File(path, "r+") as file:
+            change(file)
+
+    return build
+
+
+def _shorter(name: str) -> Callable[[Any], None]:
+    def change(file: Any) -> None:
+        rows = file[name][:-1]
+        del file[name]
+        file[name] = rows
+
+    return change
+
+
+def _remove(*names: str) -> Callable[[Any], None]:
+    def change(file: Any) -> None:
+        for name in names:
+            del file[name]
+
+    return change
+
+
+def _root(content: dict[str, Any]) -> Callable[[Path], None]:
+    def build(path: Path) -> None:
+        with uproot.recreate(path) as file:
+            file["note"] = "no tree here"
+            if content:
+                types = {name: ak.Array(values).type.content for name, values in content.items()}
+                file.mktree("events", types).extend({name: ak.Array(values) for name, values in content.items()})
+
+    return build
+
+
+def _parquet(content: dict[str, Any]) -> Callable[[Path], None]:
+    return lambda path: pq.write_table(pa.table(content), path)
+
+
+LISTS = {f"jet_{name}": [[50.0, 40.0]] for name in ("pt", "eta", "phi", "energy", "btag")}
+UNEQUAL = {**LISTS, "jet_phi": [[1.0]]}
+FEWER = {name: values for name, values in LISTS.items() if name not in ("jet_eta", "jet_energy")}
+
+BAD: dict[str, tuple[str, Callable[[Path], None], list[str]]] = {
+    "missing": ("a.h5", lambda path: None, ["no such file"]),
+    "a folder": ("a.h5", lambda path: path.mkdir(), ["this is a folder"]),
+    "empty": ("a.h5", lambda path: path.touch(), ["the file is empty"]),
+    "empty root": ("a.root", lambda path: path.touch(), ["the file is empty"]),
+    "empty parquet": ("a.parquet", lambda path: path.touch(), ["the file is empty"]),
+    "text as hdf5": ("a.h5", _text, ["not HDF5, as its suffix says", "begins with b'these ar'"]),
+    "text as root": ("a.root", _text, ["not ROOT, as its suffix says"]),
+    "text": ("a.txt", _text, ["not HDF5 or ROOT or Parquet"]),
+    "root as hdf5": ("a.h5", _renamed, ["content is ROOT, but the suffix says HDF5", "--format"]),
+    "no inputs": ("a.h5", _hdf5(_remove("INPUTS")), ["HDF5 of no known layout", "INPUTS/<Collection>", "found"]),
+    "no eta, no mask": (
+        "a.h5",
+        _hdf5(_remove("INPUTS/Source/eta", "INPUTS/Source/MASK")),
+        ["INPUTS/Source lacks MASK, eta; it has btag, mass, phi, pt"],
+    ),
+    "no target": ("a.h5", _hdf5(_remove("TARGETS/t1/b")), ["TARGETS lacks t1/b", "it has t1/q1", "--topology"]),
+    "short column": ("a.h5", _hdf5(_shorter("INPUTS/Source/pt")), ["unequal length", "INPUTS/Source/pt 3"]),
+    "short target": ("a.h5", _hdf5(_shorter("TARGETS/t2/b")), ["unequal length", "TARGETS/t2/b 3"]),
+    "short ids": ("a.h5", _hdf5(_shorter("METADATA/event_id")), ["unequal length", "METADATA/event_id 3"]),
+    "short labels": ("a.h5", _hdf5(_shorter("LABELS/JET"), "hyper_hdf5"), ["unequal length", "LABELS/JET 3"]),
+    "mev": ("a.h5", lambda path: write(path, six_jets(pt=60_000.0)) and None, ["looks like MeV", "--units MeV"]),
+    "no tree": ("a.root", _root({}), ["no tree in this file, only note"]),
+    "no columns": ("a.root", _root(FEWER), ["eta (jet_eta)", "energy (jet_energy) or mass", "found", "jet_btag"]),
+    "parquet columns": ("a.parquet", _parquet(FEWER), ["eta (jet_eta)", "found jet_pt, jet_phi, jet_btag"]),
+    "unequal root": ("a.root", _root(UNEQUAL), ["unequal length: jet_pt has 2 jets and jet_phi has 1"]),
+    "unequal parquet": ("a.parquet", _parquet(UNEQUAL), ["jet_pt has 2 jets and jet_phi has 1"]),
+    "numbers": ("a.parquet", _parquet({**LISTS, "jet_pt": [1.0]}), ["jet_pt", "a list of numbers per event"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str) -> None:
+    name, build, said = BAD[case]
+    build(tmp_path / name)
+    (tmp_path / "out").mkdir()
+    for arguments in (
+        ["inspect", tmp_path / name],
+        ["inspect", tmp_path / name, "--json"],
+        ["convert", tmp_path / name, tmp_path / "out" / "b.h5"],
+    ):
+        line = refused(capsys, *arguments)
+        assert str(tmp_path / name) in line
+        for words in said:
+            assert words in line
+    assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("name", ["a.h5", "a.root", "a.parquet"])
+def test_truncated_anywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    whole = write(tmp_path / name, six_jets(50)).read_bytes()
+    for share in (0.01, 0.3, 0.6, 0.9, 0.99, 1.0):
+        (tmp_path / name).write_bytes(whole[: min(int(len(whole) * share), len(whole) - 1)])
+        assert "truncated" in refused(capsys, "inspect", tmp_path / name)
+
+
+def test_damaged_in_the_middle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A second input that fails takes the output of the first with it; what was there before stays."""
+    good = write(tmp_path / "good.h5")
+    (tmp_path / "b.h5").write_text("precious")
+    bad = write(tmp_path / "bad.h5", six_jets(50))
+    with h5py.File(bad) as file:
+        at = file["INPUTS/Source/pt"].id.get_chunk_info(0).byte_offset
+    content = bytearray(bad.read_bytes())
+    content[at : at + 40] = bytes(40)
+    bad.write_bytes(content)
+    line = refused(capsys, "convert", good, bad, tmp_path / "b.h5")
+    assert "bad.h5: cannot be read as HDF5" in line
+    assert (tmp_path / "b.h5").read_text() == "precious"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["b.h5", "bad.h5", "good.h5"]
+
+
+def test_format_overrides_the_suffix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "a.h5").rename(tmp_path / "a.root")
+    assert json.loads(run(capsys, "inspect", path, "--format", "spanet_hdf5", "--json"))["events"] == 4
+    assert "not ROOT: give the right --format" in refused(capsys, "inspect", path, "--format", "flat_root")
+    odd = path.rename(tmp_path / "events.dat")
+    assert json.loads(run(capsys, "inspect", odd, "--json"))["format"] == "spanet_hdf5"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["inspect", "IN", "--format", "spanett_hdf5"], "did you mean 'spanet_hdf5'"),
+        (["inspect", "IN", "--topology", "hh4bb"], "did you mean 'hh4b'"),
+        (["inspect", "IN", "--topology", "hh4b"], "TARGETS lacks H1/b1"),
+        (["inspect", "IN", "--map", "pt"], "write OUR_NAME=COLUMN"),
+        (["inspect", "IN", "--map", "pt=a", "--map", "pt=b"], "twice"),
+        (["inspect", "IN", "--map", "pt=nope"], "lacks nope"),
+        (["inspect", "IN", "--keep", " nope ,"], "no dataset nope"),
+        (["export", "ttbar_allhad", "-o", "FOLDER/b.txt"], "give a name that ends with .onnx"),
+        (["inspect", "IN", "--tree", "Jets"], "INPUTS has no Jets, but Source"),
+        (["inspect", "IN", "--units", "TeV"], "choose GeV or MeV"),
+        (["inspect", "IN", "--btag", "score:high"], "a number is needed"),
+        (["inspect", "FOLDER/*.root"], "no file matches"),
+        (["inspect", "@FOLDER/list.txt"], "cannot read this list"),
+        (["convert", "IN", "IN"], "this is also an input"),
+        (["convert", "IN", "FOLDER/b.xyz"], "no format has this suffix"),
+        (["convert", "IN", "FOLDER/no/b.h5"], "create it first"),
+        (["convert", "IN", "FOLDER/b.h5", "--to", "hyper_root"], "suffix says HDF5"),
+        (["convert", "IN", "FOLDER/b.root", "--to", "hyper_root"], "can only be read"),
+    ],
+)
+def test_bad_options(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    path = write(tmp_path / "a.h5")
+    filled = [a.replace("FOLDER", str(tmp_path)) if a != "IN" else str(path) for a in arguments]
+    assert said in refused(capsys, *filled)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
+
+
+# -- outputs -----------------------------------------------------------------------------------------------
+
+FULL = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+from pairton.cli import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("name", ["b.h5", "b.root", "b.parquet"])
+def test_a_disk_that_fills_up_leaves_nothing(tmp_path: Path, name: str) -> None:
+    """A limit on the size of files stands in for the disk."""
+    rng = np.random.default_rng(0)
+    jets = {key: ak.unflatten(rng.uniform(30, 90, 6000), 6) for key in JETS}
+    path = write(tmp_path / "a.parquet", Events(make_jets(**jets)))
+    (tmp_path / "out").mkdir()
+    command = [sys.executable, "-c", FULL, "convert", str(path), str(tmp_path / "out" / name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "cannot be written (File too large)" in done.stderr
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_replacing(tmp_path: Path) -> None:
+    target = tmp_path / "a.txt"
+    target.write_text("old")
+    with pytest.raises(OutputError, match=r"a\.txt: cannot be written \(No space left on device\)"):
+        _write_until_full(target)
+    with pytest.raises(ZeroDivisionError), replacing(target) as temporary:
+        temporary.write_text(str(1 / 0))
+    assert target.read_text() == "old"
+    with replacing(target) as temporary:
+        assert temporary.parent == tmp_path
+        assert temporary.suffix == ".txt"
+        temporary.write_text("new")
+        assert target.read_text() == "old"
+    assert target.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [target]
+    with pytest.raises(OutputError, match="cannot be written"):
+        Replacement(target).commit()  # nothing was written
+    with pytest.raises(OutputError, match="not a file that can be replaced"):
+        Replacement(tmp_path)
+
+
+def _write_until_full(target: Path) -> None:
+    with replacing(target) as temporary:
+        temporary.write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device")

@@ -1,0 +1,482 @@
+"""The reverse process against slow transcriptions: the paper, and sums over all orders and assignments."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pairton.decoding import candidates as candidates_module
+from pairton.decoding import decode
+from pairton.decoding.graph import visible_tokens
+from pairton.decoding.likelihood import Prediction, triplet_types
+from pairton.errors import ConfigError
+from pairton.topology import Stage, load_topology, parse_topology
+from pairton.topology.assignments import canonical
+
+TTBAR, HH4B, TTH, TTTT = (
+    load_topology(f"{name}") for name in ("ttbar_allhad", "hh4b", "tth_allhad", "tttt_allhad")
+)
+TTW = parse_topology({"name": "ttW", "event": ["t", "t", "W"], "particles": {"t": ["b", "W"], "W": ["q", "q"]}})
+DEEP = parse_topology({"name": "deep", "event": ["H", "j"], "particles": {"H": ["W", "W"], "W": ["q", "q"]}})
+THREE = parse_topology({"name": "three", "event": ["g", "g"], "particles": {"g": ["q", "q", "q"]}})
+MIXED = parse_topology(
+    {"name": "mixed", "event": ["X", "Z"], "particles": {"X": ["Z", "b", "b", "b"], "Z": ["q", "q"]}}
+)
+FOUR_STEP = TTBAR.with_stages([Stage(("W",)), Stage(("W",)), Stage(("t",)), Stage(("t",))])
+EVERYTHING = [TTBAR, HH4B, TTH, TTTT, TTW, DEEP, THREE, MIXED, FOUR_STEP]
+IDS = ["ttbar", "hh4b", "tth", "tttt", "ttW", "deep", "three", "mixed", "four-step"]
+
+
+class Network:
+    """Logits that depend on the jets, whatever their order, and on the tokens, as those of a network do.
+
+    The first column of a jet is its identity; random tables are looked up by it.
+    """
+
+    def __init__(self, topology, potentials=False, seed=0, sharpness=2.0):
+        rng = np.random.default_rng(seed)
+        size, types = 24, len(topology.types)
+        edges = rng.normal(scale=sharpness, size=(types, 3, size, size))
+        self.edges = (edges + edges.swapaxes(2, 3)).astype(np.float32)
+        kinds = triplet_types(topology)
+        self.triplets = None
+        if potentials and kinds:
+            triplets = rng.normal(size=(len(kinds), size, size, size))
+            for k, symmetric in enumerate(kinds.values()):
+                axes = list(itertools.permutations(range(3))) if symmetric else [(0, 1, 2), (1, 0, 2)]
+                triplets[k] = sum(np.transpose(triplets[k], axis) for axis in axes)
+            self.triplets = triplets.astype(np.float32)
+        self.calls = 0
+
+    def __call__(self, jets, jet_mask, tokens):
+        self.calls += 1
+        who = np.where(jet_mask, jets[:, :, 0], 0).astype(int)
+        i, j = who[:, None, :, None], who[:, None, None, :]
+        types = np.arange(len(self.edges))[None, :, None, None]
+        edges = self.edges[types, tokens.astype(int), i, j]
+        edges = np.where((jet_mask[:, :, None] & jet_mask[:, None, :])[:, None], edges, np.nan).astype(np.float32)
+        if self.triplets is None:
+            return Prediction(edges)
+        kinds = np.arange(len(self.triplets))[None, :, None, None, None]
+        axes = [who.reshape(len(who), 1, *shape) for shape in ((-1, 1, 1), (1, -1, 1), (1, 1, -1))]
+        return Prediction(edges, self.triplets[kinds, *axes])
+
+
+def batch(n_jets, events=5, padding=0, seed=3):
+    """Jets of random identities, some events with fewer of them."""
+    rng = np.random.default_rng(seed)
+    jets = np.zeros((events, n_jets, 5), dtype=np.float32)
+    jets[:, :, 0] = np.stack([rng.permutation(24)[:n_jets] for _ in range(events)])
+    jet_mask = np.arange(n_jets) < n_jets - rng.integers(0, padding + 1, size=events)[:, None]
+    return jets, jet_mask
+
+
+# -- the paper ---------------------------------------------------------------------------------------------
+
+
+def choose_w(s, jets, taken=()):
+    """Algorithm 1, with the gains of all candidates."""
+    gain = {}
+    for i in jets:
+        for j in jets:
+            if i < j and i not in taken and j not in taken:
+                gain[i, j] = s[i, j] - s[i, i] - s[j, j]
+    return max(gain, key=gain.__getitem__), gain
+
+
+def choose_b(s, jets, first, second):
+    """Algorithm 2."""
+    gain = {}
+    for k in jets:
+        for m in jets:
+            if k != m and not {k, m} & {*first, *second}:
+                g1 = s[k, first[0]] + s[k, first[1]] - s[k, k]
+                g2 = s[m, second[0]] + s[m, second[1]] - s[m, m]
+                gain[k, m] = g1 + g2
+    return max(gain, key=gain.__getitem__), gain
+
+
+def share(choice, gain):
+    return np.exp(gain[choice] - np.logaddexp.reduce(list(gain.values())))
+
+
+def algorithm_3(network, jets, jet_mask, refresh=True):
+    """One event: jets of t1 and t2 as q, q, b, and the probability of each step."""
+    real = np.flatnonzero(jet_mask)
+    place = {p.name: p.index for p in TTBAR.particles}
+
+    def logits(assignment, names):
+        revealed = np.zeros((1, 4), dtype=bool)
+        revealed[0, [place[name] for name in names]] = True
+        tokens = visible_tokens(TTBAR, np.array([assignment]), revealed, jet_mask[None])
+        return network(jets[None], jet_mask[None], tokens).edges[0].astype(float)
+
+    first_pass = logits([-1] * 6, [])
+    first, gain_1 = choose_w(first_pass[0], real)
+    state = [*first, -1, -1, -1, -1]
+    second, gain_2 = choose_w((logits(state, ["t1.W"]) if refresh else first_pass)[0], real, first)
+    state = [*first, -1, *second, -1]
+    answer, gain_3 = choose_b((logits(state, ["t1.W", "t2.W"]) if refresh else first_pass)[1], real, first, second)
+    steps = share(first, gain_1), share(second, gain_2), share(answer, gain_3)
+    return [*first, answer[0], *second, answer[1]], steps
+
+
+@pytest.mark.parametrize("method", ["steps", "one_shot"])
+def test_three_steps_are_the_papers_algorithms(method):
+    network = Network(TTBAR)
+    for n_jets in (6, 7, 10):
+        jets, jet_mask = batch(n_jets, events=40, padding=min(2, n_jets - 6))
+        answer = decode(network, TTBAR, jets, jet_mask, method=method)
+        for k in range(len(jets)):
+            wanted, steps = algorithm_3(network, jets[k], jet_mask[k], refresh=method == "steps")
+            same = canonical(TTBAR, np.array([wanted]))[0]
+            np.testing.assert_array_equal(answer.assignment[k], same)
+            np.testing.assert_allclose(answer.event_probability[k], np.prod(steps), rtol=1e-5)
+            # particles t1, t1.W, t2, t2.W in canonical order
+            by_jets = {tuple(wanted[:2]): steps[0], tuple(wanted[3:5]): steps[1]}
+            for w, t in ((1, 0), (3, 2)):
+                mine = tuple(answer.assignment[k, list(TTBAR.particles[w].slots)])
+                np.testing.assert_allclose(answer.particle_probability[k, w], by_jets[mine], rtol=1e-5)
+                np.testing.assert_allclose(answer.particle_probability[k, t], by_jets[mine] * steps[2], rtol=1e-5)
+        assert not answer.exact.any()
+
+
+def test_the_network_is_asked_once_a_stage():
+    for method, calls in (("steps", 3), ("one_shot", 1), ("exact", 1), ("exact_steps", 3)):
+        network = Network(TTBAR)
+        decode(network, TTBAR, *batch(7), method=method)
+        assert network.calls == calls
+
+
+def test_edge_weight_counts_the_edge_between_new_jets_twice():
+    network, (jets, jet_mask) = Network(TTBAR), batch(8, events=30)
+    answer = decode(network, TTBAR, jets, jet_mask, method="steps", edge_weight=2.0)
+    s = network(jets, jet_mask, np.full((30, 2, 8, 8), 2)).edges[:, 0]
+    found = [answer.assignment[:, [0, 1]], answer.assignment[:, [3, 4]]]
+    for k in range(30):
+        gain = {(i, j): 2 * s[k, i, j] - s[k, i, i] - s[k, j, j] for i, j in itertools.combinations(range(8), 2)}
+        assert max(gain, key=gain.__getitem__) in [tuple(pair[k]) for pair in found]
+
+
+def test_potentials_add_to_the_gain_of_the_top():
+    network, (jets, jet_mask) = Network(TTBAR, potentials=True), batch(7, events=30)
+    answer = decode(network, TTBAR, jets, jet_mask, method="one_shot")
+    prediction = network(jets, jet_mask, np.full((30, 2, 7, 7), 2))
+    for k in range(30):
+        s, u = prediction.edges[k, 1].astype(float), prediction.triplets[k, 0].astype(float)
+        first, second = answer.assignment[k, [0, 1]], answer.assignment[k, [3, 4]]
+        gain = {}
+        for b, c in itertools.permutations(set(range(7)) - {*first, *second}, 2):
+            gain[b, c] = sum(
+                s[x, w[0]] + s[x, w[1]] - s[x, x] + u[w[0], w[1], x] for x, w in ((b, first), (c, second))
+            )
+        assert max(gain, key=gain.__getitem__) == tuple(answer.assignment[k, [2, 5]])
+
+
+# -- any topology ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["steps", "one_shot", "exact", "exact_steps", "beam"])
+@pytest.mark.parametrize("topology", EVERYTHING, ids=IDS)
+def test_every_topology_gets_disjoint_jets_and_probabilities(topology, method):
+    jets, jet_mask = batch(len(topology.slots) + 2, events=6, padding=2)
+    answer = decode(Network(topology, potentials=True), topology, jets, jet_mask, method=method)
+    rows = answer.assignment
+    assert (np.diff(np.sort(rows, axis=1), axis=1) > 0).all()
+    assert np.take_along_axis(jet_mask, rows, axis=1).all()
+    np.testing.assert_array_equal(canonical(topology, rows), rows)
+    assert ((answer.event_probability > 0) & (answer.event_probability <= 1 + 1e-6)).all()
+    assert (answer.particle_probability >= answer.event_probability[:, None] * (1 - 1e-6)).all()
+    assert (answer.particle_probability <= 1 + 1e-6).all()
+    assert answer.exact.all() == (method in ("exact", "exact_steps") and topology is not TTTT)
+
+
+def test_too_few_jets_have_no_answer_and_do_not_disturb_the_others():
+    jets, jet_mask = batch(8, events=4)
+    whole = decode(Network(TTBAR), TTBAR, jets, jet_mask, method="steps")
+    jet_mask = jet_mask.copy()
+    jet_mask[1, 5:] = False
+    answer = decode(Network(TTBAR), TTBAR, jets, jet_mask, method="steps")
+    assert (answer.assignment[1] == -1).all()
+    assert np.isnan(answer.event_probability[1])
+    assert np.isnan(answer.particle_probability[1]).all()
+    assert answer.answered.tolist() == [True, False, True, True]
+    np.testing.assert_array_equal(answer.assignment[[0, 2, 3]], whole.assignment[[0, 2, 3]])
+    network = Network(TTBAR)
+    for method in ("exact", "exact_steps", "steps", "beam"):
+        nothing = decode(network, TTBAR, jets[:, :5], jet_mask[:, :5], method=method)
+        assert (nothing.assignment == -1).all()
+        assert decode(network, TTBAR, jets[:0], jet_mask[:0], method=method).assignment.shape == (0, 6)
+    assert network.calls == 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    # own jets of different names but one particle, as in MIXED, tie: edges do not tell them apart
+    st.sampled_from([topology for topology in EVERYTHING if topology is not MIXED]),
+    st.sampled_from(["steps", "one_shot", "exact", "exact_steps", "beam"]),
+    st.integers(0, 2**16),
+)
+def test_permuting_the_jets_permutes_the_answer(topology, method, seed):
+    network = Network(topology, potentials=True, seed=seed)
+    jets, jet_mask = batch(len(topology.slots) + 2, events=4, padding=1, seed=seed)
+    order = np.random.default_rng(seed).permutation(jets.shape[1])  # padding moves in between
+    answer = decode(network, topology, jets, jet_mask, method=method)
+    moved = decode(network, topology, jets[:, order], jet_mask[:, order], method=method)
+    np.testing.assert_array_equal(canonical(topology, order[moved.assignment]), answer.assignment)
+    np.testing.assert_allclose(moved.event_probability, answer.event_probability, rtol=1e-4)
+    np.testing.assert_allclose(
+        np.sort(moved.particle_probability), np.sort(answer.particle_probability), rtol=1e-4
+    )
+
+
+def test_padding_changes_nothing():
+    network = Network(TTH)
+    jets, jet_mask = batch(9, events=6)
+    wide = np.concatenate([jets, np.zeros((6, 3, 5), dtype=np.float32)], axis=1)
+    mask = np.concatenate([jet_mask, np.zeros((6, 3), dtype=bool)], axis=1)
+    for method in ("steps", "one_shot", "beam", "exact", "exact_steps"):
+        narrow = decode(network, TTH, jets, jet_mask, method=method)
+        padded = decode(network, TTH, wide, mask, method=method)
+        np.testing.assert_array_equal(narrow.assignment, padded.assignment)
+        np.testing.assert_allclose(narrow.event_probability, padded.event_probability, rtol=1e-6)
+
+
+def test_a_top_chooses_its_w_where_one_comes_from_elsewhere():
+    """Jets 0 1 and 3 4 and 6 7 are W; 2 goes with 6 7, 5 with 0 1: the W of 3 4 is the one alone."""
+    edges = np.full((1, 2, 8, 8), -9.0, dtype=np.float32)
+    for i, j in ((0, 1), (3, 4), (6, 7)):
+        edges[0, TTW.type_index("W"), [i, j], [j, i]] = 9
+    for b, pair in ((2, (6, 7)), (5, (0, 1))):
+        for i in pair:
+            edges[0, TTW.type_index("t"), [b, i], [i, b]] = 9
+    event = np.zeros((1, 8, 5), dtype=np.float32), np.ones((1, 8), dtype=bool)
+    for method in ("steps", "one_shot", "beam", "exact", "exact_steps"):
+        answer = decode(lambda jets, *_: Prediction(edges.repeat(len(jets), axis=0)), TTW, *event, method=method)
+        assert dict(zip([s.name for s in TTW.slots], answer.assignment[0].tolist(), strict=True)) == {
+            "t1.b": 2, "t1.W.q1": 6, "t1.W.q2": 7, "t2.b": 5, "t2.W.q1": 0, "t2.W.q2": 1, "W.q1": 3, "W.q2": 4,
+        }  # fmt: skip
+
+
+def test_the_most_confident_of_w_and_h_is_revealed_first():
+    jets, jet_mask = batch(9, events=40)
+    answer = decode(Network(TTH), TTH, jets, jet_mask, method="steps", record=True)
+    first = answer.steps[0]
+    assert first.stage == Stage(("W", "H"), any=True)
+    names = [kind for (kind,) in first.types]
+    chosen = [names[k] for k in first.choice]
+    assert set(chosen) == {"W", "H"}  # events diverge
+    s = answer.steps[0].edges.astype(float)
+    for k, name in enumerate(chosen):
+        gain = {}
+        for kind in ("W", "H"):
+            layer = TTH.type_index(kind)
+            for i, j in itertools.combinations(range(9), 2):
+                gain[kind, i, j] = s[k, layer, i, j] - s[k, layer, i, i] - s[k, layer, j, j]
+        best = max(gain, key=gain.__getitem__)
+        assert best == (name, *first.jets[k, first.choice[k], 0].tolist())
+
+
+@pytest.fixture
+def few_choices(monkeypatch):
+    """Next to nothing is enumerated."""
+    monkeypatch.setattr(candidates_module, "MAX_CHOICES", 10)
+    candidates_module.step_table.cache_clear()
+    yield
+    candidates_module.step_table.cache_clear()
+
+
+PAIRS = HH4B.with_stages([Stage(("H", "H"))])
+
+
+def test_pairs_revealed_together(request):
+    jets, jet_mask = batch(7, events=8, padding=2)
+    together = decode(Network(PAIRS), PAIRS, jets, jet_mask, method="steps", record=True)
+    assert [len(step.types[0]) for step in together.steps] == [2]
+    s = together.steps[0].edges[:, 0].astype(float)
+    for k, row in enumerate(together.assignment.tolist()):
+        real = np.flatnonzero(jet_mask[k])
+        gain = {
+            four: sum(s[k, i, j] - s[k, i, i] - s[k, j, j] for i, j in (four[:2], four[2:]))
+            for four in itertools.permutations(real, 4)
+        }
+        np.testing.assert_allclose(gain[tuple(row)], max(gain.values()), rtol=1e-5)
+    request.getfixturevalue("few_choices")  # too many by now: one at a time, from the same logits
+    apart = decode(Network(PAIRS), PAIRS, jets, jet_mask, method="steps", record=True)
+    assert [len(step.types[0]) for step in apart.steps] == [1, 1]
+    np.testing.assert_array_equal(apart.assignment, decode(
+        Network(HH4B), HH4B, jets, jet_mask, method="one_shot"
+    ).assignment)  # fmt: skip
+    assert (decode(Network(PAIRS), PAIRS, jets, jet_mask, method="beam").assignment >= 0).all()
+
+
+@pytest.mark.parametrize("topology", [TTTT, TTBAR, TTW], ids=lambda topology: topology.name)
+def test_a_stage_too_large_to_enumerate_is_a_linear_assignment(topology, request):
+    jets, jet_mask = batch(len(topology.slots) + 2, events=8, padding=1)
+    heat = [1.0] * (len(topology.stages) - 1) + [1.7]
+    options = {"method": "steps", "temperatures": heat, "record": True}
+    listed = decode(Network(topology, potentials=True), topology, jets, jet_mask, **options)
+    request.getfixturevalue("few_choices")
+    matched = decode(Network(topology, potentials=True), topology, jets, jet_mask, **options)
+    assert len(matched.steps[-1].types) == 1 < len(listed.steps[-1].types)
+    np.testing.assert_array_equal(matched.assignment, listed.assignment)
+    np.testing.assert_allclose(matched.event_probability, listed.event_probability, rtol=1e-5)
+    np.testing.assert_allclose(matched.particle_probability, listed.particle_probability, rtol=1e-5)
+    assert (decode(Network(topology), topology, jets, jet_mask, method="beam").assignment >= 0).all()
+
+
+def test_the_joint_stage_maximises_the_summed_gain():
+    jets, jet_mask = batch(13, events=6)
+    answer = decode(Network(TTTT), TTTT, jets, jet_mask, method="steps", record=True)
+    s = answer.steps[-1].edges[:, TTTT.type_index("t")].astype(float)
+    for k, row in enumerate(answer.assignment):
+        pairs = [row[[0, 1]], row[[3, 4]], row[[6, 7]], row[[9, 10]]]
+        left = sorted(set(range(13)) - {int(jet) for pair in pairs for jet in pair})
+
+        def total(bs, s=s[k], pairs=pairs):
+            return sum(s[b, p[0]] + s[b, p[1]] - s[b, b] for b, p in zip(bs, pairs, strict=True))
+
+        assert max(itertools.permutations(left, 4), key=total) == tuple(row[[2, 5, 8, 11]])
+
+
+# -- probabilities -----------------------------------------------------------------------------------------
+
+
+def test_beam_of_one_is_greedy():
+    jets, jet_mask = batch(9, events=20, padding=1)
+    greedy = decode(Network(TTH), TTH, jets, jet_mask, method="steps")
+    beam = decode(Network(TTH), TTH, jets, jet_mask, method="beam", beam=1)
+    np.testing.assert_array_equal(greedy.assignment, beam.assignment)
+    np.testing.assert_array_equal(greedy.event_probability, beam.event_probability)
+    np.testing.assert_array_equal(greedy.particle_probability, beam.particle_probability)
+
+
+def all_chains(network, topology, jets, jet_mask, temperature=1.0):
+    """{assignment: probability} of one hh4b-like event: both orders of the two pairs, by loops."""
+    n = int(jet_mask.sum())
+    total = {}
+
+    def softmax(s, free):
+        gain = {(i, j): (s[i, j] - s[i, i] - s[j, j]) / temperature for i, j in itertools.combinations(free, 2)}
+        norm = np.logaddexp.reduce(list(gain.values()))
+        return {pair: np.exp(value - norm) for pair, value in gain.items()}
+
+    def logits(assignment, revealed):
+        tokens = visible_tokens(topology, np.array([assignment]), np.array([revealed]), jet_mask[None])
+        return network(jets[None], jet_mask[None], tokens).edges[0, 0].astype(float)
+
+    for one, p in softmax(logits([-1] * 4, [False, False]), range(n)).items():
+        rest = [k for k in range(n) if k not in one]
+        for two, q in softmax(logits([*one, -1, -1], [True, False]), rest).items():
+            key = tuple(sorted([one, two]))
+            total[key] = total.get(key, 0) + p * q
+    return total
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_a_wide_beam_sums_over_all_orders(temperature):
+    network = Network(HH4B, sharpness=0.7)
+    jets, jet_mask = batch(6, events=10, padding=2)
+    answer = decode(
+        network, HH4B, jets, jet_mask, method="beam", beam=1000, temperatures=[temperature, temperature]
+    )
+    for k in range(10):
+        total = all_chains(network, HH4B, jets[k], jet_mask[k], temperature)
+        np.testing.assert_allclose(sum(total.values()), 1)
+        best = max(total, key=total.__getitem__)
+        assert tuple(answer.assignment[k].tolist()) == (*best[0], *best[1])
+        np.testing.assert_allclose(answer.event_probability[k], total[best], rtol=1e-5)
+        for particle, pair in enumerate(best):
+            wanted = sum(value for pairs, value in total.items() if pair in pairs)
+            np.testing.assert_allclose(answer.particle_probability[k, particle], wanted, rtol=1e-5)
+
+
+def test_a_wider_beam_finds_at_least_as_much():
+    network = Network(TTBAR, sharpness=0.5)
+    jets, jet_mask = batch(8, events=50)
+    found = [
+        decode(network, TTBAR, jets, jet_mask, method="beam", beam=k).event_probability for k in (1, 4, 64, 4000)
+    ]
+    assert (found[3] >= found[0] - 1e-9).all()
+    assert np.mean(found[2]) > np.mean(found[1]) > np.mean(found[0])
+
+
+def test_exact_is_brute_force_over_permutations():
+    network = Network(TTBAR, potentials=True)
+    jets, jet_mask = batch(8, events=3, padding=2)
+    jet_mask[0] = [True, False, True, True, True, True, False, True]  # gaps
+    answer = decode(network, TTBAR, jets, jet_mask, method="exact", temperatures=[1.7])
+    prediction = network(jets, jet_mask, np.full((3, 2, 8, 8), 2))
+    for k in range(3):
+        s, u = prediction.edges[k].astype(float), prediction.triplets[k, 0].astype(float)
+        table = {}
+        for row in itertools.permutations(np.flatnonzero(jet_mask[k]).tolist(), 6):
+            if row[0] < row[1] and row[3] < row[4] and row[0] < row[3]:
+                table[row] = (
+                    sum(
+                        s[0, q, p] - s[0, q, q] - s[0, p, p] + s[1, b, q] + s[1, b, p] - s[1, b, b] + u[q, p, b]
+                        for q, p, b in (row[:3], row[3:])
+                    )
+                    / 1.7
+                )
+        norm = np.logaddexp.reduce(list(table.values()))
+        best = max(table, key=table.__getitem__)
+        assert tuple(answer.assignment[k].tolist()) == best
+        np.testing.assert_allclose(answer.event_probability[k], np.exp(table[best] - norm), rtol=1e-4)
+        for particle, jets_of in ((1, best[:2]), (3, best[3:5])):
+            wanted = sum(np.exp(v - norm) for row, v in table.items() if jets_of in (row[:2], row[3:5]))
+            np.testing.assert_allclose(answer.particle_probability[k, particle], wanted, rtol=1e-4)
+        for particle, jets_of in ((0, best[:3]), (2, best[3:])):
+            wanted = sum(np.exp(v - norm) for row, v in table.items() if jets_of in (row[:3], row[3:]))
+            np.testing.assert_allclose(answer.particle_probability[k, particle], wanted, rtol=1e-4)
+
+
+def test_exact_beyond_the_bound_takes_the_chain_and_says_so():
+    jets, jet_mask = batch(12, events=5)
+    chain = decode(Network(TTTT), TTTT, jets, jet_mask, method="steps")
+    for method in ("exact", "exact_steps"):
+        answer = decode(Network(TTTT), TTTT, jets, jet_mask, method=method)
+        assert not answer.exact.any()
+        np.testing.assert_array_equal(answer.assignment, chain.assignment)
+
+
+def test_record_shows_what_was_seen_and_chosen():
+    jets, jet_mask = batch(8, events=4, padding=1)
+    answer = decode(Network(TTBAR), TTBAR, jets, jet_mask, method="steps", record=True)
+    assert len(answer.steps) == 3
+    product = np.ones(4)
+    for step in answer.steps:
+        np.testing.assert_allclose(step.probability.sum(axis=1), 1)
+        product *= step.probability[np.arange(4), step.choice]
+        impossible = (step.jets == -1).all(axis=(2, 3))
+        assert (step.probability[impossible] == 0).all()
+    np.testing.assert_allclose(product, answer.event_probability)
+    np.testing.assert_array_equal(canonical(TTBAR, answer.steps[-1].assignment), answer.assignment)
+    assert (answer.steps[0].tokens == 2).all()
+    assert answer.steps[0].revealed.sum(axis=1).tolist() == [1] * 4
+    (whole,) = decode(Network(TTBAR), TTBAR, jets, jet_mask, method="exact", record=True).steps
+    assert whole.stage is None
+    assert (np.diff(whole.probability, axis=1) <= 0).all()
+
+
+def test_mistakes_are_named():
+    event = batch(7)
+    network = Network(TTBAR)
+    for options, message in (
+        ({"method": "step"}, "no decoding 'step'.*did you mean 'steps'"),
+        ({"method": "beam", "beam": 0}, "a beam of 0"),
+        ({"method": "steps", "beam": 4}, "a beam of 4 is for the decoding 'beam'"),
+        (
+            {"method": "steps", "temperatures": [1.0]},
+            r"temperatures are \[1.0\].*one for each stage \(W, W, t \+ t\)",
+        ),
+        ({"method": "exact", "temperatures": [0.0]}, "greater than 0"),
+        ({"method": "exact", "edge_weight": 2.0}, "edge_weight is 2"),
+        ({"method": "exact_steps", "edge_weight": 2.0}, "edge_weight is 2, but exact_steps"),
+        ({"method": "exact_steps", "temperatures": [1.0]}, "one for each stage"),
+        ({"method": "beam", "beam": 3, "record": True}, "no single chain"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            decode(network, TTBAR, *event, **options)

@@ -1,0 +1,191 @@
+"""The exact likelihood against a slow transcription: all permutations of jets, the gain written out."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pairton.decoding.graph import MOST_JETS
+from pairton.decoding.likelihood import (
+    MAX_ASSIGNMENTS,
+    Prediction,
+    TooManyAssignmentsError,
+    best,
+    consistent,
+    enumerate_assignments,
+    exact_up_to,
+    index_of,
+    log_normaliser,
+    marginals,
+    scores,
+    triplet_types,
+)
+from pairton.topology import load_topology, parse_topology
+from pairton.topology.assignments import canonical
+
+TTBAR, HH4B, TTH = (load_topology(name) for name in ("ttbar_allhad", "hh4b", "tth_allhad"))
+TTW = parse_topology({"name": "ttW", "event": ["t", "t", "W"], "particles": {"t": ["b", "W"], "W": ["q", "q"]}})
+DEEP = parse_topology({"name": "deep", "event": ["H", "j"], "particles": {"H": ["W", "W"], "W": ["q", "q"]}})
+THREE = parse_topology({"name": "three", "event": ["g", "g"], "particles": {"g": ["q", "q", "q"]}})
+
+
+def predicted(topology, n_jets, events=3, seed=0):
+    rng = np.random.default_rng(seed)
+    edges = rng.normal(size=(events, len(topology.types), n_jets, n_jets)).astype(np.float32)
+    kinds = triplet_types(topology)
+    triplets = rng.normal(size=(events, len(kinds), n_jets, n_jets, n_jets)).astype(np.float32)
+    for k, symmetric in enumerate(kinds.values()):
+        axes = itertools.permutations((1, 2, 3)) if symmetric else [(1, 2, 3), (2, 1, 3)]
+        triplets[:, k] = sum(np.transpose(triplets[:, k], (0, *axis)) for axis in axes)
+    return Prediction(edges + edges.swapaxes(2, 3), triplets if kinds else None)
+
+
+def slow_ttbar(prediction, event, jets):
+    """Algorithms 1 and 2 of the paper, and the potential of a top, for (q, q, b, q, q, b)."""
+    s_w, s_t = prediction.edges[event]
+    total = 0.0
+    for q, p, b in (jets[:3], jets[3:]):
+        total += s_w[q, p] - s_w[q, q] - s_w[p, p]
+        total += s_t[b, q] + s_t[b, p] - s_t[b, b]
+        total += prediction.triplets[event, 0, q, p, b]
+    return total
+
+
+def slow_hh4b(prediction, event, jets):
+    (s,) = prediction.edges[event]
+    return sum(s[i, j] - s[i, i] - s[j, j] for i, j in (jets[:2], jets[2:]))
+
+
+SLOW = [(TTBAR, slow_ttbar), (HH4B, slow_hh4b)]
+
+
+@pytest.mark.parametrize("n_jets", [6, 7])
+@pytest.mark.parametrize(("topology", "slow"), SLOW, ids=["ttbar", "hh4b"])
+def test_equals_brute_force_over_permutations(topology, slow, n_jets):
+    prediction = predicted(topology, n_jets, events=2)
+    enumeration = enumerate_assignments(topology, n_jets)
+    values = scores(enumeration, prediction)
+    for event in range(2):
+        table = {}
+        for jets in itertools.permutations(range(n_jets), len(topology.slots)):
+            key = tuple(canonical(topology, np.array([jets]))[0].tolist())
+            if key == jets:  # one of each set of equivalent permutations
+                table[key] = slow(prediction, event, jets)
+        assert set(map(tuple, enumeration.assignments.tolist())) == set(table)
+        total = np.logaddexp.reduce(list(table.values()))
+        expected = [table[tuple(row)] for row in enumeration.assignments.tolist()]
+        np.testing.assert_allclose(values[event], expected, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(log_normaliser(values)[event], total, rtol=1e-5)
+        winner = best(enumeration, values)
+        assert tuple(winner.assignment[event].tolist()) == max(table, key=table.__getitem__)
+        np.testing.assert_allclose(winner.log_probability[event], max(table.values()) - total, atol=1e-4)
+
+
+@pytest.mark.parametrize("topology", [TTBAR, HH4B, TTH, TTW, DEEP, THREE], ids=lambda t: t.name)
+def test_counts_representatives_and_probabilities(topology):
+    for n_jets in range(len(topology.slots), len(topology.slots) + 2):
+        enumeration = enumerate_assignments(topology, n_jets)
+        rows = enumeration.assignments
+        assert len(rows) == topology.count_assignments(n_jets) == len(np.unique(rows, axis=0))
+        np.testing.assert_array_equal(canonical(topology, rows), rows)
+        assert (np.diff(np.sort(rows, axis=1), axis=1) > 0).all()  # no jet twice
+        np.testing.assert_array_equal(index_of(enumeration, rows), np.arange(len(rows)))
+        values = scores(enumeration, predicted(topology, n_jets))
+        np.testing.assert_allclose(np.exp(values - log_normaliser(values)[:, None]).sum(axis=1), 1, rtol=1e-5)
+        for name, probability in marginals(enumeration, values).items():
+            np.testing.assert_allclose(probability.sum(axis=1), len(topology.of_type(name)), rtol=1e-5)
+            assert probability.min() >= 0
+            assert probability.max() <= 1 + 1e-5
+
+
+def test_marginal_is_the_share_of_assignments_that_contain_the_candidate():
+    enumeration = enumerate_assignments(TTBAR, 7)
+    values = scores(enumeration, predicted(TTBAR, 7, events=1))
+    probability = np.exp(values - log_normaliser(values)[:, None])[0]
+    for k, pair in enumerate(enumeration.candidates["W"].jets.tolist()):
+        holds = [pair in (row[:2], row[3:5]) for row in enumeration.assignments.tolist()]
+        np.testing.assert_allclose(marginals(enumeration, values)["W"][0, k], probability[holds].sum(), rtol=1e-4)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.permutations(range(8)), st.integers(0, 127))
+def test_index_of_ignores_the_order_of_interchangeable_products(jets, symmetry):
+    enumeration = enumerate_assignments(TTH, 8)
+    given = np.array([jets])
+    moved = given[:, TTH.symmetries[symmetry % len(TTH.symmetries)]]
+    (row,) = index_of(enumeration, given)
+    assert row == index_of(enumeration, moved)[0]
+    np.testing.assert_array_equal(enumeration.assignments[row], canonical(TTH, given)[0])
+
+
+def test_incomplete_assignments_have_no_index():
+    assert index_of(enumerate_assignments(TTBAR, 7), np.array([[0, 1, 2, 3, 4, -1], [0, 1, 2, 3, 4, 6]]))[0] == -1
+
+
+@pytest.mark.parametrize("topology", [TTBAR, TTW], ids=lambda t: t.name)
+def test_consistent_keeps_what_contains_the_revealed_particles(topology):
+    n_jets = len(topology.slots) + 1
+    enumeration = enumerate_assignments(topology, n_jets)
+    rng = np.random.default_rng(1)
+    truth = np.array([rng.permutation(n_jets)[: len(topology.slots)] for _ in range(6)])
+    states = np.concatenate(topology.levels)
+    revealed = states[rng.integers(len(states), size=6)]
+    allowed = consistent(enumeration, truth, revealed)
+
+    def particle_jets(row, particle):
+        if particle.children:
+            (child,) = (topology.particles[c] for c in particle.children)
+            return particle_jets(row, child), row[particle.own_slots[0]]
+        return frozenset(row[slot] for slot in particle.slots)
+
+    for event in range(6):
+        wanted = [p for p in topology.particles if revealed[event, p.index]]
+        for a, row in enumerate(enumeration.assignments.tolist()):
+            same = [
+                any(
+                    particle_jets(row, q) == particle_jets(truth[event].tolist(), p)
+                    for q in topology.of_type(p.type)
+                )
+                for p in wanted
+            ]
+            assert allowed[event, a] == all(same)
+        assert allowed[event, index_of(enumeration, truth)[event]]
+
+
+def test_excluded_assignments_have_no_probability():
+    enumeration = enumerate_assignments(TTBAR, 6)
+    values = scores(enumeration, predicted(TTBAR, 6, events=1))
+    kept = np.where(np.arange(90) < 2, values, -np.inf)
+    (w,) = marginals(enumeration, kept)["W"]
+    outside = [
+        k
+        for k, pair in enumerate(enumeration.candidates["W"].jets.tolist())
+        if not any(pair in (row[:2], row[3:5]) for row in enumeration.assignments[:2].tolist())
+    ]
+    assert w[outside].max() == 0
+    assert best(enumeration, kept).row[0] < 2
+    assert log_normaliser(np.full((1, 3), -np.inf))[0] == -np.inf
+
+
+def test_padding_behind_the_jets_is_ignored():
+    wide = predicted(TTBAR, 9)
+    narrow = Prediction(wide.edges[:, :, :6, :6], wide.triplets[:, :, :6, :6, :6])
+    enumeration = enumerate_assignments(TTBAR, 6)
+    np.testing.assert_array_equal(scores(enumeration, wide), scores(enumeration, narrow))
+
+
+def test_beyond_the_bound_it_declines_and_says_so():
+    with pytest.raises(TooManyAssignmentsError, match=r"12 jets have 1247400 assignments .* bound of 120000"):
+        enumerate_assignments(load_topology("tttt_allhad"), 12)
+    with pytest.raises(TooManyAssignmentsError, match="bound of 600"):
+        enumerate_assignments(TTBAR, 7, 600)
+    with pytest.raises(Exception, match="6 slots, more than the 5 jets"):
+        enumerate_assignments(TTBAR, 5)
+
+
+def test_how_many_jets_are_listed_ends_for_every_tree():
+    small = parse_topology({"name": "x", "event": ["a"], "particles": {"a": ["q"]}})
+    assert exact_up_to(small) == MOST_JETS
+    assert [TTBAR.count_assignments(exact_up_to(TTBAR) + k) <= MAX_ASSIGNMENTS for k in (0, 1)] == [True, False]

@@ -1,0 +1,278 @@
+"""Properties of any events, states and answers, searched for a counterexample by hypothesis.
+
+Those of decoding, likelihood and metrics that need a slow transcription are in the tests of these modules.
+"""
+
+import awkward as ak
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from pairton.decoding import decode
+from pairton.decoding.graph import adjacency, visible_tokens
+from pairton.decoding.likelihood import Prediction, best, enumerate_assignments, log_normaliser, marginals, scores
+from pairton.evaluation.metrics import efficiencies
+from pairton.events import SPLITS, Events, Status
+from pairton.events.acceptance import prepare
+from pairton.events.objects import make_jets
+from pairton.formats.isolation import decode_events, encode_events
+from pairton.reconstruction.reconstruction import windows
+from pairton.topology import load_topology
+from pairton.topology.assignments import canonical, present
+
+TOPOLOGIES = tuple(load_topology(name) for name in ("ttbar_allhad", "hh4b", "tth_allhad"))
+quick = settings(max_examples=25, deadline=None)
+topologies = st.sampled_from(TOPOLOGIES)
+seeds = st.integers(0, 2**32 - 1)
+
+
+@st.composite
+def events(draw, most=6, strange=True):
+    """Any events: no jets, many jets, equal jets, and numbers that no detector gives."""
+    topology = draw(topologies)
+    counts = draw(st.lists(st.integers(0, len(topology.slots) + 3), max_size=most))
+    counts = np.array(counts, dtype=np.int64)
+    total = int(counts.sum())
+    odd = st.sampled_from([np.nan, np.inf, -np.inf, -1.0, 0.0, 1e30, 1e39]) if strange else st.nothing()
+
+    def column(low, high):
+        usual = st.floats(low, high, width=32)
+        return draw(arrays.arrays(np.float64, total, elements=usual | odd, fill=st.just((low + high) / 2)))
+
+    parts = {"pt": column(1, 512), "eta": column(-4, 4), "phi": column(-3, 3), "mass": column(0, 32)}
+    parts["btag"] = draw(arrays.arrays(np.float64, total, elements=st.sampled_from([0.0, 1.0])))
+    with np.errstate(all="ignore"):
+        jets = make_jets(**{name: ak.unflatten(values, counts) for name, values in parts.items()})
+    rng = np.random.default_rng(draw(seeds))
+    truth = np.full((len(counts), len(topology.slots)), -1)
+    for row, n in enumerate(counts):
+        order = rng.permutation(max(n, len(topology.slots)))[: len(topology.slots)]
+        truth[row] = np.where((order < n) & (rng.random(len(order)) < 0.8), order, -1)
+    weights = rng.normal(size=len(counts))
+    return Events(jets, topology, truth, weights, columns={"run": np.arange(len(counts))})
+
+
+def listed(one):
+    return [ak.to_list(one.jets), one.truth.tolist(), one.weights.tolist(), one.ids.tolist(), one.status.tolist()]
+
+
+# -- events ------------------------------------------------------------------------------------------------
+
+
+@quick
+@given(events(), st.data())
+def test_events_cut_anywhere_and_joined_are_the_same(found, data):
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(found)), max_size=3)))
+    parts = [found[a:b] for a, b in zip([0, *cuts], [*cuts, len(found)], strict=True)]
+    assert str(listed(Events.concatenate(parts))) == str(listed(found))  # as text: NaN equals NaN
+    size = data.draw(st.integers(1, 7))
+    cut = list(windows(parts, size))
+    assert [len(window) for window in cut[:-1]] == [size] * (len(cut) - 1)
+    assert str(listed(Events.concatenate(cut))) == str(listed(found))
+
+
+@quick
+@given(events())
+def test_selection_keeps_good_events_and_their_labels(found):
+    chosen = found.select()
+    assert len(chosen) == int(found.selected.sum())
+    assert (chosen.status == Status.OK).all()
+    cuts = found.topology.selection
+    assert ak.all(chosen.jets.pt >= cuts.pt)
+    assert ak.all(abs(chosen.jets.eta) <= cuts.abs_eta)
+    assert (chosen.truth < chosen.n_jets[:, None]).all()
+    before = {tuple(row): k for k, row in enumerate(found.ids.tolist())}
+    for row, key in enumerate(chosen.ids.tolist()):
+        old = before[tuple(key)]
+        for slot, jet in enumerate(chosen.truth[row]):
+            if jet >= 0:  # the same jet as before, wherever it is now
+                assert chosen.jets.pt[row][jet] == found.jets.pt[old][found.truth[old, slot]]
+
+
+@quick
+@given(events(), seeds)
+def test_every_event_is_in_one_split(found, seed):
+    member = np.array([found.in_split(name) for name in SPLITS])
+    assert (member.sum(axis=0) == 1).all()
+    order = np.random.default_rng(seed).permutation(len(found))
+    for name, row in zip(SPLITS, member, strict=True):
+        np.testing.assert_array_equal(found[order].in_split(name), row[order])
+
+
+@quick
+@given(events())
+def test_preparation_orders_jets_and_says_where_they_were(found):
+    prepared = prepare(found, max_jets=len(found.topology.slots) + 1)
+    assert len(prepared.status) == len(found)
+    for row in np.flatnonzero(prepared.answerable):
+        n = prepared.counts[row]
+        pt = prepared.jets[row, :n, 0]
+        assert (np.diff(pt) <= 0).all()
+        assert np.isfinite(prepared.jets[row, :n]).all()
+        assert len(set(prepared.position[row, :n].tolist())) == n
+        np.testing.assert_array_equal(pt, np.asarray(found.jets.pt[row])[prepared.position[row, :n]])
+    assert (prepared.status[found.status == Status.BAD_JET] == Status.BAD_JET).all()
+
+
+@quick
+@given(events())
+def test_events_pass_between_processes_unchanged(found):
+    again = decode_events(*encode_events(found), found.topology)
+    assert str(listed(again)) == str(listed(found))
+    assert again.columns["run"].tolist() == found.columns["run"].tolist()
+
+
+# -- graph -------------------------------------------------------------------------------------------------
+
+
+def assignments(topology, n, seed, missing=0.2, extra=2):
+    rng = np.random.default_rng(seed)
+    slots = len(topology.slots)
+    found = np.array([rng.permutation(slots + extra)[:slots] for _ in range(n)])
+    return np.where(rng.random(found.shape) < missing, -1, found), np.ones((n, slots + extra), dtype=bool)
+
+
+@quick
+@given(topologies, seeds, st.data())
+def test_interchangeable_products_are_one_graph(topology, seed, data):
+    given_, mask = assignments(topology, 5, seed)
+    moved = given_[:, list(data.draw(st.sampled_from([list(row) for row in topology.symmetries])))]
+    np.testing.assert_array_equal(canonical(topology, moved), canonical(topology, given_))
+    np.testing.assert_array_equal(canonical(topology, canonical(topology, given_)), canonical(topology, given_))
+    for one, other in zip(adjacency(topology, given_, mask), adjacency(topology, moved, mask), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@quick
+@given(topologies, seeds)
+def test_matrices_are_symmetric_and_follow_the_jets(topology, seed):
+    given_, mask = assignments(topology, 5, seed)
+    edges, known = adjacency(topology, given_, mask)
+    np.testing.assert_array_equal(edges, edges.swapaxes(2, 3))
+    np.testing.assert_array_equal(known, known.swapaxes(2, 3))
+    order = np.random.default_rng(seed).permutation(mask.shape[1])
+    place = np.argsort(order)
+    moved, _ = adjacency(topology, np.where(given_ >= 0, place[given_], -1), mask)
+    np.testing.assert_array_equal(moved, edges[:, :, order][:, :, :, order])
+
+
+@quick
+@given(topologies, seeds, st.data())
+def test_tokens_never_say_more_than_is_revealed(topology, seed, data):
+    given_, mask = assignments(topology, 4, seed, missing=0)
+    n = len(topology.particles)
+    revealed = data.draw(arrays.arrays(bool, (4, n)))
+    for particle in topology.particles:  # a particle is revealed with its children
+        for child in particle.children:
+            revealed[:, child] |= revealed[:, particle.index]
+    tokens = visible_tokens(topology, given_, revealed, mask)
+    edges, _ = adjacency(topology, given_, mask)
+    assert set(np.unique(tokens)) <= {0, 1, 2}
+    assert (edges[tokens == 1]).all()
+    nothing = visible_tokens(topology, given_, np.zeros_like(revealed), mask)
+    off = ~np.eye(mask.shape[1], dtype=bool)
+    assert (nothing[:, :, off] == 2).all()
+    everything = visible_tokens(topology, given_, np.ones_like(revealed), mask)
+    np.testing.assert_array_equal((everything == 1)[:, :, off], edges[:, :, off].astype(bool))
+
+
+@quick
+@given(topologies, seeds)
+def test_complete_is_a_matter_of_the_particle_s_own_jets(topology, seed):
+    given_, _ = assignments(topology, 6, seed, missing=0.3)
+    found = present(topology, given_)
+    for particle in topology.particles:
+        expected = (given_[:, list(particle.slots)] >= 0).all(axis=1)
+        np.testing.assert_array_equal(found[:, particle.index], expected)
+
+
+# -- likelihood and decoding -------------------------------------------------------------------------------
+
+
+def prediction(topology, n_jets, seed, scale, batch=3):
+    rng = np.random.default_rng(seed)
+    edges = rng.normal(0, scale, (batch, len(topology.types), n_jets, n_jets))
+    return Prediction(((edges + edges.swapaxes(2, 3)) / 2).astype(np.float32))
+
+
+@quick
+@given(st.sampled_from(TOPOLOGIES[:2]), seeds, st.floats(0.01, 30))
+def test_probabilities_are_probabilities(topology, seed, scale):
+    n_jets = len(topology.slots) + 1
+    enumeration = enumerate_assignments(topology, n_jets)
+    values = scores(enumeration, prediction(topology, n_jets, seed, scale))
+    normal = np.exp(values - log_normaliser(values)[:, None])
+    np.testing.assert_allclose(normal.sum(axis=1), 1, rtol=1e-4)
+    chosen = best(enumeration, values)
+    index = chosen[0] if isinstance(chosen, tuple) else chosen
+    assert len(index) == len(values)
+    for name, found in marginals(enumeration, values).items():
+        assert (found > -1e-6).all()
+        assert (found < 1 + 1e-4).all()
+        # every event has as many of a type as the topology says
+        np.testing.assert_allclose(found.sum(axis=1), len(topology.of_type(name)), rtol=1e-3)
+
+
+@quick
+@given(
+    topologies,
+    st.sampled_from(["exact", "steps", "one_shot", "beam"]),
+    seeds,
+    st.floats(0.01, 100),
+    st.integers(0, 2),
+)
+def test_answers_are_assignments(topology, method, seed, scale, extra):
+    if topology.name == "tth_allhad" and method == "exact":
+        extra = 0  # many assignments
+    n_jets = len(topology.slots) + extra
+    found = prediction(topology, n_jets, seed, scale)
+    jets, mask = np.zeros((3, n_jets, 5), dtype=np.float32), np.ones((3, n_jets), dtype=bool)
+    jets[:, 0, 0] = np.arange(3)  # a beam asks for an event more than once
+
+    def predict(asked, *_):
+        return Prediction(found.edges[asked[:, 0, 0].astype(int)])
+
+    answer = decode(predict, topology, jets, mask, method=method, beam=2 if method == "beam" else None)
+    for row in answer.assignment:
+        assert len(set(row.tolist())) == len(topology.slots)
+        assert (row >= 0).all()
+        assert (row < n_jets).all()
+    np.testing.assert_array_equal(canonical(topology, answer.assignment), answer.assignment)
+    for probability in (answer.event_probability, answer.particle_probability):
+        assert (probability >= 0).all()
+        assert (probability <= 1 + 1e-5).all()
+
+
+# -- metrics -----------------------------------------------------------------------------------------------
+
+
+@quick
+@given(topologies, seeds, st.data())
+def test_efficiencies_count_what_is_right(topology, seed, data):
+    truth, mask = assignments(topology, 12, seed, missing=0.1)
+    n_jets = mask.sum(axis=1)
+    symmetry = list(data.draw(st.sampled_from([list(row) for row in topology.symmetries])))
+    other, _ = assignments(topology, 12, seed + 1, missing=0)
+    perfect = np.where(truth >= 0, truth, 99)[:, symmetry]  # jets that have no label: anything
+    for what, cells in efficiencies(topology, truth, perfect, n_jets).items():
+        for cell in cells.values():
+            assert cell.correct == cell.total, what
+    for cells in efficiencies(topology, truth, other, n_jets).values():
+        assert sum(cells[name].total for name in topology.bins) == cells["inclusive"].total
+        assert all(0 <= cell.correct <= cell.total for cell in cells.values())
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES, ids=lambda t: t.name)
+def test_strategies_reach_the_corners(topology):
+    """That the events above are not all trivial: a check of the search itself."""
+    given_, _ = assignments(topology, 200, 1)
+    assert (given_ == -1).any()
+    assert present(topology, given_).any()
+
+
+def test_an_energy_beyond_single_precision_is_a_bad_jet():
+    """Finite in the file, infinite in the network: found by mutated files."""
+    jets = make_jets(pt=[[50.0]], eta=[[0.0]], phi=[[0.0]], energy=[[1e39]], btag=[[0]])
+    assert Events(jets).status.tolist() == [Status.BAD_JET]

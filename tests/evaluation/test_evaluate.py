@@ -1,0 +1,434 @@
+import json
+import os
+
+import awkward as ak
+import h5py
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from pairton import formats
+from pairton.cli import cli, main
+from pairton.errors import ConfigError, FormatError, InputError, ModelError, PairtonWarning
+from pairton.evaluation.answers import read_assignments
+from pairton.evaluation.evaluating import evaluate
+from pairton.evaluation.metrics import efficiencies, matches, score
+from pairton.events import Events
+from pairton.events.domain import Domain
+from pairton.events.objects import make_jets
+from pairton.formats.files import sample_file
+from pairton.formats.variations import varied_jets
+from pairton.models import engines
+from pairton.reconstruction.parts import reconstruct_parts
+from pairton.reconstruction.reconstruction import reconstruct
+from pairton.reconstruction.streaming import reconstruct_files
+from pairton.topology import load_topology
+
+TTBAR = load_topology()
+ROOTED = ("q1", "q2", "b")
+
+
+def write(path, events):
+    with formats.create(path, events.topology) as writer:
+        writer.write(events)
+    return path
+
+
+def write_spanet(path, assignment):
+    with h5py.File(path, "w") as file:
+        for k, slot in enumerate(f"t{t}/{q}" for t in (1, 2) for q in ROOTED):
+            file[f"TARGETS/{slot}"] = assignment[:, k].astype(np.int64)
+    return path
+
+
+def write_hyper(path, assignment):
+    """Sets of jets; the order within a top is nobody's business."""
+    with h5py.File(path, "w") as file:
+        for t in (0, 1):
+            file[f"OUTPUT/HyPER_best_top{t + 1}"] = assignment[:, [3 * t + 1, 3 * t + 2, 3 * t]]
+            file[f"OUTPUT/HyPER_best_w{t + 1}"] = assignment[:, [3 * t + 1, 3 * t]]
+    return path
+
+
+@pytest.fixture
+def six(decays):
+    """Seven events of 6, 6, 7, 7, 8, 9 and 9 jets, all labelled but the last two."""
+    events = decays(7, extra=3)
+    labelled = np.zeros((7, 9), dtype=bool)
+    np.put_along_axis(labelled, events.truth, True, axis=1)
+    spare = np.cumsum(~labelled, axis=1) * ~labelled  # 1, 2, 3 for jets without a label
+    keep = labelled | (spare <= np.array([0, 0, 1, 1, 2, 3, 3])[:, None])
+    events = events.keep_jets(ak.from_regular(ak.Array(keep)))
+    truth = events.truth.copy()
+    truth[5, 2] = -1  # a b is missing
+    truth[6, [0, 5]] = -1  # a quark of one top, the b of the other
+    return Events(ak.without_field(events.jets, "index"), truth=truth)
+
+
+@pytest.fixture
+def answers(six):
+    """Answers to them: right but swapped, one top, right, nothing, W only, partly, all that was labelled."""
+    swapped_tops, swapped_quarks, swapped_b = [3, 4, 5, 0, 1, 2], [1, 0, 2, 4, 3, 5], [0, 1, 5, 3, 4, 2]
+    answer = six.truth.copy()
+    answer[0] = six.truth[0][swapped_tops]
+    answer[1] = six.truth[1][[0, 1, 2, 3, 5, 4]]  # the second top has the wrong jet as b
+    answer[2] = six.truth[2][swapped_quarks]
+    answer[3] = -1
+    answer[4] = six.truth[4][swapped_b]
+    free = [next(j for j in range(9) if j not in six.truth[k]) for k in (5, 6)]
+    answer[5, 2] = free[0]
+    answer[6, [0, 5]] = free[1], next(j for j in range(9) if j not in six.truth[6] and j != free[1])
+    return answer
+
+
+# event: 0, 1, 2, 3, 4 are labelled; 0 and 2 are right
+# t:     two each in 0 to 4, one in 5, none in 6; right: 2, 1, 2, 0, 0, 1
+# W:     two each in 0 to 5, one in 6; right: 2, 1, 2, 0, 2, 2, 1
+BY_HAND = {
+    "event": {"6": (1, 2), "7": (1, 2), "8+": (0, 1), "inclusive": (2, 5)},
+    "t": {"6": (3, 4), "7": (2, 4), "8+": (1, 3), "inclusive": (6, 11)},
+    "W": {"6": (3, 4), "7": (2, 4), "8+": (5, 5), "inclusive": (10, 13)},
+}
+
+
+@pytest.mark.parametrize("layout", ["spanet", "hyper"])
+def test_counted_by_hand(six, answers, tmp_path, layout):
+    source = write(tmp_path / "in.h5", six)
+    file = (write_spanet if layout == "spanet" else write_hyper)(tmp_path / "answers.h5", answers)
+    result = evaluate(source, assignments=[file]).to_dict()
+    found = {
+        what: {cell: (numbers["correct"], numbers["total"]) for cell, numbers in cells.items()}
+        for what, cells in result["efficiency"].items()
+    }
+    assert found == BY_HAND
+    for cells in result["efficiency"].values():
+        for numbers in cells.values():
+            assert list(numbers) == ["value", "low", "high", "correct", "total"]
+            assert numbers["value"] == numbers["correct"] / numbers["total"]
+            assert numbers["low"] <= numbers["value"] <= numbers["high"]
+    assert result["complete"] == 5
+    assert result["events"] == 7
+    assert result["calibration"] == {}
+    reweighted = result["reweighted"]["efficiency"]["event"]["value"]
+    assert reweighted == pytest.approx(0.36 * 0.5 + 0.30 * 0.5 + 0)
+
+
+def test_our_own_results_score_as_the_model_does(decays, mass_model, tmp_path):
+    events = decays(200, extra=2, labelled=0.97)
+    source = write(tmp_path / "in.h5", events)
+    by_model = evaluate(source, [mass_model]).to_dict()
+    reco = reconstruct(events, mass_model)
+    by_hand = efficiencies(TTBAR, events.truth, reco.assignment, events.n_jets)
+    for what, cells in by_hand.items():
+        for cell, efficiency in cells.items():
+            assert by_model["efficiency"][what][cell] == efficiency.to_dict()
+    for suffix in (".parquet", ".root", ".h5"):
+        target = tmp_path / f"out{suffix}"
+        reconstruct_files(source, target, mass_model)
+        by_file = evaluate(source, assignments=[target]).to_dict()
+        assert by_file["efficiency"] == by_model["efficiency"]
+        assert by_file["mass"] == by_model["mass"]
+        assert by_file["calibration"]["t"]["total"] == by_model["calibration"]["t"]["total"]
+        assert by_file["calibration"]["event"]["error"] == pytest.approx(by_model["calibration"]["event"]["error"])
+    reconstruct_parts(source, tmp_path / "parts", mass_model, rows=4096)
+    assert evaluate(source, assignments=[tmp_path / "parts"]).to_dict()["methods"]["parts"] == {
+        **by_file["methods"]["out.h5"],
+        "method": {"assignments": str(tmp_path / "parts")},
+    }
+    assert sum(cell["total"] for cell in by_model["mass"]["efficiency"]) == by_model["complete"]
+
+
+def test_selection_goes_before_and_indices_still_refer_to_the_file(decays, mass_model, tmp_path):
+    events = decays(300, extra=3)
+    source = write(tmp_path / "in.h5", events)
+    chosen = events.select()
+    assert 0 < len(chosen) < len(events)
+    selected = evaluate(source, [mass_model], select=True).to_dict()
+    by_hand = efficiencies(TTBAR, chosen.truth, reconstruct(chosen, mass_model).assignment, chosen.n_jets)
+    assert selected["efficiency"]["W"]["7"] == by_hand["W"]["7"].to_dict()
+    assert selected["selected"]
+    assert selected["events"] == len(chosen)
+    # a perfect answer stays perfect: jets that were cut are no longer asked for
+    perfect = write_spanet(tmp_path / "perfect.h5", events.truth)
+    for select in (True, False):
+        result = evaluate(source, assignments=[perfect], select=select).to_dict()
+        assert all(c["value"] in (1, None) for cells in result["efficiency"].values() for c in cells.values())
+
+
+def test_several_methods_are_compared_on_the_same_events(decays, mass_model, tmp_path):
+    source = write(tmp_path / "in.h5", decays(150, extra=1))
+    result = evaluate(source, [mass_model], decodings=["exact", "one_shot"], baselines=["chi2"]).to_dict()
+    assert list(result["methods"]) == ["masses:exact", "masses:one_shot", "chi2"]
+    assert result["efficiency"] == result["methods"]["masses:exact"]["efficiency"]
+    pairs = [(d["first"], d["second"]) for d in result["differences"]]
+    assert pairs == [("masses:exact", "masses:one_shot"), ("masses:exact", "chi2"), ("masses:one_shot", "chi2")]
+    one, other = (result["methods"][name]["efficiency"]["W"]["7"]["value"] for name in pairs[0])
+    assert result["differences"][0]["efficiency"]["W"]["7"]["value"] == pytest.approx(one - other)
+    assert set(result["methods"]["chi2"]["calibration"]) == {"event"}
+    assert result["methods"]["chi2"]["method"]["masses"]["W"][0] == pytest.approx(80, rel=0.05)
+    assert result["spread"] == []
+    json.dumps(result, allow_nan=False)
+
+
+def test_spread_over_trainings_of_one_network(decays, mass_model, tmp_path):
+    source = write(tmp_path / "in.h5", decays(100, extra=1))
+    models = []
+    for strength, blocks, wrong, seed in ((1.0, 4, 0, 1), (0.1, 4, 0, 2), (1.0, 6, 0, 1), (1.0, 4, 0.5, 1)):
+        recipe = {"process": {"wrong": wrong}, "run": {"seed": seed}}
+        about = {"network": {"blocks": blocks}, "recipe": recipe}
+        models.append(type(mass_model)(strength=strength, metadata=about))
+    result = evaluate(source, models).to_dict()
+    (spread,) = result["spread"]
+    assert spread["methods"] == ["masses", "masses#2"]
+    values = [result["methods"][name]["efficiency"]["t"]["inclusive"]["value"] for name in spread["methods"]]
+    numbers = spread["efficiency"]["t"]["inclusive"]
+    assert numbers == {"mean": np.mean(values), "deviation": np.std(values, ddof=1), "models": 2}
+
+
+def test_promises_are_kept_by_fully_labelled_events_and_counted_for_all(decays, mass_model, tmp_path):
+    events = decays(300, extra=2, labelled=0.93, floor=15.0)
+    source = write(tmp_path / "in.h5", events)
+    result = evaluate(source, [mass_model]).to_dict()
+    reco = reconstruct(events, mass_model)
+    full = events.complete
+    right = score(TTBAR, events.truth, reco.assignment, events.n_jets).correct["event"] > 0
+    chance, known = reco.event_probability, np.isfinite(reco.event_probability)
+    of_full, of_all = result["calibration"]["event"], result["calibration_all"]["event"]
+    assert 0 < full.sum() < known.sum() < len(events)  # there are partly labelled ones, and ones without an answer
+    assert (of_full["total"], of_all["total"]) == ((full & known).sum(), known.sum())
+    assert of_all["right"] == pytest.approx(right.sum() / known.sum())
+    assert of_full["probability"] == pytest.approx(chance[full & known].mean())
+    assert of_full["difference"] == pytest.approx((chance - right)[full & known].mean())
+    assert sum(row["possible"] for row in of_all["bins"]) == (full & known).sum()
+    assert all(row["correct"] <= row["possible"] <= row["total"] for row in of_all["bins"])
+    # a particle is right only where the truth has it complete, in whatever event
+    w = [1, 3]
+    found = matches(TTBAR, reco.assignment, events.truth)[:, w]
+    counted = np.isfinite(reco.particle_probability[:, w])
+    assert result["calibration_all"]["W"]["right"] == pytest.approx(found.sum() / counted.sum())
+    assert result["calibration_all"]["W"]["total"] == counted.sum()
+    seven = full & known & (events.n_jets == 7)
+    limit = result["limit"]["7"]
+    assert limit["total"] == seven.sum() > 0
+    assert (limit["probability"], limit["right"]) == (
+        pytest.approx(chance[seven].mean()), pytest.approx(right[seven].mean())
+    )  # fmt: skip
+    assert limit["deviation"] == pytest.approx((chance - right)[seven].std() / np.sqrt(seven.sum()))
+
+
+def test_another_jet_scale_is_that_of_scaled_jets_without_other_cuts(decays, mass_model, tmp_path):
+    events = decays(150, extra=2)
+    soft = float(ak.min(events.jets.pt))
+    mass_model.domain = Domain(pt=soft, jets=(6, 16))  # the softest jet would not survive a lower scale
+    source = write(tmp_path / "in.h5", events)
+    result = evaluate(source, [mass_model], baselines=["chi2"], jet_scales=[0.8]).to_dict()
+    assert list(result["methods"]) == ["masses", "chi2", "masses x 0.8", "chi2 x 0.8"]
+    assert result["methods"]["chi2 x 0.8"]["method"]["jet_scale"] == 0.8
+    jets = varied_jets(events.jets, events.jets.pt * np.float32(0.8))
+    mass_model.domain = Domain(jets=(6, 16))
+    scaled = write(tmp_path / "scaled.h5", events.with_jets(jets))
+    by_hand = evaluate(scaled, [mass_model]).to_dict()["efficiency"]
+    assert result["methods"]["masses x 0.8"]["efficiency"] == by_hand
+    assert by_hand["event"]["inclusive"]["value"] < result["efficiency"]["event"]["inclusive"]["value"] - 0.1
+    assert result["spread"] == []  # not a retraining
+    with pytest.raises(ConfigError, match="a jet scale of 0"):
+        evaluate(source, [mass_model], jet_scales=[0])
+
+
+def test_flow_ends_with_the_efficiency(decays, mass_model, tmp_path):
+    source = write(tmp_path / "in.h5", decays(120, extra=2, labelled=0.95))
+    mass_model.takes_tokens = True
+    result = evaluate(source, [mass_model], decodings=["steps", "one_shot"]).to_dict()
+    total = result["complete"]
+    for name in ("masses:steps", "masses:one_shot"):
+        flow = result["methods"][name]["flow"]
+        assert flow["stages"] == ["W", "W", "t + t"]
+        kind = name.split(":")[1]
+        assert [sum(counts.values()) for counts in flow[kind]] == [total] * 3
+        correct = result["methods"][name]["efficiency"]["event"]["inclusive"]["correct"]
+        assert flow[kind][-1]["+++"] == correct
+        assert flow[kind][-1]["--+"] == 0  # no top is right without its W
+        assert flow["one_shot"][0] == flow["steps"][0]  # the same first step
+        assert 0 < flow[kind][0]["-"] < total
+    scaled = evaluate(source, [mass_model], decodings=["steps", "one_shot"], jet_scales=[0.8, 1.2]).to_dict()
+    assert scaled["methods"][name]["flow"] == flow  # of the jets as they are
+
+
+def test_events_without_jets_enough_count_as_wrong(decays, mass_model, tmp_path):
+    events = decays(40, extra=0)
+    short = events.keep_jets(ak.local_index(events.jets.pt) < 5)
+    source = write(tmp_path / "in.h5", Events(ak.without_field(short.jets, "index"), truth=short.truth))
+    result = evaluate(source, [mass_model]).to_dict()["efficiency"]
+    assert result["W"]["inclusive"]["correct"] == 0
+    assert result["W"]["inclusive"]["total"] == int(short.present[:, [1, 3]].sum()) > 0
+    assert result["event"]["6"] == {"value": None, "low": 0.0, "high": 1.0, "correct": 0, "total": 0}
+
+
+def test_no_events(decays, mass_model, tmp_path):
+    result = evaluate(write(tmp_path / "in.h5", decays(3)[:0]), [mass_model]).to_dict()
+    assert result["events"] == 0
+    assert result["mass"] == {"edges": [], "efficiency": []}
+    assert result["efficiency"]["event"]["inclusive"]["value"] is None
+
+
+def test_weights_are_not_used_and_that_is_said(six, mass_model, tmp_path):
+    even = write(tmp_path / "even.h5", Events(six.jets, truth=six.truth, weights=np.full(7, 3.0)))
+    odd = write(tmp_path / "odd.h5", Events(six.jets, truth=six.truth, weights=np.arange(7.0) - 2))
+    plain = evaluate(even, [mass_model]).to_dict()
+    with pytest.warns(PairtonWarning, match="weights from -2 to 4, which are not used"):
+        weighted = evaluate(odd, [mass_model]).to_dict()
+    assert weighted["efficiency"] == plain["efficiency"]
+
+
+def test_mistakes_are_named(six, answers, decays, mass_model, tmp_path):
+    source = write(tmp_path / "in.h5", six)
+    unlabelled = write(tmp_path / "data.h5", Events(six.jets))
+    with pytest.raises(InputError, match=r"data\.h5: no truth"):
+        evaluate(unlabelled, [mass_model])
+    with pytest.raises(ConfigError, match="nothing to evaluate"):
+        evaluate(source)
+    with pytest.raises(ConfigError, match="no baseline 'chi': choose one of chi2; did you mean"):
+        evaluate(source, baselines=["chi"])
+    with pytest.raises(ModelError, match="only 4 particles of type W"):
+        evaluate(write(tmp_path / "few.h5", six[:2]), baselines=["chi2"])
+    for n in (5, 9):
+        wrong = write_spanet(tmp_path / f"wrong{n}.h5", np.zeros((n, 6)))
+        with pytest.raises(InputError, match=f"{n} answers"):
+            evaluate(source, assignments=[wrong])
+    other = write(tmp_path / "other.h5", decays(7, seed=3, ids=np.full((7, 2), 5)))
+    reconstruct_files(other, tmp_path / "other.parquet", mass_model)
+    with pytest.raises(InputError, match="not these, by their ids"):
+        evaluate(source, assignments=[tmp_path / "other.parquet"])
+    with pytest.raises(ConfigError, match="mix has 2 shares, but the bins are 6, 7, 8"):
+        evaluate(source, [mass_model], mix=[1, 2])
+    mass_model.topology = load_topology("hh4b")
+    with pytest.raises(ModelError, match="is for hh4b, the events are read as ttbar_allhad"):
+        evaluate(source, [mass_model], topology="ttbar_allhad")
+
+
+def test_files_that_are_no_answers(answers, mass_model, tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        read_assignments(tmp_path / "none.h5", TTBAR)
+    with pytest.raises(InputError, match=r"a folder without _reconstruction\.json: give that of a finished"):
+        read_assignments(tmp_path, TTBAR)
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["something"] = [1]
+    with pytest.raises(FormatError, match="no assignments in it: found something"):
+        read_assignments(tmp_path / "other.h5", TTBAR)
+    spanet = write_spanet(tmp_path / "spanet.h5", answers)
+    with pytest.raises(FormatError, match="no dataset TARGETS/H"):
+        read_assignments(spanet, load_topology("tth_allhad"))
+    with h5py.File(write_hyper(tmp_path / "hyper.h5", answers), "a") as file:
+        del file["OUTPUT/HyPER_best_w1"]
+        file["OUTPUT/HyPER_best_w1"] = np.zeros((7, 3))
+    with pytest.raises(FormatError, match=r"W has 2 jets: give \(events, 2\)"):
+        read_assignments(tmp_path / "hyper.h5", TTBAR)
+
+
+def test_hyper_tops_that_do_not_contain_their_w_are_wrong(tmp_path):
+    answer = np.array([[0, 1, 2, 3, 4, 5]])
+    path = write_hyper(tmp_path / "hyper.h5", answer)
+    with h5py.File(path, "a") as file:
+        file["OUTPUT/HyPER_best_w1"][...] = [[0, 6]]
+    assert read_assignments(path, TTBAR).assignment.tolist() == [[0, 6, -1, 4, 3, 5]]
+
+
+# -- the command line --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def built_in(mass_model, monkeypatch):
+    monkeypatch.setattr(engines, "load_model", lambda name="default", **_: mass_model)
+    return mass_model
+
+
+def test_events_without_an_answer_are_counted_aloud(decays, built_in, tmp_path):
+    events = decays(15, extra=0)
+    source = write(tmp_path / "in.h5", events.keep_jets(ak.local_index(events.jets.pt) < [6] * 10 + [5] * 5))
+    said = CliRunner().invoke(cli, ["evaluate", str(source)]).output
+    assert "masses: 5 without an answer, which count as wrong; --select leaves out" in said
+    scores = [[0.3] * 6] * 10
+    graded = make_jets(**{name: events.jets[name][:10] for name in ("pt", "eta", "phi", "energy")}, btag=scores)
+    shown = CliRunner().invoke(cli, ["reconstruct", str(write(tmp_path / "score.h5", Events(graded)))])
+    assert "cut on them with --btag CUT" in shown.output
+
+
+def test_table_and_json_on_the_command_line(decays, built_in, tmp_path):
+    source = write(tmp_path / "in.h5", decays(120, extra=2))
+    target = tmp_path / "numbers.json"
+    run = CliRunner().invoke(cli, ["evaluate", str(source), "--baseline", "chi2", "--json", str(target)])
+    assert run.exit_code == 0, run.output
+    assert "120 events with truth, 120 fully reconstructible" in run.output
+    assert "masses (exact) minus chi2" in run.output
+    numbers = json.loads(target.read_text())
+    assert numbers["command"].startswith("pairton ")
+    cell = numbers["efficiency"]["event"]["inclusive"]
+    assert f"{cell['value']:.3f}" in run.output
+    assert (cell["total"], numbers["methods"]["chi2"]["efficiency"]["t"]["8+"]["total"]) == (120, 240)
+    screen = CliRunner().invoke(cli, ["evaluate", str(source), "--mix", "1,1,1", "--json", "-"])
+    assert json.loads(screen.output)["reweighted"]["mix"] == {"6": 1.0, "7": 1.0, "8+": 1.0}
+
+
+def test_reconstruct_on_the_command_line(decays, built_in, tmp_path):
+    source = write(tmp_path / "in.h5", decays(30, extra=2))
+    shown = CliRunner().invoke(cli, ["reconstruct", str(source)])
+    assert shown.exit_code == 0, shown.output
+    assert "30 events (30 ok)" in shown.output
+    assert "t2 [GeV]" in shown.output
+    target = tmp_path / "out.root"
+    written = CliRunner().invoke(cli, ["reconstruct", str(source), "-o", str(target), "--max-jets", "7"])
+    assert "30 events (30 truncated)" in written.output
+    assert f"wrote {target}" in written.output
+    assert len(read_assignments(target, TTBAR)) == 30
+
+
+def test_without_input_the_sample_events_are_shown(built_in):
+    shown = CliRunner().invoke(cli, ["reconstruct"])
+    assert shown.exit_code == 0, shown.output
+    assert "the sample events, ttbar_allhad.h5" in shown.output
+    with formats.open_source(sample_file()) as source:
+        assert f"{source.n_events} events (" in shown.output
+
+
+def test_models_are_listed_with_what_they_are(built_in, monkeypatch, tmp_path):
+    monkeypatch.setattr("pairton.models.storage.builtin_models", lambda: {"masses": tmp_path})
+    built_in.metadata = {"metrics": {"e_event": 0.5, "more": {"e_W": 0.625}}}
+    listed = CliRunner().invoke(cli, ["models"])
+    assert listed.output == "masses  ttbar_allhad, exact  e_event 0.5  more.e_W 0.625\n"
+    shown = CliRunner().invoke(cli, ["models", "masses"]).output
+    assert "jets        pT > 0 GeV, |eta| < inf; 6 to 16; b-tags binary" in shown
+    (tmp_path / "README.md").write_text("# A card")
+    monkeypatch.setattr("pairton.models.storage.builtin_models", lambda: {"ttbar_allhad": tmp_path})
+    assert "ttbar_allhad (default)  ttbar_allhad, exact" in CliRunner().invoke(cli, ["models"]).output
+    assert "# A card" in CliRunner().invoke(cli, ["models", "default"]).output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["evaluate", "nowhere.h5"], "pairton: nowhere.h5: no such file"),
+        (["evaluate", "IN", "--jet-scale", "-1"], "a jet scale of -1.0: give a number above 0"),
+        (["evaluate", "IN", "--mix", "a,b"], "pairton: mix 'a,b': give a share for each"),
+        (["evaluate", "IN", "--decoding", "exakt"], "did you mean 'exact'?"),
+        (["evaluate", "IN", "--json", "no/where.json"], "there is no folder no"),
+        (["reconstruct", "IN", "-o", "out.csv"], "no format has the suffix '.csv'"),
+        (["reconstruct", "IN", "--max-jets", "4"], "max_jets is 4, but ttbar_allhad has 6 slots"),
+        (["reconstruct", "IN", "--max-jets", "40"], "max_jets is 40, but networks take at most 32 jets"),
+        (["reconstruct", "IN", "-o", "out", "--resume", "--chunk", "0"], "chunk=0: it must be at least 1"),
+        (["reconstruct", "IN", "-o", "out", "--jobs", "1", "--max-jets", "40"], "networks take at most 32 jets"),
+        (["reconstruct", "IN", "-o", "out", "--jobs", "0"], "jobs is 0, but must be at least 1"),
+        (["reconstruct", "IN", "--beam", "0"], "a beam of 0 keeps no hypothesis"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(
+    decays, built_in, tmp_path, capsys, monkeypatch, arguments, message
+):
+    monkeypatch.chdir(tmp_path)
+    source = write(tmp_path / "in.h5", decays(8))
+    with pytest.raises(SystemExit) as stop:
+        main([str(source) if argument == "IN" else argument for argument in arguments])
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert os.listdir(tmp_path) == ["in.h5"]

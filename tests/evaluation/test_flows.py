@@ -1,0 +1,117 @@
+"""Steps that are followed: what a wrong first one leaves possible, and what is then found."""
+
+import numpy as np
+import pytest
+
+from pairton import formats
+from pairton.decoding.likelihood import Prediction, consistent, enumerate_assignments
+from pairton.evaluation.evaluating import evaluate
+from pairton.evaluation.metrics import matches
+from pairton.evaluation.steps import Followed, _possible, follow, recovery, recovery_difference
+from pairton.events.acceptance import prepare
+from pairton.topology import load_topology
+
+TTBAR, TTH = load_topology("ttbar_allhad"), load_topology("tth_allhad")
+
+
+@pytest.mark.parametrize(("topology", "n_jets"), [(TTBAR, 6), (TTBAR, 8), (TTH, 8)], ids=["6", "8", "tth"])
+def test_possible_is_the_best_of_all_assignments_that_contain_the_mistake(topology, n_jets):
+    rng = np.random.default_rng(0)
+    enumeration = enumerate_assignments(topology, n_jets)
+    events = 40
+    order = np.argsort(rng.random((2, events, n_jets)), axis=2)[:, :, : len(topology.slots)]
+    truth, state = order
+    firsts = topology.levels[1][rng.integers(len(topology.levels[1]), size=events)]
+    for row in range(events):
+        shown = [slot for p in topology.particles if firsts[row, p.index] for slot in p.slots]
+        state[row, [slot for slot in range(len(topology.slots)) if slot not in shown]] = -1
+    wrong = firsts & ~matches(topology, state, truth)
+    assert wrong.any(axis=1).mean() > 0.5
+    found = _possible(topology, state, wrong, truth)
+    allowed = consistent(enumeration, state, firsts)
+    for row in np.flatnonzero(wrong.any(axis=1)):
+        left = enumeration.assignments[allowed[row]].astype(np.int64)
+        right = matches(topology, left, np.repeat(truth[row : row + 1], len(left), axis=0))
+        for name in topology.types:
+            count = right[:, [p.index for p in topology.of_type(name)]].sum(axis=1)
+            assert found[name][row] == count.max(), (name, truth[row], state[row])
+
+
+def followed(first, found, possible):
+    right = np.stack([np.array(first, bool), np.zeros(len(first), bool)], axis=1)
+    counts = {"W": np.array(found, np.int16)}, {"W": np.array(possible, np.int16)}
+    return Followed(np.ones(len(first), bool), right, *counts)
+
+
+def test_recovery_by_hand():
+    one = followed([1, 0, 0, 0, 0], [2, 1, 1, 0, 0], [2, 1, 1, 1, 0])
+    two = followed([1, 0, 0, 0, 1], [2, 1, 0, 0, 2], [2, 1, 1, 1, 2])
+    cell = recovery(one)["W"]
+    assert (cell.correct, cell.total, cell.value) == (2, 3, pytest.approx(2 / 3))
+    assert cell.low <= cell.value <= cell.high
+    change = recovery_difference(one, two)["W"]  # of the three events in which both begin wrong
+    assert change.value == pytest.approx(2 / 3 - 1 / 3)
+    assert (change.only_first, change.only_second) == (1, 0)
+    none = followed([1, 1], [2, 2], [2, 2])
+    assert np.isnan(recovery(none)["W"].value)
+    assert np.isnan(recovery_difference(none, none)["W"].value)
+
+
+class Told:
+    """A model with mistakes, others after every step."""
+
+    def __init__(self, model, strength):
+        self.model, self.strength = model, strength
+
+    def __call__(self, jets, jet_mask, tokens):
+        prediction = self.model(jets, jet_mask, tokens)
+        known = 1 + (tokens != 2).sum(axis=(1, 2, 3), keepdims=True)
+        noise = np.sin(37 * jets[:, None, :, None, 1] * jets[:, None, None, :, 1] * known).astype(np.float32)
+        return Prediction(prediction.edges + self.strength * noise, prediction.triplets)
+
+
+@pytest.fixture
+def told(mass_model):
+    mass_model.takes_tokens, mass_model.strength = True, 0.02
+    mass_model.predict = Told(mass_model.predict, 0.5)
+    return mass_model
+
+
+def test_flows_of_the_exact_likelihood_begin_alike_and_end_with_the_efficiencies(decays, told, tmp_path):
+    source = tmp_path / "in.h5"
+    with formats.create(source, TTBAR) as writer:
+        writer.write(decays(150, extra=1, labelled=0.95))
+    result = evaluate(source, [told], decodings=["exact", "exact_steps", "steps"]).to_dict()
+    total = result["complete"]
+    names = {kind: f"masses:{kind}" for kind in ("exact", "exact_steps", "steps")}
+    flow = result["methods"][names["exact_steps"]]["flow"]
+    for kind in ("exact", "exact_steps"):
+        method = result["methods"][names[kind]]
+        assert method["flow"] == flow
+        assert [sum(counts.values()) for counts in flow[kind]] == [total] * 3
+        assert flow[kind][-1]["+++"] == method["efficiency"]["event"]["inclusive"]["correct"]
+        cells = flow["recovery"][kind]
+        assert list(cells) == ["t", "W"]
+        assert cells["W"]["correct"] == flow[kind][1]["-+"]
+        assert 0 < cells["W"]["total"] <= flow[kind][0]["-"]
+    assert flow["exact"][0] == flow["exact_steps"][0]
+    assert flow["exact"][1] != flow["exact_steps"][1]
+    change = flow["recovery"]["difference"]["W"]["value"]
+    shares = [flow["recovery"][kind]["W"]["value"] for kind in ("exact_steps", "exact")]
+    assert change == pytest.approx(shares[0] - shares[1])
+    by_pair = {(d["first"], d["second"]): d for d in result["differences"]}
+    paired = by_pair[names["exact"], names["exact_steps"]]
+    assert paired["recovery"]["W"]["value"] == pytest.approx(-change)
+    event = paired["efficiency"]["event"]["inclusive"]
+    assert 0 < event["p_value"] <= 1
+    assert paired["efficiency"]["W"]["inclusive"]["p_value"] is None
+    assert set(result["methods"][names["steps"]]["flow"]) == {"stages", "one_shot", "steps", "recovery"}
+
+
+def test_what_cannot_be_asked_is_left_out(decays, told):
+    events = decays(30, extra=1, labelled=0.9)
+    prepared = prepare(events, told.domain)
+    steps = follow(told, "steps", events, prepared, events.truth)
+    np.testing.assert_array_equal(steps.asked, events.complete)
+    assert not steps.right[~steps.asked].any()
+    assert not steps.lost[~steps.asked].any()

@@ -1,0 +1,277 @@
+"""Files that are not trusted: they crash libraries in a process of its own, and nothing in them is executed."""
+
+import io
+import json
+import os
+import pickle
+import resource
+import subprocess
+
+import awkward as ak
+import h5py
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import pairton
+from pairton import formats
+from pairton.cli import main
+from pairton.errors import (
+    ConfigError,
+    FormatError,
+    InputError,
+    MissingExtraError,
+    ModelError,
+    PairtonError,
+    TrainingError,
+)
+from pairton.events import Events
+from pairton.formats import isolation
+from pairton.formats.isolation import Limits, decode_events, encode_events
+from pairton.models.engines import load_model
+from pairton.topology import load_topology
+
+SUFFIXES = (".parquet", ".root", ".h5")
+
+
+def write(path, events):
+    with formats.create(path, events.topology) as writer:
+        writer.write(events)
+    return path
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as ended:
+        main(list(map(str, arguments)))
+    captured = capsys.readouterr()
+    return ended.value.code, captured.out, captured.err
+
+
+def refused(capsys, *arguments):
+    """The one line with which a command refuses."""
+    code, _, error = run(capsys, *arguments)
+    assert code == 2
+    assert len(error.splitlines()) == 1, error
+    return error
+
+
+# -- files that are not trusted ----------------------------------------------------------------------------
+
+
+def same(one, other):
+    assert one.topology == other.topology
+    assert one.ids.tolist() == other.ids.tolist()
+    assert (one.truth is None) == (other.truth is None)
+    if one.truth is not None:
+        assert one.truth.tolist() == other.truth.tolist()
+    assert set(one.columns) == set(other.columns)
+    for name in one.columns:
+        assert ak.array_equal(ak.Array(one.columns[name]), ak.Array(other.columns[name]), equal_nan=True)
+    assert ak.array_equal(one.jets, other.jets, equal_nan=True)
+
+
+def test_events_survive_the_way_between_processes(decays):
+    events = decays(30, seed=4, floor=40)
+    columns = {
+        "run": np.arange(30),
+        "scores": ak.Array([[0.5] * (k % 3) for k in range(30)]),
+        "matrix": np.eye(30),
+    }
+    events = Events(
+        events.jets, "ttbar_allhad", events.truth, np.ones(30), None, columns, {"a": [1]}, {"up": events.jets}
+    )
+    header, arrays = encode_events(events)
+    again = decode_events(json.loads(json.dumps(header)), arrays, events.topology)
+    same(events, again)
+    assert again.weights.tolist() == [1.0] * 30
+    assert again.metadata == {"a": [1]}
+    assert isinstance(again.columns["matrix"], np.ndarray)
+    assert ak.array_equal(again.variations["up"], events.jets)
+    arrays["jets/node0-offsets"] = arrays["jets/node0-offsets"] + 5
+    with pytest.raises((ValueError, TypeError), match=r"size of array|offsets|length"):
+        decode_events(header, arrays, events.topology)
+
+
+def test_isolated_reading_is_reading(source, tmp_path, model_folder, capsys):
+    plain = formats.read(source, keep=["run"])
+    same(plain, formats.read(source, keep=["run"], isolate=True, chunk=150))
+    said = refused(capsys, "inspect", tmp_path / "none.h5")
+    code, out, _ = run(
+        capsys, "reconstruct", source, "-o", tmp_path / "a.parquet", "--model", model_folder, "--isolate"
+    )
+    assert code == 0
+    assert "400 events" in out
+    run(capsys, "reconstruct", source, "-o", tmp_path / "b.parquet", "--model", model_folder)
+    one, other = (pq.read_table(tmp_path / name) for name in ("a.parquet", "b.parquet"))
+    assert one.schema.equals(other.schema)
+    for name in one.column_names:
+        assert ak.array_equal(ak.from_arrow(one[name]), ak.from_arrow(other[name]), equal_nan=True)
+    assert "no such file" in said
+
+
+def test_isolated_errors_are_the_same_errors(source, tmp_path):
+    with pytest.raises(FormatError, match=r"no dataset|lacks"):
+        formats.read(source, keep=["nothing"], isolate=True)
+    with pytest.raises(ConfigError, match="no option 'treee'"):
+        formats.read(source, treee="x", isolate=True)
+    (tmp_path / "cut.h5").write_bytes(source.read_bytes()[:5000])
+    with pytest.raises(InputError, match=r"cut\.h5: cannot be read as HDF5"):
+        formats.read(tmp_path / "cut.h5", isolate=True)
+
+
+@pytest.fixture
+def hostile(monkeypatch):
+    """A reader that does what a hostile file may make a library do."""
+
+    def install(deed):
+        script = f"import pairton.formats, pairton.formats.isolation as i, os, signal\n{deed}\ni.main()"
+        popen = subprocess.Popen
+
+        def start(command, **options):
+            return popen([command[0], "-P", "-c", script], **options)
+
+        monkeypatch.setattr(isolation.subprocess, "Popen", start)
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("deed", "message"),
+    [
+        ("def f(*a, **k): os.kill(os.getpid(), signal.SIGSEGV)", r"the library that reads it crashed \(SIGSEGV\)"),
+        ("def f(*a, **k): os._exit(7)", r"crashed \(exit code 7\)"),
+        ("def f(*a, **k):\n    while True: pass", r"took longer than 3 s: stopped"),
+        ("def f(*a, **k): bytearray(2**40)", r"takes more than 0\.25 GiB"),
+        ("def f(*a, **k): raise RuntimeError('odd\\nbytes')", r"cannot be read \(RuntimeError: odd bytes\)"),
+        (
+            "def f(*a, **k): os.write(3, b'x' * 64); os.write(4, b'x' * 64); os._exit(0)",
+            "crashed|no proper answer",
+        ),
+    ],
+    ids=["crash", "exit", "time", "memory", "error", "nonsense"],
+)
+def test_what_ends_the_reader_is_one_line(source, hostile, deed, message):
+    hostile(deed + "\npairton.formats.open_source = f")
+    with pytest.raises(InputError, match=message) as caught:
+        formats.read(source, isolate=Limits(memory=2**28, seconds=3))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_reader_that_lies_is_refused(source, hostile):
+    deed = "r = i.encode_events\ndef f(e):\n    h, a = r(e)\n    a['ids'] = a['ids'][:-1]\n    return h, a\n"
+    hostile(deed + "i.encode_events = f")
+    with pytest.raises(InputError, match="its reader sent what are no events"):
+        formats.read(source, isolate=True)
+
+
+def test_public_reading_takes_isolate(source):
+    assert len(pairton.read(source, isolate=True)) == 400
+    assert resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY  # limits are those of the child
+    assert load_topology("ttbar_allhad") == pairton.read(source, isolate=True).topology
+
+
+# -- nothing executes code from data -----------------------------------------------------------------------
+
+
+class Trap:
+    def __reduce__(self):
+        return os.system, ("touch trapped",)
+
+
+def test_the_trap_works(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pickle.loads(pickle.dumps(Trap()))
+    assert (tmp_path / "trapped").exists()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_pickle_is_no_input(tmp_path, suffix, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / f"in{suffix}").write_bytes(pickle.dumps(Trap()))
+    assert "the content is not" in refused(capsys, "inspect", f"in{suffix}")
+    assert not (tmp_path / "trapped").exists()
+
+
+def test_a_pickle_in_an_archive_of_arrays_is_not_opened(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    content = io.BytesIO()
+    np.savez(content, header=np.array([Trap()], dtype=object))
+    payload = content.getvalue()
+    with pytest.raises(ValueError, match="allow_pickle"):
+        isolation._receive(io.BytesIO(isolation.SIZE.pack(len(payload)) + payload), 2**20)
+    assert not (tmp_path / "trapped").exists()
+
+
+@pytest.mark.parametrize("tag", ["!!python/object/apply:os.system ['touch trapped']", "!!python/name:os.system"])
+def test_a_tag_in_yaml_is_refused(tmp_path, tag, capsys, source, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.yaml").write_text(f"topology: {tag}\nname: {tag}\nevent: {tag}\n")
+    assert "bad.yaml" in refused(capsys, "inspect", source, "--topology", "bad.yaml")
+    assert "bad.yaml" in refused(capsys, "train", "bad.yaml", "--data", source)
+    assert "bad.yaml" in refused(capsys, "generate", "-n", "1", "-o", "out.h5", "--card", "bad.yaml")
+    assert not (tmp_path / "trapped").exists()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.onnx"])
+def test_a_pickle_is_no_model(tmp_path, name, model_folder, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for file in model_folder.iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / name).write_bytes(pickle.dumps(Trap()))
+
+    def use():
+        model = load_model(tmp_path, engine="torch" if name.endswith("safetensors") else "onnx")
+        model.predict(np.zeros((1, 6, 5), np.float32), np.ones((1, 6), bool))
+
+    with pytest.raises(ModelError, match=name):
+        use()
+    assert not (tmp_path / "trapped").exists()
+
+
+def test_a_pickle_is_no_finished_chunk(tmp_path, monkeypatch):
+    pytest.importorskip("pythia8mc")
+    from pairton.generator.production import parts_folder, produce
+    from pairton.generator.settings import make_settings
+
+    monkeypatch.chdir(tmp_path)
+    settings = make_settings("ttbar_allhad", 4, seed=3).with_sizes(2, 2)
+    folder = parts_folder(tmp_path / "out.h5")
+    folder.mkdir()
+    (folder / "settings.json").write_text(json.dumps(settings.as_dict()))
+    hidden = io.BytesIO()
+    np.savez(hidden, counts=np.array([Trap()], dtype=object))
+    for content in (pickle.dumps(Trap()), hidden.getvalue(), hidden.getvalue()[:100], b""):
+        (folder / "chunk-00001.npz").write_bytes(content)
+        with pytest.raises(InputError, match=r"chunk-00001\.npz: this chunk is damaged .* --resume"):
+            produce(settings, tmp_path / "out.h5", resume=True)
+    assert not (tmp_path / "trapped").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.h5.parts"]
+
+
+def test_a_pickle_is_no_state_of_a_training(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    from pairton.training.resume_state import read_progress
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "state.safetensors").write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(TrainingError, match=r"state\.safetensors: no state to resume from"):
+        read_progress(tmp_path / "state.safetensors")
+    assert not (tmp_path / "trapped").exists()
+
+
+def test_hdf5_does_not_unpickle(tmp_path, decays, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where the trap would leave its mark
+    source = write(tmp_path / "in.h5", decays(5))
+    with h5py.File(source, "r+") as file:
+        del file["INPUTS/Source/pt"]
+        file["INPUTS/Source/pt"] = np.void(pickle.dumps(Trap()))
+    with pytest.raises(PairtonError):
+        formats.read(source)
+    assert not (tmp_path / "trapped").exists()
+
+
+def test_errors_survive_the_way_between_processes():
+    for error in (ConfigError("a"), MissingExtraError("dask", "distributed")):
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again)) == (type(error), str(error))

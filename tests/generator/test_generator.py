@@ -1,0 +1,323 @@
+"""Pythia through the whole chain: determinism, resume, Les Houches files, distributions, the command line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import awkward as ak
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from pairton import formats
+from pairton.cli.generate import generate
+from pairton.errors import ConfigError, InputError, MissingExtraError, OutputError, PairtonError
+from pairton.generator.comparison import observables
+from pairton.generator.leshouches import read_weights, scan
+from pairton.generator.production import parts_folder, produce, run_chunk
+from pairton.generator.pythia import MAX_SEED, PythiaRun, load_processes
+from pairton.generator.pythia_record import flatten
+from pairton.generator.settings import MAX_CHUNKS, Settings, make_settings, pythia_seed
+
+pythia8 = pytest.importorskip("pythia8mc")
+pytest.importorskip("fastjet")
+
+SUMMARY = Path(__file__).parent / "generator_summary.json"
+
+
+# the hard process alone, in the event record
+BARE = (
+    "HadronLevel:all = off",
+    "BeamRemnants:primordialKT = off",
+    *(f"PartonLevel:{name} = off" for name in ("ISR", "FSR", "MPI")),
+)
+
+
+def small(n_events: int = 30, seed: int = 3, **options) -> Settings:
+    return make_settings("ttbar_allhad", n_events, seed=seed, keep="all", **options).with_sizes(10, 5)
+
+
+def content(path: Path) -> tuple:
+    events = formats.read(str(path))
+    return ak.to_list(events.jets), events.truth.tolist(), events.ids.tolist()
+
+
+# -- the same seed, the same events ------------------------------------------------------------------------
+
+
+def test_events_do_not_depend_on_jobs_or_interruption(tmp_path):
+    one, two, killed = (tmp_path / name for name in ("one.h5", "two.h5", "killed.h5"))
+    settings = small()
+    counts = produce(settings, one, jobs=1)
+    assert (counts.tried, counts.simulated, counts.failed, counts.kept) == (30, 30, 0, 30)
+    assert produce(settings, two, jobs=2) == counts
+    assert content(one) == content(two)
+    assert not parts_folder(two).exists()
+
+    script = tmp_path / "interrupted.py"
+    script.write_text(
+        "from pathlib import Path\n"
+        "from pairton.generator.production import produce\n"
+        "from pairton.generator.settings import make_settings\n"
+        "if __name__ == '__main__':\n"
+        "    settings = make_settings('ttbar_allhad', 30, seed=3, keep='all').with_sizes(10, 5)\n"
+        f"    produce(settings, Path({str(killed)!r}))\n"
+    )
+    process = subprocess.Popen([sys.executable, str(script)])
+    folder = parts_folder(killed)
+    deadline = time.monotonic() + 120
+    while not list(folder.glob("chunk-*.npz")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = {path.name: path.stat().st_mtime_ns for path in folder.glob("chunk-*.npz")}
+    assert done
+    assert len(done) < 3
+    assert not killed.exists()
+
+    with pytest.raises(OutputError, match="--resume"):
+        produce(settings, killed)
+    with pytest.raises(ConfigError, match="seed"):
+        produce(small(seed=4), killed, resume=True)
+    heard = []
+    resumed = produce(settings, killed, resume=True, progress=lambda new, counts: heard.append(new))
+    assert resumed == counts
+    assert sorted(heard) == [False] * len(done) + [True] * (3 - len(done))
+    assert content(killed) == content(one)
+
+
+def test_fewer_events_are_the_first_of_more():
+    settings = small()
+    few, _ = run_chunk(settings, 0, 7)
+    more, _ = run_chunk(settings, 0, 10)
+    assert few.ids.tolist() == more.ids[:7].tolist()
+    assert ak.to_list(few.jets) == ak.to_list(more.jets[:7])
+    assert few.truth.tolist() == more.truth[:7].tolist()
+
+
+def test_seeds_and_chunks_share_nothing():
+    first, _ = run_chunk(small(), 0, 5)
+    for other in (run_chunk(small(), 1, 5)[0], run_chunk(small(seed=4), 0, 5)[0]):
+        assert not set(ak.flatten(first.jets.pt).tolist()) & set(ak.flatten(other.jets.pt).tolist())
+        assert not set(map(tuple, first.ids.tolist())) & set(map(tuple, other.ids.tolist()))
+    pairs = [(0, 0), (0, 1), (0, MAX_CHUNKS - 1), (1, 0), (MAX_CHUNKS - 1, MAX_CHUNKS - 1)]
+    seeds = [pythia_seed(*pair) for pair in pairs]
+    assert len(set(seeds)) == len(seeds)
+    assert min(seeds) == 1
+    assert max(seeds) == MAX_SEED
+
+
+def test_ids_name_the_sample_not_its_size():
+    assert small(10).source_id() == small(30).source_id()
+    assert small(10).source_id() != small(10, filtered=True).source_id()
+    assert small(10).source_id() != small(10, seed=4).source_id()
+
+
+# -- the filter --------------------------------------------------------------------------------------------
+
+
+def test_filter_keeps_only_events_whose_quarks_pass():
+    processes = load_processes()
+    run = PythiaRun((*processes.lines("ttbar_allhad", False), *BARE), 11, quarks=processes.filter)
+    record = flatten(next(run.batches(200, 200)))
+    quarks = (np.abs(record.code) <= 5) & (np.abs(record.status) == 23) & (record.code != 0)
+    pt = np.hypot(record.px, record.py)[quarks]
+    assert quarks.sum() == 1200
+    assert pt.min() > processes.filter.pt
+    assert np.abs(np.arcsinh(record.pz[quarks] / pt)).max() < processes.filter.abs_eta
+    assert 250 < run.tried(200) < 600  # 56 % pass
+    assert run.tried(100) < run.tried(200)
+
+
+# -- Les Houches files -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lhe(tmp_path_factory) -> Path:
+    """Written by Pythia itself; its writer leaves out the scale of each event, which goes in afterwards."""
+    path = tmp_path_factory.mktemp("lhe") / "with blank" / "events.lhe"
+    path.parent.mkdir()
+    pythia = pythia8.Pythia("", False)
+    own = ("Print:quiet = on", "Random:setSeed = on", "Random:seed = 5", "PartonLevel:all = off")
+    for line in (*load_processes().lines("ttbar_allhad", False), *own):
+        assert pythia.readString(line)
+    assert pythia.init()
+    writer = pythia8.LHAupFromPYTHIA8(pythia.process, pythia.infoPython())
+    assert writer.openLHEF(str(path))
+    assert writer.setInit()
+    assert writer.initLHEF()
+    scales = []
+    for _ in range(30):
+        assert pythia.next()
+        assert writer.setEvent()
+        assert writer.eventLHEF()
+        scales.append(pythia.infoPython().QFac())
+    assert writer.closeLHEF(True)
+    lines = path.read_text().splitlines()
+    heads = [k + 1 for k, line in enumerate(lines) if line.startswith("<event>")]
+    for number, (head, scale) in enumerate(zip(heads, scales, strict=True)):
+        fields = lines[head].split()
+        fields[2], fields[3] = ("-1.5" if number % 3 == 0 else "1.5"), f"{scale:.6e}"
+        lines[head] = " ".join(fields)
+    start = lines.index("<init>") + 1
+    lines[start] = " ".join([*lines[start].split()[:8], "-4", "1"])
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_les_houches_quarks_come_back_as_written(lhe):
+    processes = load_processes()
+    lines = (*processes.lines("ttbar_allhad", True), *BARE)
+    record = flatten(next(PythiaRun(lines, 1, lhe=lhe, skip=10).batches(5, 5)))
+    blocks = lhe.read_text().split("<event>\n")[11:16]
+    written = [row.split() for block in blocks for row in block.splitlines()[1:13]]
+    expected = [(int(row[0]), float(row[6]), float(row[7])) for row in written if row[1] == "1"]
+    quarks = np.flatnonzero(np.abs(record.status) == 23)
+    found = list(zip(record.code[quarks].tolist(), record.px[quarks], record.py[quarks], strict=True))
+    assert len(found) == 30
+    assert found == [pytest.approx(row, rel=1e-4, abs=1e-3) for row in expected]
+
+
+def test_les_houches_events_pass_through_the_chain_with_their_weights(lhe, tmp_path):
+    zipped = tmp_path / "events.lhe.gz"
+    zipped.write_bytes(gzip.compress(lhe.read_bytes()))
+    settings = make_settings("ttbar_allhad", None, lhe=lhe, keep="all").with_sizes(20, 10)
+    assert settings.n_events == 30
+    counts = produce(settings, tmp_path / "out.h5")
+    assert (counts.simulated, counts.kept) == (30, 30 - counts.failed)
+    assert read_weights(scan(zipped)).tolist() == read_weights(scan(lhe)).tolist() == [-1.5, 1.5, 1.5] * 10
+    second, _ = run_chunk(settings, 1, 10, read_weights(scan(lhe))[20:])
+    assert second.weights.tolist() == [1.5, -1.5, 1.5, 1.5, -1.5, 1.5, 1.5, -1.5, 1.5, 1.5]
+    assert (second.truth >= 0).mean() > 0.3  # quarks of other events would match one jet in ten
+    with pytest.raises(ConfigError, match="has 30 events"):
+        make_settings("ttbar_allhad", 31, lhe=lhe)
+    wrong = make_settings("hh4b", None, lhe=lhe).with_sizes(5, 5)
+    with pytest.raises(InputError, match="hh4b"):
+        run_chunk(wrong, 0, 5)
+
+
+def test_filter_on_les_houches_events_counts_what_was_read(lhe):
+    settings = make_settings("ttbar_allhad", None, lhe=lhe, keep="all", filtered=True)
+    events, counts = run_chunk(settings, 0, 30)
+    assert counts.tried == 30
+    assert 5 < counts.simulated == len(events) + counts.failed < 28
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("no events here\n", "has no <event>"),
+        ("<init>\n2212 2212 6500 6500 0 0 0 0 1 1\n</init>\n", "weight strategy 1"),
+        ("<event>\n\n</event>\n", "event 0 has no weight"),
+    ],
+)
+def test_bad_les_houches_files(tmp_path, text, said):
+    path = tmp_path / "bad.lhe"
+    path.write_text(text)
+    with pytest.raises(InputError, match=said):
+        scan(path)
+
+
+# -- physics -----------------------------------------------------------------------------------------------
+
+
+def test_distributions_agree_with_the_frozen_summary():
+    """Means over 250 events against those of a large sample, within four standard errors.
+
+    The summary: pairton generate ttbar_allhad -n 2000 -o all.h5 --seed 1001 --keep all
+                 python -m pairton.generator.comparison --means all.h5
+    """
+    summary = json.loads(SUMMARY.read_text())
+    events, _ = run_chunk(make_settings("ttbar_allhad", 250, seed=17, keep="all"), 0, 250)
+    error = np.sqrt(1 / len(events) + 1 / summary["n_events"])
+    for name, values in observables(events).items():
+        mean, spread = summary["observables"][name]
+        assert values.mean() == pytest.approx(mean, abs=4 * spread * error), name
+
+
+def test_higgs_events_fill_every_slot():
+    events, _ = run_chunk(make_settings("tth_allhad", 25, seed=2, keep="all").with_sizes(25, 25), 0, 25)
+    assert events.truth.shape == (25, 8)
+    assert np.all((events.truth >= 0).mean(axis=0) > 0.2)
+
+
+# -- the command line --------------------------------------------------------------------------------------
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(generate, list(arguments))
+
+
+def test_command_writes_a_file_that_says_how_it_was_made(tmp_path):
+    output = tmp_path / "events.h5"
+    result = run("ttbar_allhad", "-n", "30", "-o", str(output), "--seed", "9", "--keep", "all")
+    assert result.exit_code == 0, result.output
+    assert "simulated" in result.output
+    assert "30" in result.output
+    with formats.open_source(str(output)) as source:
+        made = source.metadata["generator"]
+    assert (made["seed"], made["n_events"], made["counts"]["kept"]) == (9, 30, 30)
+    assert made["filter"] is None
+    assert "Tune:pp" in " ".join(made["lines"])
+    assert made["card"].startswith("#")
+    assert set(made["versions"]) == {"pairton", "pythia8mc", "fastjet"}
+    again = run("ttbar_allhad", "-n", "30", "-o", str(output), "--seed", "9", "--keep", "all", "--resume")
+    assert again.exit_code == 0
+    assert "complete" in again.output
+    parts = tmp_path / "events.h5.parts"
+    parts.mkdir()
+    other = run("ttbar_allhad", "-n", "60", "-o", str(output), "--seed", "9", "--keep", "all", "--resume")
+    assert isinstance(other.exception, OutputError)
+    assert "made with other settings (n_events)" in str(other.exception)
+    (tmp_path / "text.h5").write_text("mine")
+    text = run("ttbar_allhad", "-n", "30", "-o", str(tmp_path / "text.h5"), "--resume")
+    assert "not a sample of" in str(text.exception)
+    assert parts.exists()
+    assert isinstance(run("ttbar_allhad", "-n", "30", "-o", str(output)).exception, OutputError)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("ttbar_allhad",), "-n is missing"),
+        (("hh4b", "-n", "10"), "--lhe FILE"),
+        (("ttbar_allhad", "-n", "0"), "between 1 and"),
+        (("ttbar_allhad", "-n", "10", "--seed", "30000"), "between 0 and 29999"),
+        (("ttbar_allhad", "-n", "10", "--keep", "some"), "one of all, selected, reconstructible"),
+        (("ttbar_allhad", "-n", "10", "--card", "cms"), "use atlas"),
+        (("ttbar_allhad", "-n", "10", "--lhe", "nowhere.lhe"), "cannot read nowhere.lhe"),
+        (("ttbar_allhad", "-n", "10", "--pythia", "Nonsense:x = 1"), "does not understand 'Nonsense:x = 1'"),
+        (("ttbar_allhad", "-n", "10", "--jobs", "0"), "jobs is 0"),
+    ],
+)
+def test_mistakes_are_one_line_and_leave_nothing(tmp_path, arguments, said):
+    result = run(*arguments, "-o", str(tmp_path / "out.h5"))
+    assert isinstance(result.exception, PairtonError)
+    assert said in str(result.exception)
+    assert "\n" not in str(result.exception)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_wrong_suffix_is_refused_before_any_work(tmp_path):
+    result = run("ttbar_allhad", "-n", "10", "-o", str(tmp_path / "out.xyz"))
+    assert isinstance(result.exception, PairtonError)
+    assert os.listdir(tmp_path) == []
+
+
+def test_without_the_extra_the_remedy_is_named(monkeypatch):
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("pairton.generator.pythia.version", missing)
+    with pytest.raises(MissingExtraError, match=r'pip install "pairton\[generate\]"'):
+        make_settings("ttbar_allhad", 10)

@@ -1,0 +1,379 @@
+"""The detector, jets, tags and truth of the generator, on hand-made particles: Pythia is not needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import awkward as ak
+import numpy as np
+import pytest
+
+from pairton.errors import ConfigError, TopologyError
+from pairton.events import Events
+from pairton.events.objects import make_jets
+from pairton.generator.card import Card, Field, load_card, parse_card
+from pairton.generator.detector import LIGHT, Particles, detect, lognormal, propagate, towers
+from pairton.generator.pythia_record import Record
+from pairton.generator.simulation import keep_mask
+from pairton.generator.tagging import delta_r, holds_quark, padded
+from pairton.generator.truth import check_codes, match, slot_entries
+from pairton.topology import load_topology, parse_topology
+
+CODES = {"t": [6], "W": [24], "H": [25], "b": [5], "q": [1, 2, 3, 4, 5], "j": [1, 2, 3, 4, 5, 21]}
+
+
+@pytest.fixture(scope="module")
+def card() -> Card:
+    return load_card("atlas")
+
+
+def particles(p, code=211, charge=1.0, vertex=(0.0, 0.0, 0.0), event=None) -> Particles:
+    p = np.atleast_2d(np.asarray(p, dtype=float))
+    n = len(p)
+    x, y, z = np.broadcast_to(np.asarray(vertex, dtype=float), (n, 3)).T
+    return Particles(
+        event=np.zeros(n, dtype=np.int64) if event is None else np.asarray(event),
+        code=np.broadcast_to(np.asarray(code), n).copy(),
+        charge=np.broadcast_to(np.asarray(charge, dtype=float), n).copy(),
+        px=p[:, 0],
+        py=p[:, 1],
+        pz=p[:, 2],
+        energy=np.sqrt((p**2).sum(axis=1)),
+        x=x.copy(),
+        y=y.copy(),
+        z=z.copy(),
+    )
+
+
+# -- bending -----------------------------------------------------------------------------------------------
+
+
+def step_by_step(p, charge, vertex, field: Field, step=1e-4):
+    """The equation of motion in small steps: direction turns by -0.3 B q / pT for each metre."""
+    px, py, pz = p
+    pt = np.hypot(px, py)
+    angle = np.arctan2(py, px)
+    x, y, z = vertex
+    turn = -LIGHT * field.tesla * charge / pt * step
+    while np.hypot(x, y) < field.radius and abs(z) < field.half_length:
+        x += np.cos(angle + turn / 2) * step
+        y += np.sin(angle + turn / 2) * step
+        z += pz / pt * step
+        angle += turn
+    return np.arcsinh(z / np.hypot(x, y)), np.arctan2(y, x)
+
+
+@pytest.mark.parametrize(
+    ("p", "charge", "vertex"),
+    [
+        ((3.0, 1.0, 2.0), 1.0, (0.0, 0.0, 0.0)),
+        ((3.0, 1.0, 2.0), -1.0, (0.01, -0.02, 0.1)),
+        ((-0.5, 0.4, -0.3), 1.0, (0.3, 0.2, -0.4)),
+        ((0.2, 0.1, 0.4), -1.0, (0.0, 0.0, 0.0)),  # curls up and leaves through the endcap
+        ((0.4, 0.0, 30.0), 1.0, (0.0, 0.0, 0.0)),  # forward
+        ((5.0, -2.0, 1.0), 0.0, (0.1, 0.1, 0.1)),
+    ],
+)
+def test_particles_leave_where_the_equation_of_motion_says(card, p, charge, vertex):
+    eta, phi, reaches = propagate(particles(p, charge=charge, vertex=vertex), card.field)
+    assert reaches.all()
+    expected = step_by_step(p, charge, vertex, card.field)
+    assert (eta[0], phi[0]) == pytest.approx(expected, abs=3e-3)
+
+
+def test_charges_bend_apart_and_particles_born_outside_are_lost(card):
+    _, phi, reaches = propagate(particles([(2.0, 0.0, 0.0)] * 3, charge=[1.0, -1.0, 0.0]), card.field)
+    assert reaches.all()
+    assert phi[0] == pytest.approx(-phi[1])
+    assert phi[0] < phi[2] == 0.0
+    outside = particles([(2.0, 0.0, 0.0)], vertex=(1.2, 0.0, 0.0))
+    assert not propagate(outside, card.field)[2].any()
+    circling = particles([(0.1, 0.1, 0.0)])  # too soft for the barrel, and it never gets to the endcap
+    assert not propagate(circling, card.field)[2].any()
+
+
+# -- towers ------------------------------------------------------------------------------------------------
+
+
+def perfect(calorimeter):
+    return replace(calorimeter, terms=np.zeros_like(calorimeter.terms), threshold=0.0, significance=0.0)
+
+
+def test_lognormal_has_the_mean_and_width_asked_for():
+    normal = np.random.default_rng(3).standard_normal(400_000)
+    drawn = lognormal(np.full(len(normal), 10.0), np.full(len(normal), 4.0), normal)
+    assert drawn.min() > 0
+    assert drawn.mean() == pytest.approx(10.0, rel=0.005)
+    assert drawn.std() == pytest.approx(4.0, rel=0.01)
+
+
+def test_towers_sum_what_a_loop_over_particles_sums(card):
+    rng = np.random.default_rng(1)
+    n = 3000
+    event = np.sort(rng.integers(0, 4, n))
+    eta, phi = rng.uniform(-5.2, 5.2, n), rng.uniform(-np.pi, np.pi, n)
+    energy = rng.exponential(2.0, n)
+    grid = card.hcal.grid
+    slow: dict[tuple[int, ...], float] = {}
+    for k in range(n):
+        ring = next((r for r in range(len(grid.n_phi)) if abs(eta[k]) < grid.edges[r + 1]), None)
+        if ring is not None:
+            sector = int((phi[k] + np.pi) / (2 * np.pi / grid.n_phi[ring]))
+            key = (int(event[k]), int(eta[k] >= 0), ring, sector)
+            slow[key] = slow.get(key, 0.0) + energy[k]
+    fast = towers(event, eta, phi, energy, perfect(card.hcal), rng)
+    assert np.all(np.diff(fast.event) >= 0)
+    assert np.sort(fast.energy) == pytest.approx(np.sort(list(slow.values())))
+    # each tower lies within its own cell: filling them again changes nothing
+    pt = np.hypot(fast.px, fast.py)
+    again = towers(
+        fast.event, np.arcsinh(fast.pz / pt), np.arctan2(fast.py, fast.px), fast.energy, perfect(card.hcal), rng
+    )
+    assert np.sort(again.energy) == pytest.approx(np.sort(fast.energy))
+
+
+def test_towers_below_threshold_or_significance_are_dropped(card):
+    sure = replace(perfect(card.ecal), threshold=0.5)
+    at = np.zeros(2)
+    kept = towers(np.array([0, 1]), at, at, np.array([0.4, 0.6]), sure, np.random.default_rng(0))
+    assert kept.event.tolist() == [1]
+    # 2 GeV in the barrel of the hadron calorimeter: sigma is 1.8 GeV, and 3.2 GeV of noise must be passed
+    n = 4000
+    noisy = towers(np.arange(n), np.zeros(n), np.zeros(n), np.full(n, 2.0), card.hcal, np.random.default_rng(0))
+    assert noisy.energy.min() > 2 * 1.59
+    assert 0.05 < len(noisy.event) / n < 0.2
+
+
+def test_resolution_by_hand(card):
+    eta = np.array([1.0, 2.0, 4.0])
+    ten = np.full(3, 10.0)
+    assert card.ecal.sigma(eta, ten) == pytest.approx([0.31984, 0.31984, 0.96690], rel=1e-4)
+    assert card.hcal.sigma(eta, ten) == pytest.approx([2.30836, 2.28798, 3.29960], rel=1e-4)
+
+
+def test_each_kind_of_particle_leaves_its_share(card):
+    """photon -> ECal, pion -> HCal, K0 short -> both, muon -> tracker, neutrino -> nothing."""
+    ideal = replace(
+        card,
+        ecal=perfect(card.ecal),
+        hcal=perfect(card.hcal),
+        muons=replace(card.muons, terms=card.muons.terms * [[0, 0, 0]] + [[1, 0, 0]]),
+    )
+    codes = np.array([22, 211, 310, 13, 14])
+    found = detect(
+        particles([(20.0, 0, 0)] * 5, code=codes, charge=[0, 1, 0, -1, 0], event=np.arange(5)),
+        ideal,
+        np.random.default_rng(2),
+    )
+    energies = {k: np.sort(found.energy[found.event == k]).tolist() for k in range(5)}
+    assert energies[0] == pytest.approx([20.0])
+    assert energies[1] == pytest.approx([20.0])
+    assert energies[2] == pytest.approx([6.0, 14.0])
+    assert energies[3] == pytest.approx([20.0])
+    assert energies[4] == []
+    # a photon is placed within a degree, a pion within ten
+    spread = [np.abs(np.arctan2(found.py, found.px))[found.event == k].max() for k in (0, 1)]
+    assert spread[0] < np.deg2rad(1) < np.deg2rad(10)
+    assert spread[1] < np.deg2rad(11)
+
+
+# -- jets and tags -----------------------------------------------------------------------------------------
+
+
+def test_jets_are_clustered_scaled_cut_and_ordered(card):
+    pytest.importorskip("fastjet")
+    from pairton.generator.detector import Momenta
+    from pairton.generator.jet_finding import find_jets
+
+    # event 0: 60 + 20 GeV at 0.1, 200 GeV opposite, 20 GeV (23.4 after the scale); event 1: nothing;
+    # event 2: 22 GeV, above the cut only after the scale, and 100 GeV beyond the coverage
+    pt = np.array([60.0, 20.0, 200.0, 20.0, 22.0, 100.0])
+    eta = np.array([0.0, 0.0, 0.0, 1.0, 0.0, 2.6])
+    phi = np.array([0.0, 0.1, 3.0, 1.5, 0.0, 2.0])
+    inputs = Momenta(
+        np.array([0, 0, 0, 0, 2, 2]), pt * np.cos(phi), pt * np.sin(phi), pt * np.sinh(eta), pt * np.cosh(eta)
+    )
+    jets = find_jets(inputs, 3, card.jets)
+    assert ak.num(jets).tolist() == [2, 0, 1]
+    pair = np.hypot(60 + 20 * np.cos(0.1), 20 * np.sin(0.1))
+    expected = [np.sqrt(9 / 200 + 1) * 200, np.sqrt(9 / pair + 1) * pair]
+    assert jets.pt[0].tolist() == pytest.approx(expected)
+    assert jets.pt[2].tolist() == pytest.approx([np.sqrt(9 / 22 + 1) * 22])
+
+
+def test_efficiencies_by_hand(card):
+    pt = np.full(3, 100.0)
+    expected = [0.80 * np.tanh(0.3) * 30 / 9.6, 0.20 * np.tanh(2.0) / 1.34, 0.00273]
+    assert card.btag.efficiency(np.array([0, 1, 2]), pt) == pytest.approx(expected)
+
+
+def test_flavour_is_that_of_the_heaviest_hadron_in_the_cone(card):
+    from pairton.generator.tagging import flavours
+
+    rows = [  # event, code, pt, phi
+        (0, 511, 30.0, 0.1),  # B and D near the first jet
+        (0, 421, 30.0, 0.0),
+        (0, 421, 30.0, 2.9),  # D near the second
+        (0, 511, 4.0, 2.9),  # a B too soft to count
+        (1, 521, 30.0, 0.5),  # a B outside the cone
+        (1, 5, 30.0, 0.0),  # a quark is no hadron
+    ]
+    record = make_record([(e, code, 91, 0, pt * np.cos(phi), pt * np.sin(phi)) for e, code, pt, phi in rows])
+    jets = ak.zip({"eta": [[0.0, 0.0], [0.0]], "phi": [[0.0, 3.0], [0.0]], "pt": [[50.0, 40.0], [30.0]]})
+    assert flavours(jets, record, card.btag).tolist() == [0, 1, 2]
+
+
+def test_hadron_codes():
+    codes = np.array([511, -521, 5122, 553, 411, 5, 21, 2212, 5103, 20443])
+    assert holds_quark(codes, 5).tolist() == [True, True, True, True, *[False] * 6]
+    assert np.flatnonzero(holds_quark(codes, 4)).tolist() == [4, 9]
+
+
+def test_padding_and_distance_around_the_circle():
+    wide = padded(np.array([0, 0, 2]), np.array([1.0, 2.0, 3.0]), 3)
+    np.testing.assert_array_equal(wide, [[1, 2], [np.nan, np.nan], [3, np.nan]])
+    r = delta_r(np.zeros((1, 1)), np.full((1, 1), 3.1), np.zeros((1, 1)), np.full((1, 1), -3.1))
+    assert r[0, 0, 0] == pytest.approx(2 * np.pi - 6.2)
+
+
+# -- truth -------------------------------------------------------------------------------------------------
+
+
+def make_record(rows) -> Record:
+    """From (event, code, status, mother, px, py[, pz]); mothers count within the event, 0 is none."""
+    event = np.array([row[0] for row in rows])
+    counts = np.bincount(event)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    mother = np.array([row[3] for row in rows])
+    p = np.array([[*row[4:], 0.0][:3] for row in rows], dtype=float)
+    status = np.array([row[2] for row in rows])
+    return Record(
+        offsets=offsets,
+        event=event,
+        code=np.array([row[1] for row in rows]),
+        status=status,
+        mother=np.where(mother > 0, mother + offsets[event], -1),
+        px=p[:, 0],
+        py=p[:, 1],
+        pz=p[:, 2],
+        energy=np.sqrt((p**2).sum(axis=1)),
+        vertex=np.zeros((int((status > 0).sum()), 3)),
+    )
+
+
+def ttbar_rows(event=0):
+    """The antitop first, a recoiling copy between top and its decay, a quark that no resonance made."""
+    at = [np.cos, np.sin]
+
+    def p(phi):
+        return tuple(30 * f(phi) for f in at)
+
+    return [
+        (event, 90, -11, 0, 0, 0),
+        (event, 21, -21, 0, 0, 0),
+        (event, -6, -22, 1, 1, 0),  # 2
+        (event, 6, -22, 1, 1, 0),  # 3
+        (event, 6, -44, 3, 1, 0),  # 4: copy
+        (event, 6, -62, 4, 1, 0),  # 5: copy
+        (event, 24, -22, 5, 1, 0),  # 6
+        (event, 5, -23, 5, *p(0.0)),  # 7
+        (event, -24, -22, 2, 1, 0),  # 8
+        (event, -5, -23, 2, *p(1.0)),  # 9
+        (event, 24, -52, 6, 1, 0),  # 10: copy
+        (event, -1, -23, 10, *p(2.0)),  # 11
+        (event, 2, -23, 10, *p(3.0)),  # 12
+        (event, 3, -23, 8, *p(-1.0)),  # 13
+        (event, -4, -23, 8, *p(-2.0)),  # 14
+        (event, 5, -23, 1, *p(-3.0)),  # 15: from the hard process itself
+        (event, 5, -51, 7, *p(0.1)),  # 16: shower
+    ]
+
+
+def test_quarks_fill_the_slots_of_the_tree():
+    topology = load_topology("ttbar_allhad")
+    record = make_record(ttbar_rows(0) + ttbar_rows(1))
+    slots = slot_entries(record, topology, CODES)
+    # t1.W.q1, t1.W.q2, t1.b, t2.W.q1, t2.W.q2, t2.b; the top is first, and so are particles before antiparticles
+    assert slots[0].tolist() == [12, 11, 7, 13, 14, 9]
+    assert (slots[1] - 17).tolist() == slots[0].tolist()
+
+
+def test_a_plain_jet_at_the_root_and_a_missing_product():
+    topology = parse_topology({"name": "tj", "event": ["t", "b"], "particles": {"t": ["W", "b"], "W": ["q", "q"]}})
+    rows = [row for row in ttbar_rows() if row[1] != 5 or row[2] == -23]
+    slots = slot_entries(make_record(rows), topology, CODES)
+    assert slots[0].tolist() == [12, 11, 7, 15]
+    decayed_otherwise = [(*row[:1], 11 if k in (11, 12) else row[1], *row[2:]) for k, row in enumerate(rows)]
+    assert slot_entries(make_record(decayed_otherwise), topology, CODES)[0].tolist() == [-1, -1, 7, 15]
+
+
+def test_unknown_names_in_a_topology_are_refused():
+    strange = parse_topology({"name": "x", "event": ["X"], "particles": {"X": ["b", "b"]}})
+    with pytest.raises(TopologyError, match="X of x"):
+        check_codes(strange, CODES)
+
+
+def test_matching_takes_the_nearest_jet_and_drops_contested_ones():
+    record = make_record(ttbar_rows())
+    slots = slot_entries(record, load_topology("ttbar_allhad"), CODES)
+    # quarks at 3.0, 2.0, 0.0, -1.0, -2.0, 1.0; jets near 3.0 (two), 0.0, at 1.5 (0.5 from both 1.0 and 2.0),
+    # and at -1.5 with a wide radius: claimed by both -1.0 and -2.0
+    phi = [3.1, 3.05, 0.2, 1.45, -1.5]
+    jets = ak.zip({"eta": [[0.0] * 5], "phi": [phi]})
+    assert match(jets, record, slots, 0.4)[0].tolist() == [1, -1, 2, -1, -1, -1]
+    assert match(jets, record, slots, 0.52)[0].tolist() == [1, -1, 2, -1, -1, 3]
+    assert match(jets[:, :0], record, slots, 0.4)[0].tolist() == [-1] * 6
+
+
+def test_a_missing_quark_matches_nothing():
+    record = make_record(ttbar_rows())
+    slots = np.full((1, 6), -1)
+    jets = ak.zip({"eta": [[0.0]], "phi": [[0.1]]})  # where the last entry of the record points
+    assert match(jets, record, slots, 0.4)[0].tolist() == [-1] * 6
+
+
+def test_what_is_kept():
+    n, truth = [6, 6, 5, 6], np.full((4, 6), -1)
+    truth[1, :2] = 0, 1  # a W
+    truth[2] = 0, 1, 2, 3, 4, -1
+    truth[3, 1:3] = 0, 1  # no particle complete
+    tags = [[1.0] * min(k, 2) + [0.0] * max(k - 2, 0) for k in n]
+    tags[0] = [1.0] + [0.0] * 5
+    jet = {"pt": 30.0, "eta": 0.5, "phi": 0.0, "mass": 4.0}
+    same = {name: [[value] * k for k in n] for name, value in jet.items()}
+    events = Events(make_jets(**same, btag=tags), "ttbar_allhad", truth)
+    assert keep_mask(events, "all").tolist() == [True] * 4
+    assert keep_mask(events, "selected").tolist() == [False, True, False, True]
+    assert keep_mask(events, "reconstructible").tolist() == [False, True, False, False]
+    with pytest.raises(ConfigError, match="selected"):
+        keep_mask(events, "select")
+
+
+# -- cards -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("  tesla: 2.0", "  telsa: 2.0", "did you mean 'tesla'"),
+        ("  threshold: 0.5", "  threshold: -1", "at least 0"),
+        ("phi: 20}", "phi: 7}", "divide 360"),
+        ("phi: 20}", "phi: 0}", "phi is 0, but must be above 0"),
+        ("step: 0.1,", "step: 0,", "step is 0, but must be above 0"),
+        ("name: atlas", "nam: atlas", "unknown key 'nam'"),
+        ("{below: 3.2, constant: 0.05,", "{below: 1.2, constant: 0.05,", "rising"),
+        ("  radius: 1.15 ", "  radius: wide # ", "wrong kind"),
+        ("{edges: [2.6, 2.8,", "{edges: [2.7, 2.8,", "join"),
+        ("field:", "field: [", "not YAML"),
+    ],
+)
+def test_a_wrong_card_says_what_is_wrong(card, old, new, said):
+    assert old in card.text
+    with pytest.raises(ConfigError, match=said) as caught:
+        parse_card(card.text.replace(old, new, 1))
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_card_lists_the_known_ones():
+    with pytest.raises(ConfigError, match="use atlas"):
+        load_card("atlass")

@@ -1,0 +1,137 @@
+"""Models on disk: what is written is read back, and what is damaged is refused."""
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from pairton.errors import ModelError, OutputError, PairtonWarning
+from pairton.events.domain import Domain
+from pairton.models import engines
+from pairton.models.storage import FORMAT_VERSION, ModelInfo, find_model, load_model, read_info, save_model
+from pairton.network import Network, NetworkConfig
+from pairton.topology import load_topology
+
+TTBAR = load_topology("ttbar_allhad")
+CONFIG = NetworkConfig(blocks=1, single_width=8, single_heads=2, pair_width=8, pair_heads=2)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    torch.manual_seed(0)
+    network = Network(TTBAR, CONFIG).eval()
+    info = ModelInfo(
+        topology=TTBAR,
+        network=CONFIG.to_dict(),
+        domain=Domain(25.0, 2.5, 0.4, "binary", (6, 16)),
+        data={"fingerprint": "abc"},
+        metrics={"e_event": 0.5, "e_H": float("nan")},
+        temperatures=(1.5, 1.2, 1.0),
+        decoding="steps",
+    )
+    save_model(tmp_path, {name: value.numpy() for name, value in network.state_dict().items()}, info)
+    return tmp_path, network, info
+
+
+def test_a_model_comes_back_as_it_was(saved):
+    folder, network, info = saved
+    for path in (folder, folder / "model.safetensors", folder / "model.json"):
+        again, read = load_model(path)
+        assert not again.training
+        assert (again.config, again.topology, read.domain) == (CONFIG, TTBAR, info.domain)
+        assert (read.temperatures, read.decoding, read.data) == ((1.5, 1.2, 1.0), "steps", {"fingerprint": "abc"})
+        assert read.metrics["e_event"] == 0.5
+        assert np.isnan(read.metrics["e_H"])
+        for name, value in network.state_dict().items():
+            assert torch.equal(value, again.state_dict()[name])
+    assert json.loads((folder / "model.json").read_text())["format_version"] == FORMAT_VERSION
+    assert sorted(os.listdir(folder)) == ["model.json", "model.safetensors"]
+
+
+def test_reading_what_a_model_is_needs_no_torch(saved):
+    code = (
+        "import sys; from pairton.models.storage import read_info; print(read_info(sys.argv[1]).decoding); "
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(saved[0])], capture_output=True, text=True)
+    assert done.stdout.strip() == "steps", done.stderr
+
+
+class Trap:
+    def __reduce__(self):
+        return os.mkdir, (os.environ["PAIRTON_TEST_TRAP"],)
+
+
+def test_loading_never_unpickles(saved, monkeypatch, tmp_path):
+    folder = saved[0]
+    monkeypatch.setenv("PAIRTON_TEST_TRAP", str(tmp_path / "sprung"))
+    (folder / "model.safetensors").write_bytes(pickle.dumps({"weights": Trap()}))
+    with pytest.raises(ModelError, match="not the weights"):
+        load_model(folder)
+    assert not (tmp_path / "sprung").exists()
+
+
+def edit(folder, **changes):
+    path = folder / "model.json"
+    raw = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({name: value for name, value in raw.items() if value != "gone"}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format_version": FORMAT_VERSION + 1}, "update Pairton"),
+        ({"format_version": "gone"}, "format_version is None"),
+        ({"topology": "gone"}, "incomplete .* copy the model again"),
+        ({"domain": {}}, "domain"),
+        ({"weights_sha256": "0"}, "not the weights that model.json belongs to"),
+        ({"network": {"bloks": 1}}, "no setting 'bloks'"),
+        ({"network": {"blocks": 2}}, "do not fit the network"),
+        ({"temperatures": ["hot"]}, "incomplete .* copy the model again"),
+    ],
+)
+def test_damaged_models_are_refused(saved, changes, message):
+    from pairton.errors import PairtonError
+
+    edit(saved[0], **changes)
+    with pytest.raises(PairtonError, match=message) as caught:
+        load_model(saved[0])
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_not_a_model(saved, tmp_path):
+    with pytest.raises(ModelError, match="no model is there"):
+        find_model(tmp_path / "nowhere")
+    (saved[0] / "model.json").write_text("{")
+    with pytest.raises(ModelError, match="not JSON"):
+        read_info(saved[0])
+    (saved[0] / "model.safetensors").unlink()
+    with pytest.raises(ModelError):
+        load_model(saved[0])
+
+
+def test_a_folder_with_the_name_of_a_built_in_model_is_not_taken_by_chance(saved, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(saved[0], "ttbar_allhad")
+    for find in (find_model, engines._find):
+        with pytest.warns(PairtonWarning, match=r"write \./ttbar_allhad for"):
+            built_in = find("ttbar_allhad")
+        assert built_in.parent.name == "models"
+        assert find("./ttbar_allhad").resolve() == tmp_path / "ttbar_allhad"
+
+
+def test_a_failed_write_leaves_the_old_model(saved, monkeypatch):
+    folder, network, info = saved
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    monkeypatch.setattr(
+        "pairton.models.storage.json.dumps", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "full"))
+    )
+    with pytest.raises(OutputError, match="full"):
+        save_model(folder, {name: value.numpy() + 1 for name, value in network.state_dict().items()}, info)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

@@ -1,0 +1,277 @@
+"""All engines through one fixture, `model`, and what is refused before anything is run."""
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from importlib import resources
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+import pairton
+from pairton.decoding.graph import visible_tokens
+from pairton.errors import ConfigError, ModelError
+from pairton.export import export_model
+from pairton.models.engines import load_model
+from pairton.models.onnx_file import read_onnx
+from pairton.models.storage import save_model
+from pairton.topology import load_topology
+
+TTBAR = load_topology()
+
+
+def ask(network, *inputs):
+    with torch.inference_mode():
+        return network(*(torch.from_numpy(array) for array in inputs))
+
+
+@pytest.mark.parametrize(("n_jets", "padding"), [(6, 0), (8, 2), (11, 3)])
+def test_logits_are_those_of_the_network(model, small_network, decays, n_jets, padding):
+    network, _ = small_network(TTBAR)
+    events = decays(9, extra=n_jets - 6)
+    jets, jet_mask = events.dense()
+    jet_mask[::2, n_jets - padding :] = False
+    truth = np.where(events.truth < n_jets - padding, events.truth, -1)
+    revealed = np.zeros((9, 4), dtype=bool)
+    revealed[:, [1, 3]] = (truth[:, [0, 3]] >= 0) & (truth[:, [1, 4]] >= 0)
+    tokens = visible_tokens(TTBAR, truth, revealed, jet_mask)
+    found, wanted = model.predict(jets, jet_mask, tokens), ask(network, jets, jet_mask, tokens)
+    np.testing.assert_allclose(found.edges, wanted.edges.numpy(), atol=1e-5)
+    i, j, k = np.indices((n_jets,) * 3)
+    apart = (i != j) & (i != k) & (j != k)  # elsewhere a triplet is none, and may have any logit
+    np.testing.assert_allclose(found.triplets[:, :, apart], wanted.triplets.numpy()[:, :, apart], atol=1e-5)
+    assert found.edges.dtype == found.triplets.dtype == np.float32
+
+
+DECODED = ("exact", "exact_steps", "steps")
+
+
+@pytest.fixture(scope="module")
+def by_torch(model_folder):
+    """The sample events, and their reconstruction by torch in one thread."""
+    events = pairton.read(resources.files("pairton") / "samples" / "ttbar_allhad.h5")
+    reference = load_model(model_folder, engine="torch", threads=1)
+    return events, {name: pairton.reconstruct(events, reference, decoding=name) for name in DECODED}
+
+
+@pytest.mark.parametrize("decoding", DECODED)
+def test_assignments_of_the_sample_events_do_not_depend_on_the_engine(model, by_torch, decoding):
+    events, wanted = by_torch
+    found = pairton.reconstruct(events, model, decoding=decoding)
+    assert (found.assignment >= 0).all(axis=1).mean() > 0.9
+    np.testing.assert_array_equal(found.assignment, wanted[decoding].assignment)
+    np.testing.assert_allclose(found.event_probability, wanted[decoding].event_probability, atol=1e-4)
+    np.testing.assert_allclose(found.particle_probability, wanted[decoding].particle_probability, atol=1e-4)
+
+
+def test_a_model_knows_itself(model):
+    assert model.name == "small"
+    assert model.topology == TTBAR
+    assert model.domain.jets == (6, 16)
+    assert model.decoding == "steps"
+    assert model.temperatures is None
+    assert model.takes_tokens
+    assert model.metadata["network"]["pair_width"] == 16
+
+
+def test_no_tokens_are_masked_tokens_and_no_events_are_no_logits(model, decays):
+    jets, jet_mask = decays(3).dense()
+    masked = np.full((3, 2, 8, 8), 2, dtype=np.uint8)
+    np.testing.assert_array_equal(model.predict(jets, jet_mask).edges, model.predict(jets, jet_mask, masked).edges)
+    assert model.predict(jets[:0], jet_mask[:0]).edges.shape == (0, 2, 8, 8)
+
+
+def test_a_model_opens_late_and_pickles_small(model, decays):
+    assert not {"session", "network"} & set(vars(model.engine))
+    jets, jet_mask = decays(3).dense()
+    before = model.predict(jets, jet_mask).edges
+    assert {"session", "network"} & set(vars(model.engine))
+    payload = pickle.dumps(model)
+    assert len(payload) < 10_000
+    again = pickle.loads(payload)
+    assert not {"session", "network"} & set(vars(again.engine))
+    np.testing.assert_array_equal(again.predict(jets, jet_mask).edges, before)
+
+
+def test_threads_share_batches_not_operators(model_folder):
+    model = load_model(model_folder / "model.onnx", threads=3)
+    assert model.engine.at_once == 3
+    assert model.engine.session.get_session_options().intra_op_num_threads == 1
+    assert load_model(model_folder).engine.at_once == len(os.sched_getaffinity(0))
+    assert load_model(model_folder, engine="torch", threads=3).engine.at_once == 1
+    with pytest.raises(ConfigError, match="threads is 0"):
+        load_model(model_folder, threads=0)
+
+
+@pytest.mark.parametrize("engine", ["onnx"])
+def test_any_number_of_threads_gives_the_same_answer(model_folder, by_torch, engine):
+    events, _ = by_torch
+    found = [
+        pairton.reconstruct(events, load_model(model_folder, engine=engine, threads=threads), decoding="exact")
+        for threads in (1, 3)
+    ]
+    np.testing.assert_array_equal(found[0].assignment, found[1].assignment)
+    np.testing.assert_array_equal(found[0].event_probability, found[1].event_probability)
+
+
+def test_the_onnx_engine_needs_no_torch(model_folder):
+    code = f"""
+import sys
+sys.modules["torch"] = sys.modules["onnx"] = None
+import numpy as np
+from pairton.models.storage import save_model
+from pairton.models.engines import load_model
+model = load_model({str(model_folder)!r})
+assert model.predict(np.ones((2, 7, 5), np.float32), np.ones((2, 7), bool)).edges.shape == (2, 2, 7, 7)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_way_to_name_a_model(model_folder, tmp_path, monkeypatch):
+    for path in (model_folder, model_folder / "model.onnx", model_folder / "model.json"):
+        assert type(load_model(path).engine).__name__ == "OnnxEngine"
+    assert type(load_model(model_folder / "model.onnx", engine="torch").engine).__name__ == "TorchEngine"
+    for name in ("model.json", "model.safetensors"):
+        shutil.copy(model_folder / name, tmp_path / name)
+    assert type(load_model(tmp_path).engine).__name__ == "TorchEngine"  # there is nothing else
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"has no model.safetensors"):
+        load_model(tmp_path)
+    with pytest.raises(ModelError, match="no model 'ttbar_allhat'"):
+        load_model("ttbar_allhat")
+    with pytest.raises(ModelError, match="not a model"):
+        load_model(tmp_path.parent)
+    with pytest.raises(ConfigError, match=r"no engine 'onx'.*did you mean 'onnx'"):
+        load_model(model_folder, engine="onx")
+
+
+def test_an_old_export_beside_new_weights_is_noticed(model_folder, tmp_path):
+    folder = shutil.copytree(model_folder, tmp_path / "copy")
+    export_model(folder, folder / "model.onnx")
+    load_model(folder)
+    about = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps(about | {"weights_sha256": "0" * 64}))
+    with pytest.raises(ModelError, match=r"exported from other weights .* run `pairton export"):
+        load_model(folder)
+
+
+# -- files -------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_read_without_the_onnx_package(model_folder):
+    file = read_onnx(model_folder / "model.onnx")
+    same = onnx.load(model_folder / "model.onnx")
+    assert file.inputs == tuple(item.name for item in same.graph.input) == ("jets", "jet_mask", "tokens")
+    assert file.outputs == tuple(item.name for item in same.graph.output) == ("edges", "triplets")
+    assert file.metadata == {item.key: item.value for item in same.metadata_props}
+    assert file.ir_version == same.ir_version
+    assert file.opsets == {item.domain: item.version for item in same.opset_import}
+
+
+def outside(tensor):
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    entry = tensor.external_data.add()
+    entry.key, entry.value = "location", "../../etc/passwd"
+
+
+def hide_in_initializer(model):
+    outside(model.graph.initializer[0])
+
+
+def hide_in_constant(model):
+    node = model.graph.node.add()
+    node.op_type = "Constant"
+    node.output.append("secret")
+    attribute = node.attribute.add()
+    attribute.name, attribute.type = "value", onnx.AttributeProto.TENSOR
+    attribute.t.dims.append(4)
+    attribute.t.data_type = onnx.TensorProto.FLOAT
+    outside(attribute.t)
+
+
+def hide_in_branch(model):
+    inner = onnx.ModelProto()
+    inner.CopyFrom(model)
+    hide_in_initializer(inner)
+    node = model.graph.node.add()
+    node.op_type = "If"
+    attribute = node.attribute.add()
+    attribute.name, attribute.type = "then_branch", onnx.AttributeProto.GRAPH
+    attribute.g.CopyFrom(inner.graph)
+
+
+@pytest.mark.parametrize("hide", [hide_in_initializer, hide_in_constant, hide_in_branch])
+def test_weights_outside_the_file_are_refused(model_folder, tmp_path, hide):
+    model = onnx.load(model_folder / "model.onnx")
+    hide(model)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="keeps its weights in other files"):
+        load_model(path)
+
+
+def test_what_is_not_a_model_is_named(model_folder, tmp_path):
+    payload = (model_folder / "model.onnx").read_bytes()
+    path = tmp_path / "some.onnx"
+    for rubbish in (b"", b"not a model at all", payload[: len(payload) // 2]):
+        path.write_bytes(rubbish)
+        with pytest.raises(ModelError, match="not an ONNX file, or cut short"):
+            load_model(path)
+    model = onnx.load_model_from_string(payload)
+    raw = json.loads(model.metadata_props[0].value)
+    for change, message in (
+        ({"graph": "whole"}, "a whole reconstruction"),
+        ({"domain": {"pt": 3}}, "needs pt, abs_eta"),
+        ({"topology": {"name": "x"}}, "'event' is missing"),
+    ):
+        model.metadata_props[0].value = json.dumps(raw | change)
+        path.write_bytes(model.SerializeToString())
+        with pytest.raises(Exception, match=message):
+            load_model(path)
+    model.metadata_props[0].value = "["
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="not JSON"):
+        load_model(path)
+    del model.metadata_props[:]
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="not of Pairton"):
+        load_model(path)
+
+
+def test_a_file_that_the_runtime_cannot_run_is_one_line(model_folder, tmp_path, decays):
+    model = onnx.load(model_folder / "model.onnx")
+    model.graph.node[0].op_type = "Nonsense"
+    path = tmp_path / "some.onnx"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match=r"ONNX Runtime .* cannot run it"):
+        load_model(path).predict(*decays(2).dense())
+
+
+@pytest.mark.parametrize("engine", ["torch"])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format_version": 99}, "format_version is 99"),
+        ({"network": []}, "says nothing of the model's network"),
+        ({"temperatures": ["hot"]}, "temperatures"),
+        ({"temperatures": 1.04}, "temperatures"),
+        ({"temperatures": [1.0, 2.0], "decoding": "steps"}, "has 2 temperatures, but steps takes 3"),
+    ],
+)
+def test_what_a_folder_says_wrongly_is_one_line_with_every_engine(
+    small_network, tmp_path, engine, changes, message
+):
+    network, info = small_network(load_topology("ttbar_allhad"))
+    (tmp_path / "model").mkdir()
+    save_model(tmp_path / "model", {name: value.numpy() for name, value in network.state_dict().items()}, info)
+    path = tmp_path / "model" / "model.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(ModelError, match=message) as caught:
+        load_model(tmp_path / "model", engine=engine)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,107 @@
+"""The coffea example of the documentation, and what it needs: models that travel light."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import onnx
+import pytest
+import uproot
+from onnx import TensorProto, helper, numpy_helper
+
+from pairton.events.domain import Domain
+from pairton.models.engines import METADATA_KEY, load_model
+from pairton.reconstruction.reconstruction import reconstruct
+from pairton.topology import load_topology
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "coffea_processor.py"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    """A network without weights: both types score a pair by the product of its jets' numbers."""
+    topology = load_topology()
+    types = len(topology.types)
+    nodes = [
+        helper.make_node("Transpose", ["jets"], ["turned"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["jets", "turned"], ["pairs"]),
+        helper.make_node("Mul", ["pairs", "scale"], ["scaled"]),
+        helper.make_node("Unsqueeze", ["scaled", "axis"], ["one"]),
+        helper.make_node("Concat", ["one"] * types, ["edges"], axis=1),
+    ]
+    constants = [numpy_helper.from_array(np.float32(1e-4).reshape(1), "scale")]
+    constants.append(numpy_helper.from_array(np.array([1], dtype=np.int64), "axis"))
+    inputs = [helper.make_tensor_value_info("jets", TensorProto.FLOAT, ["B", "N", 5])]
+    inputs.append(helper.make_tensor_value_info("jet_mask", TensorProto.BOOL, ["B", "N"]))
+    outputs = [helper.make_tensor_value_info("edges", TensorProto.FLOAT, ["B", types, "N", "N"])]
+    graph = helper.make_graph(nodes, "products", inputs, outputs, constants)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    about = {"topology": topology.to_dict(), "domain": Domain(pt=20.0, abs_eta=4.0, jets=(6, 12)).to_dict()}
+    made.metadata_props.add(key=METADATA_KEY, value=json.dumps(about))
+    onnx.save(made, tmp_path / "products.onnx")
+    return str(tmp_path / "products.onnx")
+
+
+def test_a_model_pickles_small_and_its_copies_share_a_session(model: str) -> None:
+    loaded = load_model(model, threads=1)
+    session = loaded.engine.session
+    content = pickle.dumps(loaded)
+    assert len(content) < 4000
+    copies = [pickle.loads(content) for _ in range(2)]
+    assert "session" not in vars(copies[0].engine)  # opened on first use only
+    assert copies[0].engine.session is copies[1].engine.session is session
+    assert load_model(model, threads=2).engine.session is not session
+
+
+def write_nano(path: Path, n: int) -> ak.Array:
+    """Random jets, of which some fail the identification."""
+    rng = np.random.default_rng(5)
+    counts = rng.integers(4, 10, n)
+    numbers = {
+        name: rng.random(counts.sum()).astype(np.float32) for name in ("pt", "eta", "phi", "mass", "btagPNetB")
+    }
+    numbers |= {"pt": 25 + 100 * numbers["pt"], "eta": 4 * numbers["eta"] - 2, "phi": 6 * numbers["phi"] - 3}
+    jets = {name: ak.unflatten(values, counts) for name, values in numbers.items()}
+    jets["jetId"] = ak.unflatten((6 * (rng.random(counts.sum()) > 0.1)).astype(np.uint8), counts)
+    with uproot.recreate(path) as file:
+        fields = {name: values.layout.content.dtype for name, values in jets.items()}
+        scalars = {"run": np.uint32, "luminosityBlock": np.uint32, "event": np.uint64}
+        file.mktree("Events", {"Jet": f"var * {{{', '.join(f'{k}: {v}' for k, v in fields.items())}}}", **scalars})
+        file["Events"].extend({"Jet": ak.zip(jets), **{k: np.arange(n, dtype=v) for k, v in scalars.items()}})
+    return ak.zip(jets)
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")  # of coffea and what it builds on
+def test_the_example_runs_in_one_process_and_in_two(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("coffea", reason="pip install coffea")
+    from coffea import processor
+
+    monkeypatch.syspath_prepend(EXAMPLE.parent)  # workers take the path over
+    example: Any = importlib.import_module(EXAMPLE.stem)
+    jets = write_nano(tmp_path / "nano.root", 300)
+    files = [str(tmp_path / "nano.root")]
+    one = example.run(files, model, chunksize=100)
+    two = example.run(files, model, processor.FuturesExecutor(workers=2, status=False), chunksize=100)
+    alone = reconstruct(
+        ak.with_field(ak.with_field(jets, jets.btagPNetB > 0.245, "btag"), (jets.jetId & 2) != 0, "usable"),
+        load_model(model),
+    )
+    answered = alone.status == 0
+    assert one["events"] == two["events"] == 300
+    assert one["answered"] == two["answered"] == answered.sum() > 100
+    masses = one["mass"].values(flow=True).sum()
+    np.testing.assert_allclose(masses, ak.sum(alone.t.probability[answered]), rtol=1e-5)
+    np.testing.assert_allclose(two["mass"].values(), one["mass"].values(), rtol=1e-5)
+    chosen = alone.assignment[answered, alone.topology.slot_index("t1.b")]
+    scores = jets.btagPNetB[answered][np.arange(answered.sum()), chosen]
+    np.testing.assert_allclose(one["b_score"], ak.sum(scores), rtol=1e-5)
+    assert ak.all(jets.jetId[answered][np.arange(answered.sum()), chosen] == 6)

@@ -1,0 +1,314 @@
+"""Reconstruction in parts: equal to one process however it is cut, scheduled, killed and resumed."""
+
+import json
+import os
+import signal
+import time
+import warnings
+
+import awkward as ak
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pairton import formats
+from pairton._common.parallel import WorkerError, dask_client, run_tasks
+from pairton.cli import main
+from pairton.errors import ConfigError, InputError, OutputError
+from pairton.events import Events
+from pairton.models.engines import load_model
+from pairton.reconstruction import parts as partitions
+from pairton.reconstruction.parts import COMPLETE, reconstruct_parts
+from pairton.reconstruction.streaming import reconstruct_files
+from pairton.reconstruction.writers import result_metadata
+
+SIZE = 64  # rows of a window and of a part, in the quick tests
+
+
+def write(path, events):
+    with formats.create(path, events.topology) as writer:
+        writer.write(events)
+    return path
+
+
+def whole(result):
+    """The rows of a file, or of all parts of a folder, as one table."""
+    if result.is_dir():
+        return pa.concat_tables([pq.read_table(path) for path in sorted(result.glob("part-*.parquet"))])
+    return pq.read_table(result)
+
+
+def assert_equal(one, other):
+    assert one.schema.equals(other.schema)
+    assert one.num_rows == other.num_rows
+    for name in one.column_names:
+        assert ak.array_equal(ak.from_arrow(one[name]), ak.from_arrow(other[name]), equal_nan=True), name
+
+
+@pytest.fixture
+def small_windows(monkeypatch):
+    monkeypatch.setattr(partitions, "WINDOW", SIZE)
+    monkeypatch.setattr("pairton.reconstruction.reconstruction.windows.__defaults__", (SIZE,))
+
+
+@pytest.fixture
+def inputs(decays, tmp_path):
+    """300 events in three files, one of them empty, whose edges are no edges of windows."""
+    events = decays(300, seed=5, extra=3, floor=40)
+    events = Events(events.jets, weights=np.linspace(-1, 2, 300), columns={"run": np.arange(300)})
+    folder = tmp_path / "inputs"
+    folder.mkdir()
+    cuts = {"a.h5": slice(0, 111), "b.parquet": slice(111, 111), "c.h5": slice(111, 300)}
+    return [write(folder / name, events[rows]) for name, rows in cuts.items()]
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Two workers; distributed itself leaves sockets to the garbage collector when workers die."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with dask_client("local:2") as found:
+            yield found
+
+
+# -- parts here --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [SIZE, 2 * SIZE, 10 * SIZE])
+def test_parts_are_the_rows_of_one_process(inputs, mass_model, small_windows, tmp_path, rows):
+    reconstruct_files(inputs, tmp_path / "one.parquet", mass_model, keep=["run"])
+    batches = list(mass_model.calls)
+    mass_model.calls.clear()
+    done = reconstruct_parts(inputs, tmp_path / "parts", mass_model, rows=rows, keep=["run"], chunk=50)
+    assert mass_model.calls == batches  # the network saw the very same batches
+    assert len(done.paths) == -(-300 // rows)
+    assert_equal(whole(tmp_path / "one.parquet"), whole(tmp_path / "parts"))
+    assert_equal(
+        whole(tmp_path / "one.parquet"), pq.read_table(tmp_path / "parts")
+    )  # as any reader of folders does
+    said, one = (
+        json.loads((tmp_path / "parts" / COMPLETE).read_text()),
+        result_metadata(tmp_path / "one.parquet"),
+    )
+    parts = said.pop("parts")
+    assert said == one
+    assert [part["name"] for part in parts] == [path.name for path in done.paths]
+    assert sum(part["events"] for part in parts) == done.events == 300
+
+
+@pytest.mark.parametrize("suffix", [".root", ".h5"])
+def test_parts_of_other_formats_say_the_same(inputs, mass_model, small_windows, tmp_path, suffix):
+    done = reconstruct_parts(inputs, tmp_path / "parts", mass_model, rows=SIZE, suffix=suffix)
+    again = reconstruct_parts(inputs, tmp_path / "parts", mass_model, rows=SIZE, suffix=suffix, resume=True)
+    assert (done.skipped, again.skipped) == (0, 5)
+    assert again.status == done.status
+
+
+def test_no_events_are_one_empty_part(decays, mass_model, tmp_path):
+    source = write(tmp_path / "none.h5", decays(3)[:0])
+    done = reconstruct_parts(source, tmp_path / "parts", mass_model)
+    assert (done.events, len(done.paths)) == (0, 1)
+    reconstruct_files(source, tmp_path / "one.parquet", mass_model)
+    assert_equal(whole(tmp_path / "one.parquet"), whole(tmp_path / "parts"))
+
+
+def test_resume_keeps_what_is_still_good_and_makes_the_rest(inputs, decays, mass_model, small_windows, tmp_path):
+    folder = tmp_path / "parts"
+    how = {"rows": SIZE, "keep": ["run"]}
+    first = reconstruct_parts(inputs, folder, mass_model, resume=True, **how)  # a new folder is no mistake
+    assert first.skipped == 0
+    expected = whole(folder)
+    with pytest.raises(OutputError, match="holds the parts of an earlier run: go on with --resume"):
+        reconstruct_parts(inputs, folder, mass_model, **how)
+
+    first.paths[1].unlink()
+    first.paths[3].write_bytes(first.paths[3].read_bytes()[:-100])  # damaged by someone else
+    (folder / COMPLETE).unlink()
+    left = folder / ".part-00001.0badcafe.parquet"  # of a run that was killed
+    left.write_bytes(b"half")
+    os.utime(left, (1, 1))
+    seen = []
+
+    def watch(stream):
+        for done in stream:
+            seen.append((done.path.name[5:10], done.new))
+            yield done
+
+    again = reconstruct_parts(inputs, folder, mass_model, resume=True, progress=watch, **how)
+    assert again.skipped == 3
+    assert [name for name, new in seen if new] == ["00001", "00003"]
+    assert_equal(whole(folder), expected)
+    assert not left.exists()
+
+    assert reconstruct_parts(inputs, folder, mass_model, resume=True, max_jets=8, **how).skipped == 0  # a setting
+    assert reconstruct_parts(inputs, folder, mass_model, resume=True, max_jets=8, **how).skipped == 5
+    write(inputs[2], Events(decays(189, seed=6).jets, weights=np.ones(189), columns={"run": np.arange(189)}))
+    changed = reconstruct_parts(inputs, folder, mass_model, resume=True, max_jets=8, **how)
+    assert changed.skipped == 1  # rows 0 to 64 are of the first file alone
+    write(inputs[2], decays(3, weights=np.ones(3), columns={"run": np.arange(3)}))
+    with pytest.raises(OutputError, match=r"part-00002\.parquet, which is not of these inputs"):
+        reconstruct_parts(inputs, folder, mass_model, resume=True, max_jets=8, **how)
+
+
+def test_an_input_that_changes_stops_the_work(inputs, mass_model, small_windows, tmp_path):
+    def touch(stream):
+        for done in stream:
+            with h5py.File(inputs[2], "r+") as file:
+                file.attrs["touched"] = 1
+            yield done
+
+    with pytest.raises(InputError, match=r"c\.h5: it changed since this run began"):
+        reconstruct_parts(inputs, tmp_path / "parts", mass_model, rows=2 * SIZE, progress=touch)
+    assert sorted(path.name for path in (tmp_path / "parts").iterdir()) == ["part-00000.parquet"]
+
+
+def test_mistakes_with_parts(inputs, mass_model, small_windows, tmp_path, capsys, monkeypatch):
+    with pytest.raises(ConfigError, match=f"parts of 100 rows: choose a multiple of {SIZE}"):
+        reconstruct_parts(inputs, tmp_path / "parts", mass_model, rows=100)
+    with pytest.raises(ConfigError, match=r"suffix '\.csv'"):
+        reconstruct_parts(inputs, tmp_path / "parts", mass_model, suffix=".csv")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="go to a folder, and this is a file"):
+        reconstruct_parts(inputs, tmp_path / "file", mass_model)
+    monkeypatch.setattr("pairton.models.engines.load_model", lambda *_, **__: mass_model)
+    for arguments, message in (
+        (["-o", "out.root", "--dask", "local"], "write parts to a folder, not the file out.root"),
+        (["--resume"], "write parts to a folder, and there is none"),
+        (["-o", "out", "--dask", "local:2", "--jobs", "2"], "choose one"),
+        (["-o", "out", "--part-rows", "4096"], "--part-rows is for results in parts"),
+        (["-o", "out", "--dask", "local:x"], "write local:WORKERS with a number"),
+        (["-o", "out", "--dask", "tcp://127.0.0.1:1"], "no scheduler answers there"),
+    ):
+        monkeypatch.setattr("pairton._common.parallel.PATIENCE", 1)
+        with pytest.raises(SystemExit) as stop:
+            main(["reconstruct", str(inputs[0]), *arguments])
+        error = capsys.readouterr().err
+        assert stop.value.code == 2
+        assert len(error.splitlines()) == 1, error
+        assert message in error
+
+
+def test_files_with_other_columns_are_refused(inputs, decays, mass_model, small_windows, tmp_path):
+    odd = write(tmp_path / "odd.h5", decays(SIZE))  # no weights
+    first = write(tmp_path / "first.h5", Events(decays(SIZE).jets, weights=np.ones(SIZE)))
+    with pytest.raises(OutputError, match="only some inputs have the columns weight"):
+        reconstruct_parts([first, odd], tmp_path / "parts", mass_model, rows=SIZE)
+    assert not (tmp_path / "parts" / COMPLETE).exists()
+
+
+# -- on a cluster ------------------------------------------------------------------------------------------
+
+
+def slow_square(task):
+    time.sleep(0.05)
+    return task * task, os.getpid()
+
+
+def refuse(task):
+    raise ConfigError(f"task {task} is refused")
+
+
+def kill_me(task):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_tasks_of_a_dead_worker_run_elsewhere(client):
+    pids = []
+    results = {}
+    for task, (square, pid) in run_tasks(slow_square, range(40), client=client):
+        results[task] = square
+        pids.append(pid)
+        if len(results) == 5:
+            os.kill(pid, signal.SIGKILL)
+    assert results == {k: k * k for k in range(40)}
+    assert os.getpid() not in pids
+
+
+def test_errors_on_the_cluster_reach_the_caller(client):
+    with pytest.raises(ConfigError, match="is refused"):
+        list(run_tasks(refuse, range(3), client=client))
+
+
+def test_work_that_ends_every_worker_is_one_line(client):
+    with pytest.raises(WorkerError, match=r"the same work ended several workers .*--resume"):
+        list(run_tasks(kill_me, [1], client=client))
+
+
+def killed_in_the_middle(client, source, folder, model, rows, parts):
+    """Reconstruct on the cluster, one worker killed when the first part is there."""
+    killed = []
+
+    def watch(stream):
+        for done in stream:
+            if not killed:
+                busy = [address for address, tasks in client.processing().items() if tasks]
+                pids = client.run(os.getpid, workers=busy[:1])
+                killed.extend(pids.values())
+                os.kill(killed[0], signal.SIGKILL)
+            yield done
+
+    done = reconstruct_parts(source, folder, model, client=client, rows=rows, progress=watch)
+    assert len(killed) == 1
+    assert len(done.paths) == parts
+    return done
+
+
+def test_a_killed_worker_changes_nothing(client, decays, model_folder, tmp_path):
+    """The short form: most events have too few jets, to be quick."""
+    events = decays(4 * 4096 + 500, seed=3, extra=0, floor=40)
+    source = write(tmp_path / "in.h5", events)
+    model = load_model(model_folder, threads=1)
+    reconstruct_files(source, tmp_path / "one.parquet", model)
+    done = killed_in_the_middle(client, source, tmp_path / "parts", model, 4096, 5)
+    assert done.status["ok"] > 500
+    assert_equal(whole(tmp_path / "one.parquet"), whole(tmp_path / "parts"))
+
+
+@pytest.mark.long
+def test_twenty_thousand_events_with_a_killed_worker(client, decays, tmp_path):
+    source = write(tmp_path / "in.h5", decays(20_000, seed=3, extra=3, floor=30))
+    model = load_model(threads=1)
+    reconstruct_files(source, tmp_path / "one.parquet", model)
+    done = killed_in_the_middle(client, source, tmp_path / "parts", model, 4096, 5)
+    assert done.events == 20_000
+    assert_equal(whole(tmp_path / "one.parquet"), whole(tmp_path / "parts"))
+
+
+def test_the_command_on_a_local_cluster(decays, model_folder, tmp_path, capsys):
+    source = write(tmp_path / "in.h5", decays(200, seed=3))
+    out = tmp_path / "out"
+    arguments = ["reconstruct", str(source), "-o", str(out), "--model", str(model_folder)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        main_without_exit([*arguments, "--dask", "local:1"])
+        assert "200 events (183 ok, 17 too_few_jets)" in capsys.readouterr().out
+    main_without_exit([*arguments, "--resume"])
+    assert "wrote 1 parts" in (said := capsys.readouterr().out)
+    assert "1 of them kept" in said
+
+
+def main_without_exit(arguments):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 0
+
+
+def test_generate_on_the_cluster_and_after_a_kill_at_the_very_end(client, tmp_path, capsys):
+    pytest.importorskip("pythia8mc")
+    from pairton.generator.production import parts_folder, produce
+    from pairton.generator.settings import make_settings
+
+    sample = make_settings("ttbar_allhad", 12, seed=3, keep="all").with_sizes(4, 4)
+    counts = produce(sample, tmp_path / "cluster.h5", client=client)
+    assert produce(sample, tmp_path / "here.h5") == counts
+    one, other = (formats.read(tmp_path / name) for name in ("cluster.h5", "here.h5"))
+    assert one.ids.tolist() == other.ids.tolist()
+    assert ak.array_equal(one.jets, other.jets)
+    parts = parts_folder(tmp_path / "here.h5")
+    parts.mkdir()  # complete, and killed before the chunks were removed
+    again = ["generate", "-n", "12", "-o", str(tmp_path / "here.h5"), "--seed", "3", "--keep", "all", "--resume"]
+    main_without_exit(again)
+    assert "is complete" in capsys.readouterr().out
+    assert not parts.exists()

@@ -1,0 +1,258 @@
+"""Bad days: kills, full disks, read-only folders, inputs that change; and the same answer on all others."""
+
+import errno
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pairton import formats
+from pairton.errors import InputError, PairtonError
+from pairton.models.engines import load_model
+from pairton.reconstruction.reconstruction import reconstruct
+from pairton.reconstruction.streaming import reconstruct_files
+
+ROOT = Path(__file__).parents[2]
+SUFFIXES = (".parquet", ".root", ".h5")
+
+
+def write(path, events):
+    with formats.create(path, events.topology) as writer:
+        writer.write(events)
+    return path
+
+
+# -- kills -------------------------------------------------------------------------------------------------
+
+
+WRITERS = ("reconstruct", "reconstruct in parts", "convert", "generate")
+
+
+def kill(model, kills, renames, seed, verbs=()):
+    command = [sys.executable, str(ROOT / "benchmarks" / "kills.py"), "--json", "--model", str(model)]
+    command += ["--kills", str(kills), "--renames", str(renames)]
+    done = subprocess.run(
+        [*command, "--seed", str(seed), "--verbs", ",".join(verbs)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return {row["verb"]: row for row in json.loads(done.stdout)}
+
+
+def test_kill_nine_once_each(model_folder):
+    """Each verb is killed, looked at, run to its end and compared with an undisturbed run, by the benchmark.
+
+    A killed training takes longer and is in the long form; its resume is tested by itself.
+    """
+    found = kill(model_folder, 1, 0, seed=5, verbs=WRITERS)
+    assert set(found) == set(WRITERS)
+    assert all(row["moments"]["kills"] == 1 for row in found.values())
+
+
+def test_kill_nine_before_and_after_a_rename(model_folder):
+    found = kill(model_folder, 0, 2, seed=5, verbs=["convert"])
+    assert found["convert"]["renames"]["found"] == {"old": 1, "new": 1}
+
+
+@pytest.mark.long
+def test_kill_nine_at_twenty_moments_each(capsys):
+    found = kill("default", 20, 20, seed=1)
+    with capsys.disabled():
+        for row in found.values():
+            print(f"\n{row}")
+    assert set(found) == {*WRITERS, "train"}
+    for row in found.values():
+        assert row["moments"]["kills"] == 20
+        assert row["renames"]["compared"] == min(20, 2 * row["renames"]["renames"])
+    for name in ("reconstruct in parts", "generate", "train"):  # kills early and late
+        done = found[name]["moments"]["done"]
+        assert min(done) < 0.4
+        assert max(done) > 0.6
+    assert found["train"]["moments"]["found"]["state"] >= 10
+
+
+# -- no space, no permission -------------------------------------------------------------------------------
+
+LIMITED = """
+import resource, signal, sys
+from pairton.cli import main
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # as Python does: writes then fail with EFBIG
+resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+main({arguments!r})
+"""
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("verb", ["reconstruct", "convert"])
+def test_a_limit_on_file_sizes(source, tmp_path, model_folder, suffix, verb):
+    """The file system refuses to go on in the middle of a file, in whichever library writes it."""
+    out = tmp_path / f"out{suffix}"
+    out.write_text("an earlier result")
+    arguments = [
+        verb,
+        str(source),
+        *(["-o", str(out), "--model", str(model_folder)] if verb == "reconstruct" else []),
+    ]
+    arguments += [] if verb == "reconstruct" else [str(out)]
+    script = textwrap.dedent(LIMITED).format(limit=16_384, arguments=arguments)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert f"{out}: cannot be written" in done.stderr
+    assert out.read_text() == "an earlier result"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["in.h5", out.name])
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_no_space_at_the_last_moment(source, mass_model, tmp_path, suffix, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(PairtonError, match=r"cannot be written \(No space left on device\)"):
+        reconstruct_files(source, tmp_path / f"out{suffix}", mass_model)
+    with pytest.raises(PairtonError, match=r"cannot be written \(No space left on device\)"):
+        write(tmp_path / f"copy{suffix}", formats.read(source))
+    assert [path.name for path in tmp_path.iterdir()] == ["in.h5"]
+
+
+READ_ONLY = """
+import os, sys
+from pairton.cli import main
+def run(*arguments):
+    try:
+        main(list(arguments))
+    except SystemExit as end:
+        return end.code
+run("convert", {source!r}, {fine!r})  # imports what is needed, before the rights are given up
+run("reconstruct", {source!r}, "-o", {fine!r} + ".parts", "--resume", "--model", {model!r})
+run("reconstruct", {source!r}, "-o", {fine!r} + ".h5", "--model", {model!r})
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+codes = [run("convert", {source!r}, {folder!r} + "/out.root")]
+codes.append(run("reconstruct", {source!r}, "-o", {folder!r} + "/out.h5", "--model", {model!r}))
+codes.append(run("reconstruct", {source!r}, "-o", {folder!r}, "--resume", "--model", {model!r}))
+sys.exit(0 if codes == [2, 2, 2] else 1)
+"""
+
+
+def test_a_read_only_folder(decays, model_folder):
+    here = Path(formats.__file__).parent
+    if os.getuid() == 0 and not all(folder.stat().st_mode & 0o005 == 0o005 for folder in (here, *here.parents)):
+        pytest.skip(
+            "run by root from a folder that is closed to others: without its rights nothing can be imported"
+        )
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to other users
+        place = Path(name)
+        place.chmod(0o755)
+        source, folder = write(place / "in.h5", decays(20)), place / "closed"
+        model = place / "model.onnx"
+        model.write_bytes((model_folder / "model.onnx").read_bytes())
+        folder.mkdir()
+        folder.chmod(0o555)
+        names = {"source": source, "fine": place / "fine.root", "folder": folder, "model": model}
+        script = READ_ONLY.format(**{key: str(value) for key, value in names.items()})
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        lines = done.stderr.splitlines()
+        assert len(lines) == 3
+        assert all("closed" in line and "read-only" in line for line in lines)
+        assert list(folder.iterdir()) == []
+        folder.chmod(0o755)
+
+
+# -- inputs that change ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_an_input_that_changes_while_it_is_read(decays, mass_model, tmp_path, suffix, monkeypatch):
+    monkeypatch.setattr("pairton.reconstruction.reconstruction.windows.__defaults__", (64,))
+    source = write(tmp_path / f"in{suffix}", decays(300, seed=1))
+
+    def rewrite(stream):
+        for reco in stream:
+            write(source, decays(310, seed=2))
+            yield reco
+
+    with pytest.raises(InputError, match=r"it changed while it was read: wait until it is complete"):
+        reconstruct_files(source, tmp_path / "out.parquet", mass_model, progress=rewrite, chunk=50)
+    assert [path.name for path in tmp_path.iterdir()] == [source.name]
+    chunks = formats.iterate(source, chunk=100)
+    next(chunks)
+    source.unlink()
+    with pytest.raises(InputError, match="it changed while it was read"):
+        list(chunks)
+
+
+# -- the same input, the same answer -----------------------------------------------------------------------
+
+
+def test_threads_chunks_and_repetition_change_nothing(decays, model_folder, tmp_path):
+    source = write(tmp_path / "in.h5", decays(700, seed=9, extra=3, floor=25))
+    outputs = []
+    for k, (threads, chunk) in enumerate([(1, 50_000), (2, 50_000), (1, 33), (None, 100), (1, 50_000)]):
+        reconstruct_files(
+            source, tmp_path / f"{k}.parquet", load_model(model_folder, threads=threads), chunk=chunk
+        )
+        outputs.append((tmp_path / f"{k}.parquet").read_bytes())
+    assert len(set(outputs)) == 1
+
+
+def test_engines_agree(decays, model_folder):
+    events = decays(300, seed=9, extra=2, floor=25)
+    one, other = (
+        reconstruct(events, load_model(model_folder, engine=name, threads=1)) for name in ("onnx", "torch")
+    )
+    agree = (one.assignment == other.assignment).all(axis=1)
+    assert agree.mean() > 0.99  # float32 sums in another order may turn a tie
+    np.testing.assert_allclose(one.event_probability[agree], other.event_probability[agree], rtol=1e-3)
+
+
+# -- a soak ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def judge():
+    """How the benchmark judges a run, which is too long for a test."""
+    spec = importlib.util.spec_from_file_location("soak", ROOT / "benchmarks" / "soak.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["soak"] = module  # dataclasses look there
+    spec.loader.exec_module(module)
+    return module.judge
+
+
+@pytest.mark.parametrize(
+    ("leak", "slowdown", "load", "flat", "steady"),
+    [
+        (0, 0, 0, True, True),
+        (30, 0, 0, False, True),  # MiB in a million events, of 500
+        (0, 0.25, 0, True, False),
+        (0, 0, 0.25, True, True),  # other programs, which slow down the fixed piece of work as well
+    ],
+    ids=["calm", "leak", "slowdown", "load"],
+)
+def test_a_soak_tells_a_leak_from_a_warm_up(judge, leak, slowdown, load, flat, steady):
+    events = np.arange(1, 245) * 4096.0
+    grown = events / events[-1]
+    memory = np.where(events < 65_536, 450, 530) + 20 * (np.arange(244) % 12 == 0) + leak * events / 1e6
+    found = judge(
+        {
+            "events": events,
+            "processor_seconds": np.cumsum(4 * (1 + slowdown * grown) * (1 + load * grown)),
+            "reference_seconds": 0.01 * (1 + load * grown),
+            "resident_mib": memory,
+        }
+    )
+    assert (found.flat, found.steady) == (flat, steady)

@@ -1,0 +1,354 @@
+"""The report of an evaluation: its numbers against the arrays they come from, its files, its flow."""
+
+import csv
+import json
+import re
+import sys
+from itertools import pairwise
+
+import awkward as ak
+import numpy as np
+import pytest
+
+import pairton.models.engines
+from pairton.errors import MissingExtraError, OutputError
+from pairton.evaluation import metrics
+from pairton.evaluation.chi_square import pair_products
+from pairton.evaluation.evaluating import evaluate
+from pairton.formats import create
+from pairton.reconstruction.reconstruction import reconstruct
+from pairton.reconstruction.streaming import reconstruct_files
+from pairton.report import evaluation_page, figures, sankey
+from pairton.report.collecting import GALLERY, KINDS, MASS_EDGES, Collector, positions
+from pairton.report.style import styled
+
+
+def written(path, events):
+    writer = create(path, events.topology)
+    writer.write(events)
+    writer.close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def looking(mass_model_type):
+    """A model that sees tokens: what is known changes what it says, so that later steps differ from the first."""
+
+    class Looking(mass_model_type):
+        def predict(self, jets, jet_mask, tokens):
+            said = super().predict(jets, jet_mask, tokens)
+            known = (tokens != 2).mean(axis=(1, 2, 3))[:, None, None, None]
+            shift = np.sin(pair_products(jets))[:, None] * (4 - 6 * known)
+            return said._replace(edges=(said.edges + shift).astype(np.float32))
+
+    return Looking(name="$looking$", takes_tokens=True, decoding="steps")
+
+
+@pytest.fixture(scope="module")
+def events(decays):
+    return decays(300, extra=4, labelled=0.97, floor=15.0)
+
+
+@pytest.fixture(scope="module")
+def study(events, looking, tmp_path_factory):
+    """An evaluation of a model that takes steps, beside the chi-square, and what was collected on the way."""
+    path = written(tmp_path_factory.mktemp("study") / "events <i>&.h5", events)
+    seen = Collector()
+    result = evaluate([str(path)], [looking], baselines=["chi2"], observe=seen)
+    return result, seen
+
+
+@pytest.fixture(scope="module")
+def page(study, tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    evaluation_page.write_report(path, *study, max_jets=12, jet_cuts=True, command="pairton --map 'pt=<u>x</u>'")
+    return path
+
+
+# -- what is collected -------------------------------------------------------------------------------------
+
+
+def test_masses_are_those_of_the_candidates(study, events):
+    result, seen = study
+    reco = reconstruct(events, result.methods[0].model)
+    full = events.complete & (reco.assignment[:, 0] >= 0)
+    right = metrics.matches(events.topology, reco.assignment, events.truth)
+    for kind in ("W", "t"):
+        columns = [p.index for p in events.topology.of_type(kind)]
+        mass, good = reco.momenta["mass"][full][:, columns], right[full][:, columns]
+        peaks = seen.peaks["$looking$"][kind]
+        np.testing.assert_array_equal(peaks.right, np.histogram(mass[good], MASS_EDGES)[0])
+        np.testing.assert_array_equal(peaks.wrong, np.histogram(mass[~good], MASS_EDGES)[0])
+        assert peaks.right.sum() > 0
+        assert peaks.wrong.sum() > 0
+
+
+def test_the_gallery_has_the_extremes(study, events):
+    result, seen = study
+    reco = reconstruct(events, result.methods[0].model)
+    scores = result.scores(result.methods[0])
+    full, right = scores.total["event"] > 0, scores.correct["event"] > 0
+    chance = np.where(np.isfinite(reco.event_probability), reco.event_probability, -1)
+    known = full & (chance >= 0)
+    wanted = {
+        KINDS[0]: np.sort(chance[known & right])[::-1],
+        KINDS[1]: np.sort(chance[known & ~right])[::-1],
+        KINDS[2]: np.sort(chance[known]),
+    }
+    for kind, values in wanted.items():
+        exhibits = seen.gallery[kind]
+        assert len(exhibits) == GALLERY
+        np.testing.assert_allclose([e.event_probability for e in exhibits], values[:GALLERY])
+        for exhibit in exhibits:
+            np.testing.assert_array_equal(exhibit.assignment, reco.assignment[exhibit.number])
+            np.testing.assert_allclose(exhibit.events.jets.pt[0], events.jets.pt[exhibit.number], rtol=1e-6)
+
+
+def test_windows_add_up(study, decays):
+    """A gallery over several windows is that over one."""
+    result, _ = study
+    method = result.methods[0]
+    events = decays(40, extra=1)
+    reco = reconstruct(events, method.model)
+    scores = metrics.score(events.topology, events.truth, reco.assignment, events.n_jets)
+    whole, parts = Collector(), Collector()
+    for collector, cuts in ((whole, [(0, 40)]), (parts, [(0, 13), (13, 30), (30, 40)])):
+        for low, high in cuts:
+            part = slice(low, high)
+            answer = pairton.reconstruction.assigning.Answer(
+                reco.assignment[part], reco.particle_probability[part], reco.event_probability[part]
+            )
+            collector(method, events[part], np.arange(low, high), answer, scores[part])
+    for kind in KINDS:
+        assert [e.number for e in whole.gallery[kind]] == [e.number for e in parts.gallery[kind]]
+    np.testing.assert_array_equal(whole.peaks["$looking$"]["t"].right, parts.peaks["$looking$"]["t"].right)
+    np.testing.assert_array_equal(whole.n_jets, parts.n_jets)
+
+
+def test_jets_are_found_again_by_their_number_in_the_file(decays):
+    events = decays(20, extra=3)
+    kept = events.keep_jets(events.jets.pt > 25)
+    stored = np.asarray(ak.to_list(ak.fill_none(ak.pad_none(kept.stored_index, 3, axis=1, clip=True), -1)))
+    stored[:, 2] = -1
+    found = positions(kept, stored)
+    assert found[:, 2].tolist() == [-1] * 20
+    for row in range(20):
+        assert kept.stored_index[row, found[row, 1]] == stored[row, 1]
+
+
+# -- figures -----------------------------------------------------------------------------------------------
+
+
+def test_cuts_against_counting_one_by_one():
+    rng = np.random.default_rng(0)
+    probability = rng.random(200).round(2)
+    right = rng.random(200) < probability
+    kept, pure = figures._kept(probability, right)
+    for k, cut in enumerate(figures.CUTS):
+        above = probability >= cut
+        assert kept[k] == above.mean()
+        assert pure[k] == right[above].mean() if above.any() else np.isnan(pure[k])
+
+
+def test_figures_and_their_numbers(study):
+    result, seen = study
+    plots = {plot.name: plot for plot in evaluation_page.plots_of(result, seen)}
+    assert list(plots) == [
+        "efficiency_mass", "efficiency_jets", "mass_t", "mass_W", "flow", "calibration", "probability_cut"
+    ]  # fmt: skip
+    full = int(result.scores(result.methods[0]).total["event"].sum())
+    for name in ("efficiency_mass", "efficiency_jets"):
+        for method in ("$looking$", "chi2"):
+            rows = [row for row in plots[name].rows if row["method"] == method]
+            assert sum(row["total"] for row in rows) == full
+            inclusive = result.efficiency(result.methods[method == "chi2"])["event"]["inclusive"]
+            assert sum(row["correct"] for row in rows) == inclusive.correct
+    first = plots["probability_cut"].rows[0]
+    assert (first["cut"], first["kept"]) == (0, 1)
+    with styled():
+        for plot in plots.values():
+            figure = plot.draw()
+            for axes in figure.axes:
+                assert axes.has_data() or axes.texts
+    legend = [text.get_text() for text in plots["mass_t"].draw().axes[0].get_legend().get_texts()]
+    assert set(legend) == {r"\$looking\$, right", r"\$looking\$, wrong", "chi2"}
+
+
+def test_flow_is_conserved(study):
+    result, _ = study
+    flow = result.flow(result.methods[0])
+    for kind in ("one_shot", "steps"):
+        counts = sankey.merged(flow[kind])
+        for before, now in pairwise(counts):
+            links = sankey.links(before, now)
+            for node in before:
+                assert sum(n for old, _, n in links if old == node) == before[node]
+            for node in now:
+                assert sum(n for _, new, n in links if new == node) == now[node]
+    assert flow["one_shot"][0] == flow["steps"][0]
+    assert flow["one_shot"] != flow["steps"]
+
+
+def test_long_flows_are_merged_and_still_conserved():
+    steps = np.random.default_rng(2).random((500, 5)) < 0.8
+    counts = sankey.merged(metrics.flow(steps))
+    assert [list(each) for each in counts] == [
+        ["+", "-"], ["++", "+-", "x"], ["+++", "++-", "x"], ["++++", "+++-", "x"], ["+++++", "++++-", "x"]
+    ]  # fmt: skip
+    for before, now in pairwise(counts):
+        links = sankey.links(before, now)
+        assert {new: sum(n for _, x, n in links if x == new) for new in now} == now
+        assert {old: sum(n for x, _, n in links if x == old) for old in before} == before
+    stages = ["W"] * 4 + ["t"]
+    plot = sankey.flow_plot(
+        "many", {"stages": stages, "one_shot": metrics.flow(steps), "steps": metrics.flow(steps)}
+    )
+    with styled():
+        assert "500" in plot.caption
+        assert plot.draw().axes[0].texts
+    assert sankey.flow_plot("none", {"stages": stages}) is None
+
+
+# -- the page and the files --------------------------------------------------------------------------------
+
+
+def test_the_page_has_the_numbers_and_stands_alone(page, study):
+    result, _ = study
+    text = page.read_text()
+    cell = result.efficiency(result.methods[0])["event"]["inclusive"]
+    assert f"{cell.value:.4f}" in text
+    assert f"{cell.correct} of {cell.total}" in text
+    assert text.count('<svg role="img"') == 7
+    assert not re.search(r"""(src|href)\s*=\s*["'](?!data:,|#)""", text)
+    assert "default-src 'none'" in text
+    assert len(text) < 2_000_000
+
+
+def test_markup_in_names_is_text(page):
+    text = page.read_text()
+    assert "<i>" not in text
+    assert "<u>" not in text
+    assert "events &lt;i&gt;&amp;.h5" in text
+    assert "pt=&lt;u&gt;x&lt;/u&gt;" in text
+
+
+def test_the_gallery_is_in_the_page(page, study):
+    found = re.search(r'<script type="application/json" id="records">(.*?)</script>', page.read_text(), re.DOTALL)
+    records = json.loads(found[1])
+    numbers = [e.number for kind in KINDS for e in study[1].gallery[kind]]
+    assert [record["name"] for record in records] == [f"event {number}" for number in numbers]
+    assert [record["right"] for record in records[: 2 * GALLERY]] == [True] * GALLERY + [False] * GALLERY
+    for record, kind in zip(records, np.repeat(KINDS, GALLERY), strict=True):
+        exhibit = next(e for e in study[1].gallery[kind] if f"event {e.number}" == record["name"])
+        assert record["probability"] == pytest.approx(exhibit.event_probability, abs=1e-3)
+
+
+@pytest.mark.parametrize("share", [0.3, None])
+def test_next_to_nothing_makes_a_page_without_empty_panels(share, decays, mass_model, tmp_path):
+    """No event with every jet labelled, and no event at all."""
+    events = decays(20)[:0] if share is None else decays(20, labelled=share)
+    seen = Collector()
+    result = evaluate([str(written(tmp_path / "events.h5", events))], [mass_model], observe=seen)
+    assert evaluation_page.plots_of(result, seen) == []
+    evaluation_page.write_report(tmp_path / "page.html", result, seen, max_jets=12, jet_cuts=True)
+    text = (tmp_path / "page.html").read_text()
+    assert "nothing to count" in text
+    assert "Gallery" not in text
+    assert f"{len(events)} events with truth, 0 fully" in text
+    assert "no figures of whole events" in text
+
+
+def test_answers_of_others_are_reported_without_a_model(decays, mass_model, tmp_path):
+    events = decays(40, floor=15.0)
+    path = str(written(tmp_path / "events.h5", events))
+    reconstruct_files([path], str(tmp_path / "answers.parquet"), mass_model)
+    seen, own = Collector(), Collector()
+    result = evaluate([path], assignments=[tmp_path / "answers.parquet"], observe=seen, select=True)
+    evaluate([path], [mass_model], observe=own)
+    evaluation_page.write_report(tmp_path / "page.html", result, seen, max_jets=12, jet_cuts=True)
+    data = re.search(r'id="records">(.*?)</script>', (tmp_path / "page.html").read_text(), re.DOTALL)[1]
+    records = json.loads(data)
+    assert {len(record["frames"]) for record in records} == {1}
+    numbers = [int(record["name"].split()[1]) for record in records]
+    assert all(events.selected[number] for number in numbers)
+    full = events.select().complete.sum()
+    peaks = seen.peaks["answers.parquet"]["t"]
+    assert peaks.right.sum() + peaks.wrong.sum() == 2 * full < sum(own.peaks["masses"]["t"].right)
+
+
+def test_plots_are_written_as_pdf_png_and_csv(study, tmp_path, monkeypatch):
+    result, seen = study
+    some = [plot for plot in evaluation_page.plots_of(result, seen) if plot.name in ("flow", "mass_W")]
+    monkeypatch.setattr(evaluation_page, "plots_of", lambda *_: some)
+    files = evaluation_page.write_plots(tmp_path / "plots", result, seen)
+    names = sorted(f"{n}{s}" for n in ("flow", "mass_W") for s in (".csv", ".pdf", ".png"))
+    assert sorted(path.name for path in files) == ["efficiencies.csv", *names]
+    assert sorted(entry.name for entry in (tmp_path / "plots").iterdir()) == sorted(p.name for p in files)
+    with (tmp_path / "plots" / "mass_W.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    peaks = seen.peaks["$looking$"]["W"]
+    mine = [row for row in rows if row["method"] == "$looking$"]
+    low, high = float(mine[0]["from"]), float(mine[-1]["to"])
+    inside = (MASS_EDGES[:-1] >= low) & (MASS_EDGES[1:] <= high)
+    assert sum(int(row["right"]) for row in mine) == peaks.right[inside].sum()
+    with (tmp_path / "plots" / "efficiencies.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert len(table) == 2 * 3 * 4
+
+
+# -- the verb ----------------------------------------------------------------------------------------------
+
+
+def test_evaluate_writes_a_report(command, decays, tmp_path, monkeypatch, capsys):
+    path = written(tmp_path / "events.h5", decays(30))
+    monkeypatch.setattr(sys, "argv", ["pairton", "evaluate", "<events>.h5"])
+    drawn = []
+    monkeypatch.setattr(evaluation_page, "plots_of", lambda *_: drawn)
+    assert command("evaluate", path, "--report", tmp_path / "page.html", "--plots", tmp_path / "plots") == 0
+    text = (tmp_path / "page.html").read_text()
+    assert "pairton evaluate &#39;&lt;events&gt;.h5&#39;" in text
+    assert "No flow" in text
+    assert (tmp_path / "plots" / "efficiencies.csv").exists()
+    assert "event" in capsys.readouterr().out
+
+
+def test_numbers_survive_a_report_that_fails(command, decays, tmp_path, monkeypatch, capsys):
+    path = written(tmp_path / "events.h5", decays(30))
+
+    def fails(*_, **__):
+        raise OutputError("no space left")
+
+    monkeypatch.setattr(evaluation_page, "write_report", fails)
+    numbers = tmp_path / "numbers.json"
+    assert command("evaluate", path, "--report", tmp_path / "page.html", "--json", numbers) == 2
+    assert json.loads(numbers.read_text())["complete"] == 30
+    shown = capsys.readouterr()
+    assert "30 fully reconstructible" in shown.out
+    assert "no space left" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--report", "page.txt"), "page.txt: a report is a page: give a name that ends with .html"),
+        (("--report", "nowhere/page.html"), "there is no folder nowhere"),
+        (("--plots", "events.h5"), "events.h5: plots go to a folder, and this is a file"),
+        (("--plots", "no/where"), "there is no folder no"),
+    ],
+)
+def test_outputs_are_checked_before_the_work(options, message, command, decays, tmp_path, capsys, monkeypatch):
+    written(tmp_path / "events.h5", decays(3))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "pairton.evaluation.evaluating.evaluate", lambda *_, **__: pytest.fail("the work has begun")
+    )
+    assert command("evaluate", "events.h5", *options) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_without_the_extra_the_work_does_not_begin(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "mplhep", None)
+    with pytest.raises(MissingExtraError, match=r"needs mplhep"):
+        evaluation_page.check_outputs(tmp_path / "page.html", None)

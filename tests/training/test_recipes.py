@@ -1,0 +1,141 @@
+"""Recipes: those that come with Pairton train, and mistakes in one's own are named."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from pairton.errors import ConfigError, TopologyError
+from pairton.network import Network
+from pairton.training import load_recipe, parse_recipe
+from pairton.training.losses import batch_loss, make_batch, terms_of
+from pairton.training.process import draw_revealed
+
+FOLDER = Path(__file__).parents[2] / "recipes"
+FILES = sorted(FOLDER.rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_recipe_gives_every_parameter_a_gradient(path):
+    recipe = load_recipe(path)
+    assert parse_recipe(recipe.to_dict()) == recipe
+    torch.manual_seed(0)
+    network = Network(recipe.topology, recipe.network)
+    with torch.no_grad():  # an output that starts at zero passes no gradient on
+        for parameter in network.parameters():
+            parameter.add_(0.01)
+    n_jets = len(recipe.topology.slots) + 1
+    rng = np.random.default_rng(0)
+    pt, eta = rng.uniform(30, 200, (8, n_jets)), rng.normal(size=(8, n_jets))
+    jets = np.stack([pt, eta, eta, pt * np.cosh(eta) + 5, pt > 100], axis=-1).astype(np.float32)
+    truth = np.argsort(rng.random((8, n_jets)), axis=1)[:, : len(recipe.topology.slots)]
+    revealed = draw_revealed(recipe.topology, truth, rng) if recipe.network.tokens else None
+    batch = make_batch(recipe.topology, jets, truth, revealed, recipe.loss)
+    terms = terms_of(recipe.loss, recipe.topology, n_jets)
+    losses = batch_loss(network(batch.jets, None, batch.tokens), batch, terms)
+    torch.stack(list(losses.values())).sum().backward()
+    without = {name for name, p in network.named_parameters() if p.grad is None or not p.grad.any()}
+    if not recipe.loss.masked_edges:  # what is added to every logit of a type cancels in the normalisation
+        without -= {f"edge_head.layers.{k}.2.bias" for k in range(len(recipe.topology.types))}
+    assert without == set()
+
+
+def test_the_rows_of_the_ablation_tables():
+    rows = {path.stem: load_recipe(path) for path in (FOLDER / "ablations").iterdir()}
+    paper = load_recipe(FOLDER / "paper.yaml")
+    assert rows["iterative_3_step"] == paper
+    assert {name: recipe.network.blocks for name, recipe in rows.items()} == {
+        "transformer": 8, "biased_transformer": 6, "one_shot": 4, "iterative_3_step": 4, "hyperedges": 4,
+        "iterative_4_step": 4, "deep_one_shot": 12,
+    }  # fmt: skip
+    assert [str(stage) for stage in rows["iterative_4_step"].topology.stages] == ["W", "W", "t", "t"]
+    assert {name for name, recipe in rows.items() if recipe.network.tokens} == {
+        "iterative_3_step",
+        "iterative_4_step",
+    }
+    assert {recipe.decoding for recipe in rows.values()} == {"steps", "one_shot", "exact"}
+    assert all(recipe.optimiser == paper.optimiser for recipe in rows.values())
+
+
+def test_studies_change_one_thing():
+    tokens, cpu = (load_recipe(FOLDER / name) for name in ("studies/tokens_likelihood.yaml", "cpu.yaml"))
+    assert (cpu.decoding, tokens.decoding) == ("exact", "exact_steps")
+    assert replace(tokens, network=replace(tokens.network, tokens=False)) == cpu
+    wrong, right = (load_recipe(FOLDER / name) for name in ("studies/wrong_steps.yaml", "iterative.yaml"))
+    assert replace(wrong, process=right.process) == right
+    assert (wrong.process.wrong, right.process.wrong) == (0.25, 0)
+
+
+def write(folder, name="recipe.yaml", **sections):
+    base = {"topology": "ttbar_allhad", "optimiser": {"steps": 10}}
+    path = folder / name
+    path.write_text(yaml.safe_dump(base | sections))
+    return path
+
+
+def test_overrides_merge_setting_by_setting(tmp_path):
+    write(tmp_path, "one.yaml", network={"blocks": 3, "pair_width": 32}, optimiser={"epochs": 5, "batch": 64})
+    (tmp_path / "two.yaml").write_text("base: one.yaml\nnetwork: {blocks: 2}\noptimiser: {steps: 7}\n")
+    recipe = load_recipe(tmp_path / "two.yaml")
+    assert (recipe.network.blocks, recipe.network.pair_width) == (2, 32)
+    assert (recipe.optimiser.steps, recipe.optimiser.epochs, recipe.optimiser.batch) == (7, None, 64)
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"netwrk": {}}, "no section 'netwrk'; did you mean 'network'"),
+        (
+            {"optimiser": {"steps": 5, "learning_rte": 1}},
+            "no setting 'learning_rte'; did you mean 'learning_rate'",
+        ),
+        ({"optimiser": {"steps": 5, "learning_rate": "fast"}}, "learning_rate is 'fast', but must be a number"),
+        ({"optimiser": {}}, "either epochs or steps"),
+        ({"optimiser": {"steps": 5, "batch": 0}}, "optimiser.batch is 0, but must be above 0"),
+        ({"optimiser": {"steps": 0}}, "optimiser.steps is 0, but must be above 0"),
+        ({"optimiser": {"steps": 5, "beta2": 1.0}}, "optimiser.beta2 is 1.0, but must be at least 0 and below 1"),
+        ({"optimiser": {"steps": 5, "weight_decay": -1}}, "optimiser.weight_decay is -1"),
+        ({"loss": {"likelihood_bound": 200_000}}, "no more than 120000 assignments"),
+        ({"data": {"validation_events": 0}}, "validation_events is 0, but must be at least 1"),
+        ({"topology": None}, "topology reads None"),
+        ({"topology": ["t", "t"]}, "topology reads \\['t', 't'\\]"),
+        ({"loss": {"masked_edges": 0}}, "needs one above 0"),
+        ({"loss": {"hyperedges": 1}}, "the hyperedge head and its loss go together"),
+        ({"network": {"triplets": "potential"}}, "trained by loss.event_likelihood alone"),
+        ({"network": [1]}, "must be a mapping"),
+        ({"process": {"wrong": 1.5}}, "process.wrong is 1.5, but must be a share"),
+        ({"process": {"wrong": 0.5}, "network": {"tokens": False}}, "set network.tokens"),
+        ({"process": {"wrong": 0.5}, "loss": {"event_likelihood": 1}}, "only loss.masked_edges"),
+        ({"data": {"train_fraction": 0.9, "validation_fraction": 0.2}}, "at most 1"),
+        ({"data": {"max_jets": 40}}, "data.max_jets is 40, but must be 1 to 32"),
+        ({"run": {"devices": 0}}, "run.devices is 0"),
+        ({"run": {"compile": "yes"}}, "true or false"),
+        ({"stages": [["Z"]]}, "'Z'"),
+        ({"topology": "ttbar_alhad"}, "ttbar_allhad"),
+    ],
+)
+def test_mistakes_are_named(tmp_path, sections, message):
+    with pytest.raises((ConfigError, TopologyError), match=message) as caught:
+        load_recipe(write(tmp_path, **sections))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("base: recipe.yaml\n", "is `base` a circle"),
+        ("- a list\n", "a recipe is a mapping"),
+        ("network: {\n", "not a YAML file"),
+        ("network: {}\n", "needs the sections topology and optimiser"),
+        ("base: nowhere.yaml\n", "nowhere.yaml: the recipe cannot be read"),
+    ],
+)
+def test_files_that_are_no_recipes(tmp_path, text, message):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_recipe(path)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,322 @@
+"""Losses, forward process and data: what a network is trained on, and what it is not told."""
+
+import itertools
+
+import awkward as ak
+import numpy as np
+import pytest
+import torch
+
+from pairton.decoding import likelihood
+from pairton.decoding.graph import MASKED, visible_tokens
+from pairton.errors import TrainingError
+from pairton.events import Events
+from pairton.events.objects import make_jets
+from pairton.network import Network, NetworkConfig, NetworkOutput
+from pairton.topology import load_topology
+from pairton.training.data import BatchPlan, pack
+from pairton.training.losses import batch_loss, make_batch, terms_of
+from pairton.training.process import augment, draw_revealed
+from pairton.training.recipes import AugmentationConfig, LossConfig
+from pairton.training.torch_likelihood import log_likelihood, scores
+
+TTBAR, TTH, HH4B = (load_topology(name) for name in ("ttbar_allhad", "tth_allhad", "hh4b"))
+EDGES, EVENT = LossConfig(), LossConfig(masked_edges=0, event_likelihood=1)
+HYPER = LossConfig(hyperedges=1)
+
+
+def truths(topology, n_jets, batch, seed=0):
+    order = np.argsort(np.random.default_rng(seed).random((batch, n_jets)), axis=1)
+    return order[:, : len(topology.slots)]
+
+
+def jets(n_jets, batch, seed=0):
+    rng = np.random.default_rng(seed)
+    pt, eta = rng.uniform(30, 200, (batch, n_jets)), rng.uniform(-2, 2, (batch, n_jets))
+    phi = rng.uniform(-3, 3, (batch, n_jets))
+    tags = rng.permuted(np.tile(np.arange(n_jets) < 2, (batch, 1)), axis=1)
+    return np.stack([pt, eta, phi, pt * np.cosh(eta) + 5, tags], axis=-1).astype(np.float32)
+
+
+def output(topology, n_jets, batch, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    edges = torch.randn(batch, len(topology.types), n_jets, n_jets, generator=generator)
+    kinds = len(likelihood.triplet_types(topology))
+    triplets = torch.randn(batch, kinds, n_jets, n_jets, n_jets, generator=generator) if kinds else None
+    return NetworkOutput((edges + edges.mT).requires_grad_(), triplets)
+
+
+# -- forward process ---------------------------------------------------------------------------------------
+
+
+def test_levels_are_drawn_uniformly_and_then_their_states():
+    truth = truths(TTBAR, 7, 6000)
+    revealed = draw_revealed(TTBAR, truth, np.random.default_rng(0))
+    names = [particle.name for particle in TTBAR.particles]
+    shares = {
+        (): 1 / 3, ("t1.W",): 1 / 6, ("t2.W",): 1 / 6, ("t1.W", "t2.W"): 1 / 3,
+    }  # fmt: skip
+    for shown, share in shares.items():
+        found = (revealed == [name in shown for name in names]).all(axis=1).mean()
+        assert abs(found - share) < 4 * np.sqrt(share * (1 - share) / 6000)
+
+
+def test_four_steps_add_one_whole_top():
+    from pairton.topology import Stage
+
+    four = TTBAR.with_stages([Stage(("W",)), Stage(("W",)), Stage(("t",)), Stage(("t",))])
+    revealed = draw_revealed(four, truths(four, 7, 4000), np.random.default_rng(0))
+    of_top = [particle.index for particle in four.of_type("t")]
+    assert abs((revealed[:, of_top].sum(axis=1) == 1).mean() - 1 / 4) < 0.03
+    assert revealed[:, of_top].sum(axis=1).max() == 1
+
+
+def test_a_particle_with_a_missing_jet_is_never_revealed():
+    truth = truths(TTBAR, 7, 500)
+    truth[:, TTBAR.slot_index("t1.W.q1")] = -1
+    revealed = draw_revealed(TTBAR, truth, np.random.default_rng(0))
+    names = [particle.name for particle in TTBAR.particles]
+    assert not revealed[:, [names.index("t1"), names.index("t1.W")]].any()
+    assert revealed[:, names.index("t2.W")].any()
+
+
+def test_changing_hidden_truth_does_not_change_the_output():
+    torch.manual_seed(0)
+    network = Network(TTBAR, NetworkConfig(blocks=1, kind="symmetric", edges_from="both")).eval()
+    truth = np.array([[0, 1, 2, 3, 4, 5]])
+    hidden = np.array([[0, 1, 6, 2, 4, 3]])  # the first W is the same
+    revealed = np.array([[particle.name == "t1.W" for particle in TTBAR.particles]])
+    features = jets(7, 1)
+    answers = []
+    for one in (truth, hidden):
+        batch = make_batch(TTBAR, features, one, revealed, EDGES)
+        answers.append(network(batch.jets, batch.jet_mask, batch.tokens).edges)
+    assert torch.equal(*answers)
+    other = make_batch(TTBAR, features, np.array([[0, 2, 1, 3, 4, 5]]), revealed, EDGES)
+    assert not torch.equal(network(other.jets, None, other.tokens).edges, answers[0])
+
+
+# -- losses ------------------------------------------------------------------------------------------------
+
+
+def test_edge_loss_ignores_visible_padded_and_unknown_entries():
+    truth = truths(TTBAR, 7, 6)
+    truth[:2, TTBAR.slot_index("t2.b")] = -1
+    names = [particle.name for particle in TTBAR.particles]
+    revealed = np.tile([name == "t1.W" for name in names], (6, 1))
+    revealed[3] = [name in ("t1.W", "t2.W") for name in names]
+    mask = np.arange(9) < np.full((6, 1), 7)
+    padded = np.concatenate([jets(7, 6), np.zeros((6, 2, 5), np.float32)], axis=1)
+    batch = make_batch(TTBAR, padded, truth, revealed, EDGES, jet_mask=mask)
+    found = output(TTBAR, 9, 6)
+    (gradient,) = torch.autograd.grad(batch_loss(found, batch, {"masked_edges": 1.0})["masked_edges"], found.edges)
+    seen = visible_tokens(TTBAR, truth, revealed, mask)
+    labelled = np.zeros((6, 9), dtype=bool)
+    for row, column in itertools.product(range(6), range(6)):
+        if truth[row, column] >= 0:
+            labelled[row, truth[row, column]] = True
+    labelled[2:, :7] = True  # fully reconstructible: the other jets are known to be in no particle
+    pairs = labelled[:, None, :, None] & labelled[:, None, None, :]
+    counted = (seen == MASKED) & pairs
+    assert counted.any()
+    assert (~counted & mask[:, None, :, None]).any()
+    np.testing.assert_array_equal(gradient.numpy() != 0, counted)
+    assert batch.counts({"masked_edges": 1.0}) == {"masked_edges": counted.sum()}
+
+
+def test_edge_loss_by_hand():
+    truth = np.array([[0, 1, 2, 3]])
+    batch = make_batch(HH4B, jets(4, 1), truth, None, EDGES)
+    found = NetworkOutput(torch.full((1, 1, 4, 4), 2.0), None)
+    # four entries are edges (01, 10, 23, 32), the twelve others, among them the diagonal, are not
+    expected = 4 * np.log1p(np.exp(-2.0)) + 12 * np.log1p(np.exp(2.0))
+    total = batch_loss(found, batch, {"masked_edges": 1.0})["masked_edges"]
+    np.testing.assert_allclose(total.item(), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("topology", "n_jets"), [(TTBAR, 6), (TTBAR, 8), (HH4B, 6), (TTH, 8)])
+def test_torch_likelihood_equals_numpy(topology, n_jets):
+    enumeration = likelihood.enumerate_assignments(topology, n_jets)
+    found, truth = output(topology, n_jets, 4), truths(topology, n_jets, 4)
+    plain = likelihood.Prediction(
+        found.edges.detach().numpy(), None if found.triplets is None else found.triplets.numpy()
+    )
+    values = likelihood.scores(enumeration, plain)
+    np.testing.assert_allclose(scores(enumeration, found).detach().T, values, rtol=1e-4, atol=1e-4)
+    rows = likelihood.index_of(enumeration, truth)
+    expected = values[np.arange(4), rows] - likelihood.log_normaliser(values)
+    batch = make_batch(topology, jets(n_jets, 4), truth, None, EVENT)
+    chances = log_likelihood(enumeration, found, batch.rows, None, None)
+    np.testing.assert_allclose(chances.detach(), expected, rtol=1e-4, atol=1e-4)
+    direction, size = torch.randn(found.edges.shape, generator=torch.Generator().manual_seed(5)), 1e-2
+    (gradient,) = torch.autograd.grad(chances.sum(), found.edges)
+    ends = [
+        log_likelihood(enumeration, found._replace(edges=found.edges + step * direction), batch.rows, None, None)
+        for step in (size, -size)
+    ]
+    slope = (ends[0] - ends[1]).sum() / (2 * size)
+    torch.testing.assert_close((gradient * direction).sum(), slope, rtol=0.01, atol=0.02)
+
+
+def test_revealed_particles_restrict_the_likelihood():
+    n_jets, truth = 7, truths(TTBAR, 7, 5)
+    revealed = np.tile([particle.name == "t2.W" for particle in TTBAR.particles], (5, 1))
+    batch = make_batch(TTBAR, jets(n_jets, 5), truth, revealed, EVENT)
+    found = output(TTBAR, n_jets, 5)
+    restricted = log_likelihood(batch.enumeration, found, batch.rows, batch.allowed, None)
+    values = scores(batch.enumeration, found).T
+    for event in range(5):
+        w = set(truth[event, 3:5].tolist())
+        rows = [
+            row for row, a in enumerate(batch.enumeration.assignments.tolist()) if w in (set(a[:2]), set(a[3:5]))
+        ]
+        assert batch.rows[event] in rows
+        expected = values[event, batch.rows[event]] - torch.logsumexp(values[event, rows], 0)
+        torch.testing.assert_close(restricted[event], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_partly_known_events_give_the_probability_of_what_is_known():
+    truth = np.array([[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, -1]])
+    batch = make_batch(TTBAR, jets(7, 2), truth, None, EVENT)
+    found = output(TTBAR, 7, 2)
+    chances = log_likelihood(batch.enumeration, found, batch.rows, batch.allowed, batch.target)
+    values = scores(batch.enumeration, found).T
+    holds = [
+        row
+        for row, a in enumerate(batch.enumeration.assignments.tolist())
+        if [0, 1, 2] in (a[:3], a[3:]) and [3, 4] in (a[:2], a[3:5])
+    ]
+    assert len(holds) == 2  # b is jet 5 or 6
+    expected = torch.logsumexp(values[1, holds], 0) - torch.logsumexp(values[1], 0)
+    torch.testing.assert_close(chances[1], expected, rtol=1e-4, atol=1e-4)
+    full = values[0, likelihood.index_of(batch.enumeration, truth)[0]] - torch.logsumexp(values[0], 0)
+    torch.testing.assert_close(chances[0], full, rtol=1e-4, atol=1e-4)
+
+
+def test_hyperedge_loss_by_hand():
+    truth = np.array([[0, 1, 2, 5, 4, 3]])
+    batch = make_batch(TTBAR, jets(6, 1), truth, None, HYPER)
+    logits = torch.full((1, 1, 6, 6, 6), 1.0)
+    found = batch_loss(NetworkOutput(torch.zeros(1, 2, 6, 6), logits), batch, {"hyperedges": 1.0})["hyperedges"]
+    expected = 2 * np.log1p(np.exp(-1.0)) + 18 * np.log1p(np.exp(1.0))  # of 20 triplets two are tops
+    np.testing.assert_allclose(found.item(), expected, rtol=1e-5)
+    assert batch.counts({"hyperedges": 1.0}) == {"hyperedges": 20}
+    assert not batch.counted[:, TTBAR.type_index("t")].any()  # its edges have no logits to learn
+
+
+def test_beyond_the_bound_edges_take_over():
+    loss = LossConfig(masked_edges=0, event_likelihood=2.0, likelihood_bound=100)
+    assert terms_of(loss, TTBAR, 6) == {"event_likelihood": 2.0}
+    assert terms_of(loss, TTBAR, 7) == {"masked_edges": 2.0}
+    both = LossConfig(masked_edges=0.5, event_likelihood=1.0, likelihood_bound=100)
+    assert terms_of(both, TTBAR, 6) == {"masked_edges": 0.5, "event_likelihood": 1.0}
+    assert terms_of(both, TTBAR, 7) == {"masked_edges": 0.5}
+
+
+# -- augmentation ------------------------------------------------------------------------------------------
+
+
+def momenta(events):
+    pt, eta, phi, energy = (events[..., k].astype(np.float64) for k in range(4))
+    return np.stack([energy, pt * np.cos(phi), pt * np.sin(phi), pt * np.sinh(eta)], axis=-1)
+
+
+def masses(events):
+    total = momenta(events)[:, :, None] + momenta(events)[:, None]
+    return total[..., 0] ** 2 - (total[..., 1:] ** 2).sum(axis=-1)
+
+
+def test_rotation_and_reflection_leave_masses_alone():
+    before = jets(7, 50)
+    after = augment(before, AugmentationConfig(rotate=True, reflect=True), np.random.default_rng(0))
+    np.testing.assert_allclose(masses(after), masses(before), rtol=1e-3)
+    assert np.abs(after[:, :, 2]).max() <= np.pi + 1e-6
+    np.testing.assert_array_equal(after[:, :, [0, 3, 4]], before[:, :, [0, 3, 4]])
+    flipped = (after[:, :, 1] == -before[:, :, 1]).all(axis=1)
+    assert 0.2 < flipped.mean() < 0.8
+    assert (flipped | (after[:, :, 1] == before[:, :, 1]).all(axis=1)).all()
+    assert len(np.unique(np.round(after[:, 0, 2] - before[:, 0, 2], 3))) > 40
+
+
+def test_energy_jitter_scales_a_whole_event():
+    before = jets(7, 400)
+    after = augment(before, AugmentationConfig(energy_jitter=0.05), np.random.default_rng(0))
+    scale = after[:, :, [0, 3]] / before[:, :, [0, 3]]
+    np.testing.assert_allclose(scale, scale[:, :1, :1] * np.ones_like(scale), rtol=1e-5)
+    assert 0.04 < np.log(scale[:, 0, 0]).std() < 0.06
+    np.testing.assert_array_equal(after[:, :, [1, 2, 4]], before[:, :, [1, 2, 4]])
+
+
+# -- data --------------------------------------------------------------------------------------------------
+
+
+def labelled_events(n=300, seed=0, missing=0.0, topology=TTBAR, truth=True):
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(len(topology.slots), len(topology.slots) + 3, n)
+    rows = [jets(int(count), 1, seed=1000 * seed + k)[0] for k, count in enumerate(counts)]
+    flat = np.concatenate(rows)
+    fields = dict(zip(("pt", "eta", "phi", "energy", "btag"), flat.T, strict=True))
+    ragged = {name: ak.unflatten(values, counts) for name, values in fields.items()}
+    labels = np.stack([rng.permutation(count)[: len(topology.slots)] for count in counts])
+    labels = np.where(rng.random(labels.shape) < missing, -1, labels)
+    return Events(make_jets(**ragged), topology, labels if truth else None)
+
+
+def test_packed_events_are_the_events(tmp_path):
+    events = labelled_events(missing=0.05)
+    train, validation = pack([events[:100], events[100:]], TTBAR, folder=tmp_path, fractions=(0.7, 0.2, 0.1))
+    full = events.complete
+    assert len(train) == (events.in_split("train", (0.7, 0.2, 0.1)) & full).sum()
+    some = events.present.any(axis=1)
+    assert len(validation) == (events.in_split("validation", (0.7, 0.2, 0.1)) & some).sum()
+    for n_jets, group in train.groups.items():
+        rows = group.ids[:, 1].astype(int)
+        assert (events.n_jets[rows] == n_jets).all()
+        np.testing.assert_array_equal(group.truth, events.truth[rows])
+        np.testing.assert_array_equal(group.jets, events[rows].dense()[0])
+    partial, _ = pack([events], TTBAR, folder=tmp_path, fractions=(0.7, 0.2, 0.1), partial=True)
+    assert len(partial) == (events.in_split("train", (0.7, 0.2, 0.1)) & some).sum()
+
+
+def test_memory_mapped_equals_in_memory(tmp_path):
+    events = labelled_events()
+    chunks = [events[start : start + 70] for start in range(0, 300, 70)]
+    held, _ = pack([events], TTBAR, folder=tmp_path / "a")
+    mapped, _ = pack(chunks, TTBAR, folder=tmp_path / "b", memory=4000)
+    assert not (tmp_path / "a").exists()
+    assert any(isinstance(group.jets.base, np.memmap) for group in mapped.groups.values())
+    assert held.fingerprint == mapped.fingerprint
+    for n_jets, group in held.groups.items():
+        for one, other in zip(group, mapped.groups[n_jets], strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_every_event_once_an_epoch_in_batches_of_one_jet_count():
+    plan = BatchPlan({6: 50, 7: 33}, batch=16, seed=3)
+    assert plan.steps_per_epoch == 4 + 3
+    orders = []
+    for epoch in range(2):
+        drawn = list(plan.epoch(epoch))
+        for n_jets, count in plan.counts.items():
+            rows = np.concatenate([batch.rows for batch in drawn if batch.n_jets == n_jets])
+            np.testing.assert_array_equal(np.sort(rows), np.arange(count))
+        orders.append([batch.rows.tolist() for batch in drawn])
+    assert orders[0] != orders[1]
+    again = BatchPlan({6: 50, 7: 33}, batch=16, seed=3)
+    np.testing.assert_array_equal(again.draw(9).rows, list(plan.epoch(1))[2].rows)  # whatever was drawn before
+    assert BatchPlan({6: 50, 7: 33}, batch=16, seed=4).draw(0).rows.tolist() != orders[0][0]
+
+
+@pytest.mark.parametrize(
+    ("events", "message"),
+    [
+        (labelled_events(20, truth=False), "no truth"),
+        (labelled_events(8), "8 events were read, 8 of them .* give more data"),
+        (labelled_events(30, missing=1.0), "30 events were read, 0 of them selected and fully reconstructible"),
+        (labelled_events(30, topology=HH4B), "of the topology hh4b, but the recipe is for ttbar_allhad"),
+    ],
+    ids=["no truth", "too few", "no labels", "wrong topology"],
+)
+def test_data_that_cannot_be_trained_on(events, message, tmp_path):
+    with pytest.raises(TrainingError, match=message):
+        pack([events], TTBAR, folder=tmp_path)

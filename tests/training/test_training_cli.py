@@ -1,0 +1,146 @@
+"""`pairton train` from a file to a model, and what it says when it cannot."""
+
+import os
+import signal
+
+import h5py
+import numpy as np
+import pytest
+import yaml
+
+from pairton.cli import main
+from pairton.cli.train import train
+from pairton.models.storage import load_model
+
+pytest.importorskip("lightning.fabric")
+
+RECIPE = {
+    "topology": "ttbar_allhad",
+    "network": {"blocks": 1, "single_width": 8, "single_heads": 2, "pair_width": 8, "pair_heads": 2},
+    "data": {"train_fraction": 0.5, "validation_fraction": 0.3},
+    "optimiser": {"steps": 4, "batch": 16},
+    "run": {"accelerator": "cpu", "validate_every": 2, "save_every": 2, "log_every": 1},
+}
+
+
+def write_events(path, n=80, truth=True, poison=None):
+    """SPANet's layout: seven jets an event, shuffled labels."""
+    rng = np.random.default_rng(0)
+    columns = {
+        "pt": rng.uniform(30, 200, (n, 7)),
+        "eta": rng.uniform(-2, 2, (n, 7)),
+        "phi": rng.uniform(-3, 3, (n, 7)),
+        "mass": rng.uniform(5, 20, (n, 7)),
+        "btag": rng.permuted(np.tile(np.arange(7) < 2, (n, 1)), axis=1),
+    }
+    labels = np.argsort(rng.random((n, 7)), axis=1)
+    with h5py.File(path, "w") as file:
+        for name, values in columns.items():
+            file[f"INPUTS/Source/{name}"] = values.astype(np.float32)
+        file["INPUTS/Source/MASK"] = np.ones((n, 7), dtype=bool)
+        names = [f"{top}/{product}" for top in ("t1", "t2") for product in ("q1", "q2", "b")]
+        for k, name in enumerate(names if truth else []):
+            file[f"TARGETS/{name}"] = labels[:, k]
+    return str(path)
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder with a recipe and events."""
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))
+    write_events(tmp_path / "events.h5")
+    return tmp_path
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as ended:
+        main(["train", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return ended.value.code, captured.out, captured.err
+
+
+def test_an_interrupted_training_is_not_done(place, capsys, monkeypatch):
+    """Or a workflow would go on with a model that is not trained to its end."""
+    from pairton.training.loop import Trainer
+
+    common = (place / "recipe.yaml", "--data", place / "events.h5", "--out", place / "out")
+    backward = Trainer.backward
+
+    def terminated(self, fabric, model, drawn):
+        if drawn.step == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return backward(self, fabric, model, drawn)
+
+    monkeypatch.setattr(Trainer, "backward", terminated)
+    code, out, err = run(capsys, *common)
+    assert code == 75, err
+    assert "stopped after 2 of 4 steps" in out
+    monkeypatch.undo()
+    code, out, err = run(capsys, *common, "--resume")
+    assert code == 0, err
+    assert "4 steps; best" in out
+
+
+def test_what_was_packed_is_gone_whatever_happens(place, capsys):
+    few = RECIPE | {"data": {"memory_gib": 1e-9, "validation_fraction": 1e-6}}
+    (place / "few.yaml").write_text(yaml.safe_dump(few))
+    code, _, err = run(capsys, place / "few.yaml", "--data", place / "events.h5", "--out", place / "out")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "0 to validate" in err
+    assert not (place / "out" / "packed").exists()
+
+
+def test_from_a_file_to_a_model_and_on(place, capsys):
+    common = (place / "recipe.yaml", "--data", place / "events.h5", "--out", place / "out")
+    code, out, err = run(capsys, *common, "--threads", 1)
+    assert code == 0, err
+    assert "4 steps; best on validation events: e_event 0." in out
+    assert "step 4/4" in err  # no terminal: a line for each validation
+    _, info = load_model(place / "out")
+    assert info.data["training_events"] + info.data["validation_events"] <= 80
+    assert {"model.json", "model.safetensors", "state.safetensors", "metrics.csv", "recipe.yaml"} <= {
+        path.name for path in (place / "out").iterdir()
+    }
+    code, _, err = run(capsys, *common)
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "has a training in it: continue it with --resume" in err
+    code, out, _ = run(capsys, *common, "--resume")
+    assert code == 0
+    before = (place / "out" / "recipe.yaml").read_bytes()
+    code, _, err = run(capsys, *common, "--resume", "--seed", 7)
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "run.seed is 7, but" in err
+    assert (place / "out" / "recipe.yaml").read_bytes() == before
+    fine = (place / "recipe.yaml", "-d", place / "events.h5", "-o", place / "fine", "--init", place / "out")
+    code, out, err = run(capsys, *fine, "--seed", 5)
+    assert code == 0, err
+    assert load_model(place / "fine")[1].recipe["run"]["seed"] == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nowhere.yaml", "--data", "events.h5"), "nowhere.yaml: the recipe cannot be read"),
+        (("recipe.yaml", "--data", "nowhere.h5"), "nowhere.h5"),
+        (("recipe.yaml", "--data", "data.h5"), "no truth"),
+        (("recipe.yaml", "--data", "few.h5"), "5 events were read"),
+        (("recipe.yaml", "--data", "events.h5", "--resume"), "no state to resume from"),
+        (("recipe.yaml", "--data", "events.h5", "--seed", "-1"), "run.seed is -1, but must be at least 0"),
+        (("recipe.yaml", "--data", "events.h5", "--init", "nowhere"), "nowhere: no model is there"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_2(place, capsys, monkeypatch, arguments, message):
+    write_events(place / "data.h5", truth=False)
+    write_events(place / "few.h5", n=5)
+    monkeypatch.chdir(place)
+    code, _, err = run(capsys, *arguments, "--out", "out")
+    assert code == 2
+    assert message in err
+    assert len(err.splitlines()) == 1
+    assert not list(place.glob("out/model*"))
+
+
+def test_the_flags_are_these():
+    assert sorted(parameter.name for parameter in train.params) == [
+        "data", "devices", "init", "out", "recipe", "resume", "seed", "threads",
+    ]  # fmt: skip

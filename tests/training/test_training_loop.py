@@ -1,0 +1,423 @@
+"""The loop: it learns, resumes bit for bit, shares a batch between processes, stops without losing anything."""
+
+import errno
+import itertools
+import json
+import math
+import os
+import runpy
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pairton.decoding.likelihood import enumerate_assignments, index_of, log_normaliser, scores
+from pairton.errors import OutputError, TrainingError
+from pairton.models.storage import load_model, read_info
+from pairton.network import Network
+from pairton.topology import load_topology
+from pairton.training import loop
+from pairton.training import resume_state as state
+from pairton.training import torch_likelihood as likelihood
+from pairton.training.data import Group, PackedEvents
+from pairton.training.loop import Trainer, update_average
+from pairton.training.recipes import LossConfig, parse_recipe
+from pairton.training.validation import blocks, predictor, sum_likelihood
+
+pytest.importorskip("lightning.fabric")
+
+TRIANGLES = {
+    "kind": "symmetric", "blocks": 2, "pair_width": 32, "dropout": 0.0, "tokens": False, "single_stream": False,
+    "triangle_attention": False, "edges_from": "pair",
+}  # fmt: skip
+TINY = {"blocks": 1, "single_width": 8, "single_heads": 2, "pair_width": 8, "pair_heads": 2, "dropout": 0.25}
+
+
+@pytest.fixture(scope="module")
+def fabric():
+    from lightning.fabric import Fabric
+
+    torch.set_num_threads(1)
+    fabric = Fabric(accelerator="cpu", devices=1)
+    fabric.launch()
+    return fabric
+
+
+def random_events(topology="ttbar_allhad", count=32, extra=(0, 1), seed=0):
+    """Jets and labels without rhyme or reason: all there is to learn is by heart."""
+    rng = np.random.default_rng(seed)
+    n_slots, groups = len(load_topology(topology).slots), {}
+    for n_jets in (n_slots + more for more in extra):
+        shape = (count, n_jets)
+        pt, eta, phi = rng.uniform(30, 200, shape), rng.normal(size=shape), rng.uniform(-3, 3, shape)
+        columns = [pt, eta, phi, pt * np.cosh(eta) + 5, rng.integers(0, 2, shape)]
+        truth = np.argsort(rng.random(shape), axis=1)[:, :n_slots]
+        ids = np.stack([np.full(count, n_jets), np.arange(count)], axis=1)
+        groups[n_jets] = Group(
+            np.stack(columns, axis=-1).astype(np.float32), truth.astype(np.int8), ids.astype(np.uint64)
+        )
+    return PackedEvents(groups, f"random {seed}")
+
+
+def recipe(network=TINY, loss=None, topology="ttbar_allhad", run=None, augmentation=None, wrong=0.0, **optimiser):
+    settings = {"batch": 16, "steps": 12, "warm_up": 2, "ema": 0.9} | optimiser
+    return parse_recipe(
+        {
+            "topology": topology,
+            "network": network,
+            "loss": loss or {},
+            "process": {"wrong": wrong},
+            "augmentation": augmentation or {},
+            "optimiser": settings,
+            "run": {"accelerator": "cpu", "validate_every": 4, "save_every": 4, "log_every": 1} | (run or {}),
+        }
+    )
+
+
+def learned(fabric, tmp_path, topology, loss, network=TRIANGLES, extra=(0, 1), **optimiser):
+    events = random_events(topology, 64 // len(extra), extra)
+    every = optimiser["steps"] // 2
+    plan = recipe(network, loss, topology, {"validate_every": every}, batch=32, ema=0, weight_decay=0, **optimiser)
+    return Trainer(plan, events, events, tmp_path).run(fabric).best["e_event"]
+
+
+def test_64_events_are_learned_by_heart_with_the_event_likelihood(fabric, tmp_path):
+    loss = {"masked_edges": 0, "event_likelihood": 1}
+    network = TRIANGLES | {"triplets": "potential"}
+    assert learned(fabric, tmp_path, "ttbar_allhad", loss, network, steps=140, learning_rate=4e-3) > 0.95
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("tokens", [False, True])
+def test_64_events_are_learned_by_heart_with_masked_edges(fabric, tmp_path, tokens):
+    network = TRIANGLES | {"pair_width": 64, "tokens": tokens}
+    assert learned(fabric, tmp_path, "ttbar_allhad", None, network, steps=640, learning_rate=5e-3) > 0.95
+
+
+def test_64_events_of_tth_are_learned_by_heart(fabric, tmp_path):
+    loss = {"masked_edges": 0, "event_likelihood": 1}
+    found = learned(fabric, tmp_path, "tth_allhad", loss, extra=(0,), steps=160, learning_rate=4e-3)
+    assert found > 0.95
+
+
+# -- resuming ----------------------------------------------------------------------------------------------
+
+
+class Interrupted(Trainer):
+    """Gets Ctrl-C while a step runs."""
+
+    at = 5
+
+    def backward(self, fabric, model, drawn):
+        if drawn.step == self.at:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().backward(fabric, model, drawn)
+
+
+class Crashing(Trainer):
+    """Dies while a step runs, after the state of step 4 and before that of step 8."""
+
+    def backward(self, fabric, model, drawn):
+        if drawn.step == 6:
+            raise MemoryError
+        return super().backward(fabric, model, drawn)
+
+
+@pytest.fixture(scope="module")
+def whole(fabric, tmp_path_factory):
+    """An uninterrupted training with everything random that there is: dropout, tokens, mistakes, augmentation."""
+    out = tmp_path_factory.mktemp("whole")
+    plan = recipe(augmentation={"rotate": True, "reflect": True, "energy_jitter": 0.1}, wrong=0.5)
+    result = Trainer(plan, random_events(), random_events(seed=1), out).run(fabric)
+    assert result.finished
+    return plan, out
+
+
+@pytest.mark.parametrize(("kind", "reached"), [(Interrupted, 6), (Crashing, 4)])
+def test_interrupted_and_resumed_equals_uninterrupted_bit_for_bit(fabric, whole, tmp_path, kind, reached):
+    plan, out = whole
+    if kind is Crashing:
+        with pytest.raises(MemoryError):
+            Crashing(plan, random_events(), random_events(seed=1), tmp_path).run(fabric)
+    else:
+        result = Interrupted(plan, random_events(), random_events(seed=1), tmp_path).run(fabric)
+        assert (result.step, result.finished) == (6, False)
+    assert state.read_progress(tmp_path / state.STATE)["step"] == reached
+    Trainer(plan, random_events(), random_events(seed=1), tmp_path, resume=True).run(fabric)
+    for name in (state.STATE, "model.safetensors"):
+        one, other = load_file(out / name), load_file(tmp_path / name)
+        assert set(one) == set(other)
+        for key, tensor in one.items():
+            assert torch.equal(tensor, other[key]), key
+    assert (out / "metrics.csv").read_text() == (tmp_path / "metrics.csv").read_text()
+    assert (out / "model.json").read_text() == (tmp_path / "model.json").read_text()
+
+
+def test_resuming_something_else_is_refused(fabric, whole, tmp_path):
+    plan, out = whole
+    events = random_events()
+    other = replace(plan, optimiser=replace(plan.optimiser, learning_rate=0.5))
+    with pytest.raises(TrainingError, match=r"learning_rate is 0.5, but .* started with 0.001"):
+        Trainer(other, events, events, out, resume=True).run(fabric)
+    right = replace(plan, process=replace(plan.process, wrong=0.0))
+    with pytest.raises(TrainingError, match=r"process.wrong is 0.0, but .* started with 0.5"):
+        Trainer(right, events, events, out, resume=True).run(fabric)
+    with pytest.raises(TrainingError, match="other events"):
+        Trainer(plan, random_events(seed=7), events, out, resume=True).run(fabric)
+    with pytest.raises(TrainingError, match="no state to resume from"):
+        Trainer(plan, events, events, tmp_path, resume=True).run(fabric)
+
+
+# -- models that come out ----------------------------------------------------------------------------------
+
+
+def test_the_best_model_is_kept_with_its_provenance(whole):
+    plan, out = whole
+    info = read_info(out)
+    rows = [line.split(",") for line in (out / "metrics.csv").read_text().splitlines()]
+    found = [float(value) for _, kind, name, value in rows if kind == "validation" and name == "e_event"]
+    assert info.metrics["e_event"] == max(found)
+    assert info.data["fingerprint"] == "random 0"
+    assert (info.domain.jets, info.domain.btag, info.domain.pt) == ((6, 7), "binary", 25.0)
+    assert info.decoding == "steps"
+    network, _ = load_model(out)
+    assert network.config == plan.network
+
+
+def test_likelihood_of_validation_events_is_that_of_the_tables():
+    """Against the numpy twin, event by event; partly reconstructible and crowded events are left out."""
+    events = random_events(count=5, extra=(0, 1, 2))
+    events.groups[6].truth[1, 2] = -1
+    network = Network(load_topology("ttbar_allhad"), parse_recipe(recipe(TRIANGLES).to_dict()).network)
+    loss = LossConfig(masked_edges=0, event_likelihood=1, likelihood_bound=1000)  # up to seven jets
+    total = 0.0
+    for n_jets, row in [(6, 0), (6, 2), (6, 3), (6, 4), *((7, row) for row in range(5))]:
+        group, enumeration = events.groups[n_jets], enumerate_assignments(network.topology, n_jets)
+        every = scores(enumeration, predictor(network)(group.jets[[row]]))
+        total -= float(every[0, index_of(enumeration, group.truth[[row]])[0]] - log_normaliser(every)[0])
+    found = sum_likelihood(network, events, blocks(events, 100), loss)
+    assert found[1] == 9
+    assert found[0] == pytest.approx(total, rel=1e-5)
+
+
+def test_a_jet_count_may_be_validated_before_it_is_trained(fabric, tmp_path):
+    """Tables of assignments are made once: by whoever asks first, and good for a gradient."""
+    validation = random_events(count=4, extra=(0, 2, 3))
+    plan = recipe(
+        TRIANGLES, {"masked_edges": 0, "event_likelihood": 1}, run={"validate_every": 1}, batch=4, steps=8
+    )
+    likelihood._tables.cache_clear()
+    best = Trainer(plan, random_events(count=8, extra=(2, 3)), validation, tmp_path).run(fabric).best
+    assert 0 < best["event_likelihood"] < 20
+
+
+def test_the_model_of_the_best_likelihood_is_kept_where_there_is_one():
+    first, more_right, likelier = (
+        {"e_event": right, "event_likelihood": value} for right, value in ((0.5, 1.2), (0.6, 1.3), (0.4, 1.1))
+    )
+    assert loop._better(first, {})
+    assert not loop._better(more_right, first)
+    assert loop._better(likelier, first)
+    assert loop._better({"e_event": 0.6}, {"e_event": 0.5})
+    assert not loop._better({"e_event": 0.5}, {"e_event": 0.5})
+    assert loop._better(more_right, {"e_event": 0.5})  # of a state that had none yet
+    none = {"e_event": math.nan, "e_W": 0.1, "loss": 1.0}  # no event of all validation events is complete
+    assert loop._better({"e_event": math.nan, "e_W": 0.2}, none)
+    assert not loop._better({"e_event": math.nan, "e_W": 0.05}, none)
+    assert loop._better({"e_event": 0.1, "e_W": math.nan}, {"e_event": math.nan, "loss": 1.0})
+
+
+def test_fine_tuning_starts_from_the_weights_of_a_model(fabric, whole, tmp_path):
+    plan, out = whole
+    gentle = replace(plan, optimiser=replace(plan.optimiser, steps=1, learning_rate=1e-9, ema=0.0))
+    Trainer(gentle, random_events(), random_events(), tmp_path, init=out).run(fabric)
+    start, end = load_model(out)[0].state_dict(), load_model(tmp_path)[0].state_dict()
+    for name, value in start.items():
+        torch.testing.assert_close(end[name], value, rtol=0, atol=1e-6)
+    wider = replace(plan, network=replace(plan.network, blocks=2))
+    with pytest.raises(TrainingError, match=r"blocks 1 \(recipe: 2\)"):
+        Trainer(wider, random_events(), random_events(), tmp_path, init=out).run(fabric)
+    tth = recipe(topology="tth_allhad")
+    events = random_events("tth_allhad")
+    with pytest.raises(TrainingError, match="a model of ttbar_allhad, but the recipe is for tth_allhad"):
+        Trainer(tth, events, events, tmp_path, init=out).run(fabric)
+
+
+def test_average_of_weights():
+    one, other = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+    for layer, value in ((one, 1.0), (other, 3.0)):
+        for parameter in layer.parameters():
+            torch.nn.init.constant_(parameter, value)
+    update_average(one, other, decay=0.75, step=1000)
+    assert one.weight.item() == pytest.approx(1.5)
+    update_average(one, other, decay=0.75, step=0)  # early on it forgets: decay 0.1
+    assert one.weight.item() == pytest.approx(0.15 + 2.7)
+
+
+# -- processes ---------------------------------------------------------------------------------------------
+
+WORKER = """
+import sys
+
+import numpy as np
+import torch
+from lightning.fabric import Fabric
+from pathlib import Path
+from safetensors.torch import save_file
+
+from pairton.network import Network
+from pairton.training.data import Group, PackedEvents
+from pairton.training.loop import Trainer
+from pairton.training.recipes import parse_recipe
+
+
+def gradients(fabric, out):
+    found = {}
+    for name, plan in {RECIPES}.items():
+        found |= {f"{name}.{key}": value for key, value in gradients_of(fabric, out, parse_recipe(plan)).items()}
+    if fabric.is_global_zero:
+        save_file(found, out)
+
+
+def gradients_of(fabric, out, plan):
+    rng = np.random.default_rng(0)
+    groups = {}
+    for n_jets, count in ((7, 9), (10, 9), (8, 1)):  # an odd batch, one beyond the bound, one for a single process
+        shape = (count, n_jets)
+        pt, eta, phi = rng.uniform(30, 200, shape), rng.normal(size=shape), rng.uniform(-3, 3, shape)
+        jets = np.stack([pt, eta, phi, pt * np.cosh(eta) + 5, rng.integers(0, 2, shape)], axis=-1)
+        truth = np.argsort(rng.random(shape), axis=1)[:, :6]
+        groups[n_jets] = Group(jets.astype(np.float32), truth.astype(np.int8), np.zeros((count, 2), np.uint64))
+    events = PackedEvents(groups, "x")
+    torch.manual_seed(0)
+    trainer, network = Trainer(plan, events, events, Path(out)), Network(plan.topology, plan.network)
+    model = fabric.setup_module(network)
+    found = {}
+    for step in range(3):
+        network.zero_grad()
+        drawn = trainer.plan.draw(step)
+        found[f"{drawn.n_jets} jets.loss"] = torch.tensor(trainer.backward(fabric, model, drawn)["loss"])
+        for name, parameter in network.named_parameters():
+            found[f"{drawn.n_jets} jets.{name}"] = parameter.grad.clone()
+    return found
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp_fork")
+    fabric.launch(gradients, sys.argv[1])
+"""
+
+
+def test_two_processes_give_the_gradient_of_one_with_twice_the_batch(fabric, tmp_path):
+    plans = {
+        "likelihood": recipe(
+            TINY | {"dropout": 0.0, "edges_from": "both", "triplets": "potential"},
+            {"event_likelihood": 1, "masked_edges": 0.5},
+            augmentation={"rotate": True, "energy_jitter": 0.1},
+        ),
+        "mistakes": recipe(TINY | {"dropout": 0.0}, wrong=1.0),
+    }
+    script = tmp_path / "worker.py"
+    script.write_text(WORKER.replace("{RECIPES}", repr({name: plan.to_dict() for name, plan in plans.items()})))
+    command = [sys.executable, str(script), str(tmp_path / "two.safetensors")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    runpy.run_path(str(script))["gradients"](fabric, tmp_path / "one.safetensors")
+    one, two = (load_file(tmp_path / f"{name}.safetensors") for name in ("one", "two"))
+    assert set(one) == set(two)
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, rtol=1e-4, atol=1e-6)
+    for start in itertools.product(plans, ("7 jets", "8 jets", "10 jets")):
+        assert any(one[key].abs().max() > 1e-3 for key in one if key.startswith(".".join(start)))
+
+
+def test_accumulating_gives_the_gradient_of_the_whole_batch(fabric):
+    found = []
+    for parts in (1, 3):
+        plan = recipe(TINY | {"dropout": 0.0}, accumulate=parts)
+        torch.manual_seed(0)
+        network = loop.Network(plan.topology, plan.network)
+        trainer = Trainer(plan, random_events(), random_events(), None)
+        values = trainer.backward(fabric, fabric.setup_module(network), trainer.plan.draw(0))
+        found.append((values, [parameter.grad for parameter in network.parameters()]))
+    assert found[0][0]["loss"] == pytest.approx(found[1][0]["loss"], rel=1e-5)
+    for one, other in zip(found[0][1], found[1][1], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # from within torch
+def test_compiled_equals_eager(fabric, tmp_path):
+    found = []
+    for compiled in (False, True):
+        plan = recipe(
+            TRIANGLES | {"triplets": "potential", "blocks": 1, "pair_width": 8, "pair_heads": 2},
+            {"event_likelihood": 1},
+            run={"compile": compiled},
+            steps=3,
+        )
+        out = tmp_path / str(compiled)
+        out.mkdir()
+        Trainer(plan, random_events(), random_events(seed=1), out).run(fabric)
+        found.append(load_file(out / state.STATE))
+    for name, value in found[0].items():
+        torch.testing.assert_close(found[1][name], value, rtol=1e-2, atol=1e-4)
+
+
+# -- what may go wrong -------------------------------------------------------------------------------------
+
+
+def test_a_loss_that_is_not_finite_stops_and_names_the_batch(fabric, tmp_path):
+    events = random_events()
+    plan = recipe(run={"save_every": 1})
+    trainer = Trainer(plan, events, random_events(seed=1), tmp_path)
+    drawn = trainer.plan.draw(2)  # of the four batches of an epoch: no earlier one has these events
+    events.groups[drawn.n_jets].jets[drawn.rows[0], 2, 0] = np.nan
+    with pytest.raises(
+        TrainingError, match=rf"the loss is nan .* at step 2, a batch of 16 .* with {drawn.n_jets} .* is kept"
+    ):
+        trainer.run(fabric)
+    kept = load_file(tmp_path / state.STATE)
+    assert state.read_progress(tmp_path / state.STATE)["step"] == 2
+    assert all(torch.isfinite(tensor).all() for tensor in kept.values())
+
+
+def test_a_full_disk_keeps_the_last_state(fabric, tmp_path, monkeypatch):
+    plan = recipe()
+    real, calls = Path.write_bytes, []
+
+    def full(path, payload):
+        if path.name.startswith(".state"):
+            calls.append(path)
+        if len(calls) > 1:
+            real(path, payload[:100])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(path, payload)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OutputError, match=r"No space left on device.* last complete state is kept.* --resume"):
+        Trainer(plan, random_events(), random_events(), tmp_path).run(fabric)
+    assert state.read_progress(tmp_path / state.STATE)["step"] == 4
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_logs_are_numbers(whole):
+    _, out = whole
+    lines = (out / "metrics.csv").read_text().splitlines()
+    assert lines[0] == "step,kind,name,value"
+    assert {line.split(",")[2] for line in lines[1:]} >= {
+        "loss",
+        "masked_edges",
+        "learning_rate",
+        "e_event",
+        "e_t",
+    }
+    assert any((out / "tensorboard").iterdir())
+    assert json.loads((out / "model.json").read_text())["format_version"] == 1

@@ -1,0 +1,368 @@
+"""The workflow: its recipes and commands, the page that it writes, and all of it once, small."""
+
+import doctest
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import scipy.stats
+
+WORKFLOW = Path(__file__).parents[2] / "workflow"
+sys.path.insert(0, str(WORKFLOW))
+
+from page import choosing, comparing, probabilities, reading, writing  # noqa: E402
+from pairton.evaluation.evaluating import evaluate  # noqa: E402
+from pairton.formats import create  # noqa: E402
+from pairton.training import load_recipe  # noqa: E402
+from plan import Plan, load_config  # noqa: E402
+from results import write  # noqa: E402
+
+TARGETS = ("smoke", "cpu", "paper")
+WRITES = ("-o", "--out", "--json", "--page", ">", "-p")
+
+
+@pytest.fixture
+def config(tmp_path):
+    return load_config() | {"results": str(tmp_path / "made"), "hyper": "hyper.h5"}
+
+
+# -- the plan ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_training_has_a_recipe_that_loads_with_its_budget(config, tmp_path, target):
+    plan = Plan(config, target)
+    for training in {each.row: each for each in plan.trainings.values()}.values():
+        folder = tmp_path / "recipes"
+        folder.mkdir(exist_ok=True)
+        path = folder / f"{training.name}.yaml"
+        path.write_text(training.recipe(folder))
+        recipe, base = load_recipe(path), load_recipe(training.base)
+        assert "network" in training.change or recipe.network == base.network
+        if training.steps is not None:
+            assert recipe.optimiser.steps == training.steps
+            assert 0 < recipe.optimiser.warm_up < training.steps / 2  # the paper's would be longer than a budget
+            assert training.steps / 10 < recipe.run.save_every <= training.steps
+        elif "optimiser" not in training.change:
+            assert recipe.optimiser == base.optimiser
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_commands_make_what_later_ones_read(config, target):
+    plan = Plan(config | {"results": "made", "peers": list(config["known_peers"])}, target)
+    made = set()
+    for _, command in plan.script():
+        words = command.split()
+        assert not any(word.startswith("/") for word in words)  # no place of this machine
+        read_here = {word for word in words if word.startswith("made/")}
+        written = {words[k + 1] for k, word in enumerate(words[:-1]) if word in WRITES}
+        written |= {words[-1]} if "predict.py" in command else set()
+        assert read_here - written <= made, command
+        made |= written
+    seeds = {"smoke": 1, "cpu": 3, "paper": 5}[target]
+    assert max(training.seed for training in plan.trainings.values()) >= seeds
+    for study in plan.studies.values():
+        assert study.against is None or study.against in study.rows
+        assert set(study.rows) <= set(plan.settings["trainings"])
+
+
+def test_a_row_takes_from_the_one_it_is_like_what_it_does_not_say(config):
+    network = {"blocks": 2, "dropout": 0.1}
+    rows = {
+        "a": {
+            "recipe": "cpu.yaml",
+            "steps": 40,
+            "seeds": [1, 2],
+            "change": {"network": {"blocks": 2, "dropout": 0.1}},
+        },
+        "b": {"like": "a", "label": "B", "change": {"network": {"blocks": 3}}, "more": ["more"]},
+        "c": {"like": "b", "steps": 80, "change": {"optimiser": {"ema": 0}}},
+        "d": {"like": "b", "sample": "other"},
+    }
+    target = {"train": "train", "test": "test", "trainings": rows}
+    plan = Plan(config | {"results": "made", "targets": {"mine": target}}, "mine")
+    assert list(plan.trainings) == ["a-1", "a-2", "b-1", "c-1", "d-1"]
+    b, c = plan.trainings["b-1"], plan.trainings["c-1"]
+    assert (b.label, b.steps, b.change) == ("B", 40, {"network": {"blocks": 3, "dropout": 0.1}})
+    assert (c.label, c.steps, c.change) == ("B", 80, {**b.change, "optimiser": {"ema": 0}})
+    assert network == {"blocks": 2, "dropout": 0.1}  # left as it was
+    assert plan.samples == ["test", "train", "more", "other"]
+    assert "--data made/data/train.h5 --out" in plan.train_command("a-1")
+    assert "--data made/data/train.h5 --data made/data/more.h5 --out" in plan.train_command("c-1")
+    assert "--data made/data/other.h5 --data made/data/more.h5 --out" in plan.train_command("d-1")
+
+
+def test_rows_that_the_paper_has_are_known_by_its_numbers(config):
+    plan = Plan(config, "cpu")
+    published = reading.Results(plan, print).published["ablations"]
+    assert all(row in published for study in plan.studies.values() if study.published for row in study.rows)
+
+
+# -- what is compared --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", [comparing, probabilities, writing], ids=lambda module: module.__name__)
+def test_examples(module):
+    assert doctest.testmod(module).failed == 0
+
+
+def evaluation(name, values, deviation=0.004):
+    """An evaluation in which methods have these event efficiencies, and paired differences this deviation."""
+
+    def cells(value, half):
+        return {"event": {"inclusive": {"value": value, "low": value - half, "high": value + half}}}
+
+    pairs = [(a, b) for k, a in enumerate(values) for b in list(values)[k + 1 :]]
+    raw = {
+        "methods": {method: {"efficiency": cells(value, 0.01)} for method, value in values.items()},
+        "differences": [
+            {"first": a, "second": b, "efficiency": cells(values[a] - values[b], deviation)} for a, b in pairs
+        ],
+    }
+    return reading.Evaluation(name, raw)
+
+
+def test_an_order_is_unresolved_where_seeds_or_events_do_not_tell():
+    found = evaluation("x", {"a-1": 0.60, "a-2": 0.62, "b-1": 0.63, "b-2": 0.65, "c-1": 0.61})
+    a, b, c = (comparing.Row(name, name, tuple(m for m in found.methods if m[0] == name), found) for name in "abc")
+    spread = 0.02 / np.sqrt(2)  # of two that are .02 apart
+    # b - a: .03, deviation sqrt(.004^2 + .01^2 + .01^2), known with .000216^2 / (2 (.01^2)^2) degrees of freedom
+    apart = comparing.compare(b, a, "event", None)
+    assert apart.difference == pytest.approx(0.03)
+    assert apart.deviation == pytest.approx(np.sqrt(0.000216))
+    assert apart.freedom == pytest.approx(0.000216**2 / 2e-8)
+    assert scipy.stats.norm.sf(apart.significance) == pytest.approx(
+        scipy.stats.t.sf(0.03 / apart.deviation, apart.freedom)
+    )
+    assert comparing.verdict(apart, expected=True) == "unresolved"  # 2.04 deviations, but of two seeds each
+    pooled = comparing.pooled_spread(row.mean("event") for row in (a, b, c))
+    assert pooled == (pytest.approx(spread), 2)
+    assert comparing.pooled_spread([c.mean("event")]) is None
+    elsewhere = comparing.Row("d", "d", ("d-1",), evaluation("y", {"d-1": 0.6}))
+    assert comparing.compare(a, elsewhere, "event", None) is None  # not evaluated together
+    # two seeds against one, which takes the spread of others: known badly, and if it were known well and small
+    against_one = comparing.compare(c, b, "event", pooled)
+    assert against_one.difference == pytest.approx(-0.03)
+    assert against_one.deviation == pytest.approx(np.sqrt(0.004**2 + 1.5 * spread**2))
+    assert comparing.verdict(against_one, expected=True) == "unresolved"
+    tight = evaluation("z", {"b-1": 0.639, "b-2": 0.641, "c-1": 0.61})
+    b, c = (comparing.Row(name, name, tuple(m for m in tight.methods if m[0] == name), tight) for name in "bc")
+    against_one = comparing.compare(c, b, "event", comparing.Spread(0.001, 8))
+    assert comparing.verdict(against_one, expected=True) == "refuted"
+    # nothing is known of seeds: the events alone
+    ones = evaluation("w", {"a-1": 0.60, "b-1": 0.63})
+    a, b = (comparing.Row(name, name, (f"{name}-1",), ones) for name in "ab")
+    assert comparing.compare(b, a, "event", None).significance == pytest.approx(0.03 / 0.004)
+    assert comparing.verdict(comparing.Comparison(0.0, 0.0), expected=True) == "unresolved"
+    assert found.difference("c-1", "a-1")["event"]["inclusive"]["value"] == pytest.approx(0.01)
+
+
+def test_parameters_are_counted_from_the_header(config):
+    from safetensors.numpy import save_file
+
+    results = reading.Results(Plan(config, "cpu"), print)
+    folder = results.plan.model("default-1")
+    folder.mkdir(parents=True)
+    save_file({"a": np.zeros((3, 4), np.float32), "b": np.zeros(5, np.float32)}, folder / "model.safetensors")
+    assert results.parameters("default-1") == 17
+
+
+def test_what_validation_events_tell_apart_is_told_by_the_spread_over_seeds(config, tmp_path):
+    """Three seeds 0.01 apart, one row 0.005 and one 0.05 better: 0.01 sqrt(1 + 1/3) is the deviation."""
+    from safetensors.numpy import save_file
+
+    plan = Plan(config, "cpu")
+    values = {
+        "chosen-1": 1.14,
+        "chosen-2": 1.15,
+        "chosen-3": 1.16,
+        "form_2_blocks-1": 1.145,
+        "form_6_blocks-1": 1.09,
+    }
+    for name, value in values.items():
+        folder = plan.model(name)
+        folder.mkdir(parents=True)
+        save_file({"a": np.zeros(5, np.float32)}, folder / "model.safetensors")
+        metrics = {"e_event": 0.68, "event_likelihood": value}
+        (folder / "model.json").write_text(
+            json.dumps({"metrics": metrics, "recipe": {"optimiser": {"steps": 1700}}})
+        )
+    log, page = [], writing.Page(tmp_path)
+    choosing.choosing(reading.Results(plan, log.append), page, plan.studies["form"])
+    rows = {line.split(" | ")[0][2:]: line for part in page.parts for line in part.splitlines() if "1,700" in line}
+    assert "| 3 | 1.1500 | .680 |" in rows["where it began: 4 blocks, width 64, learning rate 0.0015"]
+    assert "−.005 ± .012 | 0.4 σ, unresolved" in rows["2 blocks"]
+    assert "−.060 ± .012 | 2.1 σ, better" in rows["6 blocks"]  # 5.2 deviations, of three seeds: 3.5 %
+    assert len(rows) == 3
+    assert "without form_width_32-1" in log
+    assert "chosen-2" in plan.trainings
+    assert "chosen-2" not in plan.answered
+    assert "form" not in plan.evaluated
+
+
+def test_commands_on_the_page_have_no_places_of_a_machine(config, tmp_path):
+    plan = Plan(config, "cpu")
+    results = reading.Results(plan, print)
+    root = plan.results.resolve()
+    typed = (
+        f"pairton evaluate {root}/data/test.h5 --model /elsewhere/my-model --json {root}/cpu/evaluations/a.json"
+    )
+    shown = results.command(reading.Evaluation("a", {"command": typed}))
+    expected = "pairton evaluate results/data/test.h5 --model my-model --json results/cpu/evaluations/a.json"
+    assert " ".join(shown.split()) == expected
+    assert all(len(line) < 115 for line in reading.wrapped(expected * 5).splitlines())
+    assert " ".join(reading.wrapped(expected * 5).replace("\\\n", " ").split()) == typed * 5
+
+
+# -- the page ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def made(decays, mass_model_type, tmp_path_factory):
+    """The evaluations of the smoke target, by models that need no training."""
+    folder = tmp_path_factory.mktemp("made")
+    plan = Plan(load_config() | {"results": str(folder)}, "smoke")
+    source = folder / "test.h5"
+    with create(source, mass_model_type().topology) as writer:
+        for extra in (0, 1, 2):  # so that no multiplicity bin is empty
+            writer.write(decays(250, extra=extra, labelled=0.97, seed=extra))
+    tiny = [mass_model_type(name=f"tiny-{k}", strength=strength) for k, strength in ((1, 1.0), (2, 0.3))]
+    steps = mass_model_type(name="steps-1", takes_tokens=True, decoding="steps", strength=0.1)
+    graded = mass_model_type(name="graded-1", strength=0.5)
+    found = {
+        "main": evaluate(source, tiny[:1], baselines=["chi2"]),
+        "iteration": evaluate(source, [steps], decodings=["steps", "one_shot"]),
+        "scale": evaluate(source, tiny[:1], jet_scales=[0.95, 1.05]),
+        "seeds": evaluate(source, [*tiny, steps, graded]),
+    }
+    for name, result in found.items():
+        path = plan.evaluation(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"command": f"pairton evaluate {name}", **result.to_dict()}))
+    return plan, {name: result.to_dict() for name, result in found.items()}
+
+
+def rows_of_table(page, after):
+    """The rows of the first table after a text, as lists of cells."""
+    lines = page[page.index(after) :].splitlines()
+    start = next(k for k, line in enumerate(lines) if line.startswith("|"))
+    found = []
+    for line in lines[start:]:
+        if not line.startswith("|"):
+            break
+        found.append([part.strip() for part in line.strip("|").split("|")])
+    return found
+
+
+def test_the_page_shows_the_numbers_of_the_evaluations(made, tmp_path, monkeypatch):
+    plan, found = made
+    monkeypatch.setattr(probabilities, "ENOUGH", 100)
+    log = write(plan, tmp_path / "page")
+    page = (tmp_path / "page" / "results.md").read_text()
+    assert log == []
+    for name in found:
+        assert f"    pairton evaluate {name}\n" in page  # every section names its command
+    main = found["main"]["methods"]["tiny-1"]
+    head, _, *rows = rows_of_table(page, "## Efficiencies")
+    assert head[2:4] == ["tiny", "mass chi-square"]
+    assert head[4] == "*Pairton, paper*"
+    assert [row[0] for row in rows if row[0]] == ["e_tt", "e_t", "e_W"]
+    values = {row[1]: row[2:] for row in rows[:5]}
+    assert values["6"][2] == "*.8298 ± .0004*"
+    assert values["inclusive"][0].startswith(f"{main['efficiency']['event']['inclusive']['value']:.3f}"[1:])
+    mixed = main["reweighted"]["efficiency"]["event"]["value"]
+    assert values["at the paper's mix"][0].startswith(f"{mixed:.3f}"[1:])
+    # calibration: bins with events enough are judged
+    bins = rows_of_table(page, "All selected events")[2:]
+    expected = main["calibration_all"]["event"]["bins"]
+    words = [
+        "few events" if b["total"] < 100 else "yes" if probabilities.is_within(b) else "**no**" for b in expected
+    ]
+    assert {"few events", "**no**"} <= set(words)
+    assert [(row[1], row[-1]) for row in bins] == [
+        (f"{each['total']:,}", word) for each, word in zip(expected, words, strict=True)
+    ]
+    # steps: those right after the first add up
+    flow = found["iteration"]["methods"]["steps-1:steps"]["flow"]["steps"]
+    second = rows_of_table(page, "Steps of tiny in steps that were right")[3]
+    assert second[3].startswith(f"{flow[1]['++']:,} of {flow[0]['+']:,}: ")
+    # seeds: mean and standard deviation
+    tiny = rows_of_table(page, "## Tiny networks")[2]
+    pair = [found["seeds"]["methods"][f"tiny-{k}"]["efficiency"]["event"]["inclusive"]["value"] for k in (1, 2)]
+    assert tiny[1:5] == ["`workflow/smoke.yaml`", "–", "–", "2"]
+    assert tiny[8] == writing.number(np.mean(pair), np.std(pair, ddof=1))
+    pictures = set(re.findall(r"images/(results_\w+\.png)", page))
+    assert pictures == {path.name for path in (tmp_path / "page" / "images").iterdir()}
+    assert {
+        f"results_{name}.png" for name in ("calibration", "flow_iteration", "mass", "multiplicity", "scale")
+    } == pictures
+
+
+def test_what_is_missing_is_left_out_and_said(made, tmp_path):
+    shutil.copytree(made[0].results, tmp_path / "made")
+    plan = Plan(load_config() | {"results": str(tmp_path / "made")}, "smoke")
+    (tmp_path / "page" / "images").mkdir(parents=True)
+    (tmp_path / "page" / "images" / "results_scale.png").touch()  # of the page before
+    for name in ("scale", "iteration", "seeds"):
+        plan.evaluation(name).unlink()
+    (tmp_path / "notes.md").write_text("## What did not help\n\nNothing.\n")
+    log = write(plan, tmp_path / "page", tmp_path / "notes.md")
+    page = (tmp_path / "page" / "results.md").read_text()
+    assert [line.split("/")[-1] for line in log] == [
+        f"{name}.json: left out" for name in ("scale", "iteration", "seeds")
+    ]
+    assert "## Efficiencies" in page
+    assert "jet energy scale" not in page
+    assert "Tiny networks" not in page
+    assert page.endswith("Nothing.\n")
+    assert not (tmp_path / "page" / "images" / "results_scale.png").exists()
+
+
+# -- all of it, small --------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_smoke(tmp_path):
+    """Generation, trainings, answers, evaluations and the page, by Snakemake; a second run has nothing to do."""
+    snakemake = os.environ.get("PAIRTON_SNAKEMAKE") or shutil.which("snakemake")
+    if snakemake is None:
+        pytest.skip("no snakemake: `make test-long` installs it")
+    tools = Path(sys.executable).parent
+    command = [snakemake, "-s", str(WORKFLOW / "Snakefile"), "smoke", "--cores", "2", "--config"]
+    command += [f"pairton={tools / 'pairton'}", f"python={sys.executable}"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    page = (tmp_path / "results" / "smoke" / "page" / "results.md").read_text()
+    with h5py.File(tmp_path / "results" / "data" / "smoke_test.h5") as file:
+        events = len(file["TARGETS/t1/q1"])
+    assert rows_of_table(page, "## Events")[2][1] == str(events)
+    for title in ("Efficiencies", "Calibration", "Step by step", "Tiny networks"):
+        assert f"## {title}" in page
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "Nothing to be done" in again.stderr
+
+
+@pytest.mark.long
+def test_a_budget_is_measured(decays, tmp_path):
+    import budget
+    from pairton.training import parse_recipe
+
+    with create(tmp_path / "events.h5", decays(1).topology) as writer:
+        writer.write(decays(600))
+    small = {"kind": "symmetric", "blocks": 1, "pair_width": 8, "single_stream": False, "edges_from": "pair"}
+    slow = {**small, "blocks": 6, "pair_width": 64}
+    each = [
+        budget.seconds_per_step(
+            parse_recipe({"topology": "ttbar_allhad", "network": network, "optimiser": {"steps": 1}}),
+            str(tmp_path / "events.h5"),
+        )
+        for network in (small, slow)
+    ]
+    assert 0 < each[0] < each[1]
