@@ -1,97 +1,156 @@
-"""Before the network: which jets of an event are used, and in which order, so that the answer is always the same.
+"""Which objects of an event are used, and in which order: one rule for training and for inference.
 
-Shapes: n events, N jets, J jets of all events together.
+Objects are cut first and judged then: what a cut surely removes cannot spoil an event. The order is canonical, so that
+the answer does not depend on the order of the input.
+
+Shapes: n events, K kinds, S slots, N objects of a kind, J objects of all events together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding.graph import MOST_JETS
-from pairton.errors import ConfigError
-from pairton.events import Events, Status
+from pairton.errors import ConfigError, EventsError
 from pairton.events.domain import Domain
-from pairton.events.objects import JET_FIELDS
-from pairton.topology import Topology
+from pairton.events.events import Events, Status
+from pairton.events.inputs import Inputs
+from pairton.events.nodes import MOST_OBJECTS, Nodes
+from pairton.events.objects import is_physical
+from pairton.topology import JET, Layout, Topology, collection_name
 
-__all__ = ["MAX_JETS", "Prepared", "check_max_jets", "prepare"]
+__all__ = ["MAX_OBJECTS", "Accepted", "accept", "check_max_objects"]
 
-MAX_JETS = 12  # of highest pT that are used: 83,160 assignments in all-hadronic ttbar
+MAX_OBJECTS = 12  # of a kind, of highest pT, that are used: 83,160 assignments in all-hadronic ttbar
 
 Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.integer]
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """Jets in canonical order, within the cuts, as many as are used."""
+class Accepted:
+    """The objects that are used, in canonical order."""
 
-    jets: npt.NDArray[np.float32]  # (n, N, 5), zero-padded
-    position: npt.NDArray[np.int32]  # (n, N): where each jet is in `events.jets`, -1 for none
-    counts: npt.NDArray[np.int64]  # (n,): jets used
+    topology: Topology
+    nodes: Nodes  # of all events, padded
+    position: Mapping[str, npt.NDArray[np.int32]]  # kind -> (n, N): where each is in `events.objects`, -1: padding
     status: npt.NDArray[np.uint8]  # (n,)
 
     @property
     def answerable(self) -> Bools:
-        return ~np.isin(self.status, [Status.TOO_FEW_JETS, Status.BAD_JET])
+        return ~np.isin(self.status, [Status.TOO_FEW_OBJECTS, Status.BAD_OBJECT])
+
+    def by_layout(self, rows: Bools) -> Iterator[tuple[Layout, npt.NDArray[np.intp]]]:
+        """The events of a mask, grouped by how many objects of each kind they have; the largest first."""
+        layouts, group = np.unique(self.nodes.counts[rows], axis=0, return_inverse=True)
+        index = np.flatnonzero(rows)
+        for k in np.argsort(-layouts.sum(axis=1), kind="stable"):
+            yield tuple(layouts[k].tolist()), index[group.reshape(-1) == k]
+
+    def batch(self, rows: Ints, layout: Layout) -> Nodes:
+        """Events of one layout, without padding."""
+        pairs = zip(self.nodes.values.items(), layout, strict=True)
+        return Nodes.full({kind: np.ascontiguousarray(array[rows, :count]) for (kind, array), count in pairs})
+
+    def to_nodes(self, positions: Ints, rows: Ints, layout: Layout) -> npt.NDArray[np.intp]:
+        """An assignment (rows, S) of positions in `events.objects` as one of nodes; -1 where one is not used."""
+        result = np.full(positions.shape, -1, dtype=np.intp)
+        for slot in self.topology.slots:
+            same = self.position[slot.kind][rows] == positions[:, slot.index, None]
+            found = same.any(axis=1) & (positions[:, slot.index] >= 0)
+            start = self.topology.nodes(slot.kind, layout).start
+            result[:, slot.index] = np.where(found, start + same.argmax(axis=1), -1) if same.shape[1] else -1
+        return result
+
+    def to_positions(self, nodes: Ints, rows: Ints, layout: Layout) -> npt.NDArray[np.int32]:
+        """The inverse of `to_nodes`."""
+        result = np.full(nodes.shape, -1, dtype=np.int32)
+        for slot in self.topology.slots:
+            rank = nodes[:, slot.index] - self.topology.nodes(slot.kind, layout).start
+            there = nodes[:, slot.index] >= 0
+            result[there, slot.index] = self.position[slot.kind][rows[there], rank[there]]
+        return result
 
 
-def prepare(
-    events: Events, domain: Domain | None = None, *, max_jets: int = MAX_JETS, jet_cuts: bool = True
-) -> Prepared:
-    """Order jets by falling pT, then eta, phi, energy and b-tag; cut on them as the model's domain says."""
-    check_max_jets(events.topology, max_jets)
-    n_slots = len(events.topology.slots)
-    n = len(events)
-    with np.errstate(over="ignore"):  # such jets are bad, and left out below
-        features = np.stack([np.asarray(ak.flatten(events.jets[name]), np.float32) for name in JET_FIELDS], axis=1)
-    row = np.repeat(np.arange(n), events.n_jets)  # (J,)
-    pt, eta, phi, energy, btag = features.T
-    inside = np.ones(len(row), dtype=bool)
-    if domain is not None:
-        inside = (pt >= domain.pt) & (np.abs(eta) <= domain.abs_eta)
-    usable = np.asarray(ak.flatten(events.usable), dtype=bool)
-    bad = events.status == Status.BAD_JET
-    (kept,) = np.nonzero(usable & ~bad[row] & (inside if jet_cuts else True))
-    order = kept[np.lexsort((btag[kept], energy[kept], phi[kept], eta[kept], -pt[kept], row[kept]))]
+def accept(
+    events: Events, domain: Domain, inputs: Inputs, *, max_objects: int = MAX_OBJECTS, cuts: bool = True
+) -> Accepted:
+    """Cut, judge and order the objects of each kind, and fetch what the network takes of them.
 
-    found = np.bincount(row[order], minlength=n)
-    counts = np.minimum(found, max_jets)
-    rank = np.arange(len(order)) - (np.cumsum(found) - found)[row[order]]
-    order, rank = order[rank < max_jets], rank[rank < max_jets]
-    starts = np.cumsum(events.n_jets) - events.n_jets
-    width = int(counts.max(initial=0))
-    jets = np.zeros((n, width, len(JET_FIELDS)), dtype=np.float32)
-    jets[row[order], rank] = features[order]
-    position = np.full((n, width), -1, dtype=np.int32)
-    position[row[order], rank] = order - starts[row[order]]
+    domain        bounds of pT and |eta| to cut on, and what is usual: outside it the status says so
+    inputs        fields of each kind that the network takes
+    max_objects   of each kind; events with more use those of highest pT, and have the status `truncated`
+    cuts          False: objects outside the domain are used, and the status says so
+    """
+    check_max_objects(events.topology, max_objects)
+    topology, n = events.topology, len(events)
+    values, masks, positions = {}, {}, {}
+    bad, strange, truncated = (np.zeros(n, dtype=bool) for _ in range(3))
+    for kind in topology.kinds:
+        features = _features(events, kind, inputs.columns(kind))  # (J, F)
+        pt, abs_eta = features[:, 0], np.abs(features[:, 1])
+        row = np.repeat(np.arange(n), events.counts[kind])  # (J,)
+        usual = domain[kind]
+        outside = (pt < usual.pt) | (abs_eta > usual.abs_eta)  # False for NaN, which is judged below
+        used = np.asarray(ak.flatten(events.usable[kind]), dtype=bool) & ~(outside & cuts)
+        wrong = used & ~(is_physical(features, kind) & np.isfinite(features).all(axis=1))
+        bad[row[wrong]] = True
+        (kept,) = np.nonzero(used & ~bad[row])
+        order = kept[np.lexsort((*features[kept, :0:-1].T, -pt[kept], row[kept]))]
+        found = np.bincount(row[order], minlength=n)
+        rank = np.arange(len(order)) - (np.cumsum(found) - found)[row[order]]
+        order, rank = order[rank < max_objects], rank[rank < max_objects]
+        count = np.minimum(found, max_objects)
+        truncated |= found > max_objects
 
-    status = np.full(n, Status.OK, dtype=np.uint8)
-    if domain is not None:
-        strange = np.zeros(n, dtype=bool)
-        strange[row[order[~inside[order] | ~_tag_fits(btag[order], domain)]]] = True
-        low, high = domain.jets
-        status[strange | (counts < low) | (counts > high)] = Status.OUTSIDE_DOMAIN
-    status[found > max_jets] = Status.TRUNCATED
-    status[counts < n_slots] = Status.TOO_FEW_JETS
-    status[bad] = Status.BAD_JET
-    return Prepared(jets, position, counts, status)
+        width = int(count.max(initial=0))
+        values[kind] = np.zeros((n, width, features.shape[1]), dtype=np.float32)
+        values[kind][row[order], rank] = features[order]
+        masks[kind] = np.arange(width) < count[:, None]
+        positions[kind] = np.full((n, width), -1, dtype=np.int32)
+        starts = np.cumsum(events.counts[kind]) - events.counts[kind]
+        positions[kind][row[order], rank] = order - starts[row[order]]
+
+        unusual = outside[order]
+        for field in usual.binary:
+            unusual = unusual | ~np.isin(features[order, inputs.columns(kind).index(field)], (0, 1))
+        strange[row[order[unusual]]] = True
+        strange |= (count < usual.count[0]) | (count > usual.count[1])
+    nodes = Nodes(values, masks)
+    status = np.where(strange, Status.OUTSIDE_DOMAIN, Status.OK).astype(np.uint8)
+    status[truncated] = Status.TRUNCATED
+    status[~nodes.can_fill(topology)] = Status.TOO_FEW_OBJECTS
+    status[bad] = Status.BAD_OBJECT
+    return Accepted(topology, nodes, positions, status)
 
 
-def check_max_jets(topology: Topology, max_jets: int) -> None:
-    n_slots = len(topology.slots)
-    if max_jets < n_slots:
-        raise ConfigError(f"max_jets is {max_jets}, but {topology.name} has {n_slots} slots: raise it")
-    if max_jets > MOST_JETS:
-        raise ConfigError(f"max_jets is {max_jets}, but networks take at most {MOST_JETS} jets: lower it")
+def check_max_objects(topology: Topology, max_objects: int) -> None:
+    needed = max(topology.slots_per_kind)
+    if max_objects < needed:
+        kind = topology.kinds[topology.slots_per_kind.index(needed)]
+        raise ConfigError(
+            f"at most {max_objects} objects of a kind are used, but {topology.name} has {needed} slots for "
+            f"{collection_name(kind)}: raise it"
+        )
+    if max_objects > MOST_OBJECTS:
+        raise ConfigError(
+            f"at most {max_objects} objects are asked for, but networks take up to {MOST_OBJECTS}: lower it"
+        )
 
 
-def _tag_fits(btag: npt.NDArray[Any], domain: Domain) -> Bools:
-    """Whether b-tags are of the kind that the model knows; a binary one has only ever seen 0 and 1."""
-    if domain.btag != "binary":
-        return np.ones(len(btag), dtype=bool)
-    return np.asarray((btag == 0) | (btag == 1))
+def _features(events: Events, kind: str, columns: tuple[str, ...]) -> npt.NDArray[np.float32]:
+    """(J, F): the columns that a network takes of the objects of a kind."""
+    objects = events.objects[kind]
+    missing = [name for name in columns if name not in ak.fields(objects)]
+    if missing:
+        prefix = "" if kind == JET else f"{kind}."
+        raise EventsError(
+            f"the model takes {', '.join(missing)} of {collection_name(kind)}, which the events do not have: name "
+            f"the column with --map {prefix}{missing[0]}=COLUMN, or give the field to pairton.make_objects"
+        )
+    with np.errstate(over="ignore"):  # such objects are judged to be bad
+        return np.stack([np.asarray(ak.flatten(objects[name]), np.float32) for name in columns], axis=1)

@@ -1,6 +1,6 @@
-"""Events: ragged jets with an optional truth, weights and permanent ids, one row for every event of the input.
+"""Events: ragged objects by kind with an optional truth, weights and permanent ids, one row per event of the input.
 
-Units are GeV and radians. Jets stay as they are stored, in their order, so that an index refers to the input.
+Units are GeV and radians. Objects stay as they are stored, in their order, so that an index refers to the input.
 """
 
 from __future__ import annotations
@@ -16,27 +16,26 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import EventsError, nearest
-from pairton.events.objects import JET_FIELDS
-from pairton.topology import Topology, load_topology
+from pairton.events.inputs import MOMENTUM
+from pairton.events.objects import check_fields, is_physical
+from pairton.topology import JET, Topology, collection_name, load_topology
 from pairton.topology.assignments import present
 
-__all__ = ["SPLITS", "Events", "Status"]
+__all__ = ["SPLITS", "Events", "Objects", "Status"]
 
 SPLITS = ("train", "validation", "test")
-DENSE_FEATURES = len(JET_FIELDS)
+MARKS = ("index", "usable")  # fields of an object that say something of its place in the file
 
-# A float32 energy is rounded in its 24th bit; files that store four rounded numbers may be off by several.
-ENERGY_TOLERANCE = 1e-4
-MOST_ENERGY = 1e8  # GeV, of a jet: far above any collider, and its square is still a number to the network
+Objects = Mapping[str, ak.Array]  # kind -> var * Momentum4D[pt, eta, phi, energy, ...], perhaps `index`, `usable`
 
 
 class Status(IntEnum):
     """Why an event has no answer, or one with a caveat."""
 
     OK = 0
-    TOO_FEW_JETS = 1
-    BAD_JET = 2
-    TRUNCATED = 3  # more jets than --max-jets: the softest were left out
+    TOO_FEW_OBJECTS = 1
+    BAD_OBJECT = 2
+    TRUNCATED = 3  # more objects of a kind than are used: the softest were left out
     OUTSIDE_DOMAIN = 4
 
     @property
@@ -45,7 +44,7 @@ class Status(IntEnum):
 
 
 class Events:
-    """One row for every event of the input.
+    """One row per event of the input.
 
     >>> from pairton.events.objects import make_jets
     >>> jets = make_jets(pt=[[50.0, 40.0], []], eta=[[0.1, -2.0], []], phi=[[0.0, 3.0], []],
@@ -57,43 +56,59 @@ class Events:
     [[0, 1]]
     """
 
-    jets: ak.Array  # var * Momentum4D[pt, eta, phi, energy, btag]; perhaps `index` (not the position), `usable`
+    objects: Objects  # by kind, in the order of the topology's kinds
     topology: Topology
-    truth: npt.NDArray[np.int32] | None  # (n, S): position in `jets`, -1 where a product has no jet
+    truth: (
+        npt.NDArray[np.int32] | None
+    )  # (n, S): position in the objects of the slot's kind, -1 where there is none
     weights: npt.NDArray[np.float64] | None  # (n,)
     ids: npt.NDArray[np.uint64]  # (n, 2): source and number, permanent
     columns: Mapping[str, Any]  # further arrays of length n, carried along
     metadata: Mapping[str, Any]
-    variations: Mapping[str, ak.Array]  # the same jets calibrated otherwise, by the name of the variation
+    variations: Mapping[str, Objects]  # the same objects calibrated otherwise, by the name of the variation
 
     def __init__(
         self,
-        jets: ak.Array,
+        objects: Objects | ak.Array,
         topology: Topology | str | Path = "ttbar_allhad",
         truth: npt.ArrayLike | None = None,
         weights: npt.ArrayLike | None = None,
         ids: npt.ArrayLike | None = None,
         columns: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
-        variations: Mapping[str, ak.Array] | None = None,
+        variations: Mapping[str, Objects | ak.Array] | None = None,
     ) -> None:
-        _check_fields("jets", jets)
-        n = len(jets)
+        """Objects by kind, or an array of jets alone. Truth, weights, ids and columns have one row per event."""
+        self.topology = load_topology(topology)
+        self.objects = self._ordered(objects)
+        n = len(next(iter(self.objects.values())))
         if ids is None:
             ids = np.stack([np.zeros(n, np.uint64), np.arange(n, dtype=np.uint64)], axis=1)
-        self.jets = jets
-        self.topology = load_topology(topology)
         self.truth = None if truth is None else np.asarray(truth, dtype=np.int32)
         self.weights = None if weights is None else np.asarray(weights, dtype=np.float64)
         self.ids = np.asarray(ids, dtype=np.uint64)
         self.columns = dict(columns or {})
         self.metadata = dict(metadata or {})
-        self.variations = dict(variations or {})
+        self.variations = {name: _by_kind(varied) for name, varied in (variations or {}).items()}
         self._check_shapes(n)
         self._check_variations()
 
+    def _ordered(self, given: Objects | ak.Array) -> dict[str, ak.Array]:
+        given = _by_kind(given)
+        missing = [kind for kind in self.topology.kinds if kind not in given]
+        if missing:
+            raise EventsError(
+                f"{self.topology.name} needs {', '.join(map(collection_name, missing))}, but the events have "
+                f"{', '.join(map(collection_name, given)) or 'no objects'}: give them, or another topology"
+            )
+        objects = {kind: given[kind] for kind in self.topology.kinds}
+        for kind, array in objects.items():
+            check_fields(collection_name(kind), array)
+        return objects
+
     def _check_shapes(self, n: int) -> None:
         lengths = {name: len(column) for name, column in self.columns.items()} | {"ids": len(self.ids)}
+        lengths |= {collection_name(kind): len(array) for kind, array in self.objects.items()}
         if self.weights is not None:
             lengths["weights"] = len(self.weights)
         if self.truth is not None:
@@ -105,60 +120,93 @@ class Events:
                 )
         for name, length in lengths.items():
             if length != n:
-                raise EventsError(
-                    f"{name} has {length} rows, but there are jets of {n} events: lengths must agree"
-                )
+                raise EventsError(f"{name} has {length} rows, but there are {n} events: lengths must agree")
         if self.truth is not None:
-            wrong = ((self.truth < -1) | (self.truth >= self.n_jets[:, None])).any(axis=1)
+            self._check_truth(self.truth)
+
+    def _check_truth(self, truth: npt.NDArray[np.int32]) -> None:
+        for kind in self.topology.object_kinds:
+            slots = [slot.index for slot in self.topology.slots if slot.kind == kind]
+            mine, name = truth[:, slots], collection_name(kind)
+            wrong = ((mine < -1) | (mine >= self.counts[kind][:, None])).any(axis=1)
             if wrong.any():
                 row = int(wrong.argmax())
                 raise EventsError(
-                    f"truth of event {row} is {self.truth[row].tolist()}, but it has {self.n_jets[row]} jets: "
-                    "give positions of jets, from 0, and -1 for none"
+                    f"truth of event {row} is {truth[row].tolist()}, but it has {self.counts[kind][row]} {name}: "
+                    f"give positions of {name}, from 0, and -1 for none"
                 )
-            ordered = np.sort(self.truth, axis=1)
+            ordered = np.sort(mine, axis=1)
             twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(axis=1)
             if twice.any():
                 row = int(twice.argmax())
                 raise EventsError(
-                    f"truth of event {row} is {self.truth[row].tolist()}, with one jet in two slots: "
-                    "give -1 to both"
+                    f"truth of event {row} is {truth[row].tolist()}, with one {kind} in two slots: give -1 to both"
                 )
 
     def _check_variations(self) -> None:
-        for name, jets in self.variations.items():
-            _check_fields(f"variation {name!r}: jets", jets)
-            same_rows = len(jets) == len(self)
-            if not same_rows or not np.array_equal(np.asarray(ak.num(jets, axis=1)), self.n_jets):
-                raise EventsError(
-                    f"variation {name!r} has other jets than the nominal ones: "
-                    "give the same events and jets in the same order, with other momenta"
-                )
+        for name, varied in self.variations.items():
+            for kind, array in varied.items():
+                what = f"variation {name!r}: {collection_name(kind)}"
+                check_fields(what, array)
+                same = kind in self.objects and len(array) == len(self)
+                if not same or not np.array_equal(np.asarray(ak.num(array, axis=1)), self.counts[kind]):
+                    raise EventsError(
+                        f"{what} are others than the nominal ones: give the same events and objects in the same "
+                        "order, with other momenta"
+                    )
 
     # -- rows ----------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return len(self.jets)
+        return len(next(iter(self.objects.values())))
 
     def __repr__(self) -> str:
-        truth = "" if self.truth is None else f", {int(self.complete.sum())} fully reconstructible"
-        return f"<Events: {len(self)} of {self.topology.name}, {int(self.n_jets.sum())} jets{truth}>"
+        truth = "" if self.truth is None else f", {int(self.complete.sum())} complete"
+        counts = ", ".join(f"{int(self.counts[kind].sum())} {collection_name(kind)}" for kind in self.objects)
+        return f"<Events: {len(self)} of {self.topology.name}, {counts}{truth}>"
 
     def __getitem__(self, where: slice | npt.NDArray[Any] | Sequence[int]) -> Events:
         if isinstance(where, list):
             where = np.asarray(where, dtype=None if where else np.intp)  # a mask stays one
         if not isinstance(where, slice | np.ndarray):
             raise EventsError(f"events[{where!r}]: index with a slice, a mask or a list of rows")
-        return Events(
-            self.jets[where],
-            self.topology,
-            None if self.truth is None else self.truth[where],
-            None if self.weights is None else self.weights[where],
-            self.ids[where],
-            {name: column[where] for name, column in self.columns.items()},
-            self.metadata,
-            {name: jets[where] for name, jets in self.variations.items()},
+        return self._unchecked(
+            objects={kind: array[where] for kind, array in self.objects.items()},
+            truth=None if self.truth is None else self.truth[where],
+            weights=None if self.weights is None else self.weights[where],
+            ids=self.ids[where],
+            columns={name: column[where] for name, column in self.columns.items()},
+            variations={
+                name: {kind: array[where] for kind, array in varied.items()}
+                for name, varied in self.variations.items()
+            },
         )
+
+    def replace(self, **changes: Any) -> Events:
+        """The same events with some of objects, topology, truth, weights, ids, columns, metadata, variations changed.
+
+        `jets=` is short for objects with other jets; variations go unless given, since they belong to the objects.
+
+        >>> from pairton.events.objects import make_jets
+        >>> jets = make_jets(**{name: [[50.0]] for name in ("pt", "eta", "phi", "mass", "btag")})
+        >>> Events(jets, "hh4b").replace(weights=[2.0]).weights.tolist()
+        [2.0]
+        """
+        if "jets" in changes:
+            changes["objects"] = {**self.objects, JET: changes.pop("jets")}
+        if "objects" in changes:
+            changes.setdefault("variations", None)
+        unknown = changes.keys() - set(_STATE)
+        if unknown:
+            raise EventsError(f"events have no {sorted(unknown)[0]!r}: choose from {', '.join(_STATE)}")
+        return Events(**{name: getattr(self, name) for name in _STATE} | changes)
+
+    def _unchecked(self, **changes: Any) -> Events:
+        """As `replace`, for what cannot have become wrong."""
+        same = object.__new__(Events)
+        for name in _STATE:
+            setattr(same, name, changes.get(name, getattr(self, name)) if name in changes else getattr(self, name))
+        return same
 
     @staticmethod
     def concatenate(parts: Sequence[Events]) -> Events:
@@ -179,129 +227,159 @@ class Events:
             names = ", ".join(sorted({name for part in parts for name in part.variations}))
             raise EventsError(f"only some parts have the variations {names}: all or none must, drop or add them")
         shared = [name for name in first.columns if all(name in part.columns for part in parts)]
-        if any("index" in ak.fields(part.jets) for part in parts):
-            parts = [part._with_field("index", part.stored_index) for part in parts]
-        if any("usable" in ak.fields(part.jets) for part in parts):
-            parts = [part._with_field("usable", part.usable) for part in parts]
-        return Events(
-            _as_momenta(ak.concatenate([part.jets for part in parts])),
-            first.topology,
-            None if first.truth is None else np.concatenate([p.truth for p in parts if p.truth is not None]),
-            None if first.weights is None else np.concatenate([p.weights for p in parts if p.weights is not None]),
-            np.concatenate([part.ids for part in parts]),
-            {name: ak.concatenate([part.columns[name] for part in parts]) for name in shared},
-            first.metadata,
-            {
-                name: _as_momenta(ak.concatenate([part.variations[name] for part in parts]))
-                for name in first.variations
+        return first._unchecked(
+            objects={kind: _joined([part._marked(kind, parts) for part in parts]) for kind in first.objects},
+            truth=None if first.truth is None else np.concatenate([p.truth for p in parts if p.truth is not None]),
+            weights=None if first.weights is None else np.concatenate([p.weights for p in parts]),
+            ids=np.concatenate([part.ids for part in parts]),
+            columns={name: ak.concatenate([part.columns[name] for part in parts]) for name in shared},
+            variations={
+                name: {kind: _joined([part.variations[name][kind] for part in parts]) for kind in varied}
+                for name, varied in first.variations.items()
             },
         )
 
-    def _with_field(self, name: str, values: ak.Array) -> Events:
-        if name in ak.fields(self.jets):
-            return self
-        return self.with_jets(ak.with_field(self.jets, values, name), self.variations)
-
-    def with_jets(self, jets: ak.Array, variations: Mapping[str, ak.Array] | None = None) -> Events:
-        """The same events with other jets in the same positions: another calibration, say."""
-        return Events(
-            jets, self.topology, self.truth, self.weights, self.ids, self.columns, self.metadata, variations
-        )
+    def _marked(self, kind: str, parts: Sequence[Events]) -> ak.Array:
+        """Objects with those marks that any of the parts has: records of all parts have the same fields."""
+        objects = self.objects[kind]
+        for mark, values in (("index", self.stored_index), ("usable", self.usable)):
+            if mark not in ak.fields(objects) and any(mark in ak.fields(part.objects[kind]) for part in parts):
+                objects = ak.with_field(objects, values[kind], mark)
+        return objects
 
     def varied(self, name: str) -> Events:
-        """The same events with the jets of a variation; what it does not say is as in the nominal ones."""
+        """The same events with the objects of a variation; what it does not say is as in the nominal ones."""
         if name not in self.variations:
             known = ", ".join(self.variations) or "none"
             raise EventsError(f"no variation {name!r}: there are {known}{nearest(name, self.variations)}")
-        jets = self.variations[name]
-        for field in ("index", "usable"):
-            if field in ak.fields(self.jets) and field not in ak.fields(jets):
-                jets = ak.with_field(jets, self.jets[field], field)
-        return self.with_jets(jets)
+        objects = dict(self.objects)
+        for kind, varied in self.variations[name].items():
+            for mark in MARKS:
+                if mark in ak.fields(self.objects[kind]) and mark not in ak.fields(varied):
+                    varied = ak.with_field(varied, self.objects[kind][mark], mark)
+            objects[kind] = varied
+        return self._unchecked(objects=objects, variations={})
 
     # -- what is in them -----------------------------------------------------------------------------------
 
+    @property
+    def jets(self) -> ak.Array:
+        """Short for `objects["jet"]`."""
+        return self.objects[JET]
+
     @cached_property
+    def counts(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Kind -> (n,): objects per event."""
+        return {k: np.asarray(ak.num(array, axis=1), dtype=np.int64) for k, array in self.objects.items()}
+
+    @property
     def n_jets(self) -> npt.NDArray[np.int64]:
-        return np.asarray(ak.num(self.jets, axis=1), dtype=np.int64)
+        """Short for `counts["jet"]`."""
+        return self.counts[JET]
 
     @cached_property
-    def stored_index(self) -> ak.Array:
-        """The number of each jet in the input file."""
-        return self.jets.index if "index" in ak.fields(self.jets) else ak.local_index(self.jets.pt, axis=1)
+    def stored_index(self) -> dict[str, ak.Array]:
+        """Kind -> the number of each object in the input file."""
+        return {
+            kind: array.index if "index" in ak.fields(array) else ak.local_index(array.pt, axis=1)
+            for kind, array in self.objects.items()
+        }
 
     @cached_property
-    def usable(self) -> ak.Array:
-        """Jets that passed the identification of their experiment; all, where the file or its reader says none."""
-        return self.jets.usable if "usable" in ak.fields(self.jets) else ak.ones_like(self.jets.pt, dtype=bool)
+    def usable(self) -> dict[str, ak.Array]:
+        """Kind -> objects that passed the identification of their experiment; all, where nothing is said."""
+        return {
+            kind: array.usable if "usable" in ak.fields(array) else ak.ones_like(array.pt, dtype=bool)
+            for kind, array in self.objects.items()
+        }
 
     @cached_property
-    def status(self) -> npt.NDArray[np.uint8]:
-        """OK, or BAD_JET where a usable jet has a NaN, an infinity, pT <= 0, or an impossible energy."""
-        flat = {name: np.asarray(ak.flatten(self.jets[name])) for name in JET_FIELDS}
-        with np.errstate(over="ignore", invalid="ignore"):
-            momentum = flat["pt"].astype(np.float64) * np.cosh(flat["eta"].astype(np.float64))
-            good = (flat["pt"] > 0) & (flat["energy"] >= momentum * (1 - ENERGY_TOLERANCE))
-            good &= (flat["energy"] <= MOST_ENERGY) & np.isfinite(momentum)
-            for values in flat.values():
-                good &= np.isfinite(values.astype(np.float32))  # as the network gets them
-        if "usable" in ak.fields(self.jets):
-            good |= ~np.asarray(ak.flatten(self.usable), dtype=bool)
-        row = np.repeat(np.arange(len(self)), self.n_jets)
-        bad = np.bincount(row[~good], minlength=len(self)) > 0
-        return np.where(bad, Status.BAD_JET, Status.OK).astype(np.uint8)
-
-    @cached_property
-    def jet_passes(self) -> ak.Array:
-        """Usable jets within the selection of the topology; its edges belong to it, since files round."""
-        cuts = self.topology.selection
-        return self.usable & (self.jets.pt >= cuts.pt) & (abs(self.jets.eta) <= cuts.abs_eta)
+    def passes(self) -> dict[str, ak.Array]:
+        """Kind -> usable objects within the selection of the topology."""
+        result = {}
+        for kind, array in self.objects.items():
+            cuts = self.topology.selection.cuts(kind)
+            result[kind] = self.usable[kind] & (array.pt >= cuts.pt) & (abs(array.eta) <= cuts.abs_eta)
+        return result
 
     @cached_property
     def n_passing(self) -> npt.NDArray[np.int64]:
-        """Jets of each event within the selection: what an analysis calls its multiplicity."""
-        return np.asarray(ak.sum(self.jet_passes, axis=1), dtype=np.int64)
+        """Objects of the main kind within the selection: what an analysis calls its multiplicity."""
+        return np.asarray(ak.sum(self.passes[self.topology.main_kind], axis=1), dtype=np.int64)
+
+    @cached_property
+    def status(self) -> npt.NDArray[np.uint8]:
+        """OK, or BAD_OBJECT where an object that no cut surely removes has a NaN or impossible numbers."""
+        bad = np.zeros(len(self), dtype=bool)
+        for kind, array in self.objects.items():
+            cuts = self.topology.selection.cuts(kind)
+            with np.errstate(over="ignore"):
+                flat = np.stack([np.asarray(ak.flatten(array[name]), np.float32) for name in MOMENTUM], axis=1)
+            good = is_physical(flat, kind) | (flat[:, 0] < cuts.pt) | (np.abs(flat[:, 1]) > cuts.abs_eta)
+            good |= ~np.asarray(ak.flatten(self.usable[kind]), dtype=bool)
+            bad[np.repeat(np.arange(len(self)), self.counts[kind])[~good]] = True
+        return np.where(bad, Status.BAD_OBJECT, Status.OK).astype(np.uint8)
 
     @cached_property
     def selected(self) -> npt.NDArray[np.bool_]:
-        """Events that pass the selection of the topology, on the jets that do; never one with a bad jet."""
-        cuts = self.topology.selection
-        tags = np.asarray(ak.sum(self.jet_passes & (self.jets.btag > 0.5), axis=1))
-        return np.asarray((self.n_passing >= cuts.jets) & (tags >= cuts.btags) & (self.status == Status.OK))
+        """Events that pass the selection of the topology, on the objects that do; never one with a bad object."""
+        selection = self.topology.selection
+        chosen = self.status == Status.OK
+        for kind, (fewest, most) in selection.counts.items():
+            count = np.asarray(ak.sum(self.passes[kind], axis=1))
+            chosen &= (count >= fewest) & (most is None or count <= most)
+        if selection.btags:
+            if "btag" not in ak.fields(self.jets):
+                raise EventsError(
+                    "the selection counts b-tags, but the jets have no btag: name one with --map btag="
+                )
+            chosen &= np.asarray(ak.sum(self.passes[JET] & (self.jets.btag > 0.5), axis=1)) >= selection.btags
+        return np.asarray(chosen)
 
     @cached_property
     def present(self) -> npt.NDArray[np.bool_]:
-        """(n, P): particles whose every jet is labelled; all False without truth."""
+        """(n, P): particles whose every product is labelled; all False without truth."""
         if self.truth is None:
             return np.zeros((len(self), len(self.topology.particles)), dtype=bool)
         return present(self.topology, self.truth)
 
     @cached_property
     def complete(self) -> npt.NDArray[np.bool_]:
+        """(n,): events in which every particle is present."""
         return np.asarray(np.all(self.present, axis=1))
 
     # -- choices -------------------------------------------------------------------------------------------
 
     def select(self) -> Events:
-        """Jets and events that pass the selection; truth and `stored_index` follow the jets."""
-        return self.keep_jets(self.jet_passes)[self.selected]
+        """Objects and events that pass the selection; truth and `stored_index` follow the objects."""
+        return self.keep(self.passes)[self.selected]
 
-    def keep_jets(self, passes: ak.Array) -> Events:
-        """Only the jets of a mask; a product whose jet is gone has none."""
-        if bool(ak.all(passes, axis=None)):
-            return self
-        jets = ak.with_field(self.jets, self.stored_index, "index")[passes]
+    def keep(self, masks: Mapping[str, ak.Array]) -> Events:
+        """Only the objects of the masks, by kind; a product whose object is gone has none."""
+        same = self
+        for kind, passes in masks.items():
+            if not bool(ak.all(passes, axis=None)):
+                same = same._keep_kind(kind, passes)
+        return same
+
+    def _keep_kind(self, kind: str, passes: ak.Array) -> Events:
+        objects = ak.with_field(self.objects[kind], self.stored_index[kind], "index")[passes]
         truth = self.truth
         if truth is not None:
             flat = np.asarray(ak.flatten(passes), dtype=bool)
             rank = np.cumsum(flat) - 1
-            starts = np.concatenate([[0], np.cumsum(self.n_jets)])[:-1]
-            before = np.concatenate([[0], np.cumsum(flat)])[starts]  # kept jets of all earlier events
-            at = np.where(truth >= 0, starts[:, None] + truth, 0)
+            starts = np.concatenate([[0], np.cumsum(self.counts[kind])])[:-1]
+            before = np.concatenate([[0], np.cumsum(flat)])[starts]  # kept objects of all earlier events
+            mine = np.array([slot.kind == kind for slot in self.topology.slots]) & (truth >= 0)
+            at = np.where(mine, starts[:, None] + truth, 0)
             if len(flat):
-                truth = np.where((truth >= 0) & flat[at], rank[at] - before[:, None], -1).astype(np.int32)
-        variations = {name: other[passes] for name, other in self.variations.items()}
-        return Events(jets, self.topology, truth, self.weights, self.ids, self.columns, self.metadata, variations)
+                moved = np.where(flat[at], rank[at] - before[:, None], -1)
+                truth = np.where(mine, moved, truth).astype(np.int32)
+        variations = {
+            name: {k: array[passes] if k == kind else array for k, array in varied.items()}
+            for name, varied in self.variations.items()
+        }
+        return self._unchecked(objects={**self.objects, kind: objects}, truth=truth, variations=variations)
 
     def in_split(
         self, name: str, fractions: Sequence[float] = (0.9, 0.05, 0.05), seed: int = 0
@@ -324,32 +402,27 @@ class Events:
         u = _uniform(self.ids, seed)
         return np.asarray((u >= edges[k]) & (u < edges[k + 1]))
 
-    def dense(self, n_jets: int | None = None) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-        """(n, N, 5) jets in the order of JET_FIELDS, zero-padded, and the (n, N) mask of real ones.
-
-        Events with more than `n_jets` jets keep their first ones; callers order and cut before.
-        """
-        width = int(self.n_jets.max(initial=0)) if n_jets is None else n_jets
-        counts = np.minimum(self.n_jets, width)
-        mask = np.arange(width) < counts[:, None]
-        dense = np.zeros((len(self), width, DENSE_FEATURES), dtype=np.float32)
-        jets = self.jets if bool((self.n_jets <= width).all()) else self.jets[:, :width]
-        for k, name in enumerate(JET_FIELDS):
-            dense[:, :, k][mask] = np.asarray(ak.flatten(jets[name]), dtype=np.float32)
+    def dense(
+        self, kind: str = JET, columns: Sequence[str] = MOMENTUM
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+        """(n, N, columns) objects of a kind as stored, zero-padded, and the (n, N) mask of real ones."""
+        counts = self.counts[kind]
+        mask = np.arange(int(counts.max(initial=0))) < counts[:, None]
+        dense = np.zeros((*mask.shape, len(columns)), dtype=np.float32)
+        for k, name in enumerate(columns):
+            dense[:, :, k][mask] = np.asarray(ak.flatten(self.objects[kind][name]), dtype=np.float32)
         return dense, mask
 
 
-def _check_fields(what: str, jets: ak.Array) -> None:
-    missing = [name for name in JET_FIELDS if name not in ak.fields(jets)]
-    if missing:
-        raise EventsError(
-            f"{what} lack {', '.join(missing)}: found {', '.join(ak.fields(jets)) or 'no fields'}; "
-            "build them with pairton.make_jets"
-        )
+_STATE = tuple(Events.__annotations__)
 
 
-def _as_momenta(jets: ak.Array) -> ak.Array:
-    return ak.with_name(jets, "Momentum4D")
+def _by_kind(objects: Objects | ak.Array) -> dict[str, ak.Array]:
+    return dict(objects) if isinstance(objects, Mapping) else {JET: objects}
+
+
+def _joined(parts: Sequence[ak.Array]) -> ak.Array:
+    return ak.with_name(ak.concatenate(parts), "Momentum4D")
 
 
 def _uniform(ids: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.float64]:

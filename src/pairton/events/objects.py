@@ -1,4 +1,4 @@
-"""Jets as ragged records of four-vectors: made from columns, with energies, masses and a look at the units.
+"""Objects of an event as ragged records of four-vectors: made from columns, with energies and a look at the units.
 
 Units are GeV and radians.
 """
@@ -12,44 +12,80 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import EventsError
+from pairton.events.inputs import MOMENTUM
+from pairton.topology.selection import TRANSVERSE
 
-__all__ = ["JET_FIELDS", "energy_of", "make_jets", "mass_of", "mev_median"]
+__all__ = [
+    "check_fields",
+    "energy_of",
+    "is_physical",
+    "make_jets",
+    "make_met",
+    "make_objects",
+    "mass_of",
+    "mev_median",
+]
 
-JET_FIELDS = ("pt", "eta", "phi", "energy", "btag")
-MEV_ABOVE = 3000.0  # median jet pT
-UNIT_SAMPLE = 10_000  # jets that this is looked for in
+# A float32 energy is rounded in its 24th bit; files that store four rounded numbers may be off by several.
+ENERGY_TOLERANCE = 1e-4
+MOST_ENERGY = 1e8  # GeV: far above any collider, and its square is still a number to the network
+MOST_PHI = 100.0  # radians: files have phi from -pi to pi or from 0 to 2 pi
+MEV_ABOVE = 3000.0  # median pT
+UNIT_SAMPLE = 10_000  # objects that this is looked for in
 
 
-def make_jets(
+def make_objects(
     *, energy: Any = None, mass: Any = None, index: Any = None, usable: Any = None, **fields: Any
 ) -> ak.Array:
-    """Ragged jets from pt, eta, phi, btag and either energy or mass: awkward arrays or nested lists.
+    """Ragged records of one kind from columns: awkward arrays or nested lists, one list per event.
 
-    `usable` marks jets that passed an identification: the others stay, so that indices hold, and are not used.
+    pt, eta, phi    of each object, in GeV and radians
+    energy, mass    one of them
+    index           numbers of the objects in the input, where they are not their positions
+    usable          objects that passed an identification; the others stay, so that indices hold, and are not used
+    **fields        anything else that a network may take: btag, charge, ...
 
-    >>> make_jets(pt=[[30.0]], eta=[[0.0]], phi=[[0.0]], mass=[[40.0]], btag=[[1]]).energy.tolist()
+    >>> make_objects(pt=[[30.0]], eta=[[0.0]], phi=[[0.0]], mass=[[40.0]], charge=[[-1]]).energy.tolist()
     [[50.0]]
     """
-    need = {"pt", "eta", "phi", "btag"}
-    if set(fields) != need or (energy is None) == (mass is None):
+    if not {"pt", "eta", "phi"} <= set(fields) or (energy is None) == (mass is None):
         given = ", ".join(sorted(fields) + ["energy"] * (energy is not None) + ["mass"] * (mass is not None))
-        raise EventsError(f"jets need pt, eta, phi, btag and one of energy or mass: got {given or 'nothing'}")
-    arrays = {name: _floats(fields[name], np.float32) for name in ("pt", "eta", "phi", "btag")}
+        raise EventsError(f"objects need pt, eta, phi and one of energy or mass: got {given or 'nothing'}")
+    arrays = {name: _floats(values, np.float32) for name, values in fields.items()}
     last = _floats(mass if energy is None else energy, np.float64)
     counts = ak.num(arrays["pt"], axis=1)
     for name, array in {**arrays, "energy or mass": last}.items():
         if len(array) != len(counts) or not bool(ak.all(ak.num(array, axis=1) == counts)):
-            raise EventsError(f"jets.{name} has other lengths than jets.pt: every field needs one value per jet")
+            raise EventsError(f"{name} has other lengths than pt: every field needs one value per object")
     flat = {name: np.asarray(ak.flatten(array)) for name, array in arrays.items()}
-    flat_last = np.asarray(ak.flatten(last))
+    content = {name: flat.pop(name) for name in ("pt", "eta", "phi")}
+    content["energy"] = np.asarray(ak.flatten(last))
     if energy is None:
-        flat_last = energy_of(flat["pt"], flat["eta"], flat_last)
-    content = {"pt": flat["pt"], "eta": flat["eta"], "phi": flat["phi"], "energy": flat_last, "btag": flat["btag"]}
+        content["energy"] = energy_of(content["pt"], content["eta"], content["energy"])
+    content |= flat
     if index is not None:
         content["index"] = np.asarray(ak.flatten(index), dtype=np.int32)
     if usable is not None:
         content["usable"] = np.asarray(ak.flatten(usable), dtype=bool)
     return ak.unflatten(ak.zip(content, with_name="Momentum4D"), counts)
+
+
+make_jets = make_objects  # jets are objects with a btag
+
+
+def make_met(pt: Any, phi: Any) -> ak.Array:
+    """Missing transverse energy from one magnitude and one angle per event: a collection of one object each.
+
+    >>> make_met([30.0], [0.5])[0].tolist()
+    [{'pt': 30.0, 'eta': 0.0, 'phi': 0.5, 'energy': 30.0}]
+    """
+    size, angle = (np.asarray(values, dtype=np.float64)[:, None] for values in (pt, phi))
+    return make_objects(
+        pt=ak.from_regular(size),
+        eta=ak.from_regular(0 * angle),
+        phi=ak.from_regular(angle),
+        energy=ak.from_regular(size),
+    )
 
 
 def energy_of(pt: npt.NDArray[Any], eta: npt.NDArray[Any], mass: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
@@ -69,19 +105,39 @@ def mass_of(pt: npt.NDArray[Any], eta: npt.NDArray[Any], energy: npt.NDArray[Any
 
 
 def mev_median(pt: npt.NDArray[Any]) -> float | None:
-    """The median jet pT if it cannot be GeV: beyond 3 TeV, while one of 3 GeV is no jet."""
+    """The median pT if it cannot be GeV: beyond 3 TeV, while one of 3 GeV is no jet."""
     sample = pt[:UNIT_SAMPLE]
     sample = sample[np.isfinite(sample)]
     median = float(np.median(sample)) if len(sample) else 0.0
     return median if median > MEV_ABOVE else None
 
 
+def is_physical(momenta: npt.NDArray[Any], kind: str) -> npt.NDArray[np.bool_]:
+    """(J,): whether pt, eta, phi, energy (J, 4 or more) are numbers of a possible object; missing energy may be 0."""
+    pt, eta, phi, energy = momenta[:, : len(MOMENTUM)].astype(np.float64).T
+    with np.errstate(over="ignore", invalid="ignore"):
+        momentum = pt * np.cosh(eta)
+        good = ((pt > 0) | ((pt == 0) & (kind in TRANSVERSE))) & (np.abs(phi) <= MOST_PHI)
+        good &= (energy >= momentum * (1 - ENERGY_TOLERANCE)) & (energy <= MOST_ENERGY)
+    return np.asarray(good & np.isfinite(momentum))
+
+
+def check_fields(what: str, objects: ak.Array) -> None:
+    """Refuse records without a four-momentum."""
+    missing = [name for name in MOMENTUM if name not in ak.fields(objects)]
+    if missing:
+        raise EventsError(
+            f"{what} lack {', '.join(missing)}: found {', '.join(ak.fields(objects)) or 'no fields'}; "
+            "build them with pairton.make_objects"
+        )
+
+
 def _floats(values: Any, dtype: type[np.floating[Any]]) -> ak.Array:
     array = ak.Array(values)
     if array.ndim != 2:
-        raise EventsError(f"jets must be a list of jets for each event: got {array.ndim} dimension(s), need 2")
+        raise EventsError(f"objects must be a list per event: got {array.ndim} dimension(s), need 2")
     if bool(ak.any(ak.is_none(array, axis=1), axis=None)) or bool(ak.any(ak.is_none(array))):
-        raise EventsError("some jets are None, as ak.pad_none makes them: leave them out with ak.drop_none")
+        raise EventsError("some objects are None, as ak.pad_none makes them: leave them out with ak.drop_none")
     if "unknown" in str(array.type):  # only empty lists: no type to infer
         return ak.values_astype(ak.enforce_type(array, "var * float64"), dtype)
     return ak.values_astype(array, dtype)

@@ -6,20 +6,27 @@
       t: [W, b]
       W: [q, q]
 
-`event` lists the root particles, each particle its products; a name that is not itself a particle is a jet
-slot; repeated names are interchangeable. A plain jet at the root (`event: [H, j, j]`) is a particle of one slot.
+`event` lists the root particles, each particle its products. A name that is not itself a particle is a slot, to be
+filled with a jet, or with an object of the kind that `objects:` gives it (`objects: {l: lepton}`). `context: [met]`
+lists kinds that the network sees and no slot takes. Repeated names are interchangeable. A plain object at the root
+(`event: [H, j, j]`) is a particle of one slot.
 """
 
 from pairton.topology.reading import builtin_topologies, load_topology, parse_topology
-from pairton.topology.tree import Particle, Selection, Slot, Stage, Topology, same_tree
+from pairton.topology.selection import JET, Cuts, Selection, collection_name
+from pairton.topology.tree import Layout, Particle, Slot, Stage, Topology, same_tree
 
 __all__ = [
+    "JET",
+    "Cuts",
+    "Layout",
     "Particle",
     "Selection",
     "Slot",
     "Stage",
     "Topology",
     "builtin_topologies",
+    "collection_name",
     "load_topology",
     "parse_topology",
     "same_tree",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pairton.errors import TopologyError, nearest
+from pairton.topology.selection import JET, collection_name
 
 if TYPE_CHECKING:
     from pairton.topology.tree import Stage, Topology
@@ -24,16 +25,26 @@ def check_topology(topology: Topology) -> None:
 
 
 def _check_products(topology: Topology) -> None:
-    """Matrices say which jets share a particle: nothing tells jets directly below one particle apart."""
+    """Matrices say which objects share a particle: only their kind tells those directly below one apart."""
     decays = dict(topology.decays)
+    kinds = dict(topology.objects)
     for name, products in decays.items():
-        jets = list(dict.fromkeys(product for product in products if product not in decays))
-        if len(jets) > 1:
-            raise TopologyError(
-                f"{name}: [{', '.join(products)}] has the jets {' and '.join(jets)} directly below one particle, "
-                f"which nothing tells apart: give them one name, or put some in a particle of their own, "
-                "as in t: [W, b], W: [q, q]"
-            )
+        below: dict[str, list[str]] = {}
+        for product in dict.fromkeys(products):
+            if product not in decays:
+                below.setdefault(kinds.get(product, JET), []).append(product)
+        for kind, names in below.items():
+            if len(names) > 1:
+                raise TopologyError(
+                    f"{name}: [{', '.join(products)}] has the {collection_name(kind)} {' and '.join(names)} "
+                    "directly below one particle, which nothing tells apart: give them one name, or put some in a "
+                    "particle of their own, as in t: [W, b], W: [q, q]"
+                )
+    for kind in topology.context:
+        if kind in topology.object_kinds:
+            raise TopologyError(f"context names {kind}, but slots are filled from it: leave it out of the context")
+    if len(set(topology.context)) != len(topology.context):
+        raise TopologyError(f"context names a kind twice: {', '.join(topology.context)}")
 
 
 def _check_names(topology: Topology) -> None:

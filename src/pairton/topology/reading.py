@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -11,11 +11,12 @@ from typing import Any
 import yaml
 
 from pairton.errors import TopologyError, nearest
-from pairton.topology.tree import Selection, Stage, Topology
+from pairton.topology.selection import JET, Cuts, Selection, collection_name
+from pairton.topology.tree import Stage, Topology
 
 __all__ = ["builtin_topologies", "load_topology", "parse_topology"]
 
-KEYS = ("name", "event", "particles", "stages", "selection", "labels")
+KEYS = ("name", "event", "particles", "objects", "context", "stages", "selection", "labels")
 NAMESPACES = ("hyper", "spanet")
 
 
@@ -61,9 +62,13 @@ def parse_topology(raw: object, source: str = "topology") -> Topology:
     _check_tree(event, decays, source)
     stages = _parse_stages(top.get("stages"), source)
     labels = _parse_labels(top.get("labels"), source)
-    selection = _parse_selection(top.get("selection"), source)
+    objects = _parse_objects(top.get("objects"), event, decays, source)
+    context = _names(top["context"], source, "context") if top.get("context") else ()
+    kinds = dict.fromkeys([*objects.values(), JET, *context])
+    selection = _parse_selection(top.get("selection"), kinds, source)
+    tree = event, tuple(decays.items())
     try:
-        return Topology(top["name"], event, tuple(decays.items()), selection, stages, labels)
+        return Topology(top["name"], *tree, selection, stages, labels, tuple(objects.items()), context)
     except TopologyError as error:
         raise TopologyError(f"{source}: {error}") from None
 
@@ -122,24 +127,47 @@ def _parse_labels(raw: object, source: str) -> tuple[tuple[str, tuple[str, ...]]
     return tuple(parsed)
 
 
-def _parse_selection(raw: object, source: str) -> Selection:
+def _parse_objects(
+    raw: object, event: tuple[str, ...], decays: Mapping[str, tuple[str, ...]], source: str
+) -> dict[str, str]:
+    """Product -> kind of the object that it is; what is not mentioned is a jet."""
+    if raw is None:
+        return {}
+    products = {*event, *(name for names in decays.values() for name in names)} - set(decays)
+    objects = _mapping(raw, source, "objects", sorted(products))
+    for name, kind in objects.items():
+        _names([kind], source, f"objects.{name}")
+    return {name: kind for name, kind in objects.items() if kind != JET}
+
+
+def _parse_selection(raw: object, kinds: Iterable[str], source: str) -> Selection:
     if raw is None:
         return Selection()
-    parts = _mapping(raw, source, "selection", ("jets", "event"))
-    jets = _mapping(parts.get("jets", {}), source, "selection.jets", ("pt", "abs_eta"))
-    event = _mapping(parts.get("event", {}), source, "selection.event", ("jets", "btags"))
-    for key, value in {**jets, **event}.items():
-        if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
-            raise _fail(source, value, f"selection: {key} must be a number, zero or more")
-    for key, value in event.items():
-        if value != value // 1:  # also infinity, which has no whole part
-            raise _fail(source, value, f"selection.event.{key} must be a whole number")
-    return Selection(
-        pt=float(jets.get("pt", 0.0)),
-        abs_eta=float(jets.get("abs_eta", "inf")),
-        jets=int(event.get("jets", 0)),
-        btags=int(event.get("btags", 0)),
-    )
+    names = {collection_name(kind): kind for kind in kinds}
+    parts = _mapping(raw, source, "selection", [*names, "event"])
+    objects = {}
+    for name, kind in names.items():
+        if name in parts:
+            cuts = _mapping(parts[name], source, f"selection.{name}", ("pt", "abs_eta"))
+            for key, value in cuts.items():
+                _check_number(value, source, f"selection: {key}")
+            objects[kind] = Cuts(float(cuts.get("pt", 0.0)), float(cuts.get("abs_eta", "inf")))
+    event = _mapping(parts.get("event", {}), source, "selection.event", [*names, "btags"])
+    counts = {}
+    for name, value in event.items():
+        bounds = value if isinstance(value, list) and len(value) == 2 else [value]
+        for bound in bounds:
+            _check_number(bound, source, f"selection.event.{name}")
+            if bound != bound // 1:  # also infinity, which has no whole part
+                raise _fail(source, bound, f"selection.event.{name} must be a whole number, or [fewest, most]")
+        if name in names:
+            counts[names[name]] = (int(bounds[0]), int(bounds[1]) if len(bounds) == 2 else None)
+    return Selection(objects, counts, int(event.get("btags", 0)))
+
+
+def _check_number(value: object, source: str, name: str) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
+        raise _fail(source, value, f"{name} must be a number, zero or more")
 
 
 # -- where topologies come from ----------------------------------------------------------------------------

@@ -1,12 +1,16 @@
-"""Particles, types, slots, symmetries, stages and bins: all that follows from a decay tree."""
+"""Particles, types, slots, symmetries, stages and bins: all that follows from a decay tree.
+
+A layout says how many objects of each kind an event has, in the order of `Topology.kinds`. The objects of all
+kinds, one kind after the other, are the nodes of the event graph.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, permutations, product
-from math import factorial
+from math import factorial, perm
 from typing import Any
 
 import numpy as np
@@ -15,19 +19,23 @@ import numpy.typing as npt
 from pairton.errors import TopologyError, nearest
 from pairton.topology.checks import check_topology
 from pairton.topology.labels import hyper_labels, spanet_labels
+from pairton.topology.selection import JET, Selection
 
-__all__ = ["Particle", "Selection", "Slot", "Stage", "Topology", "same_tree"]
+__all__ = ["Layout", "Particle", "Slot", "Stage", "Topology", "same_tree"]
+
+Layout = tuple[int, ...]  # objects of each kind
 
 MAX_SYMMETRIES = 100_000  # rows of `Topology.symmetries`; eight interchangeable tops would need ten million
 
 
 @dataclass(frozen=True)
 class Slot:
-    """One decay product to be filled with a jet."""
+    """One decay product to be filled with an object of its kind."""
 
     index: int
     name: str  # "t1.W.q1"
     particle: int  # index of the particle that decays directly to it
+    kind: str = JET
 
 
 @dataclass(frozen=True)
@@ -39,8 +47,8 @@ class Particle:
     type: str  # "W"
     parent: int  # index, -1 at the root
     children: tuple[int, ...]  # particles it decays to
-    own_slots: tuple[int, ...]  # jets it decays to directly
-    slots: tuple[int, ...]  # every jet below it
+    own_slots: tuple[int, ...]  # objects it decays to directly
+    slots: tuple[int, ...]  # every object below it
 
 
 @dataclass(frozen=True)
@@ -52,26 +60,6 @@ class Stage:
 
     def __str__(self) -> str:
         return (" or " if self.any else " + ").join(self.types)
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Cuts that exist on data too: on jets, then on events of the jets that are left."""
-
-    pt: float = 0.0  # GeV, jets above
-    abs_eta: float = float("inf")  # jets below
-    jets: int = 0  # at least
-    btags: int = 0  # at least
-
-    def __str__(self) -> str:
-        """In words.
-
-        >>> str(Selection(pt=25, jets=6)), str(Selection())
-        ('6+ jets; pT > 25 GeV', 'no cuts')
-        """
-        events = [f"{self.jets}+ jets"] * (self.jets > 0) + [f"{self.btags}+ b-tags"] * (self.btags > 0)
-        jets = [f"pT > {self.pt:g} GeV"] * (self.pt > 0) + [f"|eta| < {self.abs_eta:g}"] * (self.abs_eta < np.inf)
-        return "; ".join(", ".join(part) for part in (events, jets) if part) or "no cuts"
 
 
 @dataclass(frozen=True)
@@ -93,14 +81,16 @@ class Topology:
     name: str
     event: tuple[str, ...]
     decays: tuple[tuple[str, tuple[str, ...]], ...]  # type -> products, in the order of the file
-    selection: Selection = Selection()
+    selection: Selection = field(default_factory=Selection)
     given_stages: tuple[Stage, ...] = ()
     given_labels: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    objects: tuple[tuple[str, str], ...] = ()  # product -> kind, where it is not a jet
+    context: tuple[str, ...] = ()  # kinds that the network sees and no slot takes
     particles: tuple[Particle, ...] = field(init=False, compare=False, repr=False)
     slots: tuple[Slot, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        particles, slots = _grow(self.event, dict(self.decays))
+        particles, slots = _grow(self.event, dict(self.decays), dict(self.objects))
         object.__setattr__(self, "particles", particles)
         object.__setattr__(self, "slots", slots)
         check_topology(self)
@@ -114,9 +104,11 @@ class Topology:
         }
         if self.given_stages:
             raw["stages"] = [{"any": list(s.types)} if s.any else list(s.types) for s in self.given_stages]
-        cuts = self.selection
-        jets = {"pt": cuts.pt} | ({"abs_eta": cuts.abs_eta} if np.isfinite(cuts.abs_eta) else {})
-        raw["selection"] = {"jets": jets, "event": {"jets": cuts.jets, "btags": cuts.btags}}
+        raw["selection"] = self.selection.to_dict()
+        if self.objects:
+            raw["objects"] = dict(self.objects)
+        if self.context:
+            raw["context"] = list(self.context)
         if self.given_labels:
             raw["labels"] = {namespace: list(names) for namespace, names in self.given_labels}
         return raw
@@ -125,12 +117,12 @@ class Topology:
 
     @cached_property
     def types(self) -> tuple[str, ...]:
-        """Kinds of particle, children before parents; one adjacency matrix for each."""
+        """Types of particles, children before parents; one adjacency matrix for each."""
         seen = list(dict.fromkeys(particle.type for particle in self.particles))
         return tuple(sorted(seen, key=lambda name: (self.height(name), seen.index(name))))
 
     def height(self, type_name: str) -> int:
-        """Decays below: 0 for a particle that decays to jets only."""
+        """Decays below: 0 for a particle that decays to objects only."""
         decays = dict(self.decays)
         below = [self.height(name) for name in decays.get(type_name, ()) if name in decays]
         return 1 + max(below) if below else 0
@@ -154,6 +146,52 @@ class Topology:
                 f"{self.name} has no slot {name!r}: it has {', '.join(names)}{nearest(name, names)}"
             )
         return names.index(name)
+
+    # -- kinds of objects ----------------------------------------------------------------------------------
+
+    @cached_property
+    def object_kinds(self) -> tuple[str, ...]:
+        """Kinds that slots are filled from, in the order of the slots."""
+        return tuple(dict.fromkeys(slot.kind for slot in self.slots))
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of objects that an event has: those of the slots, then the context."""
+        return self.object_kinds + self.context
+
+    @cached_property
+    def main_kind(self) -> str:
+        """The kind of most slots: what results are binned in."""
+        kinds = [slot.kind for slot in self.slots]
+        return max(self.object_kinds, key=kinds.count)
+
+    @cached_property
+    def slots_per_kind(self) -> Layout:
+        """The fewest objects of each kind in which every slot can be filled."""
+        return tuple(sum(slot.kind == kind for slot in self.slots) for kind in self.kinds)
+
+    def layout(self, counts: int | Mapping[str, int] | Sequence[int]) -> Layout:
+        """Numbers of objects by kind as a layout; one number is for a topology of one kind.
+
+        >>> from pairton.topology import load_topology
+        >>> load_topology("ttbar_allhad").layout(7)
+        (7,)
+        """
+        if isinstance(counts, Mapping):
+            return tuple(int(counts.get(kind, 0)) for kind in self.kinds)
+        layout = (int(counts),) if isinstance(counts, int | np.integer) else tuple(int(n) for n in counts)
+        if len(layout) != len(self.kinds):
+            raise TopologyError(f"{self.name} has the kinds {', '.join(self.kinds)}: give the number of each")
+        return layout
+
+    def nodes(self, kind: str, layout: Layout) -> range:
+        """The nodes of the event graph that are objects of a kind."""
+        k = self.kinds.index(kind)
+        return range(sum(layout[:k]), sum(layout[: k + 1]))
+
+    def offsets(self, layout: Layout) -> npt.NDArray[np.intp]:
+        """(S,): the node of the first object of each slot's kind."""
+        return np.array([self.nodes(slot.kind, layout).start for slot in self.slots], dtype=np.intp)
 
     @cached_property
     def roots(self) -> tuple[Particle, ...]:
@@ -199,12 +237,12 @@ class Topology:
             group = grown
         return np.array(sorted(set(group)), dtype=np.intp)
 
-    def count_assignments(self, n_jets: int) -> int:
-        """Distinct complete assignments of `n_jets` jets."""
-        n_slots = len(self.slots)
-        if n_jets < n_slots:
+    def count_assignments(self, counts: int | Mapping[str, int] | Sequence[int]) -> int:
+        """Distinct complete assignments of that many objects."""
+        pairs = list(zip(self.layout(counts), self.slots_per_kind, strict=True))
+        if any(n < slots for n, slots in pairs):
             return 0
-        return factorial(n_jets) // factorial(n_jets - n_slots) // self.n_symmetries
+        return int(np.prod([perm(n, slots) for n, slots in pairs], dtype=object)) // self.n_symmetries
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
@@ -213,7 +251,7 @@ class Topology:
 
     def with_stages(self, stages: Sequence[Stage]) -> Topology:
         """The same tree revealed in another order."""
-        return Topology(self.name, self.event, self.decays, self.selection, tuple(stages), self.given_labels)
+        return replace(self, given_stages=tuple(stages))
 
     @cached_property
     def levels(self) -> tuple[npt.NDArray[np.bool_], ...]:
@@ -247,14 +285,18 @@ class Topology:
 
     @cached_property
     def bins(self) -> tuple[str, ...]:
-        """Jet multiplicity bins of the results: n, n + 1, n + 2 and more."""
-        n = len(self.slots)
+        """Bins of the results in the number of objects of the main kind: n, n + 1, n + 2 and more."""
+        n = self._main_slots
         return (str(n), str(n + 1), f"{n + 2}+")
 
-    def bin_index(self, n_jets: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
-        """The bin of each jet count; -1 below the smallest."""
-        n = len(self.slots)
-        return np.where(n_jets < n, -1, np.clip(np.asarray(n_jets) - n, 0, 2)).astype(np.intp)
+    @property
+    def _main_slots(self) -> int:
+        return self.slots_per_kind[self.kinds.index(self.main_kind)]
+
+    def bin_index(self, counts: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+        """The bin of each number of objects of the main kind; -1 below the smallest."""
+        n = self._main_slots
+        return np.where(counts < n, -1, np.clip(np.asarray(counts) - n, 0, 2)).astype(np.intp)
 
     def labels(self, namespace: str) -> tuple[str, ...]:
         """How another code names the slots, in the order of `slots`: `hyper` numbers, `spanet` paths.
@@ -296,7 +338,7 @@ class Topology:
         return "\n".join(lines)
 
     def _entries(self, particle: int) -> list[tuple[str, int]]:
-        """Products of a particle in the order of the file: (last name, particle index or -1 for a jet)."""
+        """Products of a particle in the order of the file: (last name, particle index or -1 for an object)."""
         parent = self.particles[particle]
         below = [(self.particles[c].slots[0], self.particles[c].name, c) for c in parent.children]
         below += [(s, self.slots[s].name, -1) for s in parent.own_slots if self.slots[s].name != parent.name]
@@ -304,8 +346,9 @@ class Topology:
 
 
 def same_tree(one: Topology, other: Topology) -> bool:
-    """Whether two topologies have the same slots; cuts, stages and names may differ."""
-    return (one.event, dict(one.decays)) == (other.event, dict(other.decays))
+    """Whether two topologies have the same slots and kinds; cuts, stages and names may differ."""
+    mine, theirs = ((t.event, dict(t.decays), dict(t.objects), t.context) for t in (one, other))
+    return mine == theirs
 
 
 # -- the tree ----------------------------------------------------------------------------------------------
@@ -320,7 +363,7 @@ def _numbered(names: Sequence[str]) -> list[str]:
 
 
 def _grow(
-    event: tuple[str, ...], decays: Mapping[str, tuple[str, ...]]
+    event: tuple[str, ...], decays: Mapping[str, tuple[str, ...]], kinds: Mapping[str, str]
 ) -> tuple[tuple[Particle, ...], tuple[Slot, ...]]:
     particles: list[Particle | None] = []
     slots: list[Slot] = []
@@ -336,10 +379,10 @@ def _grow(
                     children.append(grow(product_name, f"{name}.{label}", index))
                 else:
                     own.append(len(slots))
-                    slots.append(Slot(len(slots), f"{name}.{label}", index))
-        else:  # a plain jet at the root
+                    slots.append(Slot(len(slots), f"{name}.{label}", index, kinds.get(product_name, JET)))
+        else:  # a plain object at the root
             own.append(len(slots))
-            slots.append(Slot(len(slots), name, index))
+            slots.append(Slot(len(slots), name, index, kinds.get(type_name, JET)))
         particles[index] = Particle(
             index, name, type_name, parent, tuple(children), tuple(own), tuple(range(first, len(slots)))
         )
@@ -353,7 +396,7 @@ def _grow(
 def _products(
     topology: Topology, parent: Particle | None, decays: Mapping[str, tuple[str, ...]]
 ) -> list[tuple[str, tuple[int, ...]]]:
-    """(type or jet name, slots) of each product of a particle, or of the event."""
+    """(name of the type or object, slots) of each product of a particle, or of the event."""
     if parent is None:
         return [(p.type, p.slots) for p in topology.roots]
     particles = [(topology.particles[c].type, topology.particles[c].slots) for c in parent.children]

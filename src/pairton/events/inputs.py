@@ -1,0 +1,123 @@
+"""What a network takes of each kind of object: its four-momentum, and further fields that a recipe names.
+
+    inputs:
+      jet: [btag]
+      lepton: [charge, {field: isolation, transform: log}]
+
+A model stores them, readers supply the fields, and the network applies the transformation: x -> (f(x) - offset) / scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pairton.errors import ConfigError, nearest
+from pairton.topology import JET, Topology
+
+__all__ = ["DEFAULT_FIELDS", "MOMENTUM", "TRANSFORMS", "Input", "Inputs"]
+
+MOMENTUM = ("pt", "eta", "phi", "energy")  # GeV and radians
+TRANSFORMS = ("none", "log")  # log: log(1 + x), for x of zero or more
+DEFAULT_FIELDS: Mapping[str, tuple[str, ...]] = {JET: ("btag",)}  # where a recipe says nothing of a kind
+
+
+@dataclass(frozen=True)
+class Input:
+    """One field of an object, and how the network sees it."""
+
+    field: str
+    transform: str = "none"
+    offset: float = 0.0
+    scale: float = 1.0
+
+    def to_dict(self) -> dict[str, Any] | str:
+        """As in a recipe: the name alone where nothing is transformed."""
+        if self == Input(self.field):
+            return self.field
+        return {
+            "field": self.field,
+            "transform": self.transform,
+            "offset": self.offset,
+            "scale": self.scale,
+        }
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs of each kind, in the order of the topology's kinds.
+
+    >>> from pairton.topology import load_topology
+    >>> inputs = Inputs.parse({"jet": ["btag", {"field": "width", "transform": "log"}]}, load_topology("hh4b"))
+    >>> inputs.columns("jet")
+    ('pt', 'eta', 'phi', 'energy', 'btag', 'width')
+    """
+
+    by_kind: tuple[tuple[str, tuple[Input, ...]], ...]
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(kind for kind, _ in self.by_kind)
+
+    def __getitem__(self, kind: str) -> tuple[Input, ...]:
+        return dict(self.by_kind)[kind]
+
+    def fields(self, kind: str) -> tuple[str, ...]:
+        """The fields beyond the four-momentum."""
+        return tuple(item.field for item in self[kind])
+
+    def columns(self, kind: str) -> tuple[str, ...]:
+        """The columns of an object as the network gets it."""
+        return (*MOMENTUM, *self.fields(kind))
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        return {kind: [item.to_dict() for item in items] for kind, items in self.by_kind}
+
+    @classmethod
+    def default(cls, topology: Topology) -> Inputs:
+        """The b-tag of jets; of other kinds the four-momentum alone."""
+        return cls.parse({}, topology)
+
+    @classmethod
+    def parse(cls, raw: object, topology: Topology, source: str = "inputs") -> Inputs:
+        """From what YAML or JSON gave; a kind that is not mentioned has its default fields."""
+        if not isinstance(raw, Mapping):
+            raise ConfigError(f"{source} is {raw!r}, but must map kinds of objects to lists of fields")
+        for kind in raw:
+            if kind not in topology.kinds:
+                known = ", ".join(topology.kinds)
+                raise ConfigError(
+                    f"{source} names {kind!r}, but the kinds of {topology.name} are {known}"
+                    f"{nearest(str(kind), topology.kinds)}"
+                )
+        given = {kind: raw.get(kind, DEFAULT_FIELDS.get(kind, ())) for kind in topology.kinds}
+        return cls(tuple((kind, _parse_kind(items, f"{source}.{kind}")) for kind, items in given.items()))
+
+
+def _parse_kind(raw: object, source: str) -> tuple[Input, ...]:
+    if not isinstance(raw, Sequence) or isinstance(raw, str):
+        raise ConfigError(f"{source} is {raw!r}, but must be a list of fields, as in [btag]")
+    items = []
+    for entry in raw:
+        settings = {"field": entry} if isinstance(entry, str) else entry
+        if not isinstance(settings, Mapping) or not isinstance(settings.get("field"), str):
+            raise ConfigError(f"{source} has {entry!r}, but needs a name, or {{field: NAME, transform: log}}")
+        for key in settings:
+            if key not in Input.__dataclass_fields__:
+                hint = nearest(str(key), Input.__dataclass_fields__)
+                raise ConfigError(f"{source}.{settings['field']} has no setting {key!r}{hint}")
+        try:
+            numbers = {key: float(settings[key]) for key in ("offset", "scale") if key in settings}
+        except (TypeError, ValueError):
+            raise ConfigError(f"{source}.{settings['field']}: offset and scale must be numbers") from None
+        item = Input(str(settings["field"]), str(settings.get("transform", "none")), **numbers)
+        if item.transform not in TRANSFORMS:
+            known = ", ".join(TRANSFORMS)
+            raise ConfigError(f"{source}.{item.field} has the transform {item.transform!r}: choose {known}")
+        if not 0 < abs(item.scale) < float("inf"):
+            raise ConfigError(f"{source}.{item.field} has the scale {item.scale:g}, but must not be 0 or infinite")
+        if item.field in MOMENTUM or item.field in [other.field for other in items]:
+            raise ConfigError(f"{source} names {item.field} twice: the four-momentum is always an input")
+        items.append(item)
+    return tuple(items)

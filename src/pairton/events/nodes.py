@@ -1,0 +1,73 @@
+"""Objects of a batch of events as a network takes them: dense arrays, one per kind.
+
+Shapes: B events, N objects of all kinds together, F columns of a kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.topology import Layout, Topology
+
+__all__ = ["MOST_OBJECTS", "Nodes"]
+
+MOST_OBJECTS = 32  # per event, of all kinds: the size of a network's index tables
+
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Padded arrays by kind, in the order of the topology's kinds; node i is object i of all kinds together.
+
+    >>> nodes = Nodes.full({"jet": np.zeros((2, 6, 5), np.float32), "met": np.zeros((2, 1, 4), np.float32)})
+    >>> len(nodes), nodes.layout, nodes.mask.shape
+    (2, (6, 1), (2, 7))
+    """
+
+    values: Mapping[str, npt.NDArray[np.float32]]  # kind -> (B, objects, F): pt, eta, phi, energy, further inputs
+    masks: Mapping[str, Bools]  # kind -> (B, objects): which are there
+
+    @classmethod
+    def full(cls, values: Mapping[str, npt.NDArray[np.float32]]) -> Nodes:
+        """Without padding."""
+        return cls(values, {kind: np.ones(array.shape[:2], dtype=bool) for kind, array in values.items()})
+
+    def __len__(self) -> int:
+        return len(next(iter(self.masks.values())))
+
+    def __getitem__(self, rows: npt.NDArray[Any] | slice) -> Nodes:
+        return Nodes(
+            {kind: array[rows] for kind, array in self.values.items()},
+            {kind: mask[rows] for kind, mask in self.masks.items()},
+        )
+
+    @property
+    def layout(self) -> Layout:
+        """Objects of each kind, padding included."""
+        return tuple(mask.shape[1] for mask in self.masks.values())
+
+    @cached_property
+    def mask(self) -> Bools:
+        """(B, N): the nodes that are there."""
+        return np.concatenate(list(self.masks.values()), axis=1)
+
+    @cached_property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """(B, kinds): the objects that are there."""
+        return np.stack([mask.sum(axis=1) for mask in self.masks.values()], axis=1)
+
+    def can_fill(self, topology: Topology) -> Bools:
+        """(B,): events with enough objects of each kind for all slots."""
+        return np.asarray((self.counts >= np.array(topology.slots_per_kind)).all(axis=1))
+
+    def assignable(self, topology: Topology) -> Bools:
+        """(B, N): the nodes that are there and that a slot may take."""
+        parts = [mask & (kind in topology.object_kinds) for kind, mask in self.masks.items()]
+        return np.concatenate(parts, axis=1)

@@ -1,0 +1,75 @@
+"""Kinds of objects by name, and the selection of objects and events that a topology asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+__all__ = ["JET", "TRANSVERSE", "Cuts", "Selection", "collection_name"]
+
+JET = "jet"  # the kind of a product that a topology says nothing about
+TRANSVERSE = frozenset({"met"})  # kinds without longitudinal momentum
+
+
+def collection_name(kind: str) -> str:
+    """The name of all objects of a kind.
+
+    >>> collection_name("jet"), collection_name("met")
+    ('jets', 'met')
+    """
+    return kind if kind in TRANSVERSE else f"{kind}s"
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Which objects of one kind are used; both edges belong to the range, since files round."""
+
+    pt: float = 0.0  # GeV, at least
+    abs_eta: float = inf  # at most
+
+    def __str__(self) -> str:
+        parts = [f"pT > {self.pt:g} GeV"] * (self.pt > 0) + [f"|eta| < {self.abs_eta:g}"] * (self.abs_eta < inf)
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Cuts that exist on data too: on objects, then on events of the objects that are left.
+
+    >>> str(Selection({"jet": Cuts(pt=25)}, {"jet": (6, None)})), str(Selection())
+    ('6+ jets; jets pT > 25 GeV', 'no cuts')
+    """
+
+    objects: Mapping[str, Cuts] = field(default_factory=dict)  # kind -> cuts
+    counts: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)  # kind -> fewest, most or no bound
+    btags: int = 0  # at least
+
+    def cuts(self, kind: str) -> Cuts:
+        """The cuts on objects of a kind; none where nothing is said."""
+        return self.objects.get(kind, Cuts())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as in a topology's file."""
+        raw: dict[str, Any] = {}
+        for kind, cuts in self.objects.items():
+            limit = {"abs_eta": cuts.abs_eta} if cuts.abs_eta < inf else {}
+            raw[collection_name(kind)] = {"pt": cuts.pt, **limit}
+        counts = {
+            collection_name(kind): fewest if most is None else [fewest, most]
+            for kind, (fewest, most) in self.counts.items()
+        }
+        return {**raw, "event": {**counts, "btags": self.btags}}
+
+    def __hash__(self) -> int:
+        return hash((tuple(self.objects.items()), tuple(self.counts.items()), self.btags))
+
+    def __str__(self) -> str:
+        events = []
+        for kind, (fewest, most) in self.counts.items():
+            bounds = f"{fewest}+" if most is None else str(fewest) if most == fewest else f"{fewest} to {most}"
+            events.append(f"{bounds} {collection_name(kind)}")
+        events += [f"{self.btags}+ b-tags"] * (self.btags > 0)
+        objects = [f"{collection_name(kind)} {cuts}" for kind, cuts in self.objects.items() if str(cuts)]
+        return "; ".join(part for part in (", ".join(events), *objects) if part) or "no cuts"
