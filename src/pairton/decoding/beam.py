@@ -1,4 +1,4 @@
-"""The reverse process with several hypotheses an event: those that reach the same state merge and add up.
+"""The reverse process with several hypotheses per event: those that reach the same state merge and add up.
 
 Rows are hypotheses, sorted by event; `event` (R,) says whose.
 """
@@ -16,6 +16,7 @@ from pairton.decoding.chain import Predict, log_softmax
 from pairton.decoding.exact import rows_of
 from pairton.decoding.graph import visible_tokens
 from pairton.decoding.state import State
+from pairton.events.nodes import Nodes
 from pairton.topology import Topology
 
 __all__ = ["run_beam"]
@@ -30,24 +31,22 @@ Index = npt.NDArray[np.intp]
 def run_beam(
     predict: Predict,
     topology: Topology,
-    jets: npt.NDArray[np.float32],
-    jet_mask: Bools,
+    nodes: Nodes,
     *,
     width: int,
     temperatures: Sequence[float],
-    edge_weight: float = 1.0,
 ) -> State:
     """The most probable complete state of each event; a particle's probability sums over hypotheses with it."""
-    state = State.empty(topology, jet_mask)
-    event = np.arange(len(jets))
+    state = State.empty(topology, nodes)
+    event = np.arange(len(nodes))
     for stage, temperature in zip(topology.stages, temperatures, strict=True):
-        tokens = visible_tokens(topology, *state.place(), jet_mask[event])
-        prediction = predict(jets[event], jet_mask[event], tokens)
+        here = nodes[event]
+        outputs = predict(here, visible_tokens(topology, *state.place(), here.mask))
         before = {name: same.count.copy() for name, same in state.found.items()}
         turns = n_turns(topology, stage, state)
         for _ in range(turns):
             free, step = next_step(topology, stage, state, turns == 1)
-            gain = gains(step, state, prediction, free, edge_weight=edge_weight, before=before)
+            gain = gains(step, state, outputs, free, before=before)
             step_probability = log_softmax(gain, temperature)
             row, choice = _most_probable(
                 event, state.log_probability[:, None] + step_probability, EXPANSION * width
@@ -58,7 +57,7 @@ def run_beam(
             kept = _merge(event[row], grown, width)
             state, row = grown[kept], row[kept]
             event = event[row]
-            prediction = rows_of(prediction, row)
+            outputs = rows_of(outputs, row)
             before = {name: count[row] for name, count in before.items()}
     return _answer(event, state)
 
@@ -103,8 +102,8 @@ def _answer(event: Index, state: State) -> State:
     best = state[first]  # rows are sorted by event, then probability
     weight = np.exp(state.log_probability)
     for name, same in state.found.items():
-        mine = best.found[name].jets[event]  # (R, K, L)
-        holds = (mine[:, :, None] == same.jets[:, None]).all(axis=3).any(axis=2)  # (R, K)
+        mine = best.found[name].nodes[event]  # (R, K, L)
+        holds = (mine[:, :, None] == same.nodes[:, None]).all(axis=3).any(axis=2)  # (R, K)
         total = np.zeros(best.found[name].probability.shape)
         np.add.at(total, event, weight[:, None] * holds)
         best.found[name].probability = total

@@ -1,10 +1,10 @@
 """Candidates of a step, for any topology, and their gains.
 
-A candidate of a type is a choice of children among the particles found, and of its own jets among the free ones. A
-step chooses one candidate, or several disjoint ones together. Which choices exist depends on counts only, so they
-are tabulated once; whether one is possible in an event is a mask, and its gain -inf where it is not.
+A candidate of a type is a choice of children among the particles found, and of its own objects among the free
+ones. A step chooses one candidate, or several disjoint ones together. Which choices exist depends on counts
+only, so they are tabulated once; whether one is possible in an event is a mask, and its gain -inf where it is not.
 
-Shapes: B rows, N jets, F free jets, Q choices of children, C own choices, X candidates (Q C of each type),
+Shapes: B rows, N nodes, F free nodes, Q choices of children, C own choices, X candidates (Q C of each type),
 J choices of a step, M particles it reveals.
 """
 
@@ -19,17 +19,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding.likelihood import Prediction, triplet_types
+from pairton.decoding.likelihood import Outputs, triplet_types
 from pairton.decoding.state import Reveal, State
 from pairton.topology import Stage, Topology
 
 __all__ = [
     "MAX_CHOICES",
-    "Kind",
+    "Decay",
     "StepTable",
-    "free_jets",
+    "decay_of",
+    "free_nodes",
     "gains",
-    "kind_of",
     "n_turns",
     "next_step",
     "reveals",
@@ -45,14 +45,15 @@ Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Kind:
+class Decay:
     """A type of particle as the decoder sees it; positions are within the particle's own slots."""
 
     name: str
     layer: int  # of the edge logits
     count: int
     width: int  # slots
-    own: tuple[int, ...]  # positions of its own jets
+    own: tuple[int, ...]  # positions of its own objects
+    own_kinds: tuple[str, ...]  # of its own objects
     own_names: tuple[str, ...]  # equal names are interchangeable
     children: tuple[tuple[str, tuple[int, ...]], ...]  # type and positions of each
     child_choices: tuple[tuple[int, ...], ...]  # (Q, children): which of those found
@@ -61,17 +62,18 @@ class Kind:
 
 
 @lru_cache(maxsize=256)
-def kind_of(topology: Topology, name: str) -> Kind:
+def decay_of(topology: Topology, name: str) -> Decay:
     """The table of one type.
 
     >>> from pairton.topology import load_topology
-    >>> top = kind_of(load_topology("ttbar_allhad"), "t")
+    >>> top = decay_of(load_topology("ttbar_allhad"), "t")
     >>> top.own, top.children, top.child_choices
     ((2,), (('W', (0, 1)),), ((0,), (1,)))
     """
     same = topology.of_type(name)
     first = same[0].slots[0]
     own = tuple(slot - first for slot in same[0].own_slots)
+    kinds = tuple(topology.slots[slot].kind for slot in same[0].own_slots)
     decays = dict(topology.decays)
     names = tuple(n for n in decays[name] if n not in decays) if name in decays else (name,)
     below = [topology.particles[child] for child in same[0].children]
@@ -83,8 +85,18 @@ def kind_of(topology: Topology, name: str) -> Kind:
     if not symmetric.get(name, True):
         order = (*(position for _, positions in children for position in positions), *own)
     layer = list(symmetric).index(name) if name in symmetric else -1
-    return Kind(
-        name, topology.type_index(name), len(same), len(same[0].slots), own, names, children, choices, layer, order
+    return Decay(
+        name,
+        topology.type_index(name),
+        len(same),
+        len(same[0].slots),
+        own,
+        kinds,
+        names,
+        children,
+        choices,
+        layer,
+        order,
     )
 
 
@@ -100,39 +112,39 @@ def _distinct(pools: list[list[int]], names: Sequence[str]) -> tuple[tuple[int, 
 
 @lru_cache(maxsize=1024)
 def own_choices(names: tuple[str, ...], n_free: int) -> Index:
-    """(C, own): every choice of own jets among the free ones, those of equal names in increasing order.
+    """(C, own): every choice of own objects among the free ones, those of equal names in increasing order.
 
     >>> own_choices(("q", "q"), 3).tolist(), own_choices(("a", "b"), 3).tolist()[:3]
     ([[0, 1], [0, 2], [1, 2]], [[0, 1], [0, 2], [1, 0]])
     """
     table = np.zeros((1, 0), dtype=np.intp)
     for k, name in enumerate(names):
-        row, jet = (axis.ravel() for axis in np.indices((len(table), n_free)))
-        allowed = (table[row] != jet[:, None]).all(axis=1)
+        row, node = (axis.ravel() for axis in np.indices((len(table), n_free)))
+        allowed = (table[row] != node[:, None]).all(axis=1)
         if name in names[:k]:
             last = k - 1 - names[:k][::-1].index(name)
-            allowed &= table[row, last] < jet
-        table = np.concatenate([table[row], jet[:, None]], axis=1)[allowed]
+            allowed &= table[row, last] < node
+        table = np.concatenate([table[row], node[:, None]], axis=1)[allowed]
     return table
 
 
 @dataclass(frozen=True)
 class StepTable:
-    """The choices of one step at a number of free jets; columns run over types, children, own jets."""
+    """The choices of one step at a number of free nodes; columns run over types, children, own objects."""
 
-    kinds: tuple[Kind, ...]
+    decays: tuple[Decay, ...]
     n_free: int
-    kind: Index  # (X,): of each candidate, position in `kinds`
+    decay: Index  # (X,): of each candidate, position in `decays`
     children: Index  # (X,): row of the type's child_choices
     own: Index  # (X,): row of the type's own_choices
     choices: Index  # (J, M): candidates revealed together
     quota: tuple[int, ...] | None  # most particles of each type in the whole stage; None: as the topology has
 
 
-def _columns(kinds: Sequence[Kind], n_free: int) -> tuple[Index, Index, Index]:
+def _columns(decays: Sequence[Decay], n_free: int) -> tuple[Index, Index, Index]:
     parts = []
-    for k, kind in enumerate(kinds):
-        shape = (len(kind.child_choices), len(own_choices(kind.own_names, n_free)))
+    for k, decay in enumerate(decays):
+        shape = (len(decay.child_choices), len(own_choices(decay.own_names, n_free)))
         children, own = (axis.ravel() for axis in np.indices(shape))
         parts.append((np.full(children.shape, k), children, own))
     merged = [np.concatenate(column) for column in zip(*parts, strict=True)]
@@ -145,39 +157,39 @@ def step_table(topology: Topology, stage: Stage, n_free: int, together: bool = T
 
     >>> from pairton.topology import load_topology
     >>> ttbar = load_topology("ttbar_allhad")
-    >>> step_table(ttbar, ttbar.stages[0], 7).choices.shape  # pairs of jets
+    >>> step_table(ttbar, ttbar.stages[0], 7).choices.shape  # pairs of nodes
     (21, 1)
     >>> step_table(ttbar, ttbar.stages[2], 3).choices.shape  # a b for each W
     (6, 2)
     """
-    kinds = tuple(kind_of(topology, name) for name in dict.fromkeys(stage.types))
-    columns = _columns(kinds, n_free)
-    counts = tuple(stage.types.count(kind.name) for kind in kinds)
+    decays = tuple(decay_of(topology, name) for name in dict.fromkeys(stage.types))
+    columns = _columns(decays, n_free)
+    counts = tuple(stage.types.count(decay.name) for decay in decays)
     single = np.arange(len(columns[0]))[:, None]
     if stage.any or len(stage.types) == 1:
-        return StepTable(kinds, n_free, *columns, single, None)
+        return StepTable(decays, n_free, *columns, single, None)
     if not together:
-        return StepTable(kinds, n_free, *columns, single, counts)
-    joint = _joint_choices(kinds, counts, columns, n_free, MAX_CHOICES)
-    return None if joint is None else StepTable(kinds, n_free, *columns, joint, None)
+        return StepTable(decays, n_free, *columns, single, counts)
+    joint = _joint_choices(decays, counts, columns, n_free, MAX_CHOICES)
+    return None if joint is None else StepTable(decays, n_free, *columns, joint, None)
 
 
 def n_turns(topology: Topology, stage: Stage, state: State) -> int:
     """Steps of a stage: one, or one for each particle where the joint choices are too many."""
-    together = step_table(topology, stage, free_jets(state).shape[1]) is not None
+    together = step_table(topology, stage, free_nodes(state).shape[1]) is not None
     return 1 if together else len(stage.types)
 
 
 def next_step(topology: Topology, stage: Stage, state: State, together: bool) -> tuple[Index, StepTable]:
-    """The free jets (B, F) and the choices of a stage's only step, or of its next one."""
-    free = free_jets(state)
+    """The free nodes (B, F) and the choices of a stage's only step, or of its next one."""
+    free = free_nodes(state)
     step = step_table(topology, stage, free.shape[1], together)
     assert step is not None
     return free, step
 
 
-def free_jets(state: State) -> Index:
-    """(B, F): the jets neither padding nor used, in order, -1 behind them."""
+def free_nodes(state: State) -> Index:
+    """(B, F): the nodes neither padding nor used, in order, -1 behind them."""
     count = state.free.sum(axis=1)
     width = int(count.max(initial=0))
     order = np.argsort(~state.free, axis=1, kind="stable")[:, :width]
@@ -185,23 +197,23 @@ def free_jets(state: State) -> Index:
 
 
 def _joint_choices(
-    kinds: Sequence[Kind], counts: Sequence[int], columns: tuple[Index, Index, Index], n_free: int, bound: int
+    decays: Sequence[Decay], counts: Sequence[int], columns: tuple[Index, Index, Index], n_free: int, bound: int
 ) -> Index | None:
     """(J, M): disjoint candidates, as many of each type as wanted; None where they are more than the bound."""
     which, children, own = columns
     if len(which) > bound:
         return None
-    # what a candidate uses: free jets, then children of each type
-    pools = list(dict.fromkeys(child for kind in kinds for child, _ in kind.children))
-    sizes = [max((q for kind in kinds for row in kind.child_choices for q in row), default=0) + 1] * len(pools)
+    # what a candidate uses: free nodes, then children of each type
+    pools = list(dict.fromkeys(child for decay in decays for child, _ in decay.children))
+    sizes = [max((q for decay in decays for row in decay.child_choices for q in row), default=0) + 1] * len(pools)
     starts = n_free + np.concatenate([[0], np.cumsum(sizes, dtype=np.intp)])
     uses = np.zeros((len(which), int(starts[-1])), dtype=np.float32)
-    for k, kind in enumerate(kinds):
+    for k, decay in enumerate(decays):
         (rows,) = np.nonzero(which == k)
-        for jets in own_choices(kind.own_names, n_free)[own[rows]].T:
-            uses[rows, jets] = 1
-        for c, (child, _) in enumerate(kind.children):
-            picked = np.array([row[c] for row in kind.child_choices])[children[rows]]
+        for nodes in own_choices(decay.own_names, n_free)[own[rows]].T:
+            uses[rows, nodes] = 1
+        for c, (child, _) in enumerate(decay.children):
+            picked = np.array([row[c] for row in decay.child_choices])[children[rows]]
             uses[rows, starts[pools.index(child)] + picked] = 1
     table = np.zeros((1, 0), dtype=np.intp)
     used = np.zeros((1, uses.shape[1]), dtype=np.float32)
@@ -225,22 +237,21 @@ def _joint_choices(
 def gains(
     step: StepTable,
     state: State,
-    prediction: Prediction,
+    outputs: Outputs,
     free: Index,
     *,
-    edge_weight: float = 1.0,
     before: Mapping[str, Ints] | None = None,
 ) -> Floats:
     """(B, J): what each choice of the step adds to the objective, -inf where it is not possible.
 
-    `free` (B, F) lists the free jets, -1 behind them; `before` has the counts of particles when the stage began.
+    `free` (B, F) lists the free nodes, -1 behind them; `before` has the counts of particles when the stage began.
     """
-    parts = [_kind_gains(kind, step.n_free, state, prediction, free, edge_weight) for kind in step.kinds]
-    for k, kind in enumerate(step.kinds):
-        count = state.found[kind.name].count
-        more = count < kind.count
+    parts = [_decay_gains(decay, step.n_free, state, outputs, free) for decay in step.decays]
+    for k, decay in enumerate(step.decays):
+        count = state.found[decay.name].count
+        more = count < decay.count
         if step.quota is not None and before is not None:
-            more &= count - before[kind.name] < step.quota[k]
+            more &= count - before[decay.name] < step.quota[k]
         parts[k][~more] = -np.inf
     each = np.concatenate(parts, axis=1)
     total = each[:, step.choices[:, 0]]
@@ -249,41 +260,42 @@ def gains(
     return total
 
 
-def _kind_gains(
-    kind: Kind, n_free: int, state: State, prediction: Prediction, free: Index, edge_weight: float
-) -> Floats:
-    """(B, Q C): gain = sum of s over pairs of own jets, own and children's jets, children - sum of own s_uu."""
+def _decay_gains(decay: Decay, n_free: int, state: State, outputs: Outputs, free: Index) -> Floats:
+    """(B, Q C): gain = sum of s over pairs of own, own and children's, children's nodes - sum of own s_uu."""
     rows = np.arange(len(free))[:, None]
-    logits = prediction.edges[:, kind.layer]
-    own = own_choices(kind.own_names, n_free)
-    jets = np.maximum(free, 0)[:, own]  # (B, C, own)
+    logits = outputs["edges"][:, decay.layer]
+    own = own_choices(decay.own_names, n_free)
+    nodes = np.maximum(free, 0)[:, own]  # (B, C, own)
     possible = (free[:, own] >= 0).all(axis=2)
+    if len(state.topology.object_kinds) > 1:
+        for i, kind in enumerate(decay.own_kinds):
+            possible &= state.is_kind(kind)[free[:, own[:, i]]]
     value = np.zeros(possible.shape, dtype=np.float32)
     for i in range(own.shape[1]):
         for j in range(i):
-            value += edge_weight * logits[rows, jets[:, :, j], jets[:, :, i]]
-        value -= logits[rows, jets[:, :, i], jets[:, :, i]]
+            value += logits[rows, nodes[:, :, j], nodes[:, :, i]]
+        value -= logits[rows, nodes[:, :, i], nodes[:, :, i]]
     result = []
-    for choice in kind.child_choices:
+    for choice in decay.child_choices:
         total, allowed = value.copy(), possible.copy()
-        position: dict[int, Index] = {p: jets[:, :, i] for i, p in enumerate(kind.own)}  # (B, C) or (B, 1)
+        position: dict[int, Index] = {p: nodes[:, :, i] for i, p in enumerate(decay.own)}  # (B, C) or (B, 1)
         seen: list[Index] = []
-        for (child, positions), which in zip(kind.children, choice, strict=True):
+        for (child, positions), which in zip(decay.children, choice, strict=True):
             allowed &= state.available(child)[:, which : which + 1]
-            inside = np.where(allowed.any(axis=1, keepdims=True), state.found[child].jets[:, which], 0).astype(
+            inside = np.where(allowed.any(axis=1, keepdims=True), state.found[child].nodes[:, which], 0).astype(
                 np.intp
             )
             for other in seen:  # siblings
                 for k in range(inside.shape[1]):
                     total += logits[rows, other, inside[:, k : k + 1]].sum(axis=1, keepdims=True)
-            around = logits[rows, inside, :].sum(axis=1)  # (B, N): to any jet
+            around = logits[rows, inside, :].sum(axis=1)  # (B, N): to any node
             for i in range(own.shape[1]):
-                total += np.take_along_axis(around, jets[:, :, i], axis=1)
+                total += np.take_along_axis(around, nodes[:, :, i], axis=1)
             seen.append(inside)
             position |= {p: inside[:, k : k + 1] for k, p in enumerate(positions)}
-        if kind.potential >= 0 and prediction.triplets is not None:
-            first, second, third = (position[p] for p in kind.potential_order)
-            total += prediction.triplets[rows, kind.potential, first, second, third]
+        if decay.potential >= 0 and "triplets" in outputs:
+            first, second, third = (position[p] for p in decay.potential_order)
+            total += outputs["triplets"][rows, decay.potential, first, second, third]
         result.append(np.where(allowed, total, -np.inf))
     return np.concatenate(result, axis=1)
 
@@ -293,18 +305,18 @@ def reveals(step: StepTable, state: State, free: Index, choice: Index) -> list[R
     result = []
     for column in step.choices.T:
         picked = column[choice]  # (B,): candidate
-        for k, kind in enumerate(step.kinds):
-            (rows,) = np.nonzero(step.kind[picked] == k)
+        for k, decay in enumerate(step.decays):
+            (rows,) = np.nonzero(step.decay[picked] == k)
             if not len(rows):
                 continue
-            jets = np.zeros((len(rows), kind.width), dtype=np.int16)
-            own = own_choices(kind.own_names, step.n_free)[step.own[picked[rows]]]
+            nodes = np.zeros((len(rows), decay.width), dtype=np.int16)
+            own = own_choices(decay.own_names, step.n_free)[step.own[picked[rows]]]
             new = np.take_along_axis(free[rows], own, axis=1)
-            jets[:, list(kind.own)] = new
-            found = np.array(kind.child_choices, dtype=np.intp)[step.children[picked[rows]]]  # (R, children)
+            nodes[:, list(decay.own)] = new
+            found = np.array(decay.child_choices, dtype=np.intp)[step.children[picked[rows]]]  # (R, children)
             children = []
-            for c, (name, positions) in enumerate(kind.children):
-                jets[:, list(positions)] = state.found[name].jets[rows, found[:, c]]
+            for c, (name, positions) in enumerate(decay.children):
+                nodes[:, list(positions)] = state.found[name].nodes[rows, found[:, c]]
                 children.append((name, found[:, c]))
-            result.append(Reveal(kind.name, rows, jets, new, children))
+            result.append(Reveal(decay.name, rows, nodes, new, children))
     return result

@@ -1,4 +1,4 @@
-"""The reverse process, one hypothesis an event: stage by stage, the choice of greatest gain."""
+"""The reverse process with one hypothesis per event: stage by stage, the choice of greatest gain."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import numpy.typing as npt
 
 from pairton.decoding.candidates import StepTable, gains, n_turns, next_step, own_choices, reveals
 from pairton.decoding.graph import visible_tokens
-from pairton.decoding.likelihood import Prediction
+from pairton.decoding.likelihood import Outputs
 from pairton.decoding.linear_assignment import best_matching, is_matching
 from pairton.decoding.state import State
+from pairton.events.nodes import Nodes
 from pairton.topology import Stage, Topology
 
-__all__ = ["Predict", "Step", "choice_jets", "log_softmax", "run_chain"]
+__all__ = ["Predict", "Step", "choice_nodes", "log_softmax", "run_chain"]
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.floating[Any]]
 Index = npt.NDArray[np.intp]
-Predict = Callable[[npt.NDArray[np.float32], Bools, npt.NDArray[np.uint8]], Prediction]
+Predict = Callable[[Nodes, npt.NDArray[np.uint8]], Outputs]  # tokens (B, T, N, N); a network may ignore them
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,14 @@ class Step:
     """One step as it was taken: what the network saw and said, and what was chosen from what.
 
     Candidates are the choices of the step, each one or more particles; of a linear assignment only the best.
-    `jets` is -1 behind the slots of a type, and everywhere where a choice is not possible.
+    `nodes` is -1 behind the slots of a type, and everywhere where a choice is not possible.
     """
 
     stage: Stage | None  # None: the whole event at once
     tokens: npt.NDArray[np.uint8]  # (B, T, N, N)
     edges: npt.NDArray[np.float32]  # (B, T, N, N): logits
     types: tuple[tuple[str, ...], ...]  # (C, particles of the choice)
-    jets: npt.NDArray[np.int16]  # (B, C, particles of the choice, slots)
+    nodes: npt.NDArray[np.int16]  # (B, C, particles of the choice, slots)
     probability: npt.NDArray[np.float64]  # (B, C)
     choice: Index  # (B,)
     assignment: npt.NDArray[np.int32]  # (B, S): the state afterwards, -1 where nothing is revealed
@@ -53,73 +54,71 @@ def log_softmax(gain: Floats, temperature: float) -> npt.NDArray[np.float64]:
 def run_chain(
     predict: Predict,
     topology: Topology,
-    jets: npt.NDArray[np.float32],
-    jet_mask: Bools,
+    nodes: Nodes,
     *,
     temperatures: Sequence[float],
-    edge_weight: float = 1.0,
     refresh: bool = True,
     record: bool = False,
 ) -> tuple[State, list[Step]]:
     """Reveal all stages; with `refresh` the network sees what was revealed, else its first answer serves all."""
-    state = State.empty(topology, jet_mask)
+    state = State.empty(topology, nodes)
     steps: list[Step] = []
-    prediction: Prediction | None = None
+    outputs: Outputs | None = None
     for stage, temperature in zip(topology.stages, temperatures, strict=True):
-        if prediction is None or refresh:
+        if outputs is None or refresh:
             assignment, revealed = state.place()
-            tokens = visible_tokens(topology, assignment, revealed, jet_mask)
-            prediction = predict(jets, jet_mask, tokens)
+            tokens = visible_tokens(topology, assignment, revealed, nodes.mask)
+            outputs = predict(nodes, tokens)
         before = {name: same.count.copy() for name, same in state.found.items()}
         turns = n_turns(topology, stage, state)
         if turns > 1 and is_matching(topology, stage):
-            shown, probability = _match(topology, stage, state, prediction, temperature, edge_weight)
+            shown, probability = _match(topology, stage, state, outputs, temperature)
             if record:
-                one = np.zeros(len(jets), dtype=np.intp), *state.place()
-                steps.append(Step(stage, tokens, prediction.edges, (stage.types,), shown, probability, *one))
+                one = np.zeros(len(nodes), dtype=np.intp), *state.place()
+                steps.append(Step(stage, tokens, outputs["edges"], (stage.types,), shown, probability, *one))
             continue
         for _ in range(turns):
             free, step = next_step(topology, stage, state, turns == 1)
-            gain = gains(step, state, prediction, free, edge_weight=edge_weight, before=before)
+            gain = gains(step, state, outputs, free, before=before)
             log_probability = log_softmax(gain, temperature)
             choice = gain.argmax(axis=1)
             found = reveals(step, state, free, choice)
             probability = np.exp(log_probability)
-            shown = choice_jets(step, state, free, gain) if record else np.empty(0, dtype=np.int16)
+            shown = choice_nodes(step, state, free, gain) if record else np.empty(0, dtype=np.int16)
             state.reveal(found, np.take_along_axis(probability, choice[:, None], axis=1)[:, 0])
             if record:
-                types = tuple(tuple(step.kinds[step.kind[x]].name for x in row) for row in step.choices)
+                types = tuple(tuple(step.decays[step.decay[x]].name for x in row) for row in step.choices)
                 after = choice, *state.place()
-                steps.append(Step(stage, tokens, prediction.edges, types, shown, probability, *after))
+                steps.append(Step(stage, tokens, outputs["edges"], types, shown, probability, *after))
     return state, steps
 
 
 def _match(
-    topology: Topology, stage: Stage, state: State, prediction: Prediction, temperature: float, edge_weight: float
+    topology: Topology, stage: Stage, state: State, outputs: Outputs, temperature: float
 ) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.float64]]:
-    """Reveal a stage by linear assignment; the jets of its particles (B, 1, M, L), and its probability (B, 1)."""
+    """Reveal a stage by linear assignment; the nodes of its particles (B, 1, M, L), and its probability (B, 1)."""
     free, step = next_step(topology, stage, state, together=False)
-    gain = gains(step, state, prediction, free, edge_weight=edge_weight)  # (B, Q C)
+    gain = gains(step, state, outputs, free)  # (B, Q C)
     gain = gain.reshape(len(free), -1, free.shape[1])
     particles, columns, probability = best_matching(gain, len(stage.types), temperature)
     picked = particles * free.shape[1] + columns  # (B, M): candidates
     found = [reveal for column in picked.T for reveal in reveals(step, state, free, column)]
     state.reveal(found, probability)
-    return np.stack([reveal.jets for reveal in found], axis=1)[:, None].astype(np.int16), probability[:, None]
+    return np.stack([reveal.nodes for reveal in found], axis=1)[:, None].astype(np.int16), probability[:, None]
 
 
-def choice_jets(step: StepTable, state: State, free: Index, gain: Floats) -> npt.NDArray[np.int16]:
-    """(B, J, M, L): jets of every choice; -1 where a choice is not possible, and behind those of a type."""
-    width = max(kind.width for kind in step.kinds)
-    each = np.full((len(free), len(step.kind), width), -1, dtype=np.int16)
-    for k, kind in enumerate(step.kinds):
-        (columns,) = np.nonzero(step.kind == k)
-        own = free[:, own_choices(kind.own_names, step.n_free)[step.own[columns]]]  # (B, X, own)
-        for i, position in enumerate(kind.own):
+def choice_nodes(step: StepTable, state: State, free: Index, gain: Floats) -> npt.NDArray[np.int16]:
+    """(B, J, M, L): nodes of every choice; -1 where a choice is not possible, and behind those of a type."""
+    width = max(decay.width for decay in step.decays)
+    each = np.full((len(free), len(step.decay), width), -1, dtype=np.int16)
+    for k, decay in enumerate(step.decays):
+        (columns,) = np.nonzero(step.decay == k)
+        own = free[:, own_choices(decay.own_names, step.n_free)[step.own[columns]]]  # (B, X, own)
+        for i, position in enumerate(decay.own):
             each[:, columns, position] = own[:, :, i]
-        for c, (name, positions) in enumerate(kind.children):
-            which = np.array([row[c] for row in kind.child_choices])[step.children[columns]]
+        for c, (name, positions) in enumerate(decay.children):
+            which = np.array([row[c] for row in decay.child_choices])[step.children[columns]]
             for i, position in enumerate(positions):
-                each[:, columns, position] = state.found[name].jets[:, which, i]
+                each[:, columns, position] = state.found[name].nodes[:, which, i]
     chosen = each[:, step.choices]  # (B, J, M, L)
     return np.where(np.isfinite(gain)[:, :, None, None], chosen, np.int16(-1))

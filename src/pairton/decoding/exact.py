@@ -1,4 +1,4 @@
-"""The arg max of the event likelihood, with marginals, for every jet count whose assignments can be enumerated."""
+"""The arg max of the event likelihood, with marginals, for every layout whose assignments can be enumerated."""
 
 from __future__ import annotations
 
@@ -7,14 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding.likelihood import (
-    Enumeration,
-    Prediction,
-    TooManyAssignmentsError,
-    enumerate_assignments,
-    scores,
-)
-from pairton.topology import Topology
+from pairton.decoding.likelihood import MAX_ASSIGNMENTS, Enumeration, Outputs, scores
+from pairton.topology import Layout, Topology
 
 __all__ = ["BLOCK", "enumerable", "most_probable", "packed", "rows_of"]
 
@@ -24,40 +18,36 @@ Bools = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.intp]
 
 
-def enumerable(topology: Topology, n_jets: int) -> bool:
-    """Whether all assignments of that many jets are listed."""
-    try:
-        enumerate_assignments(topology, n_jets)
-    except TooManyAssignmentsError:
-        return False
-    return True
+def enumerable(topology: Topology, layout: Layout) -> bool:
+    """Whether all assignments of the objects of a layout are listed."""
+    return 0 < topology.count_assignments(layout) <= MAX_ASSIGNMENTS
 
 
-def rows_of(prediction: Prediction, rows: npt.NDArray[Any] | slice) -> Prediction:
-    """The prediction for some of its events."""
-    return Prediction(prediction.edges[rows], None if prediction.triplets is None else prediction.triplets[rows])
+def rows_of(outputs: Outputs, rows: npt.NDArray[Any] | slice) -> Outputs:
+    """The outputs for some events."""
+    return {name: array[rows] for name, array in outputs.items()}
 
 
-def packed(prediction: Prediction, order: Index) -> Prediction:
-    """The prediction for the jets of `order` (B, n)."""
+def packed(outputs: Outputs, order: Index) -> Outputs:
+    """Edges and triplets of the nodes of `order` (B, n)."""
     rows = np.arange(len(order))[:, None, None]
     row, column = order[:, :, None], order[:, None, :]
-    edges = prediction.edges.transpose(0, 2, 3, 1)[rows, row, column].transpose(0, 3, 1, 2)
-    if prediction.triplets is None:
-        return Prediction(edges)
-    triplets = prediction.triplets.transpose(0, 2, 3, 4, 1)
-    picked = triplets[rows[..., None], order[:, :, None, None], order[:, None, :, None], order[:, None, None, :]]
-    return Prediction(edges, picked.transpose(0, 4, 1, 2, 3))
+    result = {"edges": outputs["edges"].transpose(0, 2, 3, 1)[rows, row, column].transpose(0, 3, 1, 2)}
+    if "triplets" in outputs:
+        triplets = outputs["triplets"].transpose(0, 2, 3, 4, 1)
+        at = rows[..., None], order[:, :, None, None], order[:, None, :, None], order[:, None, None, :]
+        result["triplets"] = triplets[at].transpose(0, 4, 1, 2, 3)
+    return result
 
 
 def most_probable(
-    enumeration: Enumeration, prediction: Prediction, temperature: float, n_listed: int = 0
+    enumeration: Enumeration, outputs: Outputs, temperature: float, n_listed: int = 0
 ) -> tuple[npt.NDArray[np.int8], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.int8], npt.NDArray[Any]]:
     """Best assignment (B, S), its probability (B,), its particles' (B, P), and the `n_listed` best with theirs."""
     size = max(8, BLOCK // len(enumeration.assignments))
     parts = []
-    for start in range(0, len(prediction.edges), size):
-        block = rows_of(prediction, slice(start, start + size))
+    for start in range(0, len(outputs["edges"]), size):
+        block = rows_of(outputs, slice(start, start + size))
         weight = scores(enumeration, block).T  # (A, B): contiguous along events
         if temperature != 1:
             weight = weight / np.float32(temperature)

@@ -1,7 +1,7 @@
-"""Assignments as graphs: adjacency matrices, the tokens a state makes visible, and equality up to symmetry.
+"""Assignments as graphs: adjacency matrices, and the tokens that a state makes visible.
 
-Shapes: B events, N jets, T types, S slots, P particles. An assignment is (B, S): slot -> jet index, -1 where
-missing. A state is an assignment and `revealed` (B, P): which particles are known; the children of a revealed
+Shapes: B events, N nodes, T types, S slots, P particles. An assignment is (B, S): slot -> node, -1 where it has
+none. A state is an assignment and `revealed` (B, P): which particles are known; the children of a revealed
 particle are revealed too.
 """
 
@@ -17,7 +17,6 @@ from pairton.topology import Particle, Topology
 __all__ = [
     "EDGE",
     "MASKED",
-    "MOST_JETS",
     "NO_EDGE",
     "adjacency",
     "known_ancestry",
@@ -25,21 +24,20 @@ __all__ = [
 ]
 
 NO_EDGE, EDGE, MASKED = 0, 1, 2
-MOST_JETS = 32  # of a matrix that a network takes: the size of its index tables
 
 Ints = npt.NDArray[np.integer[Any]]
 Bools = npt.NDArray[np.bool_]
 Tokens = npt.NDArray[np.uint8]
 
-_NONE, _UNKNOWN = -1, -2  # membership of a jet in the particles of one type; 0, 1, ... is a member
+_NONE, _UNKNOWN = -1, -2  # membership of a node in the particles of one type; 0, 1, ... is a member
 
 
-def adjacency(topology: Topology, assignment: Ints, jet_mask: Bools) -> tuple[Tokens, Bools]:
+def adjacency(topology: Topology, assignment: Ints, mask: Bools) -> tuple[Tokens, Bools]:
     """The true matrices, and which of their entries are known: two (B, T, N, N) arrays.
 
-    Off the diagonal 1 says that two jets belong to one particle of the type, on it that a jet belongs to none.
-    Where every slot is filled all entries between the jets of `jet_mask` (B, N) are known; where some are
-    missing, only those between jets with a label: another jet may be the missing one.
+    Off the diagonal 1 says that two objects belong to one particle of the type, on it that one belongs to none.
+    Where every slot is filled all entries between the nodes of `mask` (B, N) are known; where some are
+    missing, only those between nodes with a label: another one may be the missing one.
 
     >>> from pairton.topology import load_topology
     >>> edges, known = adjacency(load_topology("hh4b"), np.array([[0, 2, 1, 4]]), np.ones((1, 5), dtype=bool))
@@ -52,15 +50,15 @@ def adjacency(topology: Topology, assignment: Ints, jet_mask: Bools) -> tuple[To
     """
     assignment = np.asarray(assignment)
     found = assignment >= 0
-    n_jets = jet_mask.shape[1]
-    labelled = np.zeros(jet_mask.shape, dtype=bool)
+    n_nodes = mask.shape[1]
+    labelled = np.zeros(mask.shape, dtype=bool)
     for slot in range(len(topology.slots)):
         _enter(labelled, assignment, found[:, slot], slot, True)
     fully: Bools = np.all(found, axis=1, keepdims=True)
-    sure = np.where(fully, jet_mask, labelled)  # (B, N)
+    sure = np.where(fully, mask, labelled)  # (B, N)
     edges = []
     for name in topology.types:
-        member = np.full(jet_mask.shape, _NONE, dtype=np.int8)
+        member = np.full(mask.shape, _NONE, dtype=np.int8)
         for k, particle in enumerate(topology.of_type(name)):
             for slot in particle.slots:
                 _enter(member, assignment, found[:, slot], slot, k)
@@ -68,34 +66,32 @@ def adjacency(topology: Topology, assignment: Ints, jet_mask: Bools) -> tuple[To
         _set_diagonal(same, member == _NONE)
         edges.append(same)
     known = sure[:, :, None] & sure[:, None, :]
-    known = np.broadcast_to(known[:, None], (len(known), len(topology.types), n_jets, n_jets))
+    known = np.broadcast_to(known[:, None], (len(known), len(topology.types), n_nodes, n_nodes))
     return (np.stack(edges, axis=1) & known).astype(np.uint8), known
 
 
-def visible_tokens(topology: Topology, assignment: Ints, revealed: Bools, jet_mask: Bools) -> Tokens:
+def visible_tokens(topology: Topology, assignment: Ints, revealed: Bools, mask: Bools) -> Tokens:
     """(B, T, N, N): what the revealed particles imply, MASKED elsewhere; padding is never visible.
 
-    The jets of a revealed particle are known members of it, and of its ancestors as far as its type tells them;
+    The objects of a revealed particle are known members of it, and of its ancestors as far as its type tells them;
     they are known to be in no particle outside that ancestry. Once all particles of a type are complete, the
-    jets left over are in none.
+    objects left over are in none.
     """
     assignment = np.asarray(assignment)
-    tokens = [
-        _tokens_of_type(*_membership(topology, name, assignment, revealed, jet_mask)) for name in topology.types
-    ]
-    pairs = jet_mask[:, None, :, None] & jet_mask[:, None, None, :]
+    tokens = [_tokens_of_type(*_membership(topology, name, assignment, revealed, mask)) for name in topology.types]
+    pairs = mask[:, None, :, None] & mask[:, None, None, :]
     return np.where(pairs, np.stack(tokens, axis=1), np.uint8(MASKED))
 
 
-# -- membership of jets in the particles of one type -------------------------------------------------------
+# -- membership of nodes in the particles of one type -------------------------------------------------------
 
 
 def _membership(
-    topology: Topology, type_name: str, assignment: Ints, revealed: Bools, jet_mask: Bools
+    topology: Topology, type_name: str, assignment: Ints, revealed: Bools, mask: Bools
 ) -> tuple[npt.NDArray[np.int8], Bools]:
-    """(B, N): the particle of the type that a jet is known to be in, none, or unknown; and if it is complete."""
-    member = np.full(jet_mask.shape, _UNKNOWN, dtype=np.int8)
-    in_complete = np.zeros(jet_mask.shape, dtype=bool)
+    """(B, N): the particle of the type that a node is known to be in, none, or unknown; and if it is complete."""
+    member = np.full(mask.shape, _UNKNOWN, dtype=np.int8)
+    in_complete = np.zeros(mask.shape, dtype=bool)
     rank = {p.index: k for k, p in enumerate(topology.of_type(type_name))}
     for particle in topology.particles:  # parents before children: a revealed parent knows more and wins below
         shown = revealed[:, particle.index]
@@ -160,7 +156,7 @@ def _tokens_of_type(member: npt.NDArray[np.int8], in_complete: Bools) -> Tokens:
 
 
 def _enter(target: npt.NDArray[Any], assignment: Ints, where: Bools, slot: int, value: int) -> None:
-    """Write `value` at the jet of a slot, in those events of `where` (B) that have one."""
+    """Write `value` at the node of a slot, in those events of `where` (B) that have one."""
     (rows,) = np.nonzero(where & (assignment[:, slot] >= 0))
     target[rows, assignment[rows, slot]] = value
 

@@ -3,7 +3,7 @@
     S(assignment) = sum over particles of their gain + sum of three-body potentials
     P(assignment) = exp S / sum over all assignments of exp S
 
-Shapes: B events, N jets, T types, S slots, A assignments, C candidates of a type, R root particles. Candidates of
+Shapes: B events, N nodes, T types, S slots, A assignments, C candidates of a type, R root particles. Candidates of
 a root type are scored first, (B, C); an assignment is then a sum of R gathers, (B, A).
 """
 
@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from pairton.decoding.graph import MOST_JETS
 from pairton.errors import ModelError
-from pairton.topology import Particle, Topology
+from pairton.events.nodes import MOST_OBJECTS
+from pairton.topology import JET, Layout, Particle, Topology, collection_name
 from pairton.topology.assignments import canonical, canonical_within
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
     "Best",
     "Candidates",
     "Enumeration",
-    "Prediction",
+    "Outputs",
     "TooManyAssignmentsError",
     "best",
     "consistent",
@@ -47,17 +47,11 @@ MAX_ASSIGNMENTS = 120_000  # ten jets of ttH, twelve of ttbar: half a megabyte o
 Ints = npt.NDArray[np.integer[Any]]
 Floats = npt.NDArray[np.float32]
 Bools = npt.NDArray[np.bool_]
-
-
-class Prediction(NamedTuple):
-    """What a network says of a batch: logits of edges (B, T, N, N), and of triplets (B, K, N, N, N) or None."""
-
-    edges: Floats
-    triplets: Floats | None = None
+Outputs = Mapping[str, Floats]  # of a network, by name: edges (B, T, N, N), triplets (B, K, N, N, N), ...
 
 
 class Best(NamedTuple):
-    """The most probable assignments: row of the enumeration (B,), jets (B, S), log probability (B,)."""
+    """The most probable assignments: row of the enumeration (B,), nodes (B, S), log probability (B,)."""
 
     row: npt.NDArray[np.intp]
     assignment: npt.NDArray[np.int8]
@@ -70,39 +64,43 @@ class TooManyAssignmentsError(ModelError):
 
 @dataclass(frozen=True)
 class Candidates:
-    """Every way to choose the jets of one particle: (C, slots of the type), sorted."""
+    """Every way to choose the objects of one particle: nodes (C, slots of the type), sorted."""
 
-    jets: npt.NDArray[np.int8]
-    n_jets: int
+    nodes: npt.NDArray[np.int8]
+    n_nodes: int
 
     @cached_property
     def keys(self) -> npt.NDArray[np.int64]:
         """One integer for each candidate, increasing."""
-        return _pack(self.jets, self.n_jets)
+        return _pack(self.nodes, self.n_nodes)
 
-    def find(self, jets: Ints) -> npt.NDArray[np.intp]:
-        """(B,): index of each row of canonical jets, -1 where there is none."""
-        return _find(self.keys, _pack(jets, self.n_jets), np.all((jets >= 0) & (jets < self.n_jets), axis=1))
+    def find(self, nodes: Ints) -> npt.NDArray[np.intp]:
+        """(B,): index of each row of canonical nodes, -1 where there is none."""
+        return _find(self.keys, _pack(nodes, self.n_nodes), np.all((nodes >= 0) & (nodes < self.n_nodes), axis=1))
 
 
 @dataclass(frozen=True)
 class Enumeration:
-    """All assignments of `n_jets` jets, one representative each, and the tables that score them.
+    """All assignments of the objects of a layout, one representative each, and the tables that score them.
 
     >>> from pairton.topology import load_topology
     >>> enumeration = enumerate_assignments(load_topology("ttbar_allhad"), 6)
-    >>> enumeration.assignments.shape, enumeration.candidates["t"].jets.shape
+    >>> enumeration.assignments.shape, enumeration.candidates["t"].nodes.shape
     ((90, 6), (60, 3))
     >>> enumeration.assignments[0]
     array([0, 1, 2, 3, 4, 5], dtype=int8)
     """
 
     topology: Topology
-    n_jets: int
+    layout: Layout
     candidates: Mapping[str, Candidates]  # of every type
     assignments: npt.NDArray[np.int8]  # (A, S), canonical and sorted
     members: Mapping[str, npt.NDArray[np.int32]]  # type -> (A, particles of the type): their candidates
     roots: npt.NDArray[np.int32]  # (A, R): candidate of each root among those of its type
+
+    @property
+    def n_nodes(self) -> int:
+        return sum(self.layout)
 
     @property
     def root_types(self) -> tuple[str, ...]:
@@ -125,7 +123,7 @@ class Enumeration:
         for name, member in self.members.items():
             columns = np.repeat(np.arange(len(member)), member.shape[1])
             ones = np.ones(member.size, dtype=np.float32)
-            shape = (len(self.candidates[name].jets), len(member))
+            shape = (len(self.candidates[name].nodes), len(member))
             tables[name] = sparse.csr_matrix((ones, (member.ravel(), columns)), shape=shape)
         return tables
 
@@ -135,41 +133,41 @@ class Enumeration:
 
     def _edge_table(self, type_name: str) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         root, below = self._below(type_name)
-        jets = self.candidates[type_name].jets.astype(np.intp)
+        nodes = self.candidates[type_name].nodes.astype(np.intp)
         added, subtracted = [], []
         for particle in below:
-            layer = self.topology.type_index(particle.type) * self.n_jets**2
+            layer = self.topology.type_index(particle.type) * self.n_nodes**2
             pairs, own = gain_terms(self.topology, particle)
             first = root.slots[0]
-            added += [layer + jets[:, i - first] * self.n_jets + jets[:, j - first] for i, j in pairs]
-            subtracted += [layer + jets[:, i - first] * (self.n_jets + 1) for i in own]
-        return _columns(added, len(jets)), _columns(subtracted, len(jets))
+            added += [layer + nodes[:, i - first] * self.n_nodes + nodes[:, j - first] for i, j in pairs]
+            subtracted += [layer + nodes[:, i - first] * (self.n_nodes + 1) for i in own]
+        return _columns(added, len(nodes)), _columns(subtracted, len(nodes))
 
     def _triplet_table(self, type_name: str) -> npt.NDArray[np.intp]:
         root, below = self._below(type_name)
-        jets = self.candidates[type_name].jets.astype(np.intp)
+        nodes = self.candidates[type_name].nodes.astype(np.intp)
         types = triplet_types(self.topology)
         columns = []
         for particle in below:
             if particle.type in types:
-                i, j, k = (jets[:, slot - root.slots[0]] for slot in _triplet_slots(self.topology, particle))
+                i, j, k = (nodes[:, slot - root.slots[0]] for slot in _triplet_slots(self.topology, particle))
                 layer = list(types).index(particle.type)
-                columns.append(((layer * self.n_jets + i) * self.n_jets + j) * self.n_jets + k)
-        return _columns(columns, len(jets))
+                columns.append(((layer * self.n_nodes + i) * self.n_nodes + j) * self.n_nodes + k)
+        return _columns(columns, len(nodes))
 
 
 # -- terms of the score ------------------------------------------------------------------------------------
 
 
 def gain_terms(topology: Topology, particle: Particle) -> tuple[list[tuple[int, int]], tuple[int, ...]]:
-    """Slots whose logits, of the particle's type, enter its gain: pairs that are added, own jets subtracted.
+    """Slots whose logits, of the particle's type, enter its gain: pairs that are added, own objects subtracted.
 
-    gain = sum_{i<j in U} s_ij + sum_{u in U, v in S} s_uv - sum_{u in U} s_uu, with U the particle's own jets and
-    S those of its children. Pairs between two children count too: that they are siblings is new.
+    gain = sum_{i<j in U} s_ij + sum_{u in U, v in S} s_uv - sum_{u in U} s_uu, with U the particle's own objects
+    and S those of its children. Pairs between two children count too: that they are siblings is new.
 
     >>> from pairton.topology import load_topology
     >>> ttbar = load_topology("ttbar_allhad")
-    >>> gain_terms(ttbar, ttbar.particles[0])  # t1: b with the jets of the W
+    >>> gain_terms(ttbar, ttbar.particles[0])  # t1: b with the products of the W
     ([(0, 2), (1, 2)], (2,))
     """
     groups = [topology.particles[child].slots for child in particle.children]
@@ -196,7 +194,7 @@ def triplet_types(topology: Topology) -> dict[str, bool]:
 
 
 def _has_pair(topology: Topology, particle: Particle) -> bool:
-    """A child of two jets and one own jet, as in t -> W b."""
+    """A child of two objects and one own object, as in t -> W b."""
     return len(particle.own_slots) == 1 and [len(topology.particles[c].slots) for c in particle.children] == [2]
 
 
@@ -210,64 +208,72 @@ def _triplet_slots(topology: Topology, particle: Particle) -> tuple[int, ...]:
 
 
 def exact_up_to(topology: Topology) -> int:
-    """The most jets of an event whose assignments are all listed; 0 if not even the slots can be filled so.
+    """The most objects of the main kind with which all assignments of an event are listed; 0 if none are.
+
+    Of the other kinds the event has as many as there are slots.
 
     >>> from pairton.topology import load_topology
     >>> [exact_up_to(load_topology(name)) for name in ("ttbar_allhad", "tth_allhad", "tttt_allhad")]
     [12, 10, 0]
     """
-    counts = range(len(topology.slots), MOST_JETS + 1)
-    return max((n for n in counts if topology.count_assignments(n) <= MAX_ASSIGNMENTS), default=0)
+    needed = dict(zip(topology.kinds, topology.slots_per_kind, strict=True))
+    counts = range(needed[topology.main_kind], MOST_OBJECTS + 1)
+    layouts = {n: topology.layout({**needed, topology.main_kind: n}) for n in counts}
+    return max((n for n in counts if topology.count_assignments(layouts[n]) <= MAX_ASSIGNMENTS), default=0)
 
 
 @lru_cache(maxsize=64)
-def enumerate_assignments(topology: Topology, n_jets: int, bound: int = MAX_ASSIGNMENTS) -> Enumeration:
-    """All assignments of `n_jets` jets, up to `bound`; made once and kept."""
-    count = topology.count_assignments(n_jets)
+def enumerate_assignments(topology: Topology, counts: int | Layout, bound: int = MAX_ASSIGNMENTS) -> Enumeration:
+    """All assignments of the objects of a layout, up to `bound`; made once and kept."""
+    layout = topology.layout(counts)
+    count = topology.count_assignments(layout)
+    objects = ", ".join(f"{n} {collection_name(kind)}" for n, kind in zip(layout, topology.kinds, strict=True))
     if count == 0:
         raise ModelError(
-            f"{topology.name} has {len(topology.slots)} slots, more than the {n_jets} jets of the event: "
-            "leave such events out"
+            f"{topology.name} has {len(topology.slots)} slots, more than {objects} can fill: leave such events out"
         )
     if count > bound:
         raise TooManyAssignmentsError(
-            f"{n_jets} jets have {count} assignments in {topology.name}, more than the bound of {bound}: keep "
-            "fewer jets, reveal particles step by step, or raise the bound"
+            f"{objects} have {count} assignments in {topology.name}, more than the bound of {bound}: keep fewer "
+            "objects, reveal particles step by step, or raise the bound"
         )
     candidates: dict[str, Candidates] = {}
     for name in topology.types:
-        jets, _ = _combine(topology, topology.of_type(name)[0], candidates, n_jets)
-        candidates[name] = Candidates(jets, n_jets)
-    assignments, roots = _combine(topology, None, candidates, n_jets)
+        nodes, _ = _combine(topology, topology.of_type(name)[0], candidates, layout)
+        candidates[name] = Candidates(nodes, sum(layout))
+    assignments, roots = _combine(topology, None, candidates, layout)
     members = {}
     for name in topology.types:
         found = [candidates[name].find(assignments[:, list(p.slots)]) for p in topology.of_type(name)]
         members[name] = np.stack(found, axis=1).astype(np.int32)
-    return Enumeration(topology, n_jets, candidates, assignments, members, roots)
+    return Enumeration(topology, layout, candidates, assignments, members, roots)
 
 
 def _combine(
-    topology: Topology, parent: Particle | None, candidates: Mapping[str, Candidates], n_jets: int
+    topology: Topology, parent: Particle | None, candidates: Mapping[str, Candidates], layout: Layout
 ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int32]]:
-    """Disjoint choices of a particle's (or the event's) products: jets (C, slots), choice of each product."""
-    single = Candidates(np.arange(n_jets, dtype=np.int8)[:, None], n_jets)
-    jets = np.zeros((1, 0), dtype=np.int8)
+    """Disjoint choices of a particle's (or the event's) products: nodes (C, slots), choice of each product."""
+    kinds = dict(topology.objects)
+    nodes = np.zeros((1, 0), dtype=np.int8)
     choices = np.zeros((1, 0), dtype=np.int32)
     used = np.zeros(1, dtype=np.uint64)
     names: list[str] = []
     for name, is_particle in _product_names(topology, parent):
-        options = candidates[name].jets if is_particle else single.jets
+        if is_particle:
+            options = candidates[name].nodes
+        else:
+            options = np.array(topology.nodes(kinds.get(name, JET), layout), dtype=np.int8)[:, None]
         masks = np.bitwise_or.reduce(np.uint64(1) << options.astype(np.uint64), axis=1)
         free = (used[:, None] & masks[None, :]) == 0
         if name in names:  # interchangeable: in increasing order only
             last = choices[:, len(names) - 1 - names[::-1].index(name)]
             free &= last[:, None] < np.arange(len(options))[None, :]
         row, option = np.nonzero(free)
-        jets = np.concatenate([jets[row], options[option]], axis=1)
+        nodes = np.concatenate([nodes[row], options[option]], axis=1)
         choices = np.concatenate([choices[row], option[:, None].astype(np.int32)], axis=1)
         used = used[row] | masks[option]
         names.append(name)
-    return jets, choices
+    return nodes, choices
 
 
 def _product_names(topology: Topology, parent: Particle | None) -> list[tuple[str, bool]]:
@@ -275,7 +281,7 @@ def _product_names(topology: Topology, parent: Particle | None) -> list[tuple[st
     decays = dict(topology.decays)
     if parent is None:
         return [(root.type, True) for root in topology.roots]
-    if parent.type not in decays:  # a plain jet at the root
+    if parent.type not in decays:  # a plain object at the root
         return [(parent.type, False)]
     return [(name, name in decays) for name in decays[parent.type]]
 
@@ -283,21 +289,21 @@ def _product_names(topology: Topology, parent: Particle | None) -> list[tuple[st
 def index_of(enumeration: Enumeration, assignment: Ints) -> npt.NDArray[np.intp]:
     """(B,): the row of each assignment (B, S), however interchangeable products are ordered; -1 if incomplete."""
     same = canonical(enumeration.topology, np.asarray(assignment))
-    keys = _pack(enumeration.assignments, enumeration.n_jets)
-    inside = np.all((same >= 0) & (same < enumeration.n_jets), axis=1)
-    return _find(keys, _pack(same, enumeration.n_jets), inside)
+    keys = _pack(enumeration.assignments, enumeration.n_nodes)
+    inside = np.all((same >= 0) & (same < enumeration.n_nodes), axis=1)
+    return _find(keys, _pack(same, enumeration.n_nodes), inside)
 
 
 def consistent(enumeration: Enumeration, assignment: Ints, revealed: Bools) -> Bools:
-    """(B, A): assignments that contain every revealed particle (B, P) with the jets that `assignment` gives it."""
+    """(B, A): assignments that contain every revealed particle (B, P) with its nodes in `assignment`."""
     topology = enumeration.topology
     allowed = np.ones((len(assignment), len(enumeration.assignments)), dtype=bool)
     for particle in topology.particles:
         (rows,) = np.nonzero(revealed[:, particle.index])
         if not len(rows):
             continue
-        jets = canonical_within(topology, particle, np.asarray(assignment)[rows])
-        wanted = enumeration.candidates[particle.type].find(jets)  # (rows,)
+        nodes = canonical_within(topology, particle, np.asarray(assignment)[rows])
+        wanted = enumeration.candidates[particle.type].find(nodes)  # (rows,)
         member = enumeration.members[particle.type]  # (A, particles of the type)
         allowed[rows] &= (member[None, :, :] == wanted[:, None, None]).any(axis=2)
     return allowed
@@ -306,10 +312,9 @@ def consistent(enumeration: Enumeration, assignment: Ints, revealed: Bools) -> B
 # -- scores and probabilities ------------------------------------------------------------------------------
 
 
-def scores(enumeration: Enumeration, prediction: Prediction) -> Floats:
+def scores(enumeration: Enumeration, outputs: Outputs) -> Floats:
     """(B, A): the sum of gains and potentials of every assignment."""
-    n_jets = enumeration.n_jets
-    edges = prediction.edges[:, :, :n_jets, :n_jets]
+    edges = outputs["edges"]
     flat = np.ascontiguousarray(edges.reshape(len(edges), -1).T)  # (T N N, B): gathers take whole rows
     per_type = {}
     for name, (added, subtracted) in enumeration.edge_tables.items():
@@ -319,9 +324,8 @@ def scores(enumeration: Enumeration, prediction: Prediction) -> Floats:
         for column in subtracted.T:
             total -= flat[column]
         per_type[name] = total
-    if prediction.triplets is not None:
-        triplets = prediction.triplets[:, :, :n_jets, :n_jets, :n_jets]
-        potentials = np.ascontiguousarray(triplets.reshape(len(edges), -1).T)
+    if "triplets" in outputs:
+        potentials = np.ascontiguousarray(outputs["triplets"].reshape(len(edges), -1).T)
         for name, table in enumeration.triplet_tables.items():
             for column in table.T:
                 per_type[name] += potentials[column]
@@ -355,11 +359,11 @@ def marginals(enumeration: Enumeration, scores: npt.NDArray[Any]) -> dict[str, n
     return {name: np.asarray((table @ probability.T).T) for name, table in enumeration.membership.items()}
 
 
-def _pack(jets: Ints, n_jets: int) -> npt.NDArray[np.int64]:
-    """One integer that sorts like the row of jets."""
-    key = np.zeros(len(jets), dtype=np.int64)
-    for column in jets.T:
-        key = key * n_jets + column
+def _pack(nodes: Ints, n_nodes: int) -> npt.NDArray[np.int64]:
+    """One integer that sorts like the row of nodes."""
+    key = np.zeros(len(nodes), dtype=np.int64)
+    for column in nodes.T:
+        key = key * n_nodes + column
     return key
 
 

@@ -1,10 +1,10 @@
 """What has been revealed so far, for a batch of events or hypotheses: particles found, by type.
 
 A particle that was found has no place in the decay tree until its parent is: a topology may have a W both inside
-a top and at the root, and it is the top that chooses. So a state keeps, for each type, the jets of the particles
+a top and at the root, and it is the top that chooses. So a state keeps, for each type, the nodes of the particles
 found, sorted; `place` puts them into slots.
 
-Shapes: B rows, N jets, S slots, P particles, K particles of one type, L slots of one particle.
+Shapes: B rows, N nodes, S slots, P particles, K particles of one type, L slots of one particle.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pairton.topology import Topology
+from pairton.events.nodes import Nodes
+from pairton.topology import Layout, Topology
 
 __all__ = ["ABSENT", "Found", "Reveal", "State"]
 
-ABSENT = np.iinfo(np.int16).max  # jet of a particle not yet found; sorts behind every jet
+ABSENT = np.iinfo(np.int16).max  # node of a particle not yet found; sorts behind every node
 
 Ints = npt.NDArray[np.integer[Any]]
 Bools = npt.NDArray[np.bool_]
@@ -28,19 +29,19 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass
 class Found:
-    """Particles of one type; those found first, sorted by their jets."""
+    """Particles of one type; those found first, sorted by their nodes."""
 
-    jets: npt.NDArray[np.int16]  # (B, K, L)
+    nodes: npt.NDArray[np.int16]  # (B, K, L)
     count: npt.NDArray[np.int16]  # (B,)
     taken: Bools  # (B, K): has a parent
     probability: npt.NDArray[np.float64]  # (B, K): product of the steps that revealed it and its children
 
     def __getitem__(self, rows: npt.NDArray[Any]) -> Found:
-        return Found(self.jets[rows], self.count[rows], self.taken[rows], self.probability[rows])
+        return Found(self.nodes[rows], self.count[rows], self.taken[rows], self.probability[rows])
 
     def sort(self) -> None:
-        order = np.lexsort(np.moveaxis(self.jets, 2, 0)[::-1], axis=-1)  # (B, K)
-        self.jets = np.take_along_axis(self.jets, order[:, :, None], axis=1)
+        order = np.lexsort(np.moveaxis(self.nodes, 2, 0)[::-1], axis=-1)  # (B, K)
+        self.nodes = np.take_along_axis(self.nodes, order[:, :, None], axis=1)
         self.taken = np.take_along_axis(self.taken, order, axis=1)
         self.probability = np.take_along_axis(self.probability, order, axis=1)
 
@@ -51,8 +52,8 @@ class Reveal:
 
     type: str
     rows: npt.NDArray[np.intp]  # (R,)
-    jets: Ints  # (R, L)
-    new: Ints  # (R, own slots): those of `jets` that were free
+    nodes: Ints  # (R, L)
+    new: Ints  # (R, own slots): those of `nodes` that were free
     children: Sequence[tuple[str, Ints]]  # type of each child, and which of those found (R,)
 
 
@@ -62,12 +63,13 @@ class State:
 
     topology: Topology
     found: dict[str, Found]
-    free: Bools  # (B, N): jets that are neither padding nor used
+    free: Bools  # (B, N): nodes that a slot may take, and that are neither padding nor used
+    layout: Layout  # of the nodes, padding included
     log_probability: npt.NDArray[np.float64]  # (B,)
 
     @classmethod
-    def empty(cls, topology: Topology, jet_mask: Bools) -> State:
-        rows = len(jet_mask)
+    def empty(cls, topology: Topology, nodes: Nodes) -> State:
+        rows = len(nodes)
         found = {}
         for name in topology.types:
             same = topology.of_type(name)
@@ -78,7 +80,7 @@ class State:
                 np.zeros(shape, dtype=bool),
                 np.ones(shape),
             )
-        return cls(topology, found, jet_mask.copy(), np.zeros(rows))
+        return cls(topology, found, nodes.assignable(topology), nodes.layout, np.zeros(rows))
 
     def __len__(self) -> int:
         return len(self.free)
@@ -86,7 +88,11 @@ class State:
     def __getitem__(self, rows: npt.NDArray[Any]) -> State:
         """A copy of some rows, in that order."""
         found = {name: same[rows] for name, same in self.found.items()}
-        return State(self.topology, found, self.free[rows], self.log_probability[rows])
+        return State(self.topology, found, self.free[rows], self.layout, self.log_probability[rows])
+
+    def is_kind(self, kind: str) -> Bools:
+        """(N + 1,): nodes of a kind; the last entry, False, is that of no node (-1)."""
+        return np.isin(np.arange(sum(self.layout) + 1), self.topology.nodes(kind, self.layout))
 
     def available(self, name: str) -> Bools:
         """(B, K): particles of a type that were found and have no parent yet."""
@@ -101,7 +107,7 @@ class State:
         for reveal, weight in zip(reveals, weights, strict=True):  # children first: adding sorts
             same = self.found[reveal.type]
             at = same.count[reveal.rows]
-            same.jets[reveal.rows, at] = reveal.jets
+            same.nodes[reveal.rows, at] = reveal.nodes
             same.probability[reveal.rows, at] = weight
             same.count[reveal.rows] += 1
             for column in reveal.new.T:
@@ -134,8 +140,7 @@ class State:
                 (at,) = np.nonzero(free.sum(axis=1) > k)
                 if len(at):
                     place = order[at, k]
-                    jets = self.found[name].jets[at, which[at, k]]
-                    assignment[rows[at][:, None], slots[place]] = jets
+                    assignment[rows[at][:, None], slots[place]] = self.found[name].nodes[at, which[at, k]]
                     self._mark(revealed, at, places[place])
         return assignment, revealed
 
@@ -147,4 +152,4 @@ class State:
 
     def keys(self) -> npt.NDArray[np.int16]:
         """(B, .): equal rows have found the same particles, in whatever order."""
-        return np.concatenate([same.jets.reshape(len(self), -1) for same in self.found.values()], axis=1)
+        return np.concatenate([same.nodes.reshape(len(self), -1) for same in self.found.values()], axis=1)

@@ -1,4 +1,4 @@
-"""Events: ragged objects by kind with an optional truth, weights and permanent ids, one row per event of the input.
+"""Events: ragged objects by kind with an optional truth, weights and permanent ids; one row per event.
 
 Units are GeV and radians. Objects stay as they are stored, in their order, so that an index refers to the input.
 """
@@ -37,6 +37,7 @@ class Status(IntEnum):
     BAD_OBJECT = 2
     TRUNCATED = 3  # more objects of a kind than are used: the softest were left out
     OUTSIDE_DOMAIN = 4
+    BAD_OUTPUT = 5  # the network gives something else than numbers
 
     @property
     def label(self) -> str:
@@ -183,7 +184,7 @@ class Events:
         )
 
     def replace(self, **changes: Any) -> Events:
-        """The same events with some of objects, topology, truth, weights, ids, columns, metadata, variations changed.
+        """The same events with some of what the constructor takes changed.
 
         `jets=` is short for objects with other jets; variations go unless given, since they belong to the objects.
 
@@ -205,7 +206,7 @@ class Events:
         """As `replace`, for what cannot have become wrong."""
         same = object.__new__(Events)
         for name in _STATE:
-            setattr(same, name, changes.get(name, getattr(self, name)) if name in changes else getattr(self, name))
+            setattr(same, name, changes[name] if name in changes else getattr(self, name))
         return same
 
     @staticmethod

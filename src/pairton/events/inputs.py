@@ -4,7 +4,7 @@
       jet: [btag]
       lepton: [charge, {field: isolation, transform: log}]
 
-A model stores them, readers supply the fields, and the network applies the transformation: x -> (f(x) - offset) / scale.
+A model stores them, readers supply the fields, and the network transforms them: x -> (f(x) - offset) / scale.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Inputs:
 def _parse_kind(raw: object, source: str) -> tuple[Input, ...]:
     if not isinstance(raw, Sequence) or isinstance(raw, str):
         raise ConfigError(f"{source} is {raw!r}, but must be a list of fields, as in [btag]")
-    items = []
+    items: list[Input] = []
     for entry in raw:
         settings = {"field": entry} if isinstance(entry, str) else entry
         if not isinstance(settings, Mapping) or not isinstance(settings.get("field"), str):

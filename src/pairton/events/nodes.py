@@ -33,6 +33,7 @@ class Nodes:
 
     values: Mapping[str, npt.NDArray[np.float32]]  # kind -> (B, objects, F): pt, eta, phi, energy, further inputs
     masks: Mapping[str, Bools]  # kind -> (B, objects): which are there
+    rows: npt.NDArray[np.intp] | None = None  # (B,): which events of a larger batch these are
 
     @classmethod
     def full(cls, values: Mapping[str, npt.NDArray[np.float32]]) -> Nodes:
@@ -46,6 +47,7 @@ class Nodes:
         return Nodes(
             {kind: array[rows] for kind, array in self.values.items()},
             {kind: mask[rows] for kind, mask in self.masks.items()},
+            None if self.rows is None else self.rows[rows],
         )
 
     @property

@@ -113,7 +113,7 @@ def mev_median(pt: npt.NDArray[Any]) -> float | None:
 
 
 def is_physical(momenta: npt.NDArray[Any], kind: str) -> npt.NDArray[np.bool_]:
-    """(J,): whether pt, eta, phi, energy (J, 4 or more) are numbers of a possible object; missing energy may be 0."""
+    """(J,): whether pt, eta, phi, energy (J, 4 or more) can be those of an object; missing energy may be 0."""
     pt, eta, phi, energy = momenta[:, : len(MOMENTUM)].astype(np.float64).T
     with np.errstate(over="ignore", invalid="ignore"):
         momentum = pt * np.cosh(eta)

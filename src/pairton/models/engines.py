@@ -3,15 +3,14 @@
 ONNX Runtime is the default and needs no torch. An engine opens its session when it is first used, once in each
 process, and pickles as its path.
 
-Shapes: B events, N jets, T types, K types of three slots.
+Shapes: B events, N nodes, T types.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,34 +18,34 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton._common.parallel import cores
-from pairton.decoding.likelihood import Prediction
+from pairton.decoding import Outputs
+from pairton.decoding.graph import MASKED
+from pairton.decoding.likelihood import triplet_types
 from pairton.errors import ConfigError, MissingExtraError, ModelError, nearest
 from pairton.events.domain import Domain
+from pairton.events.inputs import Inputs
+from pairton.events.nodes import Nodes
 from pairton.models.onnx_file import OnnxFile, read_onnx
-from pairton.models.storage import builtin_model, builtin_models, check_version
-from pairton.topology import Topology, parse_topology
+from pairton.models.storage import (
+    INFO,
+    ONNX,
+    WEIGHTS,
+    WEIGHTS_KEY,
+    ModelInfo,
+    builtin_models,
+    find_model,
+    parse_info,
+    read_info,
+    read_json,
+)
+from pairton.topology import Topology
 
-__all__ = [
-    "DEFAULT",
-    "ENGINES",
-    "METADATA_KEY",
-    "WEIGHTS_KEY",
-    "Engine",
-    "Model",
-    "OnnxEngine",
-    "TorchEngine",
-    "load_model",
-    "model_for",
-]
+__all__ = ["DEFAULT", "ENGINES", "METADATA_KEY", "Engine", "Model", "OnnxEngine", "load_model", "model_for"]
 
-ENGINES = ("onnx", "torch")
+ENGINES = {"onnx": "", "torch": "pairton.network.engine:TorchEngine"}  # name -> where it is, if not here
 DEFAULT = "ttbar_allhad"  # the model meant by "default"
 METADATA_KEY = "pairton"  # of the JSON in an ONNX file
-WEIGHTS_KEY = "weights_sha256"  # in that JSON and in model.json
-ONNX, WEIGHTS, INFO = "model.onnx", "model.safetensors", "model.json"
 
-Jets = npt.NDArray[np.float32]
-Bools = npt.NDArray[np.bool_]
 Tokens = npt.NDArray[np.uint8]
 
 
@@ -57,7 +56,7 @@ class Engine(Protocol):
     def at_once(self) -> int:
         """How many threads should call it."""
 
-    def __call__(self, jets: Jets, jet_mask: Bools, tokens: Tokens | None) -> Prediction: ...
+    def __call__(self, nodes: Nodes, tokens: Tokens | None) -> Outputs: ...
 
 
 @dataclass(frozen=True)
@@ -95,16 +94,24 @@ class OnnxEngine:
             ) from None
 
     @cached_property
-    def inputs(self) -> frozenset[str]:
-        return frozenset(item.name for item in self.session.get_inputs())
+    def names(self) -> tuple[frozenset[str], tuple[str, ...]]:
+        """Of inputs and of outputs."""
+        inputs = frozenset(item.name for item in self.session.get_inputs())
+        return inputs, tuple(item.name for item in self.session.get_outputs())
 
-    def __call__(self, jets: Jets, jet_mask: Bools, tokens: Tokens | None) -> Prediction:
-        feeds = {"jets": np.ascontiguousarray(jets, dtype=np.float32), "jet_mask": np.ascontiguousarray(jet_mask)}
-        if "tokens" in self.inputs:
+    def __call__(self, nodes: Nodes, tokens: Tokens | None) -> Outputs:
+        inputs, outputs = self.names
+        feeds: dict[str, npt.NDArray[Any]] = {}
+        for kind, values in nodes.values.items():
+            feeds[kind] = np.ascontiguousarray(values, dtype=np.float32)
+            feeds[f"{kind}_mask"] = np.ascontiguousarray(nodes.masks[kind])
+        if "tokens" in inputs:
             assert tokens is not None
             feeds["tokens"] = np.ascontiguousarray(tokens, dtype=np.uint8)
-        found = self.session.run(None, feeds)
-        return Prediction(found[0], found[1] if len(found) > 1 else None)
+        try:
+            return dict(zip(outputs, self.session.run(None, feeds), strict=True))
+        except Exception as error:  # as above
+            raise ModelError(f"{self.path}: the network fails ({' '.join(str(error).split())[:200]})") from None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path, "threads": self.threads}
@@ -117,70 +124,60 @@ def _session(engine: OnnxEngine, written: int) -> Any:
 
 
 @dataclass(frozen=True)
-class TorchEngine:
-    """One denoising step by torch, from a model's folder."""
-
-    path: Path
-    threads: int | None = None  # None: as torch is set
-    device: str = "cpu"
-    at_once = 1  # torch has threads of its own
-
-    @cached_property
-    def network(self) -> Any:
-        from pairton.models.storage import load_model as load_network
-
-        network, _ = load_network(self.path)
-        import torch
-
-        if self.threads is not None:
-            torch.set_num_threads(self.threads)
-        return network.to(self.device)
-
-    def __call__(self, jets: Jets, jet_mask: Bools, tokens: Tokens | None) -> Prediction:
-        network = self.network
-        import torch
-
-        takes_tokens = tokens is not None and network.config.tokens
-        with torch.inference_mode():
-            found = network(
-                torch.as_tensor(np.ascontiguousarray(jets, dtype=np.float32), device=self.device),
-                None if jet_mask.all() else torch.as_tensor(jet_mask, device=self.device),
-                torch.as_tensor(tokens, device=self.device) if takes_tokens else None,
-            )
-        triplets = None if found.triplets is None else found.triplets.float().cpu().numpy()
-        return Prediction(found.edges.float().cpu().numpy(), triplets)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "threads": self.threads, "device": self.device}
-
-
-@dataclass(frozen=True)
 class Model:
     """A network that can be asked, and all that is known about it."""
 
     name: str
-    topology: Topology
-    domain: Domain
-    decoding: str  # exact, exact_steps, steps or one_shot: what it was trained for
-    temperatures: tuple[float, ...] | None  # of that decoding; None for 1
-    takes_tokens: bool
+    info: ModelInfo
     engine: Engine
-    metadata: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def topology(self) -> Topology:
+        return self.info.topology
+
+    @property
+    def domain(self) -> Domain:
+        return self.info.domain
+
+    @property
+    def inputs(self) -> Inputs:
+        return self.info.inputs
+
+    @property
+    def decoding(self) -> str:
+        """What it was trained for."""
+        return self.info.decoding
+
+    @property
+    def temperatures(self) -> tuple[float, ...] | None:
+        """Of that decoding; None for 1."""
+        return self.info.temperatures or None
 
     @property
     def at_once(self) -> int:
         """How many threads should call `predict`."""
         return self.engine.at_once
 
-    def predict(self, jets: Jets, jet_mask: Bools, tokens: Tokens | None = None) -> Prediction:
-        """Logits for jets (B, N, 5), of which `jet_mask` (B, N) are real; tokens (B, T, N, N), None: masked."""
-        batch, n_jets = jet_mask.shape
-        shape = (batch, len(self.topology.types), n_jets, n_jets)
-        if not batch or not n_jets:
-            return Prediction(np.zeros(shape, dtype=np.float32))
-        if tokens is None and self.takes_tokens:
-            tokens = np.full(shape, 2, dtype=np.uint8)
-        return self.engine(jets, jet_mask, tokens)
+    def predict(self, nodes: Nodes, tokens: Tokens | None = None) -> Outputs:
+        """Outputs by name for the objects of a batch; tokens (B, T, N, N), None: all masked."""
+        batch, n_nodes = nodes.mask.shape
+        sizes = {"type": len(self.topology.types), "triplet_type": len(triplet_types(self.topology))}
+        sizes["node"] = n_nodes
+        known = {name: axes for name, axes in self.info.outputs.items() if set(axes) <= set(sizes)}
+        shapes = {name: (batch, *(sizes[axis] for axis in axes)) for name, axes in known.items()}
+        if not batch or not n_nodes:
+            return {name: np.zeros(shape, dtype=np.float32) for name, shape in shapes.items()}
+        if tokens is None and self.info.takes_tokens:
+            tokens = np.full((batch, sizes["type"], n_nodes, n_nodes), MASKED, dtype=np.uint8)
+        outputs = self.engine(nodes, tokens)
+        for name, shape in shapes.items():
+            if name not in outputs or outputs[name].shape != shape:
+                found = "none" if name not in outputs else f"one of the shape {outputs[name].shape}"
+                raise ModelError(
+                    f"the network of {self.name} must give {name} of the shape {shape}, but gives {found}: export "
+                    "or train the model again"
+                )
+        return outputs
 
 
 def model_for(topology: Topology) -> str:
@@ -189,123 +186,62 @@ def model_for(topology: Topology) -> str:
 
 
 def load_model(name: str | Path = "default", *, engine: str = "onnx", threads: int | None = None) -> Model:
-    """A model by the name of one that comes with Pairton, or by a path: its folder, .onnx or .safetensors.
+    """A model that is ready to be asked.
 
-    A folder without `model.onnx` is run by torch, whatever the engine asked for.
+    name      of one that comes with Pairton, or a path: its folder, or its .onnx or .safetensors file
+    engine    onnx, or torch where it is installed
+    threads   that run batches side by side; by default one for each core
+
+    Raises ModelError where the model cannot be found, read or run by that engine.
+
+    >>> load_model("ttbar_allhad").inputs.fields("jet")
+    ('btag',)
     """
     if engine not in ENGINES:
         raise ConfigError(f"no engine {engine!r}: choose one of {', '.join(ENGINES)}{nearest(engine, ENGINES)}")
     if threads is not None and threads < 1:
         raise ConfigError(f"threads is {threads}, but must be at least 1")
-    path = _find(DEFAULT if str(name) == "default" else name)
-    if path.suffix == ".onnx":
-        if engine != "onnx" and (path.parent / WEIGHTS).is_file() and path.name == ONNX:
-            path = path.parent
-        elif engine != "onnx":
+    path = find_model(DEFAULT if str(name) == "default" else name)
+    if engine == "onnx":
+        if path.is_dir() and not (path / ONNX).is_file():
             raise ModelError(
-                f"{path}: an ONNX file cannot be run by the engine {engine}: give the model's folder, or use onnx"
+                f"{path}: has no {ONNX} for the default engine: run `pairton export {path} -o {path / ONNX}`, or "
+                "choose --engine torch"
             )
-        else:
-            return _from_onnx(read_onnx(path), threads)
-    if engine == "onnx" and (path / ONNX).is_file():
-        loaded = _from_onnx(read_onnx(path / ONNX), threads)
-        _check_weights(path, loaded.metadata)
-        return loaded
+        return _onnx_model(path, threads)
+    if path.suffix == ".onnx":
+        if path.name != ONNX or not (path.parent / WEIGHTS).is_file():
+            raise ModelError(f"{path}: {engine} cannot run an ONNX file: give the model's folder, or use onnx")
+        path = path.parent
     if not (path / WEIGHTS).is_file():
-        raise ModelError(f"{path}: has no {WEIGHTS}, which torch needs: use the engine onnx")
+        raise ModelError(f"{path}: has no {WEIGHTS}, which {engine} needs: use the engine onnx")
+    module, _, attribute = ENGINES[engine].partition(":")
     try:
-        import torch  # noqa: F401
+        made = getattr(import_module(module), attribute)(path, threads)
     except ImportError:
         raise MissingExtraError("train", "torch") from None
-    return _from_folder(path, threads, TorchEngine)
+    return Model(path.name, read_info(path), made)
 
 
-def _find(name: str | Path) -> Path:
-    """The folder or ONNX file that is meant."""
-    if (built_in := builtin_model(name)) is not None:
-        return built_in
-    path = Path(name)
-    if path.is_file() and path.suffix == ".onnx":
-        return path
-    if path.is_file() and path.name in (WEIGHTS, INFO):
-        return path.parent
-    if path.is_dir() and ((path / ONNX).is_file() or (path / INFO).is_file()):
-        return path
-    builtin = builtin_models()
-    known = ", ".join(builtin) or "none in this installation"
-    if path.exists():
-        raise ModelError(
-            f"{path}: not a model: give an .onnx file, or a folder with {ONNX} or {WEIGHTS} and {INFO}"
-        )
-    raise ModelError(f"no model {str(name)!r}: neither built in ({known}) nor a path{nearest(str(name), builtin)}")
-
-
-def _from_onnx(file: OnnxFile, threads: int | None) -> Model:
+def _onnx_model(path: Path, threads: int | None) -> Model:
+    """From an ONNX file, or from the one in a model's folder."""
+    file = read_onnx(path / ONNX if path.is_dir() else path)
     if METADATA_KEY not in file.metadata:
         raise ModelError(f"{file.path}: an ONNX file, but not of Pairton: make one with `pairton export`")
-    raw = _json(file.metadata[METADATA_KEY], file.path)
+    raw = read_json(file.path, file.metadata[METADATA_KEY])
     if raw.get("graph", "step") != "step":
         raise ModelError(f"{file.path}: a whole reconstruction, which is run by itself: export without --whole")
-    name = file.path.parent.name if file.path.name == ONNX else file.path.stem
-    return _model(name, raw, "tokens" in file.inputs, OnnxEngine(file.path, threads), str(file.path))
-
-
-def _check_weights(folder: Path, metadata: Mapping[str, Any]) -> None:
-    """An ONNX file in a model's folder was exported from the weights beside it."""
-    if WEIGHTS_KEY not in metadata or not (folder / INFO).is_file():
-        return
-    beside = _json((folder / INFO).read_text("utf-8"), folder / INFO).get(WEIGHTS_KEY)
-    if beside is not None and beside != metadata[WEIGHTS_KEY]:
+    if raw.get("format_version") == 1:
         raise ModelError(
-            f"{folder / ONNX}: exported from other weights than those beside it: run `pairton export {folder} -o "
-            f"{folder / ONNX}`"
+            f"{file.path}: made by an earlier Pairton: run `pairton export {file.path.parent} -o {file.path}`"
         )
-
-
-def _from_folder(path: Path, threads: int | None, engine: type[TorchEngine]) -> Model:
-    try:
-        text = (path / INFO).read_text("utf-8")
-    except OSError as error:
-        raise ModelError(f"{path / INFO}: cannot be read ({error.strerror}): copy the model again") from None
-    raw = _json(text, path / INFO)
-    if not isinstance(raw.get("network"), dict):
-        raise ModelError(f"{path / INFO}: says nothing of the model's network: copy the model again")
-    takes_tokens = bool(raw["network"].get("tokens", True))
-    return _model(path.name, raw, takes_tokens, engine(path, threads), str(path / INFO))
-
-
-def _json(text: str, source: Path) -> dict[str, Any]:
-    try:
-        raw = json.loads(text)
-    except ValueError:
-        raw = None
-    if not isinstance(raw, dict):
-        raise ModelError(f"{source}: what it says of the model is not JSON: copy it again")
-    return raw
-
-
-def _model(name: str, raw: dict[str, Any], takes_tokens: bool, engine: Engine, source: str) -> Model:
-    for key in ("topology", "domain"):
-        if key not in raw:
-            raise ModelError(f"{source}: says nothing of the model's {key}: export it again")
-    if "format_version" in raw:  # an ONNX file that someone else made need not have one
-        check_version(raw, source)
-    try:
-        temperatures = tuple(float(value) for value in raw.get("temperatures") or ())
-    except (TypeError, ValueError):
-        raise ModelError(f"{source}: temperatures reads {raw['temperatures']!r}, not a list of numbers") from None
-    topology = parse_topology(raw["topology"], source)
-    decoding = str(raw.get("decoding") or ("steps" if takes_tokens else "exact"))
-    stages = 1 if decoding == "exact" else len(topology.stages)
-    if len(temperatures) not in (0, stages):
-        raise ModelError(f"{source}: has {len(temperatures)} temperatures, but {decoding} takes {stages}")
-    return Model(
-        name,
-        topology,
-        Domain.from_dict(raw["domain"], source),
-        decoding,
-        temperatures or None,
-        takes_tokens,
-        engine,
-        raw,
-    )
+    info = parse_info(raw, str(file.path))
+    beside = file.path.parent / INFO
+    if path.is_dir() and beside.is_file() and info.weights_sha256 is not None:
+        if read_json(beside).get(WEIGHTS_KEY) not in (None, info.weights_sha256):
+            raise ModelError(
+                f"{file.path}: exported from other weights than those beside it: run `pairton export {path} -o "
+                f"{file.path}`"
+            )
+    name = file.path.parent.name if file.path.name == ONNX else file.path.stem
+    return Model(name, info, OnnxEngine(file.path, threads))

@@ -1,7 +1,8 @@
 """Models on disk: weights as safetensors, everything else as one JSON beside them. Loading never unpickles.
 
 model.safetensors    the weights
-model.json           network, topology, input domain, data fingerprint, code version, metrics, format_version
+model.json           all about the model but its weights: `ModelInfo`
+model.onnx           the network as a graph, for the default engine; it carries the same JSON
 """
 
 from __future__ import annotations
@@ -15,35 +16,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pairton._common.atomic import replacing
 from pairton._version import __version__
-from pairton.errors import MissingExtraError, ModelError, PairtonWarning, nearest
+from pairton.decoding import get_decoding
+from pairton.errors import ModelError, PairtonError, PairtonWarning, nearest
 from pairton.events.domain import Domain
+from pairton.events.inputs import Inputs
+from pairton.models.upgrade import upgrade_info
 from pairton.topology import Topology, parse_topology
-
-if TYPE_CHECKING:
-    from pairton.network import Network
 
 __all__ = [
     "FORMAT_VERSION",
+    "INFO",
+    "ONNX",
+    "WEIGHTS",
+    "WEIGHTS_KEY",
     "ModelInfo",
-    "builtin_model",
     "builtin_models",
-    "check_version",
     "find_model",
-    "load_model",
+    "parse_info",
     "read_info",
+    "read_json",
     "read_weights",
     "save_model",
 ]
 
-FORMAT_VERSION = 1
-WEIGHTS, INFO = "model.safetensors", "model.json"
+FORMAT_VERSION = 2
+WEIGHTS, INFO, ONNX = "model.safetensors", "model.json", "model.onnx"
+WEIGHTS_KEY = "weights_sha256"  # in model.json and in the metadata of model.onnx
 
 
 @dataclass(frozen=True)
@@ -53,21 +58,68 @@ class ModelInfo:
     topology: Topology
     network: Mapping[str, Any]  # settings of `pairton.network.NetworkConfig`
     domain: Domain
+    inputs: Inputs
+    outputs: Mapping[str, tuple[str, ...]]  # name -> axes after that of events
+    decoding: str = "exact"  # what it was trained for
+    temperatures: tuple[float, ...] = ()  # of that decoding; none: 1
     data: Mapping[str, Any] = field(default_factory=dict)  # fingerprint and counts of the training events
     metrics: Mapping[str, float] = field(default_factory=dict)  # on validation events
     recipe: Mapping[str, Any] = field(default_factory=dict)
-    decoding: str = "exact"  # exact, exact_steps, steps or one_shot: what it was trained for
-    temperatures: tuple[float, ...] = ()  # of that decoding; none: 1
     code_version: str = __version__
     format_version: int = FORMAT_VERSION
+    weights_sha256: str | None = None
+
+    @property
+    def takes_tokens(self) -> bool:
+        return bool(self.network.get("tokens", True))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, which has no NaN."""
         raw = {item.name: getattr(self, item.name) for item in fields(self)}
-        raw["topology"] = self.topology.to_dict()
-        raw["domain"] = self.domain.to_dict()
+        for name in ("topology", "domain", "inputs"):
+            raw[name] = raw[name].to_dict()
         raw["metrics"] = {name: value if math.isfinite(value) else None for name, value in self.metrics.items()}
         return raw
+
+
+def parse_info(raw: Mapping[str, Any], source: str) -> ModelInfo:
+    """From the JSON of a model's folder or ONNX file; `source` is named in errors."""
+    for key in ("topology", "domain", "network"):
+        if not isinstance(raw.get(key), Mapping):
+            raise ModelError(f"{source}: says nothing of the model's {key}: copy or export the model again")
+    version = raw.get("format_version")
+    if not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
+        raise ModelError(
+            f"{source}: format_version is {version!r}, but Pairton {__version__} reads 1 to {FORMAT_VERSION}: "
+            "update Pairton"
+        )
+    try:
+        raw = upgrade_info(raw, source) if version == 1 else raw
+        topology = parse_topology(raw["topology"], source)
+        parts: dict[str, Any] = {
+            "topology": topology,
+            "network": raw["network"],
+            "domain": Domain.from_dict(raw["domain"], source),
+            "inputs": Inputs.parse(raw["inputs"], topology, f"{source}: inputs"),
+            "outputs": {str(name): tuple(map(str, axes)) for name, axes in raw["outputs"].items()},
+            "decoding": str(raw.get("decoding") or "exact"),
+            "temperatures": tuple(map(float, raw.get("temperatures") or ())),
+            "metrics": {k: math.nan if v is None else float(v) for k, v in raw.get("metrics", {}).items()},
+        }
+        rest = ("data", "recipe", "code_version", WEIGHTS_KEY)
+        info = ModelInfo(**parts, **{name: raw[name] for name in rest if name in raw})
+        stages = get_decoding(info.decoding).n_temperatures(topology)
+        if len(info.temperatures) not in (0, stages):
+            raise ModelError(
+                f"{source}: has {len(info.temperatures)} temperatures, but {info.decoding} takes {stages}"
+            )
+        return info
+    except ModelError:
+        raise
+    except PairtonError as error:
+        raise ModelError(f"{source}: {error}") from None
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ModelError(f"{source}: incomplete ({type(error).__name__}: {error}): copy the model again") from None
 
 
 def builtin_models() -> dict[str, Path]:
@@ -77,33 +129,30 @@ def builtin_models() -> dict[str, Path]:
     return {entry.name: entry for entry in entries if (entry / INFO).is_file()}
 
 
-def builtin_model(name: str | Path) -> Path | None:
-    """The folder of a model that comes with Pairton, if that is its name; a folder of that name is `./NAME`."""
-    found = builtin_models().get(str(name))
-    if found is not None and (Path(name) / INFO).is_file():
-        warnings.warn(
-            f"{name} is a model that comes with Pairton, and a folder here: the former is taken; write ./{name} "
-            "for the latter",
-            PairtonWarning,
-            stacklevel=2,
-        )
-    return found
-
-
 def find_model(model: str | Path) -> Path:
-    """The folder of a model: one that comes with Pairton, a folder, or one of the two files in it."""
-    if (built_in := builtin_model(model)) is not None:
-        return built_in
-    path = Path(model)
-    if path.suffix in (".safetensors", ".json") and path.is_file():
-        path = path.parent
-    if (path / INFO).is_file():
-        return path
+    """The folder of a model: one that comes with Pairton, a folder, or one of the files in it; or an ONNX file."""
     names = builtin_models()
-    raise ModelError(
-        f"{model}: no model is there: give a folder with {WEIGHTS} and {INFO}, or one of "
-        f"{', '.join(names) or 'the models that come with Pairton (none here)'}{nearest(str(model), names)}"
-    )
+    if str(model) in names:
+        if (Path(model) / INFO).is_file():
+            warnings.warn(
+                f"{model} is a model that comes with Pairton, and a folder here: the former is taken; write "
+                f"./{model} for the latter",
+                PairtonWarning,
+                stacklevel=2,
+            )
+        return names[str(model)]
+    path = Path(model)
+    if path.is_file():
+        if path.suffix == ".onnx":
+            return path
+        if path.name in (WEIGHTS, INFO):
+            path = path.parent
+    if (path / INFO).is_file() or (path / ONNX).is_file():
+        return path
+    if path.exists():
+        raise ModelError(f"{path}: not a model: give an .onnx file, or a folder with {ONNX}, {WEIGHTS} and {INFO}")
+    known = ", ".join(names) or "none in this installation"
+    raise ModelError(f"no model {str(model)!r}: neither built in ({known}) nor a path{nearest(str(model), names)}")
 
 
 def save_model(folder: str | Path, weights: Mapping[str, npt.NDArray[Any]], info: ModelInfo) -> None:
@@ -112,7 +161,7 @@ def save_model(folder: str | Path, weights: Mapping[str, npt.NDArray[Any]], info
 
     folder = Path(folder)
     payload = save({name: np.ascontiguousarray(array) for name, array in weights.items()})
-    raw = {**info.to_dict(), "weights_sha256": hashlib.sha256(payload).hexdigest()}
+    raw = {**info.to_dict(), WEIGHTS_KEY: hashlib.sha256(payload).hexdigest()}
     with replacing(folder / WEIGHTS) as first, replacing(folder / INFO) as second:
         first.write_bytes(payload)
         second.write_text(json.dumps(raw, indent=1) + "\n")
@@ -121,28 +170,7 @@ def save_model(folder: str | Path, weights: Mapping[str, npt.NDArray[Any]], info
 def read_info(model: str | Path) -> ModelInfo:
     """All about a model but its weights; needs no torch."""
     path = find_model(model) / INFO
-    raw = _read_json(path)
-    check_version(raw, str(path))
-    try:
-        domain = Domain.from_dict(raw["domain"], str(path))
-        metrics = {name: math.nan if value is None else float(value) for name, value in raw["metrics"].items()}
-        known = {item.name for item in fields(ModelInfo)} - {"topology", "domain", "metrics", "temperatures"}
-        rest = {name: raw[name] for name in known if name in raw}
-        temperatures = tuple(map(float, raw.get("temperatures") or ()))
-        topology = parse_topology(raw["topology"], str(path))
-        return ModelInfo(topology=topology, domain=domain, metrics=metrics, temperatures=temperatures, **rest)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ModelError(f"{path}: incomplete ({type(error).__name__}: {error}): copy the model again") from None
-
-
-def check_version(raw: Mapping[str, Any], source: str) -> None:
-    """Refuse what a later Pairton has written."""
-    version = raw.get("format_version")
-    if not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
-        raise ModelError(
-            f"{source}: format_version is {version!r}, but Pairton {__version__} reads 1 to {FORMAT_VERSION}: "
-            "update Pairton"
-        )
+    return parse_info(read_json(path), str(path))
 
 
 def read_weights(folder: Path) -> bytes:
@@ -152,38 +180,19 @@ def read_weights(folder: Path) -> bytes:
         payload = path.read_bytes()
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror}): copy the model again") from None
-    if hashlib.sha256(payload).hexdigest() != _read_json(folder / INFO).get("weights_sha256"):
+    if hashlib.sha256(payload).hexdigest() != read_json(folder / INFO).get(WEIGHTS_KEY):
         raise ModelError(f"{path}: not the weights that {INFO} belongs to: copy both files of the model again")
     return payload
 
 
-def load_model(model: str | Path) -> tuple[Network, ModelInfo]:
-    """A network with its weights, in evaluation mode, and all about it."""
+def read_json(path: Path, text: str | None = None) -> dict[str, Any]:
+    """A JSON object from a file, or from a text that was found in it."""
     try:
-        from safetensors.torch import load
-
-        from pairton.network import Network, NetworkConfig, configure
-    except ImportError:
-        raise MissingExtraError("train", "torch") from None
-    folder = find_model(model)
-    info = read_info(folder)
-    payload = read_weights(folder)
-    network = Network(info.topology, configure(NetworkConfig, info.network, f"{folder / INFO}: network"))
-    try:
-        network.load_state_dict(load(payload))
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise ModelError(f"{folder / WEIGHTS}: the weights do not fit the network ({reason[:200]})") from None
-    return network.eval(), info
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        raw = json.loads(path.read_text())
+        raw = json.loads(path.read_text("utf-8") if text is None else text)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror or os.strerror(error.errno or 0)})") from None
-    except ValueError:
-        raise ModelError(f"{path}: not JSON: copy the model again") from None
+    except (ValueError, RecursionError):
+        raw = None
     if not isinstance(raw, dict):
-        raise ModelError(f"{path}: not a model: copy it again")
+        raise ModelError(f"{path}: what it says of the model is not JSON: copy the model again")
     return raw

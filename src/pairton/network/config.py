@@ -11,7 +11,7 @@ from pairton.errors import ConfigError, nearest
 
 __all__ = ["NetworkConfig", "configure"]
 
-KINDS = ("pairformer", "symmetric", "transformer", "biased_transformer")
+ARCHITECTURES = ("pairformer", "symmetric", "transformer", "biased_transformer")
 READOUTS = ("single", "pair", "both")
 TRIPLETS = ("none", "potential", "hyperedge")
 FEATURES = ("paper", "reference", "symmetric")
@@ -25,13 +25,13 @@ T = TypeVar("T")
 class NetworkConfig:
     """Which network, and how large. The defaults are the paper's model.
 
-    >>> NetworkConfig(kind="pairfomer")
+    >>> NetworkConfig(architecture="pairfomer")
     Traceback (most recent call last):
-    pairton.errors.ConfigError: network.kind is 'pairfomer', but must be one of pairformer, symmetric, \
-transformer, biased_transformer; did you mean 'pairformer'?
+    pairton.errors.ConfigError: network.architecture is 'pairfomer', but must be one of pairformer, \
+symmetric, transformer, biased_transformer; did you mean 'pairformer'?
     """
 
-    kind: str = "pairformer"  # pairformer, symmetric, transformer, biased_transformer
+    architecture: str = "pairformer"  # pairformer, symmetric, transformer, biased_transformer
     blocks: int = 4
     single_width: int = 128
     single_heads: int = 8
@@ -46,10 +46,11 @@ transformer, biased_transformer; did you mean 'pairformer'?
     triangle_attention: bool = True
     gates: bool = True  # of triangle multiplication and transition; only a symmetric network can do without
     edges_from: str = "single"  # single, pair, both
-    triplets: str = "none"  # none, potential, hyperedge: what scores particles of three jets beside their edges
+    triplets: str = "none"  # none, potential, hyperedge: what scores particles of three objects beside their edges
+    heads: tuple[str, ...] = ()  # further outputs, by the names under which their heads are registered
 
     def __post_init__(self) -> None:
-        _one_of("network.kind", self.kind, KINDS)
+        _one_of("network.architecture", self.architecture, ARCHITECTURES)
         _one_of("network.edges_from", self.edges_from, READOUTS)
         _one_of("network.triplets", self.triplets, TRIPLETS)
         _one_of("network.pair_features", self.pair_features, FEATURES)
@@ -64,19 +65,23 @@ transformer, biased_transformer; did you mean 'pairformer'?
                 )
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"network.dropout is {self.dropout}, but must be at least 0 and below 1")
-        if not self.gates and self.kind != "symmetric":
-            raise ConfigError(f"network.kind {self.kind} has gates: set gates: true, or kind: symmetric")
-        if self.kind == "transformer" and (self.tokens or self.edges_from != "single"):
-            raise ConfigError("network.kind transformer has no pairs: set tokens: false and edges_from: single")
+        if not self.gates and self.architecture != "symmetric":
+            raise ConfigError(
+                f"network.architecture {self.architecture} has gates: set gates: true, or architecture: symmetric"
+            )
+        if self.architecture == "transformer" and (self.tokens or self.edges_from != "single"):
+            raise ConfigError(
+                "network.architecture transformer has no pairs: set tokens: false and edges_from: single"
+            )
         if not self.has_singles and (self.edges_from != "pair" or self.triplets == "hyperedge"):
             raise ConfigError(
-                "network.single_stream is false, so that jets have no embeddings: set edges_from: pair and "
+                "network.single_stream is false, so that objects have no embeddings: set edges_from: pair and "
                 "triplets: none or potential"
             )
 
     @property
     def has_singles(self) -> bool:
-        return self.single_stream or "transformer" in self.kind
+        return self.single_stream or "transformer" in self.architecture
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -1,6 +1,6 @@
 """Features from raw kinematics, inside the network: nobody can feed it another normalisation.
 
-Jets are (..., 5): pt, eta, phi, energy, b-tag, in GeV and radians. Padded jets may be all zero.
+Momenta are (..., 4): pt, eta, phi, energy, in GeV and radians. Padded objects may be all zero.
 """
 
 from __future__ import annotations
@@ -11,31 +11,46 @@ import torch
 from torch import Tensor, nn
 
 from pairton.decoding.graph import MASKED
+from pairton.events.inputs import MOMENTUM, Input
 
-__all__ = ["JET_FEATURES", "PAIR_FEATURES", "TokenEmbedding", "jet_features", "pair_features"]
+__all__ = ["NODE_FEATURES", "PAIR_FEATURES", "TokenEmbedding", "node_features", "pair_features"]
 
-JET_FEATURES = {"paper": 6, "reference": 6, "symmetric": 4}  # kind -> count
+NODE_FEATURES = {"paper": 5, "reference": 5, "symmetric": 3}  # features of a four-momentum, by their kind
 PAIR_FEATURES = {"paper": 6, "reference": 6, "symmetric": 8}
 LOG_SCALE = 4.5  # log of 90 GeV: energies and masses are centred there
-TINY = 1e-3  # GeV, below any jet: guards logarithms
-ETA_LIMIT = 10.0  # beyond any jet: whatever is in the padding, exponentials stay finite
+TINY = 1e-3  # GeV, below any object: guards logarithms
+ETA_LIMIT = 10.0  # beyond any object: whatever is in the padding, exponentials stay finite
 
 
-def jet_features(jets: Tensor, kind: str) -> Tensor:
-    """(..., 6) or (..., 4) of a jet.
+def node_features(objects: Tensor, features: str, inputs: tuple[Input, ...]) -> Tensor:
+    """(..., features) of objects (..., 4 + inputs): of the four-momentum, then the further inputs, transformed.
 
-    paper, reference: log E - 4.5, log pT - 4.5, eta, cos phi, sin phi, b-tag
-    symmetric:        log E - 4.5, log pT - 4.5, |eta|, b-tag: as its pair features, the same for an event turned
+    paper, reference: log E - 4.5, log pT - 4.5, eta, cos phi, sin phi
+    symmetric:        log E - 4.5, log pT - 4.5, |eta|: as its pair features, the same for an event turned
                       about the beam or reflected
     """
-    pt, eta, phi, energy, btag = jets.unbind(dim=-1)
-    if kind == "symmetric":
-        return torch.stack([_log(energy), _log(pt), eta.abs(), btag], dim=-1)
-    return torch.stack([_log(energy), _log(pt), eta, torch.cos(phi), torch.sin(phi), btag], dim=-1)
+    pt, eta, phi, energy, *further = objects.unbind(dim=-1)
+    columns = [_log(energy), _log(pt)]
+    columns += [eta.abs()] if features == "symmetric" else [eta, torch.cos(phi), torch.sin(phi)]
+    return torch.stack(columns + [_transformed(x, item) for x, item in zip(further, inputs, strict=True)], dim=-1)
 
 
-def pair_features(first: Tensor, second: Tensor, kind: str) -> Tensor:
-    """(..., 6) or (..., 8) of two jets that broadcast.
+def _transformed(x: Tensor, item: Input) -> Tensor:
+    if item.transform == "log":
+        x = torch.log1p(x.clamp(min=0))
+    return x if (item.offset, item.scale) == (0.0, 1.0) else (x - item.offset) / item.scale
+
+
+def transverse_part(momenta: Tensor) -> Tensor:
+    """The same momenta without their longitudinal part: pt, 0, phi, sqrt(pt^2 + m^2)."""
+    momentum, excess = _momentum(momenta)
+    square = momenta[..., 0] ** 2 + (excess * (momenta[..., 3] + momentum)).clamp(min=0)
+    pt, phi = momenta[..., 0], momenta[..., 2]
+    return torch.stack([pt, torch.zeros_like(pt), phi, torch.sqrt(square)], dim=-1)
+
+
+def pair_features(first: Tensor, second: Tensor, features: str) -> Tensor:
+    """(..., 6) or (..., 8) of two momenta that broadcast.
 
     paper:     delta eta, delta phi, delta sin phi, delta cos phi, delta R, log m - 4.5
     reference: the same with |delta eta|, and |delta sin|, |delta cos| divided by their norm
@@ -46,14 +61,14 @@ def pair_features(first: Tensor, second: Tensor, kind: str) -> Tensor:
     phi = _wrapped(first[..., 2] - second[..., 2])
     distance = torch.sqrt(eta * eta + phi * phi + 1e-12)
     mass = _log_mass(first, second)
-    if kind == "symmetric":
+    if features == "symmetric":
         cosine, one, two = torch.cos(phi), _log(first[..., 0]), _log(second[..., 0])
         columns = [eta.abs(), phi.abs(), distance, cosine, mass, one + two, (one - two).abs()]
         columns.append(_log_momentum(first[..., 0], second[..., 0], cosine))
     else:
         sine = torch.sin(first[..., 2]) - torch.sin(second[..., 2])
         cosine = torch.cos(first[..., 2]) - torch.cos(second[..., 2])
-        if kind == "reference":
+        if features == "reference":
             norm = torch.sqrt(sine * sine + cosine * cosine + 1e-12)
             eta, sine, cosine = eta.abs(), sine.abs() / norm, cosine.abs() / norm
         columns = [eta, phi, sine, cosine, distance, mass]
@@ -70,13 +85,13 @@ def _wrapped(angle: Tensor) -> Tensor:
 
 
 def _log_momentum(one: Tensor, two: Tensor, cosine: Tensor) -> Tensor:
-    """log pT - 4.5 of two jets, as a sum of what is positive; below 1 GeV it is that of 1 GeV."""
+    """log pT - 4.5 of two objects, as a sum of what is positive; below 1 GeV it is that of 1 GeV."""
     square = (one - two) ** 2 + 2 * one * two * (1 + cosine)
     return 0.5 * torch.log(square.clamp(min=1.0)) - LOG_SCALE
 
 
 def _log_mass(first: Tensor, second: Tensor) -> Tensor:
-    """log m - 4.5 of two jets; below 1 GeV, where float32 leaves only rounding, it is that of 1 GeV.
+    """log m - 4.5 of two objects; below 1 GeV, where float32 leaves only rounding, it is that of 1 GeV.
 
     m^2 = m_1^2 + m_2^2 + 2 (E_1 E_2 - p_1 . p_2) as a sum of small terms: E^2 - p^2 would leave the rounding of
     large ones, and no two libraries round cosines alike.
@@ -91,12 +106,12 @@ def _log_mass(first: Tensor, second: Tensor) -> Tensor:
     return 0.5 * torch.log(square.clamp(min=1.0)) - LOG_SCALE
 
 
-def _momentum(jets: Tensor) -> tuple[Tensor, Tensor]:
-    """|p| and E - |p|; in double precision, since a jet's mass is hidden in the last digits of its energy."""
-    pt, eta, _, energy = (jets[..., k].double() for k in range(4))
+def _momentum(momenta: Tensor) -> tuple[Tensor, Tensor]:
+    """|p| and E - |p|; in double precision, since an object's mass is hidden in the last digits of its energy."""
+    pt, eta, _, energy = (momenta[..., k].double() for k in range(len(MOMENTUM)))
     eta = eta.clamp(-ETA_LIMIT, ETA_LIMIT)
     momentum = pt * 0.5 * (torch.exp(eta) + torch.exp(-eta))
-    return momentum.to(jets.dtype), (energy - momentum).to(jets.dtype)
+    return momentum.to(momenta.dtype), (energy - momentum).to(momenta.dtype)
 
 
 class TokenEmbedding(nn.Module):

@@ -1,22 +1,106 @@
-"""Heads: from embeddings to logits of edges and of triplets. All are symmetric by construction.
+"""Heads: from the embeddings of a network to its named outputs.
 
-Shapes: B events, N jets, M pairs i <= j, T types, K types of three slots, F hidden width.
+A head has a name, which is that of its output in torch, in ONNX files and in engines, and the axes of that output.
+A head of your own also has a loss on columns of the events. `register_head` makes it known; a recipe asks for it:
+
+    heads: {my_head: 0.1}  # name: weight of its loss
+
+Shapes: B events, N nodes, M pairs i <= j, T types, K types of three slots, D single width, F width of a pair.
 """
 
 from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pairton.errors import ConfigError, nearest
 from pairton.network.layers import RMSNorm
 from pairton.network.symmetric import PairIndex
+from pairton.topology import Topology
 
-__all__ = ["EdgeHead", "HyperedgeHead", "PairReadout", "ThreeBodyPotential"]
+__all__ = [
+    "HEADS",
+    "EdgeHead",
+    "Embedding",
+    "Head",
+    "HyperedgeHead",
+    "PairReadout",
+    "ThreeBodyPotential",
+    "get_head",
+    "register_head",
+]
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """What a network knows of a batch before its heads."""
+
+    singles: Tensor  # (B, N, D)
+    pairs: Tensor  # (B, M, F)
+    mask: Tensor | None  # (B, N); None without padding
+    index: PairIndex
+
+    @property
+    def n_nodes(self) -> int:
+        return self.singles.shape[1]
+
+    def pooled(self) -> Tensor:
+        """(B, 2 F): mean and maximum of the pairs' vectors, for what is said of the event as a whole."""
+        if self.mask is None:
+            return torch.cat([self.pairs.mean(dim=1), self.pairs.amax(dim=1)], dim=-1)
+        low, high = self.index.pairs(self.n_nodes)
+        inside = (self.mask.index_select(1, low) & self.mask.index_select(1, high)).to(self.pairs.dtype)[..., None]
+        mean = (self.pairs * inside).sum(dim=1) / inside.sum(dim=1).clamp(min=1)
+        return torch.cat([mean, (self.pairs - (1 - inside) * 1e9).amax(dim=1)], dim=-1)
+
+
+class Head(nn.Module):
+    """One named output of a network."""
+
+    name: ClassVar[str]
+    axes: ClassVar[tuple[str, ...]] = ()  # of the output after that of events; "node" axes are zero in the padding
+    columns: ClassVar[tuple[str, ...]] = ()  # of the events, that the loss compares the output with
+
+    def __init__(self, topology: Topology, width: int) -> None:
+        """`width` is that of a pair's vector."""
+        super().__init__()
+
+    @abstractmethod
+    def forward(self, embedding: Embedding) -> Tensor:
+        """The output, with the axes that the head says."""
+
+    def loss(self, output: Tensor, labels: Mapping[str, Tensor]) -> Tensor:
+        """(B,): the loss of each event, from its columns; a head without columns is trained by other losses."""
+        return output.reshape(len(output), -1).sum(dim=1) * 0
+
+
+HEADS: dict[str, type[Head]] = {}
+
+
+def register_head(head: type[Head]) -> type[Head]:
+    """Make a head known by its name; to be used as a decorator."""
+    HEADS[head.name] = head
+    return head
+
+
+def get_head(name: str) -> type[Head]:
+    """A registered head."""
+    if name not in HEADS:
+        known = ", ".join(HEADS) or "none"
+        raise ConfigError(
+            f"no head {name!r}: registered are {known}{nearest(name, HEADS)}; import the module that registers it"
+        )
+    return HEADS[name]
 
 
 class PairReadout(nn.Module):
-    """One vector a pair: W x_i + W x_j, or V z_ij, or their sum: (B, M, F)."""
+    """One vector per pair: W x_i + W x_j, or V z_ij, or their sum: (B, M, F)."""
 
     def __init__(self, single_width: int | None, pair_width: int | None, hidden: int) -> None:
         super().__init__()
@@ -38,62 +122,73 @@ class PairReadout(nn.Module):
         return vector
 
 
-class EdgeHead(nn.Module):
-    """A two-layer network for each type on the pair's vector: (B, M, F) -> (B, M, T)."""
-
-    def __init__(self, types: int, hidden: int) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(
-            nn.Sequential(nn.Linear(hidden, hidden), nn.SiLU(), nn.Linear(hidden, 1)) for _ in range(types)
-        )
-
-    def forward(self, pairs: Tensor) -> Tensor:
-        active = functional.silu(pairs)
-        return torch.cat([layer(active) for layer in self.layers], dim=-1)
+def _two_layers(hidden: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(hidden, hidden), nn.SiLU(), nn.Linear(hidden, 1))
 
 
-class ThreeBodyPotential(nn.Module):
-    """u(z_ij, z_il, z_jl) = o . silu(U z_ij + V z_il + V z_jl), with U = V where all three jets are alike.
+class EdgeHead(Head):
+    """Logits of edges (B, T, N, N): two layers per type on the pair's vector; zero for types that have none."""
 
-    The output starts at zero: training begins from the edges alone. (B, M, F) -> (B, K, N, N, N).
+    name, axes = "edges", ("type", "node", "node")
+
+    def __init__(self, types: tuple[bool, ...], hidden: int) -> None:
+        """`types` says which types have edges of their own."""
+        nn.Module.__init__(self)
+        self.types = types
+        self.layers = nn.ModuleList(_two_layers(hidden) for has_edges in types if has_edges)
+
+    def forward(self, embedding: Embedding) -> Tensor:
+        active = functional.silu(embedding.pairs)
+        columns, layers = [], iter(self.layers)
+        for has_edges in self.types:
+            columns.append(next(layers)(active) if has_edges else torch.zeros_like(active[..., :1]))
+        return embedding.index.unpack(torch.cat(columns, dim=-1), embedding.n_nodes).permute(0, 3, 1, 2)
+
+
+class ThreeBodyPotential(Head):
+    """u(z_ij, z_il, z_jl) = o . silu(U z_ij + V z_il + V z_jl), with U = V where all three objects are alike.
+
+    The output (B, K, N, N, N) starts at zero: training begins from the edges alone.
     """
 
+    name, axes = "triplets", ("triplet_type", "node", "node", "node")
+
     def __init__(self, symmetric: tuple[bool, ...], hidden: int) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
         self.symmetric = symmetric
         self.sides = nn.ModuleList(nn.Linear(hidden, hidden * (1 if same else 2)) for same in symmetric)
         self.outs = nn.ModuleList(nn.Linear(hidden, 1, bias=False) for _ in symmetric)
         for out in self.outs:
             nn.init.zeros_(out.weight)  # type: ignore[arg-type]
 
-    def forward(self, pairs: Tensor, index: PairIndex, n_jets: int) -> Tensor:
-        low, high = index.pairs(n_jets)
-        active = functional.silu(pairs)
+    def forward(self, embedding: Embedding) -> Tensor:
+        n_nodes, index = embedding.n_nodes, embedding.index
+        low, high = index.pairs(n_nodes)
+        active = functional.silu(embedding.pairs)
         potentials = []
         for same, project, out in zip(self.symmetric, self.sides, self.outs, strict=True):
             projected = project(active)
             pair, side = (projected, projected) if same else projected.chunk(2, dim=-1)
-            square = index.unpack(side, n_jets)  # (B, N, N, F)
+            square = index.unpack(side, n_nodes)  # (B, N, N, F)
             total = pair[:, :, None] + square.index_select(1, low) + square.index_select(1, high)  # (B, M, N, F)
-            potentials.append(index.unpack(out(functional.silu(total))[..., 0], n_jets))
+            potentials.append(index.unpack(out(functional.silu(total))[..., 0], n_nodes))
         return torch.stack(potentials, dim=1)
 
 
-class HyperedgeHead(nn.Module):
-    """HyPER's: a hyperedge of three jets is scored from their summed embeddings. (B, N, D) -> (B, K, N, N, N)."""
+class HyperedgeHead(Head):
+    """HyPER's: a hyperedge of three objects is scored from their summed embeddings: (B, K, N, N, N)."""
+
+    name, axes = "triplets", ("triplet_type", "node", "node", "node")
 
     def __init__(self, types: int, single_width: int, hidden: int) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
         self.single = nn.Sequential(RMSNorm(single_width), nn.Linear(single_width, hidden))
-        self.layers = nn.ModuleList(
-            nn.Sequential(nn.Linear(hidden, hidden), nn.SiLU(), nn.Linear(hidden, 1)) for _ in range(types)
-        )
+        self.layers = nn.ModuleList(_two_layers(hidden) for _ in range(types))
 
-    def forward(self, x: Tensor, index: PairIndex) -> Tensor:
-        n_jets = x.shape[1]
-        low, high = index.pairs(n_jets)
-        jets = self.single(x)
-        pairs = jets.index_select(1, low) + jets.index_select(1, high)
-        active = functional.silu(pairs[:, :, None] + jets[:, None])  # (B, M, N, F)
+    def forward(self, embedding: Embedding) -> Tensor:
+        low, high = embedding.index.pairs(embedding.n_nodes)
+        singles = self.single(embedding.singles)
+        pairs = singles.index_select(1, low) + singles.index_select(1, high)
+        active = functional.silu(pairs[:, :, None] + singles[:, None])  # (B, M, N, F)
         scores = torch.cat([layer(active) for layer in self.layers], dim=-1)  # (B, M, N, K)
-        return index.unpack(scores, n_jets).permute(0, 4, 1, 2, 3)
+        return embedding.index.unpack(scores, embedding.n_nodes).permute(0, 4, 1, 2, 3)

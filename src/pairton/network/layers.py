@@ -1,4 +1,4 @@
-"""Layers that every network shares. Shapes: B events, N jets, H heads, D width, P pair width."""
+"""Layers that every network shares. Shapes: B events, N nodes, H heads, D width, P pair width."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class SharedDropout(nn.Module):
 
 
 class Attention(nn.Module):
-    """Gated self-attention over jets; with `pair_width`, pairs bias the scores: (B, N, D) -> (B, N, D)."""
+    """Gated self-attention over nodes; with `pair_width`, pairs bias the scores: (B, N, D) -> (B, N, D)."""
 
     def __init__(self, width: int, heads: int, pair_width: int | None = None) -> None:
         super().__init__()
@@ -71,14 +71,14 @@ class Attention(nn.Module):
         if pair_width is not None:
             self.bias = nn.Sequential(RMSNorm(pair_width), nn.Linear(pair_width, heads, bias=False))
 
-    def forward(self, x: Tensor, pairs: Tensor | None, jet_mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, pairs: Tensor | None, mask: Tensor | None) -> Tensor:
         query, key, value, gate = self.query_key_value_gate(self.norm(x)).chunk(4, dim=-1)
         scores = split_heads(query, self.heads) @ split_heads(key, self.heads).transpose(-1, -2)  # (B, H, N, N)
         scores = scores * (x.shape[-1] // self.heads) ** -0.5
         if self.bias is not None:
             scores = scores + self.bias(pairs).permute(0, 3, 1, 2)
-        if jet_mask is not None:
-            scores = scores + HIDDEN * (~jet_mask[:, None, None, :]).to(scores.dtype)
+        if mask is not None:
+            scores = scores + HIDDEN * (~mask[:, None, None, :]).to(scores.dtype)
         mixed = torch.softmax(scores, dim=-1) @ split_heads(value, self.heads)
         update: Tensor = self.out(heads_last(mixed) * torch.sigmoid(gate))
         return update

@@ -1,34 +1,47 @@
-"""The assembled network: raw jets and visible tokens in, logits of edges and triplets out.
+"""The assembled network: raw objects by kind and visible tokens in, outputs by name out.
 
-Shapes: B events, N jets, M pairs i <= j, T types, K types of three slots, D single width, P pair width.
+Shapes: B events, N nodes (objects of all kinds), M pairs i <= j, T types, D single width, P pair width, F columns of a
+kind of objects.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pairton.decoding.graph import MASKED, MOST_JETS
+from pairton.decoding.graph import MASKED
 from pairton.decoding.likelihood import triplet_types
 from pairton.errors import ConfigError
+from pairton.events.inputs import MOMENTUM, Inputs
+from pairton.events.nodes import MOST_OBJECTS
 from pairton.network.config import NetworkConfig
-from pairton.network.features import JET_FEATURES, PAIR_FEATURES, TokenEmbedding, jet_features, pair_features
-from pairton.network.heads import EdgeHead, HyperedgeHead, PairReadout, ThreeBodyPotential
+from pairton.network.features import (
+    NODE_FEATURES,
+    PAIR_FEATURES,
+    TokenEmbedding,
+    node_features,
+    pair_features,
+    transverse_part,
+)
+from pairton.network.heads import (
+    EdgeHead,
+    Embedding,
+    Head,
+    HyperedgeHead,
+    PairReadout,
+    ThreeBodyPotential,
+    get_head,
+)
 from pairton.network.pairformer import PairformerBlock
 from pairton.network.symmetric import PairIndex, SymmetricBlock
 from pairton.network.transformer import TransformerBlock
 from pairton.topology import Topology
+from pairton.topology.selection import TRANSVERSE
 
-__all__ = ["Network", "NetworkOutput"]
-
-
-class NetworkOutput(NamedTuple):
-    """Symmetric logits of edges (B, T, N, N), and of triplets (B, K, N, N, N) where the network has them."""
-
-    edges: Tensor
-    triplets: Tensor | None
+__all__ = ["Network"]
 
 
 class Network(nn.Module):
@@ -37,29 +50,37 @@ class Network(nn.Module):
     >>> from pairton.topology import load_topology
     >>> network = Network(load_topology("ttbar_allhad"), NetworkConfig())
     >>> jets = torch.tensor([[[80.0, 0.1 * k, 0.5 * k, 90.0, 0.0] for k in range(7)]])
-    >>> network(jets, None, None).edges.shape
-    torch.Size([1, 2, 7, 7])
+    >>> {name: tuple(output.shape) for name, output in network({"jet": jets}).items()}
+    {'edges': (1, 2, 7, 7)}
     """
 
-    def __init__(self, topology: Topology, config: NetworkConfig) -> None:
+    def __init__(self, topology: Topology, config: NetworkConfig, inputs: Inputs | None = None) -> None:
         super().__init__()
         self.topology, self.config = topology, config
-        kinds = triplet_types(topology)
-        if config.triplets != "none" and not kinds:
+        self.inputs = Inputs.default(topology) if inputs is None else inputs
+        triplets = triplet_types(topology)
+        if config.triplets != "none" and not triplets:
             raise ConfigError(
-                f"network.triplets is {config.triplets}, but {topology.name} has no particle of three jets: "
+                f"network.triplets is {config.triplets}, but {topology.name} has no particle of three objects: "
                 "set triplets: none"
             )
         self.index = PairIndex()
         single, pair = config.single_width, config.pair_width
-        # the symmetric network's pairs start from both jets' embeddings, even where no single stream follows
-        self.embed_jets = nn.Linear(JET_FEATURES[self.pair_kind], single if config.has_singles else pair)
-        self.jets_to_pairs = None
-        if config.kind == "symmetric":
-            self.jets_to_pairs = nn.Linear(single if config.has_singles else pair, pair, bias=False)
-        if config.kind != "transformer":
-            self.embed_pairs = nn.Linear(PAIR_FEATURES[self.pair_kind] + (config.kind == "symmetric"), pair)
+        # the symmetric network's pairs start from both nodes' embeddings, even where no single stream follows
+        width = single if config.has_singles else pair
+        own = NODE_FEATURES[self.features]
+        self.embed = nn.ModuleDict(
+            {kind: nn.Linear(own + len(self.inputs[kind]), width) for kind in topology.kinds}
+        )
+        self.nodes_to_pairs = self.kinds_to_pairs = None
+        if config.architecture == "symmetric":
+            self.nodes_to_pairs = nn.Linear(width, pair, bias=False)
+        if config.architecture != "transformer":
+            flag = config.architecture == "symmetric"  # of the diagonal
+            self.embed_pairs = nn.Linear(PAIR_FEATURES[self.features] + flag, pair)
             self.embed_tokens = TokenEmbedding(len(topology.types), pair) if config.tokens else None
+            if not flag and len(topology.kinds) > 1:
+                self.kinds_to_pairs = nn.Embedding(len(topology.kinds), pair)
         self.blocks = nn.ModuleList(self._block() for _ in range(config.blocks))
 
         from_single = config.edges_from != "pair"
@@ -67,24 +88,29 @@ class Network(nn.Module):
         self.readout = PairReadout(
             single if from_single else None, pair if config.edges_from != "single" else None, hidden
         )
-        self.edge_types = [
-            name for name in topology.types if config.triplets != "hyperedge" or name not in kinds
-        ]  # a hyperedge stands for the edges of its type
-        self.edge_head = EdgeHead(len(self.edge_types), hidden) if self.edge_types else None
-        self.potential = self.hyperedge = None
+        # a hyperedge stands for the edges of its type
+        with_edges = tuple(config.triplets != "hyperedge" or name not in triplets for name in topology.types)
+        self.heads = nn.ModuleDict({"edges": EdgeHead(with_edges, hidden)})
         if config.triplets == "potential":
-            self.potential = ThreeBodyPotential(tuple(kinds.values()), hidden)
+            self.heads["triplets"] = ThreeBodyPotential(tuple(triplets.values()), hidden)
         elif config.triplets == "hyperedge":
-            self.hyperedge = HyperedgeHead(len(kinds), single, single)
+            self.heads["triplets"] = HyperedgeHead(len(triplets), single, single)
+        for name in config.heads:
+            self.heads[name] = get_head(name)(topology, hidden)
 
     @property
-    def pair_kind(self) -> str:
-        return "symmetric" if self.config.kind == "symmetric" else self.config.pair_features
+    def features(self) -> str:
+        return "symmetric" if self.config.architecture == "symmetric" else self.config.pair_features
+
+    @property
+    def outputs(self) -> dict[str, tuple[str, ...]]:
+        """The axes of each output, after that of events."""
+        return {name: head.axes for name, head in self.heads.items() if isinstance(head, Head)}
 
     def _block(self) -> nn.Module:
         config = self.config
-        if "transformer" in config.kind:
-            pair_width = config.pair_width if config.kind == "biased_transformer" else None
+        if "transformer" in config.architecture:
+            pair_width = config.pair_width if config.architecture == "biased_transformer" else None
             return TransformerBlock(config.single_width, config.single_heads, config.transition, pair_width)
         sizes: dict[str, Any] = {
             "single_heads": config.single_heads,
@@ -95,92 +121,106 @@ class Network(nn.Module):
             "triangle_multiplication": config.triangle_multiplication,
             "triangle_attention": config.triangle_attention,
         }
-        if config.kind == "symmetric":
+        if config.architecture == "symmetric":
             return SymmetricBlock(config.single_width, config.pair_width, gates=config.gates, **sizes)
         return PairformerBlock(config.single_width, config.pair_width, **sizes)
 
-    def forward(self, jets: Tensor, jet_mask: Tensor | None = None, tokens: Tensor | None = None) -> NetworkOutput:
-        """jets (B, N, 5); jet_mask (B, N), None without padding; tokens (B, T, N, N), None for all masked."""
-        n_jets = jets.shape[1]
-        if n_jets > MOST_JETS:
-            raise ConfigError(f"an event has {n_jets} jets, more than the {MOST_JETS} that a network takes")
-        x = self.embed_jets(jet_features(jets, self.pair_kind))
-        x, z = self._trunk(jets, x, jet_mask, tokens)
-        pairs = self.readout(x, z, self.index)  # (B, M, F)
-        edges = self._edges(pairs, n_jets)
-        triplets = None
-        if self.potential is not None:
-            triplets = self.potential(pairs, self.index, n_jets)
-        elif self.hyperedge is not None:
-            triplets = self.hyperedge(x, self.index)
-        if jet_mask is not None:
-            real = jet_mask.to(edges.dtype)
-            inside = real[:, None, :, None] * real[:, None, None, :]
-            edges = edges * inside
-            if triplets is not None:
-                triplets = triplets * inside[..., None] * real[:, None, None, None, :]
-        return NetworkOutput(edges, triplets)
+    def forward(
+        self,
+        objects: Mapping[str, Tensor],
+        masks: Mapping[str, Tensor] | None = None,
+        tokens: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """Outputs by name.
+
+        objects   kind -> (B, objects, F): pt, eta, phi, energy, further inputs
+        masks     kind -> (B, objects): which are there; None without padding
+        tokens    (B, T, N, N); None for all masked
+        """
+        parts = [objects[kind] for kind in self.topology.kinds]
+        momenta = torch.cat([part[..., : len(MOMENTUM)] for part in parts], dim=1)  # (B, N, 4)
+        if momenta.shape[1] > MOST_OBJECTS:
+            raise ConfigError(f"an event has {momenta.shape[1]} objects: networks take up to {MOST_OBJECTS}")
+        mask = None if masks is None else torch.cat([masks[kind] for kind in self.topology.kinds], dim=1)
+        embedded = [
+            self.embed[kind](node_features(part, self.features, self.inputs[kind]))
+            for kind, part in zip(self.topology.kinds, parts, strict=True)
+        ]
+        # (N,): the kind of each node, from the shapes of the inputs, which may vary in an exported graph
+        kinds = torch.cat([torch.zeros_like(part[0, :, 0], dtype=torch.long) + k for k, part in enumerate(parts)])
+        x, z = self._trunk(momenta, torch.cat(embedded, dim=1), mask, tokens, kinds)
+        embedding = Embedding(x, self.readout(x, z, self.index), mask, self.index)
+        outputs = {name: head(embedding) for name, head in self.heads.items()}
+        if mask is not None:
+            for name, axes in self.outputs.items():
+                for k, axis in enumerate(axes, start=1):
+                    if axis == "node":
+                        shape = [1] * outputs[name].dim()
+                        shape[0], shape[k] = -1, momenta.shape[1]
+                        outputs[name] = outputs[name] * mask.to(momenta.dtype).reshape(shape)
+        return outputs
 
     def _trunk(
-        self, jets: Tensor, x: Tensor, jet_mask: Tensor | None, tokens: Tensor | None
+        self, momenta: Tensor, x: Tensor, mask: Tensor | None, tokens: Tensor | None, kinds: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         """Singles (B, N, D), and pairs (B, M, P) where there are any."""
-        if self.config.kind == "symmetric":
-            z = self._embed_symmetric(jets, x, tokens)
+        architecture = self.config.architecture
+        if architecture == "symmetric":
+            z = self._embed_symmetric(momenta, x, tokens, kinds)
             inside = None
-            if jet_mask is not None:
-                low, high = self.index.pairs(jets.shape[1])
-                inside = (jet_mask.index_select(1, low) & jet_mask.index_select(1, high)).to(z.dtype)[..., None]
+            if mask is not None:
+                low, high = self.index.pairs(momenta.shape[1])
+                inside = (mask.index_select(1, low) & mask.index_select(1, high)).to(z.dtype)[..., None]
             for block in self.blocks:
-                x, z = block(x, z, self.index, jet_mask, inside)
+                x, z = block(x, z, self.index, mask, inside)
             return x, z
-        if self.config.kind == "transformer":
+        if architecture == "transformer":
             for block in self.blocks:
-                x = block(x, None, jet_mask)
+                x = block(x, None, mask)
             return x, None
-        z = self.embed_pairs(pair_features(jets[:, :, None], jets[:, None], self.pair_kind))
+        z = self.embed_pairs(self._pair_features(momenta[:, :, None], momenta[:, None], kinds[:, None], kinds))
+        if self.kinds_to_pairs is not None:
+            kind = self.kinds_to_pairs(kinds)
+            z = z + kind[:, None] + kind
         if self.embed_tokens is not None:
-            z = z + self.embed_tokens(self._tokens(jets, tokens))
-        if self.config.kind == "biased_transformer":
+            z = z + self.embed_tokens(self._tokens(momenta, tokens))
+        if architecture == "biased_transformer":
             for block in self.blocks:
-                x = block(x, z, jet_mask)
+                x = block(x, z, mask)
         else:
             inside = None
-            if jet_mask is not None:
-                inside = (jet_mask[:, :, None] & jet_mask[:, None, :]).to(z.dtype)[..., None]
+            if mask is not None:
+                inside = (mask[:, :, None] & mask[:, None, :]).to(z.dtype)[..., None]
             for block in self.blocks:
-                x, z = block(x, z, jet_mask, inside)
+                x, z = block(x, z, mask, inside)
         return x, self.index.fold(z)
 
-    def _embed_symmetric(self, jets: Tensor, x: Tensor, tokens: Tensor | None) -> Tensor:
-        low, high = self.index.pairs(jets.shape[1])
-        features = pair_features(jets.index_select(1, low), jets.index_select(1, high), "symmetric")
+    def _pair_features(self, first: Tensor, second: Tensor, kinds_1: Tensor, kinds_2: Tensor) -> Tensor:
+        """Features of pairs of momenta; of a pair with a transverse object, its transverse quantities."""
+        transverse = [k for k, kind in enumerate(self.topology.kinds) if kind in TRANSVERSE]
+        if transverse:
+            flat = torch.stack([(kinds_1 == k) | (kinds_2 == k) for k in transverse]).any(dim=0)[..., None]
+            first = torch.where(flat, transverse_part(first), first)
+            second = torch.where(flat, transverse_part(second), second)
+        return pair_features(first, second, self.features)
+
+    def _embed_symmetric(self, momenta: Tensor, x: Tensor, tokens: Tensor | None, kinds: Tensor) -> Tensor:
+        low, high = self.index.pairs(momenta.shape[1])
+        sides = momenta.index_select(1, low), momenta.index_select(1, high)
+        features = self._pair_features(*sides, kinds.index_select(0, low), kinds.index_select(0, high))
         diagonal = (low == high).to(features.dtype)[None, :, None].expand(features.shape[0], -1, 1)
-        assert self.jets_to_pairs is not None
-        both: Tensor = self.jets_to_pairs(x)
+        assert self.nodes_to_pairs is not None
+        both: Tensor = self.nodes_to_pairs(x)
         z: Tensor = self.embed_pairs(torch.cat([features, diagonal], dim=-1))
         z = z + both.index_select(1, low) + both.index_select(1, high)
         if self.embed_tokens is not None:
-            packed = self.index.pack(self._tokens(jets, tokens).permute(0, 2, 3, 1))  # (B, M, T)
+            packed = self.index.pack(self._tokens(momenta, tokens).permute(0, 2, 3, 1))  # (B, M, T)
             z = z + self.embed_tokens(packed.permute(0, 2, 1))
         return z
 
-    def _tokens(self, jets: Tensor, tokens: Tensor | None) -> Tensor:
+    def _tokens(self, momenta: Tensor, tokens: Tensor | None) -> Tensor:
         if tokens is not None:
             return tokens
-        batch, n_jets = jets.shape[:2]
-        shape = (batch, len(self.topology.types), n_jets, n_jets)
-        return torch.full(shape, MASKED, dtype=torch.long, device=jets.device)
-
-    def _edges(self, pairs: Tensor, n_jets: int) -> Tensor:
-        """(B, M, F) -> (B, T, N, N), zero for types that hyperedges stand for."""
-        if self.edge_head is None:
-            return pairs.new_zeros(pairs.shape[0], len(self.topology.types), n_jets, n_jets)
-        edges = self.index.unpack(self.edge_head(pairs), n_jets).permute(0, 3, 1, 2)
-        if len(self.edge_types) == len(self.topology.types):
-            return edges
-        layers = [
-            edges[:, self.edge_types.index(name)] if name in self.edge_types else torch.zeros_like(edges[:, 0])
-            for name in self.topology.types
-        ]
-        return torch.stack(layers, dim=1)
+        batch, n_nodes = momenta.shape[:2]
+        shape = (batch, len(self.topology.types), n_nodes, n_nodes)
+        return torch.full(shape, MASKED, dtype=torch.long, device=momenta.device)

@@ -1,6 +1,6 @@
 """The paper's pairformer: ordered pairs, the sub-layers and their order as in AlphaFold 3, RMSNorm throughout.
 
-Shapes: B events, N jets, H heads, D single width, P pair width. Singles x (B, N, D), pairs z (B, N, N, P).
+Shapes: B events, N nodes, H heads, D single width, P pair width. Singles x (B, N, D), pairs z (B, N, N, P).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class TriangleAttention(nn.Module):
         self.bias = nn.Linear(width, heads, bias=False)
         self.out = nn.Linear(width, width, bias=False)
 
-    def forward(self, z: Tensor, jet_mask: Tensor | None) -> Tensor:
+    def forward(self, z: Tensor, mask: Tensor | None) -> Tensor:
         if self.direction == "incoming":  # the ending node is the starting node of the transpose
             z = z.transpose(1, 2)
         z = self.norm(z)
@@ -65,8 +65,8 @@ class TriangleAttention(nn.Module):
         query, key, value = (self._rows(part) for part in (query, key, value))  # (B N, H, N, P / H)
         scores = (query @ key.transpose(-1, -2)) * (width // self.heads) ** -0.5
         bias = self.bias(z).permute(0, 3, 1, 2)  # (B, H, N, N): third side jk, the same for every i
-        if jet_mask is not None:
-            bias = bias + HIDDEN * (~jet_mask[:, None, None, :]).to(bias.dtype)
+        if mask is not None:
+            bias = bias + HIDDEN * (~mask[:, None, None, :]).to(bias.dtype)
         scores = scores.reshape(batch, n, self.heads * n, n) + bias.reshape(batch, 1, self.heads * n, n)
         weights = torch.softmax(scores, dim=-1).reshape(batch * n, self.heads, n, n)
         mixed = (weights @ value).transpose(1, 2).reshape(batch, n, n, width)
@@ -80,7 +80,7 @@ class TriangleAttention(nn.Module):
 
 
 class PairformerBlock(nn.Module):
-    """One residual line a sub-layer. Pairs are updated from pairs, singles from singles with a bias from pairs."""
+    """One residual line per sub-layer. Pairs are updated from pairs, singles from singles with a bias from pairs."""
 
     def __init__(
         self,
@@ -111,14 +111,14 @@ class PairformerBlock(nn.Module):
             self.single_transition = Transition(single_width, transition)
 
     def forward(
-        self, x: Tensor, z: Tensor, jet_mask: Tensor | None, pair_mask: Tensor | None
+        self, x: Tensor, z: Tensor, mask: Tensor | None, pair_mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         for multiply in self.multiply:
             z = z + self.drop_rows(multiply(z, pair_mask))
         for attend, drop in zip(self.attend, (self.drop_rows, self.drop_columns), strict=False):
-            z = z + drop(attend(z, jet_mask))
+            z = z + drop(attend(z, mask))
         z = z + self.pair_transition(z)
         if self.single_stream:
-            x = x + self.attention(x, z, jet_mask)
+            x = x + self.attention(x, z, mask)
             x = x + self.single_transition(x)
         return x, z

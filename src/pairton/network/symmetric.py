@@ -1,6 +1,6 @@
 """The symmetric pairformer: only pairs i <= j are kept, so a pass costs half, and every update respects it.
 
-Shapes: B events, N jets, M = N (N + 1) / 2 pairs, H heads, D single width, P pair width. Singles x (B, N, D),
+Shapes: B events, N nodes, M = N (N + 1) / 2 pairs, H heads, D single width, P pair width. Singles x (B, N, D),
 pairs z (B, M, P). Pair ij has the position j (j + 1) / 2 + i, whatever N: one table serves all events.
 """
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pairton.decoding.graph import MOST_JETS
+from pairton.events.nodes import MOST_OBJECTS
 from pairton.network.layers import HIDDEN, Attention, RMSNorm, SharedDropout, Transition
 
 __all__ = [
@@ -30,72 +30,72 @@ __all__ = [
 class PairIndex(nn.Module):
     """Between the packed layout (B, M, ...) and the square one (B, N, N, ...)."""
 
-    square: Tensor  # (MOST_JETS, MOST_JETS): position of each pair
-    low: Tensor  # (M,): the smaller jet of each pair
+    square: Tensor  # (MOST_OBJECTS, MOST_OBJECTS): position of each pair
+    low: Tensor  # (M,): the smaller node of each pair
     high: Tensor  # (M,): the larger
 
     def __init__(self) -> None:
         super().__init__()
-        jets = torch.arange(MOST_JETS)
-        low, high = torch.minimum(jets[:, None], jets), torch.maximum(jets[:, None], jets)
+        nodes = torch.arange(MOST_OBJECTS)
+        low, high = torch.minimum(nodes[:, None], nodes), torch.maximum(nodes[:, None], nodes)
         square = high * (high + 1) // 2 + low
-        pairs = torch.tensor([(i, j) for j in range(MOST_JETS) for i in range(j + 1)])
+        pairs = torch.tensor([(i, j) for j in range(MOST_OBJECTS) for i in range(j + 1)])
         for name, table in (("square", square), ("low", pairs[:, 0]), ("high", pairs[:, 1])):
             self.register_buffer(name, table.contiguous(), persistent=False)
 
-    def pairs(self, n_jets: int) -> tuple[Tensor, Tensor]:
-        """(M,) each: the two jets i <= j of every pair."""
-        count = n_jets * (n_jets + 1) // 2
+    def pairs(self, n_nodes: int) -> tuple[Tensor, Tensor]:
+        """(M,) each: the two nodes i <= j of every pair."""
+        count = n_nodes * (n_nodes + 1) // 2
         return self.low[:count], self.high[:count]
 
-    def unpack(self, packed: Tensor, n_jets: int) -> Tensor:
+    def unpack(self, packed: Tensor, n_nodes: int) -> Tensor:
         """(B, M, ...) -> (B, N, N, ...)."""
-        flat = packed.index_select(1, self.square[:n_jets, :n_jets].reshape(-1))
-        return flat.reshape(packed.shape[0], n_jets, n_jets, *packed.shape[2:])
+        flat = packed.index_select(1, self.square[:n_nodes, :n_nodes].reshape(-1))
+        return flat.reshape(packed.shape[0], n_nodes, n_nodes, *packed.shape[2:])
 
     def fold(self, matrix: Tensor) -> Tensor:
         """(B, N, N, ...) -> (B, M, ...): matrix + its transpose, at i <= j."""
-        n_jets = matrix.shape[1]
-        low, high = self.pairs(n_jets)
-        flat = matrix.reshape(matrix.shape[0], n_jets * n_jets, *matrix.shape[3:])
-        return flat.index_select(1, low * n_jets + high) + flat.index_select(1, high * n_jets + low)
+        n_nodes = matrix.shape[1]
+        low, high = self.pairs(n_nodes)
+        flat = matrix.reshape(matrix.shape[0], n_nodes * n_nodes, *matrix.shape[3:])
+        return flat.index_select(1, low * n_nodes + high) + flat.index_select(1, high * n_nodes + low)
 
     def pack(self, matrix: Tensor) -> Tensor:
         """(B, N, N, ...) -> (B, M, ...): the entries at i <= j."""
-        n_jets = matrix.shape[1]
-        low, high = self.pairs(n_jets)
-        return matrix.reshape(matrix.shape[0], n_jets * n_jets, *matrix.shape[3:]).index_select(
-            1, low * n_jets + high
+        n_nodes = matrix.shape[1]
+        low, high = self.pairs(n_nodes)
+        return matrix.reshape(matrix.shape[0], n_nodes * n_nodes, *matrix.shape[3:]).index_select(
+            1, low * n_nodes + high
         )
 
 
-def triangle_product(sides: Tensor, index: PairIndex, n_jets: int) -> Tensor:
+def triangle_product(sides: Tensor, index: PairIndex, n_nodes: int) -> Tensor:
     """t_ij = sum_k (a_ik c_jk + c_ik a_jk): (B, M, 2 P), a and c side by side -> (B, M, P). The reference."""
-    a, c = index.unpack(sides, n_jets).permute(0, 3, 1, 2).chunk(2, dim=1)  # (B, P, N, N)
+    a, c = index.unpack(sides, n_nodes).permute(0, 3, 1, 2).chunk(2, dim=1)  # (B, P, N, N)
     return index.fold((a @ c.transpose(-1, -2)).permute(0, 2, 3, 1))
 
 
-def triangle_product_on_cpu(sides: Tensor, index: PairIndex, n_jets: int) -> Tensor:
+def triangle_product_on_cpu(sides: Tensor, index: PairIndex, n_nodes: int) -> Tensor:
     """The same as multiply-adds along channels: products of 7 x 7 matrices one by one cost twice as much there."""
-    result: Tensor = _TriangleProduct.apply(sides, index, n_jets)  # type: ignore[no-untyped-call]
+    result: Tensor = _TriangleProduct.apply(sides, index, n_nodes)  # type: ignore[no-untyped-call]
     return result
 
 
-def triangle_product_in_graph(sides: Tensor, index: PairIndex, n_jets: int) -> Tensor:
+def triangle_product_in_graph(sides: Tensor, index: PairIndex, n_nodes: int) -> Tensor:
     """The same as one sum, for a graph that runtimes execute as it stands: no transposes, no tiny products."""
-    a, c = index.unpack(sides, n_jets).chunk(2, dim=-1)  # (B, N, N, P)
+    a, c = index.unpack(sides, n_nodes).chunk(2, dim=-1)  # (B, N, N, P)
     return index.fold((a[:, :, None] * c[:, None]).sum(dim=3))
 
 
 class _TriangleProduct(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, sides: Tensor, index: PairIndex, n_jets: int) -> Tensor:
-        square = index.unpack(sides, n_jets)
+    def forward(ctx: Any, sides: Tensor, index: PairIndex, n_nodes: int) -> Tensor:
+        square = index.unpack(sides, n_nodes)
         ctx.save_for_backward(square)
         ctx.index = index
         a, c = square.chunk(2, dim=-1)  # (B, N, N, P)
         product = torch.zeros(a.shape, dtype=a.dtype)
-        for k in range(n_jets):
+        for k in range(n_nodes):
             product.addcmul_(a[:, :, k, None], c[:, None, :, k])
         return index.fold(product)
 
@@ -103,20 +103,20 @@ class _TriangleProduct(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (square,) = ctx.saved_tensors
         a, c = square.chunk(2, dim=-1)
-        n_jets = square.shape[1]
-        low, high = ctx.index.pairs(n_jets)
+        n_nodes = square.shape[1]
+        low, high = ctx.index.pairs(n_nodes)
         twice = 1 + (low == high).to(gradient.dtype)[:, None]  # t_ii = 2 p_ii
-        g = ctx.index.unpack(gradient * twice, n_jets)
+        g = ctx.index.unpack(gradient * twice, n_nodes)
         result = torch.zeros(square.shape, dtype=square.dtype)
         for_a, for_c = result.chunk(2, dim=-1)
-        for k in range(n_jets):
+        for k in range(n_nodes):
             for_a.addcmul_(g[:, :, k, None], c[:, k, None])
             for_c.addcmul_(g[:, :, k, None], a[:, k, None])
         return ctx.index.fold(result) / twice, None, None
 
 
 def _product_for(x: Tensor) -> Callable[[Tensor, PairIndex, int], Tensor]:
-    """While a graph is traced, or compiled, the number of jets is not a number yet."""
+    """While a graph is traced, or compiled, the number of nodes is not a number yet."""
     if torch._C._get_tracing_state() is not None:
         return triangle_product_in_graph
     eager = not torch.compiler.is_compiling() and x.device.type == "cpu" and x.dtype == torch.float32
@@ -134,14 +134,14 @@ class SymmetricTriangleMultiplication(nn.Module):
         self.norm_out = RMSNorm(width)
         self.out = nn.Linear(width, width, bias=False)
 
-    def forward(self, z: Tensor, index: PairIndex, n_jets: int, pair_mask: Tensor | None) -> Tensor:
+    def forward(self, z: Tensor, index: PairIndex, n_nodes: int, pair_mask: Tensor | None) -> Tensor:
         normal, weight, width = self.norm(z), self.sides_and_gate.weight, z.shape[-1]
         sides = functional.linear(normal, weight[: 2 * width])  # several products: results that are contiguous
         if self.gates:
             sides = sides * torch.sigmoid(functional.linear(normal, weight[2 * width : 4 * width]))
         if pair_mask is not None:
             sides = sides * pair_mask
-        update: Tensor = self.out(self.norm_out(_product_for(sides)(sides, index, n_jets)))
+        update: Tensor = self.out(self.norm_out(_product_for(sides)(sides, index, n_nodes)))
         if self.gates:
             update = update * torch.sigmoid(functional.linear(normal, weight[4 * width :]))
         return update
@@ -158,27 +158,27 @@ class SymmetricTriangleAttention(nn.Module):
         self.bias = nn.Linear(width, heads, bias=False)
         self.out = nn.Linear(width, width, bias=False)
 
-    def forward(self, z: Tensor, index: PairIndex, n_jets: int, jet_mask: Tensor | None) -> Tensor:
+    def forward(self, z: Tensor, index: PairIndex, n_nodes: int, mask: Tensor | None) -> Tensor:
         z = self.norm(z)
         batch, width = z.shape[0], z.shape[2]
         sides, gate = self.query_key_value_gate(z).split([3 * width, width], dim=-1)
-        square = index.unpack(sides, n_jets)  # (B, N, N, 3 P)
-        rows = square.reshape(batch * n_jets, n_jets, 3 * self.heads, width // self.heads).transpose(1, 2)
+        square = index.unpack(sides, n_nodes)  # (B, N, N, 3 P)
+        rows = square.reshape(batch * n_nodes, n_nodes, 3 * self.heads, width // self.heads).transpose(1, 2)
         query, key, value = rows.chunk(3, dim=1)  # (B N, H, N, P / H)
         scores = (query @ key.transpose(-1, -2)) * (width // self.heads) ** -0.5
-        bias = index.unpack(self.bias(z), n_jets).permute(0, 3, 1, 2)  # (B, H, N, N)
-        if jet_mask is not None:
-            bias = bias + HIDDEN * (~jet_mask[:, None, None, :]).to(bias.dtype)
-        scores = scores.reshape(batch, n_jets, self.heads * n_jets, n_jets)
-        scores = scores + bias.reshape(batch, 1, self.heads * n_jets, n_jets)
-        weights = torch.softmax(scores, dim=-1).reshape(batch * n_jets, self.heads, n_jets, n_jets)
-        mixed = (weights @ value).transpose(1, 2).reshape(batch, n_jets, n_jets, width)
+        bias = index.unpack(self.bias(z), n_nodes).permute(0, 3, 1, 2)  # (B, H, N, N)
+        if mask is not None:
+            bias = bias + HIDDEN * (~mask[:, None, None, :]).to(bias.dtype)
+        scores = scores.reshape(batch, n_nodes, self.heads * n_nodes, n_nodes)
+        scores = scores + bias.reshape(batch, 1, self.heads * n_nodes, n_nodes)
+        weights = torch.softmax(scores, dim=-1).reshape(batch * n_nodes, self.heads, n_nodes, n_nodes)
+        mixed = (weights @ value).transpose(1, 2).reshape(batch, n_nodes, n_nodes, width)
         update: Tensor = self.out(index.fold(mixed) * torch.sigmoid(gate))
         return update
 
 
 class SymmetricBlock(nn.Module):
-    """One residual line a sub-layer; without the single stream and attention it is two of them."""
+    """One residual line per sub-layer; without the single stream and attention it is two of them."""
 
     def __init__(
         self,
@@ -205,15 +205,15 @@ class SymmetricBlock(nn.Module):
             self.single_transition = Transition(single_width, transition)
 
     def forward(
-        self, x: Tensor, z: Tensor, index: PairIndex, jet_mask: Tensor | None, pair_mask: Tensor | None
+        self, x: Tensor, z: Tensor, index: PairIndex, mask: Tensor | None, pair_mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        n_jets = x.shape[1]
+        n_nodes = x.shape[1]
         if self.multiply is not None:
-            z = z + self.drop(self.multiply(z, index, n_jets, pair_mask))
+            z = z + self.drop(self.multiply(z, index, n_nodes, pair_mask))
         if self.attend is not None:
-            z = z + self.drop(self.attend(z, index, n_jets, jet_mask))
+            z = z + self.drop(self.attend(z, index, n_nodes, mask))
         z = z + self.pair_transition(z)
         if self.single_stream:
-            x = x + self.attention(x, index.unpack(z, n_jets), jet_mask)
+            x = x + self.attention(x, index.unpack(z, n_nodes), mask)
             x = x + self.single_transition(x)
         return x, z

@@ -17,7 +17,7 @@ class TransformerBlock(nn.Module):
         self.attention = Attention(width, heads, pair_width)
         self.transition = Transition(width, transition)
 
-    def forward(self, x: Tensor, pairs: Tensor | None, jet_mask: Tensor | None) -> Tensor:
-        x = x + self.attention(x, pairs, jet_mask)
+    def forward(self, x: Tensor, pairs: Tensor | None, mask: Tensor | None) -> Tensor:
+        x = x + self.attention(x, pairs, mask)
         x = x + self.transition(x)
         return x

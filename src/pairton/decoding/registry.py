@@ -1,0 +1,326 @@
+"""Decodings by name, and `decode`, which runs one on a batch of events.
+
+Shapes: B events, N nodes, T types, S slots, P particles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.decoding.beam import run_beam
+from pairton.decoding.chain import Predict, Step, run_chain
+from pairton.decoding.exact import enumerable, most_probable, packed, rows_of
+from pairton.decoding.graph import MASKED
+from pairton.decoding.likelihood import Outputs, enumerate_assignments
+from pairton.decoding.state import State
+from pairton.errors import ConfigError, nearest
+from pairton.events.nodes import Nodes
+from pairton.topology import Stage, Topology
+from pairton.topology.assignments import canonical
+
+__all__ = ["BEAM", "DECODINGS", "Decoded", "Decoding", "Task", "decode", "get_decoding", "register_decoding"]
+
+BEAM = 8  # hypotheses of a beam, where nothing else is said
+LISTED = 20  # assignments in the record of an exact decoding
+
+Bools = npt.NDArray[np.bool_]
+Index = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """One row per event. Without an answer the assignment is -1 and probabilities are NaN."""
+
+    assignment: npt.NDArray[np.int32]  # (B, S): nodes, in canonical order of interchangeable products
+    particle_probability: npt.NDArray[np.float64]  # (B, P)
+    event_probability: npt.NDArray[np.float64]  # (B,): of the assignment; of the chain for steps and one_shot
+    exact: Bools  # (B,): from a sum over all assignments; False where steps were asked for, or took over
+    steps: list[Step] = field(default_factory=list)  # with record=True, of the events that have an answer
+
+    @classmethod
+    def empty(cls, topology: Topology, events: int) -> Decoded:
+        """No answer for any event."""
+        return cls(
+            np.full((events, len(topology.slots)), -1, dtype=np.int32),
+            np.full((events, len(topology.particles)), np.nan),
+            np.full(events, np.nan),
+            np.zeros(events, dtype=bool),
+        )
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a decoding gets: a network to ask, events with enough objects for all slots, and how to go about it."""
+
+    predict: Predict
+    topology: Topology
+    nodes: Nodes
+    temperatures: tuple[float, ...]  # that gains are divided by
+    beam: int = 1
+    record: bool = False
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """A way to find the assignment."""
+
+    name: str
+    about: str  # one line for help texts
+    run: Callable[[Task], Decoded]
+    asks_again: bool  # it shows the network what was revealed, as tokens
+    temperatures: Literal["event", "stage"]  # one for the event, or one per stage
+    exportable: bool = False  # as one ONNX graph, by `pairton export --whole`
+    fitted_as: str | None = None  # the decoding whose temperatures hold for it, if they are not its own
+
+    def n_temperatures(self, topology: Topology) -> int:
+        return 1 if self.temperatures == "event" else len(topology.stages)
+
+
+DECODINGS: dict[str, Decoding] = {}
+
+
+def register_decoding(decoding: Decoding) -> None:
+    """Make a decoding known by its name, in Python and on the command line."""
+    DECODINGS[decoding.name] = decoding
+
+
+def get_decoding(name: str) -> Decoding:
+    """A decoding by its name."""
+    if name not in DECODINGS:
+        known = ", ".join(DECODINGS)
+        raise ConfigError(f"no decoding {name!r}: choose one of {known}{nearest(name, DECODINGS)}")
+    return DECODINGS[name]
+
+
+def decode(
+    predict: Predict,
+    topology: Topology,
+    nodes: Nodes,
+    *,
+    decoding: str = "exact",
+    beam: int | None = None,
+    temperatures: Sequence[float] | None = None,
+    record: bool = False,
+) -> Decoded:
+    """Assign nodes to the slots of the topology.
+
+    predict        asks the network: nodes and tokens in, outputs by name out
+    decoding       a name in `DECODINGS`
+    beam           hypotheses that a beam keeps; for the decoding `beam` alone
+    temperatures   gains are divided by them: one for the event, or one per stage, as the decoding says
+    record         keep every step: what the network saw and said, the candidates, the choice; not for a beam
+
+    An event with fewer objects of a kind than slots for it has no answer, nor has one for which the network gives
+    something else than numbers.
+
+    >>> from pairton.topology import load_topology
+    >>> logits = np.zeros((1, 1, 4, 4), dtype=np.float32)
+    >>> logits[0, 0, [0, 2, 1, 3], [2, 0, 3, 1]] = 5  # objects 0 and 2, 1 and 3 are pairs
+    >>> event = Nodes.full({"jet": np.zeros((1, 4, 5), dtype=np.float32)})
+    >>> answer = decode(lambda nodes, tokens: {"edges": logits}, load_topology("hh4b"), event)
+    >>> answer.assignment.tolist(), answer.event_probability.round(3).tolist()
+    ([[0, 2, 1, 3]], [1.0])
+    """
+    chosen = get_decoding(decoding)
+    width = _beam(decoding, beam, record)
+    given = _temperatures(topology, chosen, temperatures)
+    result = Decoded.empty(topology, len(nodes))
+    (rows,) = np.nonzero(nodes.can_fill(topology))
+    if not len(rows):
+        return result
+    here = replace(nodes if len(rows) == len(nodes) else nodes[rows], rows=np.arange(len(rows)))
+    checked = _Checked(predict, len(here))
+    found = chosen.run(Task(checked, topology, here, given, width, record))
+    answered = rows[checked.good]
+    for name in ("assignment", "particle_probability", "event_probability", "exact"):
+        getattr(result, name)[answered] = getattr(found, name)[checked.good]
+    result.steps.extend(found.steps)
+    return result
+
+
+class _Checked:
+    """A network whose answers are looked at: NaN and infinity would be taken for an answer by every decoding.
+
+    Such outputs become zero, and the events that they were given for have no answer.
+    """
+
+    def __init__(self, predict: Predict, events: int) -> None:
+        self.predict = predict
+        self.good = np.ones(events, dtype=bool)
+
+    def __call__(self, nodes: Nodes, tokens: npt.NDArray[np.uint8]) -> Outputs:
+        outputs = self.predict(nodes, tokens)
+        if all(np.isfinite(array).all() for array in outputs.values()):
+            return outputs  # nearly always, without a look at the padding
+        mask = nodes.mask
+        pairs = mask[:, None, :, None] & mask[:, None, None, :]
+        inside = {"edges": pairs, "triplets": pairs[..., None] & mask[:, None, None, None]}
+        clean = {}
+        for name, array in outputs.items():
+            finite = np.isfinite(array)
+            wrong = ~finite & inside[name] if name in inside else ~finite  # anything may stand in the padding
+            assert nodes.rows is not None
+            self.good[nodes.rows[wrong.reshape(len(array), -1).any(axis=1)]] = False
+            clean[name] = np.where(finite, array, np.float32(0))
+        return clean
+
+
+def _beam(decoding: str, beam: int | None, record: bool) -> int:
+    """The width of the beam; 1 for none."""
+    if decoding != "beam":
+        if beam is not None:
+            raise ConfigError(f"a beam of {beam} is for the decoding 'beam', not {decoding!r}: leave one out")
+        return 1
+    width = BEAM if beam is None else beam
+    if width < 1:
+        raise ConfigError(f"a beam of {width} keeps no hypothesis: give 1 or more")
+    if width > 1 and record:
+        raise ConfigError(f"a beam of {width} has no single chain to record: use steps")
+    return width
+
+
+def _temperatures(topology: Topology, decoding: Decoding, given: Sequence[float] | None) -> tuple[float, ...]:
+    wanted = decoding.n_temperatures(topology)
+    values = (1.0,) * wanted if given is None else tuple(float(value) for value in given)
+    if len(values) != wanted or not all(value > 0 and np.isfinite(value) for value in values):
+        takes = "one" if wanted == 1 else f"one per stage ({', '.join(map(str, topology.stages))})"
+        raise ConfigError(
+            f"temperatures are {list(values)}, but {decoding.name} decoding takes {takes}, greater than 0"
+        )
+    return values
+
+
+# -- the decodings that come with Pairton ------------------------------------------------------------------
+
+
+def _run_exact(task: Task) -> Decoded:
+    """The arg max over all assignments; events with too many of them are decoded in steps."""
+    topology, nodes = task.topology, task.nodes
+    result = Decoded.empty(topology, len(nodes))
+    layouts, group = np.unique(nodes.counts, axis=0, return_inverse=True)
+    listed = np.array([enumerable(topology, tuple(layout)) for layout in layouts.tolist()])
+    (rows,) = np.nonzero(listed[group.reshape(-1)])
+    if len(rows):
+        tokens = np.full((len(rows), len(topology.types), *nodes.mask.shape[1:] * 2), MASKED, dtype=np.uint8)
+        outputs = task.predict(nodes[rows], tokens)
+        few = np.full((len(rows), LISTED, len(topology.slots)), -1, dtype=np.int16)
+        chances = np.zeros((len(rows), LISTED))
+        for k in np.unique(group.reshape(-1)[rows]):
+            (same,) = np.nonzero(group.reshape(-1)[rows] == k)
+            n = int(layouts[k].sum())
+            order = np.argsort(~nodes.mask[rows[same]], axis=1, kind="stable")[:, :n]
+            part = rows_of(outputs, same)
+            if n < nodes.mask.shape[1]:
+                part = packed(part, order)
+            enumeration = enumerate_assignments(topology, tuple(layouts[k].tolist()))
+            answer = most_probable(enumeration, part, task.temperatures[0], LISTED if task.record else 0)
+            assignment, event, particles, best_few, chance = answer
+            # an order-preserving map keeps the canonical order
+            result.assignment[rows[same]] = np.take_along_axis(order, assignment.astype(np.intp), axis=1)
+            result.event_probability[rows[same]] = event
+            result.particle_probability[rows[same]] = particles
+            if task.record:
+                shown = np.take_along_axis(order[:, None, :], best_few.astype(np.intp), axis=2)
+                few[same, : shown.shape[1]], chances[same, : shown.shape[1]] = shown, chance
+        result.exact[rows] = True
+        if task.record:
+            result.steps.append(_whole_event(topology, tokens, outputs, few, chances, result.assignment[rows]))
+    (rest,) = np.nonzero(~listed[group.reshape(-1)])
+    if len(rest):
+        state, steps = run_chain(
+            task.predict,
+            topology,
+            nodes[rest],
+            temperatures=[1.0] * len(topology.stages),
+            record=task.record,
+        )
+        _enter(result, rest, state)
+        result.steps.extend(steps)
+    return result
+
+
+def _whole_event(
+    topology: Topology,
+    tokens: npt.NDArray[np.uint8],
+    outputs: Outputs,
+    few: npt.NDArray[np.int16],
+    chances: npt.NDArray[np.float64],
+    assignment: npt.NDArray[np.int32],
+) -> Step:
+    """The record of an exact decoding: one step, whose choices are the most probable assignments."""
+    types = (tuple(root.type for root in topology.roots),) * LISTED
+    width = max(len(root.slots) for root in topology.roots)
+    shown = np.full((len(few), LISTED, len(topology.roots), width), -1, dtype=np.int16)
+    for k, root in enumerate(topology.roots):
+        shown[:, :, k, : len(root.slots)] = few[:, :, list(root.slots)]
+    everything = np.ones((len(few), len(topology.particles)), dtype=bool)
+    choice = np.zeros(len(few), dtype=np.intp)
+    return Step(None, tokens, outputs["edges"], types, shown, chances, choice, assignment, everything)
+
+
+def _run_steps(task: Task, refresh: bool = True) -> Decoded:
+    """Stage by stage; with `refresh` the network sees what was revealed."""
+    result = Decoded.empty(task.topology, len(task.nodes))
+    state, steps = run_chain(
+        task.predict,
+        task.topology,
+        task.nodes,
+        temperatures=task.temperatures,
+        refresh=refresh,
+        record=task.record,
+    )
+    _enter(result, np.arange(len(task.nodes)), state)
+    result.steps.extend(steps)
+    return result
+
+
+def _run_one_shot(task: Task) -> Decoded:
+    return _run_steps(task, refresh=False)
+
+
+def _run_beam(task: Task) -> Decoded:
+    if task.beam == 1:
+        return _run_steps(task)
+    result = Decoded.empty(task.topology, len(task.nodes))
+    found = run_beam(task.predict, task.topology, task.nodes, width=task.beam, temperatures=task.temperatures)
+    _enter(result, np.arange(len(task.nodes)), found)
+    return result
+
+
+def _run_one_by_one(task: Task) -> Decoded:
+    """Steps, but never two particles at once: the paper's 4-step variant."""
+    stages, temperatures = [], []
+    for stage, temperature in zip(task.topology.stages, task.temperatures, strict=True):
+        parts = [stage] if stage.any else [Stage((name,)) for name in stage.types]
+        stages += parts
+        temperatures += [temperature] * len(parts)
+    topology = task.topology.with_stages(stages)
+    return _run_steps(Task(task.predict, topology, task.nodes, tuple(temperatures), record=task.record))
+
+
+def _enter(result: Decoded, rows: Index, state: State) -> None:
+    """Write complete states into the rows of the result."""
+    topology = state.topology
+    assignment = np.asarray(canonical(topology, state.place()[0]))
+    result.assignment[rows] = assignment
+    result.event_probability[rows] = np.exp(state.log_probability)
+    for particle in topology.particles:
+        same = state.found[particle.type]
+        here = assignment[:, list(particle.slots)]
+        which = (same.nodes == here[:, None]).all(axis=2).argmax(axis=1)
+        result.particle_probability[rows, particle.index] = same.probability[np.arange(len(rows)), which]
+
+
+for _entry in (
+    Decoding("exact", "the most probable of all assignments, in one pass", _run_exact, False, "event", True),
+    Decoding("steps", "stage by stage; the network sees what was revealed", _run_steps, True, "stage", True),
+    Decoding("one_shot", "stage by stage, from the first answer alone", _run_one_shot, False, "stage", True),
+    Decoding("beam", "steps with several hypotheses", _run_beam, True, "stage", fitted_as="steps"),
+    Decoding("one_by_one", "steps, one particle each", _run_one_by_one, True, "stage", fitted_as="steps"),
+):
+    register_decoding(_entry)

@@ -1,0 +1,84 @@
+"""Networks from a model's folder, and the engine that runs one by torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load
+
+from pairton.decoding import Outputs
+from pairton.errors import ModelError
+from pairton.events.nodes import Nodes
+from pairton.models.storage import INFO, WEIGHTS, ModelInfo, find_model, read_info, read_json, read_weights
+from pairton.models.upgrade import upgrade_weights
+from pairton.network.config import NetworkConfig, configure
+from pairton.network.network import Network
+
+__all__ = ["TorchEngine", "load_network", "predictor"]
+
+
+def load_network(model: str | Path) -> tuple[Network, ModelInfo]:
+    """A network with its weights, in evaluation mode, and all about it."""
+    folder = find_model(model)
+    info = read_info(folder)
+    config = configure(NetworkConfig, info.network, f"{folder / INFO}: network")
+    network = Network(info.topology, config, info.inputs)
+    try:
+        weights = load(read_weights(folder))
+        if read_json(folder / INFO)["format_version"] == 1:
+            weights = upgrade_weights(weights)
+        network.load_state_dict(weights)
+    except (RuntimeError, SafetensorError) as error:
+        reason = " ".join(str(error).split())
+        raise ModelError(f"{folder / WEIGHTS}: the weights do not fit the network ({reason[:200]})") from None
+    return network.eval(), info
+
+
+def predictor(network: Network) -> Callable[[Nodes, npt.NDArray[np.uint8] | None], Outputs]:
+    """A network as decoders want it: numpy in, numpy out."""
+
+    @torch.inference_mode()
+    def predict(nodes: Nodes, tokens: npt.NDArray[np.uint8] | None = None) -> Outputs:
+        device = next(network.parameters()).device
+
+        def tensor(array: npt.NDArray[Any]) -> torch.Tensor:
+            return torch.as_tensor(np.ascontiguousarray(array), device=device)
+
+        outputs = network(
+            {kind: tensor(values) for kind, values in nodes.values.items()},
+            None if nodes.mask.all() else {kind: tensor(mask) for kind, mask in nodes.masks.items()},
+            tensor(tokens) if tokens is not None and network.config.tokens else None,
+        )
+        return {name: output.float().cpu().numpy() for name, output in outputs.items()}
+
+    return predict
+
+
+@dataclass(frozen=True)
+class TorchEngine:
+    """One denoising step by torch, from a model's folder."""
+
+    path: Path
+    threads: int | None = None  # None: as torch is set
+    device: str = "cpu"
+    at_once = 1  # torch has threads of its own
+
+    @cached_property
+    def network(self) -> Network:
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        return load_network(self.path)[0].to(self.device)
+
+    def __call__(self, nodes: Nodes, tokens: npt.NDArray[np.uint8] | None) -> Outputs:
+        return predictor(self.network)(nodes, tokens)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "threads": self.threads, "device": self.device}
