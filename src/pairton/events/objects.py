@@ -13,16 +13,15 @@ import numpy.typing as npt
 
 from pairton.errors import EventsError
 from pairton.events.inputs import MOMENTUM
+from pairton.events.vectors import energy_of
 from pairton.topology.selection import TRANSVERSE
 
 __all__ = [
     "check_fields",
-    "energy_of",
     "is_physical",
     "make_jets",
     "make_met",
     "make_objects",
-    "mass_of",
     "mev_median",
 ]
 
@@ -86,22 +85,6 @@ def make_met(pt: Any, phi: Any) -> ak.Array:
         phi=ak.from_regular(angle),
         energy=ak.from_regular(size),
     )
-
-
-def energy_of(pt: npt.NDArray[Any], eta: npt.NDArray[Any], mass: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """E in double precision, so that the mass survives the way back. A negative mass (rounding) counts as -m^2."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        momentum = np.asarray(pt, np.float64) * np.cosh(np.asarray(eta, np.float64))
-        mass = np.asarray(mass, np.float64)
-        return np.asarray(np.sqrt(momentum**2 + mass * np.abs(mass)))
-
-
-def mass_of(pt: npt.NDArray[Any], eta: npt.NDArray[Any], energy: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """The inverse of `energy_of`."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        momentum = np.asarray(pt, np.float64) * np.cosh(np.asarray(eta, np.float64))
-        square = np.asarray(energy, np.float64) ** 2 - momentum**2
-        return np.asarray(np.sign(square) * np.sqrt(np.abs(square)))
 
 
 def mev_median(pt: npt.NDArray[Any]) -> float | None:
