@@ -16,24 +16,27 @@ from pairton._version import __version__
 
 if TYPE_CHECKING:
     from pairton.events import Events, Status
-    from pairton.events.objects import make_jets
+    from pairton.events.objects import make_jets, make_met, make_objects
     from pairton.formats import iterate, read
     from pairton.models.engines import Model, load_model
-    from pairton.reconstruction.reconstruction import Reconstruction, reconstruct
+    from pairton.reconstruction.result import Reconstruction
+    from pairton.reconstruction.running import reconstruct
     from pairton.topology import Topology, load_topology
 
 _PUBLIC = {
     "Events": "pairton.events.events",
     "Model": "pairton.models.engines",
-    "Reconstruction": "pairton.reconstruction.reconstruction",
+    "Reconstruction": "pairton.reconstruction.result",
     "Status": "pairton.events.events",
     "Topology": "pairton.topology",
     "iterate": "pairton.formats",
     "load_model": "pairton.models.engines",
     "load_topology": "pairton.topology",
     "make_jets": "pairton.events.objects",
+    "make_met": "pairton.events.objects",
+    "make_objects": "pairton.events.objects",
     "read": "pairton.formats",
-    "reconstruct": "pairton.reconstruction.reconstruction",
+    "reconstruct": "pairton.reconstruction.running",
 }
 
 __all__ = [
@@ -47,6 +50,8 @@ __all__ = [
     "load_model",
     "load_topology",
     "make_jets",
+    "make_met",
+    "make_objects",
     "read",
     "reconstruct",
 ]

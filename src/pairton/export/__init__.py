@@ -9,6 +9,8 @@ from __future__ import annotations
 import io
 import json
 import warnings
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +19,15 @@ import numpy.typing as npt
 
 from pairton._common.atomic import replacing
 from pairton._version import __version__
-from pairton.decoding import METHODS, decode
+from pairton.decoding import DECODINGS, Outputs, decode, get_decoding
 from pairton.decoding.candidates import step_table
-from pairton.decoding.graph import MOST_JETS
-from pairton.decoding.likelihood import MAX_ASSIGNMENTS, Prediction
-from pairton.errors import ConfigError, MissingExtraError, ModelError, nearest
-from pairton.models.engines import METADATA_KEY, WEIGHTS_KEY
-from pairton.topology import Topology
+from pairton.decoding.likelihood import MAX_ASSIGNMENTS
+from pairton.errors import ConfigError, MissingExtraError, ModelError
+from pairton.events.nodes import MOST_OBJECTS, Nodes
+from pairton.models.engines import METADATA_KEY
+from pairton.models.storage import INFO, WEIGHTS_KEY, find_model, read_json
+from pairton.topology import Layout, Topology, collection_name
+from pairton.topology.selection import TRANSVERSE
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,10 +35,10 @@ if TYPE_CHECKING:
     from pairton.models.storage import ModelInfo
     from pairton.network import Network
 
-__all__ = ["OPSET", "default_max_jets", "export_model", "export_network"]
+__all__ = ["OPSET", "default_max_objects", "export_model", "export_network"]
 
 OPSET = 18
-EXACT_JETS, CHAIN_JETS = 12, 16  # most jets of a whole reconstruction, where nothing else is said
+EXACT, CHAIN = 12, 16  # most objects of the main kind in a whole reconstruction, where nothing else is said
 TOLERANCE = 1e-5  # of logits, relative to the largest or 1
 PROBABILITY_TOLERANCE = 1e-3  # sums of tens of logits, in single precision
 
@@ -44,19 +48,18 @@ def export_model(
     output: str | Path,
     *,
     whole: bool = False,
-    max_jets: int | None = None,
+    max_objects: int | None = None,
     decoding: str | None = None,
 ) -> dict[str, Any]:
     """Export a model by name or path; what its metadata say."""
-    from pairton.models.storage import INFO, find_model, load_model
-
     try:
-        network, info = load_model(model)
-    except MissingExtraError:
+        from pairton.network.engine import load_network
+    except ImportError:
         raise MissingExtraError("export", "torch") from None
-    weights = json.loads((find_model(model) / INFO).read_text("utf-8"))["weights_sha256"]
-    options: dict[str, Any] = {"whole": whole, "max_jets": max_jets, "decoding": decoding}
-    return export_network(network, info, output, weights=weights, **options)
+    network, info = load_network(model)
+    weights = read_json(find_model(model) / INFO)[WEIGHTS_KEY]
+    info = replace(info, weights_sha256=weights)  # so that an old export beside new weights is noticed
+    return export_network(network, info, output, whole=whole, max_objects=max_objects, decoding=decoding)
 
 
 def export_network(
@@ -65,68 +68,75 @@ def export_network(
     output: str | Path,
     *,
     whole: bool = False,
-    max_jets: int | None = None,
+    max_objects: int | None = None,
     decoding: str | None = None,
-    weights: str | None = None,
 ) -> dict[str, Any]:
     """Export a network with all that is known about it.
 
-    whole      jets in, indices and probabilities out; else jets and tokens in, logits out
-    max_jets   of a whole reconstruction: the most jets that an event may have
-    decoding   of a whole reconstruction: exact, steps or one_shot; by default what the model was trained for
-    weights    hash of the weights on disk, so that an old export beside new weights is noticed
+    whole         objects in, indices and probabilities out; else objects and tokens in, outputs of the network out
+    max_objects   of a whole reconstruction: the most objects of the main kind that an event may have
+    decoding      of a whole reconstruction: exact, steps or one_shot; by default what the model was trained for
     """
     _check_packages()
-    if not whole and (max_jets is not None or decoding is not None):
-        raise ConfigError("max_jets and decoding belong to a whole reconstruction: export with --whole")
+    if not whole and (max_objects is not None or decoding is not None):
+        raise ConfigError("max_objects and decoding belong to a whole reconstruction: export with --whole")
     with replacing(output) as temporary:  # first of all, so that a folder that is missing costs no time
-        payload, about = _graph(network.eval(), info, whole, max_jets, decoding)
+        payload, about = _graph(network.eval(), info, whole, max_objects, decoding)
         metadata = {**info.to_dict(), **about, "exported_by": f"pairton {__version__}"}
-        if weights is not None:
-            metadata[WEIGHTS_KEY] = weights
         temporary.write_bytes(_finish(payload, metadata))
     return metadata
 
 
 def _graph(
-    network: Network, info: ModelInfo, whole: bool, max_jets: int | None, decoding: str | None
+    network: Network, info: ModelInfo, whole: bool, max_objects: int | None, decoding: str | None
 ) -> tuple[bytes, dict[str, Any]]:
     """The graph, and what is to be said of it."""
     topology = info.topology
     if not whole:
         return _export_step(network, topology), {"graph": "step"}
-    method = _decoding(decoding or info.decoding)
-    limit = _limit(topology, method, max_jets)
-    temperatures = list(info.temperatures) if method == info.decoding and info.temperatures else None
+    chosen = _decoding(decoding or info.decoding)
+    if chosen != "exact" and len(topology.kinds) > 1:
+        raise ModelError(
+            f"{topology.name} has objects of several kinds, for which only the decoding exact is exported as one "
+            "graph: add --decoding exact, or export without --whole"
+        )
+    limit = _limit(topology, chosen, max_objects)
+    temperatures = list(info.temperatures) if chosen == info.decoding and info.temperatures else None
     about = {
         "graph": "whole",
-        "decoding": method,
-        "max_jets": limit,
+        "decoding": chosen,
+        "max_objects": limit,
         "slots": [slot.name for slot in topology.slots],
         "particles": [particle.name for particle in topology.particles],
     }
-    return _export_whole(network, topology, method, limit, temperatures), about
+    return _export_whole(network, topology, chosen, limit, temperatures), about
 
 
-def default_max_jets(topology: Topology, method: str) -> int:
-    """The most jets of a whole reconstruction: enough for most events, fewer where choices are too many.
+def default_max_objects(topology: Topology, decoding: str) -> int:
+    """The most objects of the main kind: enough for most events, fewer where choices are too many.
 
     >>> from pairton.topology import load_topology
-    >>> [default_max_jets(load_topology(name), "exact") for name in ("ttbar_allhad", "tth_allhad")]
+    >>> [default_max_objects(load_topology(name), "exact") for name in ("ttbar_allhad", "tth_allhad")]
     [12, 10]
     """
-    n_slots = len(topology.slots)
-    limit = max(EXACT_JETS if method == "exact" else CHAIN_JETS, n_slots)
-    while limit > n_slots and not _fits(topology, method, limit):
+    fewest = max(topology.slots_per_kind)
+    limit = max(EXACT if decoding == "exact" else CHAIN, fewest)
+    while limit > fewest and not _fits(topology, decoding, limit):
         limit -= 1
     return limit
 
 
-def _fits(topology: Topology, method: str, n_jets: int) -> bool:
-    """Whether all choices for that many jets can be tabulated."""
-    if method == "exact":
-        return topology.count_assignments(n_jets) <= MAX_ASSIGNMENTS
-    return all(step_table(topology, stage, n_jets) is not None for stage in topology.stages)
+def _layout(topology: Topology, main: int) -> Layout:
+    """That many objects of the main kind, of the others as many as there are slots, at least one of each."""
+    needed = zip(topology.kinds, topology.slots_per_kind, strict=True)
+    return tuple(main if kind == topology.main_kind else max(1, slots) for kind, slots in needed)
+
+
+def _fits(topology: Topology, decoding: str, n_objects: int) -> bool:
+    """Whether all choices for that many objects can be tabulated."""
+    if decoding == "exact":
+        return topology.count_assignments(_layout(topology, n_objects)) <= MAX_ASSIGNMENTS
+    return all(step_table(topology, stage, n_objects) is not None for stage in topology.stages)
 
 
 def _check_packages() -> None:
@@ -137,35 +147,25 @@ def _check_packages() -> None:
             raise MissingExtraError("export", module) from None
 
 
-def _decoding(method: str) -> str:
-    if method == "beam":
-        raise ModelError(
-            "a beam keeps a varying set of hypotheses, which a graph cannot: export steps, one_shot or exact, "
-            "or run the beam from Python"
-        )
-    if method == "exact_steps":
-        raise ModelError(
-            "exact_steps asks the network again for every stage and is not exported as one graph: export exact, "
-            "steps or one_shot with --decoding, or run it from Python"
-        )
-    if method not in METHODS:
-        allowed = [name for name in METHODS if name not in ("beam", "exact_steps")]
-        raise ConfigError(f"no decoding {method!r}: choose one of {', '.join(allowed)}{nearest(method, allowed)}")
-    return method
+def _decoding(name: str) -> str:
+    if not get_decoding(name).exportable:
+        allowed = ", ".join(entry.name for entry in DECODINGS.values() if entry.exportable)
+        raise ModelError(f"the decoding {name} is not exported as one graph: choose one of {allowed}")
+    return name
 
 
-def _limit(topology: Topology, method: str, wanted: int | None) -> int:
-    limit = default_max_jets(topology, method) if wanted is None else wanted
-    if not len(topology.slots) <= limit <= MOST_JETS:
+def _limit(topology: Topology, decoding: str, wanted: int | None) -> int:
+    limit = default_max_objects(topology, decoding) if wanted is None else wanted
+    fewest = max(topology.slots_per_kind)
+    if not fewest <= limit <= MOST_OBJECTS:
         raise ConfigError(
-            f"max_jets is {limit}, but must be from {len(topology.slots)} (slots of {topology.name}) to "
-            f"{MOST_JETS}"
+            f"max_objects is {limit}, but must be from {fewest} (slots of {topology.name}) to {MOST_OBJECTS}"
         )
-    count = topology.count_assignments(limit)
-    if method == "exact" and count > MAX_ASSIGNMENTS:
+    count = topology.count_assignments(_layout(topology, limit))
+    if decoding == "exact" and count > MAX_ASSIGNMENTS:
         raise ModelError(
-            f"{limit} jets have {count} assignments in {topology.name}, more than the {MAX_ASSIGNMENTS} that are "
-            "enumerated: lower --max-jets, or export --decoding steps"
+            f"{limit} {collection_name(topology.main_kind)} have {count} assignments in {topology.name}, more "
+            f"than the {MAX_ASSIGNMENTS} that are enumerated: lower --max-objects, or export --decoding steps"
         )
     return limit
 
@@ -174,61 +174,54 @@ def _limit(topology: Topology, method: str, wanted: int | None) -> int:
 
 
 def _export_step(network: Network, topology: Topology) -> bytes:
-    from torch import nn
+    from pairton.export.step_graph import StepGraph
 
-    class Step(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = network
-
-        def forward(self, *inputs: Any) -> Any:
-            found = self.network(*inputs)
-            return found.edges if found.triplets is None else (found.edges, found.triplets)
-
-    n_jets = len(topology.slots) + 1
-    jets, jet_mask = _some_events(topology, n_jets)
-    inputs = {"jets": jets, "jet_mask": jet_mask}
+    layout = tuple(n + 1 for n in topology.slots_per_kind)
+    nodes = _some_events(network, layout)
+    inputs = _inputs(nodes)
     if network.config.tokens:
-        inputs["tokens"] = _some_tokens(topology, len(jets), n_jets)
-    outputs = ["edges", *(["triplets"] if network.config.triplets != "none" else [])]
-    payload = _trace(Step().eval(), inputs, outputs)
+        inputs["tokens"] = _some_tokens(topology, len(nodes), sum(layout))
+    payload = _trace(StepGraph(network).eval(), inputs, network.outputs)
     _check_step(payload, network, topology)
     return payload
 
 
 def _export_whole(
-    network: Network, topology: Topology, method: str, limit: int, temperatures: list[float] | None
+    network: Network, topology: Topology, decoding: str, limit: int, temperatures: list[float] | None
 ) -> bytes:
     from pairton.export.chain_graph import ChainGraph
     from pairton.export.exact_graph import ExactGraph
 
     graph: nn.Module
-    if method == "exact":
-        graph = ExactGraph(network, topology, limit, temperatures[0] if temperatures else 1.0)
+    if decoding == "exact":
+        graph = ExactGraph(network, topology, _layout(topology, limit), temperatures[0] if temperatures else 1.0)
     else:
-        heat = temperatures or [1.0] * len(topology.stages)
-        refresh = method == "steps" and network.config.tokens
-        graph = ChainGraph(network, topology, limit, heat, refresh)
-    jets, jet_mask = _some_events(topology, min(limit, len(topology.slots) + 1))
-    inputs = {"jets": jets, "jet_mask": jet_mask}
-    payload = _trace(graph.eval(), inputs, ["indices", "event_probability", "particle_probability"])
-    _check_whole(payload, network, topology, method, limit, temperatures)
+        per_stage = temperatures or [1.0] * len(topology.stages)
+        refresh = decoding == "steps" and network.config.tokens
+        graph = ChainGraph(network, topology, limit, per_stage, refresh)
+    nodes = _some_events(network, _layout(topology, min(limit, max(topology.slots_per_kind) + 1)))
+    outputs: dict[str, tuple[str, ...]] = {"indices": (), "event_probability": (), "particle_probability": ()}
+    payload = _trace(graph.eval(), _inputs(nodes), outputs)
+    _check_whole(payload, network, topology, decoding, limit, temperatures)
     return payload
 
 
-def _trace(graph: nn.Module, inputs: dict[str, npt.NDArray[Any]], outputs: list[str]) -> bytes:
+def _inputs(nodes: Nodes) -> dict[str, npt.NDArray[Any]]:
+    """Named as in an exported file: `<kind>` and `<kind>_mask`."""
+    named: dict[str, npt.NDArray[Any]] = {}
+    for kind, values in nodes.values.items():
+        named |= {kind: values, f"{kind}_mask": nodes.masks[kind]}
+    return named
+
+
+def _trace(graph: nn.Module, inputs: dict[str, npt.NDArray[Any]], outputs: Mapping[str, tuple[str, ...]]) -> bytes:
     """By the exporter that traces: seconds, where the one that analyses takes a minute."""
     import torch
 
-    axes = {"jets": {0: "events", 1: "jets"}, "jet_mask": {0: "events", 1: "jets"}}
-    axes["tokens"] = {0: "events", 2: "jets", 3: "jets"}
-    named = {
-        "edges": {0: "events", 2: "jets", 3: "jets"},
-        "triplets": {0: "events", 2: "jets", 3: "jets", 4: "jets"},
-        "indices": {0: "events"},
-        "event_probability": {0: "events"},
-        "particle_probability": {0: "events"},
-    }
+    axes = {name: {0: "events", 1: f"{name.removesuffix('_mask')}s"} for name in inputs if name != "tokens"}
+    axes["tokens"] = {0: "events", 2: "nodes", 3: "nodes"}
+    for name, named in outputs.items():
+        axes[name] = {0: "events"} | {k: "nodes" for k, axis in enumerate(named, start=1) if axis == "node"}
     stream = io.BytesIO()
     with warnings.catch_warnings(), torch.inference_mode():
         warnings.simplefilter("ignore")  # shapes are traced on purpose
@@ -239,8 +232,8 @@ def _trace(graph: nn.Module, inputs: dict[str, npt.NDArray[Any]], outputs: list[
             dynamo=False,
             opset_version=OPSET,
             input_names=list(inputs),
-            output_names=outputs,
-            dynamic_axes={name: axes[name] for name in inputs} | {name: named[name] for name in outputs},
+            output_names=list(outputs),
+            dynamic_axes={name: axes[name] for name in (*inputs, *outputs)},
         )
     return stream.getvalue()
 
@@ -264,21 +257,25 @@ def _finish(payload: bytes, metadata: dict[str, Any]) -> bytes:
 # -- checks against torch ----------------------------------------------------------------------------------
 
 
-def _some_events(topology: Topology, n_jets: int, events: int = 16) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Jets with the spread of real ones; the last event has one jet fewer, where it can."""
-    rng = np.random.default_rng(n_jets)
-    shape = (events, n_jets)
-    pt, eta, phi = 25 + rng.exponential(50, shape), rng.normal(0, 1, shape), rng.uniform(-np.pi, np.pi, shape)
-    energy = np.hypot(pt * np.cosh(eta), rng.uniform(3, 15, shape))
-    jets = np.stack([pt, eta, phi, energy, rng.random(shape) < 0.3], axis=2).astype(np.float32)
-    jet_mask = np.ones(shape, dtype=bool)
-    if n_jets > len(topology.slots):
-        jet_mask[-1, -1] = False
-    return jets, jet_mask
+def _some_events(network: Network, layout: Layout, events: int = 16) -> Nodes:
+    """Objects with the spread of real ones; the last event has one object of each kind fewer, where it can."""
+    rng = np.random.default_rng(sum(layout))
+    values, masks = {}, {}
+    needed = zip(network.topology.kinds, layout, network.topology.slots_per_kind, strict=True)
+    for kind, count, slots in needed:
+        shape = (events, count)
+        pt, phi = 25 + rng.exponential(50, shape), rng.uniform(-np.pi, np.pi, shape)
+        eta = rng.normal(0, 1, shape) * (kind not in TRANSVERSE)
+        energy = np.hypot(pt * np.cosh(eta), rng.uniform(3, 15, shape))
+        further = [rng.random(shape) < 0.3 for _ in network.inputs[kind]]
+        values[kind] = np.stack([pt, eta, phi, energy, *further], axis=2).astype(np.float32)
+        masks[kind] = np.ones(shape, dtype=bool)
+        masks[kind][-1, -1] = count <= slots
+    return Nodes(values, masks)
 
 
-def _some_tokens(topology: Topology, events: int, n_jets: int) -> npt.NDArray[np.uint8]:
-    tokens = np.random.default_rng(1).integers(0, 3, (events, len(topology.types), n_jets, n_jets))
+def _some_tokens(topology: Topology, events: int, n_nodes: int) -> npt.NDArray[np.uint8]:
+    tokens = np.random.default_rng(1).integers(0, 3, (events, len(topology.types), n_nodes, n_nodes))
     return np.maximum(tokens, tokens.swapaxes(2, 3)).astype(np.uint8)
 
 
@@ -290,26 +287,22 @@ def _session(payload: bytes) -> Any:
     return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
 
 
-def _ask(network: Network, *inputs: Any) -> Prediction:
-    import torch
-
-    with torch.inference_mode():
-        found = network(*(None if array is None else torch.from_numpy(array) for array in inputs))
-    return Prediction(found.edges.numpy(), None if found.triplets is None else found.triplets.numpy())
-
-
 def _check_step(payload: bytes, network: Network, topology: Topology) -> None:
+    from pairton.network.engine import predictor
+
     session = _session(payload)
-    for n_jets in (len(topology.slots), len(topology.slots) + 3):
-        jets, jet_mask = _some_events(topology, n_jets, events=5)
-        tokens = _some_tokens(topology, 5, n_jets) if network.config.tokens else None
-        feeds = {"jets": jets, "jet_mask": jet_mask} | ({} if tokens is None else {"tokens": tokens})
-        wanted = [array for array in _ask(network, jets, jet_mask, tokens) if array is not None]
-        for ours, theirs in zip(session.run(None, feeds), wanted, strict=True):
-            away = float(np.abs(ours - theirs).max())
-            if not away <= TOLERANCE * max(1.0, float(np.abs(theirs).max())):
+    names = [item.name for item in session.get_outputs()]
+    for more in (0, 3):
+        layout = tuple(max(1, n) + more for n in topology.slots_per_kind)
+        nodes = _some_events(network, layout, events=5)
+        tokens = _some_tokens(topology, 5, sum(layout)) if network.config.tokens else None
+        feeds = _inputs(nodes) | ({} if tokens is None else {"tokens": tokens})
+        wanted = predictor(network)(nodes, tokens)
+        for name, ours in zip(names, session.run(None, feeds), strict=True):
+            away = float(np.abs(ours - wanted[name]).max())
+            if not away <= TOLERANCE * max(1.0, float(np.abs(wanted[name]).max())):
                 raise ModelError(
-                    f"the exported logits differ from torch by {away:.1e} at {n_jets} jets: nothing was written"
+                    f"the exported {name} differ from torch by {away:.1e}, layout {layout}: nothing was written"
                 )
 
 
@@ -317,25 +310,31 @@ def _check_whole(
     payload: bytes,
     network: Network,
     topology: Topology,
-    method: str,
+    decoding: str,
     limit: int,
     temperatures: list[float] | None,
 ) -> None:
-    session = _session(payload)
+    from pairton.network.engine import predictor
 
-    def predict(jets: Any, jet_mask: Any, tokens: Any) -> Prediction:
-        return _ask(network, jets, jet_mask, tokens if network.config.tokens else None)
+    session, predict = _session(payload), predictor(network)
 
-    for n_jets in sorted({len(topology.slots), min(len(topology.slots) + 2, limit), limit}):
-        jets, jet_mask = _some_events(topology, n_jets)
-        wanted = decode(predict, topology, jets, jet_mask, method=method, temperatures=temperatures)
-        indices, event, particles = session.run(None, {"jets": jets, "jet_mask": jet_mask})
+    def outputs(nodes: Nodes, tokens: npt.NDArray[np.uint8]) -> Outputs:
+        return predict(nodes, tokens if network.config.tokens else None)
+
+    fewest = max(topology.slots_per_kind)
+    for main in sorted({fewest, min(fewest + 2, limit), limit}):
+        layout = _layout(topology, main)
+        nodes = _some_events(network, layout)
+        wanted = decode(outputs, topology, nodes, decoding=decoding, temperatures=temperatures)
+        offsets = topology.offsets(layout)
+        positions = np.where(wanted.assignment >= 0, wanted.assignment - offsets, -1)
+        indices, event, particles = session.run(None, _inputs(nodes))
         away = max(
-            float(np.abs(event - wanted.event_probability).max()),
-            float(np.abs(particles - wanted.particle_probability).max()),
+            float(np.nanmax(np.abs(event - wanted.event_probability))),
+            float(np.nanmax(np.abs(particles - wanted.particle_probability))),
         )
-        if not np.array_equal(indices, wanted.assignment) or not away <= PROBABILITY_TOLERANCE:
+        if not np.array_equal(indices, positions) or not away <= PROBABILITY_TOLERANCE:
             raise ModelError(
-                f"the exported graph and the decoder disagree at {n_jets} jets (probabilities by {away:.1e}): "
+                f"the exported graph and the decoder disagree with {layout} objects (probabilities by {away:.1e}): "
                 "nothing was written"
             )

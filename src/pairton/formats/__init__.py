@@ -97,11 +97,15 @@ def read_options(
     return ReadOptions(topology=load_topology(topology or "ttbar_allhad"), units=units, **options)
 
 
-def as_for(topology: Topology | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options to read events as those of a model, where they name no topology; files of others are refused."""
-    if options.get("topology") is not None or topology is None:
-        return dict(options)
-    return {**options, "topology": topology, "refuse_others": True}
+def as_for(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options to read what a model takes: its fields of each kind and, where no topology is named, its topology.
+
+    Files that say that they are of another topology are then refused.
+    """
+    fields = {kind: model.inputs.fields(kind) for kind in model.inputs.kinds}
+    if options.get("topology") is not None:
+        return {**options, "fields": fields}
+    return {**options, "fields": fields, "topology": model.topology, "refuse_others": True}
 
 
 def open_source(

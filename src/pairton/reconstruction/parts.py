@@ -21,14 +21,19 @@ from pairton._common.parallel import WorkerError, check_jobs, run_tasks
 from pairton._version import __version__
 from pairton.errors import ConfigError, InputError, OutputError
 from pairton.events import Events, Status
-from pairton.events.acceptance import check_max_jets
 from pairton.formats import as_for, expand, open_source
 from pairton.formats.base import DEFAULT_CHUNK, check_chunk
 from pairton.formats.files import CONTAINERS, Paths, digest, fingerprint, is_url, unchanged
-from pairton.reconstruction.assigning import Assigner
-from pairton.reconstruction.reconstruction import MAX_JETS, WINDOW, run, windows
-from pairton.reconstruction.streaming import result_settings
-from pairton.reconstruction.writers import ROWS, create_result, result_metadata, same_columns, same_kept
+from pairton.models.storage import INFO, WEIGHTS
+from pairton.reconstruction.running import DEFAULT_SETTINGS, WINDOW, Assigner, RunSettings, windows
+from pairton.reconstruction.writers import (
+    ROWS,
+    create_result,
+    result_metadata,
+    result_settings,
+    same_columns,
+    same_kept,
+)
 from pairton.topology import load_topology
 
 if TYPE_CHECKING:
@@ -61,10 +66,7 @@ class Part:
     segments: tuple[Segment, ...]
     model: Model
     metadata: Mapping[str, Any] = field(repr=False)  # of the result; "part" has the key
-    decoding: str | None
-    beam: int | None
-    max_jets: int
-    jet_cuts: bool
+    settings: RunSettings
     chunk: int
     options: Mapping[str, Any] = field(repr=False)
 
@@ -103,16 +105,13 @@ def reconstruct_parts(
     paths: Paths,
     folder: str | Path,
     model: Model | str = "default",
+    settings: RunSettings = DEFAULT_SETTINGS,
     *,
     client: Any = None,
     jobs: int = 1,
     resume: bool = False,
     rows: int = PART_ROWS,
     suffix: str = ".parquet",
-    decoding: str | None = None,
-    beam: int | None = None,
-    max_jets: int = MAX_JETS,
-    jet_cuts: bool = True,
     chunk: int = DEFAULT_CHUNK,
     engine: str = "onnx",
     progress: Watch | None = None,
@@ -137,26 +136,22 @@ def reconstruct_parts(
     folder = Path(folder).absolute()
     files = expand(paths)
     options = {"truth": False, **options}
-    options = as_for(model.topology, options)
+    options = as_for(model, options)
     check_jobs(jobs)  # all this before what is there is touched
     check_chunk(chunk)
-    check_max_jets(model.topology, max_jets)
-    Assigner(model, decoding, beam).check(load_topology(options["topology"]))
-    settings = result_settings(model, files, decoding=decoding, beam=beam, max_jets=max_jets, jet_cuts=jet_cuts)
+    Assigner(model, settings).check(load_topology(options["topology"]))
+    metadata = result_settings(model, files, settings)
     same = ("isolate", "refuse_others")  # change no answer
     reading = {name: value for name, value in options.items() if name not in same}
-    how = _digest([settings | {"inputs": None}, _identity(model), reading])
+    how = _digest([metadata | {"inputs": None}, _identity(model), reading])
     plan = [
         Part(
             index,
             folder / f"part-{index:05d}{suffix}",
             segments,
             model,
-            settings | {"part": {"index": index, "key": _digest([how, [_key(s) for s in segments]])}},
-            decoding,
-            beam,
-            max_jets,
-            jet_cuts,
+            metadata | {"part": {"index": index, "key": _digest([how, [_key(s) for s in segments]])}},
+            settings,
             chunk,
             options,
         )
@@ -178,7 +173,7 @@ def reconstruct_parts(
 
     for _ in stream() if progress is None else progress(stream()):
         pass
-    done = _complete(plan, finished, folder, settings, begun)
+    done = _complete(plan, finished, folder, metadata, begun)
     return replace(done, skipped=len(plan) - len(todo), replaced=replaced)
 
 
@@ -189,10 +184,10 @@ def make_part(part: Part) -> Done:
             f"this worker has pairton {__version__}, but the work is for {part.metadata['pairton_version']}: "
             "install the same version everywhere"
         )
-    assign = Assigner(part.model, part.decoding, part.beam)
+    assigner = Assigner(part.model, part.settings)
     with create_result(part.path, part.model.topology, part.metadata) as writer:
         for window in windows(same_kept(_events(part))):
-            writer.write(run(window, assign, part.model.domain, max_jets=part.max_jets, jet_cuts=part.jet_cuts))
+            writer.write(assigner.run(window))
         assert writer.names is not None  # there is always a window
         columns = tuple(writer.names)
         writer.metadata["part"] = {**part.metadata["part"], "columns": columns}
@@ -302,12 +297,10 @@ def _mark(path: str) -> tuple[int, int]:
 
 
 def _identity(model: Model) -> Any:
-    """What tells a model from another: its file, or what it says of itself."""
-    path = getattr(model.engine, "path", None) if hasattr(model, "engine") else None
-    for file in () if path is None else (Path(path), Path(path) / "model.safetensors"):
-        if file.is_file():
-            return digest(file.read_bytes())
-    return dict(model.metadata)
+    """What tells a model from another: its files, and what it says of itself."""
+    path = Path(getattr(model.engine, "path", "")) if hasattr(model, "engine") else Path()
+    files = (path, path / WEIGHTS, path / INFO)
+    return [digest(file.read_bytes()) for file in files if file.is_file()] + [model.info.to_dict()]
 
 
 def _digest(what: Any) -> str:

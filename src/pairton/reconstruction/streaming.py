@@ -8,20 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pairton._version import __version__
-from pairton.decoding.likelihood import exact_up_to
 from pairton.errors import InputError
 from pairton.formats import as_for, expand, iterate, open_source
 from pairton.formats.base import DEFAULT_CHUNK
 from pairton.formats.files import Paths, is_url
-from pairton.reconstruction.assigning import Assigner, decoding_of
-from pairton.reconstruction.reconstruction import MAX_JETS, Reconstruction, how_made, run, windows
-from pairton.reconstruction.writers import Tally, create_result, same_kept
+from pairton.reconstruction.result import Reconstruction
+from pairton.reconstruction.running import DEFAULT_SETTINGS, Assigner, RunSettings, windows
+from pairton.reconstruction.writers import Tally, create_result, result_settings, same_kept
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
 
-__all__ = ["Summary", "count_events", "reconstruct_files", "reconstruct_stream", "result_settings"]
+__all__ = ["Summary", "count_events", "reconstruct_files", "reconstruct_stream"]
 
 SHOWN = 10  # events of the table on screen
 
@@ -50,11 +48,8 @@ def count_events(paths: Paths, **options: Any) -> int:
 def reconstruct_stream(
     paths: Paths,
     model: Model | str = "default",
+    settings: RunSettings = DEFAULT_SETTINGS,
     *,
-    decoding: str | None = None,
-    beam: int | None = None,
-    max_jets: int = MAX_JETS,
-    jet_cuts: bool = True,
     chunk: int = DEFAULT_CHUNK,
     **options: Any,
 ) -> Iterator[Reconstruction]:
@@ -67,22 +62,18 @@ def reconstruct_stream(
         from pairton.models.engines import load_model
 
         model = load_model(model)
-    assign = Assigner(model, decoding, beam)
-    how = how_made(model, decoding, beam, max_jets, jet_cuts)
-    for window in windows(same_kept(iterate(paths, chunk=chunk, **as_for(model.topology, options)))):
-        assign.check(window.topology)
-        yield run(window, assign, model.domain, max_jets=max_jets, jet_cuts=jet_cuts).made(how)
+    assigner = Assigner(model, settings)
+    for window in windows(same_kept(iterate(paths, chunk=chunk, **as_for(model, options)))):
+        assigner.check(window.topology)
+        yield assigner.run(window).made_by(model, assigner.settings)
 
 
 def reconstruct_files(
     paths: Paths,
     output: str | Path | None,
     model: Model | str = "default",
+    settings: RunSettings = DEFAULT_SETTINGS,
     *,
-    decoding: str | None = None,
-    beam: int | None = None,
-    max_jets: int = MAX_JETS,
-    jet_cuts: bool = True,
     chunk: int = DEFAULT_CHUNK,
     threads: int | None = None,
     engine: str = "onnx",
@@ -100,19 +91,9 @@ def reconstruct_files(
         model = load_model(model, engine=engine, threads=threads)
     files = expand(paths)
     _refuse_overwriting(files, output)
-    metadata = result_settings(model, files, decoding=decoding, beam=beam, max_jets=max_jets, jet_cuts=jet_cuts)
+    metadata = result_settings(model, files, settings)
     first: Reconstruction | None = None
-    stream = reconstruct_stream(
-        files,
-        model,
-        decoding=decoding,
-        beam=beam,
-        max_jets=max_jets,
-        jet_cuts=jet_cuts,
-        chunk=chunk,
-        truth=False,
-        **options,
-    )
+    stream = reconstruct_stream(files, model, settings, chunk=chunk, truth=False, **options)
     with create_result(output, model.topology, metadata) if output is not None else nullcontext() as writer:
         tally = Tally() if writer is None else writer.tally
         for reco in stream if progress is None else progress(stream):
@@ -125,44 +106,11 @@ def reconstruct_files(
     return Summary(tally.events, tally.status, first, tally.varied)
 
 
-def result_settings(
-    model: Model,
-    files: list[str],
-    *,
-    decoding: str | None,
-    beam: int | None,
-    max_jets: int,
-    jet_cuts: bool,
-) -> dict[str, Any]:
-    """What a result says of how it was made."""
-    how = decoding_of(model, decoding, beam)
-    return {
-        "pairton_version": __version__,
-        "model": {"name": model.name, **_provenance(model.metadata)},
-        "decoding": how,
-        "exact_up_to_jets": exact_up_to(model.topology) if how.startswith("exact") else None,  # beyond: steps
-        "beam": beam,
-        "temperatures": Assigner(model, decoding, beam).temperatures,  # None: not fitted for this decoding
-        "max_jets": max_jets,
-        "jet_cuts": jet_cuts,
-        "inputs": files,
-    }
-
-
 def _head(reco: Reconstruction) -> Reconstruction:
     some = slice(0, SHOWN)
-    return Reconstruction(
-        reco.events[some],
-        reco.assignment[some],
-        reco.status[some],
-        reco.event_probability[some],
-        reco.particle_probability[some],
-        reco.jets_used[some],
-    )
-
-
-def _provenance(metadata: Any) -> dict[str, Any]:
-    return {key: metadata[key] for key in ("pairton_version", "code_version", "weights_sha256") if key in metadata}
+    names = ("events", "assignment", "status", "event_probability", "particle_probability", "exact")
+    used = {kind: counts[some] for kind, counts in reco.used.items()}
+    return Reconstruction(**{name: getattr(reco, name)[some] for name in names}, used=used)
 
 
 def _refuse_overwriting(files: list[str], output: str | Path | None) -> None:

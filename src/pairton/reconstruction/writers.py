@@ -1,14 +1,17 @@
-"""Reconstructions as files: flat columns, one row an event, in Parquet, ROOT or HDF5 by the suffix.
+"""Reconstructions as files: flat columns, one row per event, in Parquet, ROOT or HDF5 by the suffix.
 
     event_source, event_number   permanent id of the event (uint64)
     <kept columns>               run, luminosityBlock, event where the input has them, and what --keep names
     weight                       where the input has weights
-    status                       ok, too_few_jets, bad_jet, truncated, outside_domain
-    n_jets                       jets that were used
-    <slot>_jet                   index of the jet in the input, -1 for none (int32); t1.W.q1 is t1_W_q1_jet
+    status                       ok, too_few_objects, bad_object, truncated, outside_domain, bad_output
+    exact                        whether the probabilities come from a sum over all assignments (bool)
+    n_<objects>                  objects of each kind that were used: n_jets, n_leptons, ...
+    <slot>_<kind>                index of the object in its collection of the input, -1 for none (int32); t1.W.q1 is
+                                 t1_W_q1_jet
     <particle>_probability, _pt, _eta, _phi, _mass    NaN for none (float32); GeV and radians
     event_probability
-    <each of ours>_<variation>   the same with varied jets, where --variation names some
+    <head>                       of further heads of the network that describe events
+    <each of ours>_<variation>   the same with varied objects, where --variation names some
 
 What was done, with which model, and how many events have each status is one JSON text named
 `pairton_reconstruction`: an entry of the Parquet schema, a string in ROOT, an attribute in HDF5.
@@ -20,20 +23,28 @@ import contextlib
 import json
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
 from pairton._common.atomic import CompleteOrNothing, Replacement
+from pairton._version import __version__
+from pairton.decoding.likelihood import exact_up_to
 from pairton.errors import ConfigError, OutputError
 from pairton.events import Events, Status
 from pairton.formats.files import CONTAINERS
 from pairton.formats.writing import column_kind, writing_errors
-from pairton.reconstruction.reconstruction import Reconstruction
-from pairton.topology import Topology
+from pairton.models.storage import WEIGHTS_KEY
+from pairton.reconstruction.result import Reconstruction
+from pairton.reconstruction.running import Assigner, RunSettings
+from pairton.topology import Slot, Topology, collection_name
+
+if TYPE_CHECKING:
+    from pairton.models.engines import Model
 
 __all__ = [
     "KEY",
@@ -43,6 +54,7 @@ __all__ = [
     "create_result",
     "result_columns",
     "result_metadata",
+    "result_settings",
     "same_columns",
     "same_kept",
     "slot_column",
@@ -56,13 +68,14 @@ LABELS = np.array([status.label for status in Status])
 Columns = dict[str, Any]  # name -> numpy array, or awkward array of lists
 
 
-def slot_column(name: str) -> str:
-    """The column of a slot: its dots would confuse ROOT.
+def slot_column(slot: Slot) -> str:
+    """The column of a slot: its name without dots, which would confuse ROOT, and its kind.
 
-    >>> slot_column("t1.W.q1")
+    >>> from pairton.topology import load_topology
+    >>> slot_column(load_topology("ttbar_allhad").slots[0])
     't1_W_q1_jet'
     """
-    return f"{name.replace('.', '_')}_jet"
+    return f"{slot.name.replace('.', '_')}_{slot.kind}"
 
 
 def result_columns(reco: Reconstruction) -> Columns:
@@ -81,18 +94,19 @@ def result_columns(reco: Reconstruction) -> Columns:
 
 
 def _answers(reco: Reconstruction) -> Columns:
-    """The columns of one set of jets: the nominal ones or a variation."""
+    """The columns of one set of objects: the nominal ones or a variation."""
     topology = reco.topology
-    ours: Columns = {"status": LABELS[reco.status], "n_jets": reco.jets_used.astype(np.int32)}
+    ours: Columns = {"status": LABELS[reco.status], "exact": reco.exact}
+    ours |= {f"n_{collection_name(kind)}": used.astype(np.int32) for kind, used in reco.used.items()}
     for slot in topology.slots:
-        ours[slot_column(slot.name)] = reco.jet_index[:, slot.index].astype(np.int32)
+        ours[slot_column(slot)] = reco.index[:, slot.index].astype(np.int32)
     for particle in topology.particles:
         name = particle.name.replace(".", "_")
         ours[f"{name}_probability"] = reco.particle_probability[:, particle.index].astype(np.float32)
         for field, values in reco.momenta.items():
             ours[f"{name}_{field}"] = values[:, particle.index].astype(np.float32)
     ours["event_probability"] = reco.event_probability.astype(np.float32)
-    return ours
+    return ours | dict(reco.outputs)
 
 
 def same_kept(chunks: Iterable[Events]) -> Iterator[Events]:
@@ -358,12 +372,27 @@ def create_result(path: str | Path, topology: Topology, metadata: Mapping[str, A
         raise ConfigError(f"{target}: no format has the suffix {target.suffix!r}: choose {', '.join(CONTAINERS)}")
     writer = WRITERS[container](target)
     writer.metadata = {
-        "format_version": 1,
+        "format_version": 2,
         "topology": topology.to_dict(),
-        "slots": {slot.name: slot_column(slot.name) for slot in topology.slots},
+        "slots": {slot.name: slot_column(slot) for slot in topology.slots},
         **metadata,
     }
     return writer
+
+
+def result_settings(model: Model, files: list[str], settings: RunSettings) -> dict[str, Any]:
+    """What a result says of how it was made."""
+    assigner = Assigner(model, settings)
+    exact = assigner.settings.decoding == "exact"
+    info = model.info
+    return {
+        "pairton_version": __version__,
+        "model": {"name": model.name, "code_version": info.code_version, WEIGHTS_KEY: info.weights_sha256},
+        **asdict(assigner.settings),
+        "exact_up_to": exact_up_to(model.topology) if exact else None,  # objects of the main kind; beyond: steps
+        "temperatures": assigner.temperatures,  # None: not fitted for this decoding
+        "inputs": files,
+    }
 
 
 def result_metadata(path: str | Path) -> dict[str, Any] | None:

@@ -17,14 +17,16 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding import Predict, decode
+from pairton.decoding import Outputs, Predict, decode
 from pairton.decoding.exact import enumerable
 from pairton.decoding.graph import MASKED
-from pairton.decoding.likelihood import Prediction, enumerate_assignments, index_of, log_normaliser, scores
+from pairton.decoding.likelihood import enumerate_assignments, index_of, log_normaliser, scores
 from pairton.evaluation.metrics import matches
+from pairton.events.nodes import Nodes
 from pairton.topology import Topology
 from pairton.topology.assignments import present
 from pairton.training.data import PackedEvents
+from pairton.training.validation import Block
 
 __all__ = ["CALIBRATED", "fit_temperatures"]
 
@@ -39,17 +41,17 @@ Bools = npt.NDArray[np.bool_]
 
 
 def fit_temperatures(
-    predict: Predict, topology: Topology, events: PackedEvents, which: Sequence[tuple[int, slice]], method: str
+    predict: Predict, topology: Topology, events: PackedEvents, which: Sequence[Block], decoding: str
 ) -> tuple[float, ...]:
     """One for each stage: together those under which right and wrong answers are most likely; for exact one alone.
 
-    Only fully reconstructible events are asked: in others an answer can be right and not known to be.
+    Only complete events are asked: in others an answer can be right and not known to be.
     """
-    if method == "exact":
+    if decoding == "exact":
         return (_fit_exact(predict, topology, events, which),)
     chances, rights = [np.zeros((len(GRID), len(topology.stages), 0))], [np.zeros(0, dtype=bool)]
-    for jets, truth in _whole(topology, events, which):
-        chance, right = _chains(predict, topology, jets, truth, method)
+    for nodes, truth in _complete(topology, events, which):
+        chance, right = _chains(predict, topology, nodes, truth, decoding)
         chances.append(chance)
         rights.append(right)
     right = np.concatenate(rights)
@@ -58,58 +60,53 @@ def fit_temperatures(
     return _fit(np.concatenate(chances, axis=2), right)
 
 
-def _whole(
-    topology: Topology, events: PackedEvents, which: Sequence[tuple[int, slice]]
-) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.int8]]]:
-    """Jets and truth of the fully reconstructible events of each block that has any."""
-    for n_jets, rows in which:
-        group = events.groups[n_jets]
+def _complete(
+    topology: Topology, events: PackedEvents, which: Sequence[Block]
+) -> Iterator[tuple[Nodes, npt.NDArray[np.int8]]]:
+    """Nodes and truth of the complete events of each block that has any."""
+    for layout, rows in which:
+        group = events.groups[layout]
         truth = np.array(group.truth[rows])
-        whole = present(topology, truth).all(axis=1)
-        if whole.any():
-            yield np.array(group.jets[rows])[whole], truth[whole]
+        complete = np.asarray(present(topology, truth).all(axis=1))
+        if complete.any():
+            yield group.nodes(rows)[complete], truth[complete]
 
 
-def _fit_exact(
-    predict: Predict, topology: Topology, events: PackedEvents, which: Sequence[tuple[int, slice]]
-) -> float:
+def _fit_exact(predict: Predict, topology: Topology, events: PackedEvents, which: Sequence[Block]) -> float:
     """The temperature under which the true assignments are most likely, of events whose assignments are listed."""
     likelihood, asked = np.zeros(len(EXACT_GRID)), 0
-    for jets, truth in _whole(topology, events, which):
-        if enumerable(topology, jets.shape[1]):
-            likelihood += _truths(predict, topology, jets, truth)
+    for nodes, truth in _complete(topology, events, which):
+        if enumerable(topology, nodes.layout):
+            likelihood += _truths(predict, topology, nodes, truth)
             asked += len(truth)
     return 1.0 if asked < MIN_EVENTS else _between(EXACT_GRID, likelihood, int(likelihood.argmax()))
 
 
-def _truths(
-    predict: Predict, topology: Topology, jets: npt.NDArray[np.float32], truth: npt.NDArray[np.int8]
-) -> Floats:
-    """(G,): the log likelihood of the truth of events of one jet count, at each temperature."""
-    n_events, n_jets = jets.shape[:2]
-    enumeration = enumerate_assignments(topology, n_jets)
-    tokens = np.full((n_events, len(topology.types), n_jets, n_jets), MASKED, dtype=np.uint8)
-    prediction = predict(jets, np.ones((n_events, n_jets), dtype=bool), tokens)
-    score = scores(enumeration, prediction)  # (B, A)
+def _truths(predict: Predict, topology: Topology, nodes: Nodes, truth: npt.NDArray[np.int8]) -> Floats:
+    """(G,): the log likelihood of the truth of events of one layout, at each temperature."""
+    n_events, n_nodes = nodes.mask.shape
+    enumeration = enumerate_assignments(topology, nodes.layout)
+    tokens = np.full((n_events, len(topology.types), n_nodes, n_nodes), MASKED, dtype=np.uint8)
+    score = scores(enumeration, predict(nodes, tokens))  # (B, A)
     true = np.take_along_axis(score, index_of(enumeration, truth)[:, None], axis=1).sum(dtype=np.float64)
-    hot = (np.float32(temperature) for temperature in EXACT_GRID)
-    return np.array([true / temperature - log_normaliser(score / temperature).sum() for temperature in hot])
+    grid = (np.float32(temperature) for temperature in EXACT_GRID)
+    return np.array([true / temperature - log_normaliser(score / temperature).sum() for temperature in grid])
 
 
 def _chains(
-    predict: Predict, topology: Topology, jets: npt.NDArray[np.float32], truth: npt.NDArray[np.int8], method: str
+    predict: Predict, topology: Topology, nodes: Nodes, truth: npt.NDArray[np.int8], decoding: str
 ) -> tuple[Floats, Bools]:
     """Log probability of each stage at each temperature (G, K, B), and which answers are right (B,)."""
-    mask, remembered = np.ones(jets.shape[:2], dtype=bool), _Remembered(predict)
+    remembered = _Remembered(predict)
     ends = np.cumsum([1 if stage.any else len(stage.types) for stage in topology.stages])  # particles revealed
-    result = np.zeros((len(GRID), len(topology.stages), len(jets)))
+    result = np.zeros((len(GRID), len(topology.stages), len(nodes)))
     for g, temperature in enumerate(GRID):
         remembered.rewind()
-        heat = [float(temperature)] * len(topology.stages)
-        answer = decode(remembered, topology, jets, mask, method=method, temperatures=heat, record=True)
+        same = [float(temperature)] * len(topology.stages)
+        answer = decode(remembered, topology, nodes, decoding=decoding, temperatures=same, record=True)
         for step in answer.steps:  # of a stage there may be several
             stage = int(np.searchsorted(ends, step.revealed.sum(axis=1).max()))
-            chosen = step.probability[np.arange(len(jets)), step.choice]
+            chosen = step.probability[np.arange(len(nodes)), step.choice]
             result[g, stage] += np.log(chosen.clip(min=1e-300))
     return result, np.asarray(matches(topology, answer.assignment, truth).all(axis=1))
 
@@ -148,15 +145,13 @@ class _Remembered:
     """A predictor whose answers, once given, are given again in the same order."""
 
     def __init__(self, predict: Predict) -> None:
-        self.predict, self.answers, self.at = predict, list[Prediction](), 0
+        self.predict, self.answers, self.at = predict, list[Outputs](), 0
 
     def rewind(self) -> None:
         self.at = 0
 
-    def __call__(
-        self, jets: npt.NDArray[np.float32], jet_mask: Bools, tokens: npt.NDArray[np.uint8]
-    ) -> Prediction:
+    def __call__(self, nodes: Nodes, tokens: npt.NDArray[np.uint8]) -> Outputs:
         if self.at == len(self.answers):
-            self.answers.append(self.predict(jets, jet_mask, tokens))
+            self.answers.append(self.predict(nodes, tokens))
         self.at += 1
         return self.answers[self.at - 1]

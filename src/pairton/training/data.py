@@ -1,12 +1,13 @@
-"""Events for training: packed by jet count, in memory or memory-mapped; which of them form a step's batch.
+"""Events for training: packed by layout, in memory or memory-mapped; which of them form a step's batch.
 
-Shapes: E events of one jet count, N jets, S slots. A batch has one jet count, so nothing is padded.
+Shapes: E events of one layout, N objects of a kind, F columns of a kind, S slots. A batch has one layout, so
+nothing is padded.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,34 +18,63 @@ import numpy.typing as npt
 from pairton._common.atomic import output_errors
 from pairton.errors import TrainingError
 from pairton.events import Events
-from pairton.topology import Topology
+from pairton.events.acceptance import accept
+from pairton.events.domain import Domain, KindDomain
+from pairton.events.inputs import Inputs
+from pairton.events.nodes import MOST_OBJECTS, Nodes
+from pairton.topology import Layout, Topology, same_tree
+from pairton.topology.assignments import present
 
-__all__ = ["BatchPlan", "Drawn", "Group", "PackedEvents", "pack"]
+__all__ = ["BatchPlan", "Drawn", "Group", "PackedEvents", "pack", "selection_domain"]
 
 MIN_TRAINING_EVENTS = 10
+OBJECTS, COLUMNS = "objects.", "columns."  # beginnings of the names of a group's arrays
 
 
-class Group(NamedTuple):
-    """Events with the same number of jets."""
+@dataclass(frozen=True)
+class Group:
+    """Events of one layout."""
 
-    jets: npt.NDArray[np.float32]  # (E, N, 5)
-    truth: npt.NDArray[np.int8]  # (E, S)
+    objects: Mapping[str, npt.NDArray[np.float32]]  # kind -> (E, N, F)
+    truth: npt.NDArray[np.int8]  # (E, S): nodes, -1 for none
     ids: npt.NDArray[np.uint64]  # (E, 2)
+    columns: Mapping[str, npt.NDArray[Any]] = field(
+        default_factory=dict
+    )  # (E, ...): what further heads learn from
+
+    def __len__(self) -> int:
+        return len(self.truth)
+
+    def nodes(self, rows: npt.NDArray[Any] | slice = slice(None)) -> Nodes:
+        return Nodes.full({kind: np.asarray(array[rows]) for kind, array in self.objects.items()})
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """All arrays by name; the inverse of `of_arrays`."""
+        named = {f"{OBJECTS}{kind}": array for kind, array in self.objects.items()}
+        named |= {f"{COLUMNS}{name}": array for name, array in self.columns.items()}
+        return named | {"truth": self.truth, "ids": self.ids}
+
+    @classmethod
+    def of_arrays(cls, named: Mapping[str, npt.NDArray[Any]]) -> Group:
+        def part(start: str) -> dict[str, npt.NDArray[Any]]:
+            return {name.removeprefix(start): array for name, array in named.items() if name.startswith(start)}
+
+        return cls(part(OBJECTS), named["truth"], named["ids"], part(COLUMNS))
 
 
 @dataclass
 class PackedEvents:
-    """Groups by jet count, and a fingerprint of what is in them."""
+    """Groups by layout, and a fingerprint of what is in them."""
 
-    groups: dict[int, Group]
+    groups: dict[Layout, Group]
     fingerprint: str = ""
 
     def __len__(self) -> int:
-        return sum(len(group.jets) for group in self.groups.values())
+        return sum(len(group) for group in self.groups.values())
 
     @property
-    def counts(self) -> dict[int, int]:
-        return {n_jets: len(group.jets) for n_jets, group in self.groups.items()}
+    def counts(self) -> dict[Layout, int]:
+        return {layout: len(group) for layout, group in self.groups.items()}
 
 
 @dataclass
@@ -53,14 +83,14 @@ class _Store:
 
     folder: Path
     bound: float  # bytes
-    parts: dict[int, list[Group]] = field(default_factory=dict)
+    parts: dict[Layout, list[Group]] = field(default_factory=dict)
     held: int = 0
-    on_disk: set[int] = field(default_factory=set)
+    on_disk: dict[Layout, dict[str, tuple[np.dtype[Any], tuple[int, ...]]]] = field(default_factory=dict)
     digest: Any = field(default_factory=hashlib.sha256)
 
-    def add(self, n_jets: int, group: Group) -> None:
-        self.parts.setdefault(n_jets, []).append(group)
-        self.held += sum(array.nbytes for array in group)
+    def add(self, layout: Layout, group: Group) -> None:
+        self.parts.setdefault(layout, []).append(group)
+        self.held += sum(array.nbytes for array in group.arrays().values())
         if self.held > self.bound:
             self.spill()
 
@@ -68,129 +98,150 @@ class _Store:
         """Append all that is held to one file for each array."""
         with output_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            for n_jets, groups in self.parts.items():
-                for name in Group._fields:
-                    mode = "ab" if n_jets in self.on_disk else "wb"
-                    with self._path(n_jets, name).open(mode) as file:
+            for layout, groups in self.parts.items():
+                mode = "ab" if layout in self.on_disk else "wb"
+                for name in groups[0].arrays():
+                    with self._path(layout, name).open(mode) as file:
                         for group in groups:
-                            file.write(np.ascontiguousarray(getattr(group, name)).data)
-                self.on_disk.add(n_jets)
+                            file.write(np.ascontiguousarray(group.arrays()[name]).data)
+                shapes = {name: (array.dtype, array.shape[1:]) for name, array in groups[0].arrays().items()}
+                self.on_disk[layout] = shapes
         self.parts, self.held = {}, 0
 
-    def _path(self, n_jets: int, name: str) -> Path:
-        return self.folder / f"{n_jets}-{name}.bin"
+    def _path(self, layout: Layout, name: str) -> Path:
+        return self.folder / f"{'-'.join(map(str, layout))}-{name}.bin"
 
-    def finish(self, n_slots: int) -> PackedEvents:
+    def finish(self) -> PackedEvents:
         if self.on_disk:
             self.spill()
-            groups = {n: self._mapped(n, n_slots) for n in sorted(self.on_disk)}
+            groups = {layout: self._mapped(layout) for layout in sorted(self.on_disk)}
         else:
-            groups = {
-                n: Group(*(np.concatenate(arrays) for arrays in zip(*self.parts[n], strict=True)))
-                for n in sorted(self.parts)
-            }
+            groups = {layout: _joined(self.parts[layout]) for layout in sorted(self.parts)}
         return PackedEvents(groups, self.digest.hexdigest()[:16])
 
-    def _mapped(self, n_jets: int, n_slots: int) -> Group:
-        shapes = {"jets": (np.float32, (n_jets, 5)), "truth": (np.int8, (n_slots,)), "ids": (np.uint64, (2,))}
-        arrays = []
-        for name, (dtype, shape) in shapes.items():
-            flat = np.memmap(self._path(n_jets, name), dtype=dtype, mode="r")
-            arrays.append(flat.reshape(-1, *shape))
-        return Group(*arrays)
+    def _mapped(self, layout: Layout) -> Group:
+        arrays = {}
+        for name, (dtype, shape) in self.on_disk[layout].items():
+            flat = np.memmap(self._path(layout, name), dtype=dtype, mode="r")
+            arrays[name] = flat.reshape(-1, *shape)
+        return Group.of_arrays(arrays)
+
+
+def _joined(groups: list[Group]) -> Group:
+    arrays = [group.arrays() for group in groups]
+    return Group.of_arrays({name: np.concatenate([part[name] for part in arrays]) for name in arrays[0]})
+
+
+def selection_domain(topology: Topology) -> Domain:
+    """The cuts of a topology's selection as a domain."""
+    cuts = {kind: topology.selection.cuts(kind) for kind in topology.kinds}
+    return Domain({kind: KindDomain(cut.pt, cut.abs_eta) for kind, cut in cuts.items()})
 
 
 def pack(
     chunks: Iterable[Events],
     topology: Topology,
+    inputs: Inputs,
     *,
     folder: Path,
     fractions: tuple[float, float, float] = (0.9, 0.05, 0.05),
     partial: bool = False,
-    max_jets: int = 20,
+    max_objects: int = 20,
     memory: float = 8 * 2**30,
+    columns: tuple[str, ...] = (),
 ) -> tuple[PackedEvents, PackedEvents]:
     """The training and validation events among selected ones: (training, validation).
 
-    Training takes fully reconstructible events, with `partial` those with at least one reconstructible particle;
-    validation takes the latter, so that efficiencies of every kind can be counted.
+    Training takes complete events, with `partial` those with at least one particle present; validation takes the
+    latter, so that efficiencies of every kind can be counted. Objects are those that a reconstruction would use.
     """
     stores = {name: _Store(folder / name, memory / 2) for name in ("train", "validation")}
-    seen = labelled = 0
+    domain = selection_domain(topology)
+    seen = complete = 0
     for events in chunks:
-        if events.topology.event != topology.event or dict(events.topology.decays) != dict(topology.decays):
-            raise TrainingError(
-                f"the events are of the topology {events.topology.name}, but the recipe is for {topology.name}: "
-                "give the data or the recipe that fits"
-            )
-        if events.truth is None:
-            raise TrainingError(
-                "the events have no truth, which training needs: give files with labelled jets (`pairton inspect` "
-                "shows what a file has)"
-            )
+        _check(events, topology, columns)
         seen += len(events)
-        chosen = events.select()
-        chosen = chosen[(chosen.n_jets >= len(topology.slots)) & (chosen.n_jets <= max_jets)]
-        labelled += int(chosen.complete.sum())
-        usable = {
-            "train": chosen.present.any(axis=1) if partial else chosen.complete,
-            "validation": chosen.present.any(axis=1),
-        }
+        chosen = events[events.selected]
+        accepted = accept(chosen, domain, inputs, max_objects=MOST_OBJECTS)
+        usable = accepted.answerable & (accepted.nodes.counts <= max_objects).all(axis=1)
+        split = {name: chosen.in_split(name, fractions) for name in stores}
+        assert chosen.truth is not None
+        found = {}  # layout -> rows and truth
+        some, every = np.zeros(len(chosen), dtype=bool), np.zeros(len(chosen), dtype=bool)
+        for layout, rows in accepted.by_layout(usable):
+            truth = accepted.to_nodes(chosen.truth[rows], rows, layout).astype(np.int8)
+            there = present(topology, truth)
+            some[rows], every[rows] = there.any(axis=1), there.all(axis=1)
+            found[layout] = rows, truth
+        complete += int(every.sum())
+        wanted = {"train": split["train"] & (some if partial else every), "validation": split["validation"] & some}
         for name, store in stores.items():
-            _fill(store, chosen[chosen.in_split(name, fractions) & usable[name]])
-    train, validation = (store.finish(len(topology.slots)) for store in stores.values())
+            store.digest.update(np.ascontiguousarray(chosen.ids[wanted[name]]).tobytes())  # in file order
+            for layout, (rows, truth) in found.items():
+                mine = wanted[name][rows]
+                if mine.any():
+                    kept = rows[mine]
+                    labels = {key: np.asarray(chosen.columns[key])[kept] for key in columns}
+                    objects = accepted.batch(kept, layout).values
+                    store.add(layout, Group(objects, truth[mine], chosen.ids[kept], labels))
+    train, validation = (store.finish() for store in stores.values())
     if len(train) < MIN_TRAINING_EVENTS or len(validation) == 0:
         raise TrainingError(
-            f"{seen} events were read, {labelled} of them selected and fully reconstructible, which leaves "
-            f"{len(train)} to train on and {len(validation)} to validate: at least {MIN_TRAINING_EVENTS} and 1 "
-            "are needed, give more data"
+            f"{seen} events were read, {complete} of them selected and complete, which leaves {len(train)} to "
+            f"train on and {len(validation)} to validate: at least {MIN_TRAINING_EVENTS} and 1 are needed, give "
+            "more data"
         )
     return train, validation
 
 
-def _fill(store: _Store, events: Events) -> None:
-    assert events.truth is not None
-    store.digest.update(np.ascontiguousarray(events.ids).tobytes())  # in file order, whatever the chunks
-    for n_jets in np.unique(events.n_jets):
-        same = events[events.n_jets == n_jets]
-        assert same.truth is not None
-        jets, _ = same.dense(int(n_jets))
-        group = Group(jets, same.truth.astype(np.int8), same.ids)
-        store.add(int(n_jets), group)
+def _check(events: Events, topology: Topology, columns: tuple[str, ...]) -> None:
+    if not same_tree(events.topology, topology):
+        raise TrainingError(
+            f"the events are of the topology {events.topology.name}, but the recipe is for {topology.name}: give "
+            "the data or the recipe that fits"
+        )
+    if events.truth is None:
+        raise TrainingError(
+            "the events have no truth, which training needs: give files with labelled objects (`pairton inspect` "
+            "shows what a file has)"
+        )
+    missing = [name for name in columns if name not in events.columns]
+    if missing:
+        raise TrainingError(f"a head learns from the column {missing[0]}, which the events do not have")
 
 
 class Drawn(NamedTuple):
-    """The events of one step: rows (B,) of the group with `n_jets` jets."""
+    """The events of one step: rows (B,) of the group of a layout."""
 
     step: int
-    n_jets: int
+    layout: Layout
     rows: npt.NDArray[np.int64]
 
 
 class BatchPlan:
     """Which events form the batch of a step: a function of the seed and the step alone.
 
-    Each epoch visits every event once; events of one jet count are shuffled and cut into batches, and the batches
-    of all jet counts are shuffled. The last batch of a jet count may be smaller.
+    Each epoch visits every event once; events of one layout are shuffled and cut into batches, and the batches of
+    all layouts are shuffled. The last batch of a layout may be smaller.
 
-    >>> plan = BatchPlan({6: 5, 7: 3}, batch=2, seed=0)
-    >>> plan.steps_per_epoch, [drawn.n_jets for drawn in plan.epoch(0)], plan.draw(1).rows.tolist()
-    (5, [6, 7, 7, 6, 6], [1])
+    >>> plan = BatchPlan({(6,): 5, (7,): 3}, batch=2, seed=0)
+    >>> plan.steps_per_epoch, [drawn.layout for drawn in plan.epoch(0)], plan.draw(1).rows.tolist()
+    (5, [(6,), (7,), (7,), (6,), (6,)], [1])
     """
 
-    def __init__(self, counts: dict[int, int], batch: int, seed: int) -> None:
+    def __init__(self, counts: dict[Layout, int], batch: int, seed: int) -> None:
         self.counts, self.batch, self.seed = counts, batch, seed
         self.steps_per_epoch = sum(-(-count // batch) for count in counts.values())
         self._epoch = -1
-        self._order: list[tuple[int, int]] = []  # (jet count, start) of each batch of the epoch
-        self._rows: dict[int, npt.NDArray[np.int64]] = {}
+        self._order: list[tuple[Layout, int]] = []  # (layout, start) of each batch of the epoch
+        self._rows: dict[Layout, npt.NDArray[np.int64]] = {}
 
     def draw(self, step: int) -> Drawn:
         epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             self._shuffle(epoch)
-        n_jets, start = self._order[position]
-        return Drawn(step, n_jets, self._rows[n_jets][start : start + self.batch])
+        layout, start = self._order[position]
+        return Drawn(step, layout, self._rows[layout][start : start + self.batch])
 
     def epoch(self, epoch: int) -> Iterator[Drawn]:
         for position in range(self.steps_per_epoch):
@@ -198,11 +249,11 @@ class BatchPlan:
 
     def _shuffle(self, epoch: int) -> None:
         self._rows = {
-            n_jets: np.random.default_rng([self.seed, epoch, n_jets]).permutation(count)
-            for n_jets, count in self.counts.items()
+            layout: np.random.default_rng([self.seed, epoch, *layout]).permutation(count)
+            for layout, count in self.counts.items()
         }
         starts = [
-            (n_jets, start) for n_jets, count in self.counts.items() for start in range(0, count, self.batch)
+            (layout, start) for layout, count in self.counts.items() for start in range(0, count, self.batch)
         ]
         order = np.random.default_rng([self.seed, epoch]).permutation(len(starts))
         self._order = [starts[k] for k in order]

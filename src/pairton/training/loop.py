@@ -17,22 +17,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
 from pairton.errors import TrainingError
 from pairton.events.domain import Domain
-from pairton.models.storage import ModelInfo, load_model, save_model
+from pairton.models.storage import ModelInfo, save_model
 from pairton.network import Network
+from pairton.network.engine import load_network, predictor
+from pairton.topology import JET, collection_name, same_tree
 from pairton.training.calibration import CALIBRATED, fit_temperatures
-from pairton.training.data import BatchPlan, Drawn, PackedEvents
+from pairton.training.data import BatchPlan, Drawn, PackedEvents, selection_domain
 from pairton.training.logs import Logs
 from pairton.training.losses import Batch, batch_loss, make_batch, terms_of
 from pairton.training.mistakes import draw_mistakes, wrong_states
 from pairton.training.process import augment, draw_revealed
 from pairton.training.recipes import OptimiserConfig, Recipe, parse_recipe
 from pairton.training.resume_state import STATE, load_state, read_progress, save_state
-from pairton.training.validation import asked, blocks, count_right, efficiencies_of, predictor, sum_likelihood
+from pairton.training.validation import asked, blocks, count_right, efficiencies_of, sum_likelihood
 
 __all__ = ["Result", "Trainer", "learning_rate", "make_optimiser", "update_average"]
 
@@ -116,9 +119,9 @@ class Trainer:
         The network is asked for its mistakes where the recipe wants some; without one all that is shown is right.
         """
         recipe = self.recipe
-        group = self.train_events.groups[drawn.n_jets]
+        group = self.train_events.groups[drawn.layout]
         rng = np.random.default_rng([recipe.run.seed, drawn.step, 1])
-        jets = augment(np.asarray(group.jets[drawn.rows]), recipe.augmentation, rng)
+        nodes = augment(group.nodes(drawn.rows), recipe.augmentation, rng)
         truth = np.asarray(group.truth[drawn.rows])
         revealed = draw_revealed(recipe.topology, truth, rng) if recipe.network.tokens else None
         mine = np.array_split(np.arange(len(truth)), world)[rank]
@@ -127,7 +130,7 @@ class Trainer:
             mistakes = draw_mistakes(recipe.topology, truth, revealed, recipe.process.wrong, rng)
             predict, given = predictor(network), (truth[mine], revealed[mine])
             with asked(network):
-                state = wrong_states(predict, recipe.topology, jets[mine], *given, mistakes[mine])
+                state = wrong_states(predict, recipe.topology, nodes[mine], *given, mistakes[mine])
             shown, revealed = truth.astype(np.int32), revealed.copy()
             shown[mine], revealed[mine] = state
         shares = [part for part in np.array_split(mine, recipe.optimiser.accumulate) if len(part)]
@@ -135,15 +138,19 @@ class Trainer:
         batches = []
         for part in shares or [np.array([0])]:
             known = None if revealed is None else revealed[part]
-            batches.append(
-                make_batch(recipe.topology, jets[part], truth[part], known, recipe.loss, device, shown=shown[part])
-            )
+            columns = {name: np.asarray(values[drawn.rows[part]]) for name, values in group.columns.items()}
+            labelled = recipe.topology, nodes[part], truth[part], known, self.terms(drawn), device
+            batches.append(make_batch(*labelled, shown=shown[part], columns=columns))
             batches[-1].weight = 0 if idle else 1
         return batches
 
+    def terms(self, drawn: Drawn) -> dict[str, float]:
+        """Losses of a step and their weights."""
+        return terms_of(self.recipe.loss, self.recipe.topology, drawn.layout, self.recipe.heads)
+
     def backward(self, fabric: Any, model: Any, drawn: Drawn) -> dict[str, float]:
         """Accumulate the gradient of a step; returns the loss and its terms, averaged over the whole batch."""
-        terms = terms_of(self.recipe.loss, self.recipe.topology, drawn.n_jets)
+        terms = self.terms(drawn)
         parts = self.parts(drawn, fabric.global_rank, fabric.world_size, fabric.device, model.module)
         counts = torch.tensor(
             [float(sum(part.counts(terms)[name] for part in parts)) for name in terms], device=fabric.device
@@ -152,15 +159,17 @@ class Trainer:
         sums = torch.zeros(len(terms), device=fabric.device)
         for k, part in enumerate(parts):
             with fabric.no_backward_sync(model, enabled=k < len(parts) - 1):
-                output = model(part.jets, part.jet_mask, part.tokens)
-                losses = batch_loss(output, part, terms)
+                outputs = model(part.objects, None, part.tokens)
+                losses = batch_loss(model.module, outputs, part, terms)
                 # DDP averages over processes, where this is a sum over the whole batch
                 total = sum(
                     weight * losses[name] / count * fabric.world_size
                     for (name, weight), count in zip(terms.items(), counts, strict=True)
                 )
-                for unused in output:  # a head without a loss in this batch has the gradient zero, not none
-                    total = total if unused is None else total + 0 * unused.sum()
+                for (
+                    unused
+                ) in outputs.values():  # a head without a loss in this batch has the gradient zero, not none
+                    total = total + 0 * unused.sum()
                 fabric.backward(total)
             sums += torch.stack([losses[name].detach() for name in terms])
         values = (fabric.all_reduce(sums, reduce_op="sum") / counts).tolist()
@@ -240,19 +249,20 @@ class Trainer:
     def _network(self) -> Network:
         recipe = self.recipe
         if self.init is None:
-            return Network(recipe.topology, recipe.network)
-        network, info = load_model(self.init)
-        if info.topology.event != recipe.topology.event or info.topology.decays != recipe.topology.decays:
+            return Network(recipe.topology, recipe.network, recipe.inputs)
+        network, info = load_network(self.init)
+        if not same_tree(info.topology, recipe.topology):
             raise TrainingError(
                 f"{self.init} is a model of {info.topology.name}, but the recipe is for {recipe.topology.name}: "
                 "start from a model of the same topology"
             )
         mine, theirs = recipe.network.to_dict(), network.config.to_dict()
+        mine["inputs"], theirs["inputs"] = recipe.inputs.to_dict(), network.inputs.to_dict()
         different = [name for name in mine if mine[name] != theirs[name] and name != "dropout"]
         if different:
             listed = ", ".join(f"{name} {theirs[name]} (recipe: {mine[name]})" for name in different)
             raise TrainingError(f"{self.init} is another network than the recipe's: it has {listed}")
-        fresh = Network(recipe.topology, recipe.network)
+        fresh = Network(recipe.topology, recipe.network, recipe.inputs)
         fresh.load_state_dict(network.state_dict())
         return fresh
 
@@ -284,6 +294,8 @@ class Trainer:
             topology=self.recipe.topology,
             network=self.recipe.network.to_dict(),
             domain=domain_of(self.recipe, self.train_events),
+            inputs=self.recipe.inputs,
+            outputs=network.outputs,
             data={
                 "fingerprint": self.train_events.fingerprint,
                 "training_events": len(self.train_events),
@@ -298,20 +310,22 @@ class Trainer:
 
     def _calibrate(self) -> None:
         """Give the model that was kept its temperatures."""
-        network, info = load_model(self.out)
+        network, info = load_network(self.out)
         which = blocks(self.validation_events, min(CALIBRATION_EVENTS, self.recipe.data.validation_events))
         given = predictor(network), self.recipe.topology, self.validation_events, which, info.decoding
         weights = {name: value.numpy() for name, value in network.state_dict().items()}
         save_model(self.out, weights, replace(info, temperatures=fit_temperatures(*given)))
 
     def _not_finite(self, drawn: Drawn, loss: float, norm: float) -> TrainingError:
-        ids = self.train_events.groups[drawn.n_jets].ids[drawn.rows[:3]].tolist()
+        ids = self.train_events.groups[drawn.layout].ids[drawn.rows[:3]].tolist()
         listed = ", ".join(f"{source}:{number}" for source, number in ids)
+        kinds = map(collection_name, self.recipe.topology.kinds)
+        objects = ", ".join(f"{n} {kind}" for n, kind in zip(drawn.layout, kinds, strict=True))
         state = self.out / STATE
         kept = f"the last good state is kept in {state}" if state.exists() else "no state was saved before it"
         return TrainingError(
             f"the loss is {loss:g} and the norm of its gradient {norm:g} at step {drawn.step}, a batch of "
-            f"{len(drawn.rows)} events with {drawn.n_jets} jets (ids {listed}, ...): stopped, {kept}; "
+            f"{len(drawn.rows)} events with {objects} (ids {listed}, ...): stopped, {kept}; "
             f"lower optimiser.learning_rate or look at these events"
         )
 
@@ -333,7 +347,7 @@ class Trainer:
 def _better(found: dict[str, float], best: dict[str, float]) -> bool:
     """By the likelihood where there is one: it fluctuates less than the number of right answers.
 
-    Else by events, or where none is fully reconstructible by particles: what both have is compared.
+    Else by events, or where none is complete by particles: what both have is compared.
     """
     likelihoods = found.get("event_likelihood", math.nan), best.get("event_likelihood", math.nan)
     if all(map(math.isfinite, likelihoods)):
@@ -347,16 +361,25 @@ def _better(found: dict[str, float], best: dict[str, float]) -> bool:
 
 def domain_of(recipe: Recipe, events: PackedEvents) -> Domain:
     """What the training events were, from the selection and the events themselves."""
-    cuts = recipe.topology.selection
-    sample = np.concatenate([np.unique(group.jets[:1000, :, 4]) for group in events.groups.values()])
-    binary = bool(np.isin(sample, (0.0, 1.0)).all())
-    return Domain(
-        pt=cuts.pt,
-        abs_eta=cuts.abs_eta,
-        radius=recipe.data.jet_radius,
-        btag="binary" if binary else "continuous",
-        jets=(min(events.counts), max(events.counts)),
-    )
+    kinds = {}
+    for k, kind in enumerate(recipe.topology.kinds):
+        columns = recipe.inputs.columns(kind)
+        counts = [layout[k] for layout in events.counts]
+        objects = np.concatenate(
+            [g.objects[kind][:1000].reshape(-1, len(columns)) for g in events.groups.values()]
+        )
+        binary = [name for name in recipe.inputs.fields(kind) if _is_binary(objects[:, columns.index(name)])]
+        kinds[kind] = replace(
+            selection_domain(recipe.topology)[kind],
+            count=(min(counts), max(counts)),
+            radius=recipe.data.jet_radius if kind == JET else None,
+            binary=tuple(binary),
+        )
+    return Domain(kinds)
+
+
+def _is_binary(values: npt.NDArray[Any]) -> bool:
+    return bool(np.isin(values, (0.0, 1.0)).all())
 
 
 def _seed(*numbers: int) -> int:

@@ -1,13 +1,17 @@
-"""Batches with their targets, and the losses on them as sums with a count, so that processes and parts can add up.
+"""Losses by name: what each compares, as sums with a count, so that processes and parts of a batch can add up.
 
-Shapes: B events, N jets, T types, K types of three slots, S slots, P particles, A assignments.
+A head of one's own brings its loss (`pairton.network.heads`); these are the losses on edges, triplets and whole events.
+
+Shapes: B events, N nodes, T types, K types of three slots, S slots, P particles, A assignments.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,157 +20,211 @@ from torch import Tensor
 from torch.nn import functional
 
 from pairton.decoding.graph import MASKED, adjacency, visible_tokens
-from pairton.decoding.likelihood import Enumeration, consistent, enumerate_assignments, index_of, triplet_types
-from pairton.network import NetworkOutput
-from pairton.topology import Topology
+from pairton.decoding.likelihood import consistent, enumerate_assignments, index_of, triplet_types
+from pairton.events.nodes import Nodes
+from pairton.topology import Layout, Topology
 from pairton.topology.assignments import present
 from pairton.training.recipes import LossConfig
 from pairton.training.torch_likelihood import log_likelihood
 
-__all__ = ["Batch", "batch_loss", "make_batch", "terms_of"]
+__all__ = ["LOSSES", "Batch", "Example", "Loss", "batch_loss", "make_batch", "terms_of"]
 
 Ints = npt.NDArray[np.integer[Any]]
 Bools = npt.NDArray[np.bool_]
+Target = dict[str, Any]  # tensors, and what need not be one
+
+
+@dataclass(frozen=True)
+class Example:
+    """Labelled events, as arrays."""
+
+    topology: Topology
+    nodes: Nodes
+    truth: Ints  # (B, S): nodes, -1 for none
+    tokens: npt.NDArray[np.uint8] | None = None  # (B, T, N, N): what the network is shown
+    has_hyperedges: bool = False  # hyperedges stand for the edges of their types
+
+
+class Loss(ABC):
+    """A term of what is minimised."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def target(self, example: Example) -> dict[str, Any]:
+        """What the outputs are compared with, as numpy arrays."""
+
+    @abstractmethod
+    def sum(self, outputs: Mapping[str, Tensor], target: Target) -> Tensor:
+        """The loss, summed over what is counted."""
+
+    def count(self, target: Target, events: int) -> int:
+        """What the sum is divided by: events, or entries."""
+        return int(target["counted"].sum()) if "counted" in target else events
+
+
+class MaskedEdges(Loss):
+    """The paper's: cross-entropy of hidden edges."""
+
+    name = "masked_edges"
+
+    def target(self, example: Example) -> dict[str, Any]:
+        topology = example.topology
+        edges, known = adjacency(topology, example.truth, example.nodes.mask)
+        hidden = known if example.tokens is None else known & (example.tokens == MASKED)
+        if example.has_hyperedges:
+            with_edges = np.array([name not in triplet_types(topology) for name in topology.types])
+            hidden = hidden & with_edges[:, None, None]
+        return {"truth": edges, "counted": np.array(hidden)}
+
+    def sum(self, outputs: Mapping[str, Tensor], target: Target) -> Tensor:
+        return _cross_entropy(outputs["edges"], target)
+
+
+class Hyperedges(Loss):
+    """Cross-entropy of HyPER's triplets."""
+
+    name = "hyperedges"
+
+    def target(self, example: Example) -> dict[str, Any]:
+        triplets, counted = _true_triplets(example.topology, example.truth, example.nodes.mask.shape[1])
+        return {"truth": triplets, "counted": counted}
+
+    def sum(self, outputs: Mapping[str, Tensor], target: Target) -> Tensor:
+        return _cross_entropy(outputs["triplets"], target)
+
+
+class EventLikelihood(Loss):
+    """- log P(truth) among all assignments; of partly labelled events, among those with every known particle."""
+
+    name = "event_likelihood"
+
+    def target(self, example: Example) -> dict[str, Any]:
+        enumeration = enumerate_assignments(example.topology, example.nodes.layout)
+        rows = index_of(enumeration, example.truth)
+        target: Target = {"enumeration": enumeration, "rows": np.maximum(rows, 0)}
+        if (rows < 0).any():
+            known = present(example.topology, example.truth)
+            target["allowed"] = consistent(enumeration, example.truth, known)
+        return target
+
+    def sum(self, outputs: Mapping[str, Tensor], target: Target) -> Tensor:
+        chances = log_likelihood(target["enumeration"], outputs, target["rows"], target.get("allowed"))
+        return -chances.sum()
+
+
+LOSSES: dict[str, Loss] = {loss.name: loss for loss in (MaskedEdges(), EventLikelihood(), Hyperedges())}
 
 
 @dataclass
 class Batch:
-    """What a network is given, and what its answer is compared with; only what the losses need is filled."""
+    """What a network is given, and what its answer is compared with."""
 
-    jets: Tensor  # (B, N, 5)
-    jet_mask: Tensor | None = None  # (B, N), None without padding
+    objects: dict[str, Tensor]  # kind -> (B, N, F)
     tokens: Tensor | None = None  # (B, T, N, N), None where nothing is revealed
-    edges: Tensor | None = None  # (B, T, N, N): true matrices
-    counted: Tensor | None = None  # (B, T, N, N): entries in the loss
-    triplets: Tensor | None = None  # (B, K, N, N, N): true hyperedges
-    triplets_counted: Tensor | None = None
-    enumeration: Enumeration | None = None
-    rows: Tensor | None = None  # (B,): true assignments
-    allowed: Tensor | None = None  # (B, A): consistent with what is revealed; None: all
-    target: Tensor | None = None  # (B, A): consistent with what is known, for partly reconstructible events
+    targets: dict[str, Target] = field(default_factory=dict)  # loss -> what it compares with
     weight: int = 1  # 0 for a process without a share of the batch, which must take part all the same
 
-    def counts(self, terms: dict[str, float]) -> dict[str, int]:
-        """What the sum of each loss is divided by: hidden entries, or events."""
-        entries = {"masked_edges": self.counted, "hyperedges": self.triplets_counted}
-        result = {}
-        for name in terms:
-            counted = entries.get(name)
-            result[name] = self.weight * (len(self.jets) if counted is None else int(counted.sum()))
-        return result
+    def __len__(self) -> int:
+        return len(next(iter(self.objects.values())))
+
+    def counts(self, terms: Mapping[str, float]) -> dict[str, int]:
+        """What the sum of each loss is divided by."""
+        return {
+            name: self.weight
+            * (LOSSES[name].count(self.targets[name], len(self)) if name in LOSSES else len(self))
+            for name in terms
+        }
 
 
-def terms_of(loss: LossConfig, topology: Topology, n_jets: int) -> dict[str, float]:
-    """Losses of a batch of this jet count and their weights: without the likelihood beyond its bound.
+def terms_of(
+    loss: LossConfig, topology: Topology, layout: Layout, heads: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """Losses of a batch of this layout and their weights: without the likelihood beyond its bound.
 
     >>> from pairton.topology import load_topology
     >>> loss = LossConfig(masked_edges=0, event_likelihood=1)
-    >>> [terms_of(loss, load_topology("ttbar_allhad"), n_jets) for n_jets in (9, 10)]
+    >>> [terms_of(loss, load_topology("ttbar_allhad"), layout) for layout in ((9,), (10,))]
     [{'event_likelihood': 1}, {'masked_edges': 1}]
     """
-    weights = {
-        "masked_edges": loss.masked_edges,
-        "event_likelihood": loss.event_likelihood,
-        "hyperedges": loss.hyperedges,
-    }
-    if loss.event_likelihood and topology.count_assignments(n_jets) > loss.likelihood_bound:
+    weights: dict[str, float] = {name: getattr(loss, name) for name in LOSSES}
+    if loss.event_likelihood and topology.count_assignments(layout) > loss.likelihood_bound:
         weights["masked_edges"] = loss.masked_edges or loss.event_likelihood
         weights["event_likelihood"] = 0
-    return {name: weight for name, weight in weights.items() if weight}
+    return {name: weight for name, weight in {**weights, **(heads or {})}.items() if weight}
 
 
 def make_batch(
     topology: Topology,
-    jets: npt.NDArray[np.float32],
+    nodes: Nodes,
     truth: Ints,
     revealed: Bools | None,
-    loss: LossConfig,
+    terms: Mapping[str, float],
     device: torch.device | str = "cpu",
-    jet_mask: Bools | None = None,
+    *,
     shown: Ints | None = None,
+    columns: Mapping[str, npt.NDArray[Any]] | None = None,
 ) -> Batch:
-    """A batch of events; `revealed` (B, P) is None for a network without tokens.
+    """A batch of events of one layout; `revealed` (B, P) is None for a network without tokens.
 
-    Events of one jet count need no padding; with a `jet_mask` (B, N) only edges are compared. `shown` (B, S): the
-    jets of the revealed particles, where they may be wrong ones; of the edges left hidden the truth is asked for.
+    shown     (B, S): the nodes of the revealed particles, where they may be wrong ones; of the edges left hidden the
+              truth is asked for
+    columns   of the events, for the losses of further heads
     """
-    n_jets = jets.shape[1]
-    terms = terms_of(loss, topology, n_jets)
-    batch = Batch(torch.as_tensor(jets, device=device))
-    mask = np.ones(jets.shape[:2], dtype=bool) if jet_mask is None else jet_mask
-    if jet_mask is not None:
-        terms = {"masked_edges": 1.0}
-        batch.jet_mask = torch.as_tensor(jet_mask, device=device)
     tokens = None
     if revealed is not None:
-        tokens = visible_tokens(topology, truth if shown is None else shown, revealed, mask)
-        batch.tokens = torch.as_tensor(tokens, device=device)
-    if "masked_edges" in terms:
-        edges, known = adjacency(topology, truth, mask)
-        hidden = known if tokens is None else known & (tokens == MASKED)
-        if loss.hyperedges:  # types that hyperedges stand for have no edges to learn
-            hidden = (
-                hidden & np.array([name not in triplet_types(topology) for name in topology.types])[:, None, None]
-            )
-        batch.edges = torch.as_tensor(edges, device=device)
-        batch.counted = torch.as_tensor(np.array(hidden), device=device)
-    if "hyperedges" in terms:
-        triplets, counted = _true_triplets(topology, truth, n_jets)
-        batch.triplets = torch.as_tensor(triplets, device=device)
-        batch.triplets_counted = torch.as_tensor(counted, device=device)
-    if "event_likelihood" in terms:
-        enumeration = enumerate_assignments(topology, n_jets)
-        batch.enumeration = enumeration
-        rows = index_of(enumeration, truth)
-        batch.rows = torch.as_tensor(np.maximum(rows, 0), device=device)
-        if revealed is not None and revealed.any():
-            batch.allowed = torch.as_tensor(consistent(enumeration, truth, revealed), device=device)
-        if (rows < 0).any():
-            known = present(topology, truth)
-            batch.target = torch.as_tensor(consistent(enumeration, truth, known), device=device)
-    return batch
+        tokens = visible_tokens(topology, truth if shown is None else shown, revealed, nodes.mask)
+    example = Example(topology, nodes, truth, tokens, "hyperedges" in terms)
+
+    def tensors(named: Mapping[str, Any]) -> Target:
+        return {
+            name: torch.as_tensor(value, device=device) if isinstance(value, np.ndarray) else value
+            for name, value in named.items()
+        }
+
+    labels = tensors({name: np.asarray(values, np.float32) for name, values in (columns or {}).items()})
+    return Batch(
+        tensors(nodes.values),
+        None if tokens is None else torch.as_tensor(tokens, device=device),
+        {name: tensors(LOSSES[name].target(example)) if name in LOSSES else labels for name in terms},
+    )
 
 
-def batch_loss(output: NetworkOutput, batch: Batch, terms: dict[str, float]) -> dict[str, Tensor]:
+def batch_loss(network: Any, outputs: Mapping[str, Tensor], batch: Batch, terms: Mapping[str, float]) -> Target:
     """The sum of each loss over the batch: over hidden entries, or events."""
     sums = {}
     for name in terms:
-        if name == "event_likelihood":
-            assert batch.enumeration is not None
-            assert batch.rows is not None
-            chances = log_likelihood(batch.enumeration, output, batch.rows, batch.allowed, batch.target)
-            sums[name] = -chances.sum()
-        elif name == "masked_edges":
-            sums[name] = _cross_entropy(output.edges, batch.edges, batch.counted)
+        if name in LOSSES:
+            value = LOSSES[name].sum(outputs, batch.targets[name])
         else:
-            sums[name] = _cross_entropy(output.triplets, batch.triplets, batch.triplets_counted)
-    return {name: batch.weight * value for name, value in sums.items()}
+            value = network.heads[name].loss(outputs[name], batch.targets[name]).sum()
+        sums[name] = batch.weight * value
+    return sums
 
 
-def _cross_entropy(logits: Tensor | None, truth: Tensor | None, counted: Tensor | None) -> Tensor:
-    assert logits is not None
-    assert truth is not None
-    assert counted is not None
-    each = functional.binary_cross_entropy_with_logits(logits.float(), truth.float(), reduction="none")
-    return (each * counted).sum()
+def _cross_entropy(logits: Tensor, target: Target) -> Tensor:
+    truth = target["truth"].float()
+    each = functional.binary_cross_entropy_with_logits(logits.float(), truth, reduction="none")
+    total: Tensor = (each * target["counted"]).sum()
+    return total
 
 
 @lru_cache(maxsize=64)
-def _unordered(n_jets: int) -> Bools:
+def _unordered(n_nodes: int) -> Bools:
     """(N, N, N): i < j < l."""
-    i, j, k = np.indices((n_jets,) * 3)
+    i, j, k = np.indices((n_nodes,) * 3)
     return np.asarray((i < j) & (j < k))
 
 
-def _true_triplets(topology: Topology, truth: Ints, n_jets: int) -> tuple[npt.NDArray[np.float32], Bools]:
+def _true_triplets(topology: Topology, truth: Ints, n_nodes: int) -> tuple[npt.NDArray[np.float32], Bools]:
     """(B, K, N, N, N) each: 1 at i < j < l of every particle of the type, and which entries are known."""
     types = list(triplet_types(topology))
-    edges = np.zeros((len(truth), len(types), n_jets, n_jets, n_jets), dtype=np.float32)
+    edges = np.zeros((len(truth), len(types), n_nodes, n_nodes, n_nodes), dtype=np.float32)
     for k, name in enumerate(types):
         for particle in topology.of_type(name):
-            jets = np.sort(truth[:, list(particle.slots)], axis=1)
-            (rows,) = np.nonzero(jets[:, 0] >= 0)
-            edges[rows, k, jets[rows, 0], jets[rows, 1], jets[rows, 2]] = 1
-    known = adjacency(topology, truth, np.ones((len(truth), n_jets), dtype=bool))[1][:, 0]  # (B, N, N)
-    all_three = known[:, :, :, None] & known[:, None, :, :] & known[:, :, None, :] & _unordered(n_jets)
+            nodes = np.sort(truth[:, list(particle.slots)], axis=1)
+            (rows,) = np.nonzero(nodes[:, 0] >= 0)
+            edges[rows, k, nodes[rows, 0], nodes[rows, 1], nodes[rows, 2]] = 1
+    known = adjacency(topology, truth, np.ones((len(truth), n_nodes), dtype=bool))[1][:, 0]  # (B, N, N)
+    all_three = known[:, :, :, None] & known[:, None, :, :] & known[:, :, None, :] & _unordered(n_nodes)
     return edges, np.array(np.broadcast_to(all_three[:, None], edges.shape))

@@ -5,7 +5,7 @@ then. One of the steps is the first wrong one: before it the steps are right, in
 wrong ones by the network's own probability, and after it among all. So the mistakes are those that it makes. What
 the loss asks for stays the truth of the edges that are hidden then; those that are shown, wrong or not, are given.
 
-Shapes: B events, N jets, S slots, P particles, J choices of a step, M particles it reveals, L their slots.
+Shapes: B events, N nodes, S slots, P particles, J choices of a step, M particles it reveals, L their slots.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding.candidates import StepTable, gains, n_turns, next_step, reveals
-from pairton.decoding.chain import Predict, choice_jets
+from pairton.decoding.chain import Predict, choice_nodes
 from pairton.decoding.graph import visible_tokens
 from pairton.decoding.state import State
+from pairton.events.nodes import Nodes
 from pairton.topology import Topology
 from pairton.topology.assignments import canonical, present
 
@@ -37,10 +38,10 @@ class Mistakes:
 
     first: npt.NDArray[np.int64]  # (B,): the first wrong step, -1 where all are right
     level: npt.NDArray[np.int64]  # (B,): steps that are shown
-    luck: npt.NDArray[np.float64]  # (B, P): what chooses, turn by turn
+    draws: npt.NDArray[np.float64]  # (B, P): uniform numbers that choose, turn by turn
 
     def __getitem__(self, rows: Ints) -> Mistakes:
-        return Mistakes(self.first[rows], self.level[rows], self.luck[rows])
+        return Mistakes(self.first[rows], self.level[rows], self.draws[rows])
 
 
 @lru_cache(maxsize=32)
@@ -56,40 +57,40 @@ def draw_mistakes(
 
     Only fully labelled events do: in others a candidate is not known to be wrong.
     """
-    luck = rng.random((len(truth), 2 + len(topology.particles)))
+    draws = rng.random((len(truth), 2 + len(topology.particles)))
     level = np.searchsorted(_level_sizes(topology), revealed.sum(axis=1))
-    some = (luck[:, 0] < share) & (level > 0) & present(topology, truth).all(axis=1)
-    first = np.where(some, np.floor(luck[:, 1] * level), -1).astype(np.int64)
-    return Mistakes(first, level.astype(np.int64), luck[:, 2:])
+    some = (draws[:, 0] < share) & (level > 0) & present(topology, truth).all(axis=1)
+    first = np.where(some, np.floor(draws[:, 1] * level), -1).astype(np.int64)
+    return Mistakes(first, level.astype(np.int64), draws[:, 2:])
 
 
 def wrong_states(
     predict: Predict,
     topology: Topology,
-    jets: npt.NDArray[np.float32],
+    nodes: Nodes,
     truth: Ints,
     revealed: Bools,
     mistakes: Mistakes,
 ) -> tuple[npt.NDArray[np.int32], Bools]:
-    """What is shown of events without padding: jets (B, S) and particles (B, P); the truth where none is wrong."""
+    """What is shown of events without padding: nodes (B, S) and particles (B, P); the truth where none is wrong."""
     shown, known = truth.astype(np.int32), revealed.copy()
     (rows,) = np.nonzero(mistakes.first >= 0)
-    state = State.empty(topology, np.ones((len(rows), jets.shape[1]), dtype=bool))
+    state = State.empty(topology, nodes[rows])
     turn = 0
     for k, stage in enumerate(topology.stages):
         if not len(rows):
             break
-        mask = np.ones((len(rows), jets.shape[1]), dtype=bool)
-        prediction = predict(jets[rows], mask, visible_tokens(topology, *state.place(), mask))
+        here = nodes[rows]
+        outputs = predict(here, visible_tokens(topology, *state.place(), here.mask))
         before = {name: same.count.copy() for name, same in state.found.items()}
         turns = n_turns(topology, stage, state)
         for first_turn in [True] + [False] * (turns - 1):
             free, step = next_step(topology, stage, state, turns == 1)
-            gain = gains(step, state, prediction, free, before=before)
-            right = _right(step, topology, choice_jets(step, state, free, gain), truth[rows])
+            gain = gains(step, state, outputs, free, before=before)
+            right = _right(step, topology, choice_nodes(step, state, free, gain), truth[rows])
             first = mistakes.first[rows][:, None]
             wanted = (right | (first <= k)) & ~(right & (first == k) & first_turn)
-            choice = _draw(np.where(wanted, gain, -np.inf), gain, mistakes.luck[rows, turn])
+            choice = _draw(np.where(wanted, gain, -np.inf), gain, mistakes.draws[rows, turn])
             state.reveal(reveals(step, state, free, choice), np.ones(len(rows)))
             turn += 1
         done = mistakes.level[rows] == k + 1
@@ -99,20 +100,20 @@ def wrong_states(
     return shown, known
 
 
-def _right(step: StepTable, topology: Topology, jets: npt.NDArray[np.int16], truth: Ints) -> Bools:
+def _right(step: StepTable, topology: Topology, nodes: npt.NDArray[np.int16], truth: Ints) -> Bools:
     """(B, J): choices (B, J, M, L) all of whose particles are true ones."""
     ordered = canonical(topology, truth)
-    right = np.ones(jets.shape[:2], dtype=bool)
-    kinds = np.array([kind.name for kind in step.kinds])[step.kind[step.choices]]  # (J, M)
-    for kind in step.kinds:
-        true = np.stack([ordered[:, list(p.slots)] for p in topology.of_type(kind.name)], axis=1)  # (B, K, L)
-        same = (jets[:, :, :, None, : kind.width] == true[:, None, None]).all(axis=4).any(axis=3)  # (B, J, M)
-        right &= (same | (kinds != kind.name)).all(axis=2)
+    right = np.ones(nodes.shape[:2], dtype=bool)
+    names = np.array([decay.name for decay in step.decays])[step.decay[step.choices]]  # (J, M)
+    for decay in step.decays:
+        true = np.stack([ordered[:, list(p.slots)] for p in topology.of_type(decay.name)], axis=1)  # (B, K, L)
+        same = (nodes[:, :, :, None, : decay.width] == true[:, None, None]).all(axis=4).any(axis=3)  # (B, J, M)
+        right &= (same | (names != decay.name)).all(axis=2)
     return right
 
 
-def _draw(gain: Floats, every: Floats, luck: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
+def _draw(gain: Floats, every: Floats, drawn: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
     """(B,): a choice by the softmax of gains (B, J); where none is possible, of all of them."""
     gain = np.where(np.isfinite(gain).any(axis=1, keepdims=True), gain, every).astype(np.float64)
     weight = np.cumsum(np.exp(gain - gain.max(axis=1, keepdims=True)), axis=1)
-    return np.asarray((weight <= luck[:, None] * weight[:, -1:]).sum(axis=1), dtype=np.intp)
+    return np.asarray((weight <= drawn[:, None] * weight[:, -1:]).sum(axis=1), dtype=np.intp)

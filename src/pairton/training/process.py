@@ -1,6 +1,6 @@
 """The forward process: from true assignments to the states and tokens a network is trained on; augmentation.
 
-Shapes: B events, N jets, S slots, P particles, T types. Every draw is made for the whole batch of a step, so that
+Shapes: B events, N objects, S slots, P particles, T types. Every draw is made for the whole batch of a step, so that
 it does not depend on how many processes share the batch.
 """
 
@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pairton.events.inputs import MOMENTUM
+from pairton.events.nodes import Nodes
 from pairton.topology import Topology
 from pairton.topology.assignments import present
 from pairton.training.recipes import AugmentationConfig
@@ -32,25 +34,30 @@ def draw_revealed(
 ) -> npt.NDArray[np.bool_]:
     """(B, P): the revealed particles of each event: a level at random, then one of its states at random.
 
-    A particle with a missing jet is never revealed.
+    A particle with a missing product is never revealed.
     """
     states, cumulated = _states(topology)
     drawn = np.searchsorted(cumulated[:-1], rng.random(len(truth)), side="right")
     return states[drawn] & present(topology, truth)
 
 
-def augment(
-    jets: npt.NDArray[np.float32], config: AugmentationConfig, rng: np.random.Generator
-) -> npt.NDArray[np.float32]:
-    """The same events (B, N, 5) seen from another angle, in a mirror, with another energy scale."""
-    events = len(jets)
-    jets = jets.copy()
-    if config.rotate:
-        phi = jets[:, :, 2] + rng.uniform(-np.pi, np.pi, (events, 1))
-        jets[:, :, 2] = np.mod(phi + np.pi, 2 * np.pi) - np.pi
-    if config.reflect:
-        jets[:, :, 1:3] *= rng.choice(np.array([-1, 1], dtype=np.float32), (events, 1, 2))
+def augment(nodes: Nodes, config: AugmentationConfig, rng: np.random.Generator) -> Nodes:
+    """The same events seen from another angle, in a mirror, with another energy scale."""
+    events = len(nodes)
+    pt, eta, phi, energy = range(len(MOMENTUM))
+    turn = rng.uniform(-np.pi, np.pi, (events, 1)) if config.rotate else None
+    signs = rng.choice(np.array([-1, 1], dtype=np.float32), (events, 1, 2)) if config.reflect else None
+    scale = None
     if config.energy_jitter > 0:
         scale = np.exp(config.energy_jitter * rng.standard_normal((events, 1, 1))).astype(np.float32)
-        jets[:, :, [0, 3]] *= scale
-    return jets
+    changed = {}
+    for kind, given in nodes.values.items():
+        values = given.copy()
+        if turn is not None:
+            values[:, :, phi] = np.mod(values[:, :, phi] + turn + np.pi, 2 * np.pi) - np.pi
+        if signs is not None:
+            values[:, :, [eta, phi]] *= signs
+        if scale is not None:
+            values[:, :, [pt, energy]] *= scale
+        changed[kind] = values
+    return Nodes(changed, nodes.masks)

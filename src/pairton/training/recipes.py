@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any
 
 import yaml
 
-from pairton.decoding.graph import MOST_JETS
 from pairton.decoding.likelihood import MAX_ASSIGNMENTS
-from pairton.errors import ConfigError, nearest
+from pairton.errors import ConfigError, PairtonWarning, nearest
+from pairton.events.inputs import Inputs
+from pairton.events.nodes import MOST_OBJECTS
 from pairton.network.config import NetworkConfig, configure
 from pairton.topology import Topology, load_topology, parse_topology
 
@@ -27,6 +29,7 @@ __all__ = [
     "parse_recipe",
 ]
 
+RENAMED = {"network": {"kind": "architecture"}, "data": {"max_jets": "max_objects"}}  # since Pairton 0.1
 MAX_BASES = 8  # recipes that build on one another; more is a circle
 
 
@@ -68,7 +71,7 @@ class DataConfig:
     """Which events."""
 
     partial: bool = False  # train on events with a missing product too
-    max_jets: int = 20  # events with more are left out
+    max_objects: int = 20  # of a kind; events with more are left out
     train_fraction: float = 0.9
     validation_fraction: float = 0.05  # the rest is for tests
     validation_events: int = 20_000  # at most
@@ -76,8 +79,8 @@ class DataConfig:
     jet_radius: float | None = 0.4  # recorded in the domain of the model
 
     def __post_init__(self) -> None:
-        if not 1 <= self.max_jets <= MOST_JETS:
-            raise ConfigError(f"data.max_jets is {self.max_jets}, but must be 1 to {MOST_JETS}")
+        if not 1 <= self.max_objects <= MOST_OBJECTS:
+            raise ConfigError(f"data.max_objects is {self.max_objects}, but must be 1 to {MOST_OBJECTS}")
         if self.validation_events < 1:
             raise ConfigError(f"data.validation_events is {self.validation_events}, but must be at least 1")
         train, validation = self.train_fraction, self.validation_fraction
@@ -99,7 +102,7 @@ class AugmentationConfig:
 
     rotate: bool = False  # the event about the beam, by any angle
     reflect: bool = False  # eta -> - eta, phi -> - phi, each by chance
-    energy_jitter: float = 0.0  # relative width of a common energy scale of an event's jets
+    energy_jitter: float = 0.0  # relative width of a common energy scale of an event's objects
 
 
 @dataclass(frozen=True)
@@ -179,6 +182,10 @@ class Recipe:
     data: DataConfig = field(default_factory=DataConfig)
     augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
     run: RunConfig = field(default_factory=RunConfig)
+    given_inputs: Inputs | None = None  # None: the default ones of the topology
+    heads: Mapping[str, float] = field(
+        default_factory=dict
+    )  # further heads of the network -> weight of their loss
 
     def __post_init__(self) -> None:
         if (self.loss.hyperedges > 0) != (self.network.triplets == "hyperedge") and not self.loss.event_likelihood:
@@ -189,27 +196,41 @@ class Recipe:
         only_edges = not self.loss.event_likelihood
         if self.network.triplets == "potential" and only_edges:
             raise ConfigError("network.triplets potential is trained by loss.event_likelihood alone: weigh it")
+        if self.loss.event_likelihood and self.network.tokens:
+            raise ConfigError(
+                "loss.event_likelihood is for networks that answer in one pass: set network.tokens: false, or train "
+                "a network with tokens by loss.masked_edges"
+            )
         if self.process.wrong and not self.network.tokens:
             raise ConfigError(
                 f"process.wrong is {self.process.wrong:g}, but the network is shown no steps: set network.tokens"
             )
-        if self.process.wrong and (self.loss.event_likelihood or self.loss.hyperedges):
+        if self.process.wrong and self.loss.hyperedges:
             raise ConfigError(
-                f"process.wrong is {self.process.wrong:g}, but after a wrong step no assignment is right, and "
-                "only loss.masked_edges still has something to ask: give it no other loss"
+                f"process.wrong is {self.process.wrong:g}, but after a wrong step only loss.masked_edges still has "
+                "something to ask: give it no other loss"
             )
+        if set(self.heads) != set(self.network.heads):
+            raise ConfigError("heads and network.heads name different heads: give `heads` alone")
 
     @property
     def decoding(self) -> str:
         """How a model of this recipe is meant to be decoded."""
         if self.loss.event_likelihood or self.loss.hyperedges:
-            return "exact_steps" if self.loss.event_likelihood and self.network.tokens else "exact"
+            return "exact"
         return "steps" if self.network.tokens else "one_shot"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that `parse_recipe` reads back to an equal recipe."""
         sections = {name: asdict(getattr(self, name)) for name in SECTIONS}
-        return {"topology": self.topology.to_dict(), **sections}
+        sections["network"].pop("heads")
+        more = {"inputs": self.inputs.to_dict(), "heads": dict(self.heads)}
+        return {"topology": self.topology.to_dict(), **sections, **more}
+
+    @property
+    def inputs(self) -> Inputs:
+        """What the network takes of each kind of object."""
+        return self.given_inputs or Inputs.default(self.topology)
 
     def with_run(self, **changes: Any) -> Recipe:
         return replace(self, run=replace(self.run, **changes))
@@ -222,7 +243,7 @@ def load_recipe(path: str | Path) -> Recipe:
 
 def parse_recipe(raw: Mapping[str, Any], source: str = "recipe") -> Recipe:
     """A recipe from what YAML or JSON gave; an unknown key is an error that suggests the nearest name."""
-    known = ["topology", "stages", *SECTIONS]
+    known = ["topology", "stages", "inputs", "heads", *SECTIONS]
     for key in raw:
         if key not in known:
             hint = nearest(str(key), known) or f": it has {', '.join(known)}"
@@ -235,8 +256,36 @@ def parse_recipe(raw: Mapping[str, Any], source: str = "recipe") -> Recipe:
     topology = parse_topology(given, source) if isinstance(given, Mapping) else load_topology(given)
     if raw.get("stages") is not None:
         topology = parse_topology({**topology.to_dict(), "stages": raw["stages"]}, f"{source}: stages")
-    parts: dict[str, Any] = {name: configure(kind, raw.get(name, {}), name) for name, kind in SECTIONS.items()}
-    return Recipe(topology=topology, **parts)
+    inputs = Inputs.parse(raw.get("inputs", {}), topology, f"{source}: inputs")
+    heads = _heads(raw.get("heads", {}), source)
+    parts: dict[str, Any] = {}
+    for name, config in SECTIONS.items():
+        section = _renamed(name, raw.get(name, {}))
+        if name == "network" and heads and isinstance(section, Mapping):
+            section = {**section, "heads": tuple(heads)}
+        parts[name] = configure(config, section, name)
+    return Recipe(topology=topology, given_inputs=inputs, heads=heads, **parts)
+
+
+def _heads(raw: object, source: str) -> dict[str, float]:
+    if not isinstance(raw, Mapping) or not all(
+        isinstance(weight, int | float) and weight > 0 for weight in raw.values()
+    ):
+        raise ConfigError(f"{source}: heads is {raw!r}, but must map names of heads to weights above 0")
+    return {str(name): float(weight) for name, weight in raw.items()}
+
+
+def _renamed(section: str, raw: object) -> object:
+    """The settings of a section under today's names; recipes of Pairton 0.1 have others for some."""
+    if not isinstance(raw, Mapping):
+        return raw
+    for old, new in RENAMED.get(section, {}).items():
+        if old in raw and new not in raw:
+            warnings.warn(
+                f"{section}.{old} is now called {section}.{new}: change the recipe", PairtonWarning, stacklevel=2
+            )
+            raw = {new if name == old else name: value for name, value in raw.items()}
+    return raw
 
 
 def _read(path: Path, depth: int) -> dict[str, Any]:

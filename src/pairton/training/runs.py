@@ -13,7 +13,10 @@ import yaml
 
 from pairton._common.atomic import output_errors, replacing
 from pairton.errors import ConfigError, MissingExtraError, OutputError
+from pairton.export import export_model
 from pairton.formats import iterate
+from pairton.models.storage import INFO, ONNX
+from pairton.network.heads import get_head
 from pairton.training.data import pack
 from pairton.training.loop import Result, Trainer
 from pairton.training.recipes import Recipe
@@ -43,18 +46,27 @@ def train(
         _prepare(out, recipe, resume)
     fabric.barrier()
     folder = out / "packed" / str(fabric.global_rank)
-    chunks = iterate(list(map(str, data)), topology=recipe.topology, **options)
+    columns = tuple(dict.fromkeys(name for head in recipe.heads for name in get_head(head).columns))
+    fields = {kind: recipe.inputs.fields(kind) for kind in recipe.inputs.kinds}
+    keep = [*options.pop("keep", ()), *columns]
+    paths = list(map(str, data))
+    chunks = iterate(paths, topology=recipe.topology, fields=fields, keep=keep, **options)
     try:
         train_events, validation_events = pack(
             chunks,
             recipe.topology,
+            recipe.inputs,
             folder=folder,
             fractions=recipe.data.fractions,
             partial=recipe.data.partial,
-            max_jets=recipe.data.max_jets,
+            max_objects=recipe.data.max_objects,
             memory=recipe.data.memory_gib * 2**30 / fabric.world_size,
+            columns=columns,
         )
-        return Trainer(recipe, train_events, validation_events, out, init=init, resume=resume).run(fabric)
+        result = Trainer(recipe, train_events, validation_events, out, init=init, resume=resume).run(fabric)
+        if result.leads and (out / INFO).is_file():  # ready for the default engine
+            export_model(out, out / ONNX)
+        return result
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # not there, or another process's files still are

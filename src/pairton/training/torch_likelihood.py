@@ -1,10 +1,11 @@
 """The torch twin of `pairton.decoding.likelihood`: the same tables, differentiable.
 
-Shapes: B events, N jets, C candidates, A assignments. Gathers run along rows of (C, B) and (A, B) tensors.
+Shapes: B events, N nodes, C candidates, A assignments. Gathers run along rows of (C, B) and (A, B) tensors.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -14,8 +15,7 @@ import torch
 from torch import Tensor
 
 from pairton.decoding.likelihood import Enumeration, enumerate_assignments
-from pairton.network import NetworkOutput
-from pairton.topology import Topology
+from pairton.topology import Layout, Topology
 
 __all__ = ["log_likelihood", "scores"]
 
@@ -24,10 +24,10 @@ Columns = tuple[Tensor, ...]
 
 @lru_cache(maxsize=128)
 def _tables(
-    topology: Topology, n_jets: int, bound: int, device: torch.device
+    topology: Topology, layout: Layout, bound: int, device: torch.device
 ) -> tuple[list[tuple[str, Columns, Columns, Columns]], Columns]:
     """Root type -> flat indices of edges added, edges subtracted, potentials; and each root's candidate."""
-    enumeration = enumerate_assignments(topology, n_jets, bound)
+    enumeration = enumerate_assignments(topology, layout, bound)
 
     def columns(table: npt.NDArray[np.integer[Any]]) -> Columns:
         return tuple(torch.as_tensor(table, device=device).long().T.contiguous())
@@ -39,13 +39,15 @@ def _tables(
     return per_type, columns(enumeration.roots)
 
 
-def scores(enumeration: Enumeration, output: NetworkOutput) -> Tensor:
+def scores(enumeration: Enumeration, outputs: Mapping[str, Tensor]) -> Tensor:
     """(A, B): the sum of gains and potentials of every assignment."""
     bound = len(enumeration.assignments)
-    per_type, roots = _tables(enumeration.topology, enumeration.n_jets, bound, output.edges.device)
-    batch = output.edges.shape[0]
-    edges = output.edges.float().reshape(batch, -1).T.contiguous()
-    triplets = None if output.triplets is None else output.triplets.float().reshape(batch, -1).T.contiguous()
+    per_type, roots = _tables(enumeration.topology, enumeration.layout, bound, outputs["edges"].device)
+    batch = outputs["edges"].shape[0]
+    edges = outputs["edges"].float().reshape(batch, -1).T.contiguous()
+    triplets = None
+    if "triplets" in outputs:
+        triplets = outputs["triplets"].float().reshape(batch, -1).T.contiguous()
     candidates = {}
     for name, added, subtracted, potentials in per_type:
         terms = [edges.index_select(0, column) for column in added]
@@ -60,16 +62,15 @@ def scores(enumeration: Enumeration, output: NetworkOutput) -> Tensor:
 
 
 def log_likelihood(
-    enumeration: Enumeration, output: NetworkOutput, rows: Tensor, allowed: Tensor | None, target: Tensor | None
+    enumeration: Enumeration, outputs: Mapping[str, Tensor], rows: Tensor, allowed: Tensor | None = None
 ) -> Tensor:
     """(B,): log P(truth); `rows` (B,) are the true assignments.
 
-    allowed (B, A): assignments that agree with the revealed particles; the sum runs over these. target (B, A): for
-    partly reconstructible events, the assignments that contain every known particle; theirs is the probability.
+    allowed (B, A): for partly labelled events, the assignments that contain every known particle; theirs is the
+    probability.
     """
-    values = scores(enumeration, output)
-    inside = values if allowed is None else values.masked_fill(~allowed.T, -torch.inf)
-    normaliser = torch.logsumexp(inside, dim=0)
-    if target is not None:
-        return torch.logsumexp(inside.masked_fill(~target.T, -torch.inf), dim=0) - normaliser
+    values = scores(enumeration, outputs)
+    normaliser = torch.logsumexp(values, dim=0)
+    if allowed is not None:
+        return torch.logsumexp(values.masked_fill(~allowed.T, -torch.inf), dim=0) - normaliser
     return values.gather(0, rows[None])[0] - normaliser

@@ -1,0 +1,201 @@
+"""The result of a reconstruction: one row per event, particles by type, four-momenta and probabilities.
+
+Shapes: n events, S slots, P particles, J objects of one kind of all events together.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+
+from pairton.errors import EventsError, nearest
+from pairton.events import Events, Status
+from pairton.events.inputs import MOMENTUM
+from pairton.events.vectors import cartesian, polar
+from pairton.topology import Topology
+
+if TYPE_CHECKING:
+    from pairton.models.engines import Model
+    from pairton.reconstruction.running import RunSettings
+    from pairton.report.event_display import Display
+
+__all__ = ["Reconstruction", "momenta", "slot_momenta", "stored_assignment"]
+
+Ints = npt.NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """One row per event. Particles by their type: `reco.t.mass`, `reco.W[:, 0].objects.pt`, `reco["t"]`.
+
+    An event without an answer has slots -1, probabilities and momenta NaN, no objects, and a status that says why.
+    """
+
+    events: Events
+    assignment: npt.NDArray[np.int32]  # (n, S): positions in `events.objects` of the slot's kind, -1 for none
+    status: npt.NDArray[np.uint8]  # (n,): see `pairton.events.Status`
+    event_probability: npt.NDArray[np.float64]  # (n,)
+    particle_probability: npt.NDArray[np.float64]  # (n, P)
+    exact: npt.NDArray[np.bool_]  # (n,): from a sum over all assignments, whose probabilities are calibrated
+    used: Mapping[str, npt.NDArray[np.int64]]  # kind -> (n,): objects that were used
+    outputs: Mapping[str, npt.NDArray[Any]] = field(
+        default_factory=dict
+    )  # (n, ...): of heads that describe events
+    variations: Mapping[str, Reconstruction] = field(default_factory=dict)  # with the varied objects of the events
+    model: Model | None = field(default=None, repr=False)  # that it was made with
+    settings: RunSettings | None = field(default=None, repr=False)
+
+    @property
+    def topology(self) -> Topology:
+        return self.events.topology
+
+    def __len__(self) -> int:
+        return len(self.assignment)
+
+    def __repr__(self) -> str:
+        counts = np.bincount(self.status, minlength=len(Status))
+        said = ", ".join(f"{counts[state]} {state.label}" for state in Status if counts[state]) or "none"
+        return f"<Reconstruction of {len(self)} {self.topology.name} events: {said}>"
+
+    @cached_property
+    def index(self) -> npt.NDArray[np.int32]:
+        """(n, S): the number of each object in its collection of the input file, -1 for none."""
+        return stored_assignment(self.events, self.assignment)
+
+    @cached_property
+    def momenta(self) -> dict[str, npt.NDArray[np.float64]]:
+        """pt, eta, phi, mass of every particle, (n, P) each."""
+        return momenta(self.events, self.assignment)
+
+    def object(self, slot: str) -> ak.Array:
+        """(n,): what is in a slot, such as `t1.b`, as a four-vector with its fields and `index`; None for none."""
+        column = self.topology.slot_index(slot)
+        at = self.assignment[:, column]
+        objects = self.events.objects[self.topology.slots[column].kind]
+        picked = ak.mask(objects, at >= 0)[ak.from_regular(np.maximum(at, 0)[:, None])]
+        return ak.with_field(ak.firsts(picked), ak.mask(ak.Array(self.index[:, column]), at >= 0), "index")
+
+    def to_columns(self) -> dict[str, Any]:
+        """The columns that `save` and `pairton reconstruct` write; `pandas.DataFrame` takes them."""
+        from pairton.reconstruction.writers import result_columns
+
+        return result_columns(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what `pairton reconstruct` writes: .parquet, .root or .h5."""
+        from pairton.reconstruction.writers import create_result, result_settings
+
+        said = {}
+        if self.model is not None and self.settings is not None:
+            said = result_settings(self.model, [], self.settings)
+        with create_result(os.fspath(path), self.topology, said) as writer:
+            writer.write(self)
+
+    def made_by(self, model: Model, settings: RunSettings) -> Reconstruction:
+        """The same, with how it was made; its variations too."""
+        varied = {name: other.made_by(model, settings) for name, other in self.variations.items()}
+        return replace(self, model=model, settings=settings, variations=varied)
+
+    def display(self, row: int) -> Display:
+        """One event to look at, step by step: in a notebook by itself, else `.save("event.html")`."""
+        from pairton.report.event_display import display_row
+
+        return display_row(self, row)
+
+    def __getattr__(self, name: str) -> ak.Array:
+        if name.startswith("_") or "events" not in self.__dict__:  # as pickle and copy ask, before there are any
+            raise AttributeError(name)
+        if name not in self.topology.types:
+            raise AttributeError(f"no attribute {name!r}: particle types are {', '.join(self.topology.types)}")
+        return self[name]
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.topology.types]
+
+    def __getitem__(self, type_name: str) -> ak.Array:
+        """(n, particles of the type): Momentum4D records with `probability` and `objects`.
+
+        `jets` is another name for `objects` where all of them are jets.
+        """
+        particles = self.topology.of_type(type_name)
+        if not particles:
+            types = self.topology.types
+            raise EventsError(f"no type {type_name!r}: there are {', '.join(types)}{nearest(type_name, types)}")
+        columns = [p.index for p in particles]
+        fields = {name: ak.from_regular(values[:, columns]) for name, values in self.momenta.items()}
+        fields["probability"] = ak.from_regular(self.particle_probability[:, columns])
+        fields["objects"] = self._objects([p.slots for p in particles])
+        if self.topology.kinds == ("jet",):
+            fields["jets"] = fields["objects"]
+        return ak.zip(fields, with_name="Momentum4D", depth_limit=2)
+
+    def _objects(self, slots: Sequence[tuple[int, ...]]) -> ak.Array:
+        """(n, particles, their objects); empty lists where there is no answer."""
+        columns = [slot for group in slots for slot in group]
+        kinds = [self.topology.slots[slot].kind for slot in columns]
+        at = self.assignment[:, columns]
+        shared = None  # fields of all kinds that the particles have
+        picked = []
+        for k, kind in enumerate(kinds):
+            objects = ak.with_field(self.events.objects[kind], self.events.stored_index[kind], "index")
+            names = ak.fields(objects)
+            shared = names if shared is None else [name for name in shared if name in names]
+            starts = np.cumsum(self.events.counts[kind]) - self.events.counts[kind]
+            picked.append((ak.flatten(objects), starts + np.maximum(at[:, k], 0)))
+        there = np.concatenate(
+            [np.repeat((self.assignment[:, [*group]] >= 0).all(1, keepdims=True), len(group), 1) for group in slots],
+            axis=1,
+        )  # (n, columns)
+        flat = [
+            ak.with_name(objects[shared][where[there[:, k]]], "Momentum4D")
+            for k, (objects, where) in enumerate(picked)
+        ]
+        # those of one event after the other: a stable sort of (event, column) puts them in order
+        event = np.concatenate([np.flatnonzero(there[:, k]) for k in range(len(columns))])
+        ordered = ak.concatenate(flat)[np.argsort(event, kind="stable")]
+        sizes = np.stack([there[:, [columns.index(s) for s in group]].sum(axis=1) for group in slots], axis=1)
+        return ak.unflatten(ak.unflatten(ordered, sizes.ravel()), np.full(len(at), len(slots)))
+
+
+def stored_assignment(events: Events, assignment: Ints) -> npt.NDArray[np.int32]:
+    """Positions (n, S) as the numbers that the objects have in the input file, -1 for none."""
+    result = np.array(assignment, dtype=np.int32)
+    for slot in events.topology.slots:
+        if "index" in ak.fields(events.objects[slot.kind]):
+            flat = np.asarray(ak.flatten(events.stored_index[slot.kind]), dtype=np.int32)
+            result[:, slot.index] = np.where(
+                assignment[:, slot.index] >= 0, _pick(flat, events, slot.kind, assignment[:, slot.index]), -1
+            )
+    return result
+
+
+def _pick(flat: npt.NDArray[Any], events: Events, kind: str, position: Ints) -> npt.NDArray[Any]:
+    """Values (J, ...) of the objects at positions (n,); anything where there is none."""
+    if not len(flat):
+        return np.zeros((len(position), *flat.shape[1:]), dtype=flat.dtype)
+    starts = np.cumsum(events.counts[kind]) - events.counts[kind]
+    return np.asarray(flat[np.where(position >= 0, starts + position, 0)])
+
+
+def slot_momenta(events: Events, assignment: Ints) -> npt.NDArray[np.float64]:
+    """(n, S, 4): px, py, pz and energy of the object in each slot; NaN where there is none."""
+    p4 = {
+        kind: cartesian(*(np.asarray(ak.flatten(events.objects[kind][name])) for name in MOMENTUM))
+        for kind in events.topology.object_kinds
+    }
+    columns = [_pick(p4[s.kind], events, s.kind, assignment[:, s.index]) for s in events.topology.slots]
+    return np.where(assignment[:, :, None] >= 0, np.stack(columns, axis=1), np.nan)
+
+
+def momenta(events: Events, assignment: Ints) -> dict[str, npt.NDArray[np.float64]]:
+    """pt, eta, phi, mass of the summed objects of each particle, (n, P) each; NaN where one is missing."""
+    slots = slot_momenta(events, assignment)
+    particles = [slots[:, list(particle.slots)].sum(axis=1) for particle in events.topology.particles]
+    return polar(np.stack(particles, axis=1))

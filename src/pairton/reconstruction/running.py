@@ -1,0 +1,261 @@
+"""The main job, in memory: events in, a reconstruction out.
+
+The same answer always: objects are put in a canonical order before the network and indices are mapped back;
+batches are cut from fixed windows of global rows, by layout, whatever the chunks in which a file is read.
+
+Shapes: B events of a batch, n of a window, S slots, P particles.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+
+from pairton._common.parallel import in_parallel
+from pairton.decoding import Decoded, Outputs, decode, get_decoding
+from pairton.errors import EventsError, ModelError
+from pairton.events import Events, Status
+from pairton.events.acceptance import MAX_OBJECTS, Accepted, accept, check_max_objects
+from pairton.events.nodes import Nodes
+from pairton.events.objects import make_objects, mev_median
+from pairton.reconstruction.result import Reconstruction
+from pairton.topology import JET, Layout, Topology, same_tree
+
+if TYPE_CHECKING:
+    from pairton.models.engines import Model
+
+__all__ = ["BATCH", "WINDOW", "Assigner", "RunSettings", "reconstruct", "windows"]
+
+BATCH = 128  # events of one call of the network: few enough to stay in cache, and for every core to have some
+WINDOW = 4096  # rows of the input that are batched together
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """How a reconstruction is made; all that changes an answer, but for the model and the input."""
+
+    decoding: str | None = None  # a name in `pairton.decoding.DECODINGS`; None: what the model was trained for
+    beam: int | None = None  # hypotheses of a beam; a number alone chooses the decoding `beam`
+    max_objects: int = MAX_OBJECTS  # of each kind; events with more use those of highest pT
+    cuts: bool = True  # leave out objects outside the model's domain
+
+    def for_model(self, model: Model) -> RunSettings:
+        """With the decoding that is meant, checked."""
+        decoding = self.decoding or ("beam" if self.beam is not None else model.decoding)
+        get_decoding(decoding)
+        check_max_objects(model.topology, self.max_objects)
+        return replace(self, decoding=decoding)
+
+
+DEFAULT_SETTINGS = RunSettings()
+
+
+class Assigner:
+    """A model and how to decode it; several threads may ask it at once."""
+
+    def __init__(self, model: Model, settings: RunSettings) -> None:
+        self.model, self.settings = model, settings.for_model(model)
+        decoding = get_decoding(str(self.settings.decoding))
+        fitted = model.decoding in (decoding.name, decoding.fitted_as)
+        self.temperatures = model.temperatures if fitted else None  # None: not fitted for this decoding
+
+    def check(self, topology: Topology) -> None:
+        """Refuse events of another decay tree."""
+        if not same_tree(topology, self.model.topology):
+            raise ModelError(
+                f"the model {self.model.name} is for {self.model.topology.name}, the events are for "
+                f"{topology.name}: choose a model for their topology, or read them with the topology of the model"
+            )
+
+    def accept(self, events: Events) -> Accepted:
+        """The objects that the model takes."""
+        return accept(
+            events,
+            self.model.domain,
+            self.model.inputs,
+            max_objects=self.settings.max_objects,
+            cuts=self.settings.cuts,
+        )
+
+    def assign(self, nodes: Nodes) -> tuple[Decoded, Outputs]:
+        """The answers for a batch, and those outputs of the network that describe events as a whole."""
+        described: dict[str, npt.NDArray[Any]] = {}
+
+        def predict(nodes: Nodes, tokens: npt.NDArray[np.uint8]) -> Outputs:
+            outputs = self.model.predict(nodes, tokens)
+            own = {name: array for name, array in outputs.items() if name not in ("edges", "triplets")}
+            for name, array in own.items():  # of the first call, in which nothing was revealed
+                described.setdefault(name, array)
+            return {name: array for name, array in outputs.items() if name not in own}
+
+        found = decode(
+            predict,
+            self.model.topology,
+            nodes,
+            decoding=str(self.settings.decoding),
+            beam=self.settings.beam,
+            temperatures=self.temperatures,
+        )
+        return found, described
+
+    def run(self, window: Events) -> Reconstruction:
+        """Reconstruct the events of one window, and their variations."""
+        accepted = self.accept(window)
+        topology, n = window.topology, len(window)
+        found, outputs = Decoded.empty(topology, n), {}  # type: tuple[Decoded, dict[str, npt.NDArray[Any]]]
+
+        def fill(batch: tuple[Layout, npt.NDArray[np.intp]]) -> None:
+            layout, rows = batch
+            answer, described = self.assign(accepted.batch(rows, layout))
+            found.assignment[rows] = accepted.to_positions(answer.assignment, rows, layout)
+            for name in ("particle_probability", "event_probability", "exact"):
+                getattr(found, name)[rows] = getattr(answer, name)
+            for name, array in described.items():
+                outputs.setdefault(name, np.full((n, *array.shape[1:]), np.nan, dtype=np.float32))[rows] = array
+
+        batches = [
+            (layout, part)
+            for layout, rows in accepted.by_layout(accepted.answerable)
+            for part in np.split(rows, range(BATCH, len(rows), BATCH))
+        ]
+        in_parallel(fill, batches, getattr(self.model, "at_once", 1))
+        status = accepted.status.copy()
+        status[accepted.answerable & (found.assignment < 0).any(axis=1)] = Status.BAD_OUTPUT
+        return Reconstruction(
+            window,
+            found.assignment,
+            status,
+            found.event_probability,
+            found.particle_probability,
+            found.exact,
+            dict(zip(topology.kinds, accepted.nodes.counts.T, strict=True)),
+            outputs,
+            {name: self.run(window.varied(name)) for name in window.variations},
+        )
+
+
+def reconstruct(
+    events: Events | ak.Array | Mapping[str, ak.Array] | str | os.PathLike[str],
+    model: Model | str | None = None,
+    *,
+    decoding: str | None = None,
+    beam: int | None = None,
+    max_objects: int = MAX_OBJECTS,
+    cuts: bool = True,
+    variations: Mapping[str, ak.Array] | None = None,
+    threads: int | None = None,
+    engine: str = "onnx",
+) -> Reconstruction:
+    """Assign the objects of events, of a file, or of awkward arrays.
+
+    events       `Events`, a path, an array of jets with pt, eta, phi, energy or mass and what the model takes (a
+                 btag), or a mapping of kinds to such arrays
+    model        a loaded model, or the name or path of one; by default the one for the topology of the events
+    decoding     a name in `pairton.decoding.DECODINGS`; by default what the model was trained for
+    beam         hypotheses of a beam; chooses the decoding `beam`
+    max_objects  of each kind; events with more use those of highest pT, and have the status `truncated`
+    cuts         leave out objects outside the model's domain (pT, |eta|)
+    variations   the same jets calibrated otherwise, by name: their results are `.variations[name]`
+    threads      of the engine; by default one for each core
+    engine       onnx, or torch where it is installed
+
+    Returns a `Reconstruction` with one row per event. Raises PairtonError where the events do not fit the model.
+
+    >>> import pairton
+    >>> reco = pairton.reconstruct(pairton.read("sample:ttbar_allhad")[:3])
+    >>> reco.t.mass.ndim, len(reco)
+    (2, 3)
+    """
+    if model is None or isinstance(model, str):
+        from pairton.models.engines import load_model, model_for
+
+        name = model or (model_for(events.topology) if isinstance(events, Events) else "default")
+        loaded = load_model(name, engine=engine, threads=threads)
+    else:
+        loaded = model
+    if isinstance(events, str | os.PathLike):
+        from pairton.formats import as_for, read
+
+        events = read(os.fspath(events), truth=False, **as_for(loaded, {}))
+    if not isinstance(events, Events):
+        events = _as_events(events, loaded.topology)
+    if variations is not None:
+        varied = {name: dict(_as_events(jets, loaded.topology).objects) for name, jets in variations.items()}
+        events = events.replace(variations=varied)
+    assigner = Assigner(loaded, RunSettings(decoding, beam, max_objects, cuts))
+    assigner.check(events.topology)
+    parts = [assigner.run(window) for window in windows([events])]
+    return _joined(events, parts).made_by(loaded, assigner.settings)
+
+
+def _joined(events: Events, parts: Sequence[Reconstruction]) -> Reconstruction:
+    if len(parts) == 1:
+        return replace(parts[0], events=events)
+
+    def rows(get: Callable[[Reconstruction], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        return np.concatenate([get(part) for part in parts])
+
+    return Reconstruction(
+        events,
+        rows(lambda part: part.assignment),
+        rows(lambda part: part.status),
+        rows(lambda part: part.event_probability),
+        rows(lambda part: part.particle_probability),
+        rows(lambda part: part.exact),
+        {kind: rows(_entry("used", kind)) for kind in parts[0].used},
+        {name: rows(_entry("outputs", name)) for name in parts[0].outputs},
+        {k: _joined(events.varied(k), [p.variations[k] for p in parts]) for k in events.variations},
+    )
+
+
+def _entry(mapping: str, key: str) -> Callable[[Any], npt.NDArray[Any]]:
+    return lambda part: getattr(part, mapping)[key]
+
+
+def windows(chunks: Sequence[Events] | Iterator[Events], size: int = WINDOW) -> Iterator[Events]:
+    """The same events cut at multiples of `size` rows, however they come; one empty window if there are none."""
+    waiting: list[Events] = []
+    held = 0
+    some = False
+    for chunk in chunks:
+        start = 0
+        while held + len(chunk) - start >= size:
+            stop = start + size - held
+            yield Events.concatenate([*waiting, chunk[start:stop]])
+            some, waiting, held, start = True, [], 0, stop
+        if start < len(chunk) or not (waiting or some):  # keep the first even if empty: it has the columns
+            waiting.append(chunk[start:])
+            held += len(chunk) - start
+    if held or not some:
+        yield Events.concatenate(waiting)
+
+
+def _as_events(given: Any, topology: Topology) -> Events:
+    """Events from arrays: jets alone, or objects by kind."""
+    by_kind = given if isinstance(given, Mapping) else {JET: given}
+    return Events({kind: _as_objects(kind, ak.Array(array)) for kind, array in by_kind.items()}, topology)
+
+
+def _as_objects(kind: str, array: ak.Array) -> ak.Array:
+    given = {"m": "mass", "E": "energy"}
+    fields = {given.get(name, name): array[name] for name in ak.fields(array)}
+    missing = [name for name in ("pt", "eta", "phi") if name not in fields]
+    missing += ["energy or mass"] * (not fields.keys() & {"energy", "mass"})
+    if missing:
+        found = ", ".join(sorted(fields)) or "no fields"
+        raise EventsError(f"the {kind} array lacks {', '.join(missing)}: found {found}")
+    if "energy" in fields:
+        fields.pop("mass", None)
+    if (median := mev_median(np.asarray(ak.flatten(array["pt"], axis=None)))) is not None:
+        raise EventsError(
+            f"the median pT of the {kind} array is {median:.0f}, which looks like MeV: divide pT, energy and mass "
+            "by 1000 (or, if it is right, give pairton.Events)"
+        )
+    numbers = {name: values for name, values in fields.items() if values.ndim == 2 and not ak.fields(values)}
+    return make_objects(**numbers)
