@@ -4,7 +4,8 @@ import pytest
 
 from pairton.errors import EventsError
 from pairton.events import SPLITS, Events, Status
-from pairton.events.objects import JET_FIELDS, energy_of, make_jets, mass_of
+from pairton.events.objects import JET_FIELDS, make_jets
+from pairton.events.vectors import energy_of, mass_of
 
 
 def random_events(n=200, seed=0, topology="ttbar_allhad", low=0, high=12):

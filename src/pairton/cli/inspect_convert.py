@@ -159,7 +159,7 @@ def _event(event: Events) -> Table:
     from rich import box
     from rich.table import Table
 
-    from pairton.events.objects import mass_of
+    from pairton.events.vectors import mass_of
 
     source, number = (int(word) for word in event.ids[0])
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"first event, id {source:016x}:{number}")

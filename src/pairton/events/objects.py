@@ -1,4 +1,4 @@
-"""Jets as ragged records of four-vectors: made from columns, with energies, masses and a look at the units.
+"""Jets as ragged records of four-vectors: made from columns, with a look at the units.
 
 Units are GeV and radians.
 """
@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import EventsError
+from pairton.events.vectors import energy_of
 
-__all__ = ["JET_FIELDS", "energy_of", "make_jets", "mass_of", "mev_median"]
+__all__ = ["JET_FIELDS", "make_jets", "mev_median"]
 
 JET_FIELDS = ("pt", "eta", "phi", "energy", "btag")
 MEV_ABOVE = 3000.0  # median jet pT
@@ -50,22 +51,6 @@ def make_jets(
     if usable is not None:
         content["usable"] = np.asarray(ak.flatten(usable), dtype=bool)
     return ak.unflatten(ak.zip(content, with_name="Momentum4D"), counts)
-
-
-def energy_of(pt: npt.NDArray[Any], eta: npt.NDArray[Any], mass: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """E in double precision, so that the mass survives the way back. A negative mass (rounding) counts as -m^2."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        momentum = np.asarray(pt, np.float64) * np.cosh(np.asarray(eta, np.float64))
-        mass = np.asarray(mass, np.float64)
-        return np.asarray(np.sqrt(momentum**2 + mass * np.abs(mass)))
-
-
-def mass_of(pt: npt.NDArray[Any], eta: npt.NDArray[Any], energy: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """The inverse of `energy_of`."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        momentum = np.asarray(pt, np.float64) * np.cosh(np.asarray(eta, np.float64))
-        square = np.asarray(energy, np.float64) ** 2 - momentum**2
-        return np.asarray(np.sign(square) * np.sqrt(np.abs(square)))
 
 
 def mev_median(pt: npt.NDArray[Any]) -> float | None:

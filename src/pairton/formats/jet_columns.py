@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import ConfigError, FormatError
-from pairton.events.objects import energy_of
+from pairton.events.vectors import energy_of
 
 __all__ = ["Padded", "btag_option", "jagged", "jets_from_flat", "row_ids", "tagged"]
 

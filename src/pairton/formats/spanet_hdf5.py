@@ -16,7 +16,7 @@ import numpy as np
 
 from pairton.errors import FormatError, PairtonWarning
 from pairton.events import Events
-from pairton.events.objects import mass_of
+from pairton.events.vectors import mass_of
 from pairton.formats.base import Format, ReadOptions, Source, Writer
 from pairton.formats.common import check_map, clean_labels, report_labels, small, unit_scale
 from pairton.formats.hdf5_files import Hdf5File, open_hdf5

@@ -9,7 +9,7 @@ import awkward as ak
 import numpy as np
 
 from pairton.errors import ConfigError, PairtonWarning, nearest
-from pairton.events.objects import energy_of
+from pairton.events.vectors import energy_of
 
 __all__ = ["check_size", "check_variation", "choice", "parse_settings", "parse_variations", "varied_jets"]
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from pairton import formats
 from pairton.events import Events
+from pairton.reconstruction.reconstruction import momenta
 
 __all__ = ["main", "masses", "observables", "summarise"]
 
@@ -26,16 +27,8 @@ Floats = npt.NDArray[np.float64]
 def masses(events: Events, type_name: str) -> Floats:
     """Invariant masses of the matched jets of all reconstructible particles of a type."""
     assert events.truth is not None
-    found = []
-    for particle in events.topology.of_type(type_name):
-        chosen = events[events.present[:, particle.index]]
-        assert chosen.truth is not None
-        at = ak.from_regular(chosen.truth[:, list(particle.slots)].astype(np.int64))
-        jets = chosen.jets[at]
-        px, py = ak.sum(jets.pt * np.cos(jets.phi), axis=1), ak.sum(jets.pt * np.sin(jets.phi), axis=1)
-        pz, energy = ak.sum(jets.pt * np.sinh(jets.eta), axis=1), ak.sum(jets.energy, axis=1)
-        found.append(np.asarray(np.sqrt(np.maximum(energy**2 - px**2 - py**2 - pz**2, 0.0))))
-    return np.concatenate(found)
+    columns = [particle.index for particle in events.topology.of_type(type_name)]
+    return np.asarray(momenta(events, events.truth)["mass"].T[columns][events.present.T[columns]])
 
 
 def _mix(events: Events, chosen: npt.NDArray[np.bool_]) -> dict[str, float]:

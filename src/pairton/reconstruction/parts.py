@@ -28,7 +28,7 @@ from pairton.formats.files import CONTAINERS, Paths, digest, fingerprint, is_url
 from pairton.reconstruction.assigning import Assigner
 from pairton.reconstruction.reconstruction import MAX_JETS, WINDOW, run, windows
 from pairton.reconstruction.streaming import result_settings
-from pairton.reconstruction.writers import ROWS, by_label, create_result, result_metadata, same_columns, same_kept
+from pairton.reconstruction.writers import ROWS, create_result, result_metadata, same_columns, same_kept
 from pairton.topology import load_topology
 
 if TYPE_CHECKING:
@@ -196,8 +196,7 @@ def make_part(part: Part) -> Done:
         assert writer.names is not None  # there is always a window
         columns = tuple(writer.names)
         writer.metadata["part"] = {**part.metadata["part"], "columns": columns}
-    varied = {name: by_label(counts) for name, counts in writer.varied.items()}
-    return Done(part.path, by_label(writer.counts), columns, varied)
+    return Done(part.path, writer.tally.status, columns, writer.tally.varied)
 
 
 def _events(part: Part) -> Iterator[Events]:

@@ -22,7 +22,8 @@ from pairton.errors import EventsError, nearest
 from pairton.events import Events, Status
 from pairton.events.acceptance import MAX_JETS, Prepared, prepare
 from pairton.events.domain import Domain
-from pairton.events.objects import JET_FIELDS, make_jets, mev_median
+from pairton.events.objects import make_jets, mev_median
+from pairton.events.vectors import cartesian, polar
 from pairton.reconstruction.assigning import Assign, Assigner, assign_prepared, decoding_of
 from pairton.topology import Topology
 
@@ -40,6 +41,7 @@ __all__ = [
     "prepare",
     "reconstruct",
     "run",
+    "slot_momenta",
     "stored_assignment",
     "windows",
 ]
@@ -170,33 +172,24 @@ def stored_assignment(events: Events, assignment: Ints) -> npt.NDArray[np.int32]
 
 
 def _pick(flat: npt.NDArray[Any], events: Events, assignment: Ints) -> npt.NDArray[Any]:
-    """Values (J,) of the jets of an assignment (n, S); anything where there is none."""
+    """Values (J, ...) of the jets of an assignment (n, S); anything where there is none."""
     if not len(flat):
-        return np.zeros(assignment.shape, dtype=flat.dtype)
+        return np.zeros((*assignment.shape, *flat.shape[1:]), dtype=flat.dtype)
     starts = np.cumsum(events.n_jets) - events.n_jets
     return np.asarray(flat[np.where(assignment >= 0, starts[:, None] + assignment, 0)])
 
 
+def slot_momenta(events: Events, assignment: Ints) -> npt.NDArray[np.float64]:
+    """(n, S, 4): px, py, pz and energy of the jet in each slot; NaN where there is none."""
+    p4 = cartesian(*(np.asarray(ak.flatten(events.jets[name])) for name in ("pt", "eta", "phi", "energy")))
+    return np.where(assignment[:, :, None] >= 0, _pick(p4, events, assignment), np.nan)
+
+
 def momenta(events: Events, assignment: Ints) -> dict[str, npt.NDArray[np.float64]]:
     """pt, eta, phi, mass of the summed jets of each particle, (n, P) each; NaN where one is missing."""
-    flat = {name: np.asarray(ak.flatten(events.jets[name]), np.float64) for name in JET_FIELDS}
-    with np.errstate(over="ignore", invalid="ignore"):
-        px, py = flat["pt"] * np.cos(flat["phi"]), flat["pt"] * np.sin(flat["phi"])
-        pz = flat["pt"] * np.sinh(flat["eta"])
-    result = {name: [] for name in ("pt", "eta", "phi", "mass")}  # type: dict[str, list[npt.NDArray[Any]]]
-    parts = [_pick(values, events, assignment) for values in (px, py, pz, flat["energy"])]
-    for particle in events.topology.particles:
-        slots = list(particle.slots)
-        there = (assignment[:, slots] >= 0).all(axis=1)
-        x, y, z, e = (np.where(there, part[:, slots].sum(axis=1), np.nan) for part in parts)
-        pt = np.hypot(x, y)
-        square = e**2 - pt**2 - z**2
-        with np.errstate(divide="ignore", invalid="ignore"):
-            result["pt"].append(pt)
-            result["eta"].append(np.arcsinh(z / pt))
-            result["phi"].append(np.arctan2(y, x))
-            result["mass"].append(np.sign(square) * np.sqrt(np.abs(square)))
-    return {name: np.stack(columns, axis=1) for name, columns in result.items()}
+    slots = slot_momenta(events, assignment)
+    particles = [slots[:, list(particle.slots)].sum(axis=1) for particle in events.topology.particles]
+    return polar(np.stack(particles, axis=1))
 
 
 # -- the job -----------------------------------------------------------------------------------------------

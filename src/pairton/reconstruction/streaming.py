@@ -8,19 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
 from pairton._version import __version__
 from pairton.decoding.likelihood import exact_up_to
 from pairton.errors import InputError
-from pairton.events import Status
 from pairton.formats import as_for, expand, iterate, open_source
 from pairton.formats.base import DEFAULT_CHUNK
 from pairton.formats.files import Paths, is_url
 from pairton.reconstruction.assigning import Assigner, decoding_of
 from pairton.reconstruction.reconstruction import MAX_JETS, Reconstruction, how_made, run, windows
-from pairton.reconstruction.writers import by_label, create_result, same_kept
+from pairton.reconstruction.writers import Tally, create_result, same_kept
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
@@ -105,8 +101,6 @@ def reconstruct_files(
     files = expand(paths)
     _refuse_overwriting(files, output)
     metadata = result_settings(model, files, decoding=decoding, beam=beam, max_jets=max_jets, jet_cuts=jet_cuts)
-    counts = np.zeros(len(Status), dtype=np.int64)
-    varied: dict[str, npt.NDArray[np.int64]] = {}
     first: Reconstruction | None = None
     stream = reconstruct_stream(
         files,
@@ -120,17 +114,15 @@ def reconstruct_files(
         **options,
     )
     with create_result(output, model.topology, metadata) if output is not None else nullcontext() as writer:
+        tally = Tally() if writer is None else writer.tally
         for reco in stream if progress is None else progress(stream):
             first = _head(reco) if first is None else first
-            counts += np.bincount(reco.status, minlength=len(Status))
-            for name, other in reco.variations.items():
-                varied[name] = varied.get(name, 0 * counts) + np.bincount(other.status, minlength=len(Status))
             if writer is not None:
                 writer.write(reco)
+            else:
+                tally.add(reco)
     assert first is not None  # there is always a window
-    return Summary(
-        int(counts.sum()), by_label(counts), first, {name: by_label(each) for name, each in varied.items()}
-    )
+    return Summary(tally.events, tally.status, first, tally.varied)
 
 
 def result_settings(

@@ -39,7 +39,7 @@ __all__ = [
     "KEY",
     "TREE",
     "ResultWriter",
-    "by_label",
+    "Tally",
     "create_result",
     "result_columns",
     "result_metadata",
@@ -119,8 +119,7 @@ class ResultWriter(CompleteOrNothing):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.metadata: dict[str, Any] = {}
-        self.counts = np.zeros(len(LABELS), dtype=np.int64)  # events of each status
-        self.varied: dict[str, npt.NDArray[np.int64]] = {}  # the same of each variation
+        self.tally = Tally()
         self._new = Replacement(path)
         self._waiting: list[Columns] = []
         self._rows = 0
@@ -150,10 +149,7 @@ class ResultWriter(CompleteOrNothing):
         else:  # what was read: the b-tag that was chosen, the settings of a generator
             self.metadata.setdefault("input_metadata", dict(reco.events.metadata))
         self.names = names
-        self.counts += np.bincount(reco.status, minlength=len(LABELS))
-        for name, other in reco.variations.items():
-            self.varied.setdefault(name, np.zeros(len(LABELS), dtype=np.int64))
-            self.varied[name] += np.bincount(other.status, minlength=len(LABELS))
+        self.tally.add(reco)
         self._waiting.append(columns)
         self._rows += len(reco)
         if self._rows >= ROWS:
@@ -173,9 +169,9 @@ class ResultWriter(CompleteOrNothing):
     def close(self) -> None:
         try:
             self._flush()
-            said = {"events": int(self.counts.sum()), "status": by_label(self.counts)}
-            if self.varied:
-                said["variation_status"] = {name: by_label(counts) for name, counts in self.varied.items()}
+            said = {"events": self.tally.events, "status": self.tally.status}
+            if self.tally.varied:
+                said["variation_status"] = self.tally.varied
             with writing_errors(self.path):
                 self._finish(json.dumps(self.metadata | said))
         except BaseException:
@@ -189,9 +185,26 @@ class ResultWriter(CompleteOrNothing):
         self._new.discard()
 
 
-def by_label(counts: npt.NDArray[np.int64]) -> dict[str, int]:
-    """Numbers of events by the words of their status."""
-    return dict(zip(LABELS.tolist(), counts.tolist(), strict=True))
+class Tally:
+    """How many events have each status, of the nominal jets and of each variation."""
+
+    def __init__(self) -> None:
+        self.status = dict.fromkeys(LABELS.tolist(), 0)
+        self.varied: dict[str, dict[str, int]] = {}
+
+    @property
+    def events(self) -> int:
+        return sum(self.status.values())
+
+    def add(self, reco: Reconstruction) -> None:
+        _add_status(self.status, reco)
+        for name, other in reco.variations.items():
+            _add_status(self.varied.setdefault(name, dict.fromkeys(LABELS.tolist(), 0)), other)
+
+
+def _add_status(counts: dict[str, int], reco: Reconstruction) -> None:
+    for label, count in zip(counts, np.bincount(reco.status, minlength=len(LABELS)).tolist(), strict=True):
+        counts[label] += count
 
 
 def _join(parts: list[Any], name: str, path: Path) -> Any:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from pairton.events.vectors import cartesian, energy_of, polar
 from pairton.topology import Topology
 
 if TYPE_CHECKING:
@@ -190,10 +191,7 @@ def particle_label(topology: Topology, index: int, revealed: npt.NDArray[np.bool
 def summed_mass(jets: Sequence[Jet], chosen: Sequence[int]) -> float:
     """The invariant mass of some jets, GeV."""
     pt, eta, phi, mass = np.array([(jets[k].pt, jets[k].eta, jets[k].phi, jets[k].mass) for k in chosen]).T
-    x, y, z = pt * np.cos(phi), pt * np.sin(phi), pt * np.sinh(eta)
-    energy = np.sqrt(x**2 + y**2 + z**2 + mass * np.abs(mass))
-    square = energy.sum() ** 2 - x.sum() ** 2 - y.sum() ** 2 - z.sum() ** 2
-    return float(np.sign(square) * np.sqrt(abs(square)))
+    return float(polar(cartesian(pt, eta, phi, energy_of(pt, eta, mass)).sum(axis=0))["mass"])
 
 
 def shown_particles(

@@ -14,7 +14,8 @@ from pairton.decoding.graph import MASKED, adjacency, visible_tokens
 from pairton.decoding.likelihood import enumerate_assignments, marginals, scores
 from pairton.errors import EventsError
 from pairton.events import Events, Status
-from pairton.events.objects import JET_FIELDS, mass_of
+from pairton.events.objects import JET_FIELDS
+from pairton.events.vectors import mass_of
 from pairton.reconstruction.assigning import ONE_BY_ONE, Assigner
 from pairton.reconstruction.reconstruction import MAX_JETS, prepare
 from pairton.report.record import (
