@@ -10,7 +10,7 @@ from pairton.evaluation.evaluating import evaluate
 from pairton.events import Events
 from pairton.events.objects import make_jets
 from pairton.formats import create
-from pairton.report.collecting import Collector
+from pairton.report.collecting import Candidates, Gallery
 from pairton.report.evaluation_page import write_report
 from pairton.report.event_display import Display
 from pairton.report.recording import record_event
@@ -204,12 +204,9 @@ def test_the_report_in_a_browser(browser, decays, mass_model_type, tmp_path):
     writer.write(events)
     writer.close()
     model = mass_model_type(name="<img src=x onerror=window.broken=1>", takes_tokens=True, decoding="steps")
-    seen = Collector()
-    result = evaluate([str(path)], [model], baselines=["chi2"], observe=seen)
+    result = evaluate([str(path)], [model], baselines=["chi2"], metrics=[Candidates(), Gallery()])
     report = tmp_path / "report.html"
-    write_report(
-        report, result, seen, max_jets=12, jet_cuts=True, command=f"pairton evaluate --map 'pt={HOSTILE}'"
-    )
+    write_report(report, result, command=f"pairton evaluate --map 'pt={HOSTILE}'")
     show(browser, report)
     assert browser.execute_script("return window.broken") is None
     assert not browser.find_elements("css selector", "img, b")
