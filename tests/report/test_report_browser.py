@@ -175,7 +175,7 @@ def test_other_topologies_and_exact_likelihoods(name, browser, mass_model_type, 
 
 def test_markup_in_an_event_is_shown_and_never_run(browser, decays, mass_model_type, tmp_path):
     record = record_event(decays(1), 0, mass_model_type(), source=HOSTILE)
-    record = replace(record, name=HOSTILE, id=HOSTILE, model=HOSTILE, method=HOSTILE, status=HOSTILE)
+    record = replace(record, name=HOSTILE, id=HOSTILE, model=HOSTILE, decoding=HOSTILE, status=HOSTILE)
     record = replace(record, frames=tuple(replace(frame, title=HOSTILE, note=HOSTILE) for frame in record.frames))
     Display(record).save(tmp_path / "event.html")
     show(browser, tmp_path / "event.html")

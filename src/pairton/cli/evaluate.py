@@ -34,21 +34,15 @@ __all__ = ["evaluate"]
 def evaluate(
     inputs: tuple[str, ...],
     models: tuple[str, ...],
-    decodings: tuple[str, ...],
-    baselines: tuple[str, ...],
-    assignments: tuple[str, ...],
-    select: bool,
     mix: str | None,
-    jet_scales: tuple[float, ...],
     json_file: str | None,
     report: str | None,
     plots: str | None,
-    beam: int | None,
-    max_jets: int,
     no_jet_cuts: bool,
     threads: int | None,
     engine: str,
     reading: dict[str, Any],
+    **how: Any,  # options that `pairton.evaluate` has under the same name
 ) -> None:
     """Efficiencies on the labelled events of IN, by jet multiplicity, with intervals.
 
@@ -64,7 +58,7 @@ def evaluate(
     from pairton.models.engines import load_model
     from pairton.reconstruction.streaming import count_events
 
-    names = models or (() if assignments else ("default",))
+    names = models or (() if how["assignments"] else ("default",))
     loaded = [load_model(name, engine=engine, threads=threads) for name in names]
     if json_file not in (None, "-") and not Path(str(json_file)).parent.is_dir():
         raise ConfigError(f"{json_file}: there is no folder {Path(str(json_file)).parent}: create it first")
@@ -80,17 +74,11 @@ def evaluate(
     result = run(
         list(inputs),
         loaded,
-        decodings=decodings,
-        beam=beam,
-        baselines=baselines,
-        assignments=assignments,
-        select=select,
-        max_jets=max_jets,
         jet_cuts=not no_jet_cuts,
         mix=None if mix is None else _shares(mix),
-        jet_scales=jet_scales,
         metrics=drawn,
         progress=lambda stream: progress(stream, total, "evaluating", size=len),
+        **how,
         **reading,
     )
     command = shlex.join(["pairton", *sys.argv[1:]])

@@ -6,7 +6,7 @@ One pass over the events; what stays in memory is a few numbers per event and me
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -96,11 +96,12 @@ def evaluate(
     files = ["events"] if isinstance(events, Events) else expand(events)
     models = _load(model, given, bool(assignments))
     options = {"topology": None} | as_for(models[0].topology if models else None, options)
-    topology = options["topology"] = given.topology if given is not None else _topology(files, options)
 
     def read(**more: Any) -> Iterator[Events]:
         return iter([given]) if given is not None else iterate(files, **{**options, **more})
 
+    known = options["topology"] if given is None else given.topology
+    topology = options["topology"] = load_topology(known) if known is not None else next(read(chunk=1)).topology
     methods = _model_methods(models, decodings, beam)
     methods += [_baseline_method(name, read, select) for name in baselines]
     methods += [_scaled(method, scale) for scale in jet_scales for method in methods]
@@ -170,14 +171,6 @@ def _load(model: Any, events: Events | None, answered: bool) -> list[Model]:
         model = () if answered else "default" if events is None else model_for(events.topology)
     several = model if isinstance(model, list | tuple) else [model]
     return [load_model(each) if isinstance(each, str) else each for each in several]
-
-
-def _topology(files: list[str], options: Mapping[str, Any]) -> Topology:
-    """The topology in which the files are read."""
-    if options["topology"] is not None:
-        return load_topology(options["topology"])
-    first: Events = next(iterate(files[0], **{**options, "chunk": 1}))
-    return first.topology
 
 
 # -- models ------------------------------------------------------------------------------------------------

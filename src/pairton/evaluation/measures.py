@@ -123,7 +123,9 @@ class Calibration(Metric):
                 rows.append([method.title, *of_complete, *of_all])
         if rows:
             complete = ["complete", "mean P(event)", "right", "mean |difference|"]
-            yield Table("calibration", ["method", *complete, "all events", "mean P(event)", "right"], rows)
+            yield Table(
+                "calibration of P(event)", ["method", *complete, "all events", "mean P(event)", "right"], rows
+            )
 
 
 class Limit(Metric):

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pairton._common.plain import as_plain
 from pairton.evaluation.intervals import CONFIDENCE, REPLICAS, bootstrap, clopper_pearson, mcnemar, ratio_interval
 from pairton.topology import Topology
 from pairton.topology.assignments import canonical, canonical_within, present
@@ -61,10 +62,29 @@ class Efficiency(NamedTuple):
 
     def to_dict(self) -> dict[str, float | int | None]:
         """Plain data for JSON, which has no NaN."""
-        return {
-            name: None if isinstance(number, float) and np.isnan(number) else number
-            for name, number in self._asdict().items()
-        }
+        plain: dict[str, float | int | None] = as_plain(self)
+        return plain
+
+    @staticmethod
+    def binomial(correct: int, total: int, confidence: float = CONFIDENCE) -> Efficiency:
+        """With a Clopper-Pearson interval."""
+        interval = clopper_pearson(correct, total, confidence)
+        return Efficiency(correct / total if total else np.nan, *interval, correct, total)
+
+    @staticmethod
+    def of_particles(
+        rng: np.random.Generator, correct: Ints, total: Ints, confidence: float = CONFIDENCE
+    ) -> Efficiency:
+        """From counts per event (n,), with a bootstrap over events: particles of one event are not independent."""
+        k, n = int(correct.sum()), int(total.sum())
+        if not n:
+            return Efficiency.binomial(0, 0, confidence)
+        sums = bootstrap(rng, correct, total)
+        low, high = ratio_interval(sums[:, 0], sums[:, 1], confidence)
+        if k in (0, n):  # all alike: drawing them again tells nothing, the number of events does
+            events = int((total > 0).sum())
+            low, high = clopper_pearson(events if k else 0, events, confidence)
+        return Efficiency(k / n, low, high, k, n)
 
 
 class Difference(NamedTuple):
@@ -127,8 +147,7 @@ class Scores:
         return len(self.n_jets)
 
     def __getitem__(self, where: slice | Bools | Ints) -> Scores:
-        correct = {what: counts[where] for what, counts in self.correct.items()}
-        total = {what: counts[where] for what, counts in self.total.items()}
+        correct, total = ({k: n[where] for k, n in counts.items()} for counts in (self.correct, self.total))
         return Scores(self.topology, correct, total, self.n_jets[where])
 
     @property
@@ -191,17 +210,11 @@ def table(scores: Scores, *, confidence: float = CONFIDENCE, seed: int = 0) -> d
     for what, correct in scores.correct.items():
         result[what] = {}
         for cell, inside in scores.cells.items():
-            counts = correct[inside], scores.total[what][inside]
-            k, n = (int(c.sum()) for c in counts)
-            if what == EVENT or n == 0:
-                low, high = clopper_pearson(k, n, confidence)
-            else:  # particles of one event are not independent
-                sums = bootstrap(rng, *counts)
-                low, high = ratio_interval(sums[:, 0], sums[:, 1], confidence)
-                if k in (0, n):  # all alike: drawing them again tells nothing, the number of events does
-                    events = int((counts[1] > 0).sum())
-                    low, high = clopper_pearson(events if k else 0, events, confidence)
-            result[what][cell] = Efficiency(k / n if n else np.nan, low, high, k, n)
+            k, n = correct[inside], scores.total[what][inside]
+            if what == EVENT:
+                result[what][cell] = Efficiency.binomial(int(k.sum()), int(n.sum()), confidence)
+            else:
+                result[what][cell] = Efficiency.of_particles(rng, k, n, confidence)
     return result
 
 
@@ -248,8 +261,7 @@ def efficiency_against(
     for k in range(len(edges) - 1):
         inside = complete & (where == k)
         correct, total = int(scores.correct[EVENT][inside].sum()), int(inside.sum())
-        low, high = clopper_pearson(correct, total, confidence)
-        result.append(Efficiency(correct / total if total else np.nan, low, high, correct, total))
+        result.append(Efficiency.binomial(correct, total, confidence))
     return result
 
 
@@ -343,10 +355,9 @@ def calibration(
             continue
         mean = float(probability[inside].mean())
         error += abs(mean * total - correct) / len(probability)
-        low, high = clopper_pearson(correct, total, confidence)
         rows.append(
             {"from": float(edges[k]), "to": float(edges[k + 1]), "probability": mean}
-            | Efficiency(correct / total, low, high, correct, total)._asdict()
+            | Efficiency.binomial(correct, total, confidence)._asdict()
             | ({} if complete is None else {"complete": int(complete[known][inside].sum())})
         )
     return {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from io import StringIO
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from pairton._common.plain import as_plain
 from pairton._version import __version__
 from pairton.evaluation import metrics as counting
 from pairton.evaluation import tables
@@ -159,21 +159,9 @@ class Evaluation:
             "methods": each,
             **self._results(None),
         }
-        return _plain(result)  # type: ignore[no-any-return]
+        plain: dict[str, Any] = as_plain(result)
+        return plain
 
     def _results(self, method: Method | None) -> dict[str, Any]:
         found = {name: self.result(name, method) for name in self.metrics}
         return {name: result for name, result in found.items() if result is not None}
-
-
-def _plain(value: Any) -> Any:
-    """What JSON can say: no NaN, no arrays, no tuples with names."""
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        value = value._asdict()
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -115,16 +115,11 @@ def _possible(topology: Topology, state: Ints, wrong: Bools, truth: Ints) -> dic
 def recovery(steps: Followed, *, seed: int = 0) -> dict[str, metrics.Efficiency]:
     """Of the particles of each type that a wrong first step has left possible, the share that is found."""
     rng = np.random.default_rng(seed)
-    result = {}
-    for name in reversed(list(steps.found)):
-        found, possible = steps.found[name][steps.lost], steps.possible[name][steps.lost]
-        correct, total = int(found.sum()), int(possible.sum())
-        low, high = 0.0, 1.0
-        if total:
-            sums = bootstrap(rng, found, possible)
-            low, high = ratio_interval(sums[:, 0], sums[:, 1])
-        result[name] = metrics.Efficiency(correct / total if total else np.nan, low, high, correct, total)
-    return result
+    lost = steps.lost
+    return {
+        name: metrics.Efficiency.of_particles(rng, steps.found[name][lost], steps.possible[name][lost])
+        for name in reversed(list(steps.found))
+    }
 
 
 def recovery_difference(first: Followed, second: Followed, *, seed: int = 0) -> dict[str, metrics.Difference]:

@@ -72,14 +72,9 @@ class Gallery(Metric):
             events, places = chunk.events[best], positions(chunk.events[best], answer.assignment[best])
             found[group] = [
                 Exhibit(
-                    float(order[row]),
-                    events[k : k + 1],
-                    int(chunk.rows[row]),
-                    places[k],
-                    float(chance[row]),
-                    np.asarray(answer.particle_probability[row]),
+                    float(order[row]), events[k : k + 1], int(chunk.rows[row]), places[k], float(chance[row]), each
                 )
-                for k, row in enumerate(best)
+                for k, (row, each) in enumerate(zip(best, answer.particle_probability[best], strict=True))
             ]
         return found
 

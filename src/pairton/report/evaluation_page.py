@@ -35,16 +35,11 @@ DIGITS = 4
 def check_outputs(report: str | Path | None, plots: str | Path | None) -> None:
     """Before the work: what is needed to draw is installed, and there is a place to write to."""
     require()
-    if report is not None:
-        path = Path(report)
-        if path.suffix.lower() not in (".html", ".htm"):
-            raise OutputError(f"{path}: a report is a page: give a name that ends with .html")
-        if not path.parent.is_dir():
-            raise OutputError(f"{path}: there is no folder {path.parent}: create it first")
-    if plots is not None:
-        path = Path(plots)
-        if path.exists() and not path.is_dir():
-            raise OutputError(f"{path}: plots go to a folder, and this is a file: give another name")
+    if report is not None and Path(report).suffix.lower() not in (".html", ".htm"):
+        raise OutputError(f"{report}: a report is a page: give a name that ends with .html")
+    if plots is not None and Path(plots).exists() and not Path(plots).is_dir():
+        raise OutputError(f"{plots}: plots go to a folder, and this is a file: give another name")
+    for path in (Path(each) for each in (report, plots) if each is not None):
         if not path.absolute().parent.is_dir():
             raise OutputError(f"{path}: there is no folder {path.parent}: create it first")
 
@@ -124,16 +119,8 @@ def write_report(path: str | Path, result: Evaluation, *, command: str = "") -> 
 
 def _section(result: Evaluation, metric: Metric) -> dict[str, Any]:
     alike = groupby(metric.tables(result), lambda table: (list(table.header), [row[0] for row in table.rows]))
-    figures = [
-        {
-            "title": plot.title,
-            "caption": plot.caption,
-            "svg": markup(svg(plot.draw(), f"{plot.title}. {plot.caption}")),
-            "wide": plot.name == "flow",
-            "plot": plot.name,
-        }
-        for plot in _plots(result, metric)
-    ]
+    plots = _plots(result, metric)
+    figures = [(plot, markup(svg(plot.draw(), f"{plot.title}. {plot.caption}"))) for plot in plots]
     tables = [_side_by_side(list(group)) for _, group in alike]
     return {"name": metric.name, "title": metric.title, "tables": tables, "figures": figures}
 
@@ -203,17 +190,10 @@ def _gallery(result: Evaluation) -> tuple[list[dict[str, Any]], list[EventRecord
 def _record(result: Evaluation, exhibit: Exhibit) -> EventRecord:
     method = result.methods[0]
     source = ", ".join(Path(path).name for path in result.inputs)
+    which: dict[str, Any] = {"source": source, "number": exhibit.number}
     if method.model is not None and method.decoding != "beam":
-        return record_event(
-            exhibit.events,
-            0,
-            method.model,
-            decoding=method.decoding,
-            max_jets=method.max_jets,
-            jet_cuts=method.jet_cuts,
-            source=source,
-            number=exhibit.number,
-        )
+        which |= {"max_jets": method.max_jets, "jet_cuts": method.jet_cuts}
+        return record_event(exhibit.events, 0, method.model, decoding=method.decoding, **which)
     return record_answer(
         exhibit.events,
         0,
@@ -221,6 +201,5 @@ def _record(result: Evaluation, exhibit: Exhibit) -> EventRecord:
         event_probability=exhibit.event_probability,
         particle_probability=exhibit.particle_probability,
         model=method.name,
-        source=source,
-        number=exhibit.number,
+        **which,
     )

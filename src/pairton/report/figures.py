@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,20 +40,11 @@ def _axes(x: str, y: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _points(axes: Axes, k: int, x: Floats, cells: Sequence[Any], width: Floats | None, label: str) -> None:
-    """Efficiencies with intervals; methods are told apart by colour and marker."""
-    value, low, high = (np.array([getattr(cell, name) for cell in cells]) for name in ("value", "low", "high"))
-    axes.errorbar(
-        x,
-        value,
-        yerr=[value - low, high - value],
-        xerr=width,
-        fmt=MARKERS[k % len(MARKERS)],
-        color=COLOURS[k % len(COLOURS)],
-        label=plain(label),
-        capsize=0,
-        elinewidth=1.4,
-    )
+def _points(axes: Axes, k: int, x: Floats, shares: Any, label: str, **options: Any) -> None:
+    """Shares with intervals, (n, 3): value, low, high; series are told apart by colour and marker."""
+    value, low, high = np.asarray(shares, dtype=np.float64).reshape(-1, 3).T
+    look = {"marker": MARKERS[k % len(MARKERS)], "color": COLOURS[k % len(COLOURS)], "linestyle": "none"} | options
+    axes.errorbar(x, value, yerr=[value - low, high - value], label=plain(label), elinewidth=1.4, **look)
 
 
 def _legend(axes: Axes, **options: Any) -> None:
@@ -80,7 +71,7 @@ def against_mass(result: Evaluation) -> Plot | None:
         figure, axes = _axes("mass of all truth-matched jets [GeV]", "event efficiency")
         top = np.minimum(high, shown)  # the last bin is long
         for k, (name, cells) in enumerate(each.items()):
-            _points(axes, k, (low + top) / 2, cells, (top - low) / 2, name)
+            _points(axes, k, (low + top) / 2, [cell[:3] for cell in cells], name, xerr=(top - low) / 2)
         axes.set_xlim(edges[0], shown)
         _floor(axes)
         return figure
@@ -90,10 +81,7 @@ def against_mass(result: Evaluation) -> Plot | None:
         for name, cells in each.items()
         for k, cell in enumerate(cells)
     ]
-    caption = (
-        "Share of complete events with every jet in its place, in bins of about equal numbers of "
-        "events; the last bin goes on to the right."
-    )
+    caption = "The same share in bins of about equal numbers of events; the last bin goes on to the right."
     return Plot("efficiency_mass", "Event efficiency and mass", caption, draw, rows)
 
 
@@ -114,7 +102,7 @@ def against_multiplicity(result: Evaluation) -> Plot | None:
         figure, axes = _axes("jets", "event efficiency")
         for k, (name, cells) in enumerate(each.items()):
             at = (values + 0.08 * (k - (len(each) - 1) / 2)).astype(np.float64)
-            _points(axes, k, at, [cells[i] for i in used], None, name)
+            _points(axes, k, at, [cells[i][:3] for i in used], name)
         axes.set_xticks(values, names)
         axes.minorticks_off()
         axes.set_xlim(first - 0.6, max(float(values.max(initial=first)), first + 1) + 0.6)
@@ -126,7 +114,7 @@ def against_multiplicity(result: Evaluation) -> Plot | None:
         for name, cells in each.items()
         for label, i in zip(names, used, strict=True)
     ]
-    caption = "The same share by the number of jets in the event: more jets, more ways to be wrong."
+    caption = "Share of complete events with every jet in its place: more jets, more ways to be wrong."
     return Plot("efficiency_jets", "Event efficiency and number of jets", caption, draw, rows)
 
 
@@ -158,30 +146,13 @@ def mass_peaks(result: Evaluation, type_name: str) -> Plot | None:
         figure, axes = _axes(
             f"mass of {plain(type_name)} candidates [GeV]", f"candidates / {edges[1] - edges[0]:g} GeV"
         )
-        mplhep.histplot(
-            list(counts(shown)),
-            bins=edges,
-            ax=axes,
-            stack=True,
-            histtype="fill",
-            color=[RIGHT, WRONG],
-            alpha=0.75,
-            label=[f"{plain(first)}, right", f"{plain(first)}, wrong"],
-            yerr=False,
-        )
+        look: dict[str, Any] = {"bins": edges, "ax": axes, "yerr": False}
+        names = [f"{plain(first)}, right", f"{plain(first)}, wrong"]
+        filled = {"stack": True, "histtype": "fill", "color": [RIGHT, WRONG], "alpha": 0.75, "label": names}
+        mplhep.histplot(list(counts(shown)), **look, **filled)
         for k, (name, other) in enumerate(others):
-            both = counts(other.sum(axis=0))
-            style = ("-", "--", ":", "-.")[k % 4]
-            mplhep.histplot(
-                both,
-                bins=edges,
-                ax=axes,
-                histtype="step",
-                color=INK,
-                linestyle=style,
-                label=plain(name),
-                yerr=False,
-            )
+            line = {"histtype": "step", "color": INK, "linestyle": ("-", "--", ":", "-.")[k % 4]}
+            mplhep.histplot(counts(other.sum(axis=0)), label=plain(name), **look, **line)
         axes.set_xlim(edges[0], edges[-1])
         axes.set_ylim(0, 1.32 * max(float(axes.dataLim.ymax), 1))
         _legend(axes, loc="upper right")
@@ -226,17 +197,9 @@ def calibration(result: Evaluation) -> Plot | None:
         axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (4, 3)))
         for k, (name, every) in enumerate(each.items()):
             bins = [row for row in every if row["total"] >= FEWEST]
-            x = np.array([row["probability"] for row in bins])
-            value, low, high = (np.array([row[key] for row in bins]) for key in ("value", "low", "high"))
-            axes.errorbar(
-                x,
-                value,
-                yerr=[value - low, high - value],
-                marker=MARKERS[k % len(MARKERS)],
-                color=COLOURS[k % len(COLOURS)],
-                label=plain(name),
-                linewidth=1,
-                elinewidth=1.4,
+            shares = [[row[key] for key in ("value", "low", "high")] for row in bins]
+            _points(
+                axes, k, np.array([row["probability"] for row in bins]), shares, name, linestyle="-", linewidth=1
             )
         axes.set(xlim=(0, 1), ylim=(0, 1.05))
         _legend(axes, loc="upper left")
@@ -275,15 +238,9 @@ def cuts(result: Evaluation) -> Plot | None:
         return figure
 
     rows = [
-        {
-            "method": name,
-            "cut": float(cut),
-            "kept": float(kept[k]),
-            "purity": float(pure[k]),
-            "purity_of_all": float(of_all[name][k]),
-        }
-        for name, (kept, pure) in each.items()
-        for k, cut in enumerate(CUTS)
+        {"method": name, **dict(zip(("cut", "kept", "purity", "purity_of_all"), map(float, line), strict=True))}
+        for name, shares in each.items()
+        for line in zip(CUTS, *shares, of_all[name], strict=True)
     ]
     caption = (
         "Complete events above a cut: the share kept (dashed), and the share of those that is right. "
@@ -312,8 +269,7 @@ def _flows(result: Evaluation) -> Iterable[Plot | None]:
 
 # metric -> its figures; a metric that is not listed brings its own
 FIGURES: dict[str, Callable[[Evaluation], Iterable[Plot | None]]] = {
-    "efficiency": lambda result: [against_multiplicity(result)],
-    "mass": lambda result: [against_mass(result)],
+    "efficiency": lambda result: [against_multiplicity(result), against_mass(result)],
     "candidates": _peaks,
     "calibration": lambda result: [calibration(result), cuts(result)],
     "flow": _flows,
