@@ -16,7 +16,7 @@ from pathlib import Path
 from pairton.evaluation.evaluating import evaluate
 from pairton.models.engines import load_model
 from pairton.reconstruction.streaming import count_events
-from pairton.report.collecting import Collector
+from pairton.report.collecting import Candidates, Gallery
 from pairton.report.evaluation_page import write_report
 
 MAX_SECONDS, MAX_BYTES = 60.0, 5_000_000
@@ -30,13 +30,12 @@ def main() -> None:
     model = load_model()
     sample = f"sample:{model.topology.name}"
     files = [sample] * -(-wanted // (count_events([sample]) or 1))
-    seen = Collector()
     begun = time.monotonic()
-    result = evaluate(files, [model], baselines=["chi2"], observe=seen)
+    result = evaluate(files, [model], baselines=["chi2"], metrics=[Candidates(), Gallery()])
     evaluated = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "report.html"
-        write_report(page, result, seen, max_jets=12, jet_cuts=True)
+        write_report(page, result)
         size = page.stat().st_size
     reported = time.monotonic()
     took, before = reported - evaluated, evaluated - begun

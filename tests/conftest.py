@@ -9,10 +9,10 @@ import pytest
 from pairton import formats
 from pairton.cli import main
 from pairton.decoding.likelihood import Prediction, triplet_types
-from pairton.evaluation.chi_square import pair_products
 from pairton.events import Events
 from pairton.events.domain import Domain
 from pairton.events.objects import make_jets
+from pairton.events.vectors import cartesian, pair_products
 from pairton.models import engines
 from pairton.topology import Topology, load_topology
 
@@ -89,7 +89,7 @@ class MassModel:
 
     def predict(self, jets, jet_mask, tokens):
         self.calls.append(jets.shape)
-        products = pair_products(jets)
+        products = pair_products(cartesian(*np.moveaxis(jets[..., :4], -1, 0)))
         single = np.einsum("bii->bi", products)
         pair = np.sqrt(np.maximum(single[:, :, None] + single[:, None, :] + 2 * products, 0))
         edges = np.zeros((len(jets), len(self.topology.types), *pair.shape[1:]), dtype=np.float32)

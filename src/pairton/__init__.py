@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pairton._version import __version__
 
 if TYPE_CHECKING:
+    from pairton.evaluation.evaluating import evaluate
     from pairton.events import Events, Status
     from pairton.events.objects import make_jets, make_met, make_objects
     from pairton.formats import iterate, read
@@ -29,6 +30,7 @@ _PUBLIC = {
     "Reconstruction": "pairton.reconstruction.result",
     "Status": "pairton.events.events",
     "Topology": "pairton.topology",
+    "evaluate": "pairton.evaluation.evaluating",
     "iterate": "pairton.formats",
     "load_model": "pairton.models.engines",
     "load_topology": "pairton.topology",
@@ -46,6 +48,7 @@ __all__ = [
     "Status",
     "Topology",
     "__version__",
+    "evaluate",
     "iterate",
     "load_model",
     "load_topology",

@@ -199,8 +199,8 @@ def test_promises_are_kept_by_fully_labelled_events_and_counted_for_all(decays, 
     assert of_all["right"] == pytest.approx(right.sum() / known.sum())
     assert of_full["probability"] == pytest.approx(chance[full & known].mean())
     assert of_full["difference"] == pytest.approx((chance - right)[full & known].mean())
-    assert sum(row["possible"] for row in of_all["bins"]) == (full & known).sum()
-    assert all(row["correct"] <= row["possible"] <= row["total"] for row in of_all["bins"])
+    assert sum(row["complete"] for row in of_all["bins"]) == (full & known).sum()
+    assert all(row["correct"] <= row["complete"] <= row["total"] for row in of_all["bins"])
     # a particle is right only where the truth has it complete, in whatever event
     w = [1, 3]
     found = matches(TTBAR, reco.assignment, events.truth)[:, w]
@@ -286,11 +286,11 @@ def test_mistakes_are_named(six, answers, decays, mass_model, tmp_path):
     with pytest.raises(InputError, match=r"data\.h5: no truth"):
         evaluate(unlabelled, [mass_model])
     with pytest.raises(ConfigError, match="nothing to evaluate"):
-        evaluate(source)
+        evaluate(source, [])
     with pytest.raises(ConfigError, match="no baseline 'chi': choose one of chi2; did you mean"):
-        evaluate(source, baselines=["chi"])
+        evaluate(source, [], baselines=["chi"])
     with pytest.raises(ModelError, match="only 4 particles of type W"):
-        evaluate(write(tmp_path / "few.h5", six[:2]), baselines=["chi2"])
+        evaluate(write(tmp_path / "few.h5", six[:2]), [], baselines=["chi2"])
     for n in (5, 9):
         wrong = write_spanet(tmp_path / f"wrong{n}.h5", np.zeros((n, 6)))
         with pytest.raises(InputError, match=f"{n} answers"):
@@ -358,7 +358,7 @@ def test_table_and_json_on_the_command_line(decays, built_in, tmp_path):
     target = tmp_path / "numbers.json"
     run = CliRunner().invoke(cli, ["evaluate", str(source), "--baseline", "chi2", "--json", str(target)])
     assert run.exit_code == 0, run.output
-    assert "120 events with truth, 120 fully reconstructible" in run.output
+    assert "120 events with truth, 120 complete" in run.output
     assert "masses (exact) minus chi2" in run.output
     numbers = json.loads(target.read_text())
     assert numbers["command"].startswith("pairton ")

@@ -9,7 +9,7 @@ from pairton.evaluation.evaluating import evaluate
 from pairton.evaluation.metrics import matches
 from pairton.evaluation.steps import Followed, _possible, follow, recovery, recovery_difference
 from pairton.events.acceptance import prepare
-from pairton.topology import load_topology
+from pairton.topology import Stage, load_topology
 
 TTBAR, TTH = load_topology("ttbar_allhad"), load_topology("tth_allhad")
 
@@ -77,15 +77,15 @@ def told(mass_model):
     return mass_model
 
 
-def test_flows_of_the_exact_likelihood_begin_alike_and_end_with_the_efficiencies(decays, told, tmp_path):
+def test_flows_begin_alike_and_end_with_the_efficiencies(decays, told, tmp_path):
     source = tmp_path / "in.h5"
     with formats.create(source, TTBAR) as writer:
         writer.write(decays(150, extra=1, labelled=0.95))
-    result = evaluate(source, [told], decodings=["exact", "exact_steps", "steps"]).to_dict()
+    result = evaluate(source, [told], decodings=["exact", "one_shot", "steps"]).to_dict()
     total = result["complete"]
-    names = {kind: f"masses:{kind}" for kind in ("exact", "exact_steps", "steps")}
-    flow = result["methods"][names["exact_steps"]]["flow"]
-    for kind in ("exact", "exact_steps"):
+    names = {kind: f"masses:{kind}" for kind in ("exact", "one_shot", "steps")}
+    flow = result["methods"][names["steps"]]["flow"]
+    for kind in ("one_shot", "steps"):
         method = result["methods"][names[kind]]
         assert method["flow"] == flow
         assert [sum(counts.values()) for counts in flow[kind]] == [total] * 3
@@ -94,18 +94,19 @@ def test_flows_of_the_exact_likelihood_begin_alike_and_end_with_the_efficiencies
         assert list(cells) == ["t", "W"]
         assert cells["W"]["correct"] == flow[kind][1]["-+"]
         assert 0 < cells["W"]["total"] <= flow[kind][0]["-"]
-    assert flow["exact"][0] == flow["exact_steps"][0]
-    assert flow["exact"][1] != flow["exact_steps"][1]
+    assert flow["one_shot"][0] == flow["steps"][0]
+    assert flow["one_shot"][1] != flow["steps"][1]
     change = flow["recovery"]["difference"]["W"]["value"]
-    shares = [flow["recovery"][kind]["W"]["value"] for kind in ("exact_steps", "exact")]
+    shares = [flow["recovery"][kind]["W"]["value"] for kind in ("steps", "one_shot")]
     assert change == pytest.approx(shares[0] - shares[1])
     by_pair = {(d["first"], d["second"]): d for d in result["differences"]}
-    paired = by_pair[names["exact"], names["exact_steps"]]
+    paired = by_pair[names["one_shot"], names["steps"]]
     assert paired["recovery"]["W"]["value"] == pytest.approx(-change)
     event = paired["efficiency"]["event"]["inclusive"]
     assert 0 < event["p_value"] <= 1
     assert paired["efficiency"]["W"]["inclusive"]["p_value"] is None
-    assert set(result["methods"][names["steps"]]["flow"]) == {"stages", "one_shot", "steps", "recovery"}
+    assert set(flow) == {"stages", "one_shot", "steps", "recovery"}
+    assert "flow" not in result["methods"][names["exact"]]  # one step, the whole event
 
 
 def test_what_cannot_be_asked_is_left_out(decays, told):
@@ -115,3 +116,25 @@ def test_what_cannot_be_asked_is_left_out(decays, told):
     np.testing.assert_array_equal(steps.asked, events.complete)
     assert not steps.right[~steps.asked].any()
     assert not steps.lost[~steps.asked].any()
+
+
+def test_events_are_followed_whatever_their_own_stages(decays, told):
+    events = decays(30, extra=1, labelled=0.9)
+    told.topology = TTBAR.with_stages([Stage(("W", "t"), any=True)] * 4)
+    steps = follow(told, "steps", events, prepare(events, told.domain), events.truth)
+    assert steps.right.shape == (30, 4)  # the events have three stages
+    np.testing.assert_array_equal(steps.asked, events.complete)
+    assert steps.right.any()
+
+
+def test_a_stage_that_is_taken_in_several_steps_is_one_stage(decays, told, monkeypatch):
+    events = decays(30, extra=1)
+    told.topology = TTBAR.with_stages([Stage(("W", "W")), Stage(("t", "t"))])
+    prepared = prepare(events, told.domain)
+    together = follow(told, "steps", events, prepared, events.truth)
+    monkeypatch.setattr("pairton.decoding.chain.n_turns", lambda topology, stage, state: len(stage.types))
+    monkeypatch.setattr("pairton.decoding.chain.is_matching", lambda topology, stage: False)
+    apart = follow(told, "steps", events, prepared, events.truth)
+    assert together.right.shape == apart.right.shape == (30, 2)
+    assert apart.asked.all()
+    assert (apart.right == together.right).mean() > 0.8  # one at a time is another choice, now and then

@@ -10,16 +10,17 @@ import awkward as ak
 import numpy as np
 import pytest
 
-import pairton.models.engines
 from pairton.errors import MissingExtraError, OutputError
 from pairton.evaluation import metrics
-from pairton.evaluation.chi_square import pair_products
 from pairton.evaluation.evaluating import evaluate
+from pairton.evaluation.registry import Chunk
+from pairton.events.vectors import cartesian, pair_products
 from pairton.formats import create
+from pairton.reconstruction.assigning import Answer
 from pairton.reconstruction.reconstruction import reconstruct
 from pairton.reconstruction.streaming import reconstruct_files
 from pairton.report import evaluation_page, figures, sankey
-from pairton.report.collecting import GALLERY, KINDS, MASS_EDGES, Collector, positions
+from pairton.report.collecting import GALLERY, GROUPS, Candidates, Gallery, positions
 from pairton.report.style import styled
 
 
@@ -38,7 +39,7 @@ def looking(mass_model_type):
         def predict(self, jets, jet_mask, tokens):
             said = super().predict(jets, jet_mask, tokens)
             known = (tokens != 2).mean(axis=(1, 2, 3))[:, None, None, None]
-            shift = np.sin(pair_products(jets))[:, None] * (4 - 6 * known)
+            shift = np.sin(pair_products(cartesian(*np.moveaxis(jets[..., :4], -1, 0))))[:, None] * (4 - 6 * known)
             return said._replace(edges=(said.edges + shift).astype(np.float32))
 
     return Looking(name="$looking$", takes_tokens=True, decoding="steps")
@@ -51,17 +52,15 @@ def events(decays):
 
 @pytest.fixture(scope="module")
 def study(events, looking, tmp_path_factory):
-    """An evaluation of a model that takes steps, beside the chi-square, and what was collected on the way."""
+    """An evaluation of a model that takes steps, beside the chi-square."""
     path = written(tmp_path_factory.mktemp("study") / "events <i>&.h5", events)
-    seen = Collector()
-    result = evaluate([str(path)], [looking], baselines=["chi2"], observe=seen)
-    return result, seen
+    return evaluate([str(path)], [looking], baselines=["chi2"], metrics=[Candidates(), Gallery()])
 
 
 @pytest.fixture(scope="module")
 def page(study, tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
-    evaluation_page.write_report(path, *study, max_jets=12, jet_cuts=True, command="pairton --map 'pt=<u>x</u>'")
+    evaluation_page.write_report(path, study, command="pairton --map 'pt=<u>x</u>'")
     return path
 
 
@@ -69,34 +68,33 @@ def page(study, tmp_path_factory):
 
 
 def test_masses_are_those_of_the_candidates(study, events):
-    result, seen = study
-    reco = reconstruct(events, result.methods[0].model)
+    reco = reconstruct(events, study.methods[0].model)
+    counted = study.counted("candidates", study.methods[0])
     full = events.complete & (reco.assignment[:, 0] >= 0)
     right = metrics.matches(events.topology, reco.assignment, events.truth)
     for kind in ("W", "t"):
         columns = [p.index for p in events.topology.of_type(kind)]
         mass, good = reco.momenta["mass"][full][:, columns], right[full][:, columns]
-        peaks = seen.peaks["$looking$"][kind]
-        np.testing.assert_array_equal(peaks.right, np.histogram(mass[good], MASS_EDGES)[0])
-        np.testing.assert_array_equal(peaks.wrong, np.histogram(mass[~good], MASS_EDGES)[0])
-        assert peaks.right.sum() > 0
-        assert peaks.wrong.sum() > 0
+        there = np.isfinite(counted["mass"][:, columns[0]])
+        np.testing.assert_allclose(counted["mass"][there][:, columns], mass, rtol=1e-6)
+        np.testing.assert_array_equal(counted["right"][there][:, columns], good)
+        assert 0 < good.sum() < good.size
 
 
 def test_the_gallery_has_the_extremes(study, events):
-    result, seen = study
+    result, gallery = study, study.counted("gallery", study.methods[0])
     reco = reconstruct(events, result.methods[0].model)
     scores = result.scores(result.methods[0])
     full, right = scores.total["event"] > 0, scores.correct["event"] > 0
     chance = np.where(np.isfinite(reco.event_probability), reco.event_probability, -1)
     known = full & (chance >= 0)
     wanted = {
-        KINDS[0]: np.sort(chance[known & right])[::-1],
-        KINDS[1]: np.sort(chance[known & ~right])[::-1],
-        KINDS[2]: np.sort(chance[known]),
+        GROUPS[0]: np.sort(chance[known & right])[::-1],
+        GROUPS[1]: np.sort(chance[known & ~right])[::-1],
+        GROUPS[2]: np.sort(chance[known]),
     }
     for kind, values in wanted.items():
-        exhibits = seen.gallery[kind]
+        exhibits = gallery[kind]
         assert len(exhibits) == GALLERY
         np.testing.assert_allclose([e.event_probability for e in exhibits], values[:GALLERY])
         for exhibit in exhibits:
@@ -104,25 +102,30 @@ def test_the_gallery_has_the_extremes(study, events):
             np.testing.assert_allclose(exhibit.events.jets.pt[0], events.jets.pt[exhibit.number], rtol=1e-6)
 
 
-def test_windows_add_up(study, decays):
-    """A gallery over several windows is that over one."""
-    result, _ = study
-    method = result.methods[0]
+def test_chunks_add_up(study, decays):
+    """A gallery of several chunks is that of one."""
+    method = study.methods[0]
     events = decays(40, extra=1)
     reco = reconstruct(events, method.model)
-    scores = metrics.score(events.topology, events.truth, reco.assignment, events.n_jets)
-    whole, parts = Collector(), Collector()
-    for collector, cuts in ((whole, [(0, 40)]), (parts, [(0, 13), (13, 30), (30, 40)])):
-        for low, high in cuts:
-            part = slice(low, high)
-            answer = pairton.reconstruction.assigning.Answer(
-                reco.assignment[part], reco.particle_probability[part], reco.event_probability[part]
-            )
-            collector(method, events[part], np.arange(low, high), answer, scores[part])
-    for kind in KINDS:
-        assert [e.number for e in whole.gallery[kind]] == [e.number for e in parts.gallery[kind]]
-    np.testing.assert_array_equal(whole.peaks["$looking$"]["t"].right, parts.peaks["$looking$"]["t"].right)
-    np.testing.assert_array_equal(whole.n_jets, parts.n_jets)
+    answer = Answer(reco.assignment, reco.particle_probability, reco.event_probability)
+
+    def counted(metric, *edges):
+        parts = []
+        for part in (slice(low, high) for low, high in pairwise(edges)):
+            one = Answer(*(column[part] for column in answer))
+            rows = np.arange(40)[part]
+            few = events[part]
+            scores = metrics.score(few.topology, few.truth, one.assignment, few.n_jets)
+            chunk = Chunk(few, rows, few.truth, {method.name: one}, {method.name: scores})
+            parts.append(metric.count(chunk, method))
+        return metric.merge(parts)
+
+    whole, parts = (counted(Gallery(), *edges) for edges in ((0, 40), (0, 13, 30, 40)))
+    for group in GROUPS:
+        assert [e.number for e in whole[group]] == [e.number for e in parts[group]]
+    whole, parts = (counted(Candidates(), *edges) for edges in ((0, 40), (0, 13, 30, 40)))
+    for name in whole:
+        np.testing.assert_array_equal(whole[name], parts[name])
 
 
 def test_jets_are_found_again_by_their_number_in_the_file(decays):
@@ -151,10 +154,10 @@ def test_cuts_against_counting_one_by_one():
 
 
 def test_figures_and_their_numbers(study):
-    result, seen = study
-    plots = {plot.name: plot for plot in evaluation_page.plots_of(result, seen)}
+    result = study
+    plots = {plot.name: plot for plot in evaluation_page.plots_of(result)}
     assert list(plots) == [
-        "efficiency_mass", "efficiency_jets", "mass_t", "mass_W", "flow", "calibration", "probability_cut"
+        "efficiency_jets", "efficiency_mass", "calibration", "probability_cut", "flow", "mass_t", "mass_W"
     ]  # fmt: skip
     full = int(result.scores(result.methods[0]).total["event"].sum())
     for name in ("efficiency_mass", "efficiency_jets"):
@@ -175,8 +178,7 @@ def test_figures_and_their_numbers(study):
 
 
 def test_flow_is_conserved(study):
-    result, _ = study
-    flow = result.flow(result.methods[0])
+    flow = study.result("flow", study.methods[0])
     for kind in ("one_shot", "steps"):
         counts = sankey.merged(flow[kind])
         for before, now in pairwise(counts):
@@ -213,7 +215,7 @@ def test_long_flows_are_merged_and_still_conserved():
 
 
 def test_the_page_has_the_numbers_and_stands_alone(page, study):
-    result, _ = study
+    result = study
     text = page.read_text()
     cell = result.efficiency(result.methods[0])["event"]["inclusive"]
     assert f"{cell.value:.4f}" in text
@@ -235,62 +237,62 @@ def test_markup_in_names_is_text(page):
 def test_the_gallery_is_in_the_page(page, study):
     found = re.search(r'<script type="application/json" id="records">(.*?)</script>', page.read_text(), re.DOTALL)
     records = json.loads(found[1])
-    numbers = [e.number for kind in KINDS for e in study[1].gallery[kind]]
+    gallery = study.counted("gallery", study.methods[0])
+    numbers = [e.number for kind in GROUPS for e in gallery[kind]]
     assert [record["name"] for record in records] == [f"event {number}" for number in numbers]
     assert [record["right"] for record in records[: 2 * GALLERY]] == [True] * GALLERY + [False] * GALLERY
-    for record, kind in zip(records, np.repeat(KINDS, GALLERY), strict=True):
-        exhibit = next(e for e in study[1].gallery[kind] if f"event {e.number}" == record["name"])
-        assert record["probability"] == pytest.approx(exhibit.event_probability, abs=1e-3)
+    for record, kind in zip(records, np.repeat(GROUPS, GALLERY), strict=True):
+        exhibit = next(e for e in gallery[kind] if f"event {e.number}" == record["name"])
+        assert record["event_probability"] == pytest.approx(exhibit.event_probability, abs=1e-3)
 
 
 @pytest.mark.parametrize("share", [0.3, None])
 def test_next_to_nothing_makes_a_page_without_empty_panels(share, decays, mass_model, tmp_path):
     """No event with every jet labelled, and no event at all."""
     events = decays(20)[:0] if share is None else decays(20, labelled=share)
-    seen = Collector()
-    result = evaluate([str(written(tmp_path / "events.h5", events))], [mass_model], observe=seen)
-    assert evaluation_page.plots_of(result, seen) == []
-    evaluation_page.write_report(tmp_path / "page.html", result, seen, max_jets=12, jet_cuts=True)
+    path = str(written(tmp_path / "events.h5", events))
+    result = evaluate([path], [mass_model], metrics=[Candidates(), Gallery()])
+    assert evaluation_page.plots_of(result) == []
+    evaluation_page.write_report(tmp_path / "page.html", result)
     text = (tmp_path / "page.html").read_text()
     assert "nothing to count" in text
     assert "Gallery" not in text
-    assert f"{len(events)} events with truth, 0 fully" in text
-    assert "no figures of whole events" in text
+    assert f"{len(events)} events with truth, 0 complete" in text
+    assert "no figures of complete events" in text
 
 
 def test_answers_of_others_are_reported_without_a_model(decays, mass_model, tmp_path):
     events = decays(40, floor=15.0)
     path = str(written(tmp_path / "events.h5", events))
     reconstruct_files([path], str(tmp_path / "answers.parquet"), mass_model)
-    seen, own = Collector(), Collector()
-    result = evaluate([path], assignments=[tmp_path / "answers.parquet"], observe=seen, select=True)
-    evaluate([path], [mass_model], observe=own)
-    evaluation_page.write_report(tmp_path / "page.html", result, seen, max_jets=12, jet_cuts=True)
+    drawn = [Candidates(), Gallery()]
+    result = evaluate([path], assignments=[tmp_path / "answers.parquet"], metrics=drawn, select=True)
+    own = evaluate([path], [mass_model], metrics=drawn)
+    evaluation_page.write_report(tmp_path / "page.html", result)
     data = re.search(r'id="records">(.*?)</script>', (tmp_path / "page.html").read_text(), re.DOTALL)[1]
     records = json.loads(data)
     assert {len(record["frames"]) for record in records} == {1}
     numbers = [int(record["name"].split()[1]) for record in records]
     assert all(events.selected[number] for number in numbers)
-    full = events.select().complete.sum()
-    peaks = seen.peaks["answers.parquet"]["t"]
-    assert peaks.right.sum() + peaks.wrong.sum() == 2 * full < sum(own.peaks["masses"]["t"].right)
+    masses = [each.counted("candidates", each.methods[0])["mass"] for each in (result, own)]
+    assert np.isfinite(masses[0][:, 0]).sum() == events.select().complete.sum() < len(masses[1])
 
 
 def test_plots_are_written_as_pdf_png_and_csv(study, tmp_path, monkeypatch):
-    result, seen = study
-    some = [plot for plot in evaluation_page.plots_of(result, seen) if plot.name in ("flow", "mass_W")]
+    result = study
+    some = [plot for plot in evaluation_page.plots_of(result) if plot.name in ("flow", "mass_W")]
     monkeypatch.setattr(evaluation_page, "plots_of", lambda *_: some)
-    files = evaluation_page.write_plots(tmp_path / "plots", result, seen)
+    files = evaluation_page.write_plots(tmp_path / "plots", result)
     names = sorted(f"{n}{s}" for n in ("flow", "mass_W") for s in (".csv", ".pdf", ".png"))
     assert sorted(path.name for path in files) == ["efficiencies.csv", *names]
     assert sorted(entry.name for entry in (tmp_path / "plots").iterdir()) == sorted(p.name for p in files)
     with (tmp_path / "plots" / "mass_W.csv").open() as file:
         rows = list(csv.DictReader(file))
-    peaks = seen.peaks["$looking$"]["W"]
+    counted = result.counted("candidates", result.methods[0])
+    right = counted["mass"][:, [1, 3]][counted["right"][:, [1, 3]]]
     mine = [row for row in rows if row["method"] == "$looking$"]
     low, high = float(mine[0]["from"]), float(mine[-1]["to"])
-    inside = (MASS_EDGES[:-1] >= low) & (MASS_EDGES[1:] <= high)
-    assert sum(int(row["right"]) for row in mine) == peaks.right[inside].sum()
+    assert sum(int(row["right"]) for row in mine) == ((right >= low) & (right < high)).sum()
     with (tmp_path / "plots" / "efficiencies.csv").open() as file:
         table = list(csv.DictReader(file))
     assert len(table) == 2 * 3 * 4
@@ -323,7 +325,7 @@ def test_numbers_survive_a_report_that_fails(command, decays, tmp_path, monkeypa
     assert command("evaluate", path, "--report", tmp_path / "page.html", "--json", numbers) == 2
     assert json.loads(numbers.read_text())["complete"] == 30
     shown = capsys.readouterr()
-    assert "30 fully reconstructible" in shown.out
+    assert "30 complete" in shown.out
     assert "no space left" in shown.err
 
 

@@ -10,7 +10,7 @@ from pairton.evaluation.evaluating import evaluate
 from pairton.events import Events
 from pairton.events.objects import make_jets
 from pairton.formats import create
-from pairton.report.collecting import Collector
+from pairton.report.collecting import Candidates, Gallery
 from pairton.report.evaluation_page import write_report
 from pairton.report.event_display import Display
 from pairton.report.recording import record_event
@@ -175,7 +175,7 @@ def test_other_topologies_and_exact_likelihoods(name, browser, mass_model_type, 
 
 def test_markup_in_an_event_is_shown_and_never_run(browser, decays, mass_model_type, tmp_path):
     record = record_event(decays(1), 0, mass_model_type(), source=HOSTILE)
-    record = replace(record, name=HOSTILE, id=HOSTILE, model=HOSTILE, method=HOSTILE, status=HOSTILE)
+    record = replace(record, name=HOSTILE, id=HOSTILE, model=HOSTILE, decoding=HOSTILE, status=HOSTILE)
     record = replace(record, frames=tuple(replace(frame, title=HOSTILE, note=HOSTILE) for frame in record.frames))
     Display(record).save(tmp_path / "event.html")
     show(browser, tmp_path / "event.html")
@@ -204,12 +204,9 @@ def test_the_report_in_a_browser(browser, decays, mass_model_type, tmp_path):
     writer.write(events)
     writer.close()
     model = mass_model_type(name="<img src=x onerror=window.broken=1>", takes_tokens=True, decoding="steps")
-    seen = Collector()
-    result = evaluate([str(path)], [model], baselines=["chi2"], observe=seen)
+    result = evaluate([str(path)], [model], baselines=["chi2"], metrics=[Candidates(), Gallery()])
     report = tmp_path / "report.html"
-    write_report(
-        report, result, seen, max_jets=12, jet_cuts=True, command=f"pairton evaluate --map 'pt={HOSTILE}'"
-    )
+    write_report(report, result, command=f"pairton evaluate --map 'pt={HOSTILE}'")
     show(browser, report)
     assert browser.execute_script("return window.broken") is None
     assert not browser.find_elements("css selector", "img, b")

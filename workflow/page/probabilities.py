@@ -79,15 +79,15 @@ def _bins(results: Results, page: Page, title: str, found: Json) -> None:
     judged = [row for row in found["bins"] if row["total"] >= ENOUGH]
     good = sum(map(is_within, judged))
     head = ["probability", "events", "mean", "right", f"within {number(TOLERANCE)[:3]} or 2 σ"]
-    extra = "possible" in next(iter(found["bins"]), {})
+    extra = "complete" in next(iter(found["bins"]), {})
     rows = []
     for row in found["bins"]:
         judgement = ("yes" if is_within(row) else "**no**") if row["total"] >= ENOUGH else "few events"
         edges = f"{row['from']:.1f} to {row['to']:.1f}"
         line = [edges, f"{row['total']:,}", number(row["probability"]), cell(row)]
         if extra:
-            possible = row["possible"]
-            line += [number(possible / row["total"]), number(row["correct"] / possible if possible else None)]
+            complete = row["complete"]
+            line += [number(complete / row["total"]), number(row["correct"] / complete if complete else None)]
         rows.append([*line, judgement])
     if extra:
         head[4:4] = ["complete", "right, of the complete"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import FormatError, InputError
+from pairton.evaluation.registry import merged
 from pairton.formats.base import damage
 from pairton.formats.files import container_of
 from pairton.reconstruction.writers import KEY, TREE, slot_column
@@ -86,14 +87,8 @@ def _parts(folder: str, topology: Topology) -> Assignments:
         raise InputError(
             f"{folder}: a folder without {COMPLETE}: give that of a finished `pairton reconstruct`, or a file"
         ) from None
-    read = [read_assignments(Path(folder, part["name"]), topology) for part in parts]
-
-    def joined(name: str) -> Any:
-        columns = [getattr(part, name) for part in read]
-        return None if any(column is None for column in columns) else np.concatenate(columns)
-
-    names = ("assignment", "ids", "event_probability", "particle_probability")
-    return Assignments(folder, "pairton", **{name: joined(name) for name in names})
+    whole: Assignments = merged([read_assignments(Path(folder, part["name"]), topology) for part in parts])
+    return replace(whole, path=folder)
 
 
 def _parquet(path: str) -> dict[str, npt.NDArray[Any]]:

@@ -12,7 +12,7 @@ Shapes: B events, N jets, S slots, C candidates of a root type, A assignments.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,14 @@ import numpy.typing as npt
 
 from pairton.decoding.likelihood import Enumeration, enumerate_assignments, log_normaliser
 from pairton.errors import ModelError
+from pairton.evaluation.registry import register_baseline
 from pairton.events import Events
 from pairton.events.objects import JET_FIELDS
+from pairton.events.vectors import cartesian, pair_products
+from pairton.reconstruction.reconstruction import momenta
 from pairton.topology import Particle, Topology
 
-__all__ = ["MassChiSquare", "invariant_mass", "pair_products"]
+__all__ = ["MassChiSquare"]
 
 MIN_PARTICLES = 10  # of each type, for a mean and a width
 MAX_SCORES = 4_000_000  # B x A at once: 16 MB of float32
@@ -37,75 +40,78 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class MassChiSquare:
-    """Fit with `MassChiSquare.fit(events)`, then `assign` jets."""
+    """The baseline `chi2`: `MassChiSquare().fit(events)`, then `assign` other events."""
 
-    topology: Topology
-    masses: Mapping[str, tuple[float, float]]  # type -> mean and width, GeV
-    tag_rates: Mapping[str, float]  # kind of slot -> share of its jets that are b-tagged
-    other_tag_rate: float  # of jets without a label
+    masses: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # type -> mean and width, GeV
+    tag_rates: Mapping[str, float] = field(default_factory=dict)  # kind of slot -> share of its jets with a b-tag
+    other_tag_rate: float = 0.5  # of jets without a label
+    name: str = "chi2"
 
-    @staticmethod
-    def fit(events: Events) -> MassChiSquare:
+    @property
+    def about(self) -> dict[str, Any]:
+        return {"masses": dict(self.masses), "tag_rates": dict(self.tag_rates)}
+
+    def fit(self, events: Events) -> MassChiSquare:
         """Means, widths and tag rates from the truth of some events."""
         topology = events.topology
         if events.truth is None:
             raise ModelError("a mass chi-square is fitted on truth-matched jets, but these events have no truth")
-        jets, mask = events.dense()
-        products = pair_products(jets)
+        mass = momenta(events, events.truth)["mass"]  # (n, P), NaN where a particle lacks a jet
         masses = {}
         for name in topology.types:
-            found = []
-            for particle in topology.of_type(name):
-                (rows,) = np.nonzero(events.present[:, particle.index])
-                found.append(_excess_mass(topology, particle, products[rows], events.truth[rows]))
-            values = np.concatenate(found)
+            same = topology.of_type(name)
+            excess = np.stack([mass[:, p.index] - mass[:, list(p.children)].sum(axis=1) for p in same])
+            values = excess[np.isfinite(excess)]
             if len(values) < MIN_PARTICLES:
                 raise ModelError(
                     f"only {len(values)} particles of type {name} have all their jets labelled, and a mean and a "
                     f"width need {MIN_PARTICLES}: give more events with truth"
                 )
             masses[name] = _core(values)
+        jets, mask = events.dense()
         tagged = jets[:, :, JET_FIELDS.index("btag")] > TAG_CUT
-        rates, other = _tag_rates(topology, tagged, mask, events.truth)
-        return MassChiSquare(topology, masses, rates, other)
+        return MassChiSquare(masses, *_tag_rates(topology, tagged, mask, events.truth))
 
-    def assign(self, jets: Floats, jet_mask: Bools) -> tuple[npt.NDArray[np.int32], Floats]:
-        """Best assignments (B, S) of jets (B, N, 5), and exp(-chi2 / 2) of each over the sum of all, (B,).
+    def assign(self, events: Events) -> tuple[npt.NDArray[np.int32], Floats]:
+        """Best assignments (n, S), and exp(-chi2 / 2) of each over the sum of all, (n,).
 
         Events with fewer jets than slots have -1 and NaN.
         """
-        counts = jet_mask.sum(axis=1)
-        assignment = np.full((len(jets), len(self.topology.slots)), -1, dtype=np.int32)
+        topology, counts, jets = events.topology, events.n_jets, events.dense()[0]
+        assignment = np.full((len(jets), len(topology.slots)), -1, dtype=np.int32)
         probability = np.full(len(jets), np.nan)
-        for n_jets in np.unique(counts[counts >= len(self.topology.slots)]):
-            enumeration = enumerate_assignments(self.topology, int(n_jets))
+        for n_jets in np.unique(counts[counts >= len(topology.slots)]):
+            enumeration = enumerate_assignments(topology, int(n_jets))
             (rows,) = np.nonzero(counts == n_jets)
             size = max(1, MAX_SCORES // len(enumeration.assignments))
             for batch in np.split(rows, range(size, len(rows), size)):
-                total = self._scores(enumeration, jets[batch, :n_jets])
+                total = self._scores(topology, enumeration, jets[batch, :n_jets])
                 best = total.argmax(axis=1)
                 assignment[batch] = enumeration.assignments[best]
                 probability[batch] = np.exp(total[np.arange(len(batch)), best] - log_normaliser(total))
         return assignment, probability
 
-    def _scores(self, enumeration: Enumeration, jets: Floats) -> Floats:
+    def _scores(self, topology: Topology, enumeration: Enumeration, jets: Floats) -> Floats:
         """(B, A): -chi2 / 2."""
-        products = pair_products(jets).astype(np.float32).reshape(len(jets), -1).T  # (N N, B): gathers take rows
+        p4 = cartesian(*(jets[:, :, JET_FIELDS.index(name)] for name in ("pt", "eta", "phi", "energy")))
+        products = pair_products(p4).astype(np.float32).reshape(len(jets), -1).T  # (N N, B): gathers take rows
         products = np.ascontiguousarray(products)
         tagged = jets[:, :, JET_FIELDS.index("btag")].T > TAG_CUT  # (N, B)
         per_type = {}
         for name in dict.fromkeys(enumeration.root_types):
-            root = next(p for p in self.topology.roots if p.type == name)
+            root = next(p for p in topology.roots if p.type == name)
             candidates = enumeration.candidates[name].jets.astype(np.intp)
-            per_type[name] = self._candidate_scores(root, candidates, products, tagged)
+            per_type[name] = self._candidate_scores(topology, root, candidates, products, tagged)
         total = np.zeros((len(enumeration.assignments), len(jets)), dtype=np.float32)
         for k, name in enumerate(enumeration.root_types):
             total += per_type[name].take(enumeration.roots[:, k], axis=0)
         return total.T
 
-    def _candidate_scores(self, root: Particle, candidates: Ints, products: Floats, tagged: Bools) -> Floats:
+    def _candidate_scores(
+        self, topology: Topology, root: Particle, candidates: Ints, products: Floats, tagged: Bools
+    ) -> Floats:
         """(C, B): what the root particle and those below it add."""
-        topology, n_jets = self.topology, len(tagged)
+        n_jets = len(tagged)
         total = np.zeros((len(candidates), products.shape[1]), dtype=np.float32)
         mass: dict[int, Floats] = {}
         for particle in reversed(topology.particles):  # children before parents
@@ -127,33 +133,6 @@ class MassChiSquare:
             gain = gains[tagged.astype(np.intp)]  # (N, B)
             total += gain[candidates[:, slot - root.slots[0]]]
         return total
-
-
-# -- masses ------------------------------------------------------------------------------------------------
-
-
-def pair_products(jets: Floats) -> npt.NDArray[np.float64]:
-    """(B, N, N): Minkowski products of jets (B, N, >= 4); the sum over a set of jets is its mass squared."""
-    pt, eta, phi, energy = (np.asarray(jets[:, :, k], dtype=np.float64) for k in range(4))
-    p4 = np.stack([pt * np.cos(phi), pt * np.sin(phi), pt * np.sinh(eta), energy], axis=2)
-    return np.asarray((p4 * [-1, -1, -1, 1]) @ p4.transpose(0, 2, 1))
-
-
-def invariant_mass(products: npt.NDArray[np.float64], assignment: Ints) -> npt.NDArray[np.float64]:
-    """(B,): the mass of the jets of an assignment (B, any), from `pair_products`; every jet must exist."""
-    rows = np.arange(len(assignment))[:, None, None]
-    square = products[rows, assignment[:, :, None], assignment[:, None, :]].sum(axis=(1, 2))
-    return np.asarray(np.sqrt(np.maximum(square, 0)))
-
-
-def _excess_mass(
-    topology: Topology, particle: Particle, products: npt.NDArray[np.float64], truth: Ints
-) -> npt.NDArray[np.float64]:
-    """Mass of a particle less that of the particles it decays to."""
-    mass = invariant_mass(products, truth[:, list(particle.slots)])
-    for child in particle.children:
-        mass = mass - invariant_mass(products, truth[:, list(topology.particles[child].slots)])
-    return mass
 
 
 def _core(values: npt.NDArray[np.float64]) -> tuple[float, float]:
@@ -194,3 +173,6 @@ def _tag_rates(topology: Topology, tagged: Bools, mask: Bools, truth: Ints) -> t
     # half a jet of each kind more: no rate is 0 or 1
     rates = {kind: (k + 0.5) / (n + 1) for kind, (k, n) in tags.items()}
     return rates, (float(tagged[free].sum()) + 0.5) / (int(free.sum()) + 1)
+
+
+register_baseline(MassChiSquare())

@@ -1,13 +1,14 @@
-"""How well methods do on events with truth: models, decodings, baselines and other people's answers, on one ruler.
+"""How well methods do on events with truth: models, decodings, baselines and answers from files, by one measure.
 
-One pass over the files; what stays in memory is a few numbers an event and method.
+One pass over the events; what stays in memory is a few numbers per event and method.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,39 +16,35 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
+import pairton.evaluation.chi_square  # noqa: F401  # registers its baseline
 from pairton.errors import ConfigError, InputError, ModelError, PairtonWarning, nearest
-from pairton.evaluation import metrics
-from pairton.evaluation.answers import Assignments, read_assignments
-from pairton.evaluation.chi_square import MassChiSquare, invariant_mass, pair_products
-from pairton.evaluation.scoreboard import Evaluation, Method, Promises
-from pairton.evaluation.steps import FOLLOWED, Followed, follow
+from pairton.evaluation import metrics as counting
+from pairton.evaluation.answers import read_assignments
+from pairton.evaluation.registry import BASELINES, METRICS, Baseline, Chunk, Metric
+from pairton.evaluation.scoreboard import Evaluation, Method
 from pairton.events import Events
 from pairton.events.domain import Domain
-from pairton.events.objects import JET_FIELDS
 from pairton.formats import as_for, expand, iterate
 from pairton.formats.files import Paths
 from pairton.reconstruction.assigning import Answer, Assigner, assign_prepared, decoding_of
-from pairton.reconstruction.reconstruction import MAX_JETS, prepare, stored_assignment, windows
+from pairton.reconstruction.reconstruction import MAX_JETS, stored_assignment, windows
 from pairton.topology import Topology, load_topology, same_tree
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
 
-__all__ = ["BASELINES", "REFERENCE_MIX", "evaluate"]
+__all__ = ["REFERENCE_MIX", "evaluate"]
 
-BASELINES = ("chi2",)
 FIT_EVENTS = 20_000  # with truth, for the few numbers of a baseline
-REFERENCE_MIX = {"ttbar_allhad": (0.36, 0.30, 0.34)}  # of fully labelled events in the paper's sample, by bin
+REFERENCE_MIX = {"ttbar_allhad": (0.36, 0.30, 0.34)}  # of complete events in the paper's sample, by bin
 
-Bools = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.intp]
 Watch = Callable[[Iterator[Events]], Iterator[Events]]
-# method, events of a window, their rows in the input, answers by numbers in the input, scores
-Observe = Callable[[Method, Events, npt.NDArray[np.intp], Answer, metrics.Scores], None]
 
 
 def evaluate(
-    paths: Paths,
-    models: Sequence[Model] = (),
+    events: Events | Paths,
+    model: Model | str | Sequence[Model | str] | None = None,
     *,
     decodings: Sequence[str] = (),
     beam: int | None = None,
@@ -58,159 +55,246 @@ def evaluate(
     jet_cuts: bool = True,
     mix: Sequence[float] | None = None,
     jet_scales: Sequence[float] = (),
+    metrics: Iterable[Metric] = (),
     progress: Watch | None = None,
-    observe: Observe | None = None,
     **options: Any,
 ) -> Evaluation:
-    """Score models (each with each decoding), baselines and files of answers on the truth of some files.
+    """Score models (each with each decoding), baselines and files of answers on events with truth.
 
-    Every event is scored as it is; with `select`, jets and events pass the selection of the topology first. `mix`
-    is the share of fully labelled events in each multiplicity bin to which efficiencies are also reweighted.
-    Each of `jet_scales` is one more evaluation of every model and baseline, with pT and energy of all jets times
-    that number; which jets and events there are stays as it was, and so does what a baseline was fitted on.
-    `progress` may wrap the stream of windows, `observe` sees every method's answers to each. Further
-    options are those of `pairton.iterate`.
+    Parameters
+    ----------
+    events       events with truth, or the paths of files that have them
+    model        a model, its name or path, or several; by default the one for the events, none with `assignments`
+    decodings    names of decodings; by default the one that each model was trained for
+    beam         how many hypotheses a beam keeps
+    baselines    names of registered baselines, such as `chi2`; they are fitted on the first 20,000 events
+    assignments  files of answers: results of `pairton reconstruct`, predictions of SPANet or HyPER
+    select       apply the selection of the topology to objects and events first; else all are scored as they are
+    max_jets     events with more use those of highest pT
+    jet_cuts     leave out jets outside the domain of the model
+    mix          share of complete events in each multiplicity bin, to which efficiencies are also reweighted
+    jet_scales   every model and baseline once more, with pT and energy of all jets times each of these numbers;
+                 which jets and events there are stays as it was, and so does what a baseline was fitted on
+    metrics      metrics beside the registered ones
+    progress     wraps the stream of events
+    options      those of `pairton.iterate`
+
+    Returns
+    -------
+    an `Evaluation`: `print(result.table())`, `result.to_dict()` for all numbers
+
+    Raises
+    ------
+    ConfigError, InputError, ModelError: nothing to evaluate, no truth, a model or answers for other events
+
+    >>> import pairton
+    >>> result = pairton.evaluate("sample:ttbar_allhad", baselines=["chi2"])
+    >>> result.to_dict()["methods"]["chi2"]["efficiency"]["event"]["inclusive"]["total"]
+    588
     """
-    files = expand(paths)
+    given = events if isinstance(events, Events) else None
+    files = ["events"] if isinstance(events, Events) else expand(events)
+    models = _load(model, given, bool(assignments))
     options = {"topology": None} | as_for(models[0].topology if models else None, options)
-    topology = options["topology"] = _topology(files, options)
-    methods = _methods(models, decodings, beam)
-    for name in baselines:
-        methods.append(_baseline(name, files, select, options))
+
+    def read(**more: Any) -> Iterator[Events]:
+        return iter([given]) if given is not None else iterate(files, **{**options, **more})
+
+    known = options["topology"] if given is None else given.topology
+    topology = options["topology"] = load_topology(known) if known is not None else next(read(chunk=1)).topology
+    methods = _model_methods(models, decodings, beam)
+    methods += [_baseline_method(name, read, select) for name in baselines]
     methods += [_scaled(method, scale) for scale in jet_scales for method in methods]
-    for path in assignments:
-        methods.append(
-            Method(Path(path).name, {"assignments": str(path)}, answers=read_assignments(path, topology))
-        )
+    methods += [_file_method(path, topology) for path in assignments]
     if not methods:
         raise ConfigError("nothing to evaluate: give a model, a baseline or assignments")
     _name_apart(methods)
     for method in methods:
+        method.max_jets, method.jet_cuts = max_jets, jet_cuts
         if method.model is not None and not same_tree(method.model.topology, topology):
             raise ModelError(
                 f"the model {method.name} is for {method.model.topology.name}, the events are read as "
                 f"{topology.name}: give a model for it with --model, or answers with --assignments"
             )
-    masses = []
+    chosen_mix = tuple(mix) if mix is not None else REFERENCE_MIX.get(topology.name)
+    if chosen_mix is not None and len(chosen_mix) != len(topology.bins):
+        raise ConfigError(
+            f"mix has {len(chosen_mix)} shares, but the bins are {', '.join(topology.bins)}: one each"
+        )
+    measured = METRICS | {metric.name: metric for metric in metrics}
     weights: set[float] = set()
     row = 0
-    stream = windows(iterate(files, **options))
+    stream = windows(read())
     for window in stream if progress is None else progress(stream):
         if window.truth is None:
-            raise InputError(
-                f"{files[0]}: no truth in it, and without it nothing can be said: give labelled events"
-            )
+            raise InputError(f"{files[0]}: no truth in it, which an evaluation needs: give labelled events")
         if window.weights is not None and len(window):
             weights |= {float(window.weights.min()), float(window.weights.max())}
         rows = np.arange(row, row + len(window))
         row += len(window)
-        chosen = window.selected if select else np.ones(len(window), dtype=bool)
-        events = window.select() if select else window
-        masses.append(_mass(events))
+        chunk = (
+            _chunk(methods, window.select(), rows[window.selected]) if select else _chunk(methods, window, rows)
+        )
         for method in methods:
-            answer = _score(method, events, rows[chosen], window.ids[chosen], max_jets=max_jets, jet_cuts=jet_cuts)
-            if observe is not None:
-                observe(method, events, rows[chosen], answer, method.scores[-1])
-    for method in methods:
-        if method.answers is not None and len(method.answers) != row:
-            raise InputError(
-                f"{method.answers.path}: {len(method.answers)} answers for {row} events: "
-                "give the file made from exactly these events"
-            )
-        if method.nowhere:
-            warnings.warn(
-                f"{method.name}: {method.nowhere} of {row} answers name jets that are not there, which count as "
-                "none: are jets numbered from 0, as in the input?",
-                PairtonWarning,
-                stacklevel=2,
-            )
+            for metric in measured.values():
+                if (found := metric.count(chunk, method)) is not None:
+                    method.counts.setdefault(metric.name, []).append(found)
+    _check_files(methods, row)
     if len(weights) > 1:
         warnings.warn(
             f"events have weights from {min(weights):g} to {max(weights):g}, which are not used: each counts once",
             PairtonWarning,
             stacklevel=2,
         )
-    default = REFERENCE_MIX.get(topology.name)
-    chosen_mix = tuple(mix) if mix is not None else default
-    if chosen_mix is not None and len(chosen_mix) != len(topology.bins):
-        raise ConfigError(
-            f"mix has {len(chosen_mix)} shares, but the bins are {', '.join(topology.bins)}: one each"
-        )
-    return Evaluation(topology, files, select, methods, np.concatenate(masses), chosen_mix)
+    return Evaluation(topology, files, select, methods, measured, chosen_mix)
 
 
-# -- methods -----------------------------------------------------------------------------------------------
+def _chunk(methods: Sequence[Method], events: Events, rows: Rows) -> Chunk:
+    """Every method's answers to some events."""
+    assert events.truth is not None
+    truth = stored_assignment(events, events.truth)
+    answers = {method.name: method.ask(method, events, rows) for method in methods}
+    for method in methods:
+        none = (answers[method.name].assignment < 0).all(axis=1)
+        method.unanswered += int((none & events.present.any(axis=1)).sum())
+    scores = {
+        name: counting.score(events.topology, truth, answer.assignment, events.n_jets)
+        for name, answer in answers.items()
+    }
+    return Chunk(events, rows, truth, answers, scores)
 
 
-def _topology(files: list[str], options: Mapping[str, Any]) -> Topology:
-    """The topology in which the files are read."""
-    if options["topology"] is not None:
-        return load_topology(options["topology"])
-    first: Events = next(iterate(files[0], **{**options, "chunk": 1}))
-    return first.topology
+def _load(model: Any, events: Events | None, answered: bool) -> list[Model]:
+    from pairton.models.engines import load_model, model_for
+
+    if model is None:
+        model = () if answered else "default" if events is None else model_for(events.topology)
+    several = model if isinstance(model, list | tuple) else [model]
+    return [load_model(each) if isinstance(each, str) else each for each in several]
 
 
-def _methods(models: Sequence[Model], decodings: Sequence[str], beam: int | None) -> list[Method]:
+# -- models ------------------------------------------------------------------------------------------------
+
+
+def _model_methods(models: Sequence[Model], decodings: Sequence[str], beam: int | None) -> list[Method]:
     result = []
     for model in models:
-        for decoding in decodings or (None,):
-            kind = decoding_of(model, decoding, beam if decoding in (None, "beam") else None)
-            width = beam if kind == "beam" else None
-            name = model.name if len(decodings) < 2 else f"{model.name}:{kind}"
-            about = {"model": model.name, "decoding": kind, "beam": width}
-            flows = model.takes_tokens and kind in FOLLOWED
-            assign = Assigner(model, kind, width)
-            steps: dict[str, list[Followed]] = {followed: [] for followed in FOLLOWED[kind]} if flows else {}
-            result.append(Method(name, about, model, assign, domain=model.domain, flows=flows, steps=steps))
+        for asked in decodings or (None,):
+            decoding = decoding_of(model, asked, beam if asked in (None, "beam") else None)
+            width = beam if decoding == "beam" else None
+            name = model.name if len(decodings) < 2 else f"{model.name}:{decoding}"
+            about = {"model": model.name, "decoding": decoding, "beam": width}
+            ask = partial(_ask_model, Assigner(model, decoding, width))
+            result.append(Method(name, about, ask, model, decoding, domain=model.domain))
     return result
 
 
-def _baseline(name: str, files: list[str], select: bool, options: Mapping[str, Any]) -> Method:
-    if name not in BASELINES:
-        known = ", ".join(BASELINES)
-        raise ConfigError(f"no baseline {name!r}: choose one of {known}{nearest(name, BASELINES)}")
-    first = Events.concatenate(list(_first(files, select, options)))
-    fit = MassChiSquare.fit(first)
-    about = {
-        "baseline": name,
-        "fitted_on": f"the first {len(first)} of these events",
-        "masses": dict(fit.masses),
-        "tag_rates": dict(fit.tag_rates),
-    }
-
-    def assign(jets: npt.NDArray[np.float32], jet_mask: Bools) -> Answer:
-        assignment, probability = fit.assign(jets, jet_mask)
-        unknown = np.full((len(jets), len(fit.topology.particles)), np.nan)
-        return Answer(assignment, unknown, probability)
-
-    cuts = fit.topology.selection
-    return Method(name, about, assign=assign, domain=Domain(cuts.pt, cuts.abs_eta))
+def _ask_model(assigner: Assigner, method: Method, events: Events, rows: Rows) -> Answer:
+    found = assign_prepared(method.prepare(events), events.topology, assigner)
+    return found._replace(assignment=stored_assignment(events, found.assignment))
 
 
 def _scaled(method: Method, scale: float) -> Method:
     """The same method, given jets of another energy scale."""
     if not 0 < scale < np.inf:
         raise ConfigError(f"a jet scale of {scale}: give a number above 0, such as 0.95 for 5 % less energy")
-    return replace(
-        method,
-        name=f"{method.name} x {scale:g}",
-        about={**method.about, "jet_scale": scale},
-        flows=False,
-        jet_scale=scale,
-        scores=[],
-        promises={},
-        steps={},
+    about = {**method.about, "jet_scale": scale}
+    return replace(method, name=f"{method.name} x {scale:g}", about=about, jet_scale=scale, counts={})
+
+
+# -- baselines ---------------------------------------------------------------------------------------------
+
+
+def _baseline_method(name: str, read: Callable[..., Iterator[Events]], select: bool) -> Method:
+    if name not in BASELINES:
+        known = ", ".join(BASELINES)
+        raise ConfigError(f"no baseline {name!r}: choose one of {known}{nearest(name, BASELINES)}")
+    parts: list[Events] = []
+    n = 0
+    for events in read(chunk=FIT_EVENTS):
+        parts.append(events[:FIT_EVENTS].select() if select else events[:FIT_EVENTS])
+        n += len(events)
+        if n >= FIT_EVENTS:
+            break
+    first = Events.concatenate(parts)
+    baseline = BASELINES[name].fit(first)
+    about = {"baseline": name, "fitted_on": f"the first {len(first)} of these events"}
+    cuts = first.topology.selection
+    ask = partial(_ask_baseline, baseline)
+    return Method(name, about | getattr(baseline, "about", {}), ask, domain=Domain(cuts.pt, cuts.abs_eta))
+
+
+def _ask_baseline(baseline: Baseline, method: Method, events: Events, rows: Rows) -> Answer:
+    """Its answers to the events that have enough objects; it gets those that are used, and no truth."""
+    prepared = method.prepare(events)
+    (some,) = np.nonzero(prepared.answerable)
+    position = prepared.position[some]
+    jets = events.jets[some][ak.unflatten(position[position >= 0], prepared.counts[some])]
+    if method.jet_scale != 1:
+        for name in ("pt", "energy"):
+            jets = ak.with_field(jets, jets[name] * method.jet_scale, name)
+    used = Events(jets, events.topology, ids=events.ids[some])
+    shape = len(events), len(events.topology.slots)
+    found, probability = baseline.assign(used)
+    if np.shape(found) != (len(some), shape[1]) or np.shape(probability) != (len(some),):
+        raise ModelError(
+            f"the baseline {baseline.name} gives assignments {np.shape(found)} and probabilities "
+            f"{np.shape(probability)} of {len(some)} events with {shape[1]} slots: give (events, slots), (events,)"
+        )
+    assignment = np.full(shape, -1, dtype=np.int32)
+    event_probability = np.full(len(events), np.nan)
+    assignment[some] = np.where(found >= 0, np.take_along_axis(position, np.maximum(found, 0), axis=1), -1)
+    event_probability[some] = probability
+    unknown = np.full((len(events), len(events.topology.particles)), np.nan)
+    return Answer(stored_assignment(events, assignment), unknown, event_probability)
+
+
+# -- answers from files ------------------------------------------------------------------------------------
+
+
+def _file_method(path: str | Path, topology: Topology) -> Method:
+    answers = read_assignments(path, topology)
+    return Method(Path(path).name, {"assignments": str(path)}, _ask_file, answers=answers)
+
+
+def _ask_file(method: Method, events: Events, rows: Rows) -> Answer:
+    answers = method.answers
+    assert answers is not None
+    if len(rows) and rows[-1] >= len(answers):
+        raise InputError(
+            f"{answers.path}: {len(answers)} answers, but there are more events: "
+            "give the file made from exactly these events"
+        )
+    if answers.ids is not None and not np.array_equal(answers.ids[rows], events.ids):
+        raise InputError(f"{answers.path}: its events are not these, by their ids: give the file made from them")
+    assignment = answers.assignment[rows]
+    if "index" not in ak.fields(events.jets):  # else other jets of the input may be meant
+        nowhere = assignment >= events.n_jets[:, None]
+        method.nowhere += int(nowhere.any(axis=1).sum())
+        assignment = np.where(nowhere, -1, assignment)
+    event, particles = answers.event_probability, answers.particle_probability
+    return Answer(
+        assignment,
+        np.full((len(rows), len(events.topology.particles)), np.nan) if particles is None else particles[rows],
+        np.full(len(rows), np.nan) if event is None else event[rows],
     )
 
 
-def _first(files: list[str], select: bool, options: Mapping[str, Any]) -> Iterator[Events]:
-    """The first events: enough for a fit."""
-    n = 0
-    for events in iterate(files, **{**options, "chunk": FIT_EVENTS}):
-        yield events.select() if select else events
-        n += len(events)
-        if n >= FIT_EVENTS:
-            return
+def _check_files(methods: Sequence[Method], n_events: int) -> None:
+    """Every file has one answer per event, and names jets that are there."""
+    for method in methods:
+        if method.answers is not None and len(method.answers) != n_events:
+            raise InputError(
+                f"{method.answers.path}: {len(method.answers)} answers for {n_events} events: "
+                "give the file made from exactly these events"
+            )
+        if method.nowhere:
+            warnings.warn(
+                f"{method.name}: {method.nowhere} of {n_events} answers name jets that are not there, which count "
+                "as none: are jets numbered from 0, as in the input?",
+                PairtonWarning,
+                stacklevel=3,
+            )
 
 
 def _name_apart(methods: list[Method]) -> None:
@@ -219,86 +303,3 @@ def _name_apart(methods: list[Method]) -> None:
         seen[method.name] = seen.get(method.name, 0) + 1
         if seen[method.name] > 1:
             method.name = f"{method.name}#{seen[method.name]}"
-
-
-# -- scores ------------------------------------------------------------------------------------------------
-
-
-def _mass(events: Events) -> npt.NDArray[np.float64]:
-    """(n,): invariant mass of all truth-matched jets of fully labelled events, NaN elsewhere."""
-    mass = np.full(len(events), np.nan)
-    full = events[events.complete]
-    if len(full) and full.truth is not None:
-        mass[events.complete] = invariant_mass(pair_products(full.dense()[0]), full.truth)
-    return mass
-
-
-def _score(
-    method: Method,
-    events: Events,
-    rows: npt.NDArray[np.intp],
-    ids: npt.NDArray[np.uint64],
-    *,
-    max_jets: int,
-    jet_cuts: bool,
-) -> Answer:
-    """Add the events of a window; jets are compared by their number in the input."""
-    topology = events.topology
-    assert events.truth is not None
-    truth = stored_assignment(events, events.truth)
-    if method.answers is not None:
-        answer = _given(method.answers, rows, ids, topology)
-        if "index" not in ak.fields(events.jets):  # else other jets of the input may be meant
-            nowhere = answer.assignment >= events.n_jets[:, None]
-            method.nowhere += int(nowhere.any(axis=1).sum())
-            answer = answer._replace(assignment=np.where(nowhere, -1, answer.assignment))
-    else:
-        assert method.assign is not None
-        prepared = prepare(events, method.domain, max_jets=max_jets, jet_cuts=jet_cuts)
-        if method.jet_scale != 1:
-            scales = np.where(np.isin(JET_FIELDS, ("pt", "energy")), method.jet_scale, 1).astype(np.float32)
-            prepared = replace(prepared, jets=prepared.jets * scales)
-        found = assign_prepared(prepared, topology, method.assign)
-        answer = found._replace(assignment=stored_assignment(events, found.assignment))
-        for kind, steps in method.steps.items():
-            assert method.model is not None
-            steps.append(follow(method.model, kind, events, prepared, truth))
-    method.unanswered += int(((answer.assignment < 0).all(axis=1) & events.present.any(axis=1)).sum())
-    scores = metrics.score(topology, truth, answer.assignment, events.n_jets)
-    method.scores.append(scores)
-    if method.answers is None or method.answers.event_probability is not None:
-        _add_probabilities(method, answer, truth, scores)
-    return answer
-
-
-def _add_probabilities(method: Method, answer: Answer, truth: npt.NDArray[Any], scores: metrics.Scores) -> None:
-    """What was promised and what came of it."""
-    topology = scores.topology
-    full, right = scores.total[metrics.EVENT] > 0, scores.correct[metrics.EVENT] > 0
-    method.promises.setdefault(metrics.EVENT, []).append(Promises(answer.event_probability, right, full))
-    if method.model is None and method.answers is None:
-        return  # a baseline has no probabilities of particles
-    matched = metrics.matches(topology, answer.assignment, truth)
-    for name in reversed(topology.types):
-        of_type = [particle.index for particle in topology.of_type(name)]
-        chances, found = answer.particle_probability[:, of_type].ravel(), matched[:, of_type].ravel()
-        method.promises.setdefault(name, []).append(Promises(chances, found, np.repeat(full, len(of_type))))
-
-
-def _given(
-    answers: Assignments, rows: npt.NDArray[np.intp], ids: npt.NDArray[np.uint64], topology: Topology
-) -> Answer:
-    if len(rows) and rows[-1] >= len(answers):
-        raise InputError(
-            f"{answers.path}: {len(answers)} answers, but there are more events: "
-            "give the file made from exactly these events"
-        )
-    if answers.ids is not None and not np.array_equal(answers.ids[rows], ids):
-        raise InputError(f"{answers.path}: its events are not these, by their ids: give the file made from them")
-    n = len(rows)
-    event, particles = answers.event_probability, answers.particle_probability
-    return Answer(
-        answers.assignment[rows],
-        np.full((n, len(topology.particles)), np.nan) if particles is None else particles[rows],
-        np.full(n, np.nan) if event is None else event[rows],
-    )

@@ -1,4 +1,4 @@
-"""How sure a count makes one: exact binomial intervals, and a bootstrap over events."""
+"""Statistical uncertainties: exact binomial intervals, and a bootstrap over events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def clopper_pearson(correct: int, total: int, confidence: float = CONFIDENCE) ->
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
-    """How often chance would part two equally good methods at least so far: exact, from the events they differ in.
+    """Exact two-sided McNemar p-value, from the numbers of events that one method alone got right.
 
     >>> round(mcnemar(8, 2), 4), mcnemar(3, 3), mcnemar(0, 0)  # 2 (1 + 10 + 45) / 1024
     (0.1094, 1.0, 1.0)

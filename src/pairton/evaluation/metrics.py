@@ -2,8 +2,8 @@
 
 The order of interchangeable products is free. A particle is right when some particle of its type was predicted
 with exactly its jets, each in its own part of the decay: the jets of every child, and its own. An efficiency of a
-type counts the particles of the truth whose every jet is labelled; that of the event counts the events whose every
-slot is, and asks for all of them at once.
+type counts the particles of the truth whose every jet is labelled; that of the event counts the complete events,
+whose every slot is labelled, and asks for all of them at once.
 
 Shapes: n events, S slots, P particles, K steps. Assignments are (n, S), -1 where a slot has no jet.
 """
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pairton._common.plain import as_plain
 from pairton.evaluation.intervals import CONFIDENCE, REPLICAS, bootstrap, clopper_pearson, mcnemar, ratio_interval
 from pairton.topology import Topology
 from pairton.topology.assignments import canonical, canonical_within, present
@@ -61,10 +62,29 @@ class Efficiency(NamedTuple):
 
     def to_dict(self) -> dict[str, float | int | None]:
         """Plain data for JSON, which has no NaN."""
-        return {
-            name: None if isinstance(number, float) and np.isnan(number) else number
-            for name, number in self._asdict().items()
-        }
+        plain: dict[str, float | int | None] = as_plain(self)
+        return plain
+
+    @staticmethod
+    def binomial(correct: int, total: int, confidence: float = CONFIDENCE) -> Efficiency:
+        """With a Clopper-Pearson interval."""
+        interval = clopper_pearson(correct, total, confidence)
+        return Efficiency(correct / total if total else np.nan, *interval, correct, total)
+
+    @staticmethod
+    def of_particles(
+        rng: np.random.Generator, correct: Ints, total: Ints, confidence: float = CONFIDENCE
+    ) -> Efficiency:
+        """From counts per event (n,), with a bootstrap over events: particles of one event are not independent."""
+        k, n = int(correct.sum()), int(total.sum())
+        if not n:
+            return Efficiency.binomial(0, 0, confidence)
+        sums = bootstrap(rng, correct, total)
+        low, high = ratio_interval(sums[:, 0], sums[:, 1], confidence)
+        if k in (0, n):  # all alike: drawing them again tells nothing, the number of events does
+            events = int((total > 0).sum())
+            low, high = clopper_pearson(events if k else 0, events, confidence)
+        return Efficiency(k / n, low, high, k, n)
 
 
 class Difference(NamedTuple):
@@ -115,37 +135,31 @@ def matches(topology: Topology, assignment: Ints, other: Ints) -> Bools:
 class Scores:
     """Right and possible answers of every event; all else is counting.
 
-    `correct` and `total` map `event` and each type, parents first, to (n,) counts; `bins` is the multiplicity bin
-    of each event, -1 for one with fewer jets than slots, which counts as inclusive only.
+    `correct` and `total` map `event` and each type, parents first, to (n,) counts.
     """
 
     topology: Topology
     correct: Mapping[str, npt.NDArray[np.int16]]
     total: Mapping[str, npt.NDArray[np.int16]]
-    bins: npt.NDArray[np.intp]
+    n_jets: Ints  # (n,)
 
     def __len__(self) -> int:
-        return len(self.bins)
+        return len(self.n_jets)
 
     def __getitem__(self, where: slice | Bools | Ints) -> Scores:
-        correct = {what: counts[where] for what, counts in self.correct.items()}
-        total = {what: counts[where] for what, counts in self.total.items()}
-        return Scores(self.topology, correct, total, self.bins[where])
+        correct, total = ({k: n[where] for k, n in counts.items()} for counts in (self.correct, self.total))
+        return Scores(self.topology, correct, total, self.n_jets[where])
 
-    @staticmethod
-    def concatenate(parts: Sequence[Scores]) -> Scores:
-        first = parts[0]
-        return Scores(
-            first.topology,
-            {what: np.concatenate([part.correct[what] for part in parts]) for what in first.correct},
-            {what: np.concatenate([part.total[what] for part in parts]) for what in first.total},
-            np.concatenate([part.bins for part in parts]),
-        )
+    @property
+    def bins(self) -> npt.NDArray[np.intp]:
+        """(n,): multiplicity bin; -1 for an event with fewer jets than slots, which counts as inclusive only."""
+        return self.topology.bin_index(self.n_jets)
 
     @property
     def cells(self) -> dict[str, Bools]:
         """Name of each bin, and of all together -> its events."""
-        named = {name: self.bins == k for k, name in enumerate(self.topology.bins)}
+        bins = self.bins
+        named = {name: bins == k for k, name in enumerate(self.topology.bins)}
         return named | {INCLUSIVE: np.ones(len(self), dtype=bool)}
 
 
@@ -154,15 +168,15 @@ def score(topology: Topology, truth: Ints, predicted: Ints, n_jets: Ints) -> Sco
     truth, predicted = np.asarray(truth), np.asarray(predicted)
     possible = present(topology, truth)
     right = matches(topology, truth, predicted)
-    full: Bools = np.all(possible, axis=1)
+    complete: Bools = np.all(possible, axis=1)
     same: Bools = (canonical(topology, truth) == canonical(topology, predicted)).all(axis=1)
-    correct = {EVENT: (full & same).astype(np.int16)}
-    total: dict[str, npt.NDArray[np.int16]] = {EVENT: full.astype(np.int16)}
+    correct = {EVENT: (complete & same).astype(np.int16)}
+    total: dict[str, npt.NDArray[np.int16]] = {EVENT: complete.astype(np.int16)}
     for name in reversed(topology.types):
         of_type = [particle.index for particle in topology.of_type(name)]
         correct[name] = np.asarray(right[:, of_type].sum(axis=1), dtype=np.int16)
         total[name] = np.asarray(possible[:, of_type].sum(axis=1), dtype=np.int16)
-    return Scores(topology, correct, total, topology.bin_index(np.asarray(n_jets)))
+    return Scores(topology, correct, total, np.asarray(n_jets))
 
 
 # -- efficiencies ------------------------------------------------------------------------------------------
@@ -196,37 +210,32 @@ def table(scores: Scores, *, confidence: float = CONFIDENCE, seed: int = 0) -> d
     for what, correct in scores.correct.items():
         result[what] = {}
         for cell, inside in scores.cells.items():
-            counts = correct[inside], scores.total[what][inside]
-            k, n = (int(c.sum()) for c in counts)
-            if what == EVENT or n == 0:
-                low, high = clopper_pearson(k, n, confidence)
-            else:  # particles of one event are not independent
-                sums = bootstrap(rng, *counts)
-                low, high = ratio_interval(sums[:, 0], sums[:, 1], confidence)
-                if k in (0, n):  # all alike: drawing them again tells nothing, the number of events does
-                    events = int((counts[1] > 0).sum())
-                    low, high = clopper_pearson(events if k else 0, events, confidence)
-            result[what][cell] = Efficiency(k / n if n else np.nan, low, high, k, n)
+            k, n = correct[inside], scores.total[what][inside]
+            if what == EVENT:
+                result[what][cell] = Efficiency.binomial(int(k.sum()), int(n.sum()), confidence)
+            else:
+                result[what][cell] = Efficiency.of_particles(rng, k, n, confidence)
     return result
 
 
 def reweighted(
     scores: Scores, mix: Sequence[float], *, confidence: float = CONFIDENCE, seed: int = 0
 ) -> dict[str, Efficiency]:
-    """Inclusive efficiencies as if a share `mix` of the fully labelled events were in each multiplicity bin.
+    """Inclusive efficiencies as if a share `mix` of the complete events were in each multiplicity bin.
 
     Samples differ in their mix of jet counts, and so in what is inclusive. `correct` and `total` are those of the
-    sample as it is; NaN where a bin that is asked for has no fully labelled event.
+    sample as it is; NaN where a bin that is asked for has no complete event.
     """
     rng = np.random.default_rng(seed)
-    inside = [scores.bins == k for k in range(len(scores.topology.bins))]
-    full = np.array([scores.total[EVENT][events].sum() for events in inside], dtype=np.float64)
+    bins = scores.bins
+    inside = [bins == k for k in range(len(scores.topology.bins))]
+    complete = np.array([scores.total[EVENT][events].sum() for events in inside], dtype=np.float64)
     shares = np.asarray(mix, dtype=np.float64) / np.sum(mix)
-    possible = bool(np.all((full > 0) | (shares == 0)))
-    weights = np.divide(shares, full, out=np.zeros_like(full), where=full > 0)
+    possible = bool(np.all((complete > 0) | (shares == 0)))
+    weights = np.divide(shares, complete, out=np.zeros_like(complete), where=complete > 0)
     result = {}
     for what, correct in scores.correct.items():
-        k, n = int(correct[scores.bins >= 0].sum()), int(scores.total[what][scores.bins >= 0].sum())
+        k, n = (int(counts[bins >= 0].sum()) for counts in (correct, scores.total[what]))
         value = low = high = np.nan
         if possible:
             sums = np.zeros((REPLICAS, 2))
@@ -246,14 +255,13 @@ def efficiency_against(
     scores: Scores, variable: npt.NDArray[Any], edges: Sequence[float], *, confidence: float = CONFIDENCE
 ) -> list[Efficiency]:
     """The event efficiency in bins [low, high) of a variable (n,) of each event."""
-    full = scores.total[EVENT] > 0
+    complete = scores.total[EVENT] > 0
     where = np.digitize(variable, edges) - 1
     result = []
     for k in range(len(edges) - 1):
-        inside = full & (where == k)
+        inside = complete & (where == k)
         correct, total = int(scores.correct[EVENT][inside].sum()), int(inside.sum())
-        low, high = clopper_pearson(correct, total, confidence)
-        result.append(Efficiency(correct / total if total else np.nan, low, high, correct, total))
+        result.append(Efficiency.binomial(correct, total, confidence))
     return result
 
 
@@ -324,14 +332,14 @@ def calibration(
     right: Bools,
     n_bins: int = 10,
     *,
-    possible: Bools | None = None,
+    complete: Bools | None = None,
     confidence: float = CONFIDENCE,
 ) -> dict[str, Any]:
     """Probabilities against the share that is right, in equal bins of the probability.
 
     `error` is the mean absolute difference, weighted with the entries of each bin; `difference` that of the means,
-    with its standard deviation, since both are of the same entries. `possible`: those that could be right at all,
-    counted in each bin.
+    with its standard deviation, since both are of the same entries. `complete`: entries of complete events, which
+    are counted in each bin.
     """
     known = np.isfinite(probability)
     probability, right = np.asarray(probability, dtype=np.float64)[known], np.asarray(right)[known]
@@ -347,11 +355,10 @@ def calibration(
             continue
         mean = float(probability[inside].mean())
         error += abs(mean * total - correct) / len(probability)
-        low, high = clopper_pearson(correct, total, confidence)
         rows.append(
             {"from": float(edges[k]), "to": float(edges[k + 1]), "probability": mean}
-            | Efficiency(correct / total, low, high, correct, total)._asdict()
-            | ({} if possible is None else {"possible": int(possible[known][inside].sum())})
+            | Efficiency.binomial(correct, total, confidence)._asdict()
+            | ({} if complete is None else {"complete": int(complete[known][inside].sum())})
         )
     return {
         "probability": float(probability.mean()) if len(probability) else None,

@@ -1,91 +1,151 @@
-"""What methods scored on the same events: tables, comparisons, and all of it as plain data for JSON."""
+"""What methods scored on the same events: results of metrics, their tables, and plain data for JSON."""
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from io import StringIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pairton._common.plain import as_plain
 from pairton._version import __version__
-from pairton.evaluation import metrics
+from pairton.evaluation import metrics as counting
+from pairton.evaluation import tables
 from pairton.evaluation.answers import Assignments
-from pairton.evaluation.steps import Followed, recovery, recovery_difference
+from pairton.evaluation.measures import Probabilities
+from pairton.evaluation.registry import Metric
+from pairton.evaluation.steps import FOLLOWED
+from pairton.events import Events
+from pairton.events.acceptance import MAX_JETS, Prepared, prepare
 from pairton.events.domain import Domain
-from pairton.reconstruction.assigning import Assign
+from pairton.events.objects import JET_FIELDS
+from pairton.reconstruction.assigning import Answer
 from pairton.topology import Topology
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
 
-__all__ = ["Evaluation", "Method", "Promises"]
+__all__ = ["Evaluation", "Method"]
 
-MASS_BINS = 8  # of equal numbers of events
-MASS_STEP = 10.0  # GeV, to which their edges are rounded
-
-Bools = npt.NDArray[np.bool_]
-Table = dict[str, dict[str, metrics.Efficiency]]
-
-
-class Promises(NamedTuple):
-    """Probabilities, what came of them, and which are of fully labelled events; of events or of particles."""
-
-    probability: npt.NDArray[Any]
-    right: Bools
-    full: Bools
-
-    @staticmethod
-    def concatenate(parts: Sequence[Promises]) -> Promises:
-        return Promises(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+WIDTH = 120  # of tables that are not shown on a terminal
 
 
 @dataclass
 class Method:
-    """Something that answers, and what it scored so far."""
+    """Something that answers (a model with a decoding, a baseline, a file), and what was counted of it."""
 
     name: str
     about: dict[str, Any]
+    ask: Callable[[Method, Events, npt.NDArray[np.intp]], Answer]  # itself, events, rows of the input
     model: Model | None = None
-    assign: Assign | None = None
-    answers: Assignments | None = None
-    domain: Domain | None = None  # jets that are used
-    flows: bool = False  # follow its steps, with and without what they reveal
+    decoding: str | None = None  # of the model
+    answers: Assignments | None = None  # from a file
+    domain: Domain | None = None  # objects that are used
+    max_jets: int = MAX_JETS
+    jet_cuts: bool = True
     jet_scale: float = 1.0  # of pT and energy of the jets it is given
-    scores: list[metrics.Scores] = field(default_factory=list)
-    promises: dict[str, list[Promises]] = field(default_factory=dict)  # of the event, of particles of each type
-    steps: dict[str, list[Followed]] = field(default_factory=dict)  # decodings that are followed
+    counts: dict[str, list[Any]] = field(default_factory=dict)  # metric -> one entry per chunk
     unanswered: int = 0  # events without an answer that have some truth
     nowhere: int = 0  # answers from a file that name jets which are not there
 
-    def followed(self, kind: str | None = None) -> Followed:
-        """The steps of a decoding, by default its own."""
-        return Followed.concatenate(self.steps[kind or self.about["decoding"]])
+    @property
+    def title(self) -> str:
+        """Its name, and its decoding where the name does not say it."""
+        return f"{self.name} ({self.decoding})" if self.decoding and self.decoding not in self.name else self.name
+
+    @property
+    def takes_steps(self) -> bool:
+        """Whether its steps are followed, with and without what they reveal."""
+        reads = self.model is not None and self.model.takes_tokens
+        return reads and self.decoding in FOLLOWED and self.jet_scale == 1
+
+    def prepare(self, events: Events) -> Prepared:
+        """The jets that it is given."""
+        prepared = prepare(events, self.domain, max_jets=self.max_jets, jet_cuts=self.jet_cuts)
+        if self.jet_scale == 1:
+            return prepared
+        scales = np.where(np.isin(JET_FIELDS, ("pt", "energy")), self.jet_scale, 1).astype(np.float32)
+        return replace(prepared, jets=prepared.jets * scales)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The result; `to_dict` is what `--json` writes."""
+    """The result of `pairton.evaluate`: `print(result.table())`, `result.to_dict()`."""
 
     topology: Topology
     inputs: list[str]
     selected: bool
     methods: list[Method]
-    mass: npt.NDArray[np.float64]  # (n,): of the truth-matched jets of fully labelled events, NaN elsewhere
+    metrics: Mapping[str, Metric]
     mix: tuple[float, ...] | None
+    _known: dict[tuple[str, ...], Any] = field(default_factory=dict, repr=False)
 
-    def scores(self, method: Method) -> metrics.Scores:
-        return metrics.Scores.concatenate(method.scores)
+    def counted(self, metric: str, method: Method) -> Any:
+        """What a metric counted of a method, for all events together; None for nothing."""
+        key = ("counted", metric, method.name)
+        if key not in self._known:
+            parts = method.counts.get(metric)
+            self._known[key] = self.metrics[metric].merge(parts) if parts else None
+        return self._known[key]
 
-    def efficiency(self, method: Method) -> Table:
-        return metrics.table(self.scores(method))
+    def result(self, metric: str, method: Method | None = None) -> Any:
+        """What a metric says of a method, or of all together; None for nothing."""
+        key = ("result", metric, "" if method is None else method.name)
+        if key not in self._known:
+            entry = self.metrics[metric]
+            self._known[key] = entry.comparison(self) if method is None else entry.result(self, method)
+        return self._known[key]
+
+    def scores(self, method: Method) -> counting.Scores:
+        """What is right in each event."""
+        found: counting.Scores = self.counted("efficiency", method)
+        return found
+
+    def efficiency(self, method: Method) -> dict[str, dict[str, counting.Efficiency]]:
+        """`event` and each type -> multiplicity bin or `inclusive` -> efficiency."""
+        found: dict[str, dict[str, counting.Efficiency]] = self.result("efficiency", method)
+        return found
+
+    def probabilities(self, method: Method) -> dict[str, Probabilities]:
+        """`event` and each type -> predicted probabilities, where the method gives some."""
+        counted: dict[str, Probabilities] = self.counted("calibration", method)
+        return {what: each for what, each in counted.items() if np.isfinite(each.probability).any()}
+
+    # -- to read -------------------------------------------------------------------------------------------
+
+    def summary(self) -> list[str]:
+        """How many events there are, and how many of them have no answer."""
+        first = self.scores(self.methods[0])
+        labelled = {what: int(total.sum()) for what, total in first.total.items()}
+        complete = labelled.pop(counting.EVENT)
+        listed = ", ".join(f"{count} {what}" for what, count in labelled.items())
+        chosen = "selected " if self.selected else ""
+        lines = [f"{len(first)} {chosen}events with truth, {complete} complete; labelled: {listed}"]
+        cuts = "" if self.selected else "; --select leaves out events that do not pass the cuts"
+        return lines + [
+            f"{method.name}: {method.unanswered} without an answer, which count as wrong{cuts}"
+            for method in self.methods
+            if method.unanswered
+        ]
+
+    def tables(self) -> list[tables.Table]:
+        """The tables of all metrics."""
+        return [table for metric in self.metrics.values() for table in metric.tables(self)]
+
+    def table(self, width: int = WIDTH) -> str:
+        """All tables as text."""
+        from rich.console import Console
+
+        text = StringIO()
+        tables.show(Console(file=text, width=width), self.tables())
+        return "\n".join([*self.summary(), text.getvalue()])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data. What stands at the top is that of the first method."""
-        each = {method.name: self._method(method) for method in self.methods}
+        """Plain data, as `--json` writes it. What stands at the top is that of the first method."""
+        each = {method.name: {"method": method.about, **self._results(method)} for method in self.methods}
         first = self.scores(self.methods[0])
         result: dict[str, Any] = {
             "pairton_version": __version__,
@@ -93,137 +153,15 @@ class Evaluation:
             "topology": self.topology.name,
             "selected": self.selected,
             "events": len(first),
-            "complete": int(first.total[metrics.EVENT].sum()),
-            "confidence": metrics.CONFIDENCE,
+            "complete": first.total[counting.EVENT].sum(),
+            "confidence": counting.CONFIDENCE,
             **each[self.methods[0].name],
             "methods": each,
-            "differences": [
-                {
-                    "first": one.name,
-                    "second": other.name,
-                    "efficiency": _plain(self.difference(one, other)),
-                    **({"recovery": _cells(self.recovery(one, other))} if one.flows and other.flows else {}),
-                }
-                for k, one in enumerate(self.methods)
-                for other in self.methods[k + 1 :]
-            ],
-            "spread": [
-                {
-                    "methods": [m.name for m in same],
-                    "efficiency": _plain(metrics.spread(list(map(self.efficiency, same)))),
-                }
-                for same in self.seeds()
-            ],
+            **self._results(None),
         }
-        return _without_nan(result)  # type: ignore[no-any-return]
+        plain: dict[str, Any] = as_plain(result)
+        return plain
 
-    def _method(self, method: Method) -> dict[str, Any]:
-        scores = self.scores(method)
-        edges = self.mass_edges()
-        result = {
-            "method": method.about,
-            "efficiency": _plain(metrics.table(scores)),
-            "mass": {
-                "edges": edges,
-                "efficiency": [c._asdict() for c in metrics.efficiency_against(scores, self.mass, edges)],
-            },
-            "calibration": {what: self.calibration(method, what) for what in method.promises},
-            "calibration_all": {what: self.calibration_of_all(method, what) for what in method.promises},
-            "limit": self.limit(method),
-        }
-        if self.mix is not None:
-            result["reweighted"] = {
-                "mix": dict(zip(self.topology.bins, self.mix, strict=True)),
-                "efficiency": {k: v._asdict() for k, v in metrics.reweighted(scores, self.mix).items()},
-            }
-        if method.flows:
-            result["flow"] = self.flow(method)
-        return result
-
-    def difference(self, one: Method, other: Method) -> dict[str, dict[str, metrics.Difference]]:
-        return metrics.differences(self.scores(one), self.scores(other))
-
-    def calibration(self, method: Method, what: str) -> dict[str, Any]:
-        """Of fully labelled events, where everything that is asked for can be right."""
-        found = Promises.concatenate(method.promises[what])
-        return metrics.calibration(found.probability[found.full], found.right[found.full])
-
-    def calibration_of_all(self, method: Method, what: str) -> dict[str, Any]:
-        """Of every event, as in data, where nobody knows which are complete.
-
-        Where a product has no jet, the event cannot be right, nor can a particle that needs it: they are wrong.
-        """
-        found = Promises.concatenate(method.promises[what])
-        return metrics.calibration(found.probability, found.right, possible=found.full)
-
-    def limit(self, method: Method) -> dict[str, dict[str, Any]]:
-        """Mean probability of the answer against the share that is right, of fully labelled events, by bin.
-
-        Calibrated probabilities cannot be beaten by another choice from the same network: their mean is its limit.
-        """
-        if metrics.EVENT not in method.promises:
-            return {}
-        found = Promises.concatenate(method.promises[metrics.EVENT])
-        result = {}
-        for cell, inside in self.scores(method).cells.items():
-            chosen = found.full & inside
-            means = metrics.calibration(found.probability[chosen], found.right[chosen])
-            result[cell] = {name: means[name] for name in means if name not in ("bins", "error")}
-        return result
-
-    def flow(self, method: Method) -> dict[str, Any]:
-        """Right and wrong steps of fully labelled events, from the first answer and step by step."""
-        stages = [str(stage) for stage in self.topology.stages]
-        each = {kind: method.followed(kind) for kind in method.steps}
-        counts = {kind: metrics.flow(steps.right[steps.asked]) for kind, steps in each.items()}
-        found: dict[str, Any] = {kind: _cells(recovery(steps)) for kind, steps in each.items()}
-        one_pass, several = each
-        found["difference"] = _cells(recovery_difference(each[several], each[one_pass]))
-        return {"stages": stages, **counts, "recovery": found}
-
-    def recovery(self, one: Method, other: Method) -> dict[str, metrics.Difference]:
-        """What is found after a wrong first step: one minus the other, of events in which both took one."""
-        return recovery_difference(one.followed(), other.followed())
-
-    def mass_edges(self) -> list[float]:
-        """Bins of about equal numbers of events, with round edges."""
-        known = self.mass[np.isfinite(self.mass)]
-        if not len(known):
-            return []
-        inner = np.round(np.quantile(known, np.linspace(0, 1, MASS_BINS + 1)) / MASS_STEP) * MASS_STEP
-        inner[0] = np.floor(known.min() / MASS_STEP) * MASS_STEP
-        inner[-1] = (np.floor(known.max() / MASS_STEP) + 1) * MASS_STEP
-        return [float(edge) for edge in np.unique(inner)]
-
-    def seeds(self) -> list[list[Method]]:
-        """Methods that are one recipe and decoding, trained again."""
-        groups: dict[str, list[Method]] = {}
-        for method in self.methods:
-            if method.model is not None:
-                raw = method.model.metadata
-                network = raw.get("network", raw.get("config"))
-                if network:
-                    recipe = {name: part for name, part in raw.get("recipe", {}).items() if name != "run"}
-                    same = [network, recipe, method.about["decoding"], method.jet_scale]
-                    key = json.dumps(same, sort_keys=True, default=str)
-                    groups.setdefault(key, []).append(method)
-        return [same for same in groups.values() if len(same) > 1]
-
-
-# -- JSON --------------------------------------------------------------------------------------------------
-
-
-def _plain(table: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {what: _cells(cells) for what, cells in table.items()}
-
-
-def _cells(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {cell: value._asdict() for cell, value in row.items()}
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    def _results(self, method: Method | None) -> dict[str, Any]:
+        found = {name: self.result(name, method) for name in self.metrics}
+        return {name: result for name, result in found.items() if result is not None}

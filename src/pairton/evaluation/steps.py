@@ -1,7 +1,7 @@
-"""Step by step: which steps of fully labelled events were right, and what is found after a wrong first one.
+"""Step by step: which steps of complete events were right, and what is found after a wrong first one.
 
-A model that reads tokens is followed twice from the same first step: with what it reveals, and with nothing
-revealed, where its first answer serves all steps.
+A model that reads tokens is followed twice from the same first step: with what it reveals (`steps`), and with
+nothing revealed, where its first answer serves all steps (`one_shot`). A step is a stage of the model's topology.
 
 Shapes: n events, K stages, S slots.
 """
@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding import Predict, decode
-from pairton.decoding.graph import MASKED
-from pairton.decoding.likelihood import Prediction
+from pairton.decoding import Step, decode
 from pairton.evaluation import metrics
 from pairton.evaluation.intervals import bootstrap, ratio_interval
 from pairton.events import Events
@@ -30,8 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FOLLOWED", "Followed", "follow", "recovery", "recovery_difference"]
 
-# decoding -> what it is compared with from the same first step, and itself or what it is the first answer of
-FOLLOWED = {name: pair for pair in (("one_shot", "steps"), ("exact", "exact_steps")) for name in pair}
+FOLLOWED = ("one_shot", "steps")  # decodings; `exact` takes one step, the whole event
 
 Ints = npt.NDArray[np.integer[Any]]
 Bools = npt.NDArray[np.bool_]
@@ -41,20 +38,10 @@ Bools = npt.NDArray[np.bool_]
 class Followed:
     """The steps of some events; only of those that were `asked` is anything said."""
 
-    asked: Bools  # (n,): fully labelled, with an answer
+    asked: Bools  # (n,): complete, with an answer
     right: Bools  # (n, K): whether all that a step revealed is right
     found: Mapping[str, npt.NDArray[np.int16]]  # type -> (n,): right particles in the end
     possible: Mapping[str, npt.NDArray[np.int16]]  # type -> (n,): that can be right once the first step is taken
-
-    @staticmethod
-    def concatenate(parts: Sequence[Followed]) -> Followed:
-        first = parts[0]
-        return Followed(
-            np.concatenate([part.asked for part in parts]),
-            np.concatenate([part.right for part in parts]),
-            {name: np.concatenate([part.found[name] for part in parts]) for name in first.found},
-            {name: np.concatenate([part.possible[name] for part in parts]) for name in first.possible},
-        )
 
     @property
     def lost(self) -> Bools:
@@ -62,26 +49,20 @@ class Followed:
         return self.asked & ~self.right[:, 0]
 
 
-def follow(model: Model, kind: str, events: Events, prepared: Prepared, truth: Ints) -> Followed:
-    """The steps of a decoding of FOLLOWED; `truth` (n, S) has the numbers of jets in the input."""
-    topology = events.topology
-    types, n_stages = topology.types, len(topology.stages)
-    asked = np.zeros(len(events), dtype=bool)
-    right = np.zeros((len(events), n_stages), dtype=bool)
-    found, possible = ({name: np.zeros(len(events), dtype=np.int16) for name in types} for _ in range(2))
-    wanted = prepared.answerable & events.complete
-    predict = _never_told(model.predict) if kind == "exact" else model.predict
-    for n_jets in np.unique(prepared.counts[wanted]):
-        (rows,) = np.nonzero(wanted & (prepared.counts == n_jets))
+def follow(model: Model, decoding: str, events: Events, prepared: Prepared, truth: Ints) -> Followed:
+    """The steps of a decoding of FOLLOWED; `truth` (n, S) has the numbers of objects in the input."""
+    topology = model.topology  # the events may have other stages, but have the same tree
+    asked = prepared.answerable & events.complete
+    right = np.zeros((len(events), len(topology.stages)), dtype=bool)
+    found, possible = ({name: np.zeros(len(events), dtype=np.int16) for name in topology.types} for _ in range(2))
+    for n_jets in np.unique(prepared.counts[asked]):
+        (rows,) = np.nonzero(asked & (prepared.counts == n_jets))
         jets = np.ascontiguousarray(prepared.jets[rows, :n_jets])
         mask = np.ones(jets.shape[:2], dtype=bool)
-        method = "exact_steps" if kind == "exact" else kind
-        steps = decode(predict, model.topology, jets, mask, method=method, record=True).steps
-        if len(steps) != n_stages:
-            continue  # a stage that was taken in several turns
+        steps = decode(model.predict, topology, jets, mask, method=decoding, record=True).steps
         before = np.zeros(len(rows), dtype=np.int64)
         done = np.zeros(len(rows), dtype=np.int64)
-        for k, step in enumerate(steps):
+        for k, step in enumerate(_stage_ends(topology, steps)):
             local = np.take_along_axis(prepared.position[rows], np.maximum(step.assignment, 0), axis=1)
             state = stored_assignment(events[rows], np.where(step.assignment >= 0, local, -1))
             matched = metrics.matches(topology, state, truth[rows])
@@ -91,19 +72,21 @@ def follow(model: Model, kind: str, events: Events, prepared: Prepared, truth: I
             if k == 0:
                 for name, count in _possible(topology, state, step.revealed & ~matched, truth[rows]).items():
                     possible[name][rows] = count
-        for name in types:
+        for name in topology.types:
             found[name][rows] = matched[:, [p.index for p in topology.of_type(name)]].sum(axis=1)
-        asked[rows] = True
     return Followed(asked, right, found, possible)
 
 
-def _never_told(predict: Predict) -> Predict:
-    """A network to which nothing is ever revealed."""
-
-    def first_answer(jets: npt.NDArray[np.float32], mask: Bools, tokens: npt.NDArray[np.uint8]) -> Prediction:
-        return predict(jets, mask, np.full_like(tokens, MASKED))
-
-    return first_answer
+def _stage_ends(topology: Topology, steps: Sequence[Step]) -> list[Step]:
+    """The last step of each stage: one with too many joint choices takes a step for each of its particles."""
+    ends: list[Step] = []
+    taken = done = 0
+    for stage in topology.stages:
+        new = int(steps[taken].revealed[0].sum()) - done
+        taken += 1 if stage.any or new >= len(stage.types) else len(stage.types)
+        ends.append(steps[taken - 1])
+        done = int(ends[-1].revealed[0].sum())
+    return ends
 
 
 def _possible(topology: Topology, state: Ints, wrong: Bools, truth: Ints) -> dict[str, npt.NDArray[np.int16]]:
@@ -132,16 +115,11 @@ def _possible(topology: Topology, state: Ints, wrong: Bools, truth: Ints) -> dic
 def recovery(steps: Followed, *, seed: int = 0) -> dict[str, metrics.Efficiency]:
     """Of the particles of each type that a wrong first step has left possible, the share that is found."""
     rng = np.random.default_rng(seed)
-    result = {}
-    for name in reversed(list(steps.found)):
-        found, possible = steps.found[name][steps.lost], steps.possible[name][steps.lost]
-        correct, total = int(found.sum()), int(possible.sum())
-        low, high = 0.0, 1.0
-        if total:
-            sums = bootstrap(rng, found, possible)
-            low, high = ratio_interval(sums[:, 0], sums[:, 1])
-        result[name] = metrics.Efficiency(correct / total if total else np.nan, low, high, correct, total)
-    return result
+    lost = steps.lost
+    return {
+        name: metrics.Efficiency.of_particles(rng, steps.found[name][lost], steps.possible[name][lost])
+        for name in reversed(list(steps.found))
+    }
 
 
 def recovery_difference(first: Followed, second: Followed, *, seed: int = 0) -> dict[str, metrics.Difference]:

@@ -1,8 +1,9 @@
-"""What a report needs beyond efficiencies, gathered while events stream by: masses, and events worth a look."""
+"""What a page needs beyond the registered metrics: masses of candidates, and events worth a look."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import awkward as ak
@@ -10,20 +11,32 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.evaluation import metrics
+from pairton.evaluation.registry import Chunk, Metric
 from pairton.events import Events
-from pairton.reconstruction.assigning import Answer
 from pairton.reconstruction.reconstruction import momenta
 
 if TYPE_CHECKING:
     from pairton.evaluation.scoreboard import Method
 
-__all__ = ["GALLERY", "KINDS", "Collector", "Exhibit", "Peaks"]
+__all__ = ["GALLERY", "GROUPS", "Candidates", "Exhibit", "Gallery"]
 
-MASS_EDGES = np.linspace(0, 1000, 501)  # GeV; figures show a part, with wider bins where events are few
-GALLERY = 3  # events of each kind
-KINDS = ("most confident, right", "most confident, wrong", "most uncertain")
+GALLERY = 3  # events of each group
+GROUPS = ("most confident, right", "most confident, wrong", "most uncertain")
 
 Ints = npt.NDArray[np.integer[Any]]
+
+
+class Candidates(Metric):
+    """Masses of the particles predicted in complete events (m, P), and which of them are right."""
+
+    name, title = "candidates", "Masses of candidates"
+
+    def count(self, chunk: Chunk, method: Method) -> dict[str, npt.NDArray[Any]]:
+        events = chunk.events[chunk.events.complete]
+        assert events.truth is not None
+        places = positions(events, chunk.answers[method.name].assignment[chunk.events.complete])
+        right = metrics.matches(events.topology, places, events.truth)
+        return {"mass": momenta(events, places)["mass"], "right": right}
 
 
 @dataclass(frozen=True)
@@ -38,74 +51,39 @@ class Exhibit:
     particle_probability: npt.NDArray[np.float64]
 
 
-@dataclass
-class Peaks:
-    """Masses of the particles of one type that were predicted: how many in each bin, right and wrong."""
+class Gallery(Metric):
+    """Complete events of the first method: group -> exhibits."""
 
-    right: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(len(MASS_EDGES) - 1, dtype=np.int64))
-    wrong: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(len(MASS_EDGES) - 1, dtype=np.int64))
+    name = "gallery"
 
-
-class Collector:
-    """To be given to `pairton.evaluation.evaluating.evaluate` as `observe`."""
-
-    def __init__(self) -> None:
-        self.peaks: dict[str, dict[str, Peaks]] = {}  # method -> type -> masses
-        self.gallery: dict[str, list[Exhibit]] = {kind: [] for kind in KINDS}
-        self._first: str | None = None
-        self._n_jets: list[Ints] = []
-
-    def __call__(self, method: Method, events: Events, rows: Ints, answer: Answer, scores: metrics.Scores) -> None:
-        """Add the events of a window; `answer` has jets by their number in the input."""
-        self._first = self._first or method.name
-        if method.name == self._first:
-            self._n_jets.append(events.n_jets)
-        (full,) = np.nonzero(scores.total[metrics.EVENT] > 0)
-        some = events[full]
-        places = positions(some, answer.assignment[full])
-        self._add_masses(method.name, some, places)
-        if method.name == self._first:
-            found = Answer(places, answer.particle_probability[full], answer.event_probability[full])
-            self._add_exhibits(some, rows[full], found, scores.correct[metrics.EVENT][full] > 0)
-
-    def _add_masses(self, name: str, events: Events, places: Ints) -> None:
-        topology = events.topology
-        each = self.peaks.setdefault(name, {kind: Peaks() for kind in topology.types})
-        assert events.truth is not None
-        mass = momenta(events, places)["mass"]
-        right = metrics.matches(topology, places, events.truth)
-        for kind, peaks in each.items():
-            columns = [particle.index for particle in topology.of_type(kind)]
-            values, good = mass[:, columns].ravel(), right[:, columns].ravel()
-            peaks.right += np.histogram(values[good & np.isfinite(values)], MASS_EDGES)[0]
-            peaks.wrong += np.histogram(values[~good & np.isfinite(values)], MASS_EDGES)[0]
-
-    def _add_exhibits(self, events: Events, rows: Ints, answer: Answer, right: npt.NDArray[np.bool_]) -> None:
+    def count(self, chunk: Chunk, method: Method) -> dict[str, list[Exhibit]] | None:
+        if method.name != next(iter(chunk.answers)):
+            return None
+        answer, scores = chunk.answers[method.name], chunk.scores[method.name]
+        right = scores.correct[metrics.EVENT] > 0
         chance = answer.event_probability
-        known = np.isfinite(chance)
-        for kind, chosen, order in zip(
-            KINDS, (known & right, known & ~right, known), (-chance, -chance, chance), strict=True
+        known = chunk.events.complete & np.isfinite(chance)
+        found = {}
+        for group, chosen, order in zip(
+            GROUPS, (known & right, known & ~right, known), (-chance, -chance, chance), strict=True
         ):
             (at,) = np.nonzero(chosen)
             best = at[np.argsort(order[at], kind="stable")[:GALLERY]]
-            new = [
+            events, places = chunk.events[best], positions(chunk.events[best], answer.assignment[best])
+            found[group] = [
                 Exhibit(
-                    float(order[k]),
-                    events[k : k + 1],
-                    int(rows[k]),
-                    answer.assignment[k].astype(np.int64),
-                    float(chance[k]),
-                    np.asarray(answer.particle_probability[k]),
+                    float(order[row]), events[k : k + 1], int(chunk.rows[row]), places[k], float(chance[row]), each
                 )
-                for k in best
+                for k, (row, each) in enumerate(zip(best, answer.particle_probability[best], strict=True))
             ]
-            merged = [*self.gallery[kind], *new]
-            self.gallery[kind] = sorted(merged, key=lambda exhibit: (exhibit.order, exhibit.number))[:GALLERY]
+        return found
 
-    @property
-    def n_jets(self) -> Ints:
-        """(n,): jets of every event."""
-        return np.concatenate(self._n_jets)
+    def merge(self, counts: Sequence[dict[str, list[Exhibit]]]) -> dict[str, list[Exhibit]]:
+        every = {group: [exhibit for part in counts for exhibit in part[group]] for group in GROUPS}
+        return {
+            group: sorted(exhibits, key=lambda exhibit: (exhibit.order, exhibit.number))[:GALLERY]
+            for group, exhibits in every.items()
+        }
 
 
 def positions(events: Events, stored: Ints) -> npt.NDArray[np.int64]:

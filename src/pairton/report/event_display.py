@@ -85,7 +85,7 @@ def display_row(reco: Reconstruction, row: int) -> Display:
         event_probability=reco.event_probability[row],
         particle_probability=reco.particle_probability[row],
         status=int(reco.status[row]),
-        method=str(how.get("decoding", "")),
+        decoding=str(how.get("decoding", "")),
         model=how["model"].name if how else "",
     )
 

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pairton.evaluation import metrics
-from pairton.evaluation.scoreboard import Promises
-from pairton.report.collecting import MASS_EDGES, Peaks
 from pairton.report.palette import GREY, INK, RIGHT, WRONG
 from pairton.report.picture import new_figure
+from pairton.report.sankey import flow_plot
 from pairton.report.style import COLOURS, MARKERS, Plot, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from pairton.evaluation.scoreboard import Evaluation, Method
+    from pairton.evaluation.scoreboard import Evaluation
 
-__all__ = ["against_mass", "against_multiplicity", "calibration", "cuts", "mass_peaks"]
+__all__ = ["FIGURES", "against_mass", "against_multiplicity", "calibration", "cuts", "mass_peaks"]
 
 WIDTH, HEIGHT = 5.3, 3.9  # inches
+MASS_EDGES = np.linspace(0, 1000, 501)  # GeV; figures show a part, with wider bins where events are few
 MOST_JETS = 12  # counts from here on share a bin
 CUTS = np.linspace(0, 1, 101)
 ROUND = 5  # bins to which a mass axis is rounded
@@ -40,20 +40,11 @@ def _axes(x: str, y: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _points(axes: Axes, k: int, x: Floats, cells: Sequence[Any], width: Floats | None, label: str) -> None:
-    """Efficiencies with intervals; methods are told apart by colour and marker."""
-    value, low, high = (np.array([getattr(cell, name) for cell in cells]) for name in ("value", "low", "high"))
-    axes.errorbar(
-        x,
-        value,
-        yerr=[value - low, high - value],
-        xerr=width,
-        fmt=MARKERS[k % len(MARKERS)],
-        color=COLOURS[k % len(COLOURS)],
-        label=plain(label),
-        capsize=0,
-        elinewidth=1.4,
-    )
+def _points(axes: Axes, k: int, x: Floats, shares: Any, label: str, **options: Any) -> None:
+    """Shares with intervals, (n, 3): value, low, high; series are told apart by colour and marker."""
+    value, low, high = np.asarray(shares, dtype=np.float64).reshape(-1, 3).T
+    look = {"marker": MARKERS[k % len(MARKERS)], "color": COLOURS[k % len(COLOURS)], "linestyle": "none"} | options
+    axes.errorbar(x, value, yerr=[value - low, high - value], label=plain(label), elinewidth=1.4, **look)
 
 
 def _legend(axes: Axes, **options: Any) -> None:
@@ -69,10 +60,10 @@ def _floor(axes: Axes) -> None:
 
 def against_mass(result: Evaluation) -> Plot | None:
     """Event efficiency in bins of the mass of all truth-matched jets."""
-    edges = result.mass_edges()
+    edges = result.result("mass", result.methods[0])["edges"]
     if len(edges) < 2:
         return None
-    each = {m.name: metrics.efficiency_against(result.scores(m), result.mass, edges) for m in result.methods}
+    each = {method.name: result.result("mass", method)["efficiency"] for method in result.methods}
     low, high = np.array(edges[:-1]), np.array(edges[1:])
     shown = min(edges[-1], edges[-2] + 2 * (edges[-2] - edges[-3])) if len(edges) > 2 else edges[-1]
 
@@ -80,7 +71,7 @@ def against_mass(result: Evaluation) -> Plot | None:
         figure, axes = _axes("mass of all truth-matched jets [GeV]", "event efficiency")
         top = np.minimum(high, shown)  # the last bin is long
         for k, (name, cells) in enumerate(each.items()):
-            _points(axes, k, (low + top) / 2, cells, (top - low) / 2, name)
+            _points(axes, k, (low + top) / 2, [cell[:3] for cell in cells], name, xerr=(top - low) / 2)
         axes.set_xlim(edges[0], shown)
         _floor(axes)
         return figure
@@ -90,17 +81,14 @@ def against_mass(result: Evaluation) -> Plot | None:
         for name, cells in each.items()
         for k, cell in enumerate(cells)
     ]
-    caption = (
-        "Share of fully reconstructible events with every jet in its place, in bins of about equal numbers of "
-        "events; the last bin goes on to the right."
-    )
+    caption = "The same share in bins of about equal numbers of events; the last bin goes on to the right."
     return Plot("efficiency_mass", "Event efficiency and mass", caption, draw, rows)
 
 
-def against_multiplicity(result: Evaluation, n_jets: npt.NDArray[np.integer[Any]]) -> Plot | None:
-    """Event efficiency for each number of jets (n,)."""
+def against_multiplicity(result: Evaluation) -> Plot | None:
+    """Event efficiency for each number of jets."""
     first = len(result.topology.slots)
-    counts = np.clip(n_jets, first, max(MOST_JETS, first + 2))
+    counts = np.clip(result.scores(result.methods[0]).n_jets, first, max(MOST_JETS, first + 2))
     values = np.arange(first, int(counts.max(initial=first)) + 1)
     edges = [*(values - 0.5).tolist(), values[-1] + 0.5]
     each = {m.name: metrics.efficiency_against(result.scores(m), counts, edges) for m in result.methods}
@@ -114,7 +102,7 @@ def against_multiplicity(result: Evaluation, n_jets: npt.NDArray[np.integer[Any]
         figure, axes = _axes("jets", "event efficiency")
         for k, (name, cells) in enumerate(each.items()):
             at = (values + 0.08 * (k - (len(each) - 1) / 2)).astype(np.float64)
-            _points(axes, k, at, [cells[i] for i in used], None, name)
+            _points(axes, k, at, [cells[i][:3] for i in used], name)
         axes.set_xticks(values, names)
         axes.minorticks_off()
         axes.set_xlim(first - 0.6, max(float(values.max(initial=first)), first + 1) + 0.6)
@@ -126,53 +114,45 @@ def against_multiplicity(result: Evaluation, n_jets: npt.NDArray[np.integer[Any]
         for name, cells in each.items()
         for label, i in zip(names, used, strict=True)
     ]
-    caption = "The same share by the number of jets in the event: more jets, more ways to be wrong."
+    caption = "Share of complete events with every jet in its place: more jets, more ways to be wrong."
     return Plot("efficiency_jets", "Event efficiency and number of jets", caption, draw, rows)
 
 
-def mass_peaks(kind: str, first: str, peaks: Peaks, others: dict[str, Peaks]) -> Plot | None:
+def mass_peaks(result: Evaluation, type_name: str) -> Plot | None:
     """Masses of the particles of a type: right and wrong ones of the first method, all of every other."""
-    total = peaks.right + peaks.wrong
-    if not total.sum():
+    columns = [particle.index for particle in result.topology.of_type(type_name)]
+    if len(result.topology.particles[columns[0]].slots) < 2:
+        return None  # a jet alone has no peak
+    peaks = {}  # method -> right and wrong ones in bins, (2, bins)
+    for method in result.methods:
+        counted = result.counted("candidates", method)
+        mass, good = counted["mass"][:, columns], counted["right"][:, columns]
+        peaks[method.name] = np.stack([np.histogram(mass[chosen], MASS_EDGES)[0] for chosen in (good, ~good)])
+    (first, shown), *others = peaks.items()
+    total = shown.sum()
+    if not total:
         return None
-    low, high = _view(peaks.right if peaks.right.sum() else total)
-    width = 1 if total.sum() > 20_000 else 2 if total.sum() > 3_000 else 5
+    low, high = _view(shown[0] if shown[0].any() else shown.sum(axis=0))
+    width = 1 if total > 20_000 else 2 if total > 3_000 else 5
     bins = slice(low, low + (high - low) // width * width)
     edges = MASS_EDGES[bins.start : bins.stop + 1 : width]
 
     def counts(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return np.asarray(values[bins].reshape(-1, width).sum(axis=1))
+        return np.asarray(values[..., bins].reshape(*values.shape[:-1], -1, width).sum(axis=-1))
 
     def draw() -> Figure:
         import mplhep
 
         figure, axes = _axes(
-            f"mass of {plain(kind)} candidates [GeV]", f"candidates / {edges[1] - edges[0]:g} GeV"
+            f"mass of {plain(type_name)} candidates [GeV]", f"candidates / {edges[1] - edges[0]:g} GeV"
         )
-        mplhep.histplot(
-            [counts(peaks.right), counts(peaks.wrong)],
-            bins=edges,
-            ax=axes,
-            stack=True,
-            histtype="fill",
-            color=[RIGHT, WRONG],
-            alpha=0.75,
-            label=[f"{plain(first)}, right", f"{plain(first)}, wrong"],
-            yerr=False,
-        )
-        for k, (name, other) in enumerate(others.items()):
-            both = counts(other.right + other.wrong)
-            style = ("-", "--", ":", "-.")[k % 4]
-            mplhep.histplot(
-                both,
-                bins=edges,
-                ax=axes,
-                histtype="step",
-                color=INK,
-                linestyle=style,
-                label=plain(name),
-                yerr=False,
-            )
+        look: dict[str, Any] = {"bins": edges, "ax": axes, "yerr": False}
+        names = [f"{plain(first)}, right", f"{plain(first)}, wrong"]
+        filled = {"stack": True, "histtype": "fill", "color": [RIGHT, WRONG], "alpha": 0.75, "label": names}
+        mplhep.histplot(list(counts(shown)), **look, **filled)
+        for k, (name, other) in enumerate(others):
+            line = {"histtype": "step", "color": INK, "linestyle": ("-", "--", ":", "-.")[k % 4]}
+            mplhep.histplot(counts(other.sum(axis=0)), label=plain(name), **look, **line)
         axes.set_xlim(edges[0], edges[-1])
         axes.set_ylim(0, 1.32 * max(float(axes.dataLim.ymax), 1))
         _legend(axes, loc="upper right")
@@ -180,13 +160,11 @@ def mass_peaks(kind: str, first: str, peaks: Peaks, others: dict[str, Peaks]) ->
 
     rows = [
         {"method": name, "from": edges[k], "to": edges[k + 1], "right": int(right), "wrong": int(wrong)}
-        for name, every in {first: peaks, **others}.items()
-        for k, (right, wrong) in enumerate(zip(counts(every.right), counts(every.wrong), strict=True))
+        for name, every in peaks.items()
+        for k, (right, wrong) in enumerate(counts(every).T)
     ]
-    caption = (
-        f"Every {kind} that was predicted in fully reconstructible events; right where its jets are all right."
-    )
-    return Plot(f"mass_{_file_name(kind)}", f"Mass of {kind}", caption, draw, rows)
+    caption = f"Every {type_name} that was predicted in complete events; right where its jets are all right."
+    return Plot(f"mass_{_file_name(type_name)}", f"Mass of {type_name}", caption, draw, rows)
 
 
 def _view(values: npt.NDArray[np.int64]) -> tuple[int, int]:
@@ -198,16 +176,16 @@ def _view(values: npt.NDArray[np.int64]) -> tuple[int, int]:
     return max(0, low - half // 2) // ROUND * ROUND, min(len(values), high + half)
 
 
-def _file_name(kind: str) -> str:
-    return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in kind)
+def _file_name(name: str) -> str:
+    return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)
 
 
 def calibration(result: Evaluation) -> Plot | None:
     """Predicted probability against the share that is right."""
     each = {
-        f"{method.name}, {what}": result.calibration(method, what)["bins"]
+        f"{method.name}, {what}": found["bins"]
         for method in result.methods
-        for what in method.promises
+        for what, found in result.result("calibration", method).items()
         if method is result.methods[0] or what == metrics.EVENT
     }
     each = {name: bins for name, bins in each.items() if bins}
@@ -219,26 +197,16 @@ def calibration(result: Evaluation) -> Plot | None:
         axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (4, 3)))
         for k, (name, every) in enumerate(each.items()):
             bins = [row for row in every if row["total"] >= FEWEST]
-            x = np.array([row["probability"] for row in bins])
-            value, low, high = (np.array([row[key] for row in bins]) for key in ("value", "low", "high"))
-            axes.errorbar(
-                x,
-                value,
-                yerr=[value - low, high - value],
-                marker=MARKERS[k % len(MARKERS)],
-                color=COLOURS[k % len(COLOURS)],
-                label=plain(name),
-                linewidth=1,
-                elinewidth=1.4,
+            shares = [[row[key] for key in ("value", "low", "high")] for row in bins]
+            _points(
+                axes, k, np.array([row["probability"] for row in bins]), shares, name, linestyle="-", linewidth=1
             )
         axes.set(xlim=(0, 1), ylim=(0, 1.05))
         _legend(axes, loc="upper left")
         return figure
 
     rows = [{"what": name, **row} for name, bins in each.items() for row in bins]
-    caption = (
-        "Fully reconstructible events. On the diagonal, what is called 80 % probable is right in 80 % of cases."
-    )
+    caption = "Complete events. On the diagonal, what is called 80 % probable is right in 80 % of cases."
     return Plot("calibration", "Calibration", caption, draw, rows)
 
 
@@ -246,10 +214,11 @@ def cuts(result: Evaluation) -> Plot | None:
     """What a cut on the event probability keeps, and how pure that is."""
     each, of_all = {}, {}
     for method in result.methods:
-        if metrics.EVENT in method.promises:
-            probability, right, full = _event_probability(method)
-            if full.any():
-                each[method.name] = _kept(probability[full], right[full])
+        if metrics.EVENT in (known := result.probabilities(method)):
+            answered = np.isfinite(known[metrics.EVENT].probability)
+            probability, right, complete = (column[answered] for column in known[metrics.EVENT])
+            if complete.any():
+                each[method.name] = _kept(probability[complete], right[complete])
                 of_all[method.name] = _kept(probability, right)[1]
     if not each:
         return None
@@ -269,28 +238,15 @@ def cuts(result: Evaluation) -> Plot | None:
         return figure
 
     rows = [
-        {
-            "method": name,
-            "cut": float(cut),
-            "kept": float(kept[k]),
-            "purity": float(pure[k]),
-            "purity_of_all": float(of_all[name][k]),
-        }
-        for name, (kept, pure) in each.items()
-        for k, cut in enumerate(CUTS)
+        {"method": name, **dict(zip(("cut", "kept", "purity", "purity_of_all"), map(float, line), strict=True))}
+        for name, shares in each.items()
+        for line in zip(CUTS, *shares, of_all[name], strict=True)
     ]
     caption = (
-        "Fully reconstructible events above a cut: the share kept (dashed), and the share of those that is right. "
+        "Complete events above a cut: the share kept (dashed), and the share of those that is right. "
         "Dotted: the share that is right of all events above it, as in data; with a jet missing none can be."
     )
     return Plot("probability_cut", "Efficiency and purity of a cut", caption, draw, rows)
-
-
-def _event_probability(method: Method) -> tuple[Floats, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Of events with an answer: its probability, whether it is right, and whether the event is complete."""
-    probability, right, full = Promises.concatenate(method.promises[metrics.EVENT])
-    known = np.isfinite(probability)
-    return probability[known], right[known], full[known]
 
 
 def _kept(probability: Floats, right: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
@@ -300,3 +256,21 @@ def _kept(probability: Floats, right: npt.NDArray[np.bool_]) -> tuple[Floats, Fl
     good = np.concatenate([np.cumsum(right[order][::-1])[::-1], [0]])[len(order) - above]
     pure = np.divide(good, above, out=np.full(len(CUTS), np.nan), where=above > 0)
     return above / len(order), pure
+
+
+def _peaks(result: Evaluation) -> Iterable[Plot | None]:
+    return [mass_peaks(result, name) for name in reversed(result.topology.types)]
+
+
+def _flows(result: Evaluation) -> Iterable[Plot | None]:
+    found = ((method.name, result.result("flow", method)) for method in result.methods)
+    return [flow_plot(name, flow) for name, flow in found if flow is not None][:1]
+
+
+# metric -> its figures; a metric that is not listed brings its own
+FIGURES: dict[str, Callable[[Evaluation], Iterable[Plot | None]]] = {
+    "efficiency": lambda result: [against_multiplicity(result), against_mass(result)],
+    "candidates": _peaks,
+    "calibration": lambda result: [calibration(result), cuts(result)],
+    "flow": _flows,
+}

@@ -11,6 +11,7 @@ from pairton.decoding.graph import EDGE, MASKED
 from pairton.errors import MissingExtraError
 from pairton.report.palette import GREY, INK, MASKED_COLOUR, NO_EDGE_COLOUR, mixed, type_colours
 from pairton.report.record import EventRecord, Frame, Shown, edge_pairs
+from pairton.report.style import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +22,8 @@ __all__ = ["draw_event", "draw_matrix", "draw_plane", "new_figure"]
 BEYOND = np.pi + 0.35  # phi is shown a little further than it goes round, so that no jet is cut
 DIAGONAL = 0.55  # share of the type's colour on the diagonal, which says: in none
 BARS = 6  # assignments in the bar chart of an exact likelihood
+
+NAME: dict[str, Any] = {"ha": "center", "va": "center", "fontweight": "bold"}  # of a jet or particle
 
 Floats = npt.NDArray[np.float64]
 
@@ -63,15 +66,8 @@ def draw_event(record: EventRecord) -> Figure:
             if r == 0:
                 axes.set_title(title, fontsize=11, color=INK, pad=22)
             if c == 0:
-                axes.set_ylabel(
-                    name,
-                    fontsize=14,
-                    rotation=0,
-                    labelpad=14,
-                    va="center",
-                    fontweight="bold",
-                    color=type_colours(record.topology)[name],
-                )
+                colour = type_colours(record.topology)[name]
+                axes.set_ylabel(name, fontsize=14, rotation=0, labelpad=14, color=colour, **NAME)
     if exact:
         _bars(right.add_subplot(grid[len(types), :]), record, record.frames[0])
     return figure
@@ -129,16 +125,8 @@ def draw_plane(axes: Axes, record: EventRecord, particles: tuple[Shown, ...] = (
             jet.eta, jet.phi, s=size, facecolor=face, edgecolor=INK, linewidth=1.5, linestyle=style, zorder=3
         )
         if jet.used:
-            axes.annotate(
-                str(jet.index),
-                (jet.eta, jet.phi),
-                ha="center",
-                va="center",
-                fontsize=10,
-                zorder=4,
-                fontweight="bold",
-                color="white" if jet.tagged else INK,
-            )
+            colour = "white" if jet.tagged else INK
+            axes.annotate(str(jet.index), (jet.eta, jet.phi), fontsize=10, zorder=4, color=colour, **NAME)
     _names(axes, record, particles, colours)
     if legend:
         _legend(axes, record, bool(missed))
@@ -183,16 +171,7 @@ def _names(axes: Axes, record: EventRecord, particles: tuple[Shown, ...], colour
         at = free[0] if free else middle
         taken.append(at)
         label = shown.label.rpartition(".")[2]
-        text = axes.annotate(
-            label,
-            (at[0], at[1]),
-            ha="center",
-            va="center",
-            fontsize=12,
-            fontweight="bold",
-            color=colours[shown.type],
-            zorder=5,
-        )
+        text = axes.annotate(label, (at[0], at[1]), fontsize=12, color=colours[shown.type], zorder=5, **NAME)
         text.set_path_effects([withStroke(linewidth=3, foreground="white")])
 
 
@@ -207,26 +186,13 @@ def _legend(axes: Axes, record: EventRecord, missed: bool) -> None:
     for name, colour in type_colours(record.topology).items():
         if edge_pairs(record.topology, name):
             style: Any = "-" if record.topology.height(name) == 0 else (0, (2.2, 1.6))
-            handles.append(Line2D([], [], color=colour, linewidth=3, linestyle=style, label=_plain(name)))
+            handles.append(Line2D([], [], color=colour, linewidth=3, linestyle=style, label=plain(name)))
     if missed:
         handles.append(
             Line2D([], [], color=INK, linewidth=1.3, linestyle=(0, (1.5, 2.5)), label="true, not found")
         )
-    axes.legend(
-        handles=handles,
-        loc="upper center",
-        bbox_to_anchor=(0.5, 1.11),
-        ncols=len(handles),
-        frameon=False,
-        fontsize=10,
-        columnspacing=1.2,
-        handletextpad=0.4,
-    )
-
-
-def _plain(text: str) -> str:
-    """Text that matplotlib shows as it is: a dollar sign would begin a formula."""
-    return text.replace("$", r"\$")
+    above: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 1.11), "ncols": len(handles)}
+    axes.legend(handles=handles, frameon=False, fontsize=10, columnspacing=1.2, handletextpad=0.4, **above)
 
 
 # -- matrices ----------------------------------------------------------------------------------------------
@@ -277,7 +243,7 @@ def _bars(axes: Axes, record: EventRecord, frame: Frame) -> None:
     ]
     chances = [c.probability for c in listed]
     axes.barh(range(len(listed)), chances, color=[GREY if c.right is not True else "#009E73" for c in listed])
-    axes.set_yticks(range(len(listed)), [_plain(name) for name in names], fontsize=8)
+    axes.set_yticks(range(len(listed)), [plain(name, 99) for name in names], fontsize=8)
     axes.set(ylim=(len(listed) - 0.5, -0.5), xlim=(0, 1.22), xlabel="probability of the assignment")
     axes.set_xticks(np.linspace(0, 1, 6))
     for k, (chance, candidate) in enumerate(zip(chances, listed, strict=True)):

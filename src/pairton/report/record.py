@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from pairton._common.plain import as_plain
 from pairton.events.vectors import cartesian, energy_of, polar
 from pairton.topology import Topology
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["Candidate", "EventRecord", "Frame", "Jet", "Shown"]
+
+DECIMALS = 4  # what can be seen
 
 Matrices = list[list[list[float]]]  # (T, N, N)
 
@@ -86,7 +89,7 @@ class EventRecord:
     jets: tuple[Jet, ...]
     truth: tuple[int, ...] | None  # (S,): a jet or -1
     true_particles: tuple[Shown, ...]  # those whose every jet is labelled
-    method: str
+    decoding: str
     model: str
     status: str
     answer: tuple[Shown, ...]
@@ -102,29 +105,15 @@ class EventRecord:
         """Plain data for JSON, colours included; numbers rounded to what can be seen."""
         from pairton.report.palette import type_colours
 
-        colours = type_colours(self.topology)
-        return {
-            "name": self.name,
-            "id": self.id,
-            "source": self.source,
-            "topology": self.topology.name,
-            "types": [
-                {"name": name, "colour": colours[name], "height": self.topology.height(name)}
-                for name in self.topology.types
-            ],
-            "slots": [_short(slot.name) for slot in self.topology.slots],
-            "jets": [_rounded(vars(jet)) for jet in self.jets],
-            "truth": self.truth,
-            "trueParticles": [_rounded(vars(shown)) for shown in self.true_particles],
-            "edges": {name: edge_pairs(self.topology, name) for name in self.topology.types},
-            "method": self.method,
-            "model": self.model,
-            "status": self.status,
-            "answer": [_rounded(vars(shown)) for shown in self.answer],
-            "probability": _rounded(self.event_probability),
-            "right": self.right,
-            "frames": [_frame(frame) for frame in self.frames],
+        topology, colours = self.topology, type_colours(self.topology)
+        shapes = {
+            "topology": topology.name,
+            "types": [{"name": t, "colour": colours[t], "height": topology.height(t)} for t in topology.types],
+            "slots": [_short(slot.name) for slot in topology.slots],
+            "edges": {name: edge_pairs(topology, name) for name in topology.types},
         }
+        plain: dict[str, Any] = as_plain(vars(self) | shapes, DECIMALS)
+        return plain
 
 
 def edge_pairs(topology: Topology, type_name: str) -> list[tuple[int, int]]:
@@ -145,39 +134,6 @@ def _short(name: str) -> str:
     """A slot without the number that tells interchangeable jets of one particle apart: t1.W.q."""
     path, _, last = name.rpartition(".")
     return f"{path}.{last.rstrip('0123456789')}" if path else name
-
-
-def _frame(frame: Frame) -> dict[str, Any]:
-    return {
-        "title": frame.title,
-        "note": frame.note,
-        "particles": [_rounded(vars(shown)) for shown in frame.particles],
-        "tokens": frame.tokens,
-        "logits": _rounded(frame.logits),
-        "marginals": _rounded(frame.marginals),
-        "candidates": [
-            {
-                "particles": [_rounded(vars(shown)) for shown in candidate.particles],
-                "probability": _rounded(candidate.probability),
-                "chosen": candidate.chosen,
-                "right": candidate.right,
-            }
-            for candidate in frame.candidates
-        ],
-        "others": frame.others,
-        "othersProbability": _rounded(frame.others_probability),
-    }
-
-
-def _rounded(value: Any) -> Any:
-    """Four decimals, and None for what JSON cannot say."""
-    if isinstance(value, float):
-        return round(value, 4) if np.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(item) for item in value]
-    return value
 
 
 def particle_label(topology: Topology, index: int, revealed: npt.NDArray[np.bool_] | None = None) -> str:

@@ -92,7 +92,7 @@ def record_answer(
     event_probability: float = float("nan"),
     particle_probability: npt.NDArray[Any] | None = None,
     status: int = Status.OK,
-    method: str = "",
+    decoding: str = "",
     model: str = "",
     source: str = "",
     number: int | None = None,
@@ -114,7 +114,7 @@ def record_answer(
         tokens = adjacency(events.topology, moved[None], np.ones((1, len(pt)), dtype=bool))[0]
         frames = (Frame("The answer", "", final, tokens=_lists(tokens[0])),)
     probability = float(event_probability) if np.isfinite(event_probability) else None
-    return base.record(method, model, Status(int(status)).label, final, probability, frames)
+    return base.record(decoding, model, Status(int(status)).label, final, probability, frames)
 
 
 class _Base:
@@ -133,19 +133,9 @@ class _Base:
         order = np.concatenate([seen, rest]).astype(np.intp)
         index = np.asarray(one.stored_index[0])
         mass = mass_of(pt, eta, energy)
-        jets = tuple(
-            Jet(
-                index=int(index[k]),
-                pt=float(pt[k]),
-                eta=float(eta[k]),
-                phi=float(phi[k]),
-                mass=float(mass[k]),
-                btag=float(btag[k]),
-                tagged=bool(btag[k] > TAG_CUT),
-                used=position < len(seen),
-            )
-            for position, k in enumerate(order)
-        )
+        used = np.arange(len(order)) < len(seen)
+        columns = [each[order].tolist() for each in (index, pt, eta, phi, mass, btag, btag > TAG_CUT)]
+        jets = tuple(Jet(*fields) for fields in zip(*columns, used.tolist(), strict=True))
         truth = None
         if one.truth is not None:
             place = np.append(np.argsort(order), -1)  # the last serves -1
@@ -162,7 +152,7 @@ class _Base:
 
     def record(
         self,
-        method: str,
+        decoding: str,
         model: str,
         status: str,
         answer: tuple[Shown, ...],
@@ -178,22 +168,9 @@ class _Base:
         if not frames:
             why = f"No answer: {status.replace('_', ' ')}"
             frames = (Frame(why, f"{self.topology.name} needs {len(self.topology.slots)} good jets.", ()),)
-        return EventRecord(
-            self.name,
-            self.id,
-            self.source,
-            self.topology,
-            self.jets,
-            None if self.truth is None else tuple(int(k) for k in self.truth),
-            true,
-            method,
-            model,
-            status,
-            answer,
-            probability,
-            right,
-            frames,
-        )
+        truth = None if self.truth is None else tuple(int(k) for k in self.truth)
+        base = self.name, self.id, self.source, self.topology, self.jets
+        return EventRecord(*base, truth, true, decoding, model, status, answer, probability, right, frames)
 
 
 def _one(events: Events, row: int) -> Events:
@@ -288,7 +265,6 @@ def _exact_frames(base: _Base, prediction: Prediction, count: int, temperature: 
     _, _, _, best, chances = most_probable(enumeration, every, temperature, LISTED)
     each = marginals(enumeration, scores(enumeration, every) / np.float32(temperature))
     together = [_together(enumeration.candidates[name].jets, each[name][0], count) for name in topology.types]
-    logits = _lists(prediction.edges[0])
     assignments = best[0].astype(np.int64)
     total = len(enumeration.assignments)
 
@@ -302,37 +278,27 @@ def _exact_frames(base: _Base, prediction: Prediction, count: int, temperature: 
 
     rest = max(0.0, 1.0 - float(chances[0].sum()))
     unknown = np.full((len(topology.types), count, count), MASKED)
-    frames = [
-        Frame(
-            "The network's answer",
-            f"One pass, nothing revealed. Each of the {total} assignments gets the sum of its gains.",
-            (),
-            tokens=_lists(unknown),
-            logits=logits,
-            marginals=_lists(np.stack(together)),
-            candidates=listed(None),
-            others=total - len(assignments),
-            others_probability=rest,
-        )
-    ]
+    same = Frame(
+        "The network's answer",
+        f"One pass, nothing revealed. Each of the {total} assignments gets the sum of its gains.",
+        (),
+        tokens=_lists(unknown),
+        marginals=_lists(np.stack(together)),
+        candidates=listed(None),
+        others=total - len(assignments),
+        others_probability=rest,
+    )
+    frames = [replace(same, logits=_lists(prediction.edges[0]))]
     mask = np.ones((1, count), dtype=bool)
     for k, assignment in enumerate(assignments):
         if k and chances[0, k] < NEGLIGIBLE:
             break
         shown = _with_marginals(base, assignment, each, enumeration.candidates)
         note = "The most probable of all." if k == 0 else "An alternative."
-        frames.append(
-            Frame(
-                f"Assignment {k + 1}: {_percent(float(chances[0, k]))}",
-                f"{note} Below: the probability that two jets share a particle, summed over all assignments.",
-                shown,
-                tokens=_lists(adjacency(topology, assignment[None], mask)[0][0]),
-                marginals=_lists(np.stack(together)),
-                candidates=listed(k),
-                others=total - len(assignments),
-                others_probability=rest,
-            )
-        )
+        note += " Below: the probability that two jets share a particle, summed over all assignments."
+        title = f"Assignment {k + 1}: {100 * chances[0, k]:.1f} %"
+        tokens = _lists(adjacency(topology, assignment[None], mask)[0][0])
+        frames.append(replace(same, title=title, note=note, particles=shown, tokens=tokens, candidates=listed(k)))
     return tuple(frames)
 
 
@@ -365,10 +331,6 @@ def _event_verdict(base: _Base, assignment: Ints) -> bool | None:
     if all(right is True for right in known):
         return True
     return False if any(right is False for right in known) else None
-
-
-def _percent(probability: float) -> str:
-    return f"{100 * probability:.1f} %"
 
 
 def _lists(matrices: npt.NDArray[Any]) -> Matrices:

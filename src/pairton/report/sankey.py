@@ -56,11 +56,10 @@ def links(before: Mapping[str, int], now: Mapping[str, int]) -> list[tuple[str, 
 
 
 def flow_plot(name: str, flow: Mapping[str, Any]) -> Plot | None:
-    """From `Evaluation.flow`: stages, and the counts of `one_shot` and `steps`, or `exact` and `exact_steps`."""
-    kinds = next((pair for pair in FOLLOWED.values() if all(flow.get(kind) for kind in pair)), None)
-    if kinds is None:
+    """From the metric `flow`: stages, and the counts of the decodings `one_shot` and `steps`."""
+    if not all(flow.get(decoding) for decoding in FOLLOWED):
         return None
-    sides = {-1: merged(flow[kinds[0]]), 1: merged(flow[kinds[1]])}
+    sides = {side: merged(flow[decoding]) for side, decoding in zip((-1, 1), FOLLOWED, strict=True)}
     stages = [str(stage) for stage in flow["stages"]]
     total = sum(sides[1][0].values())
     if not total:
@@ -77,20 +76,20 @@ def flow_plot(name: str, flow: Mapping[str, Any]) -> Plot | None:
                 axes.annotate(
                     plain(stage), (side * k, 1.09), ha="center", fontsize=13, fontweight="bold", color=INK
                 )
-        axes.annotate(f"← {plain(kinds[0].replace('_', '-'))}", (-0.5, 1.17), ha="center", fontsize=13, color=INK)
+        axes.annotate("← one-shot", (-0.5, 1.17), ha="center", fontsize=13, color=INK)
         axes.annotate("step by step →", (0.5, 1.17), ha="center", fontsize=13, color=INK)
         axes.set(xlim=(-depth + 0.45, depth - 0.45), ylim=(-0.03, 1.24))
         axes.axis("off")
         return figure
 
     rows = [
-        {"decoding": kind, "step": k + 1, "stage": stages[k], "history": history, "events": count}
-        for kind in kinds
-        for k, each in enumerate(flow[kind])
+        {"decoding": decoding, "step": k + 1, "stage": stages[k], "history": history, "events": count}
+        for decoding in FOLLOWED
+        for k, each in enumerate(flow[decoding])
         for history, count in each.items()
     ]
     caption = (
-        f"{total} fully reconstructible events of {name}: right (blue, +) and wrong (orange, −) after each step, "
+        f"{total} complete events of {name}: right (blue, +) and wrong (orange, −) after each step, "
         "with the share of what came from the step before. The first step is common to both."
     )
     return Plot("flow", "Step by step: from the first answer, and asked again", caption, draw, rows)

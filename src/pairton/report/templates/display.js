@@ -266,7 +266,7 @@ const pairtonDisplay = (() => {
         row.addEventListener(off, () => preview(null));
       }
     }
-    if (frame.others > 0) make(parent, "p", { "class": "pd-about" }, `and ${frame.others} more, together ${percent(frame.othersProbability)}`);
+    if (frame.others > 0) make(parent, "p", { "class": "pd-about" }, `and ${frame.others} more, together ${percent(frame.others_probability)}`);
   }
 
   function answer(parent, record, frame) {
@@ -313,7 +313,7 @@ const pairtonDisplay = (() => {
       if (!record.edges[type.name].length) continue;
       item(svg => make(svg, "line", { x1: 1, x2: 21, y1: 8, y2: 8, stroke: type.colour, "stroke-width": 4, ...(type.height ? { "stroke-dasharray": "6 4" } : {}) }), type.name);
     }
-    if (record.trueParticles.length) item(svg => make(svg, "line", { x1: 1, x2: 21, y1: 8, y2: 8, stroke: INK, "stroke-width": 1.6, "stroke-dasharray": "2 3" }), "true, not found");
+    if (record.true_particles.length) item(svg => make(svg, "line", { x1: 1, x2: 21, y1: 8, y2: 8, stroke: INK, "stroke-width": 1.6, "stroke-dasharray": "2 3" }), "true, not found");
     if (record.jets.some(jet => !jet.used)) item(svg => make(svg, "circle", { cx: 11, cy: 8, r: 6, fill: "#fff", stroke: SOFT, "stroke-dasharray": "2 2" }), "jet not used");
   }
 
@@ -325,9 +325,9 @@ const pairtonDisplay = (() => {
     const about = make(root, "header");
     make(about, options.heading || "h2", {}, record.name);
     make(about, "p", { "class": "pd-about" }, [record.source, record.id && `id ${record.id}`, record.topology, record.model && `model ${record.model}`,
-      record.method && `decoding ${record.method}`, record.status !== "ok" && `status ${record.status}`].filter(Boolean).join(" · "));
-    if (record.probability !== null || record.right !== null) make(about, "p", { "class": "pd-verdict" },
-      [record.probability !== null && `probability of the answer ${percent(record.probability)}`, verdict(record.right)].filter(Boolean).join(" · "));
+      record.decoding && `decoding ${record.decoding}`, record.status !== "ok" && `status ${record.status}`].filter(Boolean).join(" · "));
+    if (record.event_probability !== null || record.right !== null) make(about, "p", { "class": "pd-verdict" },
+      [record.event_probability !== null && `probability of the answer ${percent(record.event_probability)}`, verdict(record.right)].filter(Boolean).join(" · "));
 
     const controls = make(root, "div", { "class": "pd-controls" });
     const back = make(controls, "button", { type: "button", "aria-label": "previous step" }, "←");
@@ -366,7 +366,7 @@ const pairtonDisplay = (() => {
       if (previewed) shown = [...(frame.marginals === null ? frame.particles : []), ...previewed.particles.map(s => ({ ...s, preview: true }))];
       const found = new Set(shown.filter(s => s.right === true).map(s => `${s.type} ${[...s.jets].sort().join(" ")}`));
       const truth = showTruth && at > 0 && at === last || showTruth && frame.marginals !== null && at > 0
-        ? record.trueParticles.filter(s => !found.has(`${s.type} ${[...s.jets].sort().join(" ")}`)) : [];
+        ? record.true_particles.filter(s => !found.has(`${s.type} ${[...s.jets].sort().join(" ")}`)) : [];
       plane(svg, record, shown, { truth, labels: showTruth && record.truth !== null });
       const list = shown.map(s => `${s.label} of jets ${s.jets.map(k => record.jets[k].index).join(", ")}`).join("; ");
       svg.setAttribute("aria-label", `${record.jets.length} jets in the plane of eta and phi. ${list}`);
@@ -405,7 +405,7 @@ const pairtonDisplay = (() => {
 
   function thumbnail(root, record) {
     const svg = make(root, "svg", { role: "img", "aria-label": `${record.name}: ${record.answer.length} particles` });
-    plane(svg, record, record.answer, { small: true, truth: record.trueParticles.filter(s => !record.answer.some(a =>
+    plane(svg, record, record.answer, { small: true, truth: record.true_particles.filter(s => !record.answer.some(a =>
       a.right && a.type === s.type && [...a.jets].sort().join() === [...s.jets].sort().join())) });
   }
 

@@ -1,0 +1,311 @@
+"""The metrics of every evaluation, as entries of the registry: what is counted, and what is made of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.evaluation import metrics
+from pairton.evaluation.metrics import EVENT, INCLUSIVE
+from pairton.evaluation.registry import Chunk, Metric, register_metric
+from pairton.evaluation.steps import FOLLOWED, Followed, follow, recovery, recovery_difference
+from pairton.evaluation.tables import Table, formatted
+from pairton.events.vectors import polar
+from pairton.reconstruction.reconstruction import slot_momenta
+
+if TYPE_CHECKING:
+    from pairton.evaluation.scoreboard import Evaluation, Method
+
+__all__ = ["Probabilities"]
+
+MASS_BINS = 8  # of equal numbers of events
+MASS_STEP = 10.0  # GeV, to which their edges are rounded
+
+
+def _cells(evaluation: Evaluation) -> list[str]:
+    """Headings of columns, one per multiplicity bin, and all together."""
+    return [*(f"{name} jets" for name in evaluation.topology.bins), INCLUSIVE]
+
+
+class Efficiencies(Metric):
+    """How much is right, by multiplicity. Its count is the score of every event."""
+
+    name, title = "efficiency", "Efficiencies"
+
+    def count(self, chunk: Chunk, method: Method) -> metrics.Scores:
+        return chunk.scores[method.name]
+
+    def result(self, evaluation: Evaluation, method: Method) -> dict[str, dict[str, metrics.Efficiency]]:
+        return metrics.table(evaluation.scores(method))
+
+    def tables(self, evaluation: Evaluation) -> Iterator[Table]:
+        mix = evaluation.mix or ()
+        shares = [f"mix {'/'.join(f'{100 * share / sum(mix):.0f}' for share in mix)}"] if mix else []
+        for method in evaluation.methods:
+            weighted = evaluation.result("reweighted", method)
+            rows = [
+                [what, *cells.values(), *([weighted["efficiency"][what]] if weighted else [])]
+                for what, cells in evaluation.efficiency(method).items()
+            ]
+            yield Table(method.title, ["efficiency", *_cells(evaluation), *shares], rows)
+
+
+class Reweighted(Metric):
+    """Inclusive efficiencies at another mix of multiplicities: a column of the table of efficiencies."""
+
+    name = "reweighted"
+
+    def result(self, evaluation: Evaluation, method: Method) -> dict[str, Any] | None:
+        if evaluation.mix is None:
+            return None
+        mix = dict(zip(evaluation.topology.bins, evaluation.mix, strict=True))
+        return {"mix": mix, "efficiency": metrics.reweighted(evaluation.scores(method), evaluation.mix)}
+
+
+# -- probabilities -----------------------------------------------------------------------------------------
+
+
+class Probabilities(NamedTuple):
+    """Predicted probabilities of events or particles, whether they came true, and which are of complete events."""
+
+    probability: npt.NDArray[np.floating[Any]]
+    right: npt.NDArray[np.bool_]
+    complete: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Calibration(Metric):
+    """Probabilities against the share that is right.
+
+    Of complete events, where everything that is asked for can be right; or of every event, as in data, where it is
+    not known which are complete: a particle whose jet is missing cannot be right, nor can its event.
+    """
+
+    name: str = "calibration"
+    title: str = "Calibration"
+    complete: bool = True
+
+    def count(self, chunk: Chunk, method: Method) -> dict[str, Probabilities] | None:
+        if not self.complete:
+            return None  # the same numbers
+        scores, answer, topology = chunk.scores[method.name], chunk.answers[method.name], chunk.events.topology
+        complete, right = scores.total[EVENT] > 0, scores.correct[EVENT] > 0
+        matched = metrics.matches(topology, answer.assignment, chunk.truth)
+        found = {EVENT: Probabilities(answer.event_probability, right, complete)}
+        for name in reversed(topology.types):
+            of_type = [particle.index for particle in topology.of_type(name)]
+            chances = answer.particle_probability[:, of_type].ravel()
+            found[name] = Probabilities(chances, matched[:, of_type].ravel(), np.repeat(complete, len(of_type)))
+        return found
+
+    def result(self, evaluation: Evaluation, method: Method) -> dict[str, dict[str, Any]]:
+        result = {}
+        for what, (probability, right, complete) in evaluation.probabilities(method).items():
+            if self.complete:
+                result[what] = metrics.calibration(probability[complete], right[complete])
+            else:
+                result[what] = metrics.calibration(probability, right, complete=complete)
+        return result
+
+    def tables(self, evaluation: Evaluation) -> Iterator[Table]:
+        rows = []
+        for method in evaluation.methods if self.complete else ():
+            found, every = (evaluation.result(name, method) for name in ("calibration", "calibration_all"))
+            if EVENT in found and every[EVENT]["total"]:
+                of_complete = (found[EVENT][key] for key in ("total", "probability", "right", "error"))
+                of_all = (every[EVENT][key] for key in ("total", "probability", "right"))
+                rows.append([method.title, *of_complete, *of_all])
+        if rows:
+            complete = ["complete", "mean P(event)", "right", "mean |difference|"]
+            yield Table(
+                "calibration of P(event)", ["method", *complete, "all events", "mean P(event)", "right"], rows
+            )
+
+
+class Limit(Metric):
+    """Mean probability of the answer against the share that is right, of complete events, by bin.
+
+    Calibrated probabilities cannot be beaten by another choice from the same network: their mean is its limit.
+    """
+
+    name = "limit"
+
+    def result(self, evaluation: Evaluation, method: Method) -> dict[str, dict[str, Any]]:
+        result: dict[str, dict[str, Any]] = {}
+        if EVENT in (known := evaluation.probabilities(method)):
+            probability, right, complete = known[EVENT]
+            for cell, inside in evaluation.scores(method).cells.items():
+                means = metrics.calibration(probability[complete & inside], right[complete & inside])
+                result[cell] = {name: means[name] for name in means if name not in ("bins", "error")}
+        return result
+
+
+# -- steps -------------------------------------------------------------------------------------------------
+
+
+class Flow(Metric):
+    """Right and wrong steps of complete events, from the first answer and step by step."""
+
+    name, title = "flow", "Steps"
+
+    def count(self, chunk: Chunk, method: Method) -> dict[str, Followed] | None:
+        if method.model is None or not method.takes_steps:
+            return None
+        prepared = method.prepare(chunk.events)
+        return {each: follow(method.model, each, chunk.events, prepared, chunk.truth) for each in FOLLOWED}
+
+    def result(self, evaluation: Evaluation, method: Method) -> dict[str, Any] | None:
+        counted = evaluation.counted(self.name, method)
+        if counted is None or method.model is None:
+            return None
+        found: dict[str, Any] = {decoding: recovery(steps) for decoding, steps in counted.items()}
+        found["difference"] = recovery_difference(counted["steps"], counted["one_shot"])
+        flows = {decoding: metrics.flow(steps.right[steps.asked]) for decoding, steps in counted.items()}
+        return {"stages": [str(stage) for stage in method.model.topology.stages], **flows, "recovery": found}
+
+    def tables(self, evaluation: Evaluation) -> Iterator[Table]:
+        for method in evaluation.methods:
+            if (found := evaluation.result(self.name, method)) is not None:
+                notes = [f"right (+) and wrong (-), after {', '.join(found['stages'])}:"]
+                for decoding in FOLLOWED:
+                    histories = (" ".join(f"{k} {n}" for k, n in counts.items()) for counts in found[decoding])
+                    notes.append(f"{decoding:8}  {'; '.join(histories)}")
+                notes.append("recovery, found of what a wrong first step has left possible:")
+                for name, cells in found["recovery"].items():
+                    notes.append(f"{name if name in FOLLOWED else 'steps minus one_shot'}  {_listed(cells)}")
+                yield Table(f"steps of {method.title}", notes=notes)
+
+
+def _listed(cells: dict[str, Any]) -> str:
+    totals = {name: f" of {cell.total}" if hasattr(cell, "total") else "" for name, cell in cells.items()}
+    return "; ".join(f"{name} {' '.join(formatted(cell))}{totals[name]}" for name, cell in cells.items())
+
+
+# -- comparisons -------------------------------------------------------------------------------------------
+
+
+class Mass(Metric):
+    """The event efficiency in bins of the mass of all truth-matched objects."""
+
+    name, title = "mass", "Event efficiency and mass"
+
+    def count(self, chunk: Chunk, method: Method) -> npt.NDArray[np.float64] | None:
+        if chunk.events.truth is None or method.name != next(iter(chunk.answers)):
+            return None  # the same for every method
+        return polar(slot_momenta(chunk.events, chunk.events.truth).sum(axis=1))["mass"]
+
+    def edges(self, evaluation: Evaluation) -> list[float]:
+        """Bins of about equal numbers of events, with round edges."""
+        mass = evaluation.counted(self.name, evaluation.methods[0])
+        known = mass[np.isfinite(mass)]
+        if not len(known):
+            return []
+        inner = np.round(np.quantile(known, np.linspace(0, 1, MASS_BINS + 1)) / MASS_STEP) * MASS_STEP
+        inner[0] = np.floor(known.min() / MASS_STEP) * MASS_STEP
+        inner[-1] = (np.floor(known.max() / MASS_STEP) + 1) * MASS_STEP
+        return [float(edge) for edge in np.unique(inner)]
+
+    def result(self, evaluation: Evaluation, method: Method) -> dict[str, Any]:
+        mass, edges = evaluation.counted(self.name, evaluation.methods[0]), self.edges(evaluation)
+        return {
+            "edges": edges,
+            "efficiency": metrics.efficiency_against(evaluation.scores(method), mass, edges),
+        }
+
+    def tables(self, evaluation: Evaluation) -> Iterator[Table]:
+        each = {method.name: evaluation.result(self.name, method) for method in evaluation.methods}
+        first = next(iter(each.values()))
+        rows = [
+            [
+                f"{low:.0f} to {high:.0f}",
+                first["efficiency"][k].total,
+                *(e["efficiency"][k] for e in each.values()),
+            ]
+            for k, (low, high) in enumerate(zip(first["edges"], first["edges"][1:], strict=False))
+        ]
+        if rows:
+            yield Table("event efficiency", ["mass of all matched jets [GeV]", "events", *each], rows)
+
+
+class Differences(Metric):
+    """Every two methods on the same events."""
+
+    name, title = "differences", "Differences on the same events"
+
+    def comparison(self, evaluation: Evaluation) -> list[dict[str, Any]]:
+        result = []
+        for one, other in combinations(evaluation.methods, 2):
+            found = metrics.differences(evaluation.scores(one), evaluation.scores(other))
+            pair = {"first": one.name, "second": other.name, "efficiency": found}
+            steps = [evaluation.counted("flow", method) for method in (one, other)]
+            if all(steps):  # of the events in which both took a wrong first step
+                own = (each[method.decoding] for each, method in zip(steps, (one, other), strict=True))
+                pair["recovery"] = recovery_difference(*own)
+            result.append(pair)
+        return result
+
+    def tables(self, evaluation: Evaluation) -> Iterator[Table]:
+        titles = {method.name: method.title for method in evaluation.methods}
+        for pair in evaluation.result(self.name):
+            rows = [[what, *cells.values()] for what, cells in pair["efficiency"].items()]
+            event, notes = pair["efficiency"][EVENT][INCLUSIVE], []
+            if not np.isnan(event.value):
+                alone = f"in the first alone {event.only_first}, in the second alone {event.only_second}"
+                notes.append(f"events right {alone}: McNemar p {event.p_value:.2g}")
+            if "recovery" in pair:
+                said = "recovery, of events in which both took a wrong first step"
+                notes.append(f"{said}: {_listed(pair['recovery'])}")
+            title = f"{titles[pair['first']]} minus {titles[pair['second']]}"
+            yield Table(title, ["difference", *_cells(evaluation)], rows, notes)
+
+
+class Spread(Metric):
+    """Models of one recipe and decoding, trained again."""
+
+    name, title = "spread", "Retrainings"
+
+    def comparison(self, evaluation: Evaluation) -> list[dict[str, Any]]:
+        return [
+            {
+                "methods": [method.name for method in same],
+                "efficiency": metrics.spread([evaluation.efficiency(method) for method in same]),
+            }
+            for same in _retrainings(evaluation.methods)
+        ]
+
+    def tables(self, evaluation: Evaluation) -> Iterator[Table]:
+        for found in evaluation.result(self.name):
+            rows = [[what, *cells.values()] for what, cells in found["efficiency"].items()]
+            title = f"{len(found['methods'])} trainings: {', '.join(found['methods'])}"
+            yield Table(title, ["spread", *_cells(evaluation)], rows)
+
+
+def _retrainings(methods: Iterable[Method]) -> list[list[Method]]:
+    groups: dict[str, list[Method]] = {}
+    for method in methods:
+        raw = method.model.metadata if method.model is not None else {}
+        if network := raw.get("network", raw.get("config")):
+            recipe = {name: part for name, part in raw.get("recipe", {}).items() if name != "run"}
+            same = [network, recipe, method.decoding, method.jet_scale]
+            groups.setdefault(json.dumps(same, sort_keys=True, default=str), []).append(method)
+    return [same for same in groups.values() if len(same) > 1]
+
+
+for _metric in (
+    Efficiencies(),
+    Reweighted(),
+    Mass(),
+    Calibration(),
+    Calibration("calibration_all", "", complete=False),
+    Limit(),
+    Flow(),
+    Differences(),
+    Spread(),
+):
+    register_metric(_metric)

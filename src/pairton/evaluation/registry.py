@@ -1,0 +1,161 @@
+"""What an evaluation counts, and what it compares with: two registries, open to code outside the package.
+
+A metric is one entry: it counts on chunks of events, and gives the JSON, the tables on screen and on the page, and
+figures. A baseline answers without a network. See `Metric` and `Baseline` for an example of each.
+
+Shapes: n events, S slots, P particles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.errors import ConfigError
+from pairton.evaluation.metrics import Scores
+from pairton.evaluation.tables import Table
+from pairton.events import Events
+from pairton.reconstruction.assigning import Answer
+from pairton.topology import Topology
+
+if TYPE_CHECKING:
+    from pairton.evaluation.scoreboard import Evaluation, Method
+    from pairton.report.style import Plot
+
+__all__ = ["BASELINES", "METRICS", "Baseline", "Chunk", "Metric", "merged", "register_baseline", "register_metric"]
+
+Ints = npt.NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some events and the answers of every method. Objects are numbered as in the input, -1 for none."""
+
+    events: Events  # as they are scored: with `select`, what passes the selection
+    rows: Ints  # (n,): rows of the input
+    truth: Ints  # (n, S)
+    answers: Mapping[str, Answer]  # method -> assignment (n, S), probabilities of particles (n, P), of events (n,)
+    scores: Mapping[str, Scores]  # method -> what of its answer is right
+
+
+class Metric:
+    """One thing that an evaluation measures. Subclass it, and register an instance.
+
+    Only `name` and `result` are needed. `result` may use `evaluation.scores(method)`, which says what is right in
+    each event, or `evaluation.counted(self.name, method)`, which is what `count` returned for all chunks.
+
+    >>> class Unanswered(Metric):
+    ...     name, title = "unanswered", "Events without an answer"
+    ...
+    ...     def count(self, chunk, method):
+    ...         return {"events": int((chunk.answers[method.name].assignment < 0).all(axis=1).sum())}
+    ...
+    ...     def result(self, evaluation, method):
+    ...         return evaluation.counted(self.name, method)
+    >>> register_metric(Unanswered())  # now in the tables, in the JSON and on the page
+    >>> del METRICS["unanswered"]
+    """
+
+    name: str  # its key in the JSON
+    title: str = ""  # its heading
+
+    def count(self, chunk: Chunk, method: Method) -> Any:
+        """What a chunk of events adds for one method; None for nothing."""
+        return None
+
+    def merge(self, counts: Sequence[Any]) -> Any:
+        """The counts of all chunks as one."""
+        return merged(counts)
+
+    def result(self, evaluation: Evaluation, method: Method) -> Any:
+        """The numbers of one method, as they go into the JSON; None for none."""
+        return None
+
+    def comparison(self, evaluation: Evaluation) -> Any:
+        """Numbers of several methods together, for the top level of the JSON; None for none."""
+        return None
+
+    def tables(self, evaluation: Evaluation) -> Iterable[Table]:
+        """Tables on screen and on the page. By default one row per method, if results are mappings."""
+        found = {method.title: evaluation.result(self.name, method) for method in evaluation.methods}
+        rows = {name: result for name, result in found.items() if isinstance(result, Mapping) and self.title}
+        if rows:
+            header = list(next(iter(rows.values())))
+            cells = [[name, *(result.get(key) for key in header)] for name, result in rows.items()]
+            yield Table(self.title, ["method", *header], cells)
+
+    def plots(self, evaluation: Evaluation) -> Iterable[Plot | None]:
+        """Figures of the page; None for one that has nothing to show."""
+        return ()
+
+
+def merged(parts: Sequence[Any]) -> Any:
+    """Arrays end to end, numbers added; mappings, named tuples, dataclasses item by item; of all else the first.
+
+    >>> merged([{"events": 2, "mass": np.array([80.0])}, {"events": 3, "mass": np.array([81.0, 79.0])}])
+    {'events': 5, 'mass': array([80., 81., 79.])}
+    """
+    first = parts[0]
+    if isinstance(first, Mapping):
+        return {key: merged([part[key] for part in parts]) for key in first}
+    if is_dataclass(first) and not isinstance(first, type | Topology):
+        names = [field.name for field in fields(first)]
+        return replace(first, **{name: merged([getattr(part, name) for part in parts]) for name in names})
+    if isinstance(first, tuple) and hasattr(first, "_fields"):
+        return type(first)(*(merged(items) for items in zip(*parts, strict=True)))
+    if isinstance(first, np.ndarray) and first.ndim:
+        return np.concatenate(parts)
+    return sum(parts) if isinstance(first, int | float | np.number) else first
+
+
+class Baseline(Protocol):
+    """A way to assign objects that needs no network.
+
+    >>> class Leading:
+    ...     name = "leading"
+    ...
+    ...     def fit(self, events):
+    ...         return self
+    ...
+    ...     def assign(self, events):  # the objects of highest pT, in the order of the slots
+    ...         slots = len(events.topology.slots)
+    ...         return np.tile(np.arange(slots), (len(events), 1)), np.full(len(events), np.nan)
+    >>> register_baseline(Leading())  # now known to --baseline
+    >>> del BASELINES["leading"]
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def fit(self, events: Events) -> Baseline:
+        """The same baseline, fitted on the truth of some events. It may have `about`, a mapping for the JSON."""
+
+    def assign(self, events: Events) -> tuple[Ints, npt.NDArray[np.floating[Any]]]:
+        """Assignments (n, S), -1 for none, and their probabilities (n,), NaN where unknown.
+
+        `events` have the objects that are used, in order of falling pT, and no truth.
+        """
+
+
+METRICS: dict[str, Metric] = {}
+BASELINES: dict[str, Baseline] = {}
+
+
+def register_metric(metric: Metric) -> None:
+    """Measure it in every evaluation from now on."""
+    _add(METRICS, metric, "metric")
+
+
+def register_baseline(baseline: Baseline) -> None:
+    """Let `pairton evaluate --baseline NAME` and `pairton.evaluate(baselines=[NAME])` know it."""
+    _add(BASELINES, baseline, "baseline")
+
+
+def _add(registry: dict[str, Any], entry: Any, what: str) -> None:
+    if entry.name in registry:
+        raise ConfigError(f"there is already a {what} {entry.name!r}: give yours another name")
+    registry[entry.name] = entry

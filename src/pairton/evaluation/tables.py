@@ -1,0 +1,68 @@
+"""Tables of an evaluation: made once, shown on a terminal and on a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pairton.evaluation.metrics import Spread
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Table", "formatted", "show"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows with a name in front. A cell is text, a number, or a value with its interval (`low`, `high`).
+
+    Tables of one metric with the same header and the same row names, one per method, stand side by side on a page.
+    """
+
+    title: str
+    header: Sequence[str] = ()
+    rows: Sequence[Sequence[Any]] = ()
+    notes: Sequence[str] = ()  # lines below it
+
+
+def formatted(cell: Any, digits: int = 3) -> tuple[str, str]:
+    """The value of a cell and its interval, as text; a number that does not exist is a dash.
+
+    >>> from pairton.evaluation.metrics import Efficiency
+    >>> formatted(Efficiency(0.5, 0.45, 0.56, 5, 10)), formatted(0.25), formatted("6 jets"), formatted(np.nan)
+    (('0.500', '-.050 +.060'), ('0.250', ''), ('6 jets', ''), ('-', ''))
+    """
+    if isinstance(cell, Spread):
+        return f"{cell.mean:.4f} ± {cell.deviation:.4f}", ""
+    value = getattr(cell, "value", cell)
+    if not isinstance(value, float | np.floating):
+        return ("-" if value is None else str(value)), ""
+    if np.isnan(value):
+        return "-", ""
+    text = f"{value:.{digits}f}"
+    if cell is value:
+        return text, ""
+    low, high = (f"{width:.{digits}f}".removeprefix("0") for width in (value - cell.low, cell.high - value))
+    return text, f"-{low} +{high}"
+
+
+def show(console: Console, tables: Iterable[Table]) -> None:
+    """Print tables; those without rows are lines of text."""
+    from rich.table import Table as Drawn
+
+    for table in tables:
+        if table.rows:
+            drawn = Drawn(table.header[0], title=table.title, title_justify="left")
+            for name in table.header[1:]:
+                drawn.add_column(name, justify="right")
+            for name, *cells in table.rows:
+                drawn.add_row(str(name), *(" ".join(formatted(cell)).rstrip() for cell in cells))
+            console.print(drawn)
+        elif table.notes:
+            console.print(table.title, markup=False, highlight=False)
+        for note in table.notes:
+            console.print(f"  {note}", markup=False, highlight=False, soft_wrap=True)
