@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import click
 
-from pairton.topology import builtin_topologies, load_topology
+from pairton.topology import builtin_topologies, collection_name, load_topology
 
 __all__ = ["models", "topologies"]
 
@@ -30,7 +28,7 @@ def topologies(name: str | None) -> None:
     click.echo(f"matrices    {', '.join(topology.types)}")
     click.echo(f"symmetries  {topology.n_symmetries}")
     click.echo(f"stages      {', then '.join(str(stage) for stage in topology.stages)}")
-    click.echo(f"bins        {', '.join(topology.bins)} jets")
+    click.echo(f"bins        {', '.join(topology.bins)} {collection_name(topology.main_kind)}")
     click.echo(f"selection   {topology.selection}")
 
 
@@ -50,32 +48,20 @@ def models(name: str | None) -> None:
             click.echo("no models in this installation")
         for each in known:
             model = load_model(each)
-            scores = "  ".join(f"{key} {value:.4g}" for key, value in _numbers(model.metadata.get("metrics")))
+            scores = "  ".join(f"{key} {value:.4g}" for key, value in model.info.metrics.items())
             which = " (default)" if each == DEFAULT else ""
             click.echo(f"{each}{which}  {model.topology.name}, {model.decoding}  {scores}".rstrip())
         return
     model = load_model(name)
     folder = builtin_models().get(DEFAULT if name == "default" else name)
-    domain, (low, high) = model.domain, model.domain.jets
     click.echo(f"topology    {model.topology.name}")
-    click.echo(f"decoding    {model.decoding}, {'reads' if model.takes_tokens else 'no'} tokens")
-    click.echo(
-        f"jets        pT > {domain.pt:g} GeV, |eta| < {domain.abs_eta:g}; {low} to {high}; b-tags {domain.btag}"
-    )
-    for key, value in _numbers(model.metadata.get("metrics")):
+    click.echo(f"decoding    {model.decoding}, {'reads' if model.info.takes_tokens else 'no'} tokens")
+    for kind in model.topology.kinds:
+        domain, fields = model.domain[kind], model.inputs.fields(kind)
+        said = [f"pT > {domain.pt:g} GeV, |eta| < {domain.abs_eta:g}", "{} to {}".format(*domain.count)]
+        said += [f"{name} 0 or 1" if name in domain.binary else name for name in fields]
+        click.echo(f"{collection_name(kind):11} {'; '.join(said)}")
+    for key, value in model.info.metrics.items():
         click.echo(f"{key:11} {value:.4g}")
     if folder is not None and (card := folder / "README.md").is_file():
         click.echo("\n" + card.read_text("utf-8").rstrip())
-
-
-def _numbers(metrics: object) -> list[tuple[str, float]]:
-    """The numbers of a model's metrics, however deep, with dotted names."""
-    if not isinstance(metrics, Mapping):
-        return []
-    found: list[tuple[str, float]] = []
-    for key, value in metrics.items():
-        if isinstance(value, Mapping):
-            found += [(f"{key}.{name}", number) for name, number in _numbers(value)]
-        elif isinstance(value, int | float):
-            found.append((str(key), float(value)))
-    return found

@@ -20,11 +20,11 @@ __all__ = ["display"]
 @click.option("--event", "row", type=int, default=0, show_default=True, help="Which: rows count from 0.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help=".html, .png, .svg or .pdf [event-K.html]")
 @click.option("--model", default="default", show_default=True, help="A built-in model, or the path of one.")
+@click.option("--decoding", metavar="NAME", help="exact, steps, one_shot, one_by_one; default: the model's.")
 @click.option(
-    "--decoding", metavar="NAME", help="exact, exact_steps, steps, one_shot, one_by_one; default: the model's."
+    "--max-objects", "--max-jets", type=int, default=12, show_default=True, help="Use this many of each kind."
 )
-@click.option("--max-jets", type=int, default=12, show_default=True, help="Use this many jets of highest pT.")
-@click.option("--no-jet-cuts", is_flag=True, help="Use jets outside the model's domain as well.")
+@click.option("--no-cuts", "--no-jet-cuts", is_flag=True, help="Use objects outside the model's domain as well.")
 @click.option("--engine", default="onnx", show_default=True, help="onnx, or torch if it is installed.")
 @reading_options
 def display(
@@ -33,12 +33,12 @@ def display(
     output: Path | None,
     model: str,
     decoding: str | None,
-    max_jets: int,
-    no_jet_cuts: bool,
+    max_objects: int,
+    no_cuts: bool,
     engine: str,
     reading: dict[str, Any],
 ) -> None:
-    """Draw one event of IN: its jets, and how the answer is found, as a page to step through or as a picture.
+    """Draw one event of IN: its objects, and how the answer is found, as a page to step through or as a picture.
 
     The page stands alone: arrow keys or the slider go from state to state. Without IN: the sample events in the
     package.
@@ -48,6 +48,7 @@ def display(
     """
     from pairton.formats.files import sample_file
     from pairton.models.engines import load_model
+    from pairton.reconstruction.running import RunSettings
     from pairton.report.event_display import check_suffix, display_event
 
     output = output or Path(f"event-{row}.html")
@@ -60,16 +61,14 @@ def display(
         events,
         row - first,
         loaded,
-        decoding=decoding,
-        max_jets=max_jets,
-        jet_cuts=not no_jet_cuts,
+        settings=RunSettings(decoding, None, max_objects, not no_cuts),
         source=", ".join(Path(path).name for path in paths),
         number=row,
     )
     shown.save(output)
     record = shown.record
     answer = ", ".join(
-        f"{s.label} {s.mass:.1f} GeV (jets {' '.join(str(record.jets[k].index) for k in s.jets)})"
+        f"{s.label} {s.mass:.1f} GeV ({' '.join(f"{record.objects[k].kind} {record.objects[k].index}" for k in s.objects)})"
         for s in record.answer
     )
     click.echo(f"{record.name}: {answer or 'no answer, ' + record.status}")

@@ -38,7 +38,7 @@ def evaluate(
     json_file: str | None,
     report: str | None,
     plots: str | None,
-    no_jet_cuts: bool,
+    no_cuts: bool,
     threads: int | None,
     engine: str,
     reading: dict[str, Any],
@@ -74,7 +74,7 @@ def evaluate(
     result = run(
         list(inputs),
         loaded,
-        jet_cuts=not no_jet_cuts,
+        cuts=not no_cuts,
         mix=None if mix is None else _shares(mix),
         metrics=drawn,
         progress=lambda stream: progress(stream, total, "evaluating", size=len),

@@ -16,10 +16,12 @@ __all__ = ["export"]
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path), help="File to write, with the suffix .onnx."
 )
-@click.option("--whole", is_flag=True, help="Jets in, indices and probabilities out; else one denoising step.")
-@click.option("--max-jets", type=int, help="With --whole: the most jets that an event may have.")
+@click.option("--whole", is_flag=True, help="Objects in, indices and probabilities out; else one denoising step.")
+@click.option(
+    "--max-objects", "--max-jets", type=int, help="With --whole: the most objects of the main kind in an event."
+)
 @click.option("--decoding", help="With --whole: exact, steps or one_shot.  [default: as the model was trained]")
-def export(model: str, output: Path, whole: bool, max_jets: int | None, decoding: str | None) -> None:
+def export(model: str, output: Path, whole: bool, max_objects: int | None, decoding: str | None) -> None:
     """Write MODEL (built-in, or a folder) as a self-contained ONNX file.
 
     Example: pairton export ttbar_allhad --whole -o reconstruct.onnx
@@ -28,6 +30,6 @@ def export(model: str, output: Path, whole: bool, max_jets: int | None, decoding
 
     if output.suffix != ".onnx":
         raise ConfigError(f"{output}: a model is an ONNX file: give a name that ends with .onnx")
-    about = export_model(model, output, whole=whole, max_jets=max_jets, decoding=decoding)
-    what = f"whole reconstruction ({about['decoding']}, up to {about['max_jets']} jets)" if whole else "one step"
+    about = export_model(model, output, whole=whole, max_objects=max_objects, decoding=decoding)
+    what = f"whole reconstruction ({about['decoding']}, up to {about['max_objects']} objects)" if whole else "one step"
     click.echo(f"{output}: {what} of {about['topology']['name']}, {output.stat().st_size / 1e6:.1f} MB")

@@ -72,7 +72,7 @@ def as_the_model(reading: dict[str, Any], model: Model) -> None:
     """Without --topology events are read as those of the model; a file that says they are others is refused."""
     from pairton.formats import as_for
 
-    reading |= as_for(model.topology, reading)
+    reading |= as_for(model, reading)
 
 
 def parse_map(entries: tuple[str, ...]) -> dict[str, str]:

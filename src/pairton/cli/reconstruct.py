@@ -1,4 +1,4 @@
-"""`pairton reconstruct`: jets in, particles out."""
+"""`pairton reconstruct`: objects in, particles out."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pairton.errors import ConfigError
 if TYPE_CHECKING:
     from pairton.models.engines import Model
     from pairton.reconstruction.parts import Parts
+    from pairton.reconstruction.running import RunSettings
     from pairton.reconstruction.streaming import Summary
 
 __all__ = ["model_options", "reconstruct", "stop_cleanly"]
@@ -31,9 +32,16 @@ def model_options(command: Any) -> Any:
         (
             click.option("--beam", type=int, metavar="K", help="Width of a beam; chooses the decoding beam."),
             click.option(
-                "--max-jets", type=int, default=12, show_default=True, help="Use this many jets of highest pT."
+                "--max-objects",
+                "--max-jets",
+                type=int,
+                default=12,
+                show_default=True,
+                help="Use this many objects of each kind, of highest pT.",
             ),
-            click.option("--no-jet-cuts", is_flag=True, help="Use jets outside the model's domain as well."),
+            click.option(
+                "--no-cuts", "--no-jet-cuts", is_flag=True, help="Use objects outside the model's domain as well."
+            ),
             click.option("--threads", type=int, metavar="N", help="Threads of the network; default: all cores."),
             click.option("--engine", default="onnx", show_default=True, help="onnx, or torch if it is installed."),
         )
@@ -51,7 +59,7 @@ def model_options(command: Any) -> Any:
 @click.option(
     "--decoding",
     metavar="NAME",
-    help="exact, exact_steps, steps, one_shot, beam, one_by_one; default: the model's.",
+    help="exact, steps, one_shot, beam, one_by_one; default: the model's.",
 )
 @model_options
 @click.option("--chunk", type=int, default=50_000, show_default=True, help="Events read at a time.")
@@ -72,8 +80,8 @@ def reconstruct(
     model: str,
     decoding: str | None,
     beam: int | None,
-    max_jets: int,
-    no_jet_cuts: bool,
+    max_objects: int,
+    no_cuts: bool,
     threads: int | None,
     engine: str,
     chunk: int,
@@ -86,7 +94,7 @@ def reconstruct(
 ) -> None:
     """Find the particles of every event of IN (files, globs, URLs, @list.txt) and write them to OUT.
 
-    One row an event, in order: the jets of each slot by their index in the input, particles with probability, pt,
+    One row per event, in order: the object of each slot by its index in the input, particles with probability, pt,
     eta, phi and mass, and a status. Without IN: the sample events in the package.
 
     \b
@@ -96,6 +104,7 @@ def reconstruct(
     from pairton.cli.progress import progress
     from pairton.formats.files import sample_file
     from pairton.models.engines import load_model
+    from pairton.reconstruction.running import RunSettings
     from pairton.reconstruction.streaming import count_events, reconstruct_files
 
     parts = {"rows": part_rows, "suffix": part_suffix}
@@ -108,19 +117,19 @@ def reconstruct(
     as_the_model(reading, loaded)
     total = count_events(paths, **reading) if sys.stderr.isatty() else None
     begun = time.monotonic()
-    how: dict[str, Any] = {"decoding": decoding, "beam": beam, "max_jets": max_jets, "chunk": chunk}
-    how["jet_cuts"] = not no_jet_cuts
+    settings = RunSettings(decoding, beam, max_objects, not no_cuts)
     if dask is not None or jobs is not None or resume:
-        settings = how | reading | {name: value for name, value in parts.items() if value is not None}
-        _in_parts(paths, output, loaded, total, settings, dask=dask, jobs=jobs, resume=resume)
+        more = {"chunk": chunk, **reading, **{name: value for name, value in parts.items() if value is not None}}
+        _in_parts(paths, output, loaded, settings, total, more, dask=dask, jobs=jobs, resume=resume)
         return
     with stop_cleanly():
         summary = reconstruct_files(
             paths,
             output,
             loaded,
+            settings,
             progress=lambda stream: progress(stream, total, "reconstructing", size=len),
-            **how,
+            chunk=chunk,
             **reading,
         )
     if output is None:
@@ -132,8 +141,9 @@ def _in_parts(
     paths: list[str],
     output: str | None,
     model: Model,
+    settings: RunSettings,
     total: int | None,
-    settings: dict[str, Any],
+    more: dict[str, Any],
     *,
     dask: str | None,
     jobs: int | None,
@@ -159,11 +169,12 @@ def _in_parts(
             paths,
             output,
             model,
+            settings,
             client=client,
             jobs=1 if jobs is None else jobs,
             resume=resume,
             progress=lambda stream: progress(stream, total, "reconstructing", size=len),
-            **settings,
+            **more,
         )
     kept = f", {done.skipped} of them kept" if done.skipped else ""
     kept += f", {done.replaced} in place of those of other inputs or settings" if done.replaced else ""
@@ -201,28 +212,30 @@ def stop_cleanly() -> Iterator[None]:
 
 
 def _show(summary: Summary, sample: str | None) -> None:
-    """The first events as a table: mass and jets of every root particle, those of its children first."""
+    """The first events as a table: mass and objects of every root particle, those of its children first."""
     from rich.console import Console
     from rich.table import Table
 
     from pairton.events import Status
+    from pairton.topology import collection_name
 
     reco = summary.first
     roots = reco.topology.roots
     title = f"the sample events, {sample}" if sample else None
-    table = Table("row", "event", "jets", "status", "P(event)", title=title, title_justify="left")
+    main = reco.topology.main_kind
+    table = Table("row", "event", collection_name(main), "status", "P(event)", title=title, title_justify="left")
     for root in roots:
         table.add_column(f"{root.name} [GeV]", justify="right")
-        table.add_column("jets")
+        table.add_column("objects")
     for row in range(len(reco)):
-        cells = [str(row), str(reco.events.ids[row, 1]), str(reco.jets_used[row]), Status(reco.status[row]).label]
+        cells = [str(row), str(reco.events.ids[row, 1]), str(reco.used[main][row]), Status(reco.status[row]).label]
         answered = reco.assignment[row, 0] >= 0
         cells.append(f"{reco.event_probability[row]:.3f}" if answered else "")
         for root in roots:
             cells.append(f"{reco.momenta['mass'][row, root.index]:.1f}" if answered else "")
             groups = [reco.topology.particles[child].slots for child in root.children] + [root.own_slots]
-            jets = (" ".join(str(reco.jet_index[row, slot]) for slot in group) for group in groups if group)
-            cells.append(" + ".join(jets) if answered else "")
+            found = (" ".join(str(reco.index[row, slot]) for slot in group) for group in groups if group)
+            cells.append(" + ".join(found) if answered else "")
         table.add_row(*cells)
     console = Console()
     console.width = max(console.width, 100) if not console.is_terminal else console.width

@@ -114,7 +114,7 @@ def _root(path: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def _ours(path: str, topology: Topology, columns: Mapping[str, npt.NDArray[Any]]) -> Assignments:
-    wanted = [slot_column(slot.name) for slot in topology.slots]
+    wanted = [slot_column(slot) for slot in topology.slots]
     _need(path, "column", wanted, columns)
     ids = None
     if "event_source" in columns and "event_number" in columns:

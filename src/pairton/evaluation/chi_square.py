@@ -4,9 +4,10 @@
                      - 2 sum over slots log P(tag | slot) / P(tag | other jet)
 
 m_children is the summed mass of the particles below, so that the mass of a W is not counted again in its top.
-Means, widths and tag rates are fitted on truth-matched jets: two numbers a type, one a kind of slot.
+Means, widths and tag rates are fitted on labelled objects: two numbers per type, one per kind of slot. Missing
+energy is not used.
 
-Shapes: B events, N jets, S slots, C candidates of a root type, A assignments.
+Shapes: B events, N nodes, S slots, C candidates of a root type, A assignments.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from pairton.decoding.likelihood import Enumeration, enumerate_assignments, log_
 from pairton.errors import ModelError
 from pairton.evaluation.registry import register_baseline
 from pairton.events import Events
-from pairton.events.objects import JET_FIELDS
+from pairton.events.inputs import MOMENTUM
 from pairton.events.vectors import cartesian, pair_products
-from pairton.reconstruction.reconstruction import momenta
-from pairton.topology import Particle, Topology
+from pairton.reconstruction.result import momenta
+from pairton.topology import JET, Particle, Topology
 
 __all__ = ["MassChiSquare"]
 
@@ -55,8 +56,8 @@ class MassChiSquare:
         """Means, widths and tag rates from the truth of some events."""
         topology = events.topology
         if events.truth is None:
-            raise ModelError("a mass chi-square is fitted on truth-matched jets, but these events have no truth")
-        mass = momenta(events, events.truth)["mass"]  # (n, P), NaN where a particle lacks a jet
+            raise ModelError("a mass chi-square is fitted on labelled objects, but these events have no truth")
+        mass = momenta(events, events.truth)["mass"]  # (n, P), NaN where a particle lacks an object
         masses = {}
         for name in topology.types:
             same = topology.of_type(name)
@@ -64,45 +65,53 @@ class MassChiSquare:
             values = excess[np.isfinite(excess)]
             if len(values) < MIN_PARTICLES:
                 raise ModelError(
-                    f"only {len(values)} particles of type {name} have all their jets labelled, and a mean and a "
-                    f"width need {MIN_PARTICLES}: give more events with truth"
+                    f"only {len(values)} particles of type {name} have all their objects labelled, and a mean and "
+                    f"a width need {MIN_PARTICLES}: give more events with truth"
                 )
             masses[name] = _core(values)
-        jets, mask = events.dense()
-        tagged = jets[:, :, JET_FIELDS.index("btag")] > TAG_CUT
-        return MassChiSquare(masses, *_tag_rates(topology, tagged, mask, events.truth))
+        nodes, mask, tagged = _dense(events)
+        starts = topology.offsets(tuple(part.shape[1] for part in nodes))
+        truth = np.where(events.truth >= 0, events.truth + starts, -1)
+        return MassChiSquare(masses, *_tag_rates(topology, tagged, mask, truth))
 
     def assign(self, events: Events) -> tuple[npt.NDArray[np.int32], Floats]:
         """Best assignments (n, S), and exp(-chi2 / 2) of each over the sum of all, (n,).
 
-        Events with fewer jets than slots have -1 and NaN.
+        Events with fewer objects of a kind than slots have -1 and NaN.
         """
-        topology, counts, jets = events.topology, events.n_jets, events.dense()[0]
-        assignment = np.full((len(jets), len(topology.slots)), -1, dtype=np.int32)
-        probability = np.full(len(jets), np.nan)
-        for n_jets in np.unique(counts[counts >= len(topology.slots)]):
-            enumeration = enumerate_assignments(topology, int(n_jets))
-            (rows,) = np.nonzero(counts == n_jets)
+        topology = events.topology
+        momenta_of, _, tagged = _dense(events)
+        p4 = np.concatenate(momenta_of, axis=1)
+        widths = tuple(part.shape[1] for part in momenta_of)
+        counts = np.stack([events.counts[kind] for kind in topology.kinds], axis=1)
+        assignment = np.full((len(events), len(topology.slots)), -1, dtype=np.int32)
+        probability = np.full(len(events), np.nan)
+        for layout in np.unique(counts, axis=0):
+            if (layout < topology.slots_per_kind).any():
+                continue
+            enumeration = enumerate_assignments(topology, tuple(layout.tolist()))
+            used = np.concatenate(
+                [sum(widths[:k]) + np.arange(n) for k, n in enumerate(layout)]
+            )  # without padding
+            (rows,) = np.nonzero((counts == layout).all(axis=1))
             size = max(1, MAX_SCORES // len(enumeration.assignments))
             for batch in np.split(rows, range(size, len(rows), size)):
-                total = self._scores(topology, enumeration, jets[batch, :n_jets])
+                total = self._scores(topology, enumeration, p4[batch][:, used], tagged[batch][:, used])
                 best = total.argmax(axis=1)
-                assignment[batch] = enumeration.assignments[best]
+                assignment[batch] = enumeration.assignments[best] - topology.offsets(enumeration.layout)
                 probability[batch] = np.exp(total[np.arange(len(batch)), best] - log_normaliser(total))
         return assignment, probability
 
-    def _scores(self, topology: Topology, enumeration: Enumeration, jets: Floats) -> Floats:
-        """(B, A): -chi2 / 2."""
-        p4 = cartesian(*(jets[:, :, JET_FIELDS.index(name)] for name in ("pt", "eta", "phi", "energy")))
-        products = pair_products(p4).astype(np.float32).reshape(len(jets), -1).T  # (N N, B): gathers take rows
+    def _scores(self, topology: Topology, enumeration: Enumeration, p4: Floats, tagged: Bools) -> Floats:
+        """(B, A): -chi2 / 2, of nodes p4 (B, N, 4) and their tags (B, N)."""
+        products = pair_products(p4).astype(np.float32).reshape(len(p4), -1).T  # (N N, B): gathers take rows
         products = np.ascontiguousarray(products)
-        tagged = jets[:, :, JET_FIELDS.index("btag")].T > TAG_CUT  # (N, B)
         per_type = {}
         for name in dict.fromkeys(enumeration.root_types):
             root = next(p for p in topology.roots if p.type == name)
-            candidates = enumeration.candidates[name].jets.astype(np.intp)
-            per_type[name] = self._candidate_scores(topology, root, candidates, products, tagged)
-        total = np.zeros((len(enumeration.assignments), len(jets)), dtype=np.float32)
+            candidates = enumeration.candidates[name].nodes.astype(np.intp)
+            per_type[name] = self._candidate_scores(topology, root, candidates, products, tagged.T)
+        total = np.zeros((len(enumeration.assignments), len(p4)), dtype=np.float32)
         for k, name in enumerate(enumeration.root_types):
             total += per_type[name].take(enumeration.roots[:, k], axis=0)
         return total.T
@@ -111,28 +120,41 @@ class MassChiSquare:
         self, topology: Topology, root: Particle, candidates: Ints, products: Floats, tagged: Bools
     ) -> Floats:
         """(C, B): what the root particle and those below it add."""
-        n_jets = len(tagged)
+        n_nodes = len(tagged)
         total = np.zeros((len(candidates), products.shape[1]), dtype=np.float32)
         mass: dict[int, Floats] = {}
         for particle in reversed(topology.particles):  # children before parents
             if root.index not in topology.ancestry(particle.index):
                 continue
-            jets = [candidates[:, slot - root.slots[0]] for slot in particle.slots]
+            nodes = [candidates[:, slot - root.slots[0]] for slot in particle.slots]
             square = np.zeros_like(total)
-            for i, first in enumerate(jets):
-                for j, second in enumerate(jets[: i + 1]):
-                    square += products[first * n_jets + second] * np.float32(1 if i == j else 2)
+            for i, first in enumerate(nodes):
+                for j, second in enumerate(nodes[: i + 1]):
+                    square += products[first * n_nodes + second] * np.float32(1 if i == j else 2)
             mass[particle.index] = np.sqrt(np.maximum(square, 0))
             mean, width = self.masses[particle.type]
             below = sum(mass[child] for child in particle.children)
             total -= ((mass[particle.index] - below - np.float32(mean)) / np.float32(width)) ** 2 / 2
         for slot in root.slots:
+            if topology.slots[slot].kind != JET:
+                continue
             rate = self.tag_rates[_kind(topology, slot)]
             other = self.other_tag_rate
             gains = np.log(np.array([(1 - rate) / (1 - other), rate / other])).astype(np.float32)
             gain = gains[tagged.astype(np.intp)]  # (N, B)
             total += gain[candidates[:, slot - root.slots[0]]]
         return total
+
+
+def _dense(events: Events) -> tuple[list[npt.NDArray[np.float64]], Bools, Bools]:
+    """Momenta (n, N, 4) of each kind, and of all nodes together the mask and the b-tags (n, N)."""
+    momenta_of, masks, tags = [], [], []
+    for kind in events.topology.kinds:
+        values, mask = events.dense(kind)
+        momenta_of.append(cartesian(*(values[:, :, MOMENTUM.index(name)] for name in MOMENTUM)))
+        masks.append(mask)
+        tags.append(events.dense(kind, ("btag",))[0][:, :, 0] > TAG_CUT if kind == JET else np.zeros_like(mask))
+    return momenta_of, np.concatenate(masks, axis=1), np.concatenate(tags, axis=1)
 
 
 def _core(values: npt.NDArray[np.float64]) -> tuple[float, float]:
@@ -163,7 +185,7 @@ def _kind(topology: Topology, slot: int) -> str:
 def _tag_rates(topology: Topology, tagged: Bools, mask: Bools, truth: Ints) -> tuple[dict[str, float], float]:
     tags: dict[str, list[int]] = {}
     free = mask & (truth >= 0).all(axis=1, keepdims=True)  # only there is a jet without a label surely another one
-    for slot in range(len(topology.slots)):
+    for slot in (slot.index for slot in topology.slots if slot.kind == JET):
         (rows,) = np.nonzero(truth[:, slot] >= 0)
         free[rows, truth[rows, slot]] = False
         found = tagged[rows, truth[rows, slot]]

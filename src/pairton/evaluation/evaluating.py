@@ -17,18 +17,19 @@ import numpy as np
 import numpy.typing as npt
 
 import pairton.evaluation.chi_square  # noqa: F401  # registers its baseline
+from pairton.decoding import Decoded
 from pairton.errors import ConfigError, InputError, ModelError, PairtonWarning, nearest
 from pairton.evaluation import metrics as counting
 from pairton.evaluation.answers import read_assignments
 from pairton.evaluation.registry import BASELINES, METRICS, Baseline, Chunk, Metric
 from pairton.evaluation.scoreboard import Evaluation, Method
 from pairton.events import Events
-from pairton.events.domain import Domain
+from pairton.events.acceptance import MAX_OBJECTS, selection_domain
 from pairton.formats import as_for, expand, iterate
 from pairton.formats.files import Paths
-from pairton.reconstruction.assigning import Answer, Assigner, assign_prepared, decoding_of
-from pairton.reconstruction.reconstruction import MAX_JETS, stored_assignment, windows
-from pairton.topology import Topology, load_topology, same_tree
+from pairton.reconstruction.result import stored_assignment
+from pairton.reconstruction.running import Assigner, RunSettings, windows
+from pairton.topology import JET, Topology, load_topology, same_tree
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
@@ -51,8 +52,8 @@ def evaluate(
     baselines: Sequence[str] = (),
     assignments: Sequence[str | Path] = (),
     select: bool = False,
-    max_jets: int = MAX_JETS,
-    jet_cuts: bool = True,
+    max_objects: int = MAX_OBJECTS,
+    cuts: bool = True,
     mix: Sequence[float] | None = None,
     jet_scales: Sequence[float] = (),
     metrics: Iterable[Metric] = (),
@@ -70,8 +71,8 @@ def evaluate(
     baselines    names of registered baselines, such as `chi2`; they are fitted on the first 20,000 events
     assignments  files of answers: results of `pairton reconstruct`, predictions of SPANet or HyPER
     select       apply the selection of the topology to objects and events first; else all are scored as they are
-    max_jets     events with more use those of highest pT
-    jet_cuts     leave out jets outside the domain of the model
+    max_objects  of a kind; events with more use those of highest pT
+    cuts         leave out objects outside the domain of the model
     mix          share of complete events in each multiplicity bin, to which efficiencies are also reweighted
     jet_scales   every model and baseline once more, with pT and energy of all jets times each of these numbers;
                  which jets and events there are stays as it was, and so does what a baseline was fitted on
@@ -95,14 +96,15 @@ def evaluate(
     given = events if isinstance(events, Events) else None
     files = ["events"] if isinstance(events, Events) else expand(events)
     models = _load(model, given, bool(assignments))
-    options = {"topology": None} | as_for(models[0].topology if models else None, options)
+    options = {"topology": None} | (as_for(models[0], options) if models else options)
 
     def read(**more: Any) -> Iterator[Events]:
         return iter([given]) if given is not None else iterate(files, **{**options, **more})
 
     known = options["topology"] if given is None else given.topology
     topology = options["topology"] = load_topology(known) if known is not None else next(read(chunk=1)).topology
-    methods = _model_methods(models, decodings, beam)
+    settings = RunSettings(beam=beam, max_objects=max_objects, cuts=cuts)
+    methods = _model_methods(models, decodings, settings)
     methods += [_baseline_method(name, read, select) for name in baselines]
     methods += [_scaled(method, scale) for scale in jet_scales for method in methods]
     methods += [_file_method(path, topology) for path in assignments]
@@ -110,7 +112,7 @@ def evaluate(
         raise ConfigError("nothing to evaluate: give a model, a baseline or assignments")
     _name_apart(methods)
     for method in methods:
-        method.max_jets, method.jet_cuts = max_jets, jet_cuts
+        method.settings = replace(settings, decoding=method.decoding)
         if method.model is not None and not same_tree(method.model.topology, topology):
             raise ModelError(
                 f"the model {method.name} is for {method.model.topology.name}, the events are read as "
@@ -158,7 +160,7 @@ def _chunk(methods: Sequence[Method], events: Events, rows: Rows) -> Chunk:
         none = (answers[method.name].assignment < 0).all(axis=1)
         method.unanswered += int((none & events.present.any(axis=1)).sum())
     scores = {
-        name: counting.score(events.topology, truth, answer.assignment, events.n_jets)
+        name: counting.score(events.topology, truth, answer.assignment, events.counts[events.topology.main_kind])
         for name, answer in answers.items()
     }
     return Chunk(events, rows, truth, answers, scores)
@@ -176,22 +178,23 @@ def _load(model: Any, events: Events | None, answered: bool) -> list[Model]:
 # -- models ------------------------------------------------------------------------------------------------
 
 
-def _model_methods(models: Sequence[Model], decodings: Sequence[str], beam: int | None) -> list[Method]:
+def _model_methods(models: Sequence[Model], decodings: Sequence[str], settings: RunSettings) -> list[Method]:
     result = []
     for model in models:
         for asked in decodings or (None,):
-            decoding = decoding_of(model, asked, beam if asked in (None, "beam") else None)
-            width = beam if decoding == "beam" else None
+            width = settings.beam if asked in (None, "beam") else None
+            assigner = Assigner(model, replace(settings, decoding=asked, beam=width))
+            decoding = assigner.settings.decoding
             name = model.name if len(decodings) < 2 else f"{model.name}:{decoding}"
             about = {"model": model.name, "decoding": decoding, "beam": width}
-            ask = partial(_ask_model, Assigner(model, decoding, width))
-            result.append(Method(name, about, ask, model, decoding, domain=model.domain))
+            ask = partial(_ask_model, assigner)
+            result.append(Method(name, about, ask, model, decoding, domain=model.domain, inputs=model.inputs))
     return result
 
 
-def _ask_model(assigner: Assigner, method: Method, events: Events, rows: Rows) -> Answer:
-    found = assign_prepared(method.prepare(events), events.topology, assigner)
-    return found._replace(assignment=stored_assignment(events, found.assignment))
+def _ask_model(assigner: Assigner, method: Method, events: Events, rows: Rows) -> Decoded:
+    found, _ = assigner.assign_all(method.accept(events))
+    return replace(found, assignment=stored_assignment(events, found.assignment))
 
 
 def _scaled(method: Method, scale: float) -> Method:
@@ -219,34 +222,37 @@ def _baseline_method(name: str, read: Callable[..., Iterator[Events]], select: b
     first = Events.concatenate(parts)
     baseline = BASELINES[name].fit(first)
     about = {"baseline": name, "fitted_on": f"the first {len(first)} of these events"}
-    cuts = first.topology.selection
-    ask = partial(_ask_baseline, baseline)
-    return Method(name, about | getattr(baseline, "about", {}), ask, domain=Domain(cuts.pt, cuts.abs_eta))
+    domain = selection_domain(first.topology)
+    return Method(name, about | getattr(baseline, "about", {}), partial(_ask_baseline, baseline), domain=domain)
 
 
-def _ask_baseline(baseline: Baseline, method: Method, events: Events, rows: Rows) -> Answer:
+def _ask_baseline(baseline: Baseline, method: Method, events: Events, rows: Rows) -> Decoded:
     """Its answers to the events that have enough objects; it gets those that are used, and no truth."""
-    prepared = method.prepare(events)
-    (some,) = np.nonzero(prepared.answerable)
-    position = prepared.position[some]
-    jets = events.jets[some][ak.unflatten(position[position >= 0], prepared.counts[some])]
+    accepted = method.accept(events)
+    (some,) = np.nonzero(accepted.answerable)
+    objects = {}
+    for kind, position in accepted.position.items():
+        mine = position[some]
+        objects[kind] = events.objects[kind][some][ak.unflatten(mine[mine >= 0], (mine >= 0).sum(axis=1))]
     if method.jet_scale != 1:
         for name in ("pt", "energy"):
-            jets = ak.with_field(jets, jets[name] * method.jet_scale, name)
-    used = Events(jets, events.topology, ids=events.ids[some])
-    shape = len(events), len(events.topology.slots)
+            objects[JET] = ak.with_field(objects[JET], objects[JET][name] * method.jet_scale, name)
+    used = Events(objects, events.topology, ids=events.ids[some])
+    slots = events.topology.slots
     found, probability = baseline.assign(used)
-    if np.shape(found) != (len(some), shape[1]) or np.shape(probability) != (len(some),):
+    if np.shape(found) != (len(some), len(slots)) or np.shape(probability) != (len(some),):
         raise ModelError(
             f"the baseline {baseline.name} gives assignments {np.shape(found)} and probabilities "
-            f"{np.shape(probability)} of {len(some)} events with {shape[1]} slots: give (events, slots), (events,)"
+            f"{np.shape(probability)} of {len(some)} events: give (events, {len(slots)} slots) and (events,)"
         )
-    assignment = np.full(shape, -1, dtype=np.int32)
-    event_probability = np.full(len(events), np.nan)
-    assignment[some] = np.where(found >= 0, np.take_along_axis(position, np.maximum(found, 0), axis=1), -1)
-    event_probability[some] = probability
-    unknown = np.full((len(events), len(events.topology.particles)), np.nan)
-    return Answer(stored_assignment(events, assignment), unknown, event_probability)
+    answer = Decoded.empty(events.topology, len(events))
+    for slot in slots:
+        column = np.take_along_axis(
+            accepted.position[slot.kind][some], np.maximum(found[:, [slot.index]], 0), axis=1
+        )
+        answer.assignment[some, slot.index] = np.where(found[:, slot.index] >= 0, column[:, 0], -1)
+    answer.event_probability[some] = probability
+    return replace(answer, assignment=stored_assignment(events, answer.assignment))
 
 
 # -- answers from files ------------------------------------------------------------------------------------
@@ -257,7 +263,7 @@ def _file_method(path: str | Path, topology: Topology) -> Method:
     return Method(Path(path).name, {"assignments": str(path)}, _ask_file, answers=answers)
 
 
-def _ask_file(method: Method, events: Events, rows: Rows) -> Answer:
+def _ask_file(method: Method, events: Events, rows: Rows) -> Decoded:
     answers = method.answers
     assert answers is not None
     if len(rows) and rows[-1] >= len(answers):
@@ -267,21 +273,23 @@ def _ask_file(method: Method, events: Events, rows: Rows) -> Answer:
         )
     if answers.ids is not None and not np.array_equal(answers.ids[rows], events.ids):
         raise InputError(f"{answers.path}: its events are not these, by their ids: give the file made from them")
-    assignment = answers.assignment[rows]
-    if "index" not in ak.fields(events.jets):  # else other jets of the input may be meant
-        nowhere = assignment >= events.n_jets[:, None]
-        method.nowhere += int(nowhere.any(axis=1).sum())
-        assignment = np.where(nowhere, -1, assignment)
-    event, particles = answers.event_probability, answers.particle_probability
-    return Answer(
-        assignment,
-        np.full((len(rows), len(events.topology.particles)), np.nan) if particles is None else particles[rows],
-        np.full(len(rows), np.nan) if event is None else event[rows],
-    )
+    found = Decoded.empty(events.topology, len(rows))
+    found.assignment[:] = answers.assignment[rows]
+    nowhere = np.zeros(found.assignment.shape, dtype=bool)
+    for slot in events.topology.slots:
+        if "index" not in ak.fields(events.objects[slot.kind]):  # else other objects of the input may be meant
+            nowhere[:, slot.index] = found.assignment[:, slot.index] >= events.counts[slot.kind]
+    found.assignment[nowhere] = -1
+    method.nowhere += int(nowhere.any(axis=1).sum())
+    if answers.event_probability is not None:
+        found.event_probability[:] = answers.event_probability[rows]
+    if answers.particle_probability is not None:
+        found.particle_probability[:] = answers.particle_probability[rows]
+    return found
 
 
 def _check_files(methods: Sequence[Method], n_events: int) -> None:
-    """Every file has one answer per event, and names jets that are there."""
+    """Every file has one answer per event, and names objects that are there."""
     for method in methods:
         if method.answers is not None and len(method.answers) != n_events:
             raise InputError(
@@ -290,8 +298,8 @@ def _check_files(methods: Sequence[Method], n_events: int) -> None:
             )
         if method.nowhere:
             warnings.warn(
-                f"{method.name}: {method.nowhere} of {n_events} answers name jets that are not there, which count "
-                "as none: are jets numbered from 0, as in the input?",
+                f"{method.name}: {method.nowhere} of {n_events} answers name objects that are not there, which "
+                "count as none: are they numbered from 0, as in the input?",
                 PairtonWarning,
                 stacklevel=3,
             )

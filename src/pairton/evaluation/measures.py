@@ -17,7 +17,8 @@ from pairton.evaluation.registry import Chunk, Metric, register_metric
 from pairton.evaluation.steps import FOLLOWED, Followed, follow, recovery, recovery_difference
 from pairton.evaluation.tables import Table, formatted
 from pairton.events.vectors import polar
-from pairton.reconstruction.reconstruction import slot_momenta
+from pairton.reconstruction.result import slot_momenta
+from pairton.topology import collection_name
 
 if TYPE_CHECKING:
     from pairton.evaluation.scoreboard import Evaluation, Method
@@ -30,7 +31,10 @@ MASS_STEP = 10.0  # GeV, to which their edges are rounded
 
 def _cells(evaluation: Evaluation) -> list[str]:
     """Headings of columns, one per multiplicity bin, and all together."""
-    return [*(f"{name} jets" for name in evaluation.topology.bins), INCLUSIVE]
+    return [
+        *(f"{name} {collection_name(evaluation.topology.main_kind)}" for name in evaluation.topology.bins),
+        INCLUSIVE,
+    ]
 
 
 class Efficiencies(Metric):
@@ -157,7 +161,7 @@ class Flow(Metric):
     def count(self, chunk: Chunk, method: Method) -> dict[str, Followed] | None:
         if method.model is None or not method.takes_steps:
             return None
-        prepared = method.prepare(chunk.events)
+        prepared = method.accept(chunk.events)
         return {each: follow(method.model, each, chunk.events, prepared, chunk.truth) for each in FOLLOWED}
 
     def result(self, evaluation: Evaluation, method: Method) -> dict[str, Any] | None:
@@ -230,7 +234,7 @@ class Mass(Metric):
             for k, (low, high) in enumerate(zip(first["edges"], first["edges"][1:], strict=False))
         ]
         if rows:
-            yield Table("event efficiency", ["mass of all matched jets [GeV]", "events", *each], rows)
+            yield Table("event efficiency", ["mass of all matched objects [GeV]", "events", *each], rows)
 
 
 class Differences(Metric):
@@ -289,10 +293,10 @@ class Spread(Metric):
 def _retrainings(methods: Iterable[Method]) -> list[list[Method]]:
     groups: dict[str, list[Method]] = {}
     for method in methods:
-        raw = method.model.metadata if method.model is not None else {}
-        if network := raw.get("network", raw.get("config")):
-            recipe = {name: part for name, part in raw.get("recipe", {}).items() if name != "run"}
-            same = [network, recipe, method.decoding, method.jet_scale]
+        if method.model is not None:
+            info = method.model.info
+            recipe = {name: part for name, part in info.recipe.items() if name != "run"}
+            same = [info.network, recipe, method.decoding, method.jet_scale]
             groups.setdefault(json.dumps(same, sort_keys=True, default=str), []).append(method)
     return [same for same in groups.values() if len(same) > 1]
 

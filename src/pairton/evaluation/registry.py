@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from pairton.decoding import Decoded
 from pairton.errors import ConfigError
 from pairton.evaluation.metrics import Scores
 from pairton.evaluation.tables import Table
 from pairton.events import Events
-from pairton.reconstruction.assigning import Answer
 from pairton.topology import Topology
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ class Chunk:
     events: Events  # as they are scored: with `select`, what passes the selection
     rows: Ints  # (n,): rows of the input
     truth: Ints  # (n, S)
-    answers: Mapping[str, Answer]  # method -> assignment (n, S), probabilities of particles (n, P), of events (n,)
+    answers: Mapping[
+        str, Decoded
+    ]  # method -> assignment (n, S), probabilities of particles (n, P), of events (n,)
     scores: Mapping[str, Scores]  # method -> what of its answer is right
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from pairton._common.plain import as_plain
 from pairton._version import __version__
+from pairton.decoding import Decoded
 from pairton.evaluation import metrics as counting
 from pairton.evaluation import tables
 from pairton.evaluation.answers import Assignments
@@ -19,11 +20,12 @@ from pairton.evaluation.measures import Probabilities
 from pairton.evaluation.registry import Metric
 from pairton.evaluation.steps import FOLLOWED
 from pairton.events import Events
-from pairton.events.acceptance import MAX_JETS, Prepared, prepare
+from pairton.events.acceptance import Accepted, accept
 from pairton.events.domain import Domain
-from pairton.events.objects import JET_FIELDS
-from pairton.reconstruction.assigning import Answer
-from pairton.topology import Topology
+from pairton.events.inputs import Inputs
+from pairton.events.nodes import Nodes
+from pairton.reconstruction.running import DEFAULT_SETTINGS, RunSettings
+from pairton.topology import JET, Topology
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
@@ -39,17 +41,17 @@ class Method:
 
     name: str
     about: dict[str, Any]
-    ask: Callable[[Method, Events, npt.NDArray[np.intp]], Answer]  # itself, events, rows of the input
+    ask: Callable[[Method, Events, npt.NDArray[np.intp]], Decoded]  # itself, events, rows of the input
     model: Model | None = None
     decoding: str | None = None  # of the model
     answers: Assignments | None = None  # from a file
-    domain: Domain | None = None  # objects that are used
-    max_jets: int = MAX_JETS
-    jet_cuts: bool = True
+    domain: Domain = field(default_factory=Domain)  # objects that are used
+    inputs: Inputs | None = None  # that it takes of them; None: the four-momentum alone
+    settings: RunSettings = DEFAULT_SETTINGS
     jet_scale: float = 1.0  # of pT and energy of the jets it is given
     counts: dict[str, list[Any]] = field(default_factory=dict)  # metric -> one entry per chunk
     unanswered: int = 0  # events without an answer that have some truth
-    nowhere: int = 0  # answers from a file that name jets which are not there
+    nowhere: int = 0  # answers from a file that name objects which are not there
 
     @property
     def title(self) -> str:
@@ -59,16 +61,19 @@ class Method:
     @property
     def takes_steps(self) -> bool:
         """Whether its steps are followed, with and without what they reveal."""
-        reads = self.model is not None and self.model.takes_tokens
+        reads = self.model is not None and self.model.info.takes_tokens
         return reads and self.decoding in FOLLOWED and self.jet_scale == 1
 
-    def prepare(self, events: Events) -> Prepared:
-        """The jets that it is given."""
-        prepared = prepare(events, self.domain, max_jets=self.max_jets, jet_cuts=self.jet_cuts)
+    def accept(self, events: Events) -> Accepted:
+        """The objects that it is given."""
+        inputs = self.inputs or Inputs(tuple((kind, ()) for kind in events.topology.kinds))
+        most, cuts = self.settings.max_objects, self.settings.cuts
+        accepted = accept(events, self.domain, inputs, max_objects=most, cuts=cuts)
         if self.jet_scale == 1:
-            return prepared
-        scales = np.where(np.isin(JET_FIELDS, ("pt", "energy")), self.jet_scale, 1).astype(np.float32)
-        return replace(prepared, jets=prepared.jets * scales)
+            return accepted
+        scales = np.where(np.isin(inputs.columns(JET), ("pt", "energy")), self.jet_scale, 1).astype(np.float32)
+        nodes = accepted.nodes
+        return replace(accepted, nodes=Nodes({**nodes.values, JET: nodes.values[JET] * scales}, nodes.masks))
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from pairton.decoding import Step, decode
 from pairton.evaluation import metrics
 from pairton.evaluation.intervals import bootstrap, ratio_interval
 from pairton.events import Events
-from pairton.events.acceptance import Prepared
-from pairton.reconstruction.reconstruction import stored_assignment
+from pairton.events.acceptance import Accepted
+from pairton.reconstruction.result import stored_assignment
 from pairton.topology import Topology
 
 if TYPE_CHECKING:
@@ -49,22 +49,19 @@ class Followed:
         return self.asked & ~self.right[:, 0]
 
 
-def follow(model: Model, decoding: str, events: Events, prepared: Prepared, truth: Ints) -> Followed:
+def follow(model: Model, decoding: str, events: Events, accepted: Accepted, truth: Ints) -> Followed:
     """The steps of a decoding of FOLLOWED; `truth` (n, S) has the numbers of objects in the input."""
     topology = model.topology  # the events may have other stages, but have the same tree
-    asked = prepared.answerable & events.complete
+    asked = accepted.answerable & events.complete
     right = np.zeros((len(events), len(topology.stages)), dtype=bool)
     found, possible = ({name: np.zeros(len(events), dtype=np.int16) for name in topology.types} for _ in range(2))
-    for n_jets in np.unique(prepared.counts[asked]):
-        (rows,) = np.nonzero(asked & (prepared.counts == n_jets))
-        jets = np.ascontiguousarray(prepared.jets[rows, :n_jets])
-        mask = np.ones(jets.shape[:2], dtype=bool)
-        steps = decode(model.predict, topology, jets, mask, method=decoding, record=True).steps
+    for layout, rows in accepted.by_layout(asked):
+        nodes = accepted.batch(rows, layout)
+        steps = decode(model.predict, topology, nodes, decoding=decoding, record=True).steps
         before = np.zeros(len(rows), dtype=np.int64)
         done = np.zeros(len(rows), dtype=np.int64)
         for k, step in enumerate(_stage_ends(topology, steps)):
-            local = np.take_along_axis(prepared.position[rows], np.maximum(step.assignment, 0), axis=1)
-            state = stored_assignment(events[rows], np.where(step.assignment >= 0, local, -1))
+            state = stored_assignment(events[rows], accepted.to_positions(step.assignment, rows, layout))
             matched = metrics.matches(topology, state, truth[rows])
             now, revealed = matched.sum(axis=1), step.revealed.sum(axis=1)
             right[rows, k] = now - before == revealed - done
@@ -92,14 +89,17 @@ def _stage_ends(topology: Topology, steps: Sequence[Step]) -> list[Step]:
 def _possible(topology: Topology, state: Ints, wrong: Bools, truth: Ints) -> dict[str, npt.NDArray[np.int16]]:
     """Type -> (n,): true particles that can still be found, given a state with these wrong particles (n, P).
 
-    Those that share no jet with a wrong one; but a wrong particle takes a place of its own type and of each above.
+    Those that share no object with a wrong one; but a wrong particle takes a place of its own type and of each above.
     """
-    taken = np.zeros((len(state), int(max(state.max(initial=0), truth.max(initial=0))) + 1), dtype=bool)
-    for particle in topology.particles:
-        (rows,) = np.nonzero(wrong[:, particle.index])
-        for slot in particle.slots:
-            taken[rows, state[rows, slot]] = True
-    intact = ~np.take_along_axis(taken, truth, axis=1)  # (n, S)
+    intact = np.zeros(truth.shape, dtype=bool)  # (n, S): true objects that no wrong particle has
+    for kind in topology.object_kinds:
+        taken = np.zeros((len(state), int(max(state.max(initial=0), truth.max(initial=0))) + 1), dtype=bool)
+        slots = [slot.index for slot in topology.slots if slot.kind == kind]
+        for particle in topology.particles:
+            (rows,) = np.nonzero(wrong[:, particle.index])
+            for slot in set(particle.slots) & set(slots):
+                taken[rows, state[rows, slot]] = True
+        intact[:, slots] = ~np.take_along_axis(taken, truth[:, slots], axis=1)
     result = {}
     for name in topology.types:
         same = topology.of_type(name)

@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import ConfigError, EventsError
-from pairton.events.domain import Domain
+from pairton.events.domain import Domain, KindDomain
 from pairton.events.events import Events, Status
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import MOST_OBJECTS, Nodes
 from pairton.events.objects import is_physical
 from pairton.topology import JET, Layout, Topology, collection_name
 
-__all__ = ["MAX_OBJECTS", "Accepted", "accept", "check_max_objects"]
+__all__ = ["MAX_OBJECTS", "Accepted", "accept", "check_max_objects", "selection_domain"]
 
 MAX_OBJECTS = 12  # of a kind, of highest pT, that are used: 83,160 assignments in all-hadronic ttbar
 
@@ -126,6 +126,12 @@ def accept(
     status[~nodes.can_fill(topology)] = Status.TOO_FEW_OBJECTS
     status[bad] = Status.BAD_OBJECT
     return Accepted(topology, nodes, positions, status)
+
+
+def selection_domain(topology: Topology) -> Domain:
+    """The cuts of a topology's selection as a domain."""
+    cuts = {kind: topology.selection.cuts(kind) for kind in topology.kinds}
+    return Domain({kind: KindDomain(cut.pt, cut.abs_eta) for kind, cut in cuts.items()})
 
 
 def check_max_objects(topology: Topology, max_objects: int) -> None:

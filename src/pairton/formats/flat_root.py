@@ -13,7 +13,8 @@ import uproot
 
 from pairton.errors import OutputError
 from pairton.events import Events
-#from pairton.events.objects import JET_FIELDS
+
+# from pairton.events.objects import JET_FIELDS
 from pairton.formats.base import Format, ReadOptions, Source, Writer
 from pairton.formats.flat import NUMBER, SOURCE, WEIGHT, FlatSource, truth_columns
 from pairton.formats.root_files import open_root, open_tree, stored_text

@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 
 from pairton.errors import OutputError
 from pairton.events import Events
-#from pairton.events.objects import JET_FIELDS
+
+# from pairton.events.objects import JET_FIELDS
 from pairton.formats.base import Format, ReadOptions, Source, Writer
 from pairton.formats.files import fingerprint, open_binary, reading_as, require_container
 from pairton.formats.flat import NUMBER, SOURCE, WEIGHT, FlatSource, truth_columns

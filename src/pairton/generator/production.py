@@ -24,7 +24,8 @@ from pairton._common.atomic import output_errors, replacing
 from pairton._common.parallel import run_tasks
 from pairton.errors import ConfigError, InputError, OutputError, PairtonError
 from pairton.events import Events
-from pairton.events.objects import JET_FIELDS, make_jets
+from pairton.events.inputs import MOMENTUM
+from pairton.events.objects import make_jets
 from pairton.generator.card import parse_card
 from pairton.generator.leshouches import read_weights
 from pairton.generator.pythia import PythiaRun, load_processes
@@ -126,7 +127,7 @@ def _ids(settings: Settings, chunk: int, numbers: Any) -> Any:
 def make_chunk(task: Task) -> Counts:
     """Make one chunk and put it on disk, whole or not at all."""
     events, counts = run_chunk(task.settings, task.chunk, task.n_events, task.weights)
-    columns = {name: np.asarray(ak.flatten(events.jets[name])) for name in JET_FIELDS}
+    columns = {name: np.asarray(ak.flatten(events.jets[name])) for name in STORED}
     arrays: dict[str, Any] = {"n_jets": events.n_jets, "truth": events.truth, "ids": events.ids, **columns}
     if events.weights is not None:
         arrays["weights"] = events.weights
@@ -154,7 +155,7 @@ def _read_counts(path: Path) -> Counts:
 
 def _read_events(path: Path, settings: Settings) -> Events:
     with _opened(path) as part:
-        jets = make_jets(**{name: ak.unflatten(part[name], part["n_jets"]) for name in JET_FIELDS})
+        jets = make_jets(**{name: ak.unflatten(part[name], part["n_jets"]) for name in STORED})
         weights = part.get("weights")
         return Events(jets, settings.build_topology(), part["truth"], weights, part["ids"])
 

@@ -150,7 +150,10 @@ class Reconstruction:
             starts = np.cumsum(self.events.counts[kind]) - self.events.counts[kind]
             picked.append((ak.flatten(objects), starts + np.maximum(at[:, k], 0)))
         there = np.concatenate(
-            [np.repeat((self.assignment[:, [*group]] >= 0).all(1, keepdims=True), len(group), 1) for group in slots],
+            [
+                np.repeat((self.assignment[:, [*group]] >= 0).all(1, keepdims=True), len(group), 1)
+                for group in slots
+            ],
             axis=1,
         )  # (n, columns)
         flat = [

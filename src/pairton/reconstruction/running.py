@@ -104,11 +104,11 @@ class Assigner:
         )
         return found, described
 
-    def run(self, window: Events) -> Reconstruction:
-        """Reconstruct the events of one window, and their variations."""
-        accepted = self.accept(window)
-        topology, n = window.topology, len(window)
-        found, outputs = Decoded.empty(topology, n), {}  # type: tuple[Decoded, dict[str, npt.NDArray[Any]]]
+    def assign_all(self, accepted: Accepted) -> tuple[Decoded, Outputs]:
+        """As `assign`, for events of any layouts; assignments are positions in `events.objects`."""
+        n = len(accepted.status)
+        found = Decoded.empty(accepted.topology, n)
+        outputs: dict[str, npt.NDArray[Any]] = {}
 
         def fill(batch: tuple[Layout, npt.NDArray[np.intp]]) -> None:
             layout, rows = batch
@@ -125,6 +125,12 @@ class Assigner:
             for part in np.split(rows, range(BATCH, len(rows), BATCH))
         ]
         in_parallel(fill, batches, getattr(self.model, "at_once", 1))
+        return found, outputs
+
+    def run(self, window: Events) -> Reconstruction:
+        """Reconstruct the events of one window, and their variations."""
+        accepted = self.accept(window)
+        found, outputs = self.assign_all(accepted)
         status = accepted.status.copy()
         status[accepted.answerable & (found.assignment < 0).any(axis=1)] = Status.BAD_OUTPUT
         return Reconstruction(
@@ -134,7 +140,7 @@ class Assigner:
             found.event_probability,
             found.particle_probability,
             found.exact,
-            dict(zip(topology.kinds, accepted.nodes.counts.T, strict=True)),
+            dict(zip(window.topology.kinds, accepted.nodes.counts.T, strict=True)),
             outputs,
             {name: self.run(window.varied(name)) for name in window.variations},
         )

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pairton.evaluation import metrics
 from pairton.evaluation.registry import Chunk, Metric
 from pairton.events import Events
-from pairton.reconstruction.reconstruction import momenta
+from pairton.reconstruction.result import momenta
 
 if TYPE_CHECKING:
     from pairton.evaluation.scoreboard import Method
@@ -46,7 +46,7 @@ class Exhibit:
     order: float  # smaller comes first
     events: Events
     number: int
-    assignment: npt.NDArray[np.int64]  # (S,): positions in `events.jets`
+    assignment: npt.NDArray[np.int64]  # (S,): positions in `events.objects`
     event_probability: float
     particle_probability: npt.NDArray[np.float64]
 
@@ -87,11 +87,14 @@ class Gallery(Metric):
 
 
 def positions(events: Events, stored: Ints) -> npt.NDArray[np.int64]:
-    """Jets by their number in the input (n, S) as positions in `events.jets`; -1 for none."""
-    if not len(stored):
-        return stored.astype(np.int64)
-    if "index" not in ak.fields(events.jets):
-        return np.where(stored < events.n_jets[:, None], stored, -1).astype(np.int64)
-    index = ak.to_numpy(ak.fill_none(ak.pad_none(events.stored_index, int(events.n_jets.max()), axis=1), -2))
-    same = index[:, None, :] == stored[:, :, None]  # (n, S, N)
-    return np.where(same.any(axis=2), same.argmax(axis=2), -1)
+    """Objects by their number in the input (n, S) as positions in `events.objects`; -1 for none."""
+    result = np.array(stored, dtype=np.int64)
+    for slot in events.topology.slots if len(stored) else ():
+        column, counts = stored[:, slot.index], events.counts[slot.kind]
+        if "index" not in ak.fields(events.objects[slot.kind]):
+            result[:, slot.index] = np.where(column < counts, column, -1)
+            continue
+        padded = ak.pad_none(events.stored_index[slot.kind], int(counts.max()), axis=1)
+        same = ak.to_numpy(ak.fill_none(padded, -2)) == column[:, None]  # (n, N)
+        result[:, slot.index] = np.where(same.any(axis=1), same.argmax(axis=1), -1)
+    return result

@@ -71,7 +71,7 @@ def write_plots(folder: str | Path, result: Evaluation) -> list[Path]:
                 written.append(folder / f"{plot.name}{suffix}")
         written.append(_write_csv(folder / f"{plot.name}.csv", plot.rows))
     rows = [
-        {"method": method.name, "efficiency": what, "jets": cell, **value.to_dict()}
+        {"method": method.name, "efficiency": what, "objects": cell, **value.to_dict()}
         for method in result.methods
         for what, cells in result.efficiency(method).items()
         for cell, value in cells.items()
@@ -192,7 +192,7 @@ def _record(result: Evaluation, exhibit: Exhibit) -> EventRecord:
     source = ", ".join(Path(path).name for path in result.inputs)
     which: dict[str, Any] = {"source": source, "number": exhibit.number}
     if method.model is not None and method.decoding != "beam":
-        which |= {"max_jets": method.max_jets, "jet_cuts": method.jet_cuts}
+        which |= {"settings": method.settings}
         return record_event(exhibit.events, 0, method.model, decoding=method.decoding, **which)
     return record_answer(
         exhibit.events,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pairton.events import Events
     from pairton.models.engines import Model
-    from pairton.reconstruction.reconstruction import Reconstruction
+    from pairton.reconstruction.result import Reconstruction
 
 __all__ = ["PICTURES", "Display", "check_suffix", "display_answer", "display_event", "display_row", "save_figure"]
 
@@ -62,7 +62,7 @@ class Display:
 def display_event(events: Events, row: int, model: Model | str | None = None, **options: Any) -> Display:
     """Reconstruct event `row` with a model, by default that of its topology, and keep what there is to see.
 
-    Further options are those of `pairton.report.recording.record_event`: decoding, max_jets, jet_cuts, source.
+    Further options are those of `pairton.report.recording.record_event`: settings, source, number.
     """
     if model is None or isinstance(model, str):
         from pairton.models.engines import load_model, model_for
@@ -73,9 +73,9 @@ def display_event(events: Events, row: int, model: Model | str | None = None, **
 
 def display_row(reco: Reconstruction, row: int) -> Display:
     """A row of a reconstruction: replayed with its model, or its answer alone where that cannot be."""
-    how = {name: value for name, value in reco.how.items() if name != "beam"}
-    if how and how["decoding"] != "beam":  # a beam has no single chain of steps
-        return display_event(reco.events, row, how.pop("model"), **how)
+    settings = reco.settings
+    if reco.model is not None and settings is not None and settings.decoding != "beam":  # which has no single chain
+        return display_event(reco.events, row, reco.model, settings=settings)
     if not 0 <= row < len(reco):
         raise EventsError(f"there is no event {row}: the rows are 0 to {len(reco) - 1}")
     return display_answer(
@@ -85,8 +85,8 @@ def display_row(reco: Reconstruction, row: int) -> Display:
         event_probability=reco.event_probability[row],
         particle_probability=reco.particle_probability[row],
         status=int(reco.status[row]),
-        decoding=str(how.get("decoding", "")),
-        model=how["model"].name if how else "",
+        decoding="" if settings is None else str(settings.decoding),
+        model="" if reco.model is None else reco.model.name,
     )
 
 

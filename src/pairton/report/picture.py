@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_event", "draw_matrix", "draw_plane", "new_figure"]
 
-BEYOND = np.pi + 0.35  # phi is shown a little further than it goes round, so that no jet is cut
+BEYOND = np.pi + 0.35  # phi is shown a little further than it goes round, so that nothing is cut
 DIAGONAL = 0.55  # share of the type's colour on the diagonal, which says: in none
 BARS = 6  # assignments in the bar chart of an exact likelihood
 
@@ -99,8 +99,8 @@ def _after(frame: Frame) -> str:
 def draw_plane(axes: Axes, record: EventRecord, particles: tuple[Shown, ...] = (), *, legend: bool = True) -> None:
     """Jets by their area and b-tag, particles by their edges, into axes; true particles missed are dotted."""
     colours = type_colours(record.topology)
-    jets = record.jets
-    reach = max([2.5, *(abs(jet.eta) + 0.3 for jet in jets)])
+    objects = record.objects
+    reach = max([2.5, *(abs(item.eta) + 0.3 for item in objects)])
     axes.set(xlim=(-reach, reach), ylim=(-BEYOND, BEYOND), xlabel=r"$\eta$")
     axes.set_ylabel(r"$\phi$", rotation=0)
     axes.set_yticks(np.pi * np.array([-1, -0.5, 0, 0.5, 1]), [r"$-\pi$", r"$-\pi/2$", "0", r"$\pi/2$", r"$\pi$"])
@@ -108,34 +108,34 @@ def draw_plane(axes: Axes, record: EventRecord, particles: tuple[Shown, ...] = (
     axes.set_axisbelow(True)
     for limit in (-np.pi, np.pi):
         axes.axhline(limit, color="#b6bec7", linewidth=0.8, zorder=0.6)
-    for shown in sorted(particles, key=lambda s: -len(s.jets)):
+    for shown in sorted(particles, key=lambda s: -len(s.objects)):
         _particle(axes, record, shown, colours[shown.type])
-    found = {(s.type, frozenset(s.jets)) for s in particles if s.right}
-    missed = [s for s in record.true_particles if (s.type, frozenset(s.jets)) not in found and particles]
+    found = {(s.type, frozenset(s.objects)) for s in particles if s.right}
+    missed = [s for s in record.true_particles if (s.type, frozenset(s.objects)) not in found and particles]
     for shown in missed:
         for place in _copies(record, shown):
             for i, j in edge_pairs(record.topology, shown.type):
                 axes.plot(*place[[i, j]].T, color=INK, linewidth=1.3, linestyle=(0, (1.5, 2.5)), zorder=2.5)
-    for jet in jets:
-        face = "#24292f" if jet.tagged and jet.used else "white"
-        size = 5.2 * jet.pt if jet.used else 50
-        size = float(np.clip(size, 150, 1300)) if jet.used else size
-        style = "-" if jet.used else ":"
+    for item in objects:
+        face = "#24292f" if item.tagged and item.used else "white"
+        size = 5.2 * item.pt if item.used else 50
+        size = float(np.clip(size, 150, 1300)) if item.used else size
+        style = "-" if item.used else ":"
         axes.scatter(
-            jet.eta, jet.phi, s=size, facecolor=face, edgecolor=INK, linewidth=1.5, linestyle=style, zorder=3
+            item.eta, item.phi, s=size, facecolor=face, edgecolor=INK, linewidth=1.5, linestyle=style, zorder=3
         )
-        if jet.used:
-            colour = "white" if jet.tagged else INK
-            axes.annotate(str(jet.index), (jet.eta, jet.phi), fontsize=10, zorder=4, color=colour, **NAME)
+        if item.used:
+            colour = "white" if item.tagged else INK
+            axes.annotate(str(item.index), (item.eta, item.phi), fontsize=10, zorder=4, color=colour, **NAME)
     _names(axes, record, particles, colours)
     if legend:
         _legend(axes, record, bool(missed))
 
 
 def _copies(record: EventRecord, shown: Shown) -> list[Floats]:
-    """(jets, 2) places of a particle's jets without a jump, and again a turn up and down."""
-    eta = np.array([record.jets[k].eta for k in shown.jets])
-    phi = np.array([record.jets[k].phi for k in shown.jets])
+    """(objects, 2) places of a particle's objects without a jump, and again a turn up and down."""
+    eta = np.array([record.objects[k].eta for k in shown.objects])
+    phi = np.array([record.objects[k].phi for k in shown.objects])
     mean = np.arctan2(np.sin(phi).sum(), np.cos(phi).sum())
     phi = mean + (phi - mean + np.pi) % (2 * np.pi) - np.pi
     return [np.stack([eta, phi + turn], axis=1) for turn in (-2 * np.pi, 0, 2 * np.pi)]
@@ -146,7 +146,7 @@ def _particle(axes: Axes, record: EventRecord, shown: Shown, colour: str) -> Non
 
     leaf = record.topology.height(shown.type) == 0
     for place in _copies(record, shown):
-        if len(place) == 3:  # of more jets the edges alone are clearer
+        if len(place) == 3:  # of more objects the edges alone are clearer
             axes.add_patch(Polygon(place, facecolor=colour, alpha=0.13, zorder=1))
         for i, j in edge_pairs(record.topology, shown.type):
             style: Any = "-" if leaf else (0, (2.2, 1.6))
@@ -154,15 +154,15 @@ def _particle(axes: Axes, record: EventRecord, shown: Shown, colour: str) -> Non
 
 
 def _names(axes: Axes, record: EventRecord, particles: tuple[Shown, ...], colours: dict[str, str]) -> None:
-    """Names near the middle of each particle, moved to where no jet or other name is."""
+    """Names near the middle of each particle, moved to where no object or other name is."""
     from matplotlib.patheffects import withStroke
 
-    taken = [np.array([jet.eta, jet.phi]) for jet in record.jets]
+    taken = [np.array([item.eta, item.phi]) for item in record.objects]
     steps = [
         (r * np.cos(a), 1.3 * r * np.sin(a)) for r in (0, 0.2, 0.35, 0.5, 0.7) for a in np.arange(8) * np.pi / 4
     ]
-    for shown in sorted(particles, key=lambda s: -len(s.jets)):
-        if len(shown.jets) < 2:
+    for shown in sorted(particles, key=lambda s: -len(s.objects)):
+        if len(shown.objects) < 2:
             continue
         middle = _copies(record, shown)[1].mean(axis=0)
         middle[1] = np.arctan2(np.sin(middle[1]), np.cos(middle[1]))
@@ -219,14 +219,14 @@ def draw_matrix(axes: Axes, record: EventRecord, type_name: str, frame: Frame, k
             image[i, j] = [int(shade[k : k + 2], 16) / 255 for k in (1, 3, 5)]
     axes.pcolormesh(np.arange(n + 1) - 0.5, np.arange(n + 1) - 0.5, image, edgecolors="#aeb6bf", linewidth=0.5)
     axes.set(xlim=(-0.5, n - 0.5), ylim=(n - 0.5, -0.5), aspect="equal")
-    names = [str(jet.index) for jet in record.jets if jet.used]
+    names = [str(item.index) for item in record.objects if item.used]
     size = 9 if n < 10 else 7
     axes.set_xticks(range(n), names, fontsize=size)
     axes.set_yticks(range(n), names, fontsize=size)
     axes.xaxis.tick_top()
     axes.tick_params(length=0, pad=2, colors=INK, which="both", right=False, left=False, top=False, bottom=False)
     axes.minorticks_off()
-    tags = [jet.tagged for jet in record.jets if jet.used]
+    tags = [item.tagged for item in record.objects if item.used]
     for labels in (axes.get_xticklabels(), axes.get_yticklabels()):
         for label, tagged in zip(labels, tags, strict=True):
             label.set_fontweight("bold" if tagged else "normal")
@@ -238,7 +238,7 @@ def _bars(axes: Axes, record: EventRecord, frame: Frame) -> None:
     """The leading assignments of an exact likelihood."""
     listed = frame.candidates[:BARS]
     names = [
-        "   ".join(f"{s.label}: {' '.join(str(record.jets[k].index) for k in s.jets)}" for s in c.particles)
+        "   ".join(f"{s.label}: {' '.join(str(record.objects[k].index) for k in s.objects)}" for s in c.particles)
         for c in listed
     ]
     chances = [c.probability for c in listed]

@@ -1,7 +1,7 @@
-"""What is shown of one event: its jets, every step of its reconstruction, and the truth where it is known.
+"""What is shown of one event: its objects, every step of its reconstruction, and the truth where it is known.
 
-A record is plain data: the page, the pictures and a notebook draw the same one. Jets are numbered by their place
-in `EventRecord.jets`: those that the network sees first, by falling pT; `Jet.index` is the number in the file.
+A record is plain data: the page, the pictures and a notebook draw the same one. Objects are numbered by their place
+in `EventRecord.objects`: those that the network sees first, kind by kind and by falling pT; `Item.index` is the number in the file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pairton.topology import Topology
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Candidate", "EventRecord", "Frame", "Jet", "Shown"]
+__all__ = ["Candidate", "EventRecord", "Frame", "Item", "Shown"]
 
 DECIMALS = 4  # what can be seen
 
@@ -28,8 +28,8 @@ Matrices = list[list[list[float]]]  # (T, N, N)
 
 
 @dataclass(frozen=True)
-class Jet:
-    """As measured; `used` where the network saw it."""
+class Item:
+    """An object as measured; `used` where the network saw it."""
 
     index: int
     pt: float
@@ -39,15 +39,16 @@ class Jet:
     btag: float
     tagged: bool
     used: bool
+    kind: str
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A particle and its jets; `right` is None where the truth does not tell."""
+    """A particle and its objects; `right` is None where the truth does not tell."""
 
     type: str
     label: str
-    jets: tuple[int, ...]
+    objects: tuple[int, ...]
     mass: float | None = None
     probability: float | None = None
     right: bool | None = None
@@ -65,7 +66,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Frame:
-    """One state of the display. Matrices are (T, N, N), over the jets that the network saw."""
+    """One state of the display. Matrices are (T, N, N), over the objects that the network saw."""
 
     title: str
     note: str
@@ -86,9 +87,9 @@ class EventRecord:
     id: str  # permanent: source and number
     source: str
     topology: Topology
-    jets: tuple[Jet, ...]
-    truth: tuple[int, ...] | None  # (S,): a jet or -1
-    true_particles: tuple[Shown, ...]  # those whose every jet is labelled
+    objects: tuple[Item, ...]
+    truth: tuple[int, ...] | None  # (S,): an object or -1
+    true_particles: tuple[Shown, ...]  # those whose every product is labelled
     decoding: str
     model: str
     status: str
@@ -99,7 +100,7 @@ class EventRecord:
 
     @property
     def n_used(self) -> int:
-        return sum(jet.used for jet in self.jets)
+        return sum(item.used for item in self.objects)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, colours included; numbers rounded to what can be seen."""
@@ -117,7 +118,7 @@ class EventRecord:
 
 
 def edge_pairs(topology: Topology, type_name: str) -> list[tuple[int, int]]:
-    """Pairs of a particle's jets, as places among them, that its own type joins and none of its children does.
+    """Pairs of a particle's objects, as places among them, that its own type joins and none of its children does.
 
     >>> from pairton.topology import load_topology
     >>> edge_pairs(load_topology("ttbar_allhad"), "t")
@@ -131,7 +132,7 @@ def edge_pairs(topology: Topology, type_name: str) -> list[tuple[int, int]]:
 
 
 def _short(name: str) -> str:
-    """A slot without the number that tells interchangeable jets of one particle apart: t1.W.q."""
+    """A slot without the number that tells interchangeable objects of one particle apart: t1.W.q."""
     path, _, last = name.rpartition(".")
     return f"{path}.{last.rstrip('0123456789')}" if path else name
 
@@ -144,15 +145,15 @@ def particle_label(topology: Topology, index: int, revealed: npt.NDArray[np.bool
     return particle.name
 
 
-def summed_mass(jets: Sequence[Jet], chosen: Sequence[int]) -> float:
-    """The invariant mass of some jets, GeV."""
-    pt, eta, phi, mass = np.array([(jets[k].pt, jets[k].eta, jets[k].phi, jets[k].mass) for k in chosen]).T
+def summed_mass(objects: Sequence[Item], chosen: Sequence[int]) -> float:
+    """The invariant mass of some objects, GeV."""
+    pt, eta, phi, mass = np.array([(objects[k].pt, objects[k].eta, objects[k].phi, objects[k].mass) for k in chosen]).T
     return float(polar(cartesian(pt, eta, phi, energy_of(pt, eta, mass)).sum(axis=0))["mass"])
 
 
 def shown_particles(
     topology: Topology,
-    jets: Sequence[Jet],
+    objects: Sequence[Item],
     assignment: npt.NDArray[np.integer[Any]],
     *,
     revealed: npt.NDArray[np.bool_] | None = None,
@@ -173,7 +174,7 @@ def shown_particles(
                 chosen = tuple(int(assignment[slot]) for slot in particle.slots)
                 chance = None if probability is None else probability.get(particle.index)
                 label = particle_label(topology, particle.index, revealed)
-                mass = summed_mass(jets, chosen)
+                mass = summed_mass(objects, chosen)
                 found.append(Shown(name, label, chosen, mass, chance, verdict[particle.index]))
     return tuple(found)
 
@@ -186,7 +187,7 @@ def verdicts(
     """For each particle of an assignment (S,): right, wrong, or None where the truth leaves it open.
 
     A particle is surely wrong when all true ones of its type are known and it is none of them, or when two of its
-    jets are known to belong elsewhere: here the first, or a truth that labels every slot, is asked for.
+    objects are known to belong elsewhere: here the first, or a truth that labels every slot, is asked for.
     """
     from pairton.evaluation.metrics import matches
     from pairton.topology.assignments import present

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding import Decoded, Step, decode
-from pairton.decoding.exact import most_probable, packed
+from pairton.decoding import Decoded, Outputs, Step, decode
+from pairton.decoding.exact import most_probable
 from pairton.decoding.graph import MASKED, adjacency, visible_tokens
 from pairton.decoding.likelihood import enumerate_assignments, marginals, scores
 from pairton.errors import EventsError
 from pairton.events import Events, Status
-from pairton.events.objects import JET_FIELDS
+from pairton.events.inputs import MOMENTUM
 from pairton.events.vectors import mass_of
-from pairton.reconstruction.assigning import ONE_BY_ONE, Assigner
-from pairton.reconstruction.reconstruction import MAX_JETS, prepare
+from pairton.reconstruction.running import DEFAULT_SETTINGS, Assigner, RunSettings
 from pairton.report.record import (
     Candidate,
     EventRecord,
     Frame,
-    Jet,
+    Item,
     Matrices,
     Shown,
     shown_particles,
     verdicts,
 )
-from pairton.topology import Topology
+from pairton.topology import Layout, Topology
 from pairton.topology.assignments import canonical
 
 if TYPE_CHECKING:
-    from pairton.decoding.likelihood import Prediction
     from pairton.models.engines import Model
 
 __all__ = ["LISTED", "record_answer", "record_event"]
@@ -43,44 +43,42 @@ TAG_CUT = 0.5
 MAX_SYMMETRIES = 10_000  # equivalent truths that are compared with an answer
 
 Ints = npt.NDArray[np.integer[Any]]
-Bools = npt.NDArray[np.bool_]
+Order = list[tuple[str, int, bool]]  # kind, position in its collection, seen by the network
 
 
 def record_event(
     events: Events,
     row: int,
     model: Model,
+    settings: RunSettings = DEFAULT_SETTINGS,
     *,
-    decoding: str | None = None,
-    max_jets: int = MAX_JETS,
-    jet_cuts: bool = True,
     source: str = "",
     number: int | None = None,
 ) -> EventRecord:
     """Reconstruct event `row` and keep every step; `number` is what the event is called, by default its row."""
     one = _one(events, row)
-    how = Assigner(model, decoding)
-    how.check(events.topology)
-    topology, method, temperatures = how.topology, how.method, how.temperatures
-    prepared = prepare(one, model.domain, max_jets=max_jets, jet_cuts=jet_cuts)
-    count = int(prepared.counts[0])
-    seen = prepared.position[0, :count]
+    assigner = Assigner(model, settings)
+    assigner.check(events.topology)
+    topology, decoding = model.topology, str(assigner.settings.decoding)
+    accepted = assigner.accept(one)
+    seen = {kind: position[0][position[0] >= 0] for kind, position in accepted.position.items()}
     base = _Base.of(one, seen, row if number is None else number, source, topology)
-    label = "steps, one particle at a time" if decoding == ONE_BY_ONE else method.replace("_", "-")
-    status = Status(int(prepared.status[0])).label
-    if not prepared.answerable[0]:
+    label = decoding.replace("_", "-")
+    status = Status(int(accepted.status[0])).label
+    if not accepted.answerable[0]:
         return base.record(label, model.name, status, (), None, ())
-    jets, mask = prepared.jets[:, :count], np.ones((1, count), dtype=bool)
-    answer = decode(model.predict, topology, jets, mask, method=method, temperatures=temperatures, record=True)
+    nodes = accepted.batch(np.array([0]), tuple(accepted.nodes.counts[0].tolist()))
+    temperatures = assigner.temperatures
+    answer = decode(model.predict, topology, nodes, decoding=decoding, temperatures=temperatures, record=True)
     base.align(answer.assignment[0])
     chances = {p.index: float(answer.particle_probability[0, p.index]) for p in topology.particles}
-    final = shown_particles(topology, base.jets, answer.assignment[0], truth=base.truth, probability=chances)
-    if answer.exact[0] and method == "exact":
+    final = shown_particles(topology, base.objects, answer.assignment[0], truth=base.truth, probability=chances)
+    if answer.exact[0] and decoding == "exact":
         temperature = 1.0 if temperatures is None else float(temperatures[0])
-        prediction = model.predict(jets, mask, np.full_like(answer.steps[0].tokens, MASKED))
-        frames = _exact_frames(base, prediction, count, temperature)
+        outputs = model.predict(nodes, np.full_like(answer.steps[0].tokens, MASKED))
+        frames = _exact_frames(base, outputs, nodes.layout, temperature)
     else:
-        frames = _chain_frames(base, answer, method, final)
+        frames = _chain_frames(base, answer, decoding, final)
     return base.record(label, model.name, status, final, float(answer.event_probability[0]), frames)
 
 
@@ -97,51 +95,59 @@ def record_answer(
     source: str = "",
     number: int | None = None,
 ) -> EventRecord:
-    """A record of an assignment (S,) into `events.jets`, made before; there are no steps to show."""
+    """A record of an assignment (S,) of positions in `events.objects`, made before; there are no steps to show."""
     one = _one(events, row)
-    pt = np.asarray(one.jets.pt[0])
-    seen = np.argsort(-pt, kind="stable")
+    seen = {kind: np.argsort(-np.asarray(array.pt[0]), kind="stable") for kind, array in one.objects.items()}
     base = _Base.of(one, seen, row if number is None else number, source, events.topology)
-    place = np.append(np.argsort(seen), -1)  # the last serves -1
-    moved = place[np.asarray(assignment)]
+    moved = base.places(np.asarray(assignment))
     base.align(moved)
     chances = None
     if particle_probability is not None:
         chances = {k: float(value) for k, value in enumerate(particle_probability)}
-    final = shown_particles(events.topology, base.jets, moved, truth=base.truth, probability=chances)
+    final = shown_particles(events.topology, base.objects, moved, truth=base.truth, probability=chances)
     frames: tuple[Frame, ...] = ()
     if final:
-        tokens = adjacency(events.topology, moved[None], np.ones((1, len(pt)), dtype=bool))[0]
+        tokens = adjacency(events.topology, moved[None], np.ones((1, len(base.objects)), dtype=bool))[0]
         frames = (Frame("The answer", "", final, tokens=_lists(tokens[0])),)
     probability = float(event_probability) if np.isfinite(event_probability) else None
     return base.record(decoding, model, Status(int(status)).label, final, probability, frames)
 
 
 class _Base:
-    """What every record of an event has: its jets, in the order of the network, and its truth."""
+    """What every record of an event has: its objects, in the order of the network, and its truth."""
 
-    def __init__(
-        self, topology: Topology, jets: tuple[Jet, ...], truth: Ints | None, name: str, id: str, source: str
-    ) -> None:
-        self.topology, self.jets, self.truth = topology, jets, truth
-        self.name, self.id, self.source = name, id, source
+    def __init__(self, topology: Topology, objects: tuple[Item, ...], order: Order, name: str, source: str) -> None:
+        self.topology, self.objects, self.order = topology, objects, order
+        self.name, self.source = name, source
+        self.id = ""
+        self.truth: Ints | None = None
 
     @classmethod
-    def of(cls, one: Events, seen: Ints, number: int, source: str, topology: Topology) -> _Base:
-        pt, eta, phi, energy, btag = (np.asarray(one.jets[name][0], np.float64) for name in JET_FIELDS)
-        rest = np.setdiff1d(np.arange(len(pt)), seen)
-        order = np.concatenate([seen, rest]).astype(np.intp)
-        index = np.asarray(one.stored_index[0])
-        mass = mass_of(pt, eta, energy)
-        used = np.arange(len(order)) < len(seen)
-        columns = [each[order].tolist() for each in (index, pt, eta, phi, mass, btag, btag > TAG_CUT)]
-        jets = tuple(Jet(*fields) for fields in zip(*columns, used.tolist(), strict=True))
-        truth = None
-        if one.truth is not None:
-            place = np.append(np.argsort(order), -1)  # the last serves -1
-            truth = place[one.truth[0]]
+    def of(cls, one: Events, seen: Mapping[str, Ints], number: int, source: str, topology: Topology) -> _Base:
+        """Objects that the network sees first, kind by kind, then the others."""
+        order: Order = [(kind, int(k), True) for kind, positions in seen.items() for k in positions]
+        for kind, positions in seen.items():
+            rest = np.setdiff1d(np.arange(one.counts[kind][0]), positions)
+            order += [(kind, int(k), False) for k in rest]
+        objects = []
+        for kind, k, used in order:
+            values = one.objects[kind][0, k]
+            pt, eta, phi, energy = (float(values[name]) for name in MOMENTUM)
+            btag = float(values.btag) if "btag" in ak.fields(values) else 0.0
+            index, mass = int(one.stored_index[kind][0, k]), float(mass_of(pt, eta, energy))
+            objects.append(Item(index, pt, eta, phi, mass, btag, btag > TAG_CUT, used, kind))
+        base = cls(topology, tuple(objects), order, f"event {number}", source)
         source_id, event_id = (int(part) for part in one.ids[0])
-        return cls(topology, jets, truth, f"event {number}", f"{source_id:x}:{event_id}", source)
+        base.id = f"{source_id:x}:{event_id}"
+        if one.truth is not None:
+            base.truth = base.places(one.truth[0])
+        return base
+
+    def places(self, assignment: Ints) -> Ints:
+        """Positions (S,) in the collections of the slots' kinds as places in `objects`; -1 for none."""
+        at = {(kind, position): place for place, (kind, position, _) in enumerate(self.order)}
+        kinds = [slot.kind for slot in self.topology.slots]
+        return np.array([at.get((kind, int(k)), -1) for kind, k in zip(kinds, assignment, strict=True)])
 
     def align(self, assignment: Ints) -> None:
         """Name the true particles like those of the answer that they are closest to: t1 and t2 are only names."""
@@ -162,14 +168,14 @@ class _Base:
         true: tuple[Shown, ...] = ()
         right: bool | None = None
         if self.truth is not None:
-            true = shown_particles(self.topology, self.jets, self.truth)
+            true = shown_particles(self.topology, self.objects, self.truth)
             if bool((self.truth >= 0).all()) and answer:
                 right = all(bool(shown.right) for shown in answer)
         if not frames:
             why = f"No answer: {status.replace('_', ' ')}"
-            frames = (Frame(why, f"{self.topology.name} needs {len(self.topology.slots)} good jets.", ()),)
+            frames = (Frame(why, f"{self.topology.name} has {len(self.topology.slots)} slots to fill with good objects.", ()),)
         truth = None if self.truth is None else tuple(int(k) for k in self.truth)
-        base = self.name, self.id, self.source, self.topology, self.jets
+        base = self.name, self.id, self.source, self.topology, self.objects
         return EventRecord(*base, truth, true, decoding, model, status, answer, probability, right, frames)
 
 
@@ -183,27 +189,22 @@ def _one(events: Events, row: int) -> Events:
 # -- the chain ---------------------------------------------------------------------------------------------
 
 
-def _chain_frames(base: _Base, answer: Decoded, method: str, final: tuple[Shown, ...]) -> tuple[Frame, ...]:
+def _chain_frames(base: _Base, answer: Decoded, decoding: str, final: tuple[Shown, ...]) -> tuple[Frame, ...]:
     topology = base.topology
     mask = np.ones((1, answer.steps[0].tokens.shape[-1]), dtype=bool)
     assignment = np.full(len(topology.slots), -1, dtype=np.int32)
     revealed = np.zeros(len(topology.particles), dtype=bool)
     frames = []
-    sums = bool(answer.exact[0])
-    rule = "the particles of the most probable assignment left" if sums else "the candidate of highest gain"
     for k, step in enumerate(answer.steps):
         known = visible_tokens(topology, assignment[None], revealed[None], mask)[0]
         candidates, others, rest = _step_candidates(base, step)
-        if sums:  # marginals: what is listed are not all, and they do not add up to one
-            others, rest = 0, 0.0
-        asked = (
-            "The network sees what is known" if method != "one_shot" or k == 0 else "The first answer serves again"
-        )
+        first = decoding != "one_shot" or k == 0
+        asked = "The network sees what is known" if first else "The first answer serves again"
         frames.append(
             Frame(
                 f"Step {k + 1} of {len(answer.steps)}: reveal {step.stage}",
-                f"{asked}; {rule} {'are' if sums else 'is'} chosen.",
-                shown_particles(topology, base.jets, assignment, revealed=revealed, truth=base.truth),
+                f"{asked}; the candidate of highest gain is chosen.",
+                shown_particles(topology, base.objects, assignment, revealed=revealed, truth=base.truth),
                 tokens=_lists(known),
                 logits=_lists(step.edges[0]),
                 candidates=candidates,
@@ -213,8 +214,7 @@ def _chain_frames(base: _Base, answer: Decoded, method: str, final: tuple[Shown,
         )
         assignment, revealed = step.assignment[0], step.revealed[0]
     known = visible_tokens(topology, assignment[None], revealed[None], mask)[0]
-    meaning = "sums over assignments" if sums else "those of the steps that led here"
-    note = f"Everything is known. Probabilities are {meaning}."
+    note = "Everything is known. Probabilities are those of the steps that led here."
     frames.append(Frame("The answer", note, final, tokens=_lists(known)))
     return tuple(frames)
 
@@ -222,7 +222,7 @@ def _chain_frames(base: _Base, answer: Decoded, method: str, final: tuple[Shown,
 def _step_candidates(base: _Base, step: Step) -> tuple[tuple[Candidate, ...], int, float]:
     """The leading candidates, the number of others that are possible, and their summed probability."""
     probability = step.probability[0]
-    possible = int((step.jets[0] >= 0).any(axis=(1, 2)).sum())
+    possible = int((step.nodes[0] >= 0).any(axis=(1, 2)).sum())
     order = np.argsort(-probability, kind="stable")[: min(LISTED, possible)]
     chosen = int(step.choice[0])
     if chosen not in order:
@@ -230,22 +230,22 @@ def _step_candidates(base: _Base, step: Step) -> tuple[tuple[Candidate, ...], in
     listed = []
     for k in order:
         particles = tuple(
-            _candidate(base, name, [int(jet) for jet in jets if jet >= 0])
-            for name, jets in zip(step.types[k], step.jets[0, k], strict=True)
+            _candidate(base, name, [int(node) for node in nodes if node >= 0])
+            for name, nodes in zip(step.types[k], step.nodes[0, k], strict=True)
         )
         listed.append(Candidate(particles, float(probability[k]), int(k) == chosen, _all_right(particles)))
     rest = max(0.0, 1.0 - float(probability[order].sum()))
     return tuple(listed), possible - len(order), rest
 
 
-def _candidate(base: _Base, type_name: str, jets: list[int]) -> Shown:
+def _candidate(base: _Base, type_name: str, nodes: list[int]) -> Shown:
     """One particle by itself, its name no more than its type."""
     topology = base.topology
     particle = topology.of_type(type_name)[0]
     alone = np.full(len(topology.slots), -1, dtype=np.int64)
-    alone[list(particle.slots)] = jets
-    (shown,) = (s for s in shown_particles(topology, base.jets, alone, truth=base.truth) if s.type == type_name)
-    return Shown(type_name, type_name, shown.jets, shown.mass, None, shown.right)
+    alone[list(particle.slots)] = nodes
+    (shown,) = (s for s in shown_particles(topology, base.objects, alone, truth=base.truth) if s.type == type_name)
+    return Shown(type_name, type_name, shown.objects, shown.mass, None, shown.right)
 
 
 def _all_right(particles: tuple[Shown, ...]) -> bool | None:
@@ -258,13 +258,13 @@ def _all_right(particles: tuple[Shown, ...]) -> bool | None:
 # -- the exact likelihood ----------------------------------------------------------------------------------
 
 
-def _exact_frames(base: _Base, prediction: Prediction, count: int, temperature: float) -> tuple[Frame, ...]:
+def _exact_frames(base: _Base, outputs: Outputs, layout: Layout, temperature: float) -> tuple[Frame, ...]:
     topology = base.topology
-    enumeration = enumerate_assignments(topology, count)
-    every = packed(prediction, np.arange(count)[None])
-    _, _, _, best, chances = most_probable(enumeration, every, temperature, LISTED)
-    each = marginals(enumeration, scores(enumeration, every) / np.float32(temperature))
-    together = [_together(enumeration.candidates[name].jets, each[name][0], count) for name in topology.types]
+    enumeration = enumerate_assignments(topology, layout)
+    count = enumeration.n_nodes
+    _, _, _, best, chances = most_probable(enumeration, outputs, temperature, LISTED)
+    each = marginals(enumeration, scores(enumeration, outputs) / np.float32(temperature))
+    together = [_together(enumeration.candidates[name].nodes, each[name][0], count) for name in topology.types]
     assignments = best[0].astype(np.int64)
     total = len(enumeration.assignments)
 
@@ -288,14 +288,14 @@ def _exact_frames(base: _Base, prediction: Prediction, count: int, temperature: 
         others=total - len(assignments),
         others_probability=rest,
     )
-    frames = [replace(same, logits=_lists(prediction.edges[0]))]
+    frames = [replace(same, logits=_lists(outputs["edges"][0]))]
     mask = np.ones((1, count), dtype=bool)
     for k, assignment in enumerate(assignments):
         if k and chances[0, k] < NEGLIGIBLE:
             break
         shown = _with_marginals(base, assignment, each, enumeration.candidates)
         note = "The most probable of all." if k == 0 else "An alternative."
-        note += " Below: the probability that two jets share a particle, summed over all assignments."
+        note += " Below: the probability that two objects share a particle, summed over all assignments."
         title = f"Assignment {k + 1}: {100 * chances[0, k]:.1f} %"
         tokens = _lists(adjacency(topology, assignment[None], mask)[0][0])
         frames.append(replace(same, title=title, note=note, particles=shown, tokens=tokens, candidates=listed(k)))
@@ -303,7 +303,7 @@ def _exact_frames(base: _Base, prediction: Prediction, count: int, temperature: 
 
 
 def _together(candidates: Ints, chance: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
-    """(N, N): probability that two jets share a particle of the type; on the diagonal, that a jet is in none."""
+    """(N, N): probability that two objects share a particle of the type; on the diagonal, that one is in none."""
     member = np.zeros((len(candidates), count))
     member[np.arange(len(candidates))[:, None], candidates.astype(np.intp)] = 1
     pairs = member.T @ (member * chance[:, None])
@@ -317,11 +317,11 @@ def _with_marginals(base: _Base, assignment: Ints, each: dict[str, Any], candida
     for particle in base.topology.particles:
         where = candidates[particle.type].find(assignment[None, list(particle.slots)])[0]
         chances[particle.index] = float(each[particle.type][0, where])
-    return shown_particles(base.topology, base.jets, assignment, truth=base.truth, probability=chances)
+    return shown_particles(base.topology, base.objects, assignment, truth=base.truth, probability=chances)
 
 
 def _roots(base: _Base, assignment: Ints) -> tuple[Shown, ...]:
-    shown = shown_particles(base.topology, base.jets, assignment, truth=base.truth)
+    shown = shown_particles(base.topology, base.objects, assignment, truth=base.truth)
     names = {root.name for root in base.topology.roots}
     return tuple(s for s in shown if s.label in names)
 

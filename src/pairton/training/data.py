@@ -18,14 +18,13 @@ import numpy.typing as npt
 from pairton._common.atomic import output_errors
 from pairton.errors import TrainingError
 from pairton.events import Events
-from pairton.events.acceptance import accept
-from pairton.events.domain import Domain, KindDomain
+from pairton.events.acceptance import accept, selection_domain
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import MOST_OBJECTS, Nodes
 from pairton.topology import Layout, Topology, same_tree
 from pairton.topology.assignments import present
 
-__all__ = ["BatchPlan", "Drawn", "Group", "PackedEvents", "pack", "selection_domain"]
+__all__ = ["BatchPlan", "Drawn", "Group", "PackedEvents", "pack"]
 
 MIN_TRAINING_EVENTS = 10
 OBJECTS, COLUMNS = "objects.", "columns."  # beginnings of the names of a group's arrays
@@ -130,12 +129,6 @@ class _Store:
 def _joined(groups: list[Group]) -> Group:
     arrays = [group.arrays() for group in groups]
     return Group.of_arrays({name: np.concatenate([part[name] for part in arrays]) for name in arrays[0]})
-
-
-def selection_domain(topology: Topology) -> Domain:
-    """The cuts of a topology's selection as a domain."""
-    cuts = {kind: topology.selection.cuts(kind) for kind in topology.kinds}
-    return Domain({kind: KindDomain(cut.pt, cut.abs_eta) for kind, cut in cuts.items()})
 
 
 def pack(

@@ -22,13 +22,14 @@ import torch
 from torch import nn
 
 from pairton.errors import TrainingError
+from pairton.events.acceptance import selection_domain
 from pairton.events.domain import Domain
 from pairton.models.storage import ModelInfo, save_model
 from pairton.network import Network
 from pairton.network.engine import load_network, predictor
 from pairton.topology import JET, collection_name, same_tree
 from pairton.training.calibration import CALIBRATED, fit_temperatures
-from pairton.training.data import BatchPlan, Drawn, PackedEvents, selection_domain
+from pairton.training.data import BatchPlan, Drawn, PackedEvents
 from pairton.training.logs import Logs
 from pairton.training.losses import Batch, batch_loss, make_batch, terms_of
 from pairton.training.mistakes import draw_mistakes, wrong_states

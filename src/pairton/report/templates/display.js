@@ -52,7 +52,7 @@ const pairtonDisplay = (() => {
     const { width, height, left, right, top, bottom } = FRAME;
     svg.replaceChildren();
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    const reach = Math.max(2.5, ...record.jets.map(jet => Math.abs(jet.eta) + 0.3));
+    const reach = Math.max(2.5, ...record.objects.map(jet => Math.abs(jet.eta) + 0.3));
     const x = eta => left + ((eta + reach) / (2 * reach)) * (width - left - right);
     const y = phi => top + ((BEYOND - phi) / (2 * BEYOND)) * (height - top - bottom);
     const clip = `pd-clip-${planes++}`;
@@ -61,15 +61,15 @@ const pairtonDisplay = (() => {
     axes(svg, reach, x, y, small);
     const body = make(svg, "g", { "clip-path": `url(#${clip})` });
     const colours = Object.fromEntries(record.types.map(type => [type.name, type]));
-    const ordered = [...particles].sort((a, b) => b.jets.length - a.jets.length);
+    const ordered = [...particles].sort((a, b) => b.objects.length - a.objects.length);
     for (const shown of ordered) particle(body, record, colours[shown.type], shown, x, y);
     if (options.truth) for (const shown of options.truth) missed(body, record, shown, x, y);
-    for (const jet of record.jets) {
+    for (const jet of record.objects) {
       for (const turn of turns) if (turn && Math.abs(jet.phi + turn) < BEYOND) drawJet(body, { ...jet, phi: jet.phi + turn, used: false, again: true }, x, y, small);
       drawJet(svg, jet, x, y, small);
     }
     if (small) return;
-    const taken = record.jets.map(jet => ({ x: x(jet.eta), y: y(jet.phi), w: radius(jet), h: radius(jet) }));
+    const taken = record.objects.map(jet => ({ x: x(jet.eta), y: y(jet.phi), w: radius(jet), h: radius(jet) }));
     names(svg, record, ordered, colours, x, y, taken);
     if (options.labels) labels(svg, record, x, y, taken);
   }
@@ -103,8 +103,8 @@ const pairtonDisplay = (() => {
   const turns = [-2 * Math.PI, 0, 2 * Math.PI]; // copies, so that an edge may leave at π and return at −π
 
   function particle(body, record, type, shown, x, y) {
-    const points = unwrapped(shown.jets.map(k => record.jets[k]));
-    const group = make(body, "g", { "class": "pd-particle", "data-type": shown.type, "data-jets": shown.jets.join(" ") });
+    const points = unwrapped(shown.objects.map(k => record.objects[k]));
+    const group = make(body, "g", { "class": "pd-particle", "data-type": shown.type, "data-objects": shown.objects.join(" ") });
     const fresh = shown.fresh === true;
     for (const turn of turns) {
       const place = points.map(([eta, phi]) => [x(eta), y(phi + turn)]);
@@ -123,7 +123,7 @@ const pairtonDisplay = (() => {
   }
 
   function missed(body, record, shown, x, y) {
-    const points = unwrapped(shown.jets.map(k => record.jets[k]));
+    const points = unwrapped(shown.objects.map(k => record.objects[k]));
     for (const turn of turns) for (const [i, j] of record.edges[shown.type]) {
       make(body, "line", {
         x1: x(points[i][0]), y1: y(points[i][1] + turn), x2: x(points[j][0]), y2: y(points[j][1] + turn),
@@ -162,7 +162,7 @@ const pairtonDisplay = (() => {
   function labels(svg, record, x, y, taken) {
     record.truth.forEach((k, slot) => {
       if (k < 0) return;
-      const jet = record.jets[k], r = radius(jet), text = record.slots[slot];
+      const jet = record.objects[k], r = radius(jet), text = record.slots[slot];
       const cx = x(jet.eta), cy = y(jet.phi), side = r + 3.6 * text.length + 5;
       place(svg, [[cx, cy - r - 8], [cx, cy + r + 8], [cx + side, cy], [cx - side, cy], [cx + 0.7 * side, cy - r - 4], [cx - 0.7 * side, cy - r - 4],
         [cx + 0.7 * side, cy + r + 4], [cx - 0.7 * side, cy + r + 4], [cx, cy - r - 20], [cx, cy + r + 20], [cx - side, cy - 16],
@@ -172,8 +172,8 @@ const pairtonDisplay = (() => {
 
   function names(svg, record, particles, colours, x, y, taken) {
     for (const shown of particles) {
-      if (shown.preview || shown.jets.length < 2) continue;
-      const points = unwrapped(shown.jets.map(k => record.jets[k]));
+      if (shown.preview || shown.objects.length < 2) continue;
+      const points = unwrapped(shown.objects.map(k => record.objects[k]));
       const mean = k => points.reduce((sum, p) => sum + p[k], 0) / points.length;
       const cx = x(mean(0)), cy = y(Math.atan2(Math.sin(mean(1)), Math.cos(mean(1))));
       const around = [6, 14, 24, 36, 50].flatMap(r => [[0, -r], [r, 0], [-r, 0], [0, r], [r, -r], [-r, -r], [r, r], [-r, r]]);
@@ -185,11 +185,11 @@ const pairtonDisplay = (() => {
   // -- matrices -------------------------------------------------------------------------------------------
 
   function matrix(parent, record, type, values, kind, logits) {
-    const used = record.jets.filter(jet => jet.used);
+    const used = record.objects.filter(jet => jet.used);
     const n = values.length, cell = 24, edge = 22;
     const figure = make(parent, "figure");
     const svg = make(figure, "svg", { viewBox: `0 0 ${edge + n * cell + 2} ${edge + n * cell + 2}`, role: "img",
-      "aria-label": `${kind}, ${type.name}: ${n} by ${n} jets` });
+      "aria-label": `${kind}, ${type.name}: ${n} by ${n} objects` });
     const size = n > 9 ? 12 : 13;
     used.forEach((jet, k) => {
       const style = { "font-size": size, "text-anchor": "middle", ...(jet.tagged ? { "font-weight": 700, "text-decoration": "underline" } : {}) };
@@ -202,7 +202,7 @@ const pairtonDisplay = (() => {
       const fill = kind !== "known" ? mix(type.colour, value * own) : value === MASKED ? "#fff" : value ? mix(type.colour, own) : NO_EDGE;
       const rect = make(svg, "rect", { x: edge + j * cell + 0.5, y: edge + i * cell + 0.5, width: cell - 1, height: cell - 1,
         fill, stroke: "#aeb6bf", "stroke-width": 0.6, "data-value": value });
-      const who = i === j ? `jet ${used[i].index} in no ${type.name}` : `jets ${used[i].index} and ${used[j].index} in one ${type.name}`;
+      const who = i === j ? `${used[i].kind} ${used[i].index} in no ${type.name}` : `${used[i].kind} ${used[i].index} and ${used[j].kind} ${used[j].index} in one ${type.name}`;
       const what = kind === "known" ? ["no", "yes", "masked"][value] : percent(value) + (logits ? `, logit ${logits[i][j].toFixed(2)}` : "");
       make(rect, "title", {}, `${who}: ${what}`);
       if (kind !== "known" && n < 11 && value >= 0.005) {
@@ -235,7 +235,7 @@ const pairtonDisplay = (() => {
 
   function chip(parent, record, shown) {
     const type = record.types.find(t => t.name === shown.type);
-    const node = make(parent, "span", { "class": "pd-chip" }, `${shown.label}: ${shown.jets.map(k => record.jets[k].index).join(" ")}`);
+    const node = make(parent, "span", { "class": "pd-chip" }, `${shown.label}: ${shown.objects.map(k => record.objects[k].index).join(" ")}`);
     node.style.borderColor = type.colour;
   }
 
@@ -252,7 +252,7 @@ const pairtonDisplay = (() => {
     make(parent, "h4", {}, whole ? "Leading assignments" : "Candidates of this step");
     const known = frame.candidates.some(c => c.right !== null);
     const body = head(make(make(parent, "div", { "class": "pd-scroll" }), "table"),
-      [["jets"], ["probability", true], [""], ...(known ? [["truth"]] : [])]);
+      [["objects"], ["probability", true], [""], ...(known ? [["truth"]] : [])]);
     for (const candidate of frame.candidates) {
       const row = make(body, "tr", { tabindex: 0, ...(candidate.chosen ? { "class": "pd-chosen", "aria-current": "true" } : {}) });
       const cell = make(row, "td");
@@ -276,12 +276,12 @@ const pairtonDisplay = (() => {
     make(parent, "h4", {}, "Particles known");
     const chance = list.some(s => s.probability !== null), known = list.some(s => s.right !== null);
     const body = head(make(make(parent, "div", { "class": "pd-scroll" }), "table"),
-      [["particle"], ["jets"], ["mass / GeV", true], ...(chance ? [["probability", true]] : []), ...(known ? [["truth"]] : [])]);
+      [["particle"], ["objects"], ["mass / GeV", true], ...(chance ? [["probability", true]] : []), ...(known ? [["truth"]] : [])]);
     for (const shown of list) {
       const row = make(body, "tr");
       const name = make(row, "td");
       make(name, "strong", {}, shown.label).style.color = record.types.find(t => t.name === shown.type).colour;
-      make(row, "td", {}, shown.jets.map(k => record.jets[k].index).join(" "));
+      make(row, "td", {}, shown.objects.map(k => record.objects[k].index).join(" "));
       make(row, "td", { "class": "pd-number" }, shown.mass === null ? "" : shown.mass.toFixed(1));
       if (chance) make(row, "td", { "class": "pd-number" }, percent(shown.probability));
       if (known) make(row, "td", { "class": "pd-mark" }, verdict(shown.right));
@@ -292,7 +292,7 @@ const pairtonDisplay = (() => {
     make(parent, "h4", {}, "Jets");
     const body = head(make(make(parent, "div", { "class": "pd-scroll" }), "table"),
       [["jet"], ["pT / GeV", true], ["η", true], ["φ", true], ["mass / GeV", true], ["b-tag", true]]);
-    for (const jet of record.jets) {
+    for (const jet of record.objects) {
       const row = make(body, "tr");
       make(row, "td", {}, jet.used ? jet.index : `${jet.index} (not used)`);
       for (const value of [jet.pt.toFixed(1), jet.eta.toFixed(2), jet.phi.toFixed(2), jet.mass.toFixed(1), +jet.btag.toFixed(3)])
@@ -314,7 +314,7 @@ const pairtonDisplay = (() => {
       item(svg => make(svg, "line", { x1: 1, x2: 21, y1: 8, y2: 8, stroke: type.colour, "stroke-width": 4, ...(type.height ? { "stroke-dasharray": "6 4" } : {}) }), type.name);
     }
     if (record.true_particles.length) item(svg => make(svg, "line", { x1: 1, x2: 21, y1: 8, y2: 8, stroke: INK, "stroke-width": 1.6, "stroke-dasharray": "2 3" }), "true, not found");
-    if (record.jets.some(jet => !jet.used)) item(svg => make(svg, "circle", { cx: 11, cy: 8, r: 6, fill: "#fff", stroke: SOFT, "stroke-dasharray": "2 2" }), "jet not used");
+    if (record.objects.some(jet => !jet.used)) item(svg => make(svg, "circle", { cx: 11, cy: 8, r: 6, fill: "#fff", stroke: SOFT, "stroke-dasharray": "2 2" }), "not used");
   }
 
   // -- the whole ------------------------------------------------------------------------------------------
@@ -361,15 +361,15 @@ const pairtonDisplay = (() => {
     function draw(previewed) {
       const frame = record.frames[at];
       const chosen = frame.marginals === null ? frame.candidates.filter(c => c.chosen).flatMap(c => c.particles) : [];
-      const covered = new Set(chosen.flatMap(s => s.jets.join(" ")));
-      let shown = [...frame.particles.filter(s => !covered.has(s.jets.join(" "))), ...chosen.map(s => ({ ...s, fresh: true }))];
+      const covered = new Set(chosen.flatMap(s => s.objects.join(" ")));
+      let shown = [...frame.particles.filter(s => !covered.has(s.objects.join(" "))), ...chosen.map(s => ({ ...s, fresh: true }))];
       if (previewed) shown = [...(frame.marginals === null ? frame.particles : []), ...previewed.particles.map(s => ({ ...s, preview: true }))];
-      const found = new Set(shown.filter(s => s.right === true).map(s => `${s.type} ${[...s.jets].sort().join(" ")}`));
+      const found = new Set(shown.filter(s => s.right === true).map(s => `${s.type} ${[...s.objects].sort().join(" ")}`));
       const truth = showTruth && at > 0 && at === last || showTruth && frame.marginals !== null && at > 0
-        ? record.true_particles.filter(s => !found.has(`${s.type} ${[...s.jets].sort().join(" ")}`)) : [];
+        ? record.true_particles.filter(s => !found.has(`${s.type} ${[...s.objects].sort().join(" ")}`)) : [];
       plane(svg, record, shown, { truth, labels: showTruth && record.truth !== null });
-      const list = shown.map(s => `${s.label} of jets ${s.jets.map(k => record.jets[k].index).join(", ")}`).join("; ");
-      svg.setAttribute("aria-label", `${record.jets.length} jets in the plane of eta and phi. ${list}`);
+      const list = shown.map(s => `${s.label} of ${s.objects.map(k => record.objects[k].index).join(", ")}`).join("; ");
+      svg.setAttribute("aria-label", `${record.objects.length} objects in the plane of eta and phi. ${list}`);
     }
 
     function go(frame) {
@@ -406,7 +406,7 @@ const pairtonDisplay = (() => {
   function thumbnail(root, record) {
     const svg = make(root, "svg", { role: "img", "aria-label": `${record.name}: ${record.answer.length} particles` });
     plane(svg, record, record.answer, { small: true, truth: record.true_particles.filter(s => !record.answer.some(a =>
-      a.right && a.type === s.type && [...a.jets].sort().join() === [...s.jets].sort().join())) });
+      a.right && a.type === s.type && [...a.objects].sort().join() === [...s.objects].sort().join())) });
   }
 
   return { mount, thumbnail };
