@@ -5,16 +5,16 @@ from dataclasses import dataclass, field
 import awkward as ak
 import numpy as np
 import pytest
+import vector
 
 from pairton import formats
 from pairton.cli import main
-from pairton.decoding.likelihood import Prediction, triplet_types
-from pairton.evaluation.chi_square import pair_products
 from pairton.events import Events
 from pairton.events.domain import Domain
 from pairton.events.objects import make_jets
-from pairton.models import engines
 from pairton.topology import Topology, load_topology
+
+vector.register_awkward()  # as `pairton` does at its first use: masses and sums of momenta
 
 
 def two_body(rng, parent, m, m1, m2):
@@ -65,8 +65,8 @@ def make_decays(n=200, seed=0, extra=2, labelled=1.0, floor=0.0, **more):
     jets = make_jets(**{name: ak.from_regular(ak.Array(values)) for name, values in columns.items()})
     events = Events(jets, truth=truth, **more)
     if floor:
-        events = events.keep_jets(events.jets.pt > floor)
-        events = events.with_jets(ak.without_field(events.jets, "index")) if n else events
+        events = events.keep({"jet": events.jets.pt > floor})
+        events = events.replace(jets=ak.without_field(events.jets, "index")) if n else events
     return events
 
 
@@ -88,6 +88,9 @@ class MassModel:
     calls: list = field(default_factory=list)  # shape of every batch
 
     def predict(self, jets, jet_mask, tokens):
+        from pairton.decoding.likelihood import Prediction, triplet_types
+        from pairton.evaluation.chi_square import pair_products
+
         self.calls.append(jets.shape)
         products = pair_products(jets)
         single = np.einsum("bii->bi", products)
@@ -130,6 +133,7 @@ def make_network(topology, seed=0, **more):
     """A small network with all inputs and outputs, its logits spread as those of a trained one, and its info."""
     import torch
 
+    from pairton.decoding.likelihood import triplet_types
     from pairton.events.domain import Domain
     from pairton.models.storage import ModelInfo
     from pairton.network import Network, NetworkConfig
@@ -195,6 +199,8 @@ def source(decays, tmp_path):
 @pytest.fixture
 def command(monkeypatch, mass_model):
     """The command line with the model of masses: arguments in, exit code out."""
+    from pairton.models import engines
+
     monkeypatch.setattr(engines, "load_model", lambda *_, **__: mass_model)
 
     def call(*arguments):

@@ -76,7 +76,7 @@ def test_inspect_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert json.loads(run(capsys, "inspect", path, "--json")) == {
         "format": "spanet_hdf5",
         "events": 4,
-        "jets": {"6": 2, "7": 2},
+        "objects": {"jet": {"fields": ["pt", "eta", "phi", "energy", "btag"], "counts": {"6": 2, "7": 2}}},
         "selected": 4,
         "present": {"W": 3, "t": 3},
         "complete": 2,
@@ -86,7 +86,7 @@ def test_inspect_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     other = write(tmp_path / "b.parquet", six_jets(3, pt=20.0))
     both = json.loads(run(capsys, "inspect", path, other, "--json"))
     assert (both["format"], both["events"], both["selected"]) == ("spanet_hdf5, parquet", 7, 4)
-    assert both["jets"] == {"6": 4, "7": 3}
+    assert both["objects"]["jet"]["counts"] == {"6": 4, "7": 3}
 
 
 def test_inspect_counts_events_with_at_least_one_particle(
@@ -172,7 +172,7 @@ def test_bad_labels_are_one_warning_or_an_error(tmp_path: Path, capsys: pytest.C
     assert end.value.code == 0
     assert json.loads(out)["complete"] == 0
     assert err.count("\n") == 1
-    assert err.startswith("pairton: warning: 6 labels in 4 events out of range, repeated or two on one jet")
+    assert err.startswith("pairton: warning: 6 labels in 4 events out of range, repeated or two on one object")
     assert "3 labels in 2 events" in refused(capsys, "inspect", path, "--strict")
     assert "--strict" in refused(capsys, "convert", path, tmp_path / "b.h5", "--strict")
     assert not (tmp_path / "b.h5").exists()
@@ -245,11 +245,15 @@ BAD: dict[str, tuple[str, Callable[[Path], None], list[str]]] = {
     "text": ("a.txt", _text, ["not HDF5 or ROOT or Parquet"]),
     "root as hdf5": ("a.h5", _renamed, ["content is ROOT, but the suffix says HDF5", "--format"]),
     "no inputs": ("a.h5", _hdf5(_remove("INPUTS")), ["HDF5 of no known layout", "INPUTS/<Collection>", "found"]),
-    "no eta, no mask": (
+    "no eta, no btag": (
         "a.h5",
-        _hdf5(_remove("INPUTS/Source/eta", "INPUTS/Source/MASK")),
-        ["INPUTS/Source lacks MASK, eta; it has btag, mass, phi, pt"],
+        _hdf5(_remove("INPUTS/Source/eta", "INPUTS/Source/btag")),
+        [
+            "INPUTS/Source: no column for eta, btag of jets; found MASK, mass, phi, pt",
+            "--map eta=COLUMN,btag=COLUMN",
+        ],
     ),
+    "no mask": ("a.h5", _hdf5(_remove("INPUTS/Source/MASK")), ["INPUTS/Source has no MASK, but btag, eta"]),
     "no target": ("a.h5", _hdf5(_remove("TARGETS/t1/b")), ["TARGETS lacks t1/b", "it has t1/q1", "--topology"]),
     "short column": ("a.h5", _hdf5(_shorter("INPUTS/Source/pt")), ["unequal length", "INPUTS/Source/pt 3"]),
     "short target": ("a.h5", _hdf5(_shorter("TARGETS/t2/b")), ["unequal length", "TARGETS/t2/b 3"]),
@@ -322,7 +326,7 @@ def test_format_overrides_the_suffix(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["inspect", "IN", "--topology", "hh4b"], "TARGETS lacks H1/b1"),
         (["inspect", "IN", "--map", "pt"], "write OUR_NAME=COLUMN"),
         (["inspect", "IN", "--map", "pt=a", "--map", "pt=b"], "twice"),
-        (["inspect", "IN", "--map", "pt=nope"], "lacks nope"),
+        (["inspect", "IN", "--map", "pt=nope"], "no column for pt (nope) of jets"),
         (["inspect", "IN", "--keep", " nope ,"], "no dataset nope"),
         (["export", "ttbar_allhad", "-o", "FOLDER/b.txt"], "give a name that ends with .onnx"),
         (["inspect", "IN", "--tree", "Jets"], "INPUTS has no Jets, but Source"),
