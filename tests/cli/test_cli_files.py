@@ -106,10 +106,36 @@ def test_inspect_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "format spanet_hdf5" in lines
     assert "events 4" in lines
     assert any(line.startswith("selected 4 100.0%") for line in lines)
-    assert any(line.startswith("all labelled 2 50.0%") for line in lines)
+    assert any(line.startswith("complete 2 50.0%") for line in lines)
     assert "units GeV median jet pT 60 GeV" in lines
     assert "2 60.0 0.50 1.00 67.9 6.0 1 t1.b" in lines  # the third jet of the first event
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_inspect_and_convert_know_kinds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tl.yaml").write_text(
+        "name: tl\nevent: [tl]\nparticles: {tl: [b, l]}\nobjects: {l: lepton}\ncontext: [met]\n"
+    )
+    columns: dict[str, Any] = {f"jet_{name}": [[50.0, 40.0]] for name in ("pt", "eta", "phi", "mass", "btag")}
+    columns |= {f"el_{name}": [[30.0]] for name in ("pt", "eta", "phi", "charge")} | {
+        "met": [7.0],
+        "met_phi": [1.0],
+    }
+    columns |= {"jet_width": [[0.5, 0.25]], "truth_tl_b": [1], "truth_tl_l": [0]}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    how = ["--topology", tmp_path / "tl.yaml", "--map", "lepton=el,width=jet_width"]
+    said = json.loads(run(capsys, "inspect", tmp_path / "a.parquet", "--json", *how))
+    assert said["objects"]["lepton"] == {"fields": ["pt", "eta", "phi", "energy", "charge"], "counts": {"1": 1}}
+    assert said["objects"]["jet"]["fields"][-1] == "width"
+    assert (said["present"], said["complete"]) == ({"tl": 1}, 1)
+    run(capsys, "convert", tmp_path / "a.parquet", tmp_path / "b.h5", *how)
+    lines = [" ".join(line.split()) for line in run(capsys, "inspect", tmp_path / "b.h5").splitlines()]
+    assert "leptons 1 pt, eta, phi, energy, charge" in lines
+    assert "lepton pT eta phi energy mass charge truth" in lines
+    assert "met pT eta phi energy mass" in lines
+    line = refused(capsys, "inspect", tmp_path / "a.parquet", *how[:2])
+    assert "no column for pt (lepton_pt), eta (lepton_eta), phi (lepton_phi) of leptons; found" in line
+    assert line.endswith("name it with --map lepton.pt=COLUMN,lepton.eta=COLUMN,lepton.phi=COLUMN\n")
 
 
 def test_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -263,8 +289,8 @@ BAD: dict[str, tuple[str, Callable[[Path], None], list[str]]] = {
     "no tree": ("a.root", _root({}), ["no tree in this file, only note"]),
     "no columns": ("a.root", _root(FEWER), ["eta (jet_eta)", "energy (jet_energy) or mass", "found", "jet_btag"]),
     "parquet columns": ("a.parquet", _parquet(FEWER), ["eta (jet_eta)", "found jet_pt, jet_phi, jet_btag"]),
-    "unequal root": ("a.root", _root(UNEQUAL), ["unequal length: jet_pt has 2 jets and jet_phi has 1"]),
-    "unequal parquet": ("a.parquet", _parquet(UNEQUAL), ["jet_pt has 2 jets and jet_phi has 1"]),
+    "unequal root": ("a.root", _root(UNEQUAL), ["unequal length: jet_phi has 1 jets, others 2, in"]),
+    "unequal parquet": ("a.parquet", _parquet(UNEQUAL), ["jet_phi has 1 jets, others 2, in"]),
     "numbers": ("a.parquet", _parquet({**LISTS, "jet_pt": [1.0]}), ["jet_pt", "a list of numbers per event"]),
 }
 

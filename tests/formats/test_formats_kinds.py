@@ -213,7 +213,7 @@ def test_what_is_missing_is_one_line_with_the_remedy(tmp_path: Path) -> None:
     ):
         read(path, topology=SEMILEP, map={"lepon.pt": "x"})
     columns = flat_columns() | {"el_phi": ak.Array([[1.0, 2.0], []])}
-    with pytest.raises(FormatError, match="unequal length: el_pt has 1 leptons and el_phi has 2"):
+    with pytest.raises(FormatError, match="unequal length: el_phi has 2 leptons, others 1, in the same"):
         read(write_parquet(tmp_path / "b.parquet", columns), topology=SEMILEP, map=NAMES)
 
 

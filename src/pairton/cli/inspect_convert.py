@@ -135,9 +135,9 @@ def _overview(summary: Summary) -> Table:
         table.add_row("bad objects", str(summary.bad), "events with a NaN, an infinity, pT <= 0 or E < p")
     if summary.has_truth:
         for name, count in summary.present.items():
-            table.add_row(f"{name} labelled", str(count), f"{_share(count, summary.events)}  at least one")
+            table.add_row(f"{name} present", str(count), f"{_share(count, summary.events)}  at least one")
         whole = summary.complete
-        table.add_row("all labelled", str(whole), f"{_share(whole, summary.events)}  fully reconstructible")
+        table.add_row("complete", str(whole), f"{_share(whole, summary.events)}  every particle present")
     else:
         table.add_row("truth", "none")
     if made := summary.metadata.get("generator"):

@@ -59,6 +59,7 @@ class ReadOptions:
         fields = (self.fields or {}).get(kind, DEFAULT_FIELDS.get(kind, ()))
         more = [name for name in given if name not in ("pt", "eta", "phi", *COMPLETION)]
         known = [*KNOWN_FIELDS.get(kind, ()), *((stored or {}).get(kind, ()) if self.fields is None else ())]
+        known = [name for name in known if name not in MARKS]
         return Wanted(kind, tuple(dict.fromkeys([*fields, *more])), tuple(dict.fromkeys(known)), given)
 
     def meaning(self, name: str) -> str:
@@ -171,7 +172,6 @@ class Format(ABC):
     suffixes: ClassVar[tuple[str, ...]]  # of files it may be; the first is for writing
     settings: ClassVar[Mapping[str, str]] = {}  # key of `--set` -> what it does, with its values
     reads_variations: ClassVar[bool] = False
-
     names: ClassVar[tuple[str, ...]] = ()  # what `--map` may name beside fields of objects: slot, weight, group
     jets_only: ClassVar[bool] = False
 

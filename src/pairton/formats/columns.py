@@ -25,6 +25,7 @@ __all__ = [
     "btag_option",
     "choose_columns",
     "combined",
+    "flat_fields",
     "jagged",
     "objects_from_flat",
     "row_ids",
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 BLOCK = 32_768  # objects whose energies are computed at once: intermediate results stay in the cache
-SHOWN = 30  # columns named in an error
+SHOWN = 20  # columns named in an error
 MASSLESS = frozenset({"electron", "muon", "lepton", "photon"})  # kinds that need neither energy nor mass
 
 # kind -> fields that are read where a file has them
@@ -57,7 +58,7 @@ TRANSVERSE_SIZE = (("pt",), ("met",), ("",))  # the last one: a column with the 
 
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.integer[Any]]
-Chosen = dict[str, tuple[str, ...]]  # field -> the columns that it is made of
+Chosen = Mapping[str, tuple[str, ...]]  # field -> the columns that it is made of
 
 
 # -- which columns -----------------------------------------------------------------------------------------
@@ -120,7 +121,7 @@ def choose_columns(
     def find(name: str) -> tuple[str, ...] | None:
         return next((parts for parts in candidates(name) if columns.issuperset(parts)), None)
 
-    chosen: Chosen = {}
+    chosen: dict[str, tuple[str, ...]] = {}
     missing: list[tuple[str, ...]] = []
     needed = wanted.fields(last)
     for choice in needed:
@@ -135,7 +136,8 @@ def choose_columns(
         options = ",".join(wanted.option(choice[0]) for choice in missing)
         used = {column for parts in chosen.values() for column in parts}
         raise FormatError(
-            f"{where}: no column for {said} of {collection_name(wanted.kind)}; found {shown(there, first)}"
+            f"{where}: no column for {said} of {collection_name(wanted.kind)}; found "
+            f"{shown(there, first if named('pt') != 'pt' else wanted.kind)}"
             f"{nearest(first, columns - used)}; name it with --map {options}"
         )
     more = list(wanted.optional)
@@ -157,13 +159,13 @@ def combined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 
 
 def shown(columns: Iterable[str], like: str = "") -> str:
-    """Columns for an error: those that begin as `like` does first, since there may be hundreds.
+    """Columns for an error, of which there may be many: first those with the first word of `like`.
 
     >>> shown(["b", "jet_pt", "jet_eta"], "jet_phi")
     'jet_pt, jet_eta, b'
     """
     begin = re.split("[_.:]", like)[0]
-    names = sorted(columns, key=lambda name: not name.startswith(begin))
+    names = sorted(columns, key=lambda name: (not name.startswith(begin), begin.lower() not in name.lower()))
     more = len(names) - SHOWN
     return (", ".join(names[:SHOWN]) or "none") + (f" and {more} more" if more > 0 else "")
 
@@ -172,25 +174,20 @@ def shown(columns: Iterable[str], like: str = "") -> str:
 
 
 def objects_from_flat(
-    counts: Ints,
-    *,
-    pt: Floats,
-    phi: Floats,
-    eta: Floats | None = None,
-    energy: Floats | None = None,
-    mass: Floats | None = None,
-    index: Ints | None = None,
-    scale: float = 1.0,
-    **fields: npt.NDArray[Any],
+    counts: Ints, fields: Mapping[str, npt.NDArray[Any]], *, index: Ints | None = None, scale: float = 1.0
 ) -> ak.Array:
     """Objects of all events one after the other, `counts` of them in each; momenta are divided by `scale`.
 
     Without eta they are transverse, without energy and mass they are massless.
 
     >>> one = np.ones(3)
-    >>> objects_from_flat(np.array([2, 0, 1]), pt=one, eta=0 * one, phi=one, charge=-one).energy.tolist()
+    >>> leptons = {"pt": one, "eta": 0 * one, "phi": one, "charge": -one}
+    >>> objects_from_flat(np.array([2, 0, 1]), leptons).energy.tolist()
     [[1.0, 1.0], [], [1.0]]
     """
+    found = dict(fields)
+    pt, phi, eta = found.pop("pt"), found.pop("phi"), found.pop("eta", None)
+    energy, mass = found.pop("energy", None), found.pop("mass", None)
     if scale != 1.0:
         pt = pt / scale
         energy = None if energy is None else energy / scale
@@ -202,13 +199,10 @@ def objects_from_flat(
         for start in range(0, len(pt), BLOCK):
             part = slice(start, start + BLOCK)
             energy[part] = energy_of(pt[part], eta[part], mass[part])
-    content: dict[str, npt.NDArray[Any]] = {
-        "pt": _array(pt, np.float32),
-        "eta": _array(eta, np.float32),
-        "phi": _array(phi, np.float32),
-        "energy": _array(energy, np.float64),
-    }
-    content |= {name: _array(values, np.float32) for name, values in fields.items()}
+    momentum = {"pt": pt, "eta": eta, "phi": phi}
+    content = {name: _array(values, np.float32) for name, values in momentum.items()}
+    content["energy"] = _array(energy, np.float64)
+    content |= {name: _array(values, np.float32) for name, values in found.items()}
     if index is not None:
         content["index"] = _array(index, np.int32)
     offsets = np.zeros(len(counts) + 1, dtype=np.int64)
@@ -287,6 +281,32 @@ def jagged(
         return counts, ak.to_numpy(values, allow_missing=False)
     except ValueError:
         raise FormatError(f"{path}: column {name} has missing values or no numbers ({array.type})") from None
+
+
+def flat_fields(
+    data: Mapping[str, ak.Array], chosen: Chosen, path: str, kind: str = JET, like: Ints | None = None
+) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[Any]]]:
+    """How many objects each event has, and their fields, one event after the other; all columns must fit.
+
+    like: the number of objects per event, where it is known from others of their columns.
+    """
+    flat: dict[str, npt.NDArray[Any]] = {}
+    counts = None if like is None else np.asarray(like, dtype=np.int64)
+    for ours, parts in chosen.items():
+        values = []
+        for name in parts:
+            lengths, numbers = jagged(data[name], name, path, single=kind != JET)
+            counts = lengths if counts is None else counts
+            if not np.array_equal(counts, lengths):
+                row = int(np.nonzero(counts != lengths)[0][0])
+                raise FormatError(
+                    f"{path}: columns of unequal length: {name} has {lengths[row]} {collection_name(kind)}, "
+                    f"others {counts[row]}, in the same event: write the file again, or name others with --map"
+                )
+            values.append(numbers)
+        flat[ours] = combined(values)
+    assert counts is not None
+    return counts, flat
 
 
 def row_ids(source: int, start: int, stop: int) -> npt.NDArray[np.uint64]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from pairton.errors import ConfigError
 from pairton.formats.base import Format, ReadOptions
+from pairton.formats.columns import flat_fields
 from pairton.formats.experiment import Collections, Columns, ExperimentSource, Flat
 from pairton.formats.gen_truth import GenRecord
 from pairton.formats.root_files import RootFile, RootTree
@@ -61,7 +62,7 @@ class DelphesSource(ExperimentSource):
         return [self.tag_column, *(name for name in (self.weight, self.number) if name)]
 
     def btags(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
-        _, flat = self._flat(found, {"btag": self.tag_column}, counts)
+        _, flat = flat_fields(found, {"btag": (self.tag_column,)}, self.path, like=counts)
         return (flat["btag"].astype(np.int64) >> self.bit) & 1
 
     def use(self, found: Columns, jets: ak.Array) -> ak.Array | None:
@@ -71,7 +72,8 @@ class DelphesSource(ExperimentSource):
         return RECORD
 
     def record(self, found: Columns) -> GenRecord:
-        counts, part = self._flat(found, {name.removeprefix("Particle."): name for name in RECORD})
+        names = {name.removeprefix("Particle."): (name,) for name in RECORD}
+        counts, part = flat_fields(found, names, self.path)
         hard = np.isin(np.abs(part["Status"]), HARD)
         return GenRecord(counts, part["PID"], part["M1"], hard, part["Eta"], part["Phi"])
 

@@ -15,11 +15,11 @@ import numpy.typing as npt
 from pairton.errors import ConfigError, FormatError
 from pairton.events import Events
 from pairton.formats.base import ReadOptions, Source
-from pairton.formats.columns import Chosen, choose_columns, jagged, objects_from_flat, row_ids
+from pairton.formats.columns import Chosen, choose_columns, flat_fields, objects_from_flat, row_ids
 from pairton.formats.gen_truth import GenRecord, can_search
 from pairton.formats.root_files import RootTree
-from pairton.formats.variations import check_size, check_variation, varied_jets
-from pairton.topology import JET, collection_name
+from pairton.formats.variations import Variations
+from pairton.topology import JET
 
 __all__ = ["ExperimentSource"]
 
@@ -49,10 +49,10 @@ class ExperimentSource(Source):
         self.tree, self.path, self.n_events = tree, tree.path, tree.n_events
         self.options, self.topology = options, options.topology
         self._objects = {kind: self._find(kind, collections) for kind in self.topology.kinds}
-        self._unseen = set(options.variations)
-        for name, columns in options.variations.items():
-            check_variation(name, columns)
-            tree.require(list(columns.values()), hint=f" (asked for by the variation {name})")
+        self._variations = Variations(
+            options.variations,
+            lambda name, columns: tree.require(columns, hint=f" (asked for by the variation {name})"),
+        )
         self.kept = {name: self.kept_column(name) for name in options.keep}
         tree.require(list(self.kept.values()))
         self.more = list(dict.fromkeys(self.more_columns()))
@@ -135,12 +135,12 @@ class ExperimentSource(Source):
     # -- reading -------------------------------------------------------------------------------------------
 
     def read(self, start: int, stop: int) -> Events:
-        varied = [column for columns in self.options.variations.values() for column in columns.values()]
         fields = [
             name for kind in self._objects.values() for part in kind.values() for c in part.values() for name in c
         ]
-        found = self.tree.read([*fields, *self.more, *varied, *self.kept.values()], start, stop)
+        found = self.tree.read([*fields, *self.more, *self._variations.columns, *self.kept.values()], start, stop)
         objects = {kind: self._read_kind(found, kind) for kind in self._objects}
+        kept = {name: found[column] for name, column in self.kept.items()}
         return Events(
             objects,
             self.topology,
@@ -148,55 +148,24 @@ class ExperimentSource(Source):
             weights=self.weights(found),
             ids=self.ids(found, start, stop),
             columns={
-                name: np.asarray(column) if column.ndim == 1 else column
-                for name, column in {**self.carried(found), **self._keep(found)}.items()
+                name: np.asarray(c) if c.ndim == 1 else c for name, c in (self.carried(found) | kept).items()
             },
             metadata=self.metadata,
-            variations={name: {JET: self._varied(objects[JET], found, name)} for name in self.options.variations},
+            variations=self._variations.read(objects, found, self.path, self.scale),
         )
 
     def _read_kind(self, found: Columns, kind: str) -> ak.Array:
         parts = []
         for collection, chosen in self._objects[kind].items():
-            counts, flat = self._flat(found, {name: columns[0] for name, columns in chosen.items()}, kind=kind)
+            counts, flat = flat_fields(found, chosen, self.path, kind)
             if kind == JET:
                 flat["btag"] = self.btags(found, counts)
             elif code := _flavour(collection):
                 flat.setdefault("flavour", np.full(len(flat["pt"]), code))
-            parts.append(objects_from_flat(counts, scale=self.scale, **flat))
+            parts.append(objects_from_flat(counts, flat, scale=self.scale))
         objects = parts[0] if len(parts) == 1 else ak.with_name(ak.concatenate(parts, axis=1), "Momentum4D")
         usable = self.use(found, objects) if kind == JET else None
         return objects if usable is None else ak.with_field(objects, usable, "usable")
-
-    def _keep(self, found: Columns) -> dict[str, ak.Array]:
-        return {name: found[column] for name, column in self.kept.items()}
-
-    def _flat(
-        self,
-        found: Columns,
-        columns: Mapping[str, str],
-        like: npt.NDArray[np.int64] | None = None,
-        kind: str = JET,
-    ) -> tuple[npt.NDArray[np.int64], dict[str, Flat]]:
-        """Lengths, and columns one event after the other; an error where lengths differ."""
-        values = {}
-        for name, column in columns.items():
-            counts, values[name] = jagged(found[column], column, self.path, single=kind != JET)
-            like = counts if like is None else like
-            if not np.array_equal(counts, like):
-                name = collection_name(kind)
-                raise FormatError(f"{self.path}: {column} has other lengths than the {name}: write the file again")
-        assert like is not None
-        return like, values
-
-    def _varied(self, jets: ak.Array, found: Columns, name: str) -> ak.Array:
-        counts, flat = self._flat(found, self.options.variations[name], np.asarray(ak.num(jets, axis=1)))
-        ragged = {key: ak.unflatten(values / self.scale, counts) for key, values in flat.items()}
-        varied = varied_jets(jets, ragged["pt"], ragged.get("mass"))
-        if name in self._unseen and ak.count(varied.pt):  # once a file is enough
-            self._unseen.remove(name)
-            check_size(name, jets, varied)
-        return varied
 
     def _truth(self, objects: Mapping[str, ak.Array], start: int, stop: int) -> npt.NDArray[np.int32]:
         """Labels on jets that an analysis keeps: a soft jet beside a good one does not take its quark."""

@@ -24,8 +24,7 @@ from pairton.formats.columns import (
     Chosen,
     btag_option,
     choose_columns,
-    combined,
-    jagged,
+    flat_fields,
     objects_from_flat,
     row_ids,
     shown,
@@ -33,9 +32,9 @@ from pairton.formats.columns import (
 )
 from pairton.formats.common import clean_labels, labels_to_truth, report_labels, small, unit_scale
 from pairton.formats.stored import KEY, Stored
-from pairton.formats.variations import check_size, check_variation, varied_jets
+from pairton.formats.variations import Variations
 from pairton.formats.writing import stored_fields
-from pairton.topology import JET, Topology, collection_name
+from pairton.topology import JET, Topology
 
 __all__ = ["MAP_NAMES", "NUMBER", "SOURCE", "WEIGHT", "FlatSource", "Table", "object_columns", "truth_columns"]
 
@@ -99,10 +98,7 @@ class FlatSource(Source):
         self._ids = [name for name in (source, number) if name] if number else []
         self._kept = list(dict.fromkeys([*stored.columns, *options.keep]))
         self._require(self._kept)
-        self._unseen = set(options.variations)
-        for name, columns in options.variations.items():
-            check_variation(name, columns)
-            self._require(list(columns.values()))
+        self._variations = Variations(options.variations, lambda _, names: self._require(names))
 
     def _find_objects(self, kind: str, stored: Stored) -> Chosen:
         prefix = self.options.map.get(kind, kind)
@@ -147,16 +143,17 @@ class FlatSource(Source):
         options = self.options
         scalars = [*self._truth, *self._ids, *([self._weight] if self._weight else [])]
         columns = [name for chosen in self._objects.values() for parts in chosen.values() for name in parts]
-        varied = [column for columns in options.variations.values() for column in columns.values()]
-        lists = [*columns, *varied, *([self._labels] if self._labels else [])]
+        lists = [*columns, *self._variations.columns, *([self._labels] if self._labels else [])]
         data = self._table.read([*lists, *scalars, *self._kept], start, stop)
         objects: dict[str, ak.Array] = {}
         counts: dict[str, npt.NDArray[np.int64]] = {}
         scale: float | None = None
         for kind in self._objects:
-            counts[kind], flat = self._read_kind(data, kind)
+            counts[kind], flat = flat_fields(data, self._objects[kind], self.path, kind)
+            if kind == JET and "btag" in flat:
+                flat["btag"] = tagged(flat["btag"], self._cut)
             scale = unit_scale(flat["pt"], options.units, self.path, kind) if scale is None else scale
-            objects[kind] = objects_from_flat(counts[kind], scale=scale, **flat)
+            objects[kind] = objects_from_flat(counts[kind], flat, scale=scale)
         numbers = {name: self._number(data[name], name) for name in scalars}
         truth = None
         if self.has_truth:
@@ -167,52 +164,8 @@ class FlatSource(Source):
             ids[:, 1 - column] = numbers[name].astype(np.uint64)
         weights = numbers[self._weight] if self._weight else None
         kept = {name: data[name] for name in self._kept}
-        variations = {name: {JET: self._varied(objects[JET], data, name)} for name in options.variations}
-        return Events(objects, options.topology, truth, weights, ids, kept, self.metadata, variations)
-
-    def _read_kind(
-        self, data: Mapping[str, ak.Array], kind: str
-    ) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[Any]]]:
-        """How many objects each event has, and their fields, one event after the other."""
-        counts: npt.NDArray[np.int64] | None = None
-        flat: dict[str, npt.NDArray[Any]] = {}
-        for ours, parts in self._objects[kind].items():
-            values = []
-            for name in parts:
-                lengths, numbers = jagged(data[name], name, self.path, single=kind != JET)
-                counts = lengths if counts is None else counts
-                self._check_lengths(counts, lengths, name, kind)
-                values.append(numbers)
-            flat[ours] = combined(values)
-        assert counts is not None
-        if kind == JET and "btag" in flat:
-            flat["btag"] = tagged(flat["btag"], self._cut)
-        return counts, flat
-
-    def _varied(self, jets: ak.Array, data: Mapping[str, ak.Array], name: str) -> ak.Array:
-        counts = np.asarray(ak.num(jets, axis=1))
-        scale = 1000.0 if self.options.units == "MeV" else 1.0
-        ragged = {}
-        for ours, column in self.options.variations[name].items():
-            lengths, flat = jagged(data[column], column, self.path)
-            self._check_lengths(counts, lengths, column, JET)
-            ragged[ours] = ak.unflatten(flat / scale, counts)
-        varied = varied_jets(jets, ragged["pt"], ragged.get("mass"))
-        if name in self._unseen and ak.count(varied.pt):  # once a file is enough
-            self._unseen.remove(name)
-            check_size(name, jets, varied)
-        return varied
-
-    def _check_lengths(
-        self, counts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], name: str, kind: str
-    ) -> None:
-        if not np.array_equal(counts, lengths):
-            row = int(np.nonzero(counts != lengths)[0][0])
-            first = self._objects[kind]["pt"][0]
-            raise FormatError(
-                f"{self.path}: columns of unequal length: {first} has {counts[row]} {collection_name(kind)} and "
-                f"{name} has {lengths[row]} in the same event: write the file again, or name others with --map"
-            )
+        varied = self._variations.read(objects, data, self.path, scale or 1.0)
+        return Events(objects, options.topology, truth, weights, ids, kept, self.metadata, varied)
 
     def _read_truth(
         self,
@@ -222,9 +175,8 @@ class FlatSource(Source):
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         topology = self.options.topology
         if self._labels:
-            lengths, labels = jagged(data[self._labels], self._labels, self.path)
-            self._check_lengths(counts[JET], lengths, self._labels, JET)
-            return labels_to_truth(topology, labels, counts[JET])
+            _, labels = flat_fields(data, {"label": (self._labels,)}, self.path, like=counts[JET])
+            return labels_to_truth(topology, labels["label"], counts[JET])
         return clean_labels(topology, np.stack([small(numbers[name]) for name in self._truth]).T, counts)
 
     def _number(self, array: ak.Array, name: str) -> npt.NDArray[Any]:

@@ -82,7 +82,7 @@ class _Source(Hdf5Source):
             labels = rows.take(self._file.read(self._labels, start, stop))
             truth, bad = labels_to_truth(options.topology, labels, rows.counts)
             report_labels(bad, options.bad_labels, options.strict, self.path, start)
-        jets = objects_from_flat(rows.counts, index=rows.index, scale=scale, **columns)
+        jets = objects_from_flat(rows.counts, columns, index=rows.index, scale=scale)
         return self._events({JET: jets}, truth, start, stop)
 
 

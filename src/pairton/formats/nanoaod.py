@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pairton.errors import ConfigError, PairtonWarning
 from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions
-from pairton.formats.columns import row_ids
+from pairton.formats.columns import flat_fields, row_ids
 from pairton.formats.experiment import Collections, Columns, ExperimentSource, Flat
 from pairton.formats.gen_truth import GenRecord
 from pairton.formats.root_files import RootFile, RootTree
@@ -107,7 +107,7 @@ class NanoAODSource(ExperimentSource):
         ]
 
     def btags(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
-        _, flat = self._flat(found, {"btag": PREFIX + self.tagger.name}, counts)
+        _, flat = flat_fields(found, {"btag": (PREFIX + self.tagger.name,)}, self.path, like=counts)
         return flat["btag"] > self.tagger.cut
 
     def use(self, found: Columns, jets: ak.Array) -> ak.Array | None:
@@ -128,7 +128,8 @@ class NanoAODSource(ExperimentSource):
         return [*RECORD, *([STATUS] if self.with_status else [])]
 
     def record(self, found: Columns) -> GenRecord:
-        counts, part = self._flat(found, {name.removeprefix("GenPart_"): name for name in self.record_columns()})
+        names = {name.removeprefix("GenPart_"): (name,) for name in self.record_columns()}
+        counts, part = flat_fields(found, names, self.path)
         hard = (part["statusFlags"] & IS_HARD_PROCESS) != 0
         hard &= part["status"] != INCOMING if self.with_status else part["genPartIdxMother"] >= 0
         return GenRecord(counts, part["pdgId"], part["genPartIdxMother"], hard, part["eta"], part["phi"])

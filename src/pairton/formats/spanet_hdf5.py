@@ -135,7 +135,7 @@ class _Source(Hdf5Source):
             if kind == JET and "btag" in flat:
                 flat["btag"] = tagged(flat["btag"], self._cut)
             scale = unit_scale(flat["pt"], options.units, self.path, kind) if scale is None else scale
-            objects[kind] = objects_from_flat(rows[kind].counts, index=rows[kind].index, scale=scale, **flat)
+            objects[kind] = objects_from_flat(rows[kind].counts, flat, index=rows[kind].index, scale=scale)
         truth = None
         if self._targets:
             targets = np.stack([small(self._file.read(data, start, stop)) for data in self._targets.values()])

@@ -53,7 +53,7 @@ class TopographSource(Source):
             ours: combined([rows.take(jets[name]) for name in parts]) for ours, parts in self._columns.items()
         }
         return Events(
-            {JET: objects_from_flat(rows.counts, index=rows.index, scale=scale, **columns)},
+            {JET: objects_from_flat(rows.counts, columns, index=rows.index, scale=scale)},
             self.options.topology,
             truth=truth,
             ids=row_ids(self.file.source_id, start, stop),

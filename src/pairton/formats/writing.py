@@ -159,8 +159,8 @@ def _no_events(topology: Topology) -> Events:
     none = np.zeros(0)
     objects = {}
     for kind in topology.kinds:
-        fields: dict[str, Any] = dict.fromkeys((*MOMENTUM, *DEFAULT_FIELDS.get(kind, ())), none)
-        objects[kind] = objects_from_flat(none.astype(int), **fields)
+        fields = dict.fromkeys((*MOMENTUM, *DEFAULT_FIELDS.get(kind, ())), none)
+        objects[kind] = objects_from_flat(none.astype(int), fields)
     return Events(objects, topology)
 
 
