@@ -37,7 +37,9 @@ import uproot
 import pairton
 from pairton.errors import PairtonError
 from pairton.events import Events
-from pairton.events.acceptance import prepare
+from pairton.events.acceptance import accept
+from pairton.events.domain import Domain
+from pairton.events.inputs import Inputs
 from pairton.formats import get_format
 
 KINDS = ("flip", "truncate", "type", "huge")
@@ -146,8 +148,8 @@ def check(events: Events) -> None:
         assert events.truth.shape[0] == n
         assert (events.truth < events.n_jets[:, None]).all()
         assert (events.truth >= -1).all()
-    prepared = prepare(events)
-    assert np.isfinite(prepared.jets[prepared.answerable]).all()
+    accepted = accept(events, Domain(), Inputs.default(events.topology))
+    assert all(np.isfinite(values[accepted.answerable]).all() for values in accepted.nodes.values.values())
 
 
 def child(source: Path, target: Path, kind: str, seed: int, options: dict[str, Any], report: int) -> int:

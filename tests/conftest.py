@@ -5,16 +5,20 @@ from dataclasses import dataclass, field
 import awkward as ak
 import numpy as np
 import pytest
+import vector
 
 from pairton import formats
 from pairton.cli import main
-from pairton.decoding.likelihood import Prediction, triplet_types
+from pairton.decoding.likelihood import triplet_types
 from pairton.events import Events
-from pairton.events.domain import Domain
+from pairton.events.domain import Domain, KindDomain
+from pairton.events.inputs import MOMENTUM, Inputs
 from pairton.events.objects import make_jets
 from pairton.events.vectors import cartesian, pair_products
-from pairton.models import engines
+from pairton.models.storage import ModelInfo
 from pairton.topology import Topology, load_topology
+
+vector.register_awkward()  # as `pairton` does at its first use: masses and sums of momenta
 
 
 def two_body(rng, parent, m, m1, m2):
@@ -65,8 +69,8 @@ def make_decays(n=200, seed=0, extra=2, labelled=1.0, floor=0.0, **more):
     jets = make_jets(**{name: ak.from_regular(ak.Array(values)) for name, values in columns.items()})
     events = Events(jets, truth=truth, **more)
     if floor:
-        events = events.keep_jets(events.jets.pt > floor)
-        events = events.with_jets(ak.without_field(events.jets, "index")) if n else events
+        events = events.keep({"jet": events.jets.pt > floor})
+        events = events.replace(jets=ak.without_field(events.jets, "index")) if n else events
     return events
 
 
@@ -82,14 +86,24 @@ class MassModel:
     decoding: str = "exact"
     temperatures: None = None
     takes_tokens: bool = False
-    domain: Domain = field(default_factory=lambda: Domain(jets=(6, 16)))
-    metadata: dict = field(default_factory=dict)
+    domain: Domain = field(default_factory=lambda: Domain({"jet": KindDomain(count=(6, 16), binary=("btag",))}))
     strength: float = 1.0
     calls: list = field(default_factory=list)  # shape of every batch
 
-    def predict(self, jets, jet_mask, tokens):
+    @property
+    def inputs(self):
+        return Inputs.default(self.topology)
+
+    @property
+    def info(self):
+        outputs = {"edges": ("type", "node", "node")}
+        about = self.topology, {"tokens": self.takes_tokens}, self.domain, self.inputs, outputs, self.decoding
+        return ModelInfo(*about)
+
+    def predict(self, nodes, tokens):
+        (jets,) = nodes.values.values()
         self.calls.append(jets.shape)
-        products = pair_products(cartesian(*np.moveaxis(jets[..., :4], -1, 0)))
+        products = pair_products(cartesian(*np.moveaxis(jets[..., : len(MOMENTUM)], -1, 0)))
         single = np.einsum("bii->bi", products)
         pair = np.sqrt(np.maximum(single[:, :, None] + single[:, None, :] + 2 * products, 0))
         edges = np.zeros((len(jets), len(self.topology.types), *pair.shape[1:]), dtype=np.float32)
@@ -97,7 +111,7 @@ class MassModel:
             if len(self.topology.of_type(name)[0].slots) == 2:
                 edges[:, self.topology.type_index(name)] = 4 - np.minimum(((pair - 80) / 8) ** 2, 50)
         if not triplet_types(self.topology):
-            return Prediction(self.strength * edges)
+            return {"edges": self.strength * edges}
         square = (
             (single[:, :, None, None] + single[:, None, :, None] + single[:, None, None, :])
             + 2 * products[:, :, :, None]
@@ -105,9 +119,9 @@ class MassModel:
             + 2 * products[:, None, :, :]
         )
         away = (np.sqrt(np.maximum(square, 0)) - 170) / 15
-        tag = jets[:, None, None, :, 4]
+        tag = jets[:, None, None, :, self.inputs.columns("jet").index("btag")]
         triplets = (2 * tag - np.minimum(away**2, 50)).astype(np.float32)[:, None]
-        return Prediction(self.strength * edges, self.strength * triplets)
+        return {"edges": self.strength * edges, "triplets": self.strength * triplets}
 
 
 @pytest.fixture(scope="session")
@@ -130,12 +144,10 @@ def make_network(topology, seed=0, **more):
     """A small network with all inputs and outputs, its logits spread as those of a trained one, and its info."""
     import torch
 
-    from pairton.events.domain import Domain
-    from pairton.models.storage import ModelInfo
     from pairton.network import Network, NetworkConfig
 
     settings = {
-        "kind": "symmetric",
+        "architecture": "symmetric",
         "blocks": 1,
         "pair_width": 16,
         "pair_heads": 2,
@@ -151,8 +163,10 @@ def make_network(topology, seed=0, **more):
         for parameter in network.parameters():
             if parameter.dim() > 1:
                 torch.nn.init.normal_(parameter, std=0.4)
-    domain = Domain(25.0, 2.5, 0.4, "binary", (len(topology.slots), 16))
-    return network, ModelInfo(topology=topology, network=config.to_dict(), domain=domain, decoding="steps")
+    slots = dict(zip(topology.kinds, topology.slots_per_kind, strict=True))
+    kinds = {kind: KindDomain(25.0 if kind == "jet" else 0.0, 2.5, (slots[kind], 16)) for kind in topology.kinds}
+    about = topology, config.to_dict(), Domain(kinds), network.inputs, network.outputs
+    return network, ModelInfo(*about, decoding="steps")
 
 
 @pytest.fixture(scope="session")
@@ -195,6 +209,8 @@ def source(decays, tmp_path):
 @pytest.fixture
 def command(monkeypatch, mass_model):
     """The command line with the model of masses: arguments in, exit code out."""
+    from pairton.models import engines
+
     monkeypatch.setattr(engines, "load_model", lambda *_, **__: mass_model)
 
     def call(*arguments):

@@ -76,7 +76,7 @@ def test_inspect_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert json.loads(run(capsys, "inspect", path, "--json")) == {
         "format": "spanet_hdf5",
         "events": 4,
-        "jets": {"6": 2, "7": 2},
+        "objects": {"jet": {"fields": ["pt", "eta", "phi", "energy", "btag"], "counts": {"6": 2, "7": 2}}},
         "selected": 4,
         "present": {"W": 3, "t": 3},
         "complete": 2,
@@ -86,7 +86,7 @@ def test_inspect_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     other = write(tmp_path / "b.parquet", six_jets(3, pt=20.0))
     both = json.loads(run(capsys, "inspect", path, other, "--json"))
     assert (both["format"], both["events"], both["selected"]) == ("spanet_hdf5, parquet", 7, 4)
-    assert both["jets"] == {"6": 4, "7": 3}
+    assert both["objects"]["jet"]["counts"] == {"6": 4, "7": 3}
 
 
 def test_inspect_counts_events_with_at_least_one_particle(
@@ -106,10 +106,36 @@ def test_inspect_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "format spanet_hdf5" in lines
     assert "events 4" in lines
     assert any(line.startswith("selected 4 100.0%") for line in lines)
-    assert any(line.startswith("all labelled 2 50.0%") for line in lines)
+    assert any(line.startswith("complete 2 50.0%") for line in lines)
     assert "units GeV median jet pT 60 GeV" in lines
     assert "2 60.0 0.50 1.00 67.9 6.0 1 t1.b" in lines  # the third jet of the first event
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_inspect_and_convert_know_kinds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tl.yaml").write_text(
+        "name: tl\nevent: [tl]\nparticles: {tl: [b, l]}\nobjects: {l: lepton}\ncontext: [met]\n"
+    )
+    columns: dict[str, Any] = {f"jet_{name}": [[50.0, 40.0]] for name in ("pt", "eta", "phi", "mass", "btag")}
+    columns |= {f"el_{name}": [[30.0]] for name in ("pt", "eta", "phi", "charge")} | {
+        "met": [7.0],
+        "met_phi": [1.0],
+    }
+    columns |= {"jet_width": [[0.5, 0.25]], "truth_tl_b": [1], "truth_tl_l": [0]}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    how = ["--topology", tmp_path / "tl.yaml", "--map", "lepton=el,width=jet_width"]
+    said = json.loads(run(capsys, "inspect", tmp_path / "a.parquet", "--json", *how))
+    assert said["objects"]["lepton"] == {"fields": ["pt", "eta", "phi", "energy", "charge"], "counts": {"1": 1}}
+    assert said["objects"]["jet"]["fields"][-1] == "width"
+    assert (said["present"], said["complete"]) == ({"tl": 1}, 1)
+    run(capsys, "convert", tmp_path / "a.parquet", tmp_path / "b.h5", *how)
+    lines = [" ".join(line.split()) for line in run(capsys, "inspect", tmp_path / "b.h5").splitlines()]
+    assert "leptons 1 pt, eta, phi, energy, charge" in lines
+    assert "lepton pT eta phi energy mass charge truth" in lines
+    assert "met pT eta phi energy mass" in lines
+    line = refused(capsys, "inspect", tmp_path / "a.parquet", *how[:2])
+    assert "no column for pt (lepton_pt), eta (lepton_eta), phi (lepton_phi) of leptons; found" in line
+    assert line.endswith("name it with --map lepton.pt=COLUMN,lepton.eta=COLUMN,lepton.phi=COLUMN\n")
 
 
 def test_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,7 +198,7 @@ def test_bad_labels_are_one_warning_or_an_error(tmp_path: Path, capsys: pytest.C
     assert end.value.code == 0
     assert json.loads(out)["complete"] == 0
     assert err.count("\n") == 1
-    assert err.startswith("pairton: warning: 6 labels in 4 events out of range, repeated or two on one jet")
+    assert err.startswith("pairton: warning: 6 labels in 4 events out of range, repeated or two on one object")
     assert "3 labels in 2 events" in refused(capsys, "inspect", path, "--strict")
     assert "--strict" in refused(capsys, "convert", path, tmp_path / "b.h5", "--strict")
     assert not (tmp_path / "b.h5").exists()
@@ -245,11 +271,15 @@ BAD: dict[str, tuple[str, Callable[[Path], None], list[str]]] = {
     "text": ("a.txt", _text, ["not HDF5 or ROOT or Parquet"]),
     "root as hdf5": ("a.h5", _renamed, ["content is ROOT, but the suffix says HDF5", "--format"]),
     "no inputs": ("a.h5", _hdf5(_remove("INPUTS")), ["HDF5 of no known layout", "INPUTS/<Collection>", "found"]),
-    "no eta, no mask": (
+    "no eta, no btag": (
         "a.h5",
-        _hdf5(_remove("INPUTS/Source/eta", "INPUTS/Source/MASK")),
-        ["INPUTS/Source lacks MASK, eta; it has btag, mass, phi, pt"],
+        _hdf5(_remove("INPUTS/Source/eta", "INPUTS/Source/btag")),
+        [
+            "INPUTS/Source: no column for eta, btag of jets; found MASK, mass, phi, pt",
+            "--map eta=COLUMN,btag=COLUMN",
+        ],
     ),
+    "no mask": ("a.h5", _hdf5(_remove("INPUTS/Source/MASK")), ["INPUTS/Source has no MASK, but btag, eta"]),
     "no target": ("a.h5", _hdf5(_remove("TARGETS/t1/b")), ["TARGETS lacks t1/b", "it has t1/q1", "--topology"]),
     "short column": ("a.h5", _hdf5(_shorter("INPUTS/Source/pt")), ["unequal length", "INPUTS/Source/pt 3"]),
     "short target": ("a.h5", _hdf5(_shorter("TARGETS/t2/b")), ["unequal length", "TARGETS/t2/b 3"]),
@@ -259,8 +289,8 @@ BAD: dict[str, tuple[str, Callable[[Path], None], list[str]]] = {
     "no tree": ("a.root", _root({}), ["no tree in this file, only note"]),
     "no columns": ("a.root", _root(FEWER), ["eta (jet_eta)", "energy (jet_energy) or mass", "found", "jet_btag"]),
     "parquet columns": ("a.parquet", _parquet(FEWER), ["eta (jet_eta)", "found jet_pt, jet_phi, jet_btag"]),
-    "unequal root": ("a.root", _root(UNEQUAL), ["unequal length: jet_pt has 2 jets and jet_phi has 1"]),
-    "unequal parquet": ("a.parquet", _parquet(UNEQUAL), ["jet_pt has 2 jets and jet_phi has 1"]),
+    "unequal root": ("a.root", _root(UNEQUAL), ["unequal length: jet_phi has 1 jets, others 2, in"]),
+    "unequal parquet": ("a.parquet", _parquet(UNEQUAL), ["jet_phi has 1 jets, others 2, in"]),
     "numbers": ("a.parquet", _parquet({**LISTS, "jet_pt": [1.0]}), ["jet_pt", "a list of numbers per event"]),
 }
 
@@ -322,7 +352,7 @@ def test_format_overrides_the_suffix(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["inspect", "IN", "--topology", "hh4b"], "TARGETS lacks H1/b1"),
         (["inspect", "IN", "--map", "pt"], "write OUR_NAME=COLUMN"),
         (["inspect", "IN", "--map", "pt=a", "--map", "pt=b"], "twice"),
-        (["inspect", "IN", "--map", "pt=nope"], "lacks nope"),
+        (["inspect", "IN", "--map", "pt=nope"], "no column for pt (nope) of jets"),
         (["inspect", "IN", "--keep", " nope ,"], "no dataset nope"),
         (["export", "ttbar_allhad", "-o", "FOLDER/b.txt"], "give a name that ends with .onnx"),
         (["inspect", "IN", "--tree", "Jets"], "INPUTS has no Jets, but Source"),

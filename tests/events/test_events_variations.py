@@ -22,12 +22,12 @@ def test_a_jet_that_is_not_usable_keeps_its_place_and_does_not_count() -> None:
     usable = ak.Array([[True, True, False, True, True], [True, True]])
     events = Events(jets(usable=usable), "hh4b", truth=[[0, 1, 2, 3], [0, -1, -1, -1]])
     assert events.n_jets.tolist() == [5, 2]
-    assert events.jet_passes.tolist() == [[True, True, False, True, True], [True, False]]
+    assert events.passes["jet"].tolist() == [[True, True, False, True, True], [True, False]]
     assert events.selected.tolist() == [True, False]
     chosen = events.select()
-    assert chosen.stored_index.tolist() == [[0, 1, 3, 4]]
+    assert chosen.stored_index["jet"].tolist() == [[0, 1, 3, 4]]
     assert chosen.truth.tolist() == [[0, 1, -1, 2]]
-    assert Events(jets(), "hh4b").usable.tolist() == [[True] * 5, [True] * 2]
+    assert Events(jets(), "hh4b").usable["jet"].tolist() == [[True] * 5, [True] * 2]
 
 
 def test_only_a_usable_jet_can_spoil_an_event() -> None:
@@ -36,39 +36,39 @@ def test_only_a_usable_jet_can_spoil_an_event() -> None:
     spoilt = make_jets(
         pt=pt, eta=[[0, 0]] * 2, phi=[[0, 0]] * 2, mass=[[5, 5]] * 2, btag=[[0, 0]] * 2, usable=usable
     )
-    assert Events(spoilt, "hh4b").status.tolist() == [Status.OK, Status.BAD_JET]
+    assert Events(spoilt, "hh4b").status.tolist() == [Status.OK, Status.BAD_OBJECT]
 
 
 def test_concatenation_fills_in_what_only_some_parts_say() -> None:
     marked = Events(jets(usable=ak.Array([[False] * 5, [True] * 2])), "hh4b")
     both = Events.concatenate([marked, Events(jets(), "hh4b")])
-    assert both.usable.tolist() == [[False] * 5, [True] * 2, [True] * 5, [True] * 2]
+    assert both.usable["jet"].tolist() == [[False] * 5, [True] * 2, [True] * 5, [True] * 2]
 
 
 def test_variations_follow_rows_and_jets() -> None:
     events = Events(jets(), "hh4b", variations={"up": jets(1.1), "down": jets(0.9)})
-    np.testing.assert_allclose(ak.flatten(events[1:].variations["up"].pt), [77.0, 22.0], rtol=1e-6)
+    np.testing.assert_allclose(ak.flatten(events[1:].variations["up"]["jet"].pt), [77.0, 22.0], rtol=1e-6)
     twice = Events.concatenate([events, events[[1]]])
     np.testing.assert_allclose(ak.flatten(twice.varied("down").jets.pt)[-2:], [63.0, 18.0], rtol=1e-6)
-    kept = events.keep_jets(events.jets.pt > 35)
-    np.testing.assert_allclose(ak.flatten(kept.variations["up"].pt), [66.0, 55.0, 44.0, 77.0], rtol=1e-6)
-    assert kept.varied("up").stored_index.tolist() == [[0, 1, 2], [0]]
+    kept = events.keep({"jet": events.jets.pt > 35})
+    np.testing.assert_allclose(ak.flatten(kept.variations["up"]["jet"].pt), [66.0, 55.0, 44.0, 77.0], rtol=1e-6)
+    assert kept.varied("up").stored_index["jet"].tolist() == [[0, 1, 2], [0]]
     assert twice.varied("down").variations == {}
 
 
 def test_a_varied_jet_is_as_usable_as_the_nominal_one() -> None:
     usable = ak.Array([[True, False, True, True, True], [True, True]])
     events = Events(jets(usable=usable), "hh4b", variations={"up": jets(1.1)})
-    assert events.varied("up").usable.tolist() == usable.tolist()
+    assert events.varied("up").usable["jet"].tolist() == usable.tolist()
 
 
 def test_variations_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(EventsError, match="'up' has other jets than the nominal ones"):
+    with pytest.raises(EventsError, match="variation 'up': jets are others than the nominal ones"):
         Events(jets(), "hh4b", variations={"up": jets()[:, :1]})
-    with pytest.raises(EventsError, match="'up' has other jets"):
+    with pytest.raises(EventsError, match="'up': jets are others"):
         Events(jets(), "hh4b", variations={"up": jets()[:1]})
-    with pytest.raises(EventsError, match="'up': jets lack btag"):
-        Events(jets(), "hh4b", variations={"up": jets()[["pt", "eta", "phi", "energy"]]})
+    with pytest.raises(EventsError, match="'up': jets lack energy"):
+        Events(jets(), "hh4b", variations={"up": jets()[["pt", "eta", "phi"]]})
     events = Events(jets(), "hh4b", variations={"jes_up": jets(1.1)})
     with pytest.raises(EventsError, match="no variation 'jes_upp': there are jes_up; did you mean 'jes_up'"):
         events.varied("jes_upp")

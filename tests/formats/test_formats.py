@@ -174,7 +174,7 @@ def test_spanet_mask_with_holes(tmp_path: Path) -> None:
     targets = dict(zip(HH4B, ([4, 0], [2, 1], [0, -1], [3, -1]), strict=True))
     events = read(spanet_file(tmp_path / "a.h5", HOLES, targets), topology="hh4b")
     assert events.jets.pt.to_list() == [[90, 80, 0, 60], [50, 40]]
-    assert events.stored_index.to_list() == [[0, 2, 3, 4], [0, 1]]
+    assert events.stored_index["jet"].to_list() == [[0, 2, 3, 4], [0, 1]]
     assert events.truth is not None
     assert events.truth.tolist() == [[3, 1, 0, 2], [0, 1, -1, -1]]
     np.testing.assert_allclose(ak.flatten(events.jets.phi), [0.5, 3.0, -3.0, 1.0, 2.0, -1.0], rtol=1e-6)
@@ -333,7 +333,7 @@ def test_mev_is_divided_when_said(tmp_path: Path, to: str) -> None:
     events = some_events()
     mev = ak.with_field(events.jets, events.jets.pt * 1000, "pt")
     mev = ak.with_field(mev, events.jets.energy * 1000, "energy")
-    path = write(events.with_jets(ak.with_name(mev, "Momentum4D")), tmp_path / WRITERS[to], to)
+    path = write(events.replace(jets=ak.with_name(mev, "Momentum4D")), tmp_path / WRITERS[to], to)
     with pytest.raises(Exception, match="looks like MeV: give --units MeV"):
         read(path)
     back = read(path, units="MeV")

@@ -12,7 +12,7 @@ import pytest
 import uproot
 
 from pairton.errors import ConfigError, FormatError
-from pairton.formats import open_source, parquet, read
+from pairton.formats import open_source, parquet_files, read
 
 FLAT = {
     "J_pt": ak.Array([[50.0, 40.0], [], [30.0]]),
@@ -59,8 +59,10 @@ def test_flat_columns_by_name(tmp_path: Path, kind: str) -> None:
         assert events.truth is None
     with pytest.raises(FormatError, match=r"no column for pt \(jet_pt\), .*found .*J_pt, .*--map"):
         read(path)
-    with pytest.raises(ConfigError, match=r"'ptt' is none of pt, .*did you mean 'pt'"):
-        read(path, map={**MAP, "ptt": "J_pt"})
+    with pytest.raises(ConfigError, match=r"map jett\.pt=J_pt: .*kinds jet; did you mean 'jet'"):
+        read(path, map={**MAP, "jett.pt": "J_pt"})
+    with pytest.raises(ConfigError, match="'usable' is no field of objects"):
+        read(path, map={**MAP, "usable": "J_pt"})
     with pytest.raises(FormatError, match="no column X"):
         read(path, map=MAP, keep=["X"])
 
@@ -91,7 +93,7 @@ def test_a_tree_is_chosen(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rows", [1, 7, 100])
 def test_a_row_group_is_read_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     """Forwards, backwards and across groups; a file may be one group of any size."""
-    monkeypatch.setattr("pairton.formats.parquet.PIECE", 3)
+    monkeypatch.setattr("pairton.formats.parquet_files.PIECE", 3)
     jets = ak.Array([[float(k)] * (k % 3) for k in range(40)])
     table = pa.table({f"jet_{name}": jets.tolist() for name in ("pt", "eta", "phi", "mass", "btag")})
     pq.write_table(table.append_column("n", pa.array(range(40))), tmp_path / "a.parquet", row_group_size=rows)
@@ -135,7 +137,7 @@ def test_records_of_lists_lists_in_records_and_names_with_dots(tmp_path: Path) -
     }
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table(columns), path, row_group_size=2)
-    table = parquet._Table(str(path))
+    table = parquet_files.open_file(str(path))
     names = ("Jet.pt", "Jet.c", "J.pt", "flat.pt", "gone.pt")
     found = table.read(names, 0, 3)
     table.close()

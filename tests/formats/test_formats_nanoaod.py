@@ -169,10 +169,10 @@ def test_incoming_partons_are_no_products(tmp_path: Path) -> None:
 def test_identification_by_bits(tmp_path: Path) -> None:
     bits = JETS | {"jetId": [6, 2, 0, 4, 6, 7, 1]}
     path = write(tmp_path / "nano.root", columns([bits], [TTBAR]))
-    assert load(path).usable.tolist() == [[True, True, False, False, True, True, False]]
+    assert load(path).usable["jet"].tolist() == [[True, True, False, False, True, True, False]]
     veto = load(path, settings={"jet_id": "tight_lepton_veto"})
-    assert veto.usable.tolist() == [[True, False, False, False, True, True, False]]
-    assert load(path, settings={"jet_id": "none"}).usable.tolist() == [[True] * 7]
+    assert veto.usable["jet"].tolist() == [[True, False, False, False, True, True, False]]
+    assert load(path, settings={"jet_id": "none"}).usable["jet"].tolist() == [[True] * 7]
     # the quark of a jet that is not usable has none; its place in the collection is kept
     assert load(path).truth.tolist() == [[-1, 1, 5, -1, 4, 0]]
     assert load(path).n_jets.tolist() == [7]
@@ -196,21 +196,21 @@ def test_identification_recomputed_in_version_15(tmp_path: Path) -> None:
     for name in ("chMultiplicity", "neMultiplicity"):
         content[f"Jet_{name}"] = ak.values_astype(content[f"Jet_{name}"], np.uint8)
     path = write(tmp_path / "nano.root", content)
-    assert load(path).usable.tolist() == [[True, False, False, False, False, False, True]]
+    assert load(path).usable["jet"].tolist() == [[True, False, False, False, False, False, True]]
     veto = load(path, settings={"jet_id": "tight_lepton_veto"})
-    assert veto.usable.tolist() == [[False] * 6 + [True]]
+    assert veto.usable["jet"].tolist() == [[False] * 6 + [True]]
     edges = {"eta": [2.65, -2.65, 2.8, 2.8, 4.0, 4.0, 4.0], "neHEF": [0.95, 0.5, 0.5, 0.995, 0.995, 0.1, 0.1]}
     edges |= {"neEmEF": [0.1, 0.95, 0.99, 0.1, 0.3, 0.5, 0.3], "neMultiplicity": [5, 5, 5, 5, 2, 5, 1]}
     forward = write(tmp_path / "forward.root", columns([jets | edges], [TTBAR]))
-    assert load(forward).usable.tolist() == [[False, True, True, False, True, False, False]]
+    assert load(forward).usable["jet"].tolist() == [[False, True, True, False, True, False, False]]
 
 
 def test_no_identification_is_said(tmp_path: Path) -> None:
     content = {name: values for name, values in columns().items() if name != "Jet_jetId"}
     path = write(tmp_path / "nano.root", content)
     with pytest.warns(PairtonWarning, match="no jet identification: neither Jet_jetId nor"):
-        assert ak.all(load(path).usable)
-    assert ak.all(load(path, settings={"jet_id": "none"}).usable)  # asked for: no warning
+        assert ak.all(load(path).usable["jet"])
+    assert ak.all(load(path, settings={"jet_id": "none"}).usable["jet"])  # asked for: no warning
 
 
 def test_pile_up_identification_below_50_gev(tmp_path: Path) -> None:
@@ -218,8 +218,8 @@ def test_pile_up_identification_below_50_gev(tmp_path: Path) -> None:
     content = columns([jets], [TTBAR])
     content["Jet_puId"] = ak.values_astype(content["Jet_puId"], np.int32)
     path = write(tmp_path / "nano.root", content)
-    assert load(path).usable.tolist() == [[True, True, True, True, True, False, True]]  # the one of 50 GeV
-    assert ak.all(load(path, settings={"pu_id": "none"}).usable)
+    assert load(path).usable["jet"].tolist() == [[True, True, True, True, True, False, True]]  # the one of 50 GeV
+    assert ak.all(load(path, settings={"pu_id": "none"}).usable["jet"])
 
 
 def test_jets_beside_selected_leptons_go_on_request(tmp_path: Path) -> None:
@@ -237,8 +237,10 @@ def test_jets_beside_selected_leptons_go_on_request(tmp_path: Path) -> None:
         "Electron_cutBased": ak.Array([[2, 4, 4]]),
     }
     path = write(tmp_path / "nano.root", content)
-    assert ak.all(load(path).usable)
-    assert load(path, settings={"leptons": "15"}).usable.tolist() == [[False, True, True, True, True, True, False]]
+    assert ak.all(load(path).usable["jet"])
+    assert load(path, settings={"leptons": "15"}).usable["jet"].tolist() == [
+        [False, True, True, True, True, True, False]
+    ]
     with pytest.raises(FormatError, match="lacks Muon_pt"):
         load(write(tmp_path / "without.root", columns()), settings={"leptons": "15"})
 
@@ -294,7 +296,10 @@ def test_missing_branches_are_named(tmp_path: Path) -> None:
     content = {name: values for name, values in columns().items() if name not in ("Jet_phi", "Jet_mass")}
     path = write(tmp_path / "lacks.root", content)
     assert detect(str(path)).name == "nanoaod"
-    with pytest.raises(FormatError, match="tree Events lacks Jet_phi, Jet_mass; it has Jet_pt, Jet_eta, Jet_btag"):
+    with pytest.raises(
+        FormatError,
+        match=r"no column for phi \(Jet_phi\), mass \(Jet_mass\) or .* found Jet_pt, Jet_eta, Jet_btag",
+    ):
         load(path)
     with pytest.raises(FormatError, match="lacks HLT_Something"):
         load(write(tmp_path / "whole.root", columns()), keep=["HLT_Something"])
@@ -317,8 +322,12 @@ def test_settings_that_cannot_be(nano: Path) -> None:
         load(nano, settings={"leptons": "electrons"})
     with pytest.raises(ConfigError, match="these files are in GeV"):
         load(nano, units="MeV")
-    with pytest.raises(ConfigError, match="map pz=Jet_pz"):
+    with pytest.raises(FormatError, match=r"no column for pz \(Jet_pz\) of jets; .*--map pz=COLUMN"):
         load(nano, map={"pz": "Jet_pz"})
+    with pytest.raises(ConfigError, match="map weight=genWeight: nanoaod takes names of fields only"):
+        load(nano, map={"weight": "genWeight"})
+    with pytest.raises(ConfigError, match="with --btag TAGGER:CUT"):
+        load(nano, map={"btag": "Jet_btagPNetB"})
 
 
 # -- variations --------------------------------------------------------------------------------------------

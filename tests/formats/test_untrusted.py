@@ -86,8 +86,8 @@ def test_events_survive_the_way_between_processes(decays):
     assert again.weights.tolist() == [1.0] * 30
     assert again.metadata == {"a": [1]}
     assert isinstance(again.columns["matrix"], np.ndarray)
-    assert ak.array_equal(again.variations["up"], events.jets)
-    arrays["jets/node0-offsets"] = arrays["jets/node0-offsets"] + 5
+    assert ak.array_equal(again.variations["up"]["jet"], events.jets)
+    arrays["object:jet/node0-offsets"] = arrays["object:jet/node0-offsets"] + 5
     with pytest.raises((ValueError, TypeError), match=r"size of array|offsets|length"):
         decode_events(header, arrays, events.topology)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pairton.formats.common import clean_labels
-from pairton.formats.jet_columns import Padded
+from pairton.formats.columns import Padded
 from pairton.topology import load_topology, parse_topology
 
 
@@ -22,7 +22,7 @@ def test_a_bad_label_unlabels_the_smallest_particle() -> None:
             [-1, -1, -1, -1, -1, -1],
         ]
     )
-    clean, counts = clean_labels(topology, truth, np.full(6, 8))
+    clean, counts = clean_labels(topology, truth, {"jet": np.full(6, 8)})
     assert clean.tolist() == [
         [0, 1, 2, 3, 4, 5],
         [-1, -1, 2, 3, 4, 5],
@@ -37,7 +37,7 @@ def test_a_bad_label_unlabels_the_smallest_particle() -> None:
 @pytest.mark.parametrize("label", [2**32, -(2**32), 2**63 - 1, 1e30, -1e30])
 def test_labels_that_do_not_fit_do_not_wrap_around(label: float) -> None:
     topology = load_topology("hh4b")
-    clean, counts = clean_labels(topology, np.array([[label, 1, 2, 3]]), np.array([4]))
+    clean, counts = clean_labels(topology, np.array([[label, 1, 2, 3]]), {"jet": np.array([4])})
     assert clean.tolist() == [[-1, -1, 2, 3]]
     assert counts.tolist() == [1]
 
@@ -49,7 +49,7 @@ def test_labels_against_plain_loops(name: str) -> None:
     n_jets = rng.integers(4, 12, 300)
     truth = rng.integers(-1, 12, (300, len(topology.slots)))
     truth[rng.random(truth.shape) < 0.02] = -2
-    clean, counts = clean_labels(topology, truth, n_jets)
+    clean, counts = clean_labels(topology, truth, {"jet": n_jets})
     for row, labels in enumerate(truth.tolist()):
         bad = {
             slot
@@ -82,5 +82,5 @@ def test_holes_against_plain_loops() -> None:
 
 def test_a_particle_of_three_jets_loses_all_three() -> None:
     topology = parse_topology({"name": "x", "event": ["t", "j"], "particles": {"t": ["q", "q", "q"]}})
-    clean, _ = clean_labels(topology, np.array([[0, 1, 7, 3]]), np.array([5]))
+    clean, _ = clean_labels(topology, np.array([[0, 1, 7, 3]]), {"jet": np.array([5])})
     assert clean.tolist() == [[-1, -1, -1, 3]]

@@ -68,7 +68,7 @@ def display(
     shown.save(output)
     record = shown.record
     answer = ", ".join(
-        f"{s.label} {s.mass:.1f} GeV ({' '.join(f"{record.objects[k].kind} {record.objects[k].index}" for k in s.objects)})"
+        f"{s.label} {s.mass:.1f} GeV ({' '.join(f'{record.objects[k].kind} {record.objects[k].index}' for k in s.objects)})"
         for s in record.answer
     )
     click.echo(f"{record.name}: {answer or 'no answer, ' + record.status}")

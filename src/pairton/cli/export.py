@@ -31,5 +31,9 @@ def export(model: str, output: Path, whole: bool, max_objects: int | None, decod
     if output.suffix != ".onnx":
         raise ConfigError(f"{output}: a model is an ONNX file: give a name that ends with .onnx")
     about = export_model(model, output, whole=whole, max_objects=max_objects, decoding=decoding)
-    what = f"whole reconstruction ({about['decoding']}, up to {about['max_objects']} objects)" if whole else "one step"
+    what = (
+        f"whole reconstruction ({about['decoding']}, up to {about['max_objects']} objects)"
+        if whole
+        else "one step"
+    )
     click.echo(f"{output}: {what} of {about['topology']['name']}, {output.stat().st_size / 1e6:.1f} MB")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ BAR = 24  # characters of the longest bar
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
 @reading_options
 def inspect(files: tuple[str, ...], as_json: bool, reading: dict[str, Any]) -> None:
-    """Say what is in FILE...: format, events, jets, truth, and the first event.
+    """Say what is in FILE...: format, events, objects, truth, and the first event.
 
     A FILE may be a glob, a URL, or @list.txt.
 
@@ -40,10 +40,10 @@ def inspect(files: tuple[str, ...], as_json: bool, reading: dict[str, Any]) -> N
     from pairton.formats.summary import Summary
 
     summary = Summary()
-    for name, source in sources(files, **reading):
-        summary.add(source.read(0, 0), name)
+    for source in sources(files, **reading):
+        summary.add(source.read(0, 0), source.format)
         for events in progress(source.chunks(), source.n_events, f"reading {Path(source.path).name}", len):
-            summary.add(events, name)
+            summary.add(events, source.format)
     if as_json:
         click.echo(json.dumps(summary.to_dict()))
         return
@@ -52,19 +52,20 @@ def inspect(files: tuple[str, ...], as_json: bool, reading: dict[str, Any]) -> N
     console = Console(highlight=False)
     console.print(_overview(summary))
     if summary.first is not None:
-        console.print(_event(summary.first))
+        for table in _event(summary.first):
+            console.print(table)
 
 
 @click.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="IN...")
 @click.argument("output", type=click.Path(path_type=Path), metavar="OUT")
 @click.option("--to", "format_to", metavar="FORMAT", help="Format of OUT; default: by its suffix.")
-@click.option("--select", is_flag=True, help="Only jets and events that pass the selection of the topology.")
+@click.option("--select", is_flag=True, help="Only objects and events that pass the selection of the topology.")
 @reading_options
 def convert(
     inputs: tuple[str, ...], output: Path, format_to: str | None, select: bool, reading: dict[str, Any]
 ) -> None:
-    """Write the events of IN... to OUT in another format, with truth, weights, ids and kept columns.
+    """Write the events of IN... to OUT in another format, with all objects, truth, weights, ids and kept columns.
 
     By suffix: .h5 is SPANet's layout, .root a flat tree, .parquet; `--to hyper_hdf5` is HyPER's layout.
 
@@ -79,11 +80,11 @@ def convert(
     writer: Writer | None = None
     count = total = 0
     try:
-        for _, source in sources(paths, **reading):
+        for source in sources(paths, **reading):
             for events in _chunks(source):
                 if writer is None:
                     writer = create(output, events.topology, events.metadata, format_to)
-                chosen = events.select() if select else events.keep_jets(events.usable)
+                chosen = events.select() if select else events.keep(events.usable)
                 writer.write(chosen)
                 count += len(chosen)
                 total += len(events)
@@ -109,6 +110,8 @@ def _overview(summary: Summary) -> Table:
     from rich import box
     from rich.table import Table
 
+    from pairton.topology import collection_name
+
     topology = summary.topology
     assert topology is not None
     table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
@@ -118,26 +121,29 @@ def _overview(summary: Summary) -> Table:
     table.add_row("format", ", ".join(summary.formats))
     table.add_row("topology", topology.name)
     table.add_row("events", str(summary.events), "with weights" if summary.has_weights else "")
-    most = max(summary.jets.values(), default=1)
-    for n, count in sorted(summary.jets.items()):
-        bar = "█" * round(BAR * count / most) or "▏"
-        table.add_row(f"{n} jets", str(count), f"{bar} {_share(count, summary.events)}")
+    for kind, counts in summary.counts.items():
+        name = collection_name(kind)
+        table.add_row(name, str(sum(n * count for n, count in counts.items())), ", ".join(summary.fields[kind]))
+        most = max(counts.values(), default=1)
+        for n, count in sorted(counts.items()) if set(counts) != {1} else ():
+            bar = "█" * round(BAR * count / most) or "▏"
+            table.add_row(f"{n} {name}", str(count), f"{bar} {_share(count, summary.events)}")
     cuts = topology.selection
     said = str(cuts)
     table.add_row("selected", str(summary.selected), f"{_share(summary.selected, summary.events)}  {said}")
     if summary.bad:
-        table.add_row("bad jets", str(summary.bad), "events with a NaN, an infinity, pT <= 0 or E < p")
+        table.add_row("bad objects", str(summary.bad), "events with a NaN, an infinity, pT <= 0 or E < p")
     if summary.has_truth:
         for name, count in summary.present.items():
-            table.add_row(f"{name} labelled", str(count), f"{_share(count, summary.events)}  at least one")
+            table.add_row(f"{name} present", str(count), f"{_share(count, summary.events)}  at least one")
         whole = summary.complete
-        table.add_row("all labelled", str(whole), f"{_share(whole, summary.events)}  fully reconstructible")
+        table.add_row("complete", str(whole), f"{_share(whole, summary.events)}  every particle present")
     else:
         table.add_row("truth", "none")
     if made := summary.metadata.get("generator"):
         table.add_row("made by", "generate", _generated(made))
     if summary.median_pt is not None:
-        table.add_row("units", "GeV", f"median jet pT {summary.median_pt:.0f} GeV")
+        table.add_row("units", "GeV", f"median {topology.main_kind} pT {summary.median_pt:.0f} GeV")
     return table
 
 
@@ -155,25 +161,32 @@ def _share(count: int, total: int) -> str:
     return f"{100 * count / total:.1f}%" if total else ""
 
 
-def _event(event: Events) -> Table:
+def _event(event: Events) -> Iterator[Table]:
+    """The objects of an event, a table for each kind."""
     from rich import box
     from rich.table import Table
 
+    from pairton.events.events import MARKS
+    from pairton.events.inputs import MOMENTUM
     from pairton.events.vectors import mass_of
 
     source, number = (int(word) for word in event.ids[0])
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"first event, id {source:016x}:{number}")
-    table.title_justify = "left"
-    for name in ("jet", "pT", "eta", "phi", "energy", "mass", "b-tag"):
-        table.add_column(name, justify="right")
-    labels: dict[int, str] = {}
-    if event.truth is not None:
-        table.add_column("truth")
-        for slot, jet in zip(event.topology.slots, event.truth[0], strict=True):
-            labels[int(jet)] = slot.name
-    for k, (jet, index) in enumerate(zip(event.jets[0], event.stored_index[0], strict=True)):
-        mass = float(mass_of(jet.pt, jet.eta, jet.energy))
-        values = [f"{jet.pt:.1f}", f"{jet.eta:.2f}", f"{jet.phi:.2f}"]
-        values += [f"{jet.energy:.1f}", f"{mass:.1f}", f"{jet.btag:g}"]
-        table.add_row(str(index), *values, labels.get(k, ""))
-    return table
+    title: str | None = f"first event, id {source:016x}:{number}"
+    for kind, collection in event.objects.items():
+        fields = [name for name in collection.fields if name not in (*MOMENTUM, *MARKS)]
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+        title = None
+        for name in (kind, "pT", "eta", "phi", "energy", "mass", *fields):
+            table.add_column(name, justify="right")
+        slots = [slot for slot in event.topology.slots if slot.kind == kind]
+        labelled = event.truth is not None and bool(slots)
+        labels: dict[int, str] = {}
+        if event.truth is not None and labelled:
+            table.add_column("truth")
+            labels = {int(event.truth[0, slot.index]): slot.name for slot in slots}
+        for k, (item, index) in enumerate(zip(collection[0], event.stored_index[kind][0], strict=True)):
+            mass = float(mass_of(item.pt, item.eta, item.energy))
+            values = [f"{item.pt:.1f}", f"{item.eta:.2f}", f"{item.phi:.2f}", f"{item.energy:.1f}", f"{mass:.1f}"]
+            values += [f"{item[name]:g}" for name in fields]
+            table.add_row(str(index), *values, *([labels.get(k, "")] if labelled else []))
+        yield table

@@ -24,7 +24,13 @@ _OPTIONS = (
         metavar="NAME|FILE",
         help="Decay tree; default: the model's; without a model as stored in the file, else ttbar_allhad.",
     ),
-    click.option("--map", "maps", multiple=True, metavar="OURS=COLUMN,…", help="Names of columns: pt=Jet_pt,…"),
+    click.option(
+        "--map",
+        "maps",
+        multiple=True,
+        metavar="OURS=COLUMN,…",
+        help="Names of columns: pt=Jet_pt,… for jets, lepton.pt=el_pt,met.phi=met_phi,… for other objects.",
+    ),
     click.option("--tree", metavar="NAME", help="Tree of a ROOT file, or collection of an HDF5 file."),
     click.option("--units", metavar="GeV|MeV", help="Units of the input; default: GeV, checked."),
     click.option("--btag", metavar="TAGGER:CUT", help="b-tag score and the cut that makes a tag."),
@@ -69,7 +75,7 @@ def reading_options(command: Command) -> Command:
 
 
 def as_the_model(reading: dict[str, Any], model: Model) -> None:
-    """Without --topology events are read as those of the model; a file that says they are others is refused."""
+    """Read what the model takes; without --topology as its events, and a file of others is refused."""
     from pairton.formats import as_for
 
     reading |= as_for(model, reading)
@@ -85,7 +91,7 @@ def parse_map(entries: tuple[str, ...]) -> dict[str, str]:
     for part in (part.strip() for entry in entries for part in entry.split(",")):
         ours, equals, column = (piece.strip() for piece in part.partition("="))
         if not (ours and equals and column):
-            raise ConfigError(f"map {part!r}: write OUR_NAME=COLUMN, as in pt=Jet_pt,eta=Jet_eta")
+            raise ConfigError(f"map {part!r}: write OUR_NAME=COLUMN, as in pt=Jet_pt,lepton.pt=el_pt")
         if ours in found:
             raise ConfigError(f"map names {ours!r} twice ({found[ours]} and {column}): keep one")
         found[ours] = column

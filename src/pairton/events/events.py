@@ -211,7 +211,7 @@ class Events:
 
     @staticmethod
     def concatenate(parts: Sequence[Events]) -> Events:
-        """One after the other. Truth, weights, variations: in all parts or in none; columns in all are kept."""
+        """One after the other. Truth, weights, variations: in all or in none; columns and fields in all are kept."""
         if not parts:
             raise EventsError("nothing to concatenate: give at least one Events")
         first = parts[0]
@@ -241,8 +241,13 @@ class Events:
         )
 
     def _marked(self, kind: str, parts: Sequence[Events]) -> ak.Array:
-        """Objects with those marks that any of the parts has: records of all parts have the same fields."""
+        """Objects with the fields that all parts have and the marks that any has: one type of record."""
+        fields = [ak.fields(part.objects[kind]) for part in parts]
+        shared = [name for name in fields[0] if name not in MARKS and all(name in other for other in fields)]
         objects = self.objects[kind]
+        if any(set(other) - {*shared, *MARKS} for other in fields):
+            marks = [name for name in MARKS if name in ak.fields(objects)]
+            objects = ak.with_name(objects[[*shared, *marks]], "Momentum4D")
         for mark, values in (("index", self.stored_index), ("usable", self.usable)):
             if mark not in ak.fields(objects) and any(mark in ak.fields(part.objects[kind]) for part in parts):
                 objects = ak.with_field(objects, values[kind], mark)

@@ -13,9 +13,10 @@ from typing import Any
 
 from pairton.errors import ConfigError, FormatError, InputError, nearest
 from pairton.events import Events
+from pairton.events.inputs import Inputs
 from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions, Source, Writer, check_chunk, damage
 from pairton.formats.common import BadLabels
-from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand, unchanged
+from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand, require_container, unchanged
 from pairton.topology import Topology, load_topology, same_tree
 
 __all__ = [
@@ -45,6 +46,7 @@ REGISTRY = {
     "parquet": "Parquet",
 }
 IN_MEMORY_CHUNK = 1_000_000  # what is kept anyway is read in few pieces: less to put together
+OPENED_BY = {"HDF5": "hdf5_files", "ROOT": "root_files", "Parquet": "parquet_files"}  # container -> module
 WRITTEN = {"HDF5": "spanet_hdf5", "ROOT": "flat_root", "Parquet": "parquet"}  # by suffix, without --to
 
 
@@ -59,24 +61,35 @@ def get_format(name: str) -> Format:
 
 def detect(path: str) -> Format:
     """The format of a file, from its content; a suffix that contradicts it is an error."""
-    container = check_suffix(path) if not path.startswith("root://") else "ROOT"
-    candidates = [get_format(name) for name, kind in REGISTRY.items() if kind == container]
-    with damage(path):
-        for candidate in candidates:
-            if candidate.recognises(path):
-                return candidate
-    known = "; ".join(f"{candidate.name}: {candidate.description}" for candidate in candidates)
-    raise FormatError(f"{path}: {container} of no known layout, found {_top(path, container)}; known are {known}")
+    file, found = _open(path)
+    file.close()
+    return found
 
 
-def _top(path: str, container: str) -> str:
-    """What is in the top group of an HDF5 file, for an error."""
-    if container != "HDF5":
-        return "other columns"
-    from pairton.formats.hdf5_files import open_hdf5
+def _open(path: str, format: str | None = None) -> tuple[Any, Format]:
+    """A file, opened once, and its format: the one asked for, else the first that recognises the content."""
+    if format is not None:
+        found = get_format(format)
+        return _open_container(path, REGISTRY[format]), found
+    container = "ROOT" if path.startswith("root://") else check_suffix(path)
+    file = _open_container(path, container, checked=True)
+    try:
+        candidates = [get_format(name) for name, kind in REGISTRY.items() if kind == container]
+        with damage(path):
+            for candidate in candidates:
+                if candidate.recognises(file):
+                    return file, candidate
+        known = "; ".join(f"{candidate.name}: {candidate.description}" for candidate in candidates)
+        raise FormatError(f"{path}: {container} of no known layout, found {file.summary()}; known are {known}")
+    except BaseException:
+        file.close()
+        raise
 
-    with open_hdf5(path) as file:
-        return ", ".join(file.names()) or "nothing"
+
+def _open_container(path: str, container: str, checked: bool = False) -> Any:
+    if not checked and not path.startswith("root://"):  # XRootD has no cheap look at the first bytes
+        require_container(path, container)
+    return import_module(f"pairton.formats.{OPENED_BY[container]}").open_file(path)
 
 
 def read_options(
@@ -130,33 +143,36 @@ def open_source(
         if refuse_others:
             options["refuse_others"] = True
         return IsolatedSource(name, format, topology=topology, limits=limits, **options)
-    found = detect(name) if format is None else get_format(format)
     chosen = read_options(topology, **options)
-    with damage(name):
-        if topology is None:
-            stored = found.stored_topology(name)
-            chosen = chosen if stored is None else replace(chosen, topology=stored)
-        elif refuse_others:
-            stored = found.stored_topology(name)
-            if stored is not None and not same_tree(stored, chosen.topology):
+    file, found = _open(name, format)
+    try:
+        with damage(name):
+            stored = found.stored_topology(file) if topology is None or refuse_others else None
+            if topology is None:
+                chosen = chosen if stored is None else replace(chosen, topology=stored)
+            elif stored is not None and not same_tree(stored, chosen.topology):
                 raise InputError(
                     f"{name}: its events are for {stored.name}, the model is for {chosen.topology.name}: choose a "
                     "model for theirs, or read them as something else (--topology; pairton.read(…, topology=…))"
                 )
-        found.check(chosen)
-        return found.open(name, chosen)
+            found.check(chosen)
+            source = found.open(file, chosen)
+    except BaseException:
+        file.close()
+        raise
+    source.format, source.topology = found.name, chosen.topology
+    return source
 
 
 def sources(
     paths: Paths, *, format: str | None = None, topology: Topology | str | Path | None = None, **options: Any
-) -> Iterator[tuple[str, Source]]:
-    """Every file, opened one after the other, with the name of its format; bad labels end in one warning."""
+) -> Iterator[Source]:
+    """Every file, opened one after the other; bad labels end in one warning."""
     bad_labels = BadLabels()
     for path in expand(paths):
-        with unchanged(path):
-            name = format or (None if options.get("isolate") else detect(path).name)
-            with open_source(path, name, topology=topology, bad_labels=bad_labels, **options) as source:
-                yield name or str(getattr(source, "format", "")), source
+        how = {"topology": topology, "bad_labels": bad_labels, **options}
+        with unchanged(path), open_source(path, format, **how) as source:
+            yield source
     bad_labels.warn()
 
 
@@ -170,12 +186,12 @@ def iterate(
 ) -> Iterator[Events]:
     """Events of all files, `chunk` at a time; at least once, perhaps with none.
 
-    Options: `map`, `tree`, `units`, `btag`, `keep`, `truth`, `strict`, as in `ReadOptions`; `isolate` as in
-    `open_source`.
+    Options: `map`, `fields`, `tree`, `units`, `btag`, `keep`, `truth`, `strict`, as in `ReadOptions`; `isolate` as
+    in `open_source`.
     """
     check_chunk(chunk)
     some, empty = False, None
-    for _, source in sources(paths, format=format, topology=topology, **options):
+    for source in sources(paths, format=format, topology=topology, **options):
         if not source.n_events:
             with damage(source.path):
                 empty = source.read(0, 0)
@@ -214,4 +230,5 @@ def create(
             f"{target}: the suffix says {container}, but {format} is {REGISTRY[format]}: "
             f"end the name in {found.suffixes[0]}"
         )
+    found.check_kinds(topology)
     return found.create(target, topology, metadata or {})

@@ -11,18 +11,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from pairton._common.atomic import CompleteOrNothing
-from pairton.errors import ConfigError, InputError, PairtonError
+from pairton.errors import ConfigError, InputError, OutputError, PairtonError, nearest
 from pairton.events import Events
+from pairton.events.events import MARKS
+from pairton.events.inputs import DEFAULT_FIELDS
+from pairton.formats.columns import KNOWN_FIELDS, Wanted
 from pairton.formats.common import BadLabels
 from pairton.formats.files import file_state, one_line, unchanged
-from pairton.topology import Topology, load_topology
+from pairton.formats.stored import KEY, Stored
+from pairton.topology import JET, Topology, collection_name, load_topology
 
-__all__ = ["DEFAULT_CHUNK", "Format", "ReadOptions", "Source", "Writer", "check_chunk", "damage"]
+__all__ = ["DEFAULT_CHUNK", "File", "Format", "ReadOptions", "Source", "Writer", "check_chunk", "damage"]
 
 DEFAULT_CHUNK = 50_000  # events held in memory at once: some 30 MB of jets
+COMPLETION = ("energy", "mass")  # fields that `--map` may name beside pt, eta, phi: parts of the four-momentum
+EVENT_NAMES = ("weight", "source", "number")  # what `--map` may name of an event
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,8 @@ class ReadOptions:
     """How to read a file; each format uses what it understands and refuses what contradicts it."""
 
     topology: Topology = field(default_factory=load_topology)
-    map: Mapping[str, str] = field(default_factory=dict)  # our name -> column of the file
+    map: Mapping[str, str] = field(default_factory=dict)  # our name -> column: btag, lepton.pt, lepton (a group)
+    fields: Mapping[str, Sequence[str]] | None = None  # kind -> what the model takes; None: also all that is known
     tree: str | None = None  # of a ROOT file, where there are several
     units: str | None = None  # "GeV" or "MeV"; None: what the format says, with a check
     btag: str | None = None  # "TAGGER:CUT" or what the format calls it
@@ -41,6 +48,54 @@ class ReadOptions:
     settings: Mapping[str, str] = field(default_factory=dict)  # what only this format knows: --set KEY=VALUE
     fields: Mapping[str, Sequence[str]] = field(default_factory=dict)  # kind -> fields beyond the four-momentum
     variations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # name -> our name -> column
+
+    def wanted(self, kind: str, stored: Mapping[str, Sequence[str]] | None = None) -> Wanted:
+        """What to read of a kind; `stored`: the fields that our writers left in the file.
+
+        >>> ReadOptions(map={"width": "jet_w", "weight": "w"}).wanted("jet").required
+        ('btag', 'width')
+        """
+        given = {name: column for name, column in self.map.items() if self.meaning(name) == kind}
+        given = {name.removeprefix(f"{kind}."): column for name, column in given.items()}
+        fields = (self.fields or {}).get(kind, DEFAULT_FIELDS.get(kind, ()))
+        more = [name for name in given if name not in ("pt", "eta", "phi", *COMPLETION)]
+        known = [*KNOWN_FIELDS.get(kind, ()), *((stored or {}).get(kind, ()) if self.fields is None else ())]
+        known = [name for name in known if name not in MARKS]
+        return Wanted(kind, tuple(dict.fromkeys([*fields, *more])), tuple(dict.fromkeys(known)), given)
+
+    def meaning(self, name: str) -> str:
+        """What a name of `--map` is about: a kind (for a field of its objects), "slot", "group" or itself."""
+        kinds = self.topology.kinds
+        if name in [slot.name for slot in self.topology.slots]:
+            return "slot"
+        if name in EVENT_NAMES:
+            return name
+        if name in kinds:
+            return "group"
+        kind, dot, part = name.partition(".")
+        kind, part = (kind, part) if dot else (JET, name)
+        if kind not in kinds:
+            raise ConfigError(
+                f"map {name}={self.map.get(name)}: {self.topology.name} has the kinds {', '.join(kinds)}"
+                f"{nearest(kind, kinds)}; write KIND.FIELD=COLUMN, or FIELD=COLUMN for jets"
+            )
+        if part in MARKS or not part:
+            raise ConfigError(
+                f"map {name}={self.map.get(name)}: {part!r} is no field of objects: choose another name"
+            )
+        return kind
+
+
+class File(Protocol):
+    """An open file of some container. `text`: a string that our writers left; `summary`: what is in it."""
+
+    path: str
+
+    def text(self, name: str) -> str | None: ...
+
+    def summary(self) -> str: ...
+
+    def close(self) -> None: ...
 
 
 def check_chunk(size: int) -> None:
@@ -68,13 +123,15 @@ class Source(ABC):
     """An open file. A context manager; `chunks` reads rows [start, stop) with bounded memory."""
 
     path: str
+    format: str  # its name; this and the topology are set on opening
+    topology: Topology
     n_events: int
     has_truth: bool
     metadata: Mapping[str, Any]
 
     @abstractmethod
     def read(self, start: int, stop: int) -> Events:
-        """The events of some rows, jets as stored, in GeV, with permanent ids."""
+        """The events of some rows, objects as stored, in GeV, with permanent ids."""
 
     def chunks(self, size: int = DEFAULT_CHUNK, start: int = 0, stop: int | None = None) -> Iterator[Events]:
         """Rows [start, stop) in windows of `size` that begin at multiples of it."""
@@ -116,36 +173,51 @@ class Format(ABC):
     suffixes: ClassVar[tuple[str, ...]]  # of files it may be; the first is for writing
     settings: ClassVar[Mapping[str, str]] = {}  # key of `--set` -> what it does, with its values
     reads_variations: ClassVar[bool] = False
+    names: ClassVar[tuple[str, ...]] = ()  # what `--map` may name beside fields of objects: slot, weight, group
+    jets_only: ClassVar[bool] = False
 
     @abstractmethod
-    def recognises(self, path: str) -> bool:
-        """Whether an existing file, of one of the suffixes' container kinds, has this layout."""
+    def recognises(self, file: Any) -> bool:
+        """Whether an open file, of the container that the registry says, has this layout."""
 
     @abstractmethod
-    def open(self, path: str, options: ReadOptions) -> Source:
-        """Open for reading; raises FormatError naming what is missing and what was found."""
+    def open(self, file: Any, options: ReadOptions) -> Source:
+        """Find what is to be read; raises FormatError naming what is missing and what was found."""
 
-    def stored_topology(self, path: str) -> Topology | None:
+    def stored_topology(self, file: File) -> Topology | None:
         """The topology written in the file, where there is one."""
-        return None
+        return Stored.from_json(file.text(KEY), file.path, tree=True).topology
 
     def check(self, options: ReadOptions) -> None:
-        """Refuse settings that this format does not know, and variations where it cannot read them."""
-        from pairton.errors import ConfigError, nearest
-
+        """Refuse settings, names, kinds and variations that this format does not know."""
         for key in options.settings:
             if key not in self.settings:
                 known = "; ".join(f"{name}: {about}" for name, about in self.settings.items()) or "none"
                 hint = nearest(key, self.settings)
                 raise ConfigError(f"{self.name} has no setting {key!r}{hint}; its settings: {known}")
+        for name, column in options.map.items():
+            meaning = options.meaning(name)
+            if meaning not in (*self.names, *options.topology.kinds):
+                raise ConfigError(
+                    f"map {name}={column}: {self.name} takes names of fields only, as in pt={column} or "
+                    f"lepton.pt={column}: leave it out"
+                )
+        self.check_kinds(options.topology)
         if options.variations and not self.reads_variations:
             names = ", ".join(options.variations)
             raise ConfigError(
                 f"{self.name} has no columns for the variations {names}: give a ROOT or Parquet file"
             )
 
+    def check_kinds(self, topology: Topology) -> None:
+        """Refuse a topology with objects that this format has no place for."""
+        others = [collection_name(kind) for kind in topology.kinds if kind != JET]
+        if self.jets_only and others:
+            raise ConfigError(
+                f"{self.name} has only jets, but {topology.name} needs {', '.join(others)}: choose another "
+                "format, or a topology of jets"
+            )
+
     def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> Writer:
         """Open for writing, where the format can."""
-        from pairton.errors import OutputError
-
         raise OutputError(f"{path}: {self.name} can only be read; choose another format with --to")

@@ -5,18 +5,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pairton.errors import ConfigError, EventsError, InputError, PairtonWarning, nearest
+from pairton.errors import EventsError, InputError, PairtonWarning
 from pairton.events.objects import mev_median
-from pairton.topology import Topology
+from pairton.topology import JET, Topology
 
 __all__ = [
     "BadLabels",
-    "check_map",
     "clean_labels",
     "labels_from_jets",
     "labels_to_truth",
@@ -25,18 +25,18 @@ __all__ = [
     "unit_scale",
 ]
 
-NO_JET = 2**31 - 1
+NO_OBJECT = 2**31 - 1
 
 Ints = npt.NDArray[np.integer[Any]]
 
 
-def unit_scale(pt: npt.NDArray[Any], units: str | None, path: str) -> float:
+def unit_scale(pt: npt.NDArray[Any], units: str | None, path: str, kind: str = JET) -> float:
     """What to divide pT, mass and energy by. `units`: "GeV", "MeV", or None for GeV with a check of the pT."""
     if units is not None:
         return 1000.0 if units == "MeV" else 1.0
     if (median := mev_median(pt)) is not None:
         raise InputError(
-            f"{path}: the median jet pT is {median:.0f}, which looks like MeV: give --units MeV "
+            f"{path}: the median {kind} pT is {median:.0f}, which looks like MeV: give --units MeV "
             "(or --units GeV, if it is right)"
         )
     return 1.0
@@ -62,56 +62,59 @@ class BadLabels:
     def __str__(self) -> str:
         return (
             f"{self.labels} label{'s' * (self.labels != 1)} in {self.events} event{'s' * (self.events != 1)} "
-            f"out of range, repeated or two on one jet (first: {self.where})"
+            f"out of range, repeated or two on one object (first: {self.where})"
         )
 
 
 def clean_labels(
     topology: Topology,
     truth: Ints,
-    n_jets: Ints,
+    counts: Mapping[str, Ints],
     bad: npt.NDArray[np.bool_] | None = None,
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
     """Labels without those that cannot be, (n, S) int32, and the number of bad ones in each event, (n,).
 
-    Bad is what is out of range (below -1, or no jet), what shares its jet with another label, and what the
-    caller marks in `bad` (n, S). A bad label unlabels the particle that decays directly to it: all jets that this
-    particle decays to directly lose their label. Particles above are then incomplete by themselves; those beside
-    and below keep their labels.
+    Labels are positions among the objects of the slot's kind, `counts` (n,) of each kind. Bad is what is out of
+    range (below -1, or no object), what shares its object with another label, and what the caller marks in `bad`
+    (n, S). A bad label unlabels the particle that decays directly to it: all objects that this particle decays to
+    directly lose their label. Particles above are then incomplete by themselves; those beside and below keep
+    their labels.
 
     >>> from pairton.topology import load_topology
-    >>> truth, count = clean_labels(load_topology("ttbar_allhad"), np.array([[0, 9, 2, 3, 4, 5]]), np.array([6]))
+    >>> ttbar, n_jets = load_topology("ttbar_allhad"), np.array([6])
+    >>> truth, count = clean_labels(ttbar, np.array([[0, 9, 2, 3, 4, 5]]), {"jet": n_jets})
     >>> truth.tolist(), count.tolist()
     ([[-1, -1, 2, 3, 4, 5]], [1])
     """
     columns = np.ascontiguousarray(small(truth).T)  # (S, n)
-    wrong = (columns < -1) | (columns >= n_jets.astype(np.int32))
+    wrong = np.stack([columns[s.index] >= counts[s.kind].astype(np.int32) for s in topology.slots])
+    wrong |= columns < -1
     if bad is not None:
         wrong |= bad.T
     distinct = columns.copy()
     for slot, column in enumerate(distinct):
-        column[wrong[slot] | (column < 0)] = -1 - slot  # so that only two labels on one jet are equal
-    for one in range(len(columns)):
-        for other in range(one + 1, len(columns)):
-            both = distinct[one] == distinct[other]
+        column[wrong[slot] | (column < 0)] = -1 - slot  # so that only two labels on one object are equal
+    for one, other in combinations(topology.slots, 2):
+        if one.kind == other.kind:
+            both = distinct[one.index] == distinct[other.index]
             if both.any():
-                wrong[[one, other]] |= both
-    counts = np.count_nonzero(wrong, axis=0)
-    if counts.any():
+                wrong[[one.index, other.index]] |= both
+    n_bad = np.count_nonzero(wrong, axis=0)
+    if n_bad.any():
         columns = columns.copy()
         for particle in topology.particles:
             own = np.array(particle.own_slots, dtype=np.intp)
             (rows,) = np.nonzero(wrong[own].any(axis=0))
             columns[own[:, None], rows] = -1
-    return columns.T, counts
+    return columns.T, n_bad
 
 
 def small(labels: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
     """Labels as int32: what does not fit stays out of range, and a NaN is no label."""
     if labels.dtype.kind == "f":
         labels = np.where(np.isnan(labels), -1, labels)
-    if labels.dtype.itemsize >= 4 and labels.size and (labels.max() > NO_JET or labels.min() < -NO_JET):
-        labels = np.clip(labels, -NO_JET, NO_JET)
+    if labels.dtype.itemsize >= 4 and labels.size and (labels.max() > NO_OBJECT or labels.min() < -NO_OBJECT):
+        labels = np.clip(labels, -NO_OBJECT, NO_OBJECT)
     return labels.astype(np.int32, copy=False)
 
 
@@ -131,7 +134,7 @@ def labels_to_truth(
     numbers = [int(number) for number in topology.labels("hyper")]
     labels = np.asarray(labels, dtype=np.float64)
     truth, repeated, strange = labels_from_jets(labels, at, position, len(counts), numbers)
-    clean, bad = clean_labels(topology, truth, counts, repeated)
+    clean, bad = clean_labels(topology, truth, {JET: counts}, repeated)
     return clean, bad + strange
 
 
@@ -171,13 +174,3 @@ def report_labels(
         found = BadLabels(int(counts.sum()), len(rows), where)
         raise EventsError(f"{path}: {found}; mend them, or read without --strict to unlabel their particles")
     collector.add(int(counts.sum()), len(rows), where)
-
-
-def check_map(given: Mapping[str, str], allowed: Iterable[str]) -> None:
-    """An error for a name on the left of `--map` that means nothing."""
-    names = list(allowed)
-    for name in given:
-        if name not in names:
-            raise ConfigError(
-                f"map {name}={given[name]}: {name!r} is none of {', '.join(names)}{nearest(name, names)}"
-            )

@@ -11,9 +11,11 @@ import numpy.typing as npt
 
 from pairton.errors import ConfigError
 from pairton.formats.base import Format, ReadOptions
-from pairton.formats.experiment import Columns, ExperimentSource, Flat
+from pairton.formats.columns import flat_fields
+from pairton.formats.experiment import Collections, Columns, ExperimentSource, Flat
 from pairton.formats.gen_truth import GenRecord
-from pairton.formats.root_files import RootTree, list_trees, open_root, open_tree
+from pairton.formats.root_files import RootFile, RootTree
+from pairton.topology import JET
 
 __all__ = ["FORMAT", "Delphes"]
 
@@ -21,18 +23,28 @@ TREE = "Delphes"
 RECORD = tuple(f"Particle.{name}" for name in ("PID", "Status", "M1", "Eta", "Phi"))
 HARD = (22, 23, 3)  # of the hard process: resonances and products in Pythia 8, all of it in Pythia 6 and Herwig 6
 BITS = 32
+COLLECTIONS: Collections = {
+    "electron": (("Electron.",),),
+    "muon": (("Muon.",),),
+    "lepton": (("Electron.", "Muon."),),
+    "photon": (("Photon.",),),
+    "met": (("MissingET.",),),
+}
 
 
 class DelphesSource(ExperimentSource):
     truth_rows = 2_000  # a record has some thousand particles
+    field_names: ClassVar[dict[str, str]] = {
+        name: name.upper() if name in ("pt", "met") else name.capitalize()
+        for name in ("pt", "eta", "phi", "mass", "charge", "met")
+    }
 
     def __init__(self, tree: RootTree, options: ReadOptions) -> None:
         self.collection = options.settings.get("jets", "Jet")
         self.tag_column, self.bit = self._tag(tree, options.btag)
         self.weight = next((name for name in ("Event.Weight",) if name in tree), None)
         self.number = next((name for name in ("Event.Number",) if name in tree), None)
-        names = {"pt": "PT", "eta": "Eta", "phi": "Phi", "mass": "Mass"}
-        super().__init__(tree, options, {key: f"{self.collection}.{name}" for key, name in names.items()})
+        super().__init__(tree, options, {**COLLECTIONS, JET: ((f"{self.collection}.",),)})
         self.metadata = {"btag": f"{self.tag_column}:{self.bit}"}
 
     def _tag(self, tree: RootTree, given: str | None) -> tuple[str, int]:
@@ -50,7 +62,7 @@ class DelphesSource(ExperimentSource):
         return [self.tag_column, *(name for name in (self.weight, self.number) if name)]
 
     def btags(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
-        _, flat = self._flat(found, {"btag": self.tag_column}, counts)
+        _, flat = flat_fields(found, {"btag": (self.tag_column,)}, self.path, like=counts)
         return (flat["btag"].astype(np.int64) >> self.bit) & 1
 
     def use(self, found: Columns, jets: ak.Array) -> ak.Array | None:
@@ -60,7 +72,8 @@ class DelphesSource(ExperimentSource):
         return RECORD
 
     def record(self, found: Columns) -> GenRecord:
-        counts, part = self._flat(found, {name.removeprefix("Particle."): name for name in RECORD})
+        names = {name.removeprefix("Particle."): (name,) for name in RECORD}
+        counts, part = flat_fields(found, names, self.path)
         hard = np.isin(np.abs(part["Status"]), HARD)
         return GenRecord(counts, part["PID"], part["M1"], hard, part["Eta"], part["Phi"])
 
@@ -78,23 +91,11 @@ class Delphes(Format):
     settings: ClassVar[dict[str, str]] = {"jets": "the collection of jets, Jet by default; JetPUPPI, say"}
     reads_variations = True
 
-    def recognises(self, path: str) -> bool:
-        directory = open_root(path)
-        try:
-            if TREE not in list_trees(directory):
-                return False
-            tree = RootTree(path, directory, TREE)
-            return any(column.startswith(("Jet.", "Event.", "Particle.")) for column in tree.columns)
-        finally:
-            directory.close()
+    def recognises(self, file: RootFile) -> bool:
+        return any(column.startswith(("Jet.", "Event.", "Particle.")) for column in file.columns(TREE))
 
-    def open(self, path: str, options: ReadOptions) -> DelphesSource:
-        tree = open_tree(path, options.tree, prefer=[TREE])
-        try:
-            return DelphesSource(tree, options)
-        except BaseException:
-            tree.close()
-            raise
+    def open(self, file: RootFile, options: ReadOptions) -> DelphesSource:
+        return DelphesSource(file.choose(options.tree, [TREE]), options)
 
 
 def _scalar(column: ak.Array, missing: float) -> npt.NDArray[np.number]:

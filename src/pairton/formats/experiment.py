@@ -1,9 +1,11 @@
-"""What readers of experiments' trees share: jets as stored, which of them to use, truth, variations, ids."""
+"""What readers of experiments' trees share: objects as stored, which jets to use, truth, variations, ids."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import awkward as ak
@@ -13,45 +15,86 @@ import numpy.typing as npt
 from pairton.errors import ConfigError, FormatError
 from pairton.events import Events
 from pairton.formats.base import ReadOptions, Source
-from pairton.formats.common import check_map
+from pairton.formats.columns import Chosen, choose_columns, flat_fields, objects_from_flat, row_ids
 from pairton.formats.gen_truth import GenRecord, can_search
-from pairton.formats.jet_columns import jagged, jets_from_flat, row_ids
 from pairton.formats.root_files import RootTree
-from pairton.formats.variations import check_size, check_variation, varied_jets
+from pairton.formats.variations import Variations
+from pairton.topology import JET
 
 __all__ = ["ExperimentSource"]
 
 Columns = Mapping[str, ak.Array]
 Flat = npt.NDArray[Any]
+# kind -> alternatives, the preferred one first, each the collections (beginnings of columns) that are merged
+Collections = Mapping[str, tuple[tuple[str, ...], ...]]
+
+FLAVOURS = {"Electron": 11, "Muon": 13}  # PDG codes by what the name of a collection contains
 
 
 class ExperimentSource(Source):
-    """One tree of events with a collection of jets, by the names of an experiment."""
+    """One tree of events, by the names of an experiment: jets with an identification, and collections as stored.
+
+    Merged collections (leptons: electrons, then muons) count their objects one after the other.
+    """
 
     truth_rows: ClassVar[int]  # events whose generator record is held in memory at once
     scale: ClassVar[float] = 1.0  # what momenta are divided by to be GeV
     units: ClassVar[str] = "GeV"
+    field_names: ClassVar[Mapping[str, str]] = {}  # field -> how the experiment names it, where that differs
 
-    def __init__(self, tree: RootTree, options: ReadOptions, kinematics: Mapping[str, str]) -> None:
-        """`kinematics`: the columns of pt, eta, phi and mass, where `--map` does not name others."""
-        check_map(options.map, kinematics)
+    def __init__(self, tree: RootTree, options: ReadOptions, collections: Collections) -> None:
+        """`collections`: where the objects of each kind are; `--map` names other columns."""
         if options.units not in (None, self.units):
             raise ConfigError(f"--units {options.units}: these files are in {self.units}, leave the option out")
         self.tree, self.path, self.n_events = tree, tree.path, tree.n_events
         self.options, self.topology = options, options.topology
-        self.kinematics = {**kinematics, **options.map}
-        tree.require(list(self.kinematics.values()))
-        self._unseen = set(options.variations)
-        for name, columns in options.variations.items():
-            check_variation(name, columns)
-            tree.require(list(columns.values()), hint=f" (asked for by the variation {name})")
+        self._objects = {kind: self._find(kind, collections) for kind in self.topology.kinds}
+        self._variations = Variations(
+            options.variations,
+            lambda name, columns: tree.require(columns, hint=f" (asked for by the variation {name})"),
+        )
         self.kept = {name: self.kept_column(name) for name in options.keep}
         tree.require(list(self.kept.values()))
         self.more = list(dict.fromkeys(self.more_columns()))
         tree.require(self.more)
-        complete = options.truth and all(name in tree for name in self.record_columns())
+        complete = options.truth and JET in self._objects and all(name in tree for name in self.record_columns())
         self.has_truth = bool(self.record_columns()) and complete and can_search(self.topology, self.path)
         self.metadata: dict[str, Any] = {}
+
+    def _find(self, kind: str, collections: Collections) -> dict[str, Chosen]:
+        """Collection -> the columns of its fields."""
+        wanted = self.options.wanted(kind)
+        if kind == JET:
+            if "btag" in wanted.given:
+                raise ConfigError("map btag=…: choose the tagger and its cut with --btag TAGGER:CUT")
+            wanted = replace(wanted, required=tuple(n for n in wanted.required if n != "btag"), optional=())
+        choices = collections.get(kind, (("",),))  # of other kinds nothing is known: `--map` must say all
+        best = next((c for c in choices if all(self._named(p, "pt") in self.tree for p in c)), choices[0])
+        made = {"flavour"} if all(_flavour(part) for part in best) else set()  # without a column
+        wanted = replace(wanted, required=tuple(n for n in wanted.required if n not in made - set(wanted.given)))
+        where = f"{self.path}: tree {self.tree.name}"
+        found = {}
+        for part in best:
+            here = {  # a name of `--map` is that of a column, or of a field of the collection
+                name: self._named(part, given) if self._named(part, given) in self.tree else given
+                for name, given in wanted.given.items()
+            }
+            found[part] = choose_columns(
+                replace(wanted, given=here),
+                self.tree.columns,
+                where,
+                partial(self._named, part),
+                ("mass", "energy"),
+            )
+        shared = set.intersection(*(set(chosen) for chosen in found.values()))
+        completion = {"mass", "energy"}  # a collection without a mass is massless
+        return {
+            part: {name: parts for name, parts in chosen.items() if name in shared | completion}
+            for part, chosen in found.items()
+        }
+
+    def _named(self, collection: str, name: str) -> str:
+        return collection + self.field_names.get(name, name)
 
     # -- what an experiment says ---------------------------------------------------------------------------
 
@@ -92,63 +135,41 @@ class ExperimentSource(Source):
     # -- reading -------------------------------------------------------------------------------------------
 
     def read(self, start: int, stop: int) -> Events:
-        varied = [column for columns in self.options.variations.values() for column in columns.values()]
-        found = self.tree.read([*self.kinematics.values(), *self.more, *varied, *self.kept.values()], start, stop)
-        counts, flat = self._flat(found, self.kinematics)
-        jets = jets_from_flat(
-            counts,
-            pt=flat["pt"],
-            eta=flat["eta"],
-            phi=flat["phi"],
-            mass=flat["mass"],
-            btag=self.btags(found, counts),
-            scale=self.scale,
-        )
-        usable = self.use(found, jets)
-        if usable is not None:
-            jets = ak.with_field(jets, usable, "usable")
+        fields = [
+            name for kind in self._objects.values() for part in kind.values() for c in part.values() for name in c
+        ]
+        found = self.tree.read([*fields, *self.more, *self._variations.columns, *self.kept.values()], start, stop)
+        objects = {kind: self._read_kind(found, kind) for kind in self._objects}
+        kept = {name: found[column] for name, column in self.kept.items()}
         return Events(
-            jets,
+            objects,
             self.topology,
-            truth=self._truth(jets, start, stop) if self.has_truth else None,
+            truth=self._truth(objects, start, stop) if self.has_truth else None,
             weights=self.weights(found),
             ids=self.ids(found, start, stop),
             columns={
-                name: np.asarray(column) if column.ndim == 1 else column
-                for name, column in {**self.carried(found), **self._keep(found)}.items()
+                name: np.asarray(c) if c.ndim == 1 else c for name, c in (self.carried(found) | kept).items()
             },
             metadata=self.metadata,
-            variations={name: self._varied(jets, found, name) for name in self.options.variations},
+            variations=self._variations.read(objects, found, self.path, self.scale),
         )
 
-    def _keep(self, found: Columns) -> dict[str, ak.Array]:
-        return {name: found[column] for name, column in self.kept.items()}
+    def _read_kind(self, found: Columns, kind: str) -> ak.Array:
+        parts = []
+        for collection, chosen in self._objects[kind].items():
+            counts, flat = flat_fields(found, chosen, self.path, kind)
+            if kind == JET:
+                flat["btag"] = self.btags(found, counts)
+            elif code := _flavour(collection):
+                flat.setdefault("flavour", np.full(len(flat["pt"]), code))
+            parts.append(objects_from_flat(counts, flat, scale=self.scale))
+        objects = parts[0] if len(parts) == 1 else ak.with_name(ak.concatenate(parts, axis=1), "Momentum4D")
+        usable = self.use(found, objects) if kind == JET else None
+        return objects if usable is None else ak.with_field(objects, usable, "usable")
 
-    def _flat(
-        self, found: Columns, columns: Mapping[str, str], like: npt.NDArray[np.int64] | None = None
-    ) -> tuple[npt.NDArray[np.int64], dict[str, Flat]]:
-        """Lengths, and columns one event after the other; an error where lengths differ."""
-        values = {}
-        for name, column in columns.items():
-            counts, values[name] = jagged(found[column], column, self.path)
-            like = counts if like is None else like
-            if not np.array_equal(counts, like):
-                raise FormatError(f"{self.path}: {column} has other lengths than the jets: write the file again")
-        assert like is not None
-        return like, values
-
-    def _varied(self, jets: ak.Array, found: Columns, name: str) -> ak.Array:
-        counts, flat = self._flat(found, self.options.variations[name], np.asarray(ak.num(jets, axis=1)))
-        ragged = {key: ak.unflatten(values / self.scale, counts) for key, values in flat.items()}
-        varied = varied_jets(jets, ragged["pt"], ragged.get("mass"))
-        if name in self._unseen and ak.count(varied.pt):  # once a file is enough
-            self._unseen.remove(name)
-            check_size(name, jets, varied)
-        return varied
-
-    def _truth(self, jets: ak.Array, start: int, stop: int) -> npt.NDArray[np.int32]:
+    def _truth(self, objects: Mapping[str, ak.Array], start: int, stop: int) -> npt.NDArray[np.int32]:
         """Labels on jets that an analysis keeps: a soft jet beside a good one does not take its quark."""
-        passes = Events(jets, self.topology).jet_passes
+        jets, passes = objects[JET], Events(objects, self.topology).passes[JET]
         parts = [np.empty((0, len(self.topology.slots)), dtype=np.int32)]
         for row in range(start, stop, self.truth_rows):
             end = min(row + self.truth_rows, stop)
@@ -159,3 +180,7 @@ class ExperimentSource(Source):
 
     def close(self) -> None:
         self.tree.close()
+
+
+def _flavour(collection: str) -> int | None:
+    return next((code for name, code in FLAVOURS.items() if name in collection), None)

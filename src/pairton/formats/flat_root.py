@@ -13,14 +13,13 @@ import uproot
 
 from pairton.errors import OutputError
 from pairton.events import Events
-
-# from pairton.events.objects import JET_FIELDS
 from pairton.formats.base import Format, ReadOptions, Source, Writer
-from pairton.formats.flat import NUMBER, SOURCE, WEIGHT, FlatSource, truth_columns
-from pairton.formats.root_files import open_root, open_tree, stored_text
-from pairton.formats.stored import KEY, Stored
+from pairton.formats.flat import MAP_NAMES, NUMBER, SOURCE, WEIGHT, FlatSource, object_columns, truth_columns
+from pairton.formats.root_files import RootFile
+from pairton.formats.stored import KEY
 from pairton.formats.writing import FileWriter, column_kind
 from pairton.topology import Topology
+from pairton.topology.selection import TRANSVERSE
 
 __all__ = ["FORMAT", "FlatRoot"]
 
@@ -30,27 +29,18 @@ PREFERRED = (TREE, "Events", "tree")
 
 class FlatRoot(Format):
     name = "flat_root"
-    description = "a TTree or RNTuple of lists jet_pt, jet_eta, jet_phi, jet_energy or jet_mass, jet_btag"
+    description = (
+        "a TTree or RNTuple of lists jet_pt, jet_eta, jet_phi, jet_energy or jet_mass, jet_btag; lepton_pt, …"
+    )
     suffixes = (".root",)
     reads_variations = True
+    names = MAP_NAMES
 
-    def recognises(self, path: str) -> bool:
-        return True  # the last of its kind: a missing column is named on opening
+    def recognises(self, file: RootFile) -> bool:
+        return True  # the last of its container: a missing column is named on opening
 
-    def open(self, path: str, options: ReadOptions) -> Source:
-        table = open_tree(path, options.tree, PREFERRED)
-        try:
-            return FlatSource(table, options, table.text(KEY))
-        except BaseException:
-            table.close()
-            raise
-
-    def stored_topology(self, path: str) -> Topology | None:
-        directory = open_root(path)
-        try:
-            return Stored.from_json(stored_text(path, directory, KEY), path, tree=True).topology
-        finally:
-            directory.close()
+    def open(self, file: RootFile, options: ReadOptions) -> Source:
+        return FlatSource(file.choose(options.tree, PREFERRED), options)
 
     def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> Writer:
         return _Writer(path, topology, metadata)
@@ -61,7 +51,10 @@ class _Writer(FileWriter):
 
     def _begin(self, temporary: Path, first: Events) -> None:
         content = self._content(first)
-        clash = [name for name in first.columns if _branches(content[name], name) & _reserved(self.topology)]
+        ours = set().union(
+            *(_branches(array, name) for name, array in content.items() if name not in first.columns)
+        )
+        clash = [name for name in first.columns if _branches(content[name], name) & ours]
         if clash:
             raise OutputError(f"{self.path}: the column {clash[0]} has the name of one of ours: leave it out")
         self._file = uproot.recreate(temporary)
@@ -69,10 +62,15 @@ class _Writer(FileWriter):
 
     def _content(self, events: Events) -> dict[str, Any]:
         content: dict[str, Any] = {name: column_kind(c, name, self.path)[1] for name, c in events.columns.items()}
-        content["jet"] = ak.zip({name: events.jets[name] for name in JET_FIELDS})
+        for kind, columns in object_columns(events).items():
+            if kind in TRANSVERSE:
+                content |= columns
+            else:
+                fields = {name.removeprefix(f"{kind}_"): values for name, values in columns.items()}
+                content[kind] = ak.unflatten(ak.zip(fields), events.counts[kind])
         if events.truth is not None:
-            columns = zip(truth_columns(self.topology), events.truth.T, strict=True)
-            content |= {name: np.ascontiguousarray(column) for name, column in columns}
+            labels = zip(truth_columns(self.topology), events.truth.T, strict=True)
+            content |= {name: np.ascontiguousarray(column) for name, column in labels}
         if events.weights is not None:
             content[WEIGHT] = events.weights
         content[SOURCE], content[NUMBER] = events.ids[:, 0].copy(), events.ids[:, 1].copy()
@@ -82,7 +80,7 @@ class _Writer(FileWriter):
         self._tree.extend(self._content(events))
 
     def _finish(self) -> None:
-        self._file[KEY] = Stored(self.topology, self.metadata, self.columns).to_json()
+        self._file[KEY] = self._about()
         self._file.close()
 
     def _release(self) -> None:
@@ -97,12 +95,9 @@ def _branch_type(array: Any) -> Any:
 
 
 def _branches(array: Any, name: str) -> set[str]:
-    return {name, f"n{name}"} if "var" in str(ak.Array(array).type) else {name}
-
-
-def _reserved(topology: Topology) -> set[str]:
-    jets = {f"jet_{name}" for name in JET_FIELDS}
-    return {"njet", "jet", WEIGHT, SOURCE, NUMBER, *jets, *truth_columns(topology)}
+    """The branches that uproot makes of an array."""
+    fields = {f"{name}_{field}" for field in ak.fields(array)} or {name}
+    return {*fields, name, f"n{name}"} if "var" in str(ak.Array(array).type) else {*fields, name}
 
 
 FORMAT = FlatRoot()

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pairton.errors import PairtonWarning
 from pairton.events.matching import fill_slots, is_one_of, match, pdg_codes, unknown_names
-from pairton.topology import Topology
+from pairton.topology import JET, Topology
 
 __all__ = ["GenRecord", "can_search"]
 
@@ -33,14 +33,17 @@ class GenRecord:
     phi: npt.NDArray[Any]
 
     def truth(self, topology: Topology, jets: ak.Array, passes: ak.Array | None = None) -> npt.NDArray[np.int32]:
-        """(n, S) position of the jet of each slot, of those that pass; -1 where there is no quark or no jet."""
+        """(n, S) position of the jet of each slot, of those that pass; -1 where there is no quark or no jet.
+
+        Slots of other kinds have no truth from a record.
+        """
         eta, phi = (np.full((len(self.counts), len(topology.slots)), np.nan, np.float32) for _ in range(2))
         first = np.concatenate([[0], np.cumsum(self.counts)])
         for start in range(0, len(self.counts), BLOCK):
             rows = slice(start, start + BLOCK)
             part = self._part(rows, slice(first[start], first[min(start + BLOCK, len(self.counts))]))
             entries = part.slot_entries(topology)
-            row, slot = np.nonzero(entries >= 0)
+            row, slot = np.nonzero((entries >= 0) & [slot.kind == JET for slot in topology.slots])
             eta[start + row, slot] = part.eta[entries[row, slot]]
             phi[start + row, slot] = part.phi[entries[row, slot]]
         return match(jets, eta, phi, passes=passes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import h5py
@@ -10,24 +11,22 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import FormatError, nearest
-from pairton.formats.files import fingerprint, is_url, open_binary, reading_as, require_container
+from pairton.formats.files import fingerprint, is_url, open_binary, reading_as
 
-__all__ = ["Hdf5File", "open_hdf5"]
+__all__ = ["Hdf5File", "open_file"]
 
 CHUNK_CACHE = 2**20  # bytes a dataset: a chunk that spans two windows is not inflated twice
 SHOWN = 20  # names in an error
 
 
 class Hdf5File:
-    """An open HDF5 file; `source_id` is its fingerprint."""
+    """An open HDF5 file."""
 
     path: str
-    source_id: int
     handle: Any  # h5py.File
 
     def __init__(self, path: str) -> None:
         self.path = path
-        require_container(path, "HDF5")
         self._stream = open_binary(path) if is_url(path) else None
         try:
             with reading_as("HDF5", path):
@@ -36,7 +35,11 @@ class Hdf5File:
             if self._stream is not None:
                 self._stream.close()
             raise
-        self.source_id = fingerprint(path)
+
+    @cached_property
+    def source_id(self) -> int:
+        """The fingerprint, which our own files do not need."""
+        return fingerprint(self.path)
 
     def __contains__(self, name: str) -> bool:
         with reading_as("HDF5", self.path):
@@ -99,6 +102,12 @@ class Hdf5File:
             return value.decode("utf-8")
         return value if isinstance(value, str) else None
 
+    text = attribute  # as other containers call it
+
+    def summary(self) -> str:
+        """What is in the top group, for an error."""
+        return ", ".join(self.names()) or "nothing"
+
     def same_length(self, datasets: dict[str, Any]) -> int:
         """The number of rows all datasets share; an error where they differ."""
         lengths = {name: int(data.shape[0]) if data.shape else 0 for name, data in datasets.items()}
@@ -115,13 +124,7 @@ class Hdf5File:
         if self._stream is not None:
             self._stream.close()
 
-    def __enter__(self) -> Hdf5File:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def open_hdf5(path: str) -> Hdf5File:
-    """Open for reading; a context manager."""
+def open_file(path: str) -> Hdf5File:
+    """Open for reading."""
     return Hdf5File(path)

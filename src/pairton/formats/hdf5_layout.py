@@ -1,4 +1,4 @@
-"""What the HDF5 layouts share beside the jets: ids, weights and kept columns, and datasets that grow.
+"""What the HDF5 layouts share beside the objects: ids, weights and kept columns, and datasets that grow.
 
 METADATA/event_id        (n, 2) source and number of each event
 METADATA/weight          (n,)
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 from abc import abstractmethod
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,12 @@ import numpy.typing as npt
 from pairton.errors import FormatError
 from pairton.events import Events
 from pairton.formats.base import DEFAULT_CHUNK, ReadOptions, Source
-from pairton.formats.hdf5_files import Hdf5File, open_hdf5
-from pairton.formats.jet_columns import row_ids
+from pairton.formats.columns import btag_option, row_ids
+from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.stored import KEY, Stored
 from pairton.formats.writing import FileWriter, column_kind
-from pairton.topology import Topology
 
-__all__ = ["Disk", "Growing", "Hdf5Source", "Hdf5Writer", "Sidecar", "stored_topology"]
+__all__ = ["Disk", "Growing", "Hdf5Source", "Hdf5Writer", "Sidecar"]
 
 IDS, WEIGHT, COLUMNS = "METADATA/event_id", "METADATA/weight", "METADATA/columns"
 CHUNK_ROWS = DEFAULT_CHUNK // 8  # whole chunks make up a batch: none is ever read back to be filled up
@@ -39,7 +39,7 @@ class Sidecar:
 
     def __init__(self, file: Hdf5File, options: ReadOptions) -> None:
         self.file = file
-        self.stored = Stored.from_json(file.attribute(KEY), file.path)
+        self.stored = Stored.from_json(file.text(KEY), file.path)
         self._ids = file.dataset(IDS) if file.is_dataset(IDS) else None
         weight = options.map.get("weight", WEIGHT)
         self._weight = file.dataset(weight) if "weight" in options.map or file.is_dataset(WEIGHT) else None
@@ -87,20 +87,27 @@ class Sidecar:
 
 
 class Hdf5Source(Source):
-    """An open HDF5 file; layouts find their datasets in `_prepare`, and a failure there closes it."""
+    """An open HDF5 file; layouts find their datasets in `_prepare`."""
 
-    def __init__(self, path: str, options: ReadOptions) -> None:
-        self.path, self.options = path, options
-        self._file = open_hdf5(path)
-        try:
-            self._prepare(self._file)
-        except BaseException:
-            self._file.close()
-            raise
+    def __init__(self, file: Hdf5File, options: ReadOptions) -> None:
+        self.path, self._file = file.path, file
+        tag, self._cut = btag_option(options.btag)
+        self.options = replace(options, map={**options.map, "btag": tag}) if tag else options
+        self._sidecar = Sidecar(file, options)
+        self.metadata = self._sidecar.stored.metadata
+        self._prepare(file)
 
     @abstractmethod
     def _prepare(self, file: Hdf5File) -> None:
-        """Find the datasets; set `n_events`, `has_truth` and `metadata`."""
+        """Find the datasets; set `n_events` and `has_truth`."""
+
+    def _events(
+        self, objects: dict[str, ak.Array], truth: npt.NDArray[np.int32] | None, start: int, stop: int
+    ) -> Events:
+        """With what every layout of ours has beside objects and truth."""
+        sidecar = self._sidecar
+        rest = sidecar.weights(start, stop), sidecar.ids(start, stop), sidecar.columns(start, stop)
+        return Events(objects, self.options.topology, truth, *rest, self.metadata)
 
     def close(self) -> None:
         self._file.close()
@@ -168,7 +175,7 @@ class Hdf5Writer(FileWriter):
 
     @abstractmethod
     def _begin_layout(self, file: Any, first: Events) -> None:
-        """Create the datasets of jets and labels."""
+        """Create the datasets of objects and labels."""
 
     @abstractmethod
     def _append_layout(self, events: Events) -> None:
@@ -205,7 +212,7 @@ class Hdf5Writer(FileWriter):
         self._check_disk()
 
     def _finish(self) -> None:
-        self._file.attrs[KEY] = Stored(self.topology, self.metadata, self.columns).to_json()
+        self._file.attrs[KEY] = self._about()
         self._file.close()
         self._check_disk()
         self._disk.close()
@@ -219,9 +226,3 @@ class Hdf5Writer(FileWriter):
             with contextlib.suppress(Exception):
                 self._file.close()
             self._disk.close()
-
-
-def stored_topology(path: str) -> Topology | None:
-    """The topology an HDF5 file of ours was written with."""
-    with Hdf5File(path) as file:
-        return Stored.from_json(file.attribute(KEY), path, tree=True).topology

@@ -1,6 +1,6 @@
 """HyPER's HDF5 layout: padded records of jets, and on each jet the number of the product it is.
 
-INPUTS/JET            (n, width) records e, eta, phi, pt, btag; padding is NaN
+INPUTS/JET            (n, width) records e, eta, phi, pt, btag and further fields; padding is NaN
 INPUTS/GLOBAL         (n, 1) records njet, nbTagged
 LABELS/JET            (n, width) 0 for none, 1, 2, ... as `labels("hyper")` of the topology
 METADATA/FullyMatched (n,)
@@ -15,21 +15,21 @@ from typing import Any
 import awkward as ak
 import numpy as np
 
-from pairton.errors import FormatError
+from pairton.errors import FormatError, OutputError
 from pairton.events import Events
 from pairton.formats.base import Format, ReadOptions, Source, Writer
-from pairton.formats.common import check_map, labels_to_truth, report_labels, unit_scale
-from pairton.formats.hdf5_files import Hdf5File, open_hdf5
-from pairton.formats.hdf5_layout import Growing, Hdf5Source, Hdf5Writer, Sidecar, stored_topology
-from pairton.formats.jet_columns import Padded, btag_option, jets_from_flat, tagged
-from pairton.topology import Topology
+from pairton.formats.columns import Padded, choose_columns, combined, objects_from_flat, tagged
+from pairton.formats.common import labels_to_truth, report_labels, unit_scale
+from pairton.formats.hdf5_files import Hdf5File
+from pairton.formats.hdf5_layout import Growing, Hdf5Source, Hdf5Writer
+from pairton.formats.writing import stored_fields
+from pairton.topology import JET, Topology
 
 __all__ = ["FORMAT", "HyperHdf5"]
 
 JETS, GLOBAL, LABELS, MATCHED = "INPUTS/JET", "INPUTS/GLOBAL", "LABELS/JET", "METADATA/FullyMatched"
-FIELDS = {"energy": "e", "eta": "eta", "phi": "phi", "pt": "pt", "btag": "btag"}  # ours -> HyPER's
+ORDER = ("energy", "eta", "phi", "pt", "btag")  # of HyPER's own records
 WIDTH = 20  # HyPER's own padding; more where events have more jets
-RECORD = np.dtype([(name, np.float32) for name in FIELDS.values()])
 COUNTS = np.dtype([("njet", np.float32), ("nbTagged", np.float32)])
 
 
@@ -37,16 +37,14 @@ class HyperHdf5(Format):
     name = "hyper_hdf5"
     description = "INPUTS/JET records of e, eta, phi, pt, btag, LABELS/JET"
     suffixes = (".h5", ".hdf5")
+    names = ("weight",)
+    jets_only = True
 
-    def recognises(self, path: str) -> bool:
-        with open_hdf5(path) as file:
-            return file.is_dataset(JETS)
+    def recognises(self, file: Hdf5File) -> bool:
+        return file.is_dataset(JETS)
 
-    def open(self, path: str, options: ReadOptions) -> Source:
-        return _Source(path, options)
-
-    def stored_topology(self, path: str) -> Topology | None:
-        return stored_topology(path)
+    def open(self, file: Hdf5File, options: ReadOptions) -> Source:
+        return _Source(file, options)
 
     def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> Writer:
         return _Writer(path, topology, metadata)
@@ -54,13 +52,10 @@ class HyperHdf5(Format):
 
 class _Source(Hdf5Source):
     def _prepare(self, file: Hdf5File) -> None:
-        tag, self._cut = btag_option(self.options.btag)
-        check_map(self.options.map, [*FIELDS, "weight"])
-        mapped = {name: column for name, column in self.options.map.items() if name != "weight"}
-        self._names = FIELDS | mapped | ({"btag": tag} if tag else {})
-        self._jets = file.dataset(JETS, list(self._names.values()))
+        self._jets = file.dataset(JETS)
+        wanted = self.options.wanted(JET, self._sidecar.stored.fields)
+        self._columns = choose_columns(wanted, self._jets.dtype.names or (), f"{file.path}: {JETS}")
         self._labels = file.dataset(LABELS) if self.options.truth and file.is_dataset(LABELS) else None
-        self._sidecar = Sidecar(file, self.options)
         shapes = {JETS: self._jets.shape} | ({LABELS: self._labels.shape} if self._labels is not None else {})
         if len(self._jets.shape) != 2 or len({shape[1:] for shape in shapes.values()}) > 1:
             said = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
@@ -68,40 +63,38 @@ class _Source(Hdf5Source):
         columns = {JETS: self._jets} | ({LABELS: self._labels} if self._labels is not None else {})
         self.n_events = file.same_length(columns | self._sidecar.lengths())
         self.has_truth = self._labels is not None
-        self.metadata = self._sidecar.stored.metadata
 
     def read(self, start: int, stop: int) -> Events:
         options = self.options
         records = self._file.read(self._jets, start, stop)
         padding = np.ones(records.shape, dtype=bool)
-        for name in self._names.values():
+        for name in (name for parts in self._columns.values() for name in parts):
             padding &= np.isnan(records[name])
         rows = Padded(~padding)
-        columns = {ours: rows.take(records[theirs]) for ours, theirs in self._names.items()}
-        columns["btag"] = tagged(columns["btag"], self._cut)
+        columns = {
+            ours: combined([rows.take(records[name]) for name in parts]) for ours, parts in self._columns.items()
+        }
+        if "btag" in columns:
+            columns["btag"] = tagged(columns["btag"], self._cut)
         scale = unit_scale(columns["pt"], options.units, self.path)
         truth = None
         if self._labels is not None:
             labels = rows.take(self._file.read(self._labels, start, stop))
             truth, bad = labels_to_truth(options.topology, labels, rows.counts)
             report_labels(bad, options.bad_labels, options.strict, self.path, start)
-        sidecar = self._sidecar
-        return Events(
-            jets_from_flat(rows.counts, index=rows.index, scale=scale, **columns),
-            options.topology,
-            truth,
-            sidecar.weights(start, stop),
-            sidecar.ids(start, stop),
-            sidecar.columns(start, stop),
-            self.metadata,
-        )
+        jets = objects_from_flat(rows.counts, columns, index=rows.index, scale=scale)
+        return self._events({JET: jets}, truth, start, stop)
 
 
 class _Writer(Hdf5Writer):
     def _begin_layout(self, file: Any, first: Events) -> None:
         width = (max(WIDTH, int(first.n_jets.max(initial=0))),)
         nothing = np.full((), np.nan, dtype=np.float32)
-        self._jets = Growing(file, JETS, RECORD, width, np.full((), np.nan, dtype=RECORD)[()])
+        if "btag" not in ak.fields(first.jets):
+            raise OutputError(f"{self.path}: HyPER's layout has a btag of jets, and these events have none")
+        self._fields = [*ORDER, *(name for name in stored_fields(first, JET) if name not in ORDER)]
+        self._record = np.dtype([("e" if name == "energy" else name, np.float32) for name in self._fields])
+        self._jets = Growing(file, JETS, self._record, width, np.full((), np.nan, dtype=self._record)[()])
         self._global = Growing(file, GLOBAL, COUNTS, (1,))
         self._labels = self._matched = None
         if first.truth is not None:
@@ -111,8 +104,8 @@ class _Writer(Hdf5Writer):
     def _append_layout(self, events: Events) -> None:
         n_jets = events.n_jets
         mask = np.arange(max(WIDTH, int(n_jets.max(initial=0)))) < n_jets[:, None]
-        records = np.full(mask.shape, np.nan, dtype=RECORD)
-        for ours, theirs in FIELDS.items():
+        records = np.full(mask.shape, np.nan, dtype=self._record)
+        for ours, theirs in zip(self._fields, self._record.names or (), strict=True):
             records[theirs][mask] = np.asarray(ak.flatten(events.jets[ours]))
         self._jets.append(records)
         counts = np.zeros((len(events), 1), dtype=COUNTS)

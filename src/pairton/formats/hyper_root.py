@@ -7,8 +7,8 @@ jet_truthmatch                                     0 for none, 1, 2, ... as `lab
 from __future__ import annotations
 
 from pairton.formats.base import Format, ReadOptions, Source
-from pairton.formats.flat import FlatSource
-from pairton.formats.root_files import RootTree, list_trees, open_root, open_tree
+from pairton.formats.flat import MAP_NAMES, FlatSource
+from pairton.formats.root_files import RootFile
 
 __all__ = ["FORMAT", "HyperRoot"]
 
@@ -22,21 +22,14 @@ class HyperRoot(Format):
     description = "tree Delphes of lists jet_pt, jet_eta, jet_phi, jet_e, jet_bTag, jet_truthmatch"
     suffixes = (".root",)
     reads_variations = True
+    names = MAP_NAMES
+    jets_only = True
 
-    def recognises(self, path: str) -> bool:
-        directory = open_root(path)
-        try:
-            return TREE in list_trees(directory) and all(name in RootTree(path, directory, TREE) for name in OWN)
-        finally:
-            directory.close()
+    def recognises(self, file: RootFile) -> bool:
+        return set(OWN).issubset(file.columns(TREE))
 
-    def open(self, path: str, options: ReadOptions) -> Source:
-        table = open_tree(path, options.tree, (TREE,))
-        try:
-            return FlatSource(table, options, labels=LABELS)
-        except BaseException:
-            table.close()
-            raise
+    def open(self, file: RootFile, options: ReadOptions) -> Source:
+        return FlatSource(file.choose(options.tree, (TREE,)), options, labels=LABELS)
 
 
 FORMAT = HyperRoot()

@@ -57,9 +57,10 @@ def encode_events(events: Events) -> tuple[dict[str, Any], Arrays]:
         arrays["truth"] = events.truth
     if events.weights is not None:
         arrays["weights"] = events.weights
-    ragged: dict[str, Any] = {"jets": events.jets}
+    ragged: dict[str, Any] = {f"object:{kind}": objects for kind, objects in events.objects.items()}
     ragged |= {f"column:{name}": column for name, column in events.columns.items()}
-    ragged |= {f"variation:{name}": jets for name, jets in events.variations.items()}
+    for name, varied in events.variations.items():
+        ragged |= {f"variation:{name}:{kind}": objects for kind, objects in varied.items()}
     forms = {}
     for name, array in ragged.items():
         form, length, buffers = ak.to_buffers(ak.to_packed(ak.Array(array)))
@@ -78,16 +79,24 @@ def decode_events(header: Mapping[str, Any], arrays: Mapping[str, Any], topology
         if wrong := ak.validity_error(array):
             raise ValueError(wrong)
         found[name] = ak.to_numpy(array) if said["dense"] else array
+    variations: dict[str, dict[str, Any]] = {}
+    for name, array in _part(found, "variation:").items():
+        variation, _, kind = name.rpartition(":")
+        variations.setdefault(variation, {})[kind] = array
     return Events(
-        found["jets"],
+        _part(found, "object:"),
         topology,
         arrays.get("truth"),
         arrays.get("weights"),
         arrays["ids"],
-        {name.removeprefix("column:"): found[name] for name in found if name.startswith("column:")},
+        _part(found, "column:"),
         header["metadata"],
-        {name.removeprefix("variation:"): found[name] for name in found if name.startswith("variation:")},
+        variations,
     )
+
+
+def _part(found: Mapping[str, Any], begin: str) -> dict[str, Any]:
+    return {name.removeprefix(begin): array for name, array in found.items() if name.startswith(begin)}
 
 
 def _send(stream: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, Any] | None = None) -> None:
@@ -125,8 +134,6 @@ def _receive(stream: IO[bytes], limit: int) -> tuple[dict[str, Any], Arrays]:
 class IsolatedSource(Source):
     """A file that is open in a child process."""
 
-    format: str
-
     def __init__(
         self,
         path: str,
@@ -153,7 +160,7 @@ class IsolatedSource(Source):
             self.format = str(said["format"])
             self.n_events, self.has_truth = int(said["n_events"]), bool(said["has_truth"])
             self.metadata = said["metadata"]
-            self._topology = parse_topology(said["topology"], path)
+            self.topology = parse_topology(said["topology"], path)
         except BaseException:
             self._end()
             raise
@@ -161,7 +168,7 @@ class IsolatedSource(Source):
     def read(self, start: int, stop: int) -> Events:
         header, arrays = self._ask({"read": [start, stop]})
         try:
-            events = decode_events(header, arrays, self._topology)
+            events = decode_events(header, arrays, self.topology)
         except (ValueError, KeyError, TypeError, PairtonError) as error:
             raise InputError(f"{self.path}: its reader sent what are no events ({one_line(error)})") from error
         if len(events) != stop - start:
@@ -232,7 +239,7 @@ class IsolatedSource(Source):
 
 def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     """Open one file, then answer until the other side is gone."""
-    from pairton.formats import detect, open_source
+    from pairton.formats import open_source
     from pairton.formats.common import BadLabels
 
     request, _ = _receive(requests, 2**30)
@@ -248,12 +255,12 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
             warnings.simplefilter("always")
             try:
                 if source is None:
-                    name = request["format"] or detect(path).name
                     tree = None if request["topology"] is None else parse_topology(request["topology"], path)
-                    source = open_source(path, name, topology=tree, bad_labels=bad_labels, **request["options"])
-                    header = {"format": name, "n_events": source.n_events, "has_truth": bool(source.has_truth)}
-                    header |= {"metadata": dict(source.metadata)}
-                    header |= {"topology": source.read(0, 0).topology.to_dict()}
+                    options = {"topology": tree, "bad_labels": bad_labels, **request["options"]}
+                    source = open_source(path, request["format"], **options)
+                    header = {"format": source.format, "n_events": source.n_events}
+                    header |= {"has_truth": bool(source.has_truth), "metadata": dict(source.metadata)}
+                    header |= {"topology": source.topology.to_dict()}
                 elif "close" in request:
                     bad_labels.warn()
                 else:

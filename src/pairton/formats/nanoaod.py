@@ -12,17 +12,25 @@ import numpy.typing as npt
 
 from pairton.errors import ConfigError, PairtonWarning
 from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions
-from pairton.formats.experiment import Columns, ExperimentSource, Flat
+from pairton.formats.columns import flat_fields, row_ids
+from pairton.formats.experiment import Collections, Columns, ExperimentSource, Flat
 from pairton.formats.gen_truth import GenRecord
-from pairton.formats.jet_columns import row_ids
-from pairton.formats.root_files import RootTree, list_trees, open_root, open_tree
+from pairton.formats.root_files import RootFile, RootTree
 from pairton.formats.taggers import WorkingPoint, choose_tagger
 from pairton.formats.variations import choice
 
 __all__ = ["FORMAT", "NanoAOD"]
 
 TREE = "Events"
-KINEMATICS = {"pt": "Jet_pt", "eta": "Jet_eta", "phi": "Jet_phi", "mass": "Jet_mass"}
+COLLECTIONS: Collections = {
+    "jet": (("Jet_",),),
+    "electron": (("Electron_",),),
+    "muon": (("Muon_",),),
+    "lepton": (("Electron_", "Muon_"),),
+    "photon": (("Photon_",),),
+    "tau": (("Tau_",),),
+    "met": (("PuppiMET_",), ("MET_",)),
+}
 PREFIX = "Jet_btag"
 EVENT = ("run", "luminosityBlock", "event")
 RECORD = tuple(f"GenPart_{name}" for name in ("pdgId", "genPartIdxMother", "statusFlags", "eta", "phi"))
@@ -54,6 +62,7 @@ ELECTRONS = ("Electron_pt", "Electron_eta", "Electron_phi", "Electron_cutBased")
 
 class NanoAODSource(ExperimentSource):
     truth_rows = DEFAULT_CHUNK
+    field_names: ClassVar[dict[str, str]] = {"pdgid": "pdgId"}
 
     def __init__(self, tree: RootTree, options: ReadOptions) -> None:
         self.identification = choice(options.settings, "jet_id", ("tight", "tight_lepton_veto", "none"))
@@ -61,13 +70,13 @@ class NanoAODSource(ExperimentSource):
         self.lepton_pt = _lepton_pt(options.settings.get("leptons", "none"))
         present = sorted(name.removeprefix(PREFIX) for name in tree.columns if name.startswith(PREFIX))
         given = options.btag.removeprefix("Jet_").removeprefix("btag") if options.btag else None
-        tree.require(list(KINEMATICS.values()) if not options.map else [])
+        tree.require(["Jet_pt"] if not options.map else [])
         self.tagger = choose_tagger(given, present, DEFAULTS, tree.path)
         self.id_columns = self._identification_columns(tree)
         self.has_ids = all(name in tree for name in EVENT)
         self.has_weights = "genWeight" in tree
         self.with_status = STATUS in tree
-        super().__init__(tree, options, KINEMATICS)
+        super().__init__(tree, options, COLLECTIONS)
         self.metadata = {"btag": f"{self.tagger.name}:{self.tagger.cut:g}"}
 
     def _identification_columns(self, tree: RootTree) -> list[str]:
@@ -98,7 +107,7 @@ class NanoAODSource(ExperimentSource):
         ]
 
     def btags(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
-        _, flat = self._flat(found, {"btag": PREFIX + self.tagger.name}, counts)
+        _, flat = flat_fields(found, {"btag": (PREFIX + self.tagger.name,)}, self.path, like=counts)
         return flat["btag"] > self.tagger.cut
 
     def use(self, found: Columns, jets: ak.Array) -> ak.Array | None:
@@ -119,7 +128,8 @@ class NanoAODSource(ExperimentSource):
         return [*RECORD, *([STATUS] if self.with_status else [])]
 
     def record(self, found: Columns) -> GenRecord:
-        counts, part = self._flat(found, {name.removeprefix("GenPart_"): name for name in self.record_columns()})
+        names = {name.removeprefix("GenPart_"): (name,) for name in self.record_columns()}
+        counts, part = flat_fields(found, names, self.path)
         hard = (part["statusFlags"] & IS_HARD_PROCESS) != 0
         hard &= part["status"] != INCOMING if self.with_status else part["genPartIdxMother"] >= 0
         return GenRecord(counts, part["pdgId"], part["genPartIdxMother"], hard, part["eta"], part["phi"])
@@ -148,23 +158,11 @@ class NanoAOD(Format):
     }
     reads_variations = True
 
-    def recognises(self, path: str) -> bool:
-        directory = open_root(path)
-        try:
-            if TREE not in list_trees(directory):
-                return False
-            tree = RootTree(path, directory, TREE)
-            return any(name in tree for name in ("Jet_pt", "nJet", "luminosityBlock"))
-        finally:
-            directory.close()
+    def recognises(self, file: RootFile) -> bool:
+        return not {"Jet_pt", "nJet", "luminosityBlock"}.isdisjoint(file.columns(TREE))
 
-    def open(self, path: str, options: ReadOptions) -> NanoAODSource:
-        tree = open_tree(path, options.tree, prefer=[TREE])
-        try:
-            return NanoAODSource(tree, options)
-        except BaseException:
-            tree.close()
-            raise
+    def open(self, file: RootFile, options: ReadOptions) -> NanoAODSource:
+        return NanoAODSource(file.choose(options.tree, [TREE]), options)
 
 
 def _lepton_pt(value: str) -> float | None:

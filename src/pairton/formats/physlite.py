@@ -14,9 +14,10 @@ import numpy.typing as npt
 from pairton.errors import ConfigError, FormatError, PairtonWarning
 from pairton.formats.base import Format, ReadOptions
 from pairton.formats.experiment import Columns, ExperimentSource, Flat
-from pairton.formats.root_files import RootTree, list_trees, open_root, open_tree
+from pairton.formats.root_files import RootFile, RootTree
 from pairton.formats.taggers import WorkingPoint, choose_tagger
 from pairton.formats.variations import choice
+from pairton.topology import JET
 
 __all__ = ["FORMAT", "Physlite"]
 
@@ -24,7 +25,13 @@ TREES = {"CollectionTree": ".", "EventData": ":"}  # TTree, RNTuple -> what stan
 JETS = "AnalysisJetsAuxDyn"
 TAGS = "BTagging_AntiKt4EMPFlowAuxDyn"
 INFO = "EventInfoAuxDyn"
-MOMENTA = {"pt": "pt", "eta": "eta", "phi": "phi", "mass": "m"}
+CONTAINERS = {  # of kinds beside jets; missing energy is to be computed from objects, and is not in the files
+    "electron": ("AnalysisElectronsAuxDyn",),
+    "muon": ("AnalysisMuonsAuxDyn",),
+    "lepton": ("AnalysisElectronsAuxDyn", "AnalysisMuonsAuxDyn"),
+    "photon": ("AnalysisPhotonsAuxDyn",),
+    "tau": ("AnalysisTauJetsAuxDyn",),
+}
 NUMBERS = ("runNumber", "lumiBlock", "eventNumber")
 CHANNEL = "mcChannelNumber"
 WEIGHTS = "mcEventWeights"
@@ -54,11 +61,12 @@ class PhysliteSource(ExperimentSource):
     scale = 1000.0
     units = "MeV"
     truth_rows = 0  # decays of tops are not in these files
+    field_names: ClassVar[dict[str, str]] = {"mass": "m"}
 
     def __init__(self, tree: RootTree, options: ReadOptions) -> None:
         self.mark = ":" if tree.is_rntuple else "."
-        kinematics = {ours: f"{JETS}{self.mark}{theirs}" for ours, theirs in MOMENTA.items()}
-        tree.require([column for key, column in kinematics.items() if key not in options.map])
+        if "pt" not in options.map:
+            tree.require([f"{JETS}{self.mark}pt"])
         present = [
             name.removeprefix(TAGS)[1:].removesuffix("_pb")
             for name in tree.columns
@@ -73,7 +81,10 @@ class PhysliteSource(ExperimentSource):
             for name in (*NUMBERS, CHANNEL, WEIGHTS)
             if f"{INFO}{self.mark}{name}" in tree
         }
-        super().__init__(tree, options, kinematics)
+        containers = {JET: (JETS,), **CONTAINERS}
+        super().__init__(
+            tree, options, {kind: (tuple(name + self.mark for name in each),) for kind, each in containers.items()}
+        )
         self.metadata = {"btag": f"{self.tagger.name}:{self.tagger.cut:g}"}
 
     def _jvt_column(self, tree: RootTree, wanted: str) -> str | None:
@@ -160,25 +171,12 @@ class Physlite(Format):
     }
     reads_variations = True
 
-    def recognises(self, path: str) -> bool:
-        directory = open_root(path)
-        try:
-            for name in TREES:
-                if name in list_trees(directory):
-                    tree = RootTree(path, directory, name)
-                    if any(column.startswith((JETS, "AnalysisJets", INFO)) for column in tree.columns):
-                        return True
-            return False
-        finally:
-            directory.close()
+    def recognises(self, file: RootFile) -> bool:
+        columns = [column for name in TREES for column in file.columns(name)]
+        return any(column.startswith((JETS, "AnalysisJets", INFO)) for column in columns)
 
-    def open(self, path: str, options: ReadOptions) -> PhysliteSource:
-        tree = open_tree(path, options.tree, prefer=list(TREES))
-        try:
-            return PhysliteSource(tree, options)
-        except BaseException:
-            tree.close()
-            raise
+    def open(self, file: RootFile, options: ReadOptions) -> PhysliteSource:
+        return PhysliteSource(file.choose(options.tree, list(TREES)), options)
 
 
 def _link(tree: RootTree, name: str) -> str:

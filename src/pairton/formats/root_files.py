@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import awkward as ak
 import uproot
 
 from pairton.errors import FormatError, InputError, nearest
-from pairton.formats.files import digest, fingerprint, is_url, one_line, reading_as, require_container
+from pairton.formats.files import digest, fingerprint, is_url, one_line, reading_as
 
-__all__ = ["RootTree", "list_trees", "open_root", "open_tree", "stored_text"]
+__all__ = ["RootFile", "RootTree", "open_file"]
 
 SHOWN = 20  # columns named in an error
 
 
 def open_root(path: str) -> Any:
     """The top directory of a ROOT file or URL; close it after use."""
-    if not path.startswith("root://"):  # XRootD has no cheap look at the first bytes
-        require_container(path, "ROOT")
     with reading_as("ROOT", path):
         directory = _open(path)
         end, size = int(directory.file.fEND), int(directory.file.source.num_bytes)
@@ -131,28 +130,59 @@ class RootTree:
         self._directory.close()
 
 
-def open_tree(path: str, tree: str | None = None, prefer: Sequence[str] = ()) -> RootTree:
-    """The tree asked for, else the first of `prefer` that is there, else the only one."""
-    directory = open_root(path)
-    try:
-        with reading_as("ROOT", path):
-            found = list_trees(directory)
+class RootFile:
+    """An open ROOT file; its trees are opened once."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._directory = open_root(path)
+        self._open: dict[str, RootTree] = {}
+
+    @cached_property
+    def trees(self) -> dict[str, str]:
+        with reading_as("ROOT", self.path):
+            return list_trees(self._directory)
+
+    def columns(self, name: str) -> tuple[str, ...]:
+        """The columns of a tree; none where there is no such tree."""
+        return self.tree(name).columns if name in self.trees else ()
+
+    def tree(self, name: str) -> RootTree:
+        if name not in self._open:
+            self._open[name] = RootTree(self.path, self._directory, name)
+        return self._open[name]
+
+    def choose(self, asked: str | None = None, prefer: Sequence[str] = ()) -> RootTree:
+        """The tree asked for, else the first of `prefer` that is there, else the only one."""
+        found = self.trees
         if not found:
-            others = ", ".join(directory.keys(cycle=False)) or "nothing"
+            others = ", ".join(self._directory.keys(cycle=False)) or "nothing"
             raise FormatError(
-                f"{path}: there is no tree in this file, only {others}: a TTree or RNTuple is needed"
+                f"{self.path}: there is no tree in this file, only {others}: a TTree or RNTuple is needed"
             )
-        choice = tree if tree is not None else next((name for name in prefer if name in found), None)
+        choice = asked if asked is not None else next((name for name in prefer if name in found), None)
         if choice is None:
             if len(found) > 1:
-                raise FormatError(f"{path}: there are the trees {', '.join(found)}: choose one with --tree")
+                raise FormatError(f"{self.path}: there are the trees {', '.join(found)}: choose one with --tree")
             choice = next(iter(found))
         if choice not in found:
             raise FormatError(
-                f"{path}: there is no tree {choice}, but {', '.join(found)}{nearest(choice, found)}: "
+                f"{self.path}: there is no tree {choice}, but {', '.join(found)}{nearest(choice, found)}: "
                 "choose with --tree"
             )
-        return RootTree(path, directory, choice)
-    except BaseException:
-        directory.close()
-        raise
+        return self.tree(choice)
+
+    def text(self, name: str) -> str | None:
+        return stored_text(self.path, self._directory, name)
+
+    def summary(self) -> str:
+        """The trees, for an error."""
+        return ", ".join(self.trees) or "no tree"
+
+    def close(self) -> None:
+        self._directory.close()
+
+
+def open_file(path: str) -> RootFile:
+    """Open for reading."""
+    return RootFile(path)

@@ -1,82 +1,111 @@
-"""SPANet's HDF5 layout: padded columns with a MASK, and the column of each product as a target.
+"""SPANet's HDF5 layout: groups of padded columns with a MASK, and the column of each product as a target.
 
-INPUTS/<Collection>/{MASK, pt, eta, phi | sin_phi + cos_phi, mass | energy, btag}   (n, width)
-TARGETS/<particle>/<product>                                                        (n,), -1 missing
+INPUTS/<Jets>/{MASK, pt, eta, phi | sin_phi + cos_phi, mass | energy, btag}   (n, width)
+INPUTS/<Leptons>/{MASK, pt, eta, phi, charge, ...}                            (n, width), or (n,) without a MASK
+INPUTS/<Met>/{met | pt, phi}                                                  (n,)
+TARGETS/<particle>/<product>                                                  (n,), -1 missing
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import awkward as ak
 import numpy as np
+import numpy.typing as npt
 
 from pairton.errors import FormatError, PairtonWarning
 from pairton.events import Events
 from pairton.events.vectors import mass_of
 from pairton.formats.base import Format, ReadOptions, Source, Writer
-from pairton.formats.common import check_map, clean_labels, report_labels, small, unit_scale
-from pairton.formats.hdf5_files import Hdf5File, open_hdf5
-from pairton.formats.hdf5_layout import Growing, Hdf5Source, Hdf5Writer, Sidecar, stored_topology
-from pairton.formats.jet_columns import Padded, btag_option, jets_from_flat, tagged
-from pairton.topology import Topology
+from pairton.formats.columns import Padded, choose_columns, combined, objects_from_flat, tagged
+from pairton.formats.common import clean_labels, report_labels, small, unit_scale
+from pairton.formats.hdf5_files import Hdf5File
+from pairton.formats.hdf5_layout import Growing, Hdf5Source, Hdf5Writer
+from pairton.formats.writing import stored_fields
+from pairton.topology import JET, Topology, collection_name
+from pairton.topology.selection import TRANSVERSE
 
 __all__ = ["FORMAT", "SpanetHdf5"]
 
-COLLECTION = "Source"  # what we write, and prefer to read
-JET_NAMES = ("pt", "eta", "phi", "energy", "mass", "btag")
-# our field -> alternatives, each the datasets it is made of
-FIELDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "pt": (("pt",),),
-    "eta": (("eta",),),
-    "phi": (("phi",), ("sin_phi", "cos_phi"), ("sinphi", "cosphi")),
-    "energy or mass": (("mass",), ("energy",), ("e",)),
-    "btag": (("btag",),),
-}
+WRITTEN = {JET: "Source"}  # group of a kind, where it is not its capitalised name
+GROUPS = {
+    JET: ("source", "jets", "jet", "momenta"),
+    "met": ("met", "missingenergy", "missinget"),
+}  # preferred first
+MASK = "MASK"
 
 
 class SpanetHdf5(Format):
     name = "spanet_hdf5"
     description = "INPUTS/<Collection>/{MASK, pt, eta, phi, mass, btag}, TARGETS/<particle>/<product>"
     suffixes = (".h5", ".hdf5")
+    names = ("weight", "group")
 
-    def recognises(self, path: str) -> bool:
-        with open_hdf5(path) as file:
-            return any(file.is_group(f"INPUTS/{name}") for name in file.names("INPUTS"))
+    def recognises(self, file: Hdf5File) -> bool:
+        return bool(_groups(file))
 
-    def open(self, path: str, options: ReadOptions) -> Source:
-        return _Source(path, options)
-
-    def stored_topology(self, path: str) -> Topology | None:
-        return stored_topology(path)
+    def open(self, file: Hdf5File, options: ReadOptions) -> Source:
+        return _Source(file, options)
 
     def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> Writer:
         return _Writer(path, topology, metadata)
 
 
+@dataclass(frozen=True)
+class _Group:
+    """The datasets of a kind of objects."""
+
+    path: str
+    mask: Any  # None: one object per event
+    fields: Mapping[str, tuple[Any, ...]]  # field -> the datasets it is made of
+
+    @property
+    def datasets(self) -> dict[str, Any]:
+        return {data.name: data for parts in self.fields.values() for data in parts} | (
+            {} if self.mask is None else {self.mask.name: self.mask}
+        )
+
+
 class _Source(Hdf5Source):
     def _prepare(self, file: Hdf5File) -> None:
-        group = f"INPUTS/{_collection(file, self.options.tree)}"
-        tag, self._cut = btag_option(self.options.btag)
-        check_map(self.options.map, [*JET_NAMES, "weight"])
-        names = dict(self.options.map) | ({"btag": tag} if tag else {})
-        chosen = _choose(file, group, names)
-        self._columns = {
-            field: [file.dataset(f"{group}/{name}") for name in made_of] for field, made_of in chosen.items()
-        }
-        self._mask = file.dataset(f"{group}/MASK")
-        everything = {f"{group}/MASK": self._mask}
-        for field, made_of in chosen.items():
-            everything |= {f"{group}/{n}": d for n, d in zip(made_of, self._columns[field], strict=True)}
-        _check_widths(file.path, everything)
+        self._kinds = {kind: self._find_objects(file, kind) for kind in self.options.topology.kinds}
         self._targets = self._find_targets(file)
-        self._sidecar = Sidecar(file, self.options)
-        self.n_events = file.same_length(everything | self._targets | self._sidecar.lengths())
         self.has_truth = bool(self._targets)
-        self.metadata = self._sidecar.stored.metadata
+        everything: dict[str, Any] = {}
+        for group in self._kinds.values():
+            everything |= group.datasets
+        self.n_events = file.same_length(everything | self._targets | self._sidecar.lengths())
+
+    def _find_objects(self, file: Hdf5File, kind: str) -> _Group:
+        name = f"INPUTS/{_group(file, kind, self.options)}"
+        there = sorted(file.names(name))
+        wanted = self.options.wanted(kind, self._sidecar.stored.fields)
+        chosen = choose_columns(wanted, there, f"{file.path}: {name}", last=("mass", "energy"))
+        if kind == JET and MASK not in there:
+            raise FormatError(
+                f"{file.path}: {name} has no {MASK}, but {', '.join(there)}: padded columns need one"
+            )
+        mask = file.dataset(f"{name}/{MASK}") if MASK in there else None
+        fields = {
+            field: tuple(file.dataset(f"{name}/{part}") for part in parts) for field, parts in chosen.items()
+        }
+        group = _Group(name, mask, fields)
+        shapes = {path.removeprefix("/"): data.shape for path, data in group.datasets.items()}
+        allowed = (2,) if kind == JET else (1,) if mask is None else (1, 2)
+        if len({shape[1:] for shape in shapes.values()}) > 1 or any(
+            len(s) not in allowed for s in shapes.values()
+        ):
+            said = ", ".join(f"{path} {shape}" for path, shape in shapes.items())
+            need = "(events,), as without a MASK," if allowed == (1,) else "(events, width)"
+            raise FormatError(
+                f"{file.path}: columns of {collection_name(kind)} must all have the shape {need} but have {said}"
+            )
+        return group
 
     def _find_targets(self, file: Hdf5File) -> dict[str, Any]:
         found = file.datasets("TARGETS")
@@ -97,112 +126,112 @@ class _Source(Hdf5Source):
         return {f"TARGETS/{name}": file.dataset(f"TARGETS/{name}") for name in wanted}
 
     def read(self, start: int, stop: int) -> Events:
-        file, options = self._file, self.options
-        rows = Padded(file.read(self._mask, start, stop).astype(bool, copy=False))
-        flat = {
-            field: [rows.take(file.read(data, start, stop)) for data in made_of]
-            for field, made_of in self._columns.items()
-        }
-        columns = {field: values[0] for field, values in flat.items()}
-        if len(flat["phi"]) == 2:
-            columns["phi"] = np.arctan2(*flat["phi"])
-        columns["btag"] = tagged(columns["btag"], self._cut)
-        scale = unit_scale(columns["pt"], options.units, self.path)
-        jets = jets_from_flat(rows.counts, index=rows.index, scale=scale, **columns)
+        options, topology = self.options, self.options.topology
+        rows: dict[str, Padded] = {}
+        objects: dict[str, ak.Array] = {}
+        scale: float | None = None
+        for kind, group in self._kinds.items():
+            rows[kind], flat = self._read_kind(group, start, stop)
+            if kind == JET and "btag" in flat:
+                flat["btag"] = tagged(flat["btag"], self._cut)
+            scale = unit_scale(flat["pt"], options.units, self.path, kind) if scale is None else scale
+            objects[kind] = objects_from_flat(rows[kind].counts, flat, index=rows[kind].index, scale=scale)
         truth = None
         if self._targets:
-            targets = [small(file.read(data, start, stop)) for data in self._targets.values()]
-            positions = rows.positions(np.stack(targets).T)  # (n, S), a slot contiguous: quick to compare
-            truth, counts = clean_labels(options.topology, positions, rows.counts)
-            report_labels(counts, options.bad_labels, options.strict, self.path, start)
-        sidecar = self._sidecar
-        return Events(
-            jets,
-            options.topology,
-            truth,
-            sidecar.weights(start, stop),
-            sidecar.ids(start, stop),
-            sidecar.columns(start, stop),
-            self.metadata,
-        )
+            targets = np.stack([small(self._file.read(data, start, stop)) for data in self._targets.values()])
+            for kind in topology.object_kinds:  # (S, n), a slot contiguous: quick to compare
+                if rows[kind].holes:
+                    mine = [slot.index for slot in topology.slots if slot.kind == kind]
+                    targets[mine] = rows[kind].positions(targets[mine].T).T
+            counts = {kind: padded.counts for kind, padded in rows.items()}
+            truth, bad = clean_labels(topology, targets.T, counts)
+            report_labels(bad, options.bad_labels, options.strict, self.path, start)
+        return self._events(objects, truth, start, stop)
+
+    def _read_kind(self, group: _Group, start: int, stop: int) -> tuple[Padded, dict[str, npt.NDArray[Any]]]:
+        def padded(data: Any) -> npt.NDArray[Any]:
+            values = self._file.read(data, start, stop)
+            return values[:, None] if values.ndim == 1 else values
+
+        there = np.ones((stop - start, 1), dtype=bool) if group.mask is None else padded(group.mask)
+        rows = Padded(there.astype(bool, copy=False))
+        flat = {}
+        for field, parts in group.fields.items():
+            flat[field] = combined([rows.take(padded(data)) for data in parts])
+        return rows, flat
 
 
-def _collection(file: Hdf5File, asked: str | None) -> str:
-    """The collection of jets: the one asked for, else the only one, else `Source`."""
-    inputs = [name for name in file.names("INPUTS") if file.is_group(f"INPUTS/{name}")]
-    if not inputs:
-        found = ", ".join(file.names()) or "nothing"
+def _groups(file: Hdf5File) -> list[str]:
+    return [name for name in file.names("INPUTS") if file.is_group(f"INPUTS/{name}")]
+
+
+def _group(file: Hdf5File, kind: str, options: ReadOptions) -> str:
+    """The group of a kind: the one asked for, else one of its name; for jets else the only padded one."""
+    groups = _groups(file)
+    if not groups:
         raise FormatError(
-            f"{file.path}: there is no group INPUTS/<Collection>; found {found}: SPANet's layout needs one with "
-            "MASK, pt, eta, phi, mass, btag"
+            f"{file.path}: there is no group INPUTS/<Collection>; found {file.summary()}: SPANet's layout needs "
+            "one with MASK, pt, eta, phi, mass, btag"
         )
+    asked = options.map.get(kind, options.tree if kind == JET else None)
     if asked is not None:
-        if asked not in inputs:
-            raise FormatError(f"{file.path}: INPUTS has no {asked}, but {', '.join(inputs)}: choose with --tree")
+        if asked not in groups:
+            how = "--tree" if kind not in options.map else f"--map {kind}=GROUP"
+            raise FormatError(f"{file.path}: INPUTS has no {asked}, but {', '.join(groups)}: choose with {how}")
         return asked
-    padded = [name for name in inputs if file.is_dataset(f"INPUTS/{name}/MASK")] or inputs
-    if len(padded) == 1:
+    plain = {name.lower().replace("_", ""): name for name in reversed(groups)}
+    for name in GROUPS.get(kind, (f"{kind}s", kind)):
+        if name in plain:
+            return plain[name]
+    padded = [name for name in groups if file.is_dataset(f"INPUTS/{name}/{MASK}")] or groups
+    if kind == JET and len(padded) == 1:
         return padded[0]
-    if COLLECTION in padded:
-        return COLLECTION
-    raise FormatError(f"{file.path}: INPUTS has {', '.join(padded)}: choose the jets with --tree NAME")
-
-
-def _choose(file: Hdf5File, group: str, names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """The datasets that each field is made of; an error names all that are missing."""
-    there = set(file.names(group))
-    chosen: dict[str, tuple[str, ...]] = {}
-    missing = [] if "MASK" in there else ["MASK"]
-    for field, alternatives in FIELDS.items():
-        mapped = [(names[part],) for part in field.split(" or ") if part in names]
-        found = next((parts for parts in mapped or alternatives if there.issuperset(parts)), None)
-        if found is None:
-            missing.append(" or ".join(" + ".join(parts) for parts in mapped or alternatives))
-            continue
-        if field == "energy or mass":
-            is_mass = found[0] == names.get("mass", "mass") and "energy" not in names
-            field = "mass" if is_mass else "energy"
-        chosen[field] = found
-    if missing:
-        raise FormatError(
-            f"{file.path}: {group} lacks {', '.join(missing)}; it has {', '.join(sorted(there)) or 'nothing'}: "
-            "name other columns with --map"
-        )
-    return chosen
-
-
-def _check_widths(path: str, columns: Mapping[str, Any]) -> None:
-    shapes = {name: data.shape for name, data in columns.items()}
-    widths = {shape[1:] for shape in shapes.values()}
-    if len(widths) > 1 or any(len(shape) != 2 for shape in shapes.values()):
-        said = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-        raise FormatError(f"{path}: columns of jets must all have the shape (events, width), but have {said}")
+    raise FormatError(
+        f"{file.path}: INPUTS has {', '.join(groups)}: name the group of {collection_name(kind)} with "
+        f"--map {kind}=GROUP"
+    )
 
 
 class _Writer(Hdf5Writer):
     def _begin_layout(self, file: Any, first: Events) -> None:
-        width = (max(1, int(first.n_jets.max(initial=0))),)
-        group = file.create_group(f"INPUTS/{COLLECTION}")
-        self._mask = Growing(group, "MASK", bool, width)
-        self._jets = {
-            name: Growing(group, name, np.float32, width) for name in ("pt", "eta", "phi", "mass", "btag")
-        }
+        self._kinds: dict[str, dict[str, Growing]] = {}
+        for kind in first.objects:
+            group = file.create_group(f"INPUTS/{WRITTEN.get(kind, collection_name(kind).capitalize())}")
+            single = kind in TRANSVERSE
+            width = () if single else (_width(first, kind),)
+            columns = {name: Growing(group, name, np.float32, width) for name in _columns(first, kind)}
+            self._kinds[kind] = columns if single else {MASK: Growing(group, MASK, bool, width), **columns}
         labels = self.topology.labels("spanet") if first.truth is not None else ()
         self._targets = [Growing(file, f"TARGETS/{name}", np.int64) for name in labels]
 
     def _append_layout(self, events: Events) -> None:
-        n_jets = events.n_jets
-        mask = np.arange(max(1, int(n_jets.max(initial=0)))) < n_jets[:, None]
-        self._mask.append(mask)
-        jets = {name: np.asarray(ak.flatten(events.jets[name])) for name in ("pt", "eta", "phi", "btag", "energy")}
-        jets["mass"] = mass_of(jets["pt"], jets["eta"], jets.pop("energy"))
-        for name, values in jets.items():
-            dense = np.zeros(mask.shape, dtype=np.float32)
-            dense[mask] = values
-            self._jets[name].append(dense)
+        for kind, growing in self._kinds.items():
+            columns = _columns(events, kind)
+            if MASK in growing:
+                mask = np.arange(_width(events, kind)) < events.counts[kind][:, None]
+                growing[MASK].append(mask)
+            for name, values in columns.items():
+                if MASK in growing:
+                    dense = np.zeros(mask.shape, dtype=np.float32)
+                    dense[mask] = values
+                    values = dense
+                growing[name].append(values)
         if events.truth is not None:
             for slot, target in enumerate(self._targets):
                 target.append(events.truth[:, slot].astype(np.int64))
+
+
+def _width(events: Events, kind: str) -> int:
+    return max(1, int(events.counts[kind].max(initial=0)))
+
+
+def _columns(events: Events, kind: str) -> dict[str, npt.NDArray[Any]]:
+    """What is written of a kind, by SPANet's names: masses in the place of energies."""
+    flat = {name: np.asarray(ak.flatten(events.objects[kind][name])) for name in stored_fields(events, kind)}
+    if kind in TRANSVERSE:
+        return {"met" if name == "pt" else name: values for name, values in flat.items()}
+    mass = mass_of(flat["pt"], flat["eta"], flat["energy"])
+    return {"mass" if name == "energy" else name: mass if name == "energy" else v for name, v in flat.items()}
 
 
 FORMAT = SpanetHdf5()

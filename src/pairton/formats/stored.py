@@ -1,4 +1,4 @@
-"""What our own files say about themselves: one JSON text with the topology, metadata and kept columns."""
+"""What our own files say about themselves: one JSON text with the topology, metadata, fields and kept columns."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class Stored:
     topology: Topology | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     columns: Sequence[str] = ()
+    fields: Mapping[str, Sequence[str]] = field(default_factory=dict)  # kind -> beyond the four-momentum
 
     def to_json(self) -> str:
         content = {
@@ -32,6 +33,7 @@ class Stored:
             "topology": None if self.topology is None else self.topology.to_dict(),
             "metadata": dict(self.metadata),
             "columns": list(self.columns),
+            "fields": {kind: list(names) for kind, names in self.fields.items()},
         }
         try:
             return json.dumps(content)
@@ -49,7 +51,8 @@ class Stored:
             content = json.loads(text)
             version, topology = content["format_version"], content["topology"]
             metadata, columns = dict(content["metadata"]), tuple(content["columns"])
-        except (ValueError, KeyError, TypeError):
+            fields = {str(kind): tuple(names) for kind, names in content.get("fields", {}).items()}
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise FormatError(
                 f"{path}: what Pairton wrote about this file ({KEY}) is damaged: convert it again"
             ) from None
@@ -58,8 +61,8 @@ class Stored:
                 f"{path}: written by a newer Pairton ({content.get('pairton_version')}): update this one"
             )
         if topology is None or not tree:
-            return Stored(None, metadata, columns)
+            return Stored(None, metadata, columns, fields)
         try:
-            return Stored(parse_topology(topology, f"{path}: topology"), metadata, columns)
+            return Stored(parse_topology(topology, f"{path}: topology"), metadata, columns, fields)
         except TopologyError as error:
             raise TopologyError(f"{error} (or read this file with --topology)") from None

@@ -11,6 +11,7 @@ import numpy as np
 
 from pairton.errors import InputError
 from pairton.events import Events, Status
+from pairton.events.events import MARKS
 from pairton.topology import Topology
 
 __all__ = ["Summary"]
@@ -24,21 +25,22 @@ class Summary:
     >>> jets = make_jets(**{name: [[50.0] * 4] for name in ("pt", "eta", "phi", "mass", "btag")})
     >>> summary = Summary()
     >>> summary.add(Events(jets, "hh4b", truth=[[0, 1, 2, -1]]), "parquet")
-    >>> summary.to_dict()["jets"], summary.to_dict()["present"]
+    >>> summary.to_dict()["objects"]["jet"]["counts"], summary.to_dict()["present"]
     ({'4': 1}, {'H': 1})
     """
 
     formats: list[str] = field(default_factory=list)
     topology: Topology | None = None
     events: int = 0
-    jets: Counter[int] = field(default_factory=Counter)
+    counts: dict[str, Counter[int]] = field(default_factory=dict)  # kind -> objects per event -> events
+    fields: dict[str, list[str]] = field(default_factory=dict)  # kind -> fields of the first file
     selected: int = 0
-    bad: int = 0  # events with a bad jet
+    bad: int = 0  # events with a bad object
     present: Counter[str] = field(default_factory=Counter)
     complete: int = 0
     has_truth: bool = False
     has_weights: bool = False
-    median_pt: float | None = None  # of the first chunk, GeV
+    median_pt: float | None = None  # of the main kind in the first chunk, GeV
     first: Events | None = None
     metadata: dict[str, Any] = field(default_factory=dict)  # what the first file says of itself
 
@@ -51,13 +53,16 @@ class Summary:
             self.formats.append(format)
         if self.first is None and len(events):
             self.first = events[:1]
-            pt = np.asarray(ak.flatten(events.jets.pt))
+            pt = np.asarray(ak.flatten(events.objects[events.topology.main_kind].pt))
             self.median_pt = float(np.median(pt)) if len(pt) else None
         self.events += len(events)
-        counts = np.bincount(events.n_jets)
-        self.jets.update({int(n): int(counts[n]) for n in np.flatnonzero(counts)})
+        for kind, objects in events.objects.items():
+            self.fields.setdefault(kind, [name for name in ak.fields(objects) if name not in MARKS])
+            counts = np.bincount(events.counts[kind])
+            per_event = self.counts.setdefault(kind, Counter())
+            per_event.update({int(n): int(counts[n]) for n in np.flatnonzero(counts)})
         self.selected += int(events.selected.sum())
-        self.bad += int((events.status == Status.BAD_JET).sum())
+        self.bad += int((events.status == Status.BAD_OBJECT).sum())
         self.has_truth |= events.truth is not None
         self.has_weights |= events.weights is not None
         for name in events.topology.types:
@@ -70,7 +75,10 @@ class Summary:
         return {
             "format": ", ".join(self.formats),
             "events": self.events,
-            "jets": {str(n): self.jets[n] for n in sorted(self.jets)},
+            "objects": {
+                kind: {"fields": self.fields[kind], "counts": {str(n): counts[n] for n in sorted(counts)}}
+                for kind, counts in self.counts.items()
+            },
             "selected": self.selected,
             "present": dict(self.present),
             "complete": self.complete,

@@ -10,23 +10,25 @@ import numpy.typing as npt
 from pairton.errors import ConfigError, FormatError
 from pairton.events import Events
 from pairton.formats.base import Format, ReadOptions, Source
+from pairton.formats.columns import Padded, Wanted, choose_columns, combined, objects_from_flat, row_ids
 from pairton.formats.common import labels_to_truth, report_labels, unit_scale
-from pairton.formats.hdf5_files import Hdf5File, open_hdf5
-from pairton.formats.jet_columns import Padded, jets_from_flat, row_ids
+from pairton.formats.hdf5_files import Hdf5File
+from pairton.topology import JET
 
 __all__ = ["FORMAT", "Topograph"]
 
 GROUP = "delphes"
 JETS, LABELS, COUNTS = f"{GROUP}/jets", f"{GROUP}/jets_indices", f"{GROUP}/njets"
-FIELDS = ("pt", "eta", "phi", "energy", "is_tagged")
 
 
 class TopographSource(Source):
     def __init__(self, file: Hdf5File, options: ReadOptions) -> None:
         if options.btag is not None or options.map:
             raise ConfigError(f"{file.path}: Topograph's columns are fixed: leave out --btag and --map")
-        self.file, self.path, self.options, self.topology = file, file.path, options, options.topology
-        self._jets = file.dataset(JETS, FIELDS)
+        self.file, self.path, self.options = file, file.path, options
+        self._jets = file.dataset(JETS)
+        wanted = Wanted(JET, options.wanted(JET).required, given={"btag": "is_tagged"})
+        self._columns = choose_columns(wanted, self._jets.dtype.names or (), f"{file.path}: {JETS}")
         if len(self._jets.shape) != 2:
             raise FormatError(f"{file.path}: {JETS} has the shape {self._jets.shape}, but must be (events, jets)")
         self._labels = file.dataset(LABELS) if options.truth and LABELS in file else None
@@ -44,20 +46,15 @@ class TopographSource(Source):
         truth = None
         if self._labels is not None:
             labels = rows.take(self.file.read(self._labels, start, stop)) + 1.0  # 0: none, then as HyPER numbers
-            truth, bad = labels_to_truth(self.topology, labels, rows.counts)
+            truth, bad = labels_to_truth(self.options.topology, labels, rows.counts)
             report_labels(bad, self.options.bad_labels, self.options.strict, self.path, start)
+        scale = unit_scale(pt, self.options.units, self.path)
+        columns = {
+            ours: combined([rows.take(jets[name]) for name in parts]) for ours, parts in self._columns.items()
+        }
         return Events(
-            jets_from_flat(
-                rows.counts,
-                pt=pt,
-                eta=rows.take(jets["eta"]),
-                phi=rows.take(jets["phi"]),
-                energy=rows.take(jets["energy"]),
-                btag=rows.take(jets["is_tagged"]),
-                index=rows.index,
-                scale=unit_scale(pt, self.options.units, self.path),
-            ),
-            self.topology,
+            {JET: objects_from_flat(rows.counts, columns, index=rows.index, scale=scale)},
+            self.options.topology,
             truth=truth,
             ids=row_ids(self.file.source_id, start, stop),
             columns={name: self.file.read(data, start, stop) for name, data in self._kept.items()},
@@ -79,18 +76,13 @@ class Topograph(Format):
     name = "topograph"
     description = "Topograph's HDF5: delphes/jets, delphes/jets_indices"
     suffixes = (".h5", ".hdf5")
+    jets_only = True
 
-    def recognises(self, path: str) -> bool:
-        with open_hdf5(path) as file:
-            return JETS in file
+    def recognises(self, file: Hdf5File) -> bool:
+        return JETS in file
 
-    def open(self, path: str, options: ReadOptions) -> TopographSource:
-        file = open_hdf5(path)
-        try:
-            return TopographSource(file, options)
-        except BaseException:
-            file.close()
-            raise
+    def open(self, file: Hdf5File, options: ReadOptions) -> TopographSource:
+        return TopographSource(file, options)
 
 
 FORMAT = Topograph()

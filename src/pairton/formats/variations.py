@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import awkward as ak
 import numpy as np
 
 from pairton.errors import ConfigError, PairtonWarning, nearest
 from pairton.events.vectors import energy_of
+from pairton.formats.columns import flat_fields
+from pairton.topology import JET
 
-__all__ = ["check_size", "check_variation", "choice", "parse_settings", "parse_variations", "varied_jets"]
+__all__ = ["Variations", "check_variation", "choice", "parse_settings", "parse_variations", "varied_jets"]
 
 VARIED = ("pt", "mass")
 FACTOR = 2.0  # no calibration changes most jets by more
@@ -70,7 +72,38 @@ def choice(settings: Mapping[str, str], key: str, allowed: tuple[str, ...]) -> s
     return value
 
 
-def check_size(name: str, jets: ak.Array, other: ak.Array) -> None:
+class Variations:
+    """Columns of varied jets, in a table that has the nominal ones."""
+
+    def __init__(
+        self, given: Mapping[str, Mapping[str, str]], require: Callable[[str, Sequence[str]], object]
+    ) -> None:
+        """`given`: variation -> pt and perhaps mass -> column; `require` refuses missing columns of one."""
+        self._given, self._unseen = given, set(given)
+        for name, columns in given.items():
+            check_variation(name, columns)
+            require(name, list(columns.values()))
+        self.columns = [column for columns in given.values() for column in columns.values()]
+
+    def read(
+        self, objects: Mapping[str, ak.Array], data: Mapping[str, ak.Array], path: str, scale: float
+    ) -> dict[str, dict[str, ak.Array]]:
+        """Variation -> kind -> objects; a column that cannot be right is warned of once per file."""
+        found = {}
+        for name, columns in self._given.items():
+            jets = objects[JET]
+            chosen = {ours: (column,) for ours, column in columns.items()}
+            counts, flat = flat_fields(data, chosen, path, like=np.asarray(ak.num(jets, axis=1)))
+            ragged = {ours: ak.unflatten(values / scale, counts) for ours, values in flat.items()}
+            varied = varied_jets(jets, ragged["pt"], ragged.get("mass"))
+            if name in self._unseen and ak.count(varied.pt):
+                self._unseen.remove(name)
+                _check_size(name, jets, varied)
+            found[name] = {JET: varied}
+        return found
+
+
+def _check_size(name: str, jets: ak.Array, other: ak.Array) -> None:
     """Warn of a column that cannot be a pT of these jets: a correction factor, other units, or nothing at all."""
     nominal, varied = (np.asarray(ak.flatten(each.pt)) for each in (jets, other))
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -14,12 +14,16 @@ import numpy as np
 from pairton._common.atomic import Replacement, output_errors
 from pairton.errors import OutputError, PairtonError
 from pairton.events import Events
+from pairton.events.events import MARKS
+from pairton.events.inputs import DEFAULT_FIELDS, MOMENTUM
 from pairton.formats.base import DEFAULT_CHUNK, Writer
+from pairton.formats.columns import objects_from_flat
 from pairton.formats.files import one_line
-from pairton.formats.jet_columns import jets_from_flat
-from pairton.topology import Topology
+from pairton.formats.stored import Stored
+from pairton.topology import Topology, collection_name
+from pairton.topology.selection import TRANSVERSE
 
-__all__ = ["FileWriter", "column_kind", "writing_errors"]
+__all__ = ["FileWriter", "column_kind", "stored_fields", "writing_errors"]
 
 NUMBERS = (
     "bool",
@@ -37,6 +41,7 @@ class FileWriter(Writer):
     def __init__(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> None:
         self.path, self.topology, self.metadata = path, topology, dict(metadata)
         self.columns: tuple[str, ...] = ()
+        self.fields: dict[str, list[str]] = {}
         self._new = Replacement(path)
         self._waiting: list[Events] = []
         self._like: Events | None = None  # no rows: what the first chunk had, and all must have
@@ -93,10 +98,15 @@ class FileWriter(Writer):
         with writing_errors(self.path):
             if not self._begun:
                 self.columns = tuple(events.columns)
+                self.fields = {kind: _further(events, kind) for kind in events.objects}
                 self._begin(self._new.temporary, events)
                 self._begun = True
             if len(events):
                 self._append(events)
+
+    def _about(self) -> str:
+        """What the file says of itself."""
+        return Stored(self.topology, self.metadata, self.columns, self.fields).to_json()
 
     def _check(self, events: Events) -> None:
         if events.topology != self.topology:
@@ -104,6 +114,13 @@ class FileWriter(Writer):
                 f"{self.path}: events of {events.topology.name} in a file of {self.topology.name}: "
                 "read all inputs with one --topology"
             )
+        for kind in TRANSVERSE.intersection(events.objects):
+            (wrong,) = np.nonzero(events.counts[kind] != 1)
+            if len(wrong):
+                raise OutputError(
+                    f"{self.path}: an event has {events.counts[kind][wrong[0]]} {kind}, but files have one per "
+                    f"event: leave such events out, as `event: {{{kind}: 1}}` in the selection of a topology does"
+                )
         if self._like is None:
             self._like = events[:0]
             return
@@ -114,6 +131,12 @@ class FileWriter(Writer):
         if set(events.columns) != set(like.columns):
             odd = ", ".join(sorted(set(events.columns) ^ set(like.columns)))
             raise OutputError(f"{self.path}: only some inputs have the columns {odd}: write them to two files")
+        for kind in events.objects:
+            if unlike := set(_further(events, kind)) ^ set(_further(like, kind)):
+                raise OutputError(
+                    f"{self.path}: only some inputs have {', '.join(sorted(unlike))} of {collection_name(kind)}: "
+                    "write them to two files"
+                )
 
 
 @contextmanager
@@ -134,7 +157,22 @@ def writing_errors(path: Path) -> Iterator[None]:
 
 def _no_events(topology: Topology) -> Events:
     none = np.zeros(0)
-    return Events(jets_from_flat(none.astype(int), pt=none, eta=none, phi=none, btag=none, energy=none), topology)
+    objects = {}
+    for kind in topology.kinds:
+        fields = dict.fromkeys((*MOMENTUM, *DEFAULT_FIELDS.get(kind, ())), none)
+        objects[kind] = objects_from_flat(none.astype(int), fields)
+    return Events(objects, topology)
+
+
+def _further(events: Events, kind: str) -> list[str]:
+    """Fields beyond the four-momentum."""
+    return [name for name in ak.fields(events.objects[kind]) if name not in (*MOMENTUM, *MARKS)]
+
+
+def stored_fields(events: Events, kind: str) -> list[str]:
+    """Fields of a kind that are written; transverse objects have neither eta nor energy of their own."""
+    momentum = [name for name in MOMENTUM if kind not in TRANSVERSE or name in ("pt", "phi")]
+    return momentum + _further(events, kind)
 
 
 def column_kind(column: Any, name: str, path: Path) -> tuple[str, ak.Array]:

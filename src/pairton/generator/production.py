@@ -33,6 +33,8 @@ from pairton.generator.pythia_record import flatten
 from pairton.generator.settings import Settings, detector_rng, pythia_seed
 from pairton.generator.simulation import keep_mask, simulate
 
+STORED = (*MOMENTUM, "btag")  # fields of a jet that a chunk keeps
+
 __all__ = ["Counts", "Task", "is_complete", "make_chunk", "parts_folder", "produce", "run_chunk"]
 
 

@@ -74,7 +74,9 @@ def display_event(events: Events, row: int, model: Model | str | None = None, **
 def display_row(reco: Reconstruction, row: int) -> Display:
     """A row of a reconstruction: replayed with its model, or its answer alone where that cannot be."""
     settings = reco.settings
-    if reco.model is not None and settings is not None and settings.decoding != "beam":  # which has no single chain
+    if (
+        reco.model is not None and settings is not None and settings.decoding != "beam"
+    ):  # which has no single chain
         return display_event(reco.events, row, reco.model, settings=settings)
     if not 0 <= row < len(reco):
         raise EventsError(f"there is no event {row}: the rows are 0 to {len(reco) - 1}")

@@ -147,7 +147,9 @@ def particle_label(topology: Topology, index: int, revealed: npt.NDArray[np.bool
 
 def summed_mass(objects: Sequence[Item], chosen: Sequence[int]) -> float:
     """The invariant mass of some objects, GeV."""
-    pt, eta, phi, mass = np.array([(objects[k].pt, objects[k].eta, objects[k].phi, objects[k].mass) for k in chosen]).T
+    pt, eta, phi, mass = np.array(
+        [(objects[k].pt, objects[k].eta, objects[k].phi, objects[k].mass) for k in chosen]
+    ).T
     return float(polar(cartesian(pt, eta, phi, energy_of(pt, eta, mass)).sum(axis=0))["mass"])
 
 

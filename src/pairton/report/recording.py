@@ -116,7 +116,9 @@ def record_answer(
 class _Base:
     """What every record of an event has: its objects, in the order of the network, and its truth."""
 
-    def __init__(self, topology: Topology, objects: tuple[Item, ...], order: Order, name: str, source: str) -> None:
+    def __init__(
+        self, topology: Topology, objects: tuple[Item, ...], order: Order, name: str, source: str
+    ) -> None:
         self.topology, self.objects, self.order = topology, objects, order
         self.name, self.source = name, source
         self.id = ""
@@ -173,7 +175,13 @@ class _Base:
                 right = all(bool(shown.right) for shown in answer)
         if not frames:
             why = f"No answer: {status.replace('_', ' ')}"
-            frames = (Frame(why, f"{self.topology.name} has {len(self.topology.slots)} slots to fill with good objects.", ()),)
+            frames = (
+                Frame(
+                    why,
+                    f"{self.topology.name} has {len(self.topology.slots)} slots to fill with good objects.",
+                    (),
+                ),
+            )
         truth = None if self.truth is None else tuple(int(k) for k in self.truth)
         base = self.name, self.id, self.source, self.topology, self.objects
         return EventRecord(*base, truth, true, decoding, model, status, answer, probability, right, frames)

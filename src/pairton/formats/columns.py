@@ -1,0 +1,339 @@
+"""From columns of a file to ragged objects of a kind, without a copy more than needed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+
+from pairton.errors import ConfigError, FormatError, nearest
+from pairton.events.vectors import energy_of
+from pairton.topology import JET, collection_name
+from pairton.topology.selection import TRANSVERSE
+
+__all__ = [
+    "KNOWN_FIELDS",
+    "Chosen",
+    "Padded",
+    "Wanted",
+    "btag_option",
+    "choose_columns",
+    "combined",
+    "flat_fields",
+    "jagged",
+    "objects_from_flat",
+    "row_ids",
+    "shown",
+    "tagged",
+]
+
+BLOCK = 32_768  # objects whose energies are computed at once: intermediate results stay in the cache
+SHOWN = 20  # columns named in an error
+MASSLESS = frozenset({"electron", "muon", "lepton", "photon"})  # kinds that need neither energy nor mass
+
+# kind -> fields that are read where a file has them
+KNOWN_FIELDS: Mapping[str, tuple[str, ...]] = {
+    JET: ("btag",),
+    "lepton": ("charge", "flavour", "pdgid"),
+    "electron": ("charge",),
+    "muon": ("charge",),
+    "tau": ("charge",),
+}
+# field -> how files name it; each alternative lists the columns that it is made of
+NAMES: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "phi": (("phi",), ("sin_phi", "cos_phi"), ("sinphi", "cosphi")),
+    "energy": (("energy",), ("e",)),
+    "mass": (("mass",), ("m",)),
+    "btag": (("btag",), ("bTag",)),
+    "flavour": (("flavour",), ("flavor",)),
+    "pdgid": (("pdgid",), ("pdgId",)),
+}
+TRANSVERSE_SIZE = (("pt",), ("met",), ("",))  # the last one: a column with the name of the kind
+
+Floats = npt.NDArray[np.floating[Any]]
+Ints = npt.NDArray[np.integer[Any]]
+Chosen = Mapping[str, tuple[str, ...]]  # field -> the columns that it is made of
+
+
+# -- which columns -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be read of the objects of a kind."""
+
+    kind: str
+    required: tuple[str, ...] = ()  # fields beyond the four-momentum
+    optional: tuple[str, ...] = ()  # fields that are read where the file has them
+    given: Mapping[str, str] = field(default_factory=dict)  # field -> column, from `--map`
+
+    def names(self, name: str) -> tuple[tuple[str, ...], ...]:
+        if name == "pt" and self.kind in TRANSVERSE:
+            return TRANSVERSE_SIZE
+        return NAMES.get(name, ((name,),))
+
+    def option(self, name: str) -> str:
+        """What supplies a field on the command line."""
+        return f"{name}=COLUMN" if self.kind == JET else f"{self.kind}.{name}=COLUMN"
+
+    def fields(self, last: Sequence[str]) -> list[tuple[str, ...]]:
+        """Fields that are needed, each as a choice of one or more."""
+        if self.kind in TRANSVERSE:
+            momentum: list[tuple[str, ...]] = [("pt",), ("phi",)]
+        else:
+            asked = tuple(name for name in last if name in self.given)
+            momentum = [("pt",), ("eta",), ("phi",), asked or tuple(last)]
+            if self.kind in MASSLESS and not asked:
+                momentum.pop()
+        return momentum + [(name,) for name in self.required]
+
+
+def choose_columns(
+    wanted: Wanted,
+    there: Iterable[str],
+    where: str,
+    named: Callable[[str], str] = str,
+    last: Sequence[str] = ("energy", "mass"),
+) -> Chosen:
+    """The columns of each field of a kind; an error names every field that has none, and how to supply it.
+
+    there   columns of the file
+    where   the file, and the part of it, for the error
+    named   how the file names a field of this kind
+    last    fields that complete the four-momentum, the preferred one first
+
+    >>> choose_columns(Wanted("met"), ["met", "met_phi"], "a.root", lambda name: f"met_{name}" if name else "met")
+    {'pt': ('met',), 'phi': ('met_phi',)}
+    """
+    columns = set(there)
+
+    def candidates(name: str) -> list[tuple[str, ...]]:
+        if name in wanted.given:
+            return [(wanted.given[name],)]
+        return [tuple(map(named, parts)) for parts in wanted.names(name)]
+
+    def find(name: str) -> tuple[str, ...] | None:
+        return next((parts for parts in candidates(name) if columns.issuperset(parts)), None)
+
+    chosen: dict[str, tuple[str, ...]] = {}
+    missing: list[tuple[str, ...]] = []
+    needed = wanted.fields(last)
+    for choice in needed:
+        name = next((name for name in choice if find(name)), None)
+        if name is None:
+            missing.append(choice)
+        else:
+            chosen[name] = find(name) or ()
+    if missing:
+        first = candidates(missing[0][0])[0][0]
+        said = ", ".join(" or ".join(_said(name, candidates(name)[0]) for name in choice) for choice in missing)
+        options = ",".join(wanted.option(choice[0]) for choice in missing)
+        used = {column for parts in chosen.values() for column in parts}
+        raise FormatError(
+            f"{where}: no column for {said} of {collection_name(wanted.kind)}; found "
+            f"{shown(there, first if named('pt') != 'pt' else wanted.kind)}"
+            f"{nearest(first, columns - used)}; name it with --map {options}"
+        )
+    more = list(wanted.optional)
+    if not chosen.keys() & set(last) and wanted.kind not in TRANSVERSE:
+        more = [next((name for name in last if find(name)), last[0]), *more]
+    for name in more:
+        if name not in chosen and (found := find(name)):
+            chosen[name] = found
+    return chosen
+
+
+def _said(name: str, parts: tuple[str, ...]) -> str:
+    return name if parts == (name,) else f"{name} ({' + '.join(parts)})"
+
+
+def combined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """A field from the columns that it is made of: one, or sine and cosine of an angle."""
+    return parts[0] if len(parts) == 1 else np.arctan2(*parts)
+
+
+def shown(columns: Iterable[str], like: str = "") -> str:
+    """Columns for an error, of which there may be many: first those with the first word of `like`.
+
+    >>> shown(["b", "jet_pt", "jet_eta"], "jet_phi")
+    'jet_pt, jet_eta, b'
+    """
+    begin = re.split("[_.:]", like)[0]
+    names = sorted(columns, key=lambda name: (not name.startswith(begin), begin.lower() not in name.lower()))
+    more = len(names) - SHOWN
+    return (", ".join(names[:SHOWN]) or "none") + (f" and {more} more" if more > 0 else "")
+
+
+# -- objects -----------------------------------------------------------------------------------------------
+
+
+def objects_from_flat(
+    counts: Ints, fields: Mapping[str, npt.NDArray[Any]], *, index: Ints | None = None, scale: float = 1.0
+) -> ak.Array:
+    """Objects of all events one after the other, `counts` of them in each; momenta are divided by `scale`.
+
+    Without eta they are transverse, without energy and mass they are massless.
+
+    >>> one = np.ones(3)
+    >>> leptons = {"pt": one, "eta": 0 * one, "phi": one, "charge": -one}
+    >>> objects_from_flat(np.array([2, 0, 1]), leptons).energy.tolist()
+    [[1.0, 1.0], [], [1.0]]
+    """
+    found = dict(fields)
+    pt, phi, eta = found.pop("pt"), found.pop("phi"), found.pop("eta", None)
+    energy, mass = found.pop("energy", None), found.pop("mass", None)
+    if scale != 1.0:
+        pt = pt / scale
+        energy = None if energy is None else energy / scale
+        mass = None if mass is None else mass / scale
+    eta = np.zeros(len(pt), dtype=np.float32) if eta is None else eta
+    if energy is None:
+        mass = np.zeros(len(pt), dtype=np.float32) if mass is None else mass
+        energy = np.empty(len(pt), dtype=np.float64)
+        for start in range(0, len(pt), BLOCK):
+            part = slice(start, start + BLOCK)
+            energy[part] = energy_of(pt[part], eta[part], mass[part])
+    momentum = {"pt": pt, "eta": eta, "phi": phi}
+    content = {name: _array(values, np.float32) for name, values in momentum.items()}
+    content["energy"] = _array(energy, np.float64)
+    content |= {name: _array(values, np.float32) for name, values in found.items()}
+    if index is not None:
+        content["index"] = _array(index, np.int32)
+    offsets = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    record = ak.contents.RecordArray(
+        [ak.contents.NumpyArray(values) for values in content.values()],
+        list(content),
+        length=int(offsets[-1]),
+        parameters={"__record__": "Momentum4D"},
+    )
+    return ak.Array(ak.contents.ListOffsetArray(ak.index.Index64(offsets), record))
+
+
+def _array(values: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
+    with np.errstate(over="ignore", invalid="ignore"):  # an overflow becomes inf: a bad object, not a crash
+        return np.ascontiguousarray(values, dtype=dtype)
+
+
+class Padded:
+    """A mask (n, width) of the objects in padded columns, which may have holes.
+
+    >>> rows = Padded(np.array([[True, False, True], [False, False, False]]))
+    >>> rows.counts.tolist(), rows.take(np.array([[5, 6, 7], [8, 9, 9]])).tolist(), rows.index.tolist()
+    ([2, 0], [5, 7], [0, 2])
+    >>> rows.positions(np.array([[2, 1], [-1, 0]])).tolist()
+    [[1, -2], [-1, -2]]
+    """
+
+    def __init__(self, mask: npt.NDArray[np.bool_]) -> None:
+        self.mask = np.ascontiguousarray(mask)
+        self.counts = np.asarray(np.sum(mask, axis=1, dtype=np.int64))
+        self._at = np.flatnonzero(self.mask)
+
+    def take(self, columns: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The objects of padded columns, one after the other."""
+        return np.asarray(np.take(columns, self._at, mode="clip"))  # all are inside: no need to check each
+
+    @cached_property
+    def holes(self) -> bool:
+        flat, width = self.mask.reshape(-1), max(1, self.mask.shape[1])
+        begins = flat[1:] > flat[:-1]  # an object after none; only in the first column is that no hole
+        return bool(np.count_nonzero(begins) > np.count_nonzero(begins[width - 1 :: width]))
+
+    @cached_property
+    def index(self) -> Ints | None:
+        """The column of each object, where that is not its position."""
+        return self._at % self.mask.shape[1] if self.holes else None
+
+    def positions(self, columns: Ints) -> Ints:
+        """Columns (n, S) to positions among the objects; -1 stays, one that holds none becomes out of range."""
+        width = self.mask.shape[1]
+        if not self.holes:
+            return columns
+        inside = (columns >= 0) & (columns < width)
+        at = np.where(inside, columns, 0)
+        rank = np.cumsum(self.mask, axis=1) - 1
+        held = inside & np.take_along_axis(self.mask, at, axis=1)
+        return np.where(held, np.take_along_axis(rank, at, axis=1), np.where(columns == -1, -1, -2))
+
+
+def jagged(
+    array: ak.Array, name: str, path: str, single: bool = False
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+    """Lengths and numbers of a column of lists; with `single` also of one number per event. Else an error."""
+    if single and array.ndim == 1 and not ak.fields(array):
+        array = ak.unflatten(array, 1) if len(array) else ak.Array(np.zeros((0, 1)))
+    if array.ndim != 2 or ak.fields(array):
+        raise FormatError(
+            f"{path}: column {name} has the type {array.type}, but a list of numbers per event is needed"
+        )
+    counts = np.asarray(ak.num(array, axis=1), dtype=np.int64)
+    values = ak.flatten(array)
+    if "unknown" in str(values.type):  # only empty lists: no type to infer
+        return counts, np.zeros(0)
+    try:
+        return counts, ak.to_numpy(values, allow_missing=False)
+    except ValueError:
+        raise FormatError(f"{path}: column {name} has missing values or no numbers ({array.type})") from None
+
+
+def flat_fields(
+    data: Mapping[str, ak.Array], chosen: Chosen, path: str, kind: str = JET, like: Ints | None = None
+) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[Any]]]:
+    """How many objects each event has, and their fields, one event after the other; all columns must fit.
+
+    like: the number of objects per event, where it is known from others of their columns.
+    """
+    flat: dict[str, npt.NDArray[Any]] = {}
+    counts = None if like is None else np.asarray(like, dtype=np.int64)
+    for ours, parts in chosen.items():
+        values = []
+        for name in parts:
+            lengths, numbers = jagged(data[name], name, path, single=kind != JET)
+            counts = lengths if counts is None else counts
+            if not np.array_equal(counts, lengths):
+                row = int(np.nonzero(counts != lengths)[0][0])
+                raise FormatError(
+                    f"{path}: columns of unequal length: {name} has {lengths[row]} {collection_name(kind)}, "
+                    f"others {counts[row]}, in the same event: write the file again, or name others with --map"
+                )
+            values.append(numbers)
+        flat[ours] = combined(values)
+    assert counts is not None
+    return counts, flat
+
+
+def row_ids(source: int, start: int, stop: int) -> npt.NDArray[np.uint64]:
+    """(n, 2): the fingerprint of the file and the row."""
+    ids = np.empty((stop - start, 2), dtype=np.uint64)
+    ids[:, 0] = source
+    ids[:, 1] = np.arange(start, stop, dtype=np.uint64)
+    return ids
+
+
+def btag_option(option: str | None) -> tuple[str | None, float | None]:
+    """Column and cut of `--btag COLUMN:CUT`, `--btag COLUMN` or `--btag CUT`.
+
+    >>> btag_option("score:0.7"), btag_option("0.7"), btag_option(None)
+    (('score', 0.7), (None, 0.7), (None, None))
+    """
+    if option is None:
+        return None, None
+    name, _, cut = option.rpartition(":")
+    try:
+        return name or None, float(cut)
+    except ValueError:
+        if name:
+            raise ConfigError(f"btag {option!r}: after the colon a number is needed, as in score:0.7") from None
+        return option, None
+
+
+def tagged(btag: npt.NDArray[Any], cut: float | None) -> npt.NDArray[Any]:
+    """1 for a score above the cut, 0 else; as it is without a cut. A NaN stays one."""
+    return btag if cut is None else np.where(np.isnan(btag), np.nan, btag > cut)

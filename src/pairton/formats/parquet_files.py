@@ -1,0 +1,191 @@
+"""Parquet files through pyarrow: a table is read by rows and columns, and fields of records are columns too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pairton.formats.columns import shown
+from pairton.formats.files import fingerprint, open_binary, reading_as
+
+__all__ = ["ParquetTable", "open_file"]
+
+PIECE = 16_384  # rows that are decoded at once
+
+Arrays = dict[str, ak.Array]
+
+
+def open_file(path: str) -> ParquetTable:
+    """Open for reading."""
+    return ParquetTable(path)
+
+
+class ParquetTable:
+    """Rows of a file; where reading was is kept, since the next rows likely follow."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._stream = open_binary(path)
+        try:
+            with reading_as("Parquet", path):
+                self._file = pq.ParquetFile(self._stream)
+                groups = [self._file.metadata.row_group(k).num_rows for k in range(self._file.num_row_groups)]
+                self._inside = _fields_of_records(self._file.schema_arrow)
+                self.columns = (*self._file.schema_arrow.names, *self._inside)
+        except BaseException:
+            self._stream.close()
+            raise
+        self._edges = np.concatenate([[0], np.cumsum(groups, dtype=np.int64)]).astype(np.int64)
+        self.n_events = int(self._edges[-1])
+        self._places: dict[tuple[str, ...], _Place] = {}  # of the columns that are read together
+
+    @cached_property
+    def source_id(self) -> int:
+        """The fingerprint, which our own files do not need."""
+        return fingerprint(self.path)
+
+    def text(self, name: str) -> str | None:
+        """A string of the schema's metadata."""
+        found = (self._file.schema_arrow.metadata or {}).get(name.encode())
+        return None if found is None else found.decode("utf-8")
+
+    def summary(self) -> str:
+        """The columns, for an error."""
+        return shown(self.columns)
+
+    def read(self, names: Iterable[str], start: int, stop: int) -> Arrays:
+        wanted = tuple(dict.fromkeys(names))
+        first = int(np.searchsorted(self._edges, start, side="right")) - 1
+        parts = []
+        for group in range(max(first, 0), len(self._edges) - 1):
+            low, high = int(self._edges[group]), int(self._edges[group + 1])
+            if low >= stop:
+                break
+            begin, end = max(start, low), min(stop, high)
+            if begin < end:
+                parts += self._rows(group, wanted, begin - low, end - low)
+        with reading_as("Parquet", self.path):
+            table = pa.concat_tables(parts) if parts else self._schema(wanted).empty_table()
+            return {name: self._column(table, name) for name in wanted}
+
+    def _column(self, table: Any, name: str) -> ak.Array:
+        if name not in self._inside:
+            return _from_arrow(table.column(name))
+        outer, inner = self._inside[name]
+        return _from_records(table.column(outer), inner)
+
+    def _outer(self, names: tuple[str, ...]) -> list[str]:
+        return list(dict.fromkeys(self._inside[name][0] if name in self._inside else name for name in names))
+
+    def _schema(self, names: tuple[str, ...]) -> Any:
+        return pa.schema([self._file.schema_arrow.field(name) for name in self._outer(names)])
+
+    def _stored(self, names: tuple[str, ...]) -> list[str]:
+        """As Parquet calls them: of records only what is asked for is decoded."""
+        paths = [self._file.schema.column(k).path for k in range(len(self._file.schema))]
+        found = []
+        for name in names:
+            if name in self._inside:
+                outer, inner = self._inside[name]
+                inside = re.compile(rf"{re.escape(outer)}\.(list\.\w+\.)?{re.escape(inner)}(\.|$)")
+                found += [path for path in paths if inside.match(path)]
+            else:
+                found.append(name)
+        return found
+
+    def _rows(self, group: int, names: tuple[str, ...], start: int, stop: int) -> list[Any]:
+        """Rows [start, stop) of a row group, which may be the whole file: it is decoded piece by piece.
+
+        Reading goes on where it was, so that one pass decodes everything once; going back begins the group anew.
+        """
+        place = self._places.get(names)
+        if place is None or place.group != group or start < place.start:
+            pieces = self._file.iter_batches(PIECE, row_groups=[group], columns=self._stored(names))
+            self._places[names] = place = _Place(group, pieces)
+        found = []
+        with reading_as("Parquet", self.path):
+            while place.start < stop:
+                if start < place.stop:
+                    found.append(place.piece.slice(start - place.start, stop - start))
+                    start = place.stop
+                if place.stop >= stop:
+                    break
+                place.go_on()
+        return [pa.Table.from_batches([piece]) for piece in found]
+
+    def close(self) -> None:
+        self._file.close()
+        self._stream.close()
+
+
+@dataclass
+class _Place:
+    """Where reading is in a row group: the piece of it that is in memory, rows [start, stop)."""
+
+    group: int
+    pieces: Iterator[Any]
+    piece: Any = None
+    start: int = 0
+    stop: int = 0
+
+    def go_on(self) -> None:
+        self.piece = next(self.pieces)
+        self.start, self.stop = self.stop, self.stop + len(self.piece)
+
+
+def _fields_of_records(schema: Any) -> dict[str, tuple[str, str]]:
+    """`Jet.pt` -> (Jet, pt), for columns that hold a record or a list of records, as awkward arrays do."""
+    found: dict[str, tuple[str, str]] = {}
+    for outer in schema:
+        kind = outer.type
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            kind = kind.value_type
+        if pa.types.is_struct(kind):
+            found |= {f"{outer.name}.{inner.name}": (outer.name, inner.name) for inner in kind}
+    return {name: where for name, where in found.items() if name not in schema.names}
+
+
+def _from_records(column: Any, name: str) -> ak.Array:
+    """One field of a column of records, or of lists of them."""
+    whole = _combined(column)
+    if pa.types.is_struct(whole.type):
+        return _from_arrow(pc.struct_field(whole, name))
+    if whole.null_count:
+        return ak.from_arrow(whole)[name]
+    ends = np.cumsum(whole.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
+    offsets = pa.array(np.concatenate([[0], ends]))
+    return _from_arrow(pa.LargeListArray.from_arrays(offsets, pc.struct_field(whole.flatten(), name)))
+
+
+def _combined(column: Any) -> Any:
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(whole, pa.ChunkedArray):  # no chunk at all
+        return pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], whole.type)
+    return whole
+
+
+def _from_arrow(column: Any) -> ak.Array:
+    """Lists of numbers and numbers directly; an optional type without a missing value is none."""
+    column = _combined(column)
+    kind = column.type
+    if column.null_count == 0 and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        values = column.flatten()
+        if _is_number(values.type) and values.null_count == 0:
+            counts = column.value_lengths().to_numpy(zero_copy_only=False)
+            return ak.unflatten(values.to_numpy(zero_copy_only=False), counts)
+    if column.null_count == 0 and _is_number(kind):
+        return ak.Array(column.to_numpy(zero_copy_only=False))
+    return ak.from_arrow(column)
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))

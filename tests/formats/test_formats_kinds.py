@@ -1,0 +1,373 @@
+"""Leptons, missing energy and further fields, through every format that has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import awkward as ak
+import h5py
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import uproot
+
+from pairton.errors import ConfigError, FormatError, OutputError
+from pairton.events import Events
+from pairton.events.inputs import Inputs
+from pairton.events.objects import make_met, make_objects
+from pairton.formats import as_for, create, detect, open_source, read, root_files
+from pairton.topology import Topology, parse_topology
+
+SEMILEP = parse_topology(
+    {
+        "name": "semilep",
+        "event": ["t", "tl"],
+        "particles": {"t": ["W", "b"], "W": ["q", "q"], "tl": ["b", "l"]},
+        "objects": {"l": "lepton"},
+        "context": ["met"],
+    },
+    "test",
+)
+WRITERS = {"spanet_hdf5": "a.h5", "flat_root": "a.root", "parquet": "a.parquet"}
+
+
+def events_with_leptons(n: int = 20, seed: int = 3, topology: Topology = SEMILEP) -> Events:
+    rng = np.random.default_rng(seed)
+
+    def objects(low: int, high: int, **fields: Any) -> ak.Array:
+        counts = rng.integers(low, high, n)
+        size = int(counts.sum())
+        values = {"pt": rng.uniform(25, 300, size), "eta": rng.uniform(-2.5, 2.5, size)}
+        values |= {"phi": rng.uniform(-3.1, 3.1, size), "mass": rng.uniform(1, 30, size).astype(np.float32)}
+        values |= {name: rng.choice(choices, size) for name, choices in fields.items()}
+        return make_objects(**{name: ak.unflatten(column, counts) for name, column in values.items()})
+
+    jets = objects(5, 9, btag=[0, 1], width=np.linspace(0, 1, 50))
+    leptons = objects(1, 3, charge=[-1, 1], flavour=[11, 13], isolation=[0.1, 0.2])
+    met = make_met(rng.uniform(0, 90, n).astype(np.float32), rng.uniform(-3.1, 3.1, n))
+    met = ak.with_field(met, ak.from_regular(rng.uniform(1, 9, (n, 1)).astype(np.float32)), "significance")
+    truth = np.concatenate([np.argsort(rng.random((n, 5)), axis=1)[:, :4], np.zeros((n, 1), int)], axis=1)
+    truth[rng.random(truth.shape) < 0.2] = -1
+    return Events({"jet": jets, "lepton": leptons, "met": met}, topology, truth, rng.normal(size=n))
+
+
+def write(events: Events, path: Path, to: str | None = None) -> Path:
+    with create(path, events.topology, events.metadata, to) as writer:
+        writer.write(events)
+    return path
+
+
+def assert_same(one: Events, other: Events) -> None:
+    assert one.topology == other.topology
+    assert list(one.objects) == list(other.objects)
+    for kind, objects in one.objects.items():
+        assert set(objects.fields) == set(other.objects[kind].fields)
+        for name in objects.fields:
+            expected, found = (np.asarray(ak.flatten(array[name])) for array in (objects, other.objects[kind]))
+            np.testing.assert_allclose(found, expected, rtol=1e-12 if name == "energy" else 0)
+            assert one.counts[kind].tolist() == other.counts[kind].tolist()
+    for name in ("truth", "weights", "ids"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+# -- our own files -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("to", WRITERS)
+def test_round_trip_keeps_kinds_and_fields(tmp_path: Path, to: str) -> None:
+    events = events_with_leptons()
+    path = write(events, tmp_path / WRITERS[to])
+    assert_same(events, read(path))
+    assert_same(events, read(path, chunk=7))
+    assert_same(events, read(path, isolate=True))
+    takes = Inputs.parse({"jet": ["width"], "lepton": ["charge"]}, SEMILEP)
+    few = read(path, **as_for(SEMILEP, {}, takes))
+    assert few.jets.fields == ["pt", "eta", "phi", "energy", "width", "btag"]  # a known one is read too
+    assert few.objects["lepton"].fields == ["pt", "eta", "phi", "energy", "charge", "flavour"]
+    none = read(write(events[:0], tmp_path / WRITERS[to]))
+    assert (len(none), list(none.objects)) == (0, ["jet", "lepton", "met"])
+    with create(path, SEMILEP):
+        pass
+    assert len(read(path)) == 0
+
+
+@pytest.mark.parametrize("to", WRITERS)
+def test_one_per_event_is_one_number_to_others(tmp_path: Path, to: str) -> None:
+    path = write(events_with_leptons(4), tmp_path / WRITERS[to])
+    if to == "parquet":
+        schema = pq.read_schema(path)
+        assert str(schema.field("met_pt").type) == "float"
+        assert "list" in str(schema.field("lepton_charge").type)
+    elif to == "flat_root":
+        with uproot.open(path) as file:
+            assert file["events"]["met_phi"].array().ndim == 1
+            assert {"nlepton", "lepton_isolation", "met_significance"} <= set(file["events"].keys())
+    else:
+        with h5py.File(path) as file:
+            assert file["INPUTS/Met/met"].shape == (4,)
+            assert set(file["INPUTS/Leptons"]) >= {"MASK", "charge", "flavour", "isolation", "mass"}
+            assert file["TARGETS/tl/l"].shape == (4,)
+
+
+@pytest.mark.parametrize("to", WRITERS)
+def test_writers_refuse_kinds_that_differ(tmp_path: Path, to: str) -> None:
+    events = events_with_leptons(4)
+    path = tmp_path / WRITERS[to]
+    gone = events.keep({"met": events.objects["met"].pt > 1e9})
+    with pytest.raises(OutputError, match=r"an event has 0 met, but files have one per event.*event: \{met: 1\}"):
+        write(gone, path)
+    bare = events.replace(jets=ak.without_field(events.jets, "width"))
+    writer = create(path, SEMILEP)
+    writer.write(events)
+    with pytest.raises(OutputError, match="only some inputs have width of jets"):
+        writer.write(bare)
+    writer.abort()
+    both = Events.concatenate([events, bare])
+    assert "width" not in both.jets.fields
+    assert both.jets.pt.tolist() == events.jets.pt.tolist() * 2
+
+
+def test_formats_of_jets_refuse_others_in_one_line(tmp_path: Path) -> None:
+    path = write(events_with_leptons(4), tmp_path / "a.h5")
+    with pytest.raises(ConfigError, match="hyper_hdf5 has only jets, but semilep needs leptons, met"):
+        create(tmp_path / "b.h5", SEMILEP, format="hyper_hdf5")
+    for name in ("hyper_hdf5", "topograph"):
+        with pytest.raises(ConfigError, match=f"{name} has only jets"):
+            read(path, format=name, topology=SEMILEP)
+
+
+# -- columns of others -------------------------------------------------------------------------------------
+
+
+def flat_columns() -> dict[str, ak.Array]:
+    lists = {"pt": [[60.0, 50.0], [40.0]], "eta": [[0.5, -0.5], [1.0]], "phi": [[0.0, 1.0], [2.0]]}
+    found = {f"jet_{name}": values for name, values in lists.items()}
+    found |= {"jet_mass": [[5.0, 5.0], [5.0]], "jet_btag": [[0, 1], [1]], "jw": [[0.1, 0.2], [0.3]]}
+    found |= {f"el_{name}": [values[0][:1], []] for name, values in lists.items()}
+    found |= {"el_charge": [[-1], []], "missing": [30.0, 0.0], "met_phi": [1.0, -1.0]}
+    return {name: ak.Array(values) for name, values in found.items()}
+
+
+NAMES = {f"lepton.{name}": f"el_{name}" for name in ("pt", "eta", "phi", "charge")} | {"met.pt": "missing"}
+
+
+def write_parquet(path: Path, columns: dict[str, ak.Array]) -> Path:
+    ak.to_parquet(ak.zip(columns, depth_limit=1), path)
+    return path
+
+
+def write_root(path: Path, columns: dict[str, ak.Array]) -> Path:
+    with uproot.recreate(path) as file:
+        file.mktree("events", {name: values.type.content for name, values in columns.items()}).extend(columns)
+    return path
+
+
+@pytest.mark.parametrize(("name", "make"), [("a.parquet", write_parquet), ("a.root", write_root)])
+def test_flat_columns_of_any_name(tmp_path: Path, name: str, make: Callable[..., Path]) -> None:
+    path = make(tmp_path / name, flat_columns())
+    events = read(path, topology=SEMILEP, map={**NAMES, "width": "jw"}, fields={"lepton": ["charge"]})
+    np.testing.assert_allclose(ak.flatten(events.jets.width), [0.1, 0.2, 0.3], rtol=1e-6)
+    lepton, met = events.objects["lepton"], events.objects["met"]
+    assert lepton.charge.tolist() == [[-1], []]
+    np.testing.assert_allclose(lepton.energy[0], 60 * np.cosh(0.5), rtol=1e-6)  # massless
+    assert met.pt.tolist() == met.energy.tolist() == [[30], [0]]
+    assert met.eta.tolist() == [[0], [0]]
+    by_prefix = read(path, topology=SEMILEP, map={"lepton": "el", "met.pt": "missing"})
+    assert by_prefix.objects["lepton"].charge.tolist() == [[-1], []]
+    in_mev = read(path, topology=SEMILEP, map=NAMES, units="MeV")
+    assert in_mev.objects["met"].pt[0, 0] == pytest.approx(0.03)
+
+
+def test_met_alone_and_one_lepton_per_event(tmp_path: Path) -> None:
+    columns = flat_columns()
+    columns["met"] = columns.pop("missing")
+    columns |= {f"lepton_{name}": ak.Array([30.0, 40.0]) for name in ("pt", "eta", "phi", "energy")}
+    events = read(write_parquet(tmp_path / "a.parquet", columns), topology=SEMILEP)
+    assert events.objects["met"].pt.tolist() == [[30], [0]]
+    assert events.objects["lepton"].pt.tolist() == [[30], [40]]
+
+
+def test_what_is_missing_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "a.parquet", flat_columns())
+    with pytest.raises(
+        FormatError, match=r"no column for pt \(lepton_pt\), .* of leptons; found .*--map lepton\.pt="
+    ):
+        read(path, topology=SEMILEP)
+    with pytest.raises(
+        FormatError, match=r"no column for pt \(met_pt\) of met; .*; name it with --map met\.pt=COL"
+    ):
+        read(path, topology=SEMILEP, map={"lepton": "el"})
+    with pytest.raises(
+        FormatError,
+        match=r"no column for isolation \(lepton_isolation\) of leptons; .*--map lepton\.isolation=COL",
+    ):
+        read(path, topology=SEMILEP, map=NAMES, fields={"lepton": ["isolation"]})
+    with pytest.raises(FormatError, match=r"no column for width \(jet_width\) of jets; .*--map width=COLUMN"):
+        read(path, topology=SEMILEP, map=NAMES, fields={"jet": ["width"]})
+    with pytest.raises(FormatError, match=r"no column for charge \(nope\) of leptons"):
+        read(path, topology=SEMILEP, map={**NAMES, "lepton.charge": "nope"})
+    with pytest.raises(
+        ConfigError, match=r"map lepon\.pt=x: semilep has the kinds jet, lepton, met; did you mean"
+    ):
+        read(path, topology=SEMILEP, map={"lepon.pt": "x"})
+    columns = flat_columns() | {"el_phi": ak.Array([[1.0, 2.0], []])}
+    with pytest.raises(FormatError, match="unequal length: el_phi has 2 leptons, others 1, in the same"):
+        read(write_parquet(tmp_path / "b.parquet", columns), topology=SEMILEP, map=NAMES)
+
+
+def spanet(path: Path, **groups: dict[str, Any]) -> Path:
+    with h5py.File(path, "w") as file:
+        for group, columns in groups.items():
+            for name, values in columns.items():
+                file[f"{'TARGETS' if '_' in group else 'INPUTS'}/{group.replace('_', '/')}/{name}"] = values
+    return path
+
+
+JETS = {"MASK": np.ones((2, 4), bool), **{n: np.full((2, 4), 50.0) for n in ("pt", "eta", "phi", "mass", "btag")}}
+LEPTONS = {"MASK": np.array([[True, False, True], [False, True, False]])}
+LEPTONS |= {name: np.array([[10.0, 0, 30.0], [0, 20.0, 0]]) for name in ("pt", "eta", "phi", "charge")}
+MET = {"met": np.array([5.0, 6.0]), "sin_phi": np.sin([1.0, 2.0]), "cos_phi": np.cos([1.0, 2.0])}
+
+
+def test_spanet_groups_by_name(tmp_path: Path) -> None:
+    path = spanet(tmp_path / "a.h5", Jets=JETS, Leptons=LEPTONS, Met=MET)
+    with h5py.File(path, "r+") as file:
+        for slot, target in zip(("t/q1", "t/q2", "t/b", "tl/b", "tl/l"), (0, 1, 2, 3, (2, 1)), strict=True):
+            file[f"TARGETS/{slot}"] = np.broadcast_to(target, 2)
+    assert detect(str(path)).name == "spanet_hdf5"
+    events = read(path, topology=SEMILEP)
+    assert events.objects["lepton"].pt.tolist() == [[10, 30], [20]]
+    assert events.stored_index["lepton"].tolist() == [[0, 2], [1]]
+    np.testing.assert_allclose(ak.flatten(events.objects["met"].phi), [1, 2], rtol=1e-6)
+    assert events.truth is not None
+    assert events.truth.tolist() == [
+        [0, 1, 2, 3, 1],
+        [0, 1, 2, 3, 0],
+    ]  # a column becomes a position, lepton or jet
+
+
+def test_spanet_groups_of_any_name(tmp_path: Path) -> None:
+    one_lepton = {name: np.array([10.0, 20.0]) for name in ("pt", "eta", "phi")}
+    path = spanet(tmp_path / "a.h5", Hadrons=JETS, Letton=one_lepton, Miss=MET)
+    with pytest.raises(FormatError, match=r"INPUTS has Hadrons, Letton, Miss: .* leptons with --map lepton=GROUP"):
+        read(path, topology=SEMILEP)
+    names = {"lepton": "Letton", "met": "Miss"}
+    assert read(path, topology=SEMILEP, map=names).objects["lepton"].pt.tolist() == [[10], [20]]
+    with pytest.raises(FormatError, match=r"INPUTS has no Lepton, but Hadrons, .*--map lepton=GROUP"):
+        read(path, topology=SEMILEP, map={**names, "lepton": "Lepton"})
+    with pytest.raises(FormatError, match=r"INPUTS/Letton: no column for charge of leptons; found eta, phi, pt; "):
+        read(path, topology=SEMILEP, map=names, fields={"lepton": ["charge"]})
+    wide = spanet(tmp_path / "b.h5", Jets=JETS, Leptons={k: v for k, v in LEPTONS.items() if k != "MASK"}, Met=MET)
+    with pytest.raises(FormatError, match=r"leptons must all have the shape \(events,\), as without a MASK"):
+        read(wide, topology=SEMILEP)
+
+
+def test_a_label_counts_the_objects_of_its_kind(tmp_path: Path) -> None:
+    events = events_with_leptons(6)
+    path = write(events, tmp_path / "a.h5")
+    with h5py.File(path, "r+") as file:
+        file["TARGETS/tl/l"][:2] = 3  # a jet, but no lepton
+    with pytest.warns(match="2 labels in 2 events out of range"):
+        back = read(path)
+    assert back.truth is not None
+    assert (back.truth[:2, 3:] == -1).all()  # the particle of the bad label loses its own products
+    assert (back.truth[:, :3] == events.truth[:, :3]).all()
+
+
+# -- experiments -------------------------------------------------------------------------------------------
+
+
+def tree(path: Path, name: str, jets: dict[str, str], columns: dict[str, Any]) -> Path:
+    content = {column: [[50.0] * 4] * 2 for column in jets.values()} | columns
+    arrays = {column: ak.Array(values) for column, values in content.items()}
+    with uproot.recreate(path) as file:
+        file.mktree(name, {column: array.type.content for column, array in arrays.items()}).extend(arrays)
+    return path
+
+
+NANO = {name: f"Jet_{name}" for name in ("pt", "eta", "phi", "mass", "btagPNetB")}
+
+
+def test_nanoaod_leptons_and_met(tmp_path: Path) -> None:
+    columns: dict[str, Any] = {}
+    for name, electrons, muons in (
+        ("pt", [[30.0], []], [[20.0, 10.0], [40.0]]),
+        ("eta", [[1.0], []], [[0.0, 0.0], [0.0]]),
+        ("phi", [[1.0], []], [[0.0, 0.0], [0.0]]),
+        ("mass", [[0.0], []], [[0.1, 0.1], [0.1]]),
+        ("charge", [[-1], []], [[1, -1], [1]]),
+        ("pdgId", [[11], []], [[-13, 13], [-13]]),
+        ("iso", [[0.5], []], [[0.25, 0.75], [0.0]]),
+    ):
+        columns |= {f"Electron_{name}": electrons, f"Muon_{name}": muons}
+    columns |= {"MET_pt": [1.0, 2.0], "MET_phi": [0.0, 0.5]}
+    path = tree(tmp_path / "a.root", "Events", NANO, columns)
+    how = {"topology": SEMILEP, "btag": "PNetB:0.5", "settings": {"jet_id": "none"}, "truth": False}
+    events = read(path, **how, fields={"lepton": ["charge", "iso"]})
+    leptons = events.objects["lepton"]
+    assert leptons.pt.tolist() == [[30, 20, 10], [40]]
+    assert leptons.pdgid.tolist() == [[11, -13, 13], [-13]]
+    assert leptons.flavour.tolist() == [[11, 13, 13], [13]]
+    assert leptons.iso.tolist() == [[0.5, 0.25, 0.75], [0.0]]
+    assert events.objects["met"].pt.tolist() == [[1], [2]]
+    assert read(path, **how, map={"met.pt": "MET_phi"}).objects["met"].pt[1, 0] == 0.5
+    columns |= {"PuppiMET_pt": [7.0, 8.0], "PuppiMET_phi": [0.0, 0.5]}
+    both = tree(tmp_path / "b.root", "Events", NANO, columns)
+    assert read(both, **how).objects["met"].pt.tolist() == [[7], [8]]
+    with pytest.raises(
+        FormatError, match=r"no column for width \(Electron_width\) of leptons; .*--map lepton\.width="
+    ):
+        read(both, **how, fields={"lepton": ["width"]})
+    muons = parse_topology(SEMILEP.to_dict() | {"objects": {"l": "muon"}, "context": []}, "test")
+    assert read(path, **how | {"topology": muons}).objects["muon"].charge.tolist() == [[1, -1], [1]]
+
+
+def test_delphes_leptons_and_met(tmp_path: Path) -> None:
+    jets = {name: f"Jet.{name}" for name in ("PT", "Eta", "Phi", "Mass")}
+    columns: dict[str, Any] = {"Jet.BTag": [[1, 0, 0, 1]] * 2, "MissingET.MET": [[5.0], [6.0]]}
+    columns |= {"MissingET.Phi": [[1.0], [2.0]]}
+    for name in ("PT", "Eta", "Phi"):
+        columns |= {f"Electron.{name}": [[30.0], []], f"Muon.{name}": [[], [20.0]]}
+    columns |= {"Electron.Charge": [[1], []], "Muon.Charge": [[], [-1]]}
+    events = read(tree(tmp_path / "a.root", "Delphes", jets, columns), topology=SEMILEP)
+    assert events.objects["lepton"].charge.tolist() == [[1], [-1]]
+    assert events.objects["lepton"].flavour.tolist() == [[11], [13]]
+    assert events.objects["met"].pt.tolist() == [[5], [6]]
+
+
+# -- a file is opened once ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a.h5", "a.root", "a.parquet", "hyper.h5"])
+def test_a_file_is_opened_once(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = events_with_leptons(4)
+    if name == "hyper.h5":
+        with create(
+            tmp_path / name,
+            parse_topology({"name": "j", "event": ["j"], "particles": {}}, "test"),
+            format="hyper_hdf5",
+        ):
+            pass
+    else:
+        write(events, tmp_path / name)
+    opened: list[str] = []
+
+    def counted(module: Any, function: str) -> None:
+        original = getattr(module, function)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            opened.append(function)
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(module, function, call)
+
+    counted(h5py, "File")
+    counted(root_files.uproot, "open")
+    counted(pq, "ParquetFile")
+    with open_source(tmp_path / name) as source:
+        list(source.chunks(2))
+    assert len(opened) == 1
+    read(tmp_path / name, **as_for(source.topology, {}))
+    assert len(opened) == 2
