@@ -46,7 +46,6 @@ class ReadOptions:
     strict: bool = False  # a bad label is an error, not a warning
     bad_labels: BadLabels = field(default_factory=BadLabels, compare=False)  # where sources count them
     settings: Mapping[str, str] = field(default_factory=dict)  # what only this format knows: --set KEY=VALUE
-    fields: Mapping[str, Sequence[str]] = field(default_factory=dict)  # kind -> fields beyond the four-momentum
     variations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # name -> our name -> column
 
     def wanted(self, kind: str, stored: Mapping[str, Sequence[str]] | None = None) -> Wanted:

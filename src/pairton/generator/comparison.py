@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from pairton import formats
 from pairton.events import Events
-from pairton.reconstruction.reconstruction import momenta
+from pairton.reconstruction.result import momenta
 
 __all__ = ["main", "masses", "observables", "summarise"]
 

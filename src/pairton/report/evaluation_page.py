@@ -192,8 +192,7 @@ def _record(result: Evaluation, exhibit: Exhibit) -> EventRecord:
     source = ", ".join(Path(path).name for path in result.inputs)
     which: dict[str, Any] = {"source": source, "number": exhibit.number}
     if method.model is not None and method.decoding != "beam":
-        which |= {"settings": method.settings}
-        return record_event(exhibit.events, 0, method.model, decoding=method.decoding, **which)
+        return record_event(exhibit.events, 0, method.model, method.settings, **which)
     return record_answer(
         exhibit.events,
         0,
