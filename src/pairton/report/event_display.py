@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pairton.models.engines import Model
     from pairton.reconstruction.reconstruction import Reconstruction
 
-__all__ = ["PICTURES", "Display", "check_suffix", "display_answer", "display_event", "display_row", "save_figure"]
+__all__ = ["PICTURES", "Display", "check_suffix", "display_event", "display_row", "save_figure"]
 
 PICTURES = (".png", ".svg", ".pdf")
 DPI = 150
@@ -78,7 +78,7 @@ def display_row(reco: Reconstruction, row: int) -> Display:
         return display_event(reco.events, row, how.pop("model"), **how)
     if not 0 <= row < len(reco):
         raise EventsError(f"there is no event {row}: the rows are 0 to {len(reco) - 1}")
-    return display_answer(
+    record = record_answer(
         reco.events,
         row,
         reco.assignment[row],
@@ -88,11 +88,7 @@ def display_row(reco: Reconstruction, row: int) -> Display:
         decoding=str(how.get("decoding", "")),
         model=how["model"].name if how else "",
     )
-
-
-def display_answer(events: Events, row: int, assignment: Any, **options: Any) -> Display:
-    """An assignment that was made before, without its steps; options as of `record_answer`."""
-    return Display(record_answer(events, row, assignment, **options))
+    return Display(record)
 
 
 def check_suffix(path: str | Path) -> None:
