@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairton.decoding import candidates as candidates_module
 from pairton.decoding import DECODINGS, decode
+from pairton.decoding import candidates as candidates_module
 from pairton.decoding.graph import visible_tokens
 from pairton.decoding.likelihood import triplet_types
 from pairton.errors import ConfigError

@@ -1,8 +1,8 @@
 """A joint stage of one new object per particle as a linear assignment, for stages too large to enumerate.
 
-Objects are gone through one by one; for every set of particles that have theirs, the best gain and the sum over all
-ways are kept. That is exact, works on whole batches, and grows as 2 to the number of particles, but only linearly
-with the objects.
+Objects are gone through one by one; for every set of particles that have theirs, the best gain and the sum over
+all ways are kept. That is exact, works on whole batches, and grows as 2 to the number of particles, but only
+linearly with the objects.
 
 Shapes: B rows, Q particles that may be revealed (one child each), C objects, M particles that are.
 """

@@ -335,6 +335,6 @@ def _check_whole(
         )
         if not np.array_equal(indices, positions) or not away <= PROBABILITY_TOLERANCE:
             raise ModelError(
-                f"the exported graph and the decoder disagree with {layout} objects (probabilities by {away:.1e}): "
-                "nothing was written"
+                f"the exported graph and the decoder disagree with {layout} objects (probabilities by "
+                f"{away:.1e}): nothing was written"
             )

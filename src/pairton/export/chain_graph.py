@@ -40,14 +40,15 @@ class Found:
 
 
 class StageTable(nn.Module):
-    """The choices of a stage for every number of objects: candidates of each type, and which of them go together."""
+    """The choices of a stage for any number of objects: candidates of each type, and which of them go together."""
 
     def __init__(self, topology: Topology, stage: Stage, max_objects: int) -> None:
         super().__init__()
         step = step_table(topology, stage, max_objects)
         if step is None:
             raise ModelError(
-                f"the stage {stage} has too many joint choices at {max_objects} objects for one graph: lower --max-objects"
+                f"the stage {stage} has too many joint choices at {max_objects} objects for one graph: lower "
+                "--max-objects"
             )
         self.decays = step.decays
         self.own = nn.ModuleList()  # of each type: (C, own objects)
@@ -180,7 +181,7 @@ class ChainGraph(nn.Module):
         edges: Tensor,
         triplets: Tensor | None,
     ) -> Tensor:
-        """(B, Q, C): gain of every choice of children and own objects; IMPOSSIBLE or less where it cannot be made."""
+        """(B, Q, C): gain of every choice of children and own objects; IMPOSSIBLE or less where there is none."""
         batch, n_nodes = edges.shape[0], edges.shape[-1]
         logits = edges[:, decay.layer]  # (B, N, N)
         flat = logits.reshape(batch, -1)
@@ -243,7 +244,7 @@ class ChainGraph(nn.Module):
         probability: Tensor,
         number: Tensor,
     ) -> Tensor:
-        """Add candidate `pick` (B,), with children from `pool`, where `mine` (B,) says so; the nodes still free."""
+        """Add candidate `pick` (B,), with children from `pool`, where `mine` (B,) is set; the nodes still free."""
         child_row = pick // own.shape[0]
         nodes = own.index_select(0, pick % own.shape[0])  # (B, own)
         columns: dict[int, Tensor] = {p: nodes[:, i] for i, p in enumerate(decay.own)}
