@@ -1,4 +1,4 @@
-"""Decoding of several kinds of objects, against itertools; what a network says wrongly costs its own event alone."""
+"""Decoding of several kinds of objects, against itertools; a network without numbers costs its event alone."""
 
 import itertools
 
