@@ -215,6 +215,8 @@ def test_what_cannot_be_exported_is_said_and_nothing_is_left(model_folder, tmp_p
     ):
         with pytest.raises(kind, match=message):
             export_model(model_folder, output, **options)
+    with pytest.raises(ModelError, match=r"model.onnx: an ONNX file has no weights .* give the folder"):
+        export_model(model_folder / "model.onnx", output)
     with pytest.raises(PairtonError, match="there is no folder"):
         export_model(model_folder, tmp_path / "nowhere" / "whole.onnx")
     monkeypatch.setattr(pairton.export, "TOLERANCE", -1.0)
