@@ -40,7 +40,7 @@ class Decoded:
     particle_probability: npt.NDArray[np.float64]  # (B, P)
     event_probability: npt.NDArray[np.float64]  # (B,): of the assignment; of the chain for steps and one_shot
     exact: Bools  # (B,): from a sum over all assignments; False where steps were asked for, or took over
-    steps: list[Step] = field(default_factory=list)  # with record=True, of the events that have an answer
+    steps: list[Step] = field(default_factory=list)  # with record=True, of the events with enough objects
 
     @classmethod
     def empty(cls, topology: Topology, events: int) -> Decoded:

@@ -25,8 +25,8 @@ IMPOSSIBLE = -1e30  # score of a choice with an object that is not there; finite
 class ExactGraph(nn.Module):
     """A network and the sum over all assignments of up to as many objects as a layout has.
 
-    The number of objects of the main kind may vary; of the other kinds the graph takes exactly those of the layout,
-    padded or cut.
+    The number of objects of the main kind may vary; of the other kinds the graph takes exactly those of the
+    layout, padded or cut.
     """
 
     def __init__(self, network: Network, topology: Topology, layout: Layout, temperature: float = 1.0) -> None:
