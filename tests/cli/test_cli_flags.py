@@ -18,7 +18,7 @@ READING = {
     "--strict",
     "--isolate",
 }
-RUNNING = {"--beam", "--max-jets", "--no-jet-cuts", "--threads", "--engine"}
+RUNNING = {"--beam", "--max-objects", "--no-cuts", "--threads", "--engine"}
 PARTS = {"--dask", "--jobs", "--resume", "--part-rows", "--part-suffix"}
 
 FLAGS = {
@@ -38,7 +38,7 @@ FLAGS = {
         "--plots",
     },
     "display": READING
-    | {"--event", "--output", "--model", "--decoding", "--max-jets", "--no-jet-cuts", "--engine"},
+    | {"--event", "--output", "--model", "--decoding", "--max-objects", "--no-cuts", "--engine"},
     "inspect": READING | {"--json"},
     "convert": READING | {"--to", "--select"},
     "generate": {"-n", "--output", "--seed", "--keep", "--filter", "--lhe", "--card", "--pythia"}
@@ -46,7 +46,7 @@ FLAGS = {
     "topologies": set(),
     "models": set(),
     "train": {"--data", "--out", "--init", "--resume", "--seed", "--devices", "--threads"},
-    "export": {"--output", "--decoding", "--whole", "--max-jets"},
+    "export": {"--output", "--decoding", "--whole", "--max-objects"},
 }
 
 
