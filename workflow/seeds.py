@@ -28,8 +28,8 @@ from pairton.decoding.likelihood import (
     scores,
 )
 from pairton.errors import PairtonError
-from pairton.formats import iterate
 from pairton.events.nodes import Nodes
+from pairton.formats import iterate
 from pairton.network import Network
 from pairton.network.engine import load_network, predictor
 from pairton.topology.assignments import present

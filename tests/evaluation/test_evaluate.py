@@ -55,7 +55,9 @@ def described(model, **about):
     """The type of a model, of which more is known."""
 
     class Described(type(model)):
-        info = property(lambda self: replace(super(Described, self).info, **about))
+        @property
+        def info(self):
+            return replace(super().info, **about)
 
     return Described
 
@@ -228,7 +230,9 @@ def test_promises_are_kept_by_fully_labelled_events_and_counted_for_all(decays, 
 def test_another_jet_scale_is_that_of_scaled_jets_without_other_cuts(decays, mass_model, tmp_path):
     events = decays(150, extra=2)
     soft = float(ak.min(events.jets.pt))
-    mass_model.domain = Domain({"jet": KindDomain(soft, count=(6, 16))})  # the softest jet would not survive a lower scale
+    mass_model.domain = Domain(
+        {"jet": KindDomain(soft, count=(6, 16))}
+    )  # the softest jet would not survive a lower scale
     source = write(tmp_path / "in.h5", events)
     result = evaluate(source, [mass_model], baselines=["chi2"], jet_scales=[0.8]).to_dict()
     assert list(result["methods"]) == ["masses", "chi2", "masses x 0.8", "chi2 x 0.8"]
@@ -363,7 +367,8 @@ def test_events_without_an_answer_are_counted_aloud(decays, built_in, tmp_path):
     assert "cut on them with --btag CUT" in shown.output
 
 
-def test_table_and_json_on_the_command_line(decays, built_in, tmp_path):
+def test_table_and_json_on_the_command_line(decays, built_in, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/bin/pairton", "evaluate", "in.h5"])
     source = write(tmp_path / "in.h5", decays(120, extra=2))
     target = tmp_path / "numbers.json"
     run = CliRunner().invoke(cli, ["evaluate", str(source), "--baseline", "chi2", "--json", str(target)])
@@ -371,7 +376,7 @@ def test_table_and_json_on_the_command_line(decays, built_in, tmp_path):
     assert "120 events with truth, 120 complete" in run.output
     assert "masses (exact) minus chi2" in run.output
     numbers = json.loads(target.read_text())
-    assert numbers["command"].startswith("pairton ")
+    assert numbers["command"] == "pairton evaluate in.h5"
     cell = numbers["efficiency"]["event"]["inclusive"]
     assert f"{cell['value']:.3f}" in run.output
     assert (cell["total"], numbers["methods"]["chi2"]["efficiency"]["t"]["8+"]["total"]) == (120, 240)
@@ -422,8 +427,14 @@ def test_models_are_listed_with_what_they_are(built_in, monkeypatch, tmp_path):
         (["evaluate", "IN", "--decoding", "exakt"], "did you mean 'exact'?"),
         (["evaluate", "IN", "--json", "no/where.json"], "there is no folder no"),
         (["reconstruct", "IN", "-o", "out.csv"], "no format has the suffix '.csv'"),
-        (["reconstruct", "IN", "--max-objects", "4"], "at most 4 objects of a kind are used, but ttbar_allhad has 6 slots for jets"),
-        (["reconstruct", "IN", "--max-objects", "40"], "at most 40 objects are asked for, but networks take up to 32"),
+        (
+            ["reconstruct", "IN", "--max-objects", "4"],
+            "but ttbar_allhad has 6 slots for jets",
+        ),
+        (
+            ["reconstruct", "IN", "--max-objects", "40"],
+            "40 objects are asked for, but networks take up to 32",
+        ),
         (["reconstruct", "IN", "-o", "out", "--resume", "--chunk", "0"], "chunk=0: it must be at least 1"),
         (["reconstruct", "IN", "-o", "out", "--jobs", "1", "--max-jets", "40"], "networks take up to 32"),
         (["reconstruct", "IN", "-o", "out", "--jobs", "0"], "jobs is 0, but must be at least 1"),

@@ -181,12 +181,21 @@ def test_jets_that_are_cut_stay_visible(decays, mass_model):
     row = next(
         k
         for k in range(30)
-        if (np.asarray(events.objects.pt[k]) < 20).any() and (events.objects.pt[k] > 20).to_numpy().sum() > 5
+        if (np.asarray(events.jets.pt[k]) < 20).any() and (events.jets.pt[k] > 20).to_numpy().sum() > 5
     )
     record = record_event(events, row, mass_model)
     assert len(record.objects) == events.n_jets[row]
     assert {jet.used for jet in record.objects if jet.pt < 20} == {False}
     assert len(record.frames[0].logits[0]) == record.n_used < len(record.objects)
+
+
+def test_outputs_that_are_no_numbers_have_a_reason_and_no_answer(decays, mass_model):
+    said = mass_model.predict
+    mass_model.predict = lambda *asked: {name: np.full_like(array, np.nan) for name, array in said(*asked).items()}
+    for decoding in ("exact", "steps"):
+        record = record_event(decays(1), 0, mass_model, RunSettings(decoding))
+        assert (record.answer, record.event_probability, record.status) == ((), None, "bad_output")
+        assert record.frames[0].title == "No answer: bad output"
 
 
 def test_too_few_objects_have_a_reason_and_no_answer(mass_model):
@@ -289,7 +298,9 @@ def test_any_topology_is_drawn(name, mass_model, tmp_path):
         mass=[rng.uniform(3, 20, n)], btag=[rng.integers(0, 2, n)],
     )  # fmt: skip
     mass_model.topology, mass_model.domain = topology, Domain()
-    record = record_event(Events(jets, topology, truth=[np.arange(n - 1)]), 0, mass_model, RunSettings(max_objects=14))
+    record = record_event(
+        Events(jets, topology, truth=[np.arange(n - 1)]), 0, mass_model, RunSettings(max_objects=14)
+    )
     assert len(record.answer) == len(topology.particles)
     assert {t["name"] for t in record.to_dict()["types"]} == set(topology.types)
     Display(record).save(tmp_path / "event.svg")

@@ -10,8 +10,8 @@ import awkward as ak
 import numpy as np
 import pytest
 
-from pairton.errors import MissingExtraError, OutputError
 from pairton.decoding import Decoded
+from pairton.errors import MissingExtraError, OutputError
 from pairton.evaluation import metrics
 from pairton.evaluation.evaluating import evaluate
 from pairton.evaluation.registry import Chunk
@@ -131,7 +131,7 @@ def test_chunks_add_up(study, decays):
 def test_jets_are_found_again_by_their_number_in_the_file(decays):
     events = decays(20, extra=3)
     kept = events.keep({"jet": events.jets.pt > 25})
-    stored = np.asarray(ak.to_list(ak.fill_none(ak.pad_none(kept.stored_index["jet"], 3, axis=1, clip=True), -1)))
+    stored = np.asarray(ak.to_list(ak.fill_none(ak.pad_none(kept.stored_index["jet"], 6, axis=1, clip=True), -1)))
     stored[:, 2] = -1
     found = positions(kept, stored)
     assert found[:, 2].tolist() == [-1] * 20

@@ -78,7 +78,13 @@ def test_other_inputs_leave_the_rest_as_it_was(decays, tmp_path):
 
 def test_seeds_beside_one_another(decays, tmp_path):
     topology = decays(1).topology
-    small = {"architecture": "symmetric", "blocks": 1, "pair_width": 8, "single_stream": False, "edges_from": "pair"}
+    small = {
+        "architecture": "symmetric",
+        "blocks": 1,
+        "pair_width": 8,
+        "single_stream": False,
+        "edges_from": "pair",
+    }
     networks = {}
     for name in ("kept 1", "last 1", "kept 2"):
         torch.manual_seed(len(networks))
