@@ -40,7 +40,7 @@ def registered():
 
 def test_a_baseline_is_compared(registered, decays, mass_model, source, command, tmp_path):
     events = decays(300, extra=2)
-    result = pairton.evaluate(events, mass_model, baselines=["by_rank"], jet_scales=[0.9], jet_cuts=False)
+    result = pairton.evaluate(events, mass_model, baselines=["by_rank"], jet_scales=[0.9], cuts=False)
     found = result.to_dict()["methods"]["by_rank"]
     assert found["method"]["fitted_on"] == "the first 300 of these events"
     ranks = found["method"]["ranks"]
@@ -58,4 +58,4 @@ def test_a_baseline_is_compared(registered, decays, mass_model, source, command,
 def test_answers_of_another_shape_are_refused(registered, decays, monkeypatch):
     monkeypatch.setattr(ByRank, "assign", lambda self, events: (np.zeros((len(events), 2)), np.zeros(len(events))))
     with pytest.raises(ModelError, match=r"by_rank gives assignments \(20, 2\)"):
-        pairton.evaluate(decays(20), [], baselines=["by_rank"], jet_cuts=False)
+        pairton.evaluate(decays(20), [], baselines=["by_rank"], cuts=False)

@@ -10,6 +10,7 @@ from pairton.evaluation.evaluating import evaluate
 from pairton.events import Events
 from pairton.events.objects import make_jets
 from pairton.formats import create
+from pairton.reconstruction.running import RunSettings
 from pairton.report.collecting import Candidates, Gallery
 from pairton.report.evaluation_page import write_report
 from pairton.report.event_display import Display
@@ -82,7 +83,7 @@ def painted(browser, path):
 @pytest.fixture(scope="module")
 def page(decays, mass_model_type, tmp_path_factory):
     record = record_event(
-        decays(1, seed=7), 0, mass_model_type(strength=0.2), decoding="steps", source="events.h5"
+        decays(1, seed=7), 0, mass_model_type(strength=0.2), RunSettings("steps"), source="events.h5"
     )
     path = tmp_path_factory.mktemp("page") / "event.html"
     Display(record).save(path)
@@ -129,7 +130,7 @@ def test_slider_buttons_candidates_and_truth(browser, page):
     chosen = browser.find_elements("css selector", "tr.pd-chosen")
     assert len(rows) == 8
     assert chosen == rows[:1]
-    jets = "return document.querySelector('.pd-particle').dataset.jets"
+    jets = "return document.querySelector('.pd-particle').dataset.objects"
     before = browser.execute_script(jets)
     browser.execute_script("arguments[0].focus()", rows[1])
     assert browser.execute_script(jets) != before  # the candidate is shown in the plane
@@ -162,7 +163,7 @@ def test_other_topologies_and_exact_likelihoods(name, browser, mass_model_type, 
     columns = {"pt": (30, 200), "eta": (-2.4, 2.4), "phi": (-3.14, 3.14), "mass": (3, 20), "btag": (0, 1)}
     jets = make_jets(**{key: [rng.uniform(*bounds, n)] for key, bounds in columns.items()})
     model = mass_model_type(topology, strength=0.1)
-    record = record_event(Events(jets, topology), 0, model, max_jets=14)
+    record = record_event(Events(jets, topology), 0, model, RunSettings(max_objects=14))
     Display(record).save(tmp_path / "event.html")
     show(browser, tmp_path / "event.html")
     for _ in record.frames:
