@@ -17,7 +17,7 @@ import numpy as np
 
 from pairton.events import Events
 from pairton.generator.card import Card, load_card
-from pairton.generator.comparison import summarise
+from generator_comparison import summarise
 from pairton.generator.pythia import PythiaRun, load_processes
 from pairton.generator.pythia_record import flatten
 from pairton.generator.simulation import keep_mask, simulate

@@ -14,8 +14,9 @@ import time
 from pathlib import Path
 
 from pairton.evaluation.evaluating import evaluate
+from pairton.events import Events
+from pairton.formats import read
 from pairton.models.engines import load_model
-from pairton.reconstruction.streaming import count_events
 from pairton.report.collecting import Candidates, Gallery
 from pairton.report.evaluation_page import write_report
 
@@ -28,10 +29,10 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=100_000)
     wanted = parser.parse_args().events
     model = load_model()
-    sample = f"sample:{model.topology.name}"
-    files = [sample] * -(-wanted // (count_events([sample]) or 1))
+    sample = read(f"sample:{model.topology.name}")
+    events = Events.concatenate([sample] * -(-wanted // len(sample)))
     begun = time.monotonic()
-    result = evaluate(files, [model], baselines=["chi2"], metrics=[Candidates(), Gallery()])
+    result = evaluate(events, [model], baselines=["chi2"], metrics=[Candidates(), Gallery()])
     evaluated = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "report.html"

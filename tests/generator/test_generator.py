@@ -235,7 +235,7 @@ def test_distributions_agree_with_the_frozen_summary():
     """Means over 250 events against those of a large sample, within four standard errors.
 
     The summary: pairton generate ttbar_allhad -n 2000 -o all.h5 --seed 1001 --keep all
-                 python -m pairton.generator.comparison --means all.h5
+                 python benchmarks/generator_comparison.py --means all.h5
     """
     summary = json.loads(SUMMARY.read_text())
     events, _ = run_chunk(make_settings("ttbar_allhad", 250, seed=17, keep="all"), 0, 250)

@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Any
 
 import click
@@ -87,7 +88,9 @@ def evaluate(
     if json_file == "-":
         click.echo(text)
     else:
-        _show(result)
+        click.echo(result.table(*([get_terminal_size().columns] if sys.stdout.isatty() else [])), nl=False)
+        if not any(total.any() for total in result.scores(result.methods[0]).total.values()):
+            click.echo("pairton: warning: nothing is labelled in these events, so nothing can be scored", err=True)
     if json_file not in (None, "-"):
         with replacing(json_file) as temporary:
             temporary.write_text(f"{text}\n")
@@ -97,20 +100,6 @@ def evaluate(
         click.echo(f"wrote {report}", err=True)
     if plots is not None:
         click.echo(f"wrote {len(evaluation_page.write_plots(plots, result))} files to {plots}", err=True)
-
-
-def _show(result: Any) -> None:
-    from rich.console import Console
-
-    from pairton.evaluation.scoreboard import WIDTH
-    from pairton.evaluation.tables import show
-
-    click.echo("\n".join(result.summary()))
-    if not any(total.any() for total in result.scores(result.methods[0]).total.values()):
-        click.echo("pairton: warning: nothing is labelled in these events, so nothing can be scored", err=True)
-    console = Console()
-    console.width = console.width if console.is_terminal else max(console.width, WIDTH)
-    show(console, result.tables())
 
 
 def _shares(text: str) -> list[float]:

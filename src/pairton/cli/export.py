@@ -20,7 +20,9 @@ __all__ = ["export"]
 @click.option(
     "--max-objects", "--max-jets", type=int, help="With --whole: the most objects of the main kind in an event."
 )
-@click.option("--decoding", help="With --whole: exact, steps or one_shot.  [default: as the model was trained]")
+@click.option(
+    "--decoding", help="With --whole: exact, which any model can do.  [default: as the model was trained]"
+)
 def export(model: str, output: Path, whole: bool, max_objects: int | None, decoding: str | None) -> None:
     """Write MODEL (built-in, or a folder) as a self-contained ONNX file.
 

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from pairton.decoding.candidates import StepTable, gains, n_turns, next_step, own_choices, reveals
 from pairton.decoding.graph import visible_tokens
 from pairton.decoding.likelihood import Outputs
-from pairton.decoding.linear_assignment import best_matching, is_matching
 from pairton.decoding.state import State
 from pairton.events.nodes import Nodes
 from pairton.topology import Stage, Topology
@@ -29,7 +28,7 @@ Predict = Callable[[Nodes, npt.NDArray[np.uint8]], Outputs]  # tokens (B, T, N, 
 class Step:
     """One step as it was taken: what the network saw and said, and what was chosen from what.
 
-    Candidates are the choices of the step, each one or more particles; of a linear assignment only the best.
+    Candidates are the choices of the step, each one or more particles.
     `nodes` is -1 behind the slots of a type, and everywhere where a choice is not possible.
     """
 
@@ -71,12 +70,6 @@ def run_chain(
             outputs = predict(nodes, tokens)
         before = {name: same.count.copy() for name, same in state.found.items()}
         turns = n_turns(topology, stage, state)
-        if turns > 1 and is_matching(topology, stage):
-            shown, probability = _match(topology, stage, state, outputs, temperature)
-            if record:
-                one = np.zeros(len(nodes), dtype=np.intp), *state.place()
-                steps.append(Step(stage, tokens, outputs["edges"], (stage.types,), shown, probability, *one))
-            continue
         for _ in range(turns):
             free, step = next_step(topology, stage, state, turns == 1)
             gain = gains(step, state, outputs, free, before=before)
@@ -91,20 +84,6 @@ def run_chain(
                 after = choice, *state.place()
                 steps.append(Step(stage, tokens, outputs["edges"], types, shown, probability, *after))
     return state, steps
-
-
-def _match(
-    topology: Topology, stage: Stage, state: State, outputs: Outputs, temperature: float
-) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.float64]]:
-    """Reveal a stage by linear assignment; the nodes of its particles (B, 1, M, L), and its probability (B, 1)."""
-    free, step = next_step(topology, stage, state, together=False)
-    gain = gains(step, state, outputs, free)  # (B, Q C)
-    gain = gain.reshape(len(free), -1, free.shape[1])
-    particles, columns, probability = best_matching(gain, len(stage.types), temperature)
-    picked = particles * free.shape[1] + columns  # (B, M): candidates
-    found = [reveal for column in picked.T for reveal in reveals(step, state, free, column)]
-    state.reveal(found, probability)
-    return np.stack([reveal.nodes for reveal in found], axis=1)[:, None].astype(np.int16), probability[:, None]
 
 
 def choice_nodes(step: StepTable, state: State, free: Index, gain: Floats) -> npt.NDArray[np.int16]:

@@ -318,8 +318,8 @@ def _enter(result: Decoded, rows: Index, state: State) -> None:
 
 for _entry in (
     Decoding("exact", "the most probable of all assignments, in one pass", _run_exact, False, "event", True),
-    Decoding("steps", "stage by stage; the network sees what was revealed", _run_steps, True, "stage", True),
-    Decoding("one_shot", "stage by stage, from the first answer alone", _run_one_shot, False, "stage", True),
+    Decoding("steps", "stage by stage; the network sees what was revealed", _run_steps, True, "stage"),
+    Decoding("one_shot", "stage by stage, from the first answer alone", _run_one_shot, False, "stage"),
     Decoding("beam", "steps with several hypotheses", _run_beam, True, "stage", fitted_as="steps"),
     Decoding("one_by_one", "steps, one particle each", _run_one_by_one, True, "stage", fitted_as="steps"),
 ):

@@ -87,8 +87,8 @@ def _parts(folder: str, topology: Topology) -> Assignments:
         raise InputError(
             f"{folder}: a folder without {COMPLETE}: give that of a finished `pairton reconstruct`, or a file"
         ) from None
-    whole: Assignments = merged([read_assignments(Path(folder, part["name"]), topology) for part in parts])
-    return replace(whole, path=folder)
+    joined: Assignments = merged([read_assignments(Path(folder, part["name"]), topology) for part in parts])
+    return replace(joined, path=folder)
 
 
 def _parquet(path: str) -> dict[str, npt.NDArray[Any]]:

@@ -45,7 +45,7 @@ Watch = Callable[[Iterator[Events]], Iterator[Events]]
 
 def evaluate(
     events: Events | Paths,
-    model: Model | str | Sequence[Model | str] | None = None,
+    model: Model | str | Path | Sequence[Model | str | Path] | None = None,
     *,
     decodings: Sequence[str] = (),
     beam: int | None = None,
@@ -172,7 +172,7 @@ def _load(model: Any, events: Events | None, answered: bool) -> list[Model]:
     if model is None:
         model = () if answered else "default" if events is None else model_for(events.topology)
     several = model if isinstance(model, list | tuple) else [model]
-    return [load_model(each) if isinstance(each, str) else each for each in several]
+    return [load_model(each) if isinstance(each, str | Path) else each for each in several]
 
 
 # -- models ------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -217,24 +217,17 @@ class Mass(Metric):
 
     def result(self, evaluation: Evaluation, method: Method) -> dict[str, Any]:
         mass, edges = evaluation.counted(self.name, evaluation.methods[0]), self.edges(evaluation)
-        return {
-            "edges": edges,
-            "efficiency": metrics.efficiency_against(evaluation.scores(method), mass, edges),
-        }
+        found = metrics.efficiency_against(evaluation.scores(method), mass, edges)
+        return {"edges": edges, "efficiency": found}
 
     def tables(self, evaluation: Evaluation) -> Iterator[Table]:
-        each = {method.name: evaluation.result(self.name, method) for method in evaluation.methods}
-        first = next(iter(each.values()))
-        rows = [
-            [
-                f"{low:.0f} to {high:.0f}",
-                first["efficiency"][k].total,
-                *(e["efficiency"][k] for e in each.values()),
-            ]
-            for k, (low, high) in enumerate(zip(first["edges"], first["edges"][1:], strict=False))
-        ]
+        results = [evaluation.result(self.name, method) for method in evaluation.methods]
+        bins = pairwise(results[0]["edges"])
+        lines = zip(bins, *(found["efficiency"] for found in results), strict=True)
+        rows = [[f"{low:.0f} to {high:.0f}", cells[0].total, *cells] for (low, high), *cells in lines]
         if rows:
-            yield Table("event efficiency", ["mass of all matched objects [GeV]", "events", *each], rows)
+            names = [method.name for method in evaluation.methods]
+            yield Table("event efficiency", ["mass of all matched objects [GeV]", "events", *names], rows)
 
 
 class Differences(Metric):
@@ -277,8 +270,8 @@ class Spread(Metric):
     def comparison(self, evaluation: Evaluation) -> list[dict[str, Any]]:
         return [
             {
-                "methods": [method.name for method in same],
-                "efficiency": metrics.spread([evaluation.efficiency(method) for method in same]),
+                "methods": [m.name for m in same],
+                "efficiency": metrics.spread(list(map(evaluation.efficiency, same))),
             }
             for same in _retrainings(evaluation.methods)
         ]
@@ -301,15 +294,6 @@ def _retrainings(methods: Iterable[Method]) -> list[list[Method]]:
     return [same for same in groups.values() if len(same) > 1]
 
 
-for _metric in (
-    Efficiencies(),
-    Reweighted(),
-    Mass(),
-    Calibration(),
-    Calibration("calibration_all", "", complete=False),
-    Limit(),
-    Flow(),
-    Differences(),
-    Spread(),
-):
+_each = Efficiencies(), Reweighted(), Mass(), Calibration(), Calibration("calibration_all", "", complete=False)
+for _metric in (*_each, Limit(), Flow(), Differences(), Spread()):
     register_metric(_metric)

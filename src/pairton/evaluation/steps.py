@@ -103,12 +103,12 @@ def _possible(topology: Topology, state: Ints, wrong: Bools, truth: Ints) -> dic
     result = {}
     for name in topology.types:
         same = topology.of_type(name)
-        whole = np.sum([intact[:, list(p.slots)].all(axis=1) for p in same], axis=0)
+        left = np.sum([intact[:, list(p.slots)].all(axis=1) for p in same], axis=0)
         spoiled = np.zeros(len(state), dtype=np.int64)
         for place in same:
             below = [p.index for p in topology.particles if place.index in topology.ancestry(p.index)]
             spoiled += wrong[:, below].any(axis=1)
-        result[name] = np.minimum(whole, len(same) - spoiled).astype(np.int16)
+        result[name] = np.minimum(left, len(same) - spoiled).astype(np.int16)
     return result
 
 

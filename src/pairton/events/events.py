@@ -211,7 +211,7 @@ class Events:
 
     @staticmethod
     def concatenate(parts: Sequence[Events]) -> Events:
-        """One after the other. Truth, weights, variations: in all or in none; columns and fields in all are kept."""
+        """One after the other. Truth, weights, variations: in all or none; columns and fields in all are kept."""
         if not parts:
             raise EventsError("nothing to concatenate: give at least one Events")
         first = parts[0]

@@ -20,7 +20,6 @@ import numpy.typing as npt
 from pairton._common.atomic import replacing
 from pairton._version import __version__
 from pairton.decoding import DECODINGS, Outputs, decode, get_decoding
-from pairton.decoding.candidates import step_table
 from pairton.decoding.likelihood import MAX_ASSIGNMENTS
 from pairton.errors import ConfigError, MissingExtraError, ModelError
 from pairton.events.nodes import MOST_OBJECTS, Nodes
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["OPSET", "default_max_objects", "export_model", "export_network"]
 
 OPSET = 18
-EXACT, CHAIN = 12, 16  # most objects of the main kind in a whole reconstruction, where nothing else is said
+MOST = 12  # objects of the main kind in a whole reconstruction, where nothing else is said
 TOLERANCE = 1e-5  # of logits, relative to the largest or 1
 PROBABILITY_TOLERANCE = 1e-3  # sums of tens of logits, in single precision
 
@@ -75,7 +74,7 @@ def export_network(
 
     whole         objects in, indices and probabilities out; else objects and tokens in, outputs of the network out
     max_objects   of a whole reconstruction: the most objects of the main kind that an event may have
-    decoding      of a whole reconstruction: exact, steps or one_shot; by default what the model was trained for
+    decoding      of a whole reconstruction; by default what the model was trained for
     """
     _check_packages()
     if not whole and (max_objects is not None or decoding is not None):
@@ -95,12 +94,7 @@ def _graph(
     if not whole:
         return _export_step(network, topology), {"graph": "step"}
     chosen = _decoding(decoding or info.decoding)
-    if chosen != "exact" and len(topology.kinds) > 1:
-        raise ModelError(
-            f"{topology.name} has objects of several kinds, for which only the decoding exact is exported as one "
-            "graph: add --decoding exact, or export without --whole"
-        )
-    limit = _limit(topology, chosen, max_objects)
+    limit = _limit(topology, max_objects)
     temperatures = list(info.temperatures) if chosen == info.decoding and info.temperatures else None
     about = {
         "graph": "whole",
@@ -112,16 +106,16 @@ def _graph(
     return _export_whole(network, topology, chosen, limit, temperatures), about
 
 
-def default_max_objects(topology: Topology, decoding: str) -> int:
-    """The most objects of the main kind: enough for most events, fewer where choices are too many.
+def default_max_objects(topology: Topology) -> int:
+    """The most objects of the main kind: enough for most events, fewer where assignments are too many.
 
     >>> from pairton.topology import load_topology
-    >>> [default_max_objects(load_topology(name), "exact") for name in ("ttbar_allhad", "tth_allhad")]
+    >>> [default_max_objects(load_topology(name)) for name in ("ttbar_allhad", "tth_allhad")]
     [12, 10]
     """
     fewest = max(topology.slots_per_kind)
-    limit = max(EXACT if decoding == "exact" else CHAIN, fewest)
-    while limit > fewest and not _fits(topology, decoding, limit):
+    limit = max(MOST, fewest)
+    while limit > fewest and topology.count_assignments(_layout(topology, limit)) > MAX_ASSIGNMENTS:
         limit -= 1
     return limit
 
@@ -130,13 +124,6 @@ def _layout(topology: Topology, main: int) -> Layout:
     """That many objects of the main kind, of the others as many as there are slots, at least one of each."""
     needed = zip(topology.kinds, topology.slots_per_kind, strict=True)
     return tuple(main if kind == topology.main_kind else max(1, slots) for kind, slots in needed)
-
-
-def _fits(topology: Topology, decoding: str, n_objects: int) -> bool:
-    """Whether all choices for that many objects can be tabulated."""
-    if decoding == "exact":
-        return topology.count_assignments(_layout(topology, n_objects)) <= MAX_ASSIGNMENTS
-    return all(step_table(topology, stage, n_objects) is not None for stage in topology.stages)
 
 
 def _check_packages() -> None:
@@ -154,18 +141,18 @@ def _decoding(name: str) -> str:
     return name
 
 
-def _limit(topology: Topology, decoding: str, wanted: int | None) -> int:
-    limit = default_max_objects(topology, decoding) if wanted is None else wanted
+def _limit(topology: Topology, wanted: int | None) -> int:
+    limit = default_max_objects(topology) if wanted is None else wanted
     fewest = max(topology.slots_per_kind)
     if not fewest <= limit <= MOST_OBJECTS:
         raise ConfigError(
             f"max_objects is {limit}, but must be from {fewest} (slots of {topology.name}) to {MOST_OBJECTS}"
         )
     count = topology.count_assignments(_layout(topology, limit))
-    if decoding == "exact" and count > MAX_ASSIGNMENTS:
+    if count > MAX_ASSIGNMENTS:
         raise ModelError(
             f"{limit} {collection_name(topology.main_kind)} have {count} assignments in {topology.name}, more "
-            f"than the {MAX_ASSIGNMENTS} that are enumerated: lower --max-objects, or export --decoding steps"
+            f"than the {MAX_ASSIGNMENTS} that are enumerated: lower --max-objects, or export without --whole"
         )
     return limit
 
@@ -189,16 +176,9 @@ def _export_step(network: Network, topology: Topology) -> bytes:
 def _export_whole(
     network: Network, topology: Topology, decoding: str, limit: int, temperatures: list[float] | None
 ) -> bytes:
-    from pairton.export.chain_graph import ChainGraph
     from pairton.export.exact_graph import ExactGraph
 
-    graph: nn.Module
-    if decoding == "exact":
-        graph = ExactGraph(network, topology, _layout(topology, limit), temperatures[0] if temperatures else 1.0)
-    else:
-        per_stage = temperatures or [1.0] * len(topology.stages)
-        refresh = decoding == "steps" and network.config.tokens
-        graph = ChainGraph(network, topology, limit, per_stage, refresh)
+    graph = ExactGraph(network, topology, _layout(topology, limit), temperatures[0] if temperatures else 1.0)
     nodes = _some_events(network, _layout(topology, min(limit, max(topology.slots_per_kind) + 1)))
     outputs: dict[str, tuple[str, ...]] = {"indices": (), "event_probability": (), "particle_probability": ()}
     payload = _trace(graph.eval(), _inputs(nodes), outputs)

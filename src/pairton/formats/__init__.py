@@ -13,7 +13,6 @@ from typing import Any
 
 from pairton.errors import ConfigError, FormatError, InputError, nearest
 from pairton.events import Events
-from pairton.events.inputs import Inputs
 from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions, Source, Writer, check_chunk, damage
 from pairton.formats.common import BadLabels
 from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand, require_container, unchanged

@@ -64,17 +64,17 @@ class Gallery(Metric):
         chance = answer.event_probability
         known = chunk.events.complete & np.isfinite(chance)
         found = {}
-        for group, chosen, order in zip(
-            GROUPS, (known & right, known & ~right, known), (-chance, -chance, chance), strict=True
-        ):
+        chosen_by = (known & right, -chance), (known & ~right, -chance), (known, chance)
+        for group, (chosen, order) in zip(GROUPS, chosen_by, strict=True):
             (at,) = np.nonzero(chosen)
             best = at[np.argsort(order[at], kind="stable")[:GALLERY]]
-            events, places = chunk.events[best], positions(chunk.events[best], answer.assignment[best])
+            few, chances = chunk.events[best], answer.particle_probability[best]
+            places = positions(few, answer.assignment[best])
             found[group] = [
                 Exhibit(
-                    float(order[row]), events[k : k + 1], int(chunk.rows[row]), places[k], float(chance[row]), each
+                    order[row], few[k : k + 1], int(chunk.rows[row]), places[k], float(chance[row]), chances[k]
                 )
-                for k, (row, each) in enumerate(zip(best, answer.particle_probability[best], strict=True))
+                for k, row in enumerate(best)
             ]
         return found
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pairton.models.engines import Model
     from pairton.reconstruction.result import Reconstruction
 
-__all__ = ["PICTURES", "Display", "check_suffix", "display_answer", "display_event", "display_row", "save_figure"]
+__all__ = ["PICTURES", "Display", "check_suffix", "display_event", "display_row", "save_figure"]
 
 PICTURES = (".png", ".svg", ".pdf")
 DPI = 150
@@ -80,7 +80,7 @@ def display_row(reco: Reconstruction, row: int) -> Display:
         return display_event(reco.events, row, reco.model, settings=settings)
     if not 0 <= row < len(reco):
         raise EventsError(f"there is no event {row}: the rows are 0 to {len(reco) - 1}")
-    return display_answer(
+    record = record_answer(
         reco.events,
         row,
         reco.assignment[row],
@@ -90,11 +90,7 @@ def display_row(reco: Reconstruction, row: int) -> Display:
         decoding="" if settings is None else str(settings.decoding),
         model="" if reco.model is None else reco.model.name,
     )
-
-
-def display_answer(events: Events, row: int, assignment: Any, **options: Any) -> Display:
-    """An assignment that was made before, without its steps; options as of `record_answer`."""
-    return Display(record_answer(events, row, assignment, **options))
+    return Display(record)
 
 
 def check_suffix(path: str | Path) -> None:

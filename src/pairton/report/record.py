@@ -199,10 +199,4 @@ def verdicts(
     right = matches(topology, assignment[None], truth[None])[0]
     known = present(topology, truth[None])[0]
     all_known = {name: all(known[p.index] for p in topology.of_type(name)) for name in topology.types}
-    result: list[bool | None] = []
-    for particle in topology.particles:
-        if right[particle.index]:
-            result.append(True)
-        else:
-            result.append(False if all_known[particle.type] else None)
-    return result
+    return [True if right[p.index] else False if all_known[p.type] else None for p in topology.particles]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -241,7 +241,11 @@ def _step_candidates(base: _Base, step: Step) -> tuple[tuple[Candidate, ...], in
             _candidate(base, name, [int(node) for node in nodes if node >= 0])
             for name, nodes in zip(step.types[k], step.nodes[0, k], strict=True)
         )
-        listed.append(Candidate(particles, float(probability[k]), int(k) == chosen, _all_right(particles)))
+        listed.append(
+            Candidate(
+                particles, float(probability[k]), int(k) == chosen, _all_right(shown.right for shown in particles)
+            )
+        )
     rest = max(0.0, 1.0 - float(probability[order].sum()))
     return tuple(listed), possible - len(order), rest
 
@@ -256,11 +260,10 @@ def _candidate(base: _Base, type_name: str, nodes: list[int]) -> Shown:
     return Shown(type_name, type_name, shown.objects, shown.mass, None, shown.right)
 
 
-def _all_right(particles: tuple[Shown, ...]) -> bool | None:
-    known = [shown.right for shown in particles]
-    if any(right is False for right in known):
-        return False
-    return True if all(known) else None
+def _all_right(known: Iterable[bool | None]) -> bool | None:
+    """Whether all are right; None where that is open."""
+    each = list(known)
+    return False if False in each else None if None in each else True
 
 
 # -- the exact likelihood ----------------------------------------------------------------------------------
@@ -335,10 +338,8 @@ def _roots(base: _Base, assignment: Ints) -> tuple[Shown, ...]:
 
 
 def _event_verdict(base: _Base, assignment: Ints) -> bool | None:
-    known = verdicts(base.topology, np.asarray(canonical(base.topology, assignment[None]))[0], base.truth)
-    if all(right is True for right in known):
-        return True
-    return False if any(right is False for right in known) else None
+    found = np.asarray(canonical(base.topology, assignment[None]))[0]
+    return _all_right(verdicts(base.topology, found, base.truth))
 
 
 def _lists(matrices: npt.NDArray[Any]) -> Matrices:

@@ -27,6 +27,8 @@ FULL = 3  # steps of which every history is shown; with more, only when the firs
 EARLIER = "x"
 
 Counts = Sequence[Mapping[str, int]]  # after each step: history of + and - -> events
+Links = list[tuple[str, str, int]]  # from a history to the next, events
+Places = dict[str, tuple[float, float]]  # history -> lower and upper end of its node
 
 
 def merged(counts: Counts) -> list[dict[str, int]]:
@@ -47,7 +49,7 @@ def merged(counts: Counts) -> list[dict[str, int]]:
     return result
 
 
-def links(before: Mapping[str, int], now: Mapping[str, int]) -> list[tuple[str, str, int]]:
+def links(before: Mapping[str, int], now: Mapping[str, int]) -> Links:
     """From node, to node, events; from top to bottom on both sides."""
     found = [(history[:-1], history, count) for history, count in now.items() if history[:-1] in before]
     if EARLIER in now:
@@ -95,8 +97,8 @@ def flow_plot(name: str, flow: Mapping[str, Any]) -> Plot | None:
     return Plot("flow", "Step by step: from the first answer, and asked again", caption, draw, rows)
 
 
-def _side(axes: Axes, side: int, counts: Sequence[Mapping[str, int]], total: int) -> None:
-    before: dict[str, tuple[float, float]] = {}
+def _side(axes: Axes, side: int, counts: Counts, total: int) -> None:
+    before: Places = {}
     for k, each in enumerate(counts):
         places = _places(each, total)
         flows = links(counts[k - 1], each) if k else []
@@ -111,7 +113,7 @@ def _side(axes: Axes, side: int, counts: Sequence[Mapping[str, int]], total: int
         before = places
 
 
-def _places(each: Mapping[str, int], total: int) -> dict[str, tuple[float, float]]:
+def _places(each: Mapping[str, int], total: int) -> Places:
     """Lower and upper end of every node, the first history at the top."""
     shown = [history for history, count in each.items() if count]
     scale = 1 - GAP * max(len(each) - 1, 0)
@@ -125,15 +127,7 @@ def _places(each: Mapping[str, int], total: int) -> dict[str, tuple[float, float
     return places
 
 
-def _bands(
-    axes: Axes,
-    side: int,
-    k: int,
-    flows: list[tuple[str, str, int]],
-    before: dict[str, tuple[float, float]],
-    places: dict[str, tuple[float, float]],
-    total: int,
-) -> None:
+def _bands(axes: Axes, side: int, k: int, flows: Links, before: Places, places: Places, total: int) -> None:
     """Curved bands between nodes, as high as the events that take them."""
     leave = {history: high for history, (_, high) in before.items()}
     enter = {history: high for history, (_, high) in places.items()}
@@ -151,16 +145,7 @@ def _bands(
         axes.fill_between(x, lower, upper, color=colour, alpha=0.28, linewidth=0)
 
 
-def _label(
-    axes: Axes,
-    side: int,
-    k: int,
-    history: str,
-    count: int,
-    flows: list[tuple[str, str, int]],
-    y: float,
-    total: int,
-) -> None:
+def _label(axes: Axes, side: int, k: int, history: str, count: int, flows: Links, y: float, total: int) -> None:
     came = [old for old, new, _ in flows if new == history]
     sign = "+" if history.endswith("+") else "−"
     text = f"{sign} {count:,}".replace(",", " ")

@@ -32,11 +32,10 @@ from pairton.training.calibration import CALIBRATED, fit_temperatures
 from pairton.training.data import BatchPlan, Drawn, PackedEvents
 from pairton.training.logs import Logs
 from pairton.training.losses import Batch, batch_loss, make_batch, terms_of
-from pairton.training.mistakes import draw_mistakes, wrong_states
 from pairton.training.process import augment, draw_revealed
 from pairton.training.recipes import OptimiserConfig, Recipe, parse_recipe
 from pairton.training.resume_state import STATE, load_state, read_progress, save_state
-from pairton.training.validation import asked, blocks, count_right, efficiencies_of, sum_likelihood
+from pairton.training.validation import blocks, count_right, efficiencies_of, sum_likelihood
 
 __all__ = ["Result", "Trainer", "learning_rate", "make_optimiser", "update_average"]
 
@@ -112,13 +111,8 @@ class Trainer:
 
     # -- one step ------------------------------------------------------------------------------------------
 
-    def parts(
-        self, drawn: Drawn, rank: int, world: int, device: torch.device | str, network: Network | None = None
-    ) -> list[Batch]:
-        """This process's share of a step's batch, in as many parts as gradients are accumulated over.
-
-        The network is asked for its mistakes where the recipe wants some; without one all that is shown is right.
-        """
+    def parts(self, drawn: Drawn, rank: int, world: int, device: torch.device | str) -> list[Batch]:
+        """This process's share of a step's batch, in as many parts as gradients are accumulated over."""
         recipe = self.recipe
         group = self.train_events.groups[drawn.layout]
         rng = np.random.default_rng([recipe.run.seed, drawn.step, 1])
@@ -126,14 +120,6 @@ class Trainer:
         truth = np.asarray(group.truth[drawn.rows])
         revealed = draw_revealed(recipe.topology, truth, rng) if recipe.network.tokens else None
         mine = np.array_split(np.arange(len(truth)), world)[rank]
-        shown = truth
-        if recipe.process.wrong and revealed is not None and network is not None:
-            mistakes = draw_mistakes(recipe.topology, truth, revealed, recipe.process.wrong, rng)
-            predict, given = predictor(network), (truth[mine], revealed[mine])
-            with asked(network):
-                state = wrong_states(predict, recipe.topology, nodes[mine], *given, mistakes[mine])
-            shown, revealed = truth.astype(np.int32), revealed.copy()
-            shown[mine], revealed[mine] = state
         shares = [part for part in np.array_split(mine, recipe.optimiser.accumulate) if len(part)]
         idle = not shares  # fewer events than processes
         batches = []
@@ -141,7 +127,7 @@ class Trainer:
             known = None if revealed is None else revealed[part]
             columns = {name: np.asarray(values[drawn.rows[part]]) for name, values in group.columns.items()}
             labelled = recipe.topology, nodes[part], truth[part], known, self.terms(drawn), device
-            batches.append(make_batch(*labelled, shown=shown[part], columns=columns))
+            batches.append(make_batch(*labelled, columns=columns))
             batches[-1].weight = 0 if idle else 1
         return batches
 
@@ -152,7 +138,7 @@ class Trainer:
     def backward(self, fabric: Any, model: Any, drawn: Drawn) -> dict[str, float]:
         """Accumulate the gradient of a step; returns the loss and its terms, averaged over the whole batch."""
         terms = self.terms(drawn)
-        parts = self.parts(drawn, fabric.global_rank, fabric.world_size, fabric.device, model.module)
+        parts = self.parts(drawn, fabric.global_rank, fabric.world_size, fabric.device)
         counts = torch.tensor(
             [float(sum(part.counts(terms)[name] for part in parts)) for name in terms], device=fabric.device
         )

@@ -162,18 +162,15 @@ def make_batch(
     terms: Mapping[str, float],
     device: torch.device | str = "cpu",
     *,
-    shown: Ints | None = None,
     columns: Mapping[str, npt.NDArray[Any]] | None = None,
 ) -> Batch:
     """A batch of events of one layout; `revealed` (B, P) is None for a network without tokens.
 
-    shown     (B, S): the nodes of the revealed particles, where they may be wrong ones; of the edges left hidden the
-              truth is asked for
     columns   of the events, for the losses of further heads
     """
     tokens = None
     if revealed is not None:
-        tokens = visible_tokens(topology, truth if shown is None else shown, revealed, nodes.mask)
+        tokens = visible_tokens(topology, truth, revealed, nodes.mask)
     example = Example(topology, nodes, truth, tokens, "hyperedges" in terms)
 
     def tensors(named: Mapping[str, Any]) -> Target:

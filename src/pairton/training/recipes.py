@@ -22,7 +22,6 @@ __all__ = [
     "DataConfig",
     "LossConfig",
     "OptimiserConfig",
-    "ProcessConfig",
     "Recipe",
     "RunConfig",
     "load_recipe",
@@ -51,19 +50,6 @@ class LossConfig:
                 f"loss.likelihood_bound is {self.likelihood_bound}, but no more than {MAX_ASSIGNMENTS} "
                 "assignments of an event are listed: lower it"
             )
-
-
-@dataclass(frozen=True)
-class ProcessConfig:
-    """The forward process: what a network with tokens is shown."""
-
-    wrong: float = (
-        0.0  # of the events in which something is shown, the share with a wrong step, as the network errs
-    )
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.wrong <= 1:
-            raise ConfigError(f"process.wrong is {self.wrong:g}, but must be a share, from 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -162,7 +148,6 @@ class RunConfig:
 SECTIONS = {
     "network": NetworkConfig,
     "loss": LossConfig,
-    "process": ProcessConfig,
     "data": DataConfig,
     "augmentation": AugmentationConfig,
     "optimiser": OptimiserConfig,
@@ -178,7 +163,6 @@ class Recipe:
     optimiser: OptimiserConfig
     network: NetworkConfig = field(default_factory=NetworkConfig)
     loss: LossConfig = field(default_factory=LossConfig)
-    process: ProcessConfig = field(default_factory=ProcessConfig)
     data: DataConfig = field(default_factory=DataConfig)
     augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
     run: RunConfig = field(default_factory=RunConfig)
@@ -200,15 +184,6 @@ class Recipe:
             raise ConfigError(
                 "loss.event_likelihood is for networks that answer in one pass: set network.tokens: false, or train "
                 "a network with tokens by loss.masked_edges"
-            )
-        if self.process.wrong and not self.network.tokens:
-            raise ConfigError(
-                f"process.wrong is {self.process.wrong:g}, but the network is shown no steps: set network.tokens"
-            )
-        if self.process.wrong and self.loss.hyperedges:
-            raise ConfigError(
-                f"process.wrong is {self.process.wrong:g}, but after a wrong step only loss.masked_edges still has "
-                "something to ask: give it no other loss"
             )
         if set(self.heads) != set(self.network.heads):
             raise ConfigError("heads and network.heads name different heads: give `heads` alone")

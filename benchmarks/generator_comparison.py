@@ -1,6 +1,6 @@
 """What a generated sample looks like: shares kept, masses of matched particles, jet counts; numbers and a picture.
 
-Use: `python -m pairton.generator.comparison events.h5 --plot events.png`
+Use: `python benchmarks/generator_comparison.py events.h5 --plot events.png`
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _plot(samples: dict[str, Events], path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m pairton.generator.comparison", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python benchmarks/generator_comparison.py", description=__doc__)
     parser.add_argument("files", nargs="+")
     parser.add_argument("--plot", type=Path, help="picture of all files together")
     parser.add_argument("--means", action="store_true", help="mean and spread of observables, over all events")
