@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pairton.decoding.graph import MASKED
 from pairton.decoding.likelihood import (
     MAX_ASSIGNMENTS,
     Enumeration,
@@ -85,9 +84,7 @@ def _blocks(network: Network, events: PackedEvents) -> Iterator[tuple[Enumeratio
 def _log_probabilities(network: Network, enumeration: Enumeration, nodes: Nodes) -> Floats:
     """(E, A)."""
     with asked(network):
-        shape = (len(nodes), len(network.topology.types), *[sum(nodes.layout)] * 2)
-        tokens = np.full(shape, MASKED, dtype=np.uint8)
-        found = scores(enumeration, predictor(network)(nodes, tokens))
+        found = scores(enumeration, predictor(network)(nodes, None))
     return np.asarray(found - log_normaliser(found)[:, None])
 
 
@@ -108,10 +105,10 @@ def main() -> None:
             networks |= {f"{kind} {each.seed}": network for kind, network in found.items()}
         samples = list(map(str, plan.train_samples(trainings[0].name)))
         with tempfile.TemporaryDirectory() as folder:
-            chunks = iterate(samples, topology=recipe.topology)
-            _, events = pack(
-                chunks, recipe.topology, recipe.inputs, folder=Path(folder), fractions=recipe.data.fractions
-            )
+            fields = {kind: recipe.inputs.fields(kind) for kind in recipe.inputs.kinds}
+            chunks = iterate(samples, topology=recipe.topology, fields=fields)
+            how = recipe.topology, recipe.inputs
+            _, events = pack(chunks, *how, folder=Path(folder), fractions=recipe.data.fractions)
             for name, (count, loss, right) in compare(networks, events).items():
                 print(f"{name:10}  {count} events  -log P {loss:.4f}  e_event {right:.4f}")
     except PairtonError as error:
