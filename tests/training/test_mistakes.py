@@ -7,14 +7,12 @@ import pytest
 import torch
 
 from pairton.decoding.graph import MASKED, adjacency, visible_tokens
-from pairton.decoding.likelihood import Prediction
 from pairton.evaluation.metrics import matches
-from pairton.network import NetworkOutput
+from pairton.events.nodes import Nodes
 from pairton.topology import Stage, load_topology, parse_topology
 from pairton.training.losses import batch_loss, make_batch
 from pairton.training.mistakes import Mistakes, draw_mistakes, wrong_states
 from pairton.training.process import draw_revealed
-from pairton.training.recipes import LossConfig
 
 TTBAR, TTH = load_topology("ttbar_allhad"), load_topology("tth_allhad")
 FOUR_STEP = TTBAR.with_stages([Stage(("W",)), Stage(("W",)), Stage(("t",)), Stage(("t",))])
@@ -24,13 +22,17 @@ def asked(topology, seed=0):
     """A network of random logits, the same for every event of a batch, which notes what it was shown."""
     seen = []
 
-    def predict(jets, jet_mask, tokens):
+    def predict(nodes, tokens):
         seen.append(tokens)
-        n_jets = jets.shape[1]
+        (n_jets,) = nodes.layout
         edges = np.random.default_rng(seed).normal(size=(len(topology.types), n_jets, n_jets)).astype(np.float32)
-        return Prediction(np.repeat((edges + edges.swapaxes(1, 2))[None], len(jets), axis=0))
+        return {"edges": np.repeat((edges + edges.swapaxes(1, 2))[None], len(nodes), axis=0)}
 
     return predict, seen
+
+
+def empty(events, n_jets):
+    return Nodes.full({"jet": np.zeros((events, n_jets, 5), dtype=np.float32)})
 
 
 def truths(topology, n_jets, events, seed=0):
@@ -44,8 +46,7 @@ def states(topology, events=400, share=1.0, extra=1, seed=0):
     revealed = draw_revealed(topology, truth, rng)
     mistakes = draw_mistakes(topology, truth, revealed, share, rng)
     predict, seen = asked(topology)
-    jets = np.zeros((events, n_jets, 5), dtype=np.float32)
-    shown, known = wrong_states(predict, topology, jets, truth, revealed, mistakes)
+    shown, known = wrong_states(predict, topology, empty(events, n_jets), truth, revealed, mistakes)
     return truth, revealed, mistakes, shown, known, seen
 
 
@@ -94,9 +95,8 @@ def test_wrong_choices_are_drawn_by_the_networks_own_probability():
     rng = np.random.default_rng(0)
     mistakes = draw_mistakes(TTBAR, truth, revealed, 1.0, rng)
     predict, _ = asked(TTBAR)
-    jets = np.zeros((events, n_jets, 5), dtype=np.float32)
-    shown, known = wrong_states(predict, TTBAR, jets, truth, revealed, mistakes)
-    s = predict(jets[:1], np.ones((1, n_jets), dtype=bool), None).edges[0, 0].astype(float)
+    shown, known = wrong_states(predict, TTBAR, empty(events, n_jets), truth, revealed, mistakes)
+    s = predict(empty(1, n_jets), None)["edges"][0, 0].astype(float)
     weight = {
         pair: np.exp(s[pair] - s[pair[0], pair[0]] - s[pair[1], pair[1]])
         for pair in itertools.combinations(range(n_jets), 2)
@@ -121,7 +121,7 @@ def test_the_network_sees_its_mistake_before_the_next_step():
 def test_the_only_candidate_stays_though_it_is_right():
     pair = parse_topology({"name": "pair", "event": ["H"], "particles": {"H": ["b", "b"]}})
     mistakes = Mistakes(np.array([0]), np.array([1]), np.array([[0.5]]))
-    given = np.zeros((1, 2, 5), dtype=np.float32), np.array([[0, 1]]), np.array([[True]])
+    given = empty(1, 2), np.array([[0, 1]]), np.array([[True]])
     shown, known = wrong_states(asked(pair)[0], pair, *given, mistakes)
     assert shown.tolist() == [[0, 1]]
     assert known.all()
@@ -132,15 +132,17 @@ def test_the_loss_asks_for_the_truth_of_what_is_hidden():
     shown = np.array([[0, 3, -1, -1, -1, -1]])  # a jet of each W
     known = np.array([[False, True, False, False]])
     mask = np.ones((1, 7), dtype=bool)
-    batch = make_batch(TTBAR, np.ones((1, 7, 5), np.float32), truth, known, LossConfig(), shown=shown)
+    batch = make_batch(TTBAR, empty(1, 7), truth, known, {"masked_edges": 1.0}, shown=shown)
     tokens = visible_tokens(TTBAR, shown, known, mask)
     np.testing.assert_array_equal(batch.tokens.numpy(), tokens)
     assert tokens[0, 0, 0, 3] == 1  # shown as a W
+    target = batch.targets["masked_edges"]
     edges, _ = adjacency(TTBAR, truth, mask)
-    np.testing.assert_array_equal(batch.edges.numpy(), edges)
-    np.testing.assert_array_equal(batch.counted.numpy(), tokens == MASKED)
-    found = NetworkOutput(torch.zeros(1, 2, 7, 7, requires_grad=True), None)
-    (gradient,) = torch.autograd.grad(batch_loss(found, batch, {"masked_edges": 1.0})["masked_edges"], found.edges)
+    np.testing.assert_array_equal(target["truth"].numpy(), edges)
+    np.testing.assert_array_equal(target["counted"].numpy(), tokens == MASKED)
+    found = torch.zeros(1, 2, 7, 7, requires_grad=True)
+    loss = batch_loss(None, {"edges": found}, batch, {"masked_edges": 1.0})["masked_edges"]
+    (gradient,) = torch.autograd.grad(loss, found)
     assert gradient[0, 0, 0, 3] == 0  # the mistake itself is given, neither rewarded nor punished
     assert gradient[0, 1, 0, 2] < 0  # that jet 0 goes with b 2 is true and hidden: wanted
     assert gradient[0, 0, 4, 5] > 0
