@@ -131,7 +131,7 @@ def test_from_a_file_to_a_model_and_on(place, capsys):
         (("recipe.yaml", "--data", "few.h5"), "5 events were read"),
         (("recipe.yaml", "--data", "events.h5", "--resume"), "no state to resume from"),
         (("recipe.yaml", "--data", "events.h5", "--seed", "-1"), "run.seed is -1, but must be at least 0"),
-        (("recipe.yaml", "--data", "events.h5", "--init", "nowhere"), "nowhere: no model is there"),
+        (("recipe.yaml", "--data", "events.h5", "--init", "nowhere"), "no model 'nowhere'"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_2(place, capsys, monkeypatch, arguments, message):

@@ -34,8 +34,8 @@ from pairton.training.validation import blocks, sum_likelihood
 pytest.importorskip("lightning.fabric")
 
 TRIANGLES = {
-    "architecture": "symmetric", "blocks": 2, "pair_width": 32, "dropout": 0.0, "tokens": False, "single_stream": False,
-    "triangle_attention": False, "edges_from": "pair",
+    "architecture": "symmetric", "blocks": 2, "pair_width": 32, "dropout": 0.0, "tokens": False,
+    "single_stream": False, "triangle_attention": False, "edges_from": "pair",
 }  # fmt: skip
 TINY = {"blocks": 1, "single_width": 8, "single_heads": 2, "pair_width": 8, "pair_heads": 2, "dropout": 0.25}
 

@@ -1,6 +1,6 @@
 """Losses by name: what each compares, as sums with a count, so that processes and parts of a batch can add up.
 
-A head of one's own brings its loss (`pairton.network.heads`); these are the losses on edges, triplets and whole events.
+A head of one's own brings its loss (`pairton.network.heads`); these are those on edges, triplets and whole events.
 
 Shapes: B events, N nodes, T types, K types of three slots, S slots, P particles, A assignments.
 """
@@ -167,8 +167,8 @@ def make_batch(
 ) -> Batch:
     """A batch of events of one layout; `revealed` (B, P) is None for a network without tokens.
 
-    shown     (B, S): the nodes of the revealed particles, where they may be wrong ones; of the edges left hidden the
-              truth is asked for
+    shown     (B, S): the nodes of the revealed particles, where they may be wrong ones; the truth is asked for of
+              the edges left hidden
     columns   of the events, for the losses of further heads
     """
     tokens = None

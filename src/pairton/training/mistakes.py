@@ -72,7 +72,7 @@ def wrong_states(
     revealed: Bools,
     mistakes: Mistakes,
 ) -> tuple[npt.NDArray[np.int32], Bools]:
-    """What is shown of events without padding: nodes (B, S) and particles (B, P); the truth where none is wrong."""
+    """What is shown of events without padding: nodes (B, S), particles (B, P); the truth where none is wrong."""
     shown, known = truth.astype(np.int32), revealed.copy()
     (rows,) = np.nonzero(mistakes.first >= 0)
     state = State.empty(topology, nodes[rows])
