@@ -50,6 +50,7 @@ symmetric, transformer, biased_transformer; did you mean 'pairformer'?
     heads: tuple[str, ...] = ()  # further outputs, by the names under which their heads are registered
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "heads", tuple(self.heads))  # JSON has lists
         _one_of("network.architecture", self.architecture, ARCHITECTURES)
         _one_of("network.edges_from", self.edges_from, READOUTS)
         _one_of("network.triplets", self.triplets, TRIPLETS)
