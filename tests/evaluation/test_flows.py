@@ -134,7 +134,6 @@ def test_a_stage_that_is_taken_in_several_steps_is_one_stage(decays, told, monke
     accepted = accept(events, told.domain, told.inputs)
     together = follow(told, "steps", events, accepted, events.truth)
     monkeypatch.setattr("pairton.decoding.chain.n_turns", lambda topology, stage, state: len(stage.types))
-    monkeypatch.setattr("pairton.decoding.chain.is_matching", lambda topology, stage: False)
     apart = follow(told, "steps", events, accepted, events.truth)
     assert together.right.shape == apart.right.shape == (30, 2)
     assert apart.asked.all()

@@ -22,7 +22,6 @@ from pairton.decoding import decode
 from pairton.errors import ConfigError, ModelError, PairtonError
 from pairton.events.nodes import Nodes
 from pairton.export import export_model, export_network
-from pairton.export.chain_graph import ChainGraph
 from pairton.export.exact_graph import ExactGraph
 from pairton.models.engines import load_model
 from pairton.network.engine import predictor
@@ -63,23 +62,15 @@ TOPOLOGIES = [TTBAR, HH4B, TTH, TTTT, TTW, DEEP, THREE, FOUR_STEP]
 EXACT = [topology for topology in TOPOLOGIES if topology not in (TTTT, FOUR_STEP)]
 
 
-@pytest.mark.parametrize(
-    ("topology", "decoding"),
-    [*((t, "exact") for t in EXACT), *((t, m) for t in TOPOLOGIES for m in ("steps", "one_shot"))],
-    ids=lambda value: getattr(value, "name", value),
-)
-def test_graphs_are_the_decoder(topology, decoding, small_network):
+@pytest.mark.parametrize("topology", EXACT, ids=lambda topology: topology.name)
+def test_graphs_are_the_decoder(topology, small_network):
     network, _ = small_network(topology)
     n_slots = len(topology.slots)
-    limit = n_slots + (1 if topology is TTTT else 2)
-    if decoding == "exact":
-        graph, heat = ExactGraph(network, topology, (limit,), temperature=1.5), [1.5]
-    else:
-        heat = [1 + 0.2 * k for k in range(len(topology.stages))]
-        graph = ChainGraph(network, topology, limit, heat, refresh=decoding == "steps")
+    limit = n_slots + 2
+    graph = ExactGraph(network, topology, (limit,), temperature=1.5)
     for n_jets in (n_slots, limit):
         nodes = events_of(n_jets, padding=3)  # some have fewer jets than slots
-        wanted = decode(predictor(network), topology, nodes, decoding=decoding, temperatures=heat)
+        wanted = decode(predictor(network), topology, nodes, temperatures=[1.5])
         with torch.inference_mode():
             found = graph(*(torch.from_numpy(array) for array in feeds(nodes).values()))
         agree(found, wanted)
@@ -98,8 +89,7 @@ def check_file(session, network, topology, decoding, limit):
         agree(session.run(None, feeds(nodes)), wanted)
 
 
-@pytest.mark.parametrize("decoding", ["exact", "steps"])
-def test_whole_reconstruction_in_one_file(decoding, small_network, tmp_path):
+def test_whole_reconstruction_in_one_file(small_network, tmp_path, decoding="exact"):
     network, info = small_network(TTBAR)
     session = whole_file(network, info, tmp_path / "whole.onnx", decoding=decoding, max_objects=9)
     assert [item.name for item in session.get_inputs()] == ["jet", "jet_mask"]
@@ -117,12 +107,11 @@ def test_whole_reconstruction_in_one_file(decoding, small_network, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("topology", [HH4B, TTH, TTTT, TTW, DEEP, THREE], ids=lambda topology: topology.name)
-@pytest.mark.parametrize("decoding", ["exact", "steps", "one_shot"])
-def test_whole_reconstruction_of_every_topology(topology, decoding, small_network, tmp_path):
+def test_whole_reconstruction_of_every_topology(topology, small_network, tmp_path, decoding="exact"):
     network, info = small_network(topology)
     limit = len(topology.slots) + 1
-    if topology is TTTT and decoding == "exact":
-        with pytest.raises(ModelError, match=r"13 jets have .* lower --max-objects, or export --decoding steps"):
+    if topology is TTTT:
+        with pytest.raises(ModelError, match=r"13 jets have .* lower --max-objects, or export without --whole"):
             whole_file(network, info, tmp_path / "whole.onnx", decoding=decoding, max_objects=limit)
         return
     session = whole_file(network, info, tmp_path / "whole.onnx", decoding=decoding, max_objects=limit)
@@ -130,8 +119,7 @@ def test_whole_reconstruction_of_every_topology(topology, decoding, small_networ
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("decoding", ["exact", "steps"])
-def test_whole_reconstruction_of_every_sample_event(decoding, tmp_path):
+def test_whole_reconstruction_of_every_sample_event(tmp_path, decoding="exact"):
     model = load_model(engine="torch")
     export_model("ttbar_allhad", tmp_path / "whole.onnx", whole=True, decoding=decoding, max_objects=12)
     session = onnxruntime.InferenceSession(tmp_path / "whole.onnx", providers=["CPUExecutionProvider"])
@@ -190,14 +178,14 @@ def test_every_kind_of_network_is_exported(more, small_network, tmp_path):
 
 def test_command_line(model_folder, tmp_path):
     output = tmp_path / "whole.onnx"
-    options = ["--whole", "--decoding", "one_shot", "--max-objects", "8"]
+    options = ["--whole", "--decoding", "exact", "--max-objects", "8"]
     result = CliRunner().invoke(cli, ["export", str(model_folder), "-o", str(output), *options])
     assert result.exit_code == 0, result.output
-    assert "whole reconstruction (one_shot, up to 8 objects) of ttbar_allhad" in result.output
+    assert "whole reconstruction (exact, up to 8 objects) of ttbar_allhad" in result.output
     about = json.loads(onnx.load(output).metadata_props[0].value)
     assert about["slots"] == [slot.name for slot in TTBAR.slots]
     assert about["particles"] == ["t1", "t1.W", "t2", "t2.W"]
-    assert (about["graph"], about["decoding"], about["max_objects"]) == ("whole", "one_shot", 8)
+    assert (about["graph"], about["decoding"], about["max_objects"]) == ("whole", "exact", 8)
 
 
 def test_what_cannot_be_exported_is_said_and_nothing_is_left(model_folder, tmp_path, monkeypatch):
@@ -206,7 +194,7 @@ def test_what_cannot_be_exported_is_said_and_nothing_is_left(model_folder, tmp_p
         (
             {"whole": True, "decoding": "beam"},
             ModelError,
-            "beam is not exported as one graph: choose one of exact, steps, one_shot",
+            "beam is not exported as one graph: choose one of exact",
         ),
         ({"whole": True, "decoding": "exakt"}, ConfigError, "no decoding 'exakt'.*did you mean 'exact'"),
         ({"whole": True, "max_objects": 5}, ConfigError, "max_objects is 5, but must be from 6"),

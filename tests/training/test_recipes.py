@@ -1,6 +1,5 @@
 """Recipes: those that come with Pairton train, and mistakes in one's own are named."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -70,12 +69,6 @@ def test_the_rows_of_the_ablation_tables():
     assert all(recipe.optimiser == paper.optimiser for recipe in rows.values())
 
 
-def test_studies_change_one_thing():
-    wrong, right = (load_recipe(FOLDER / name) for name in ("studies/wrong_steps.yaml", "iterative.yaml"))
-    assert replace(wrong, process=right.process) == right
-    assert (wrong.process.wrong, right.process.wrong) == (0.25, 0)
-
-
 def write(folder, name="recipe.yaml", **sections):
     base = {"topology": "ttbar_allhad", "optimiser": {"steps": 10}}
     path = folder / name
@@ -113,8 +106,6 @@ def test_overrides_merge_setting_by_setting(tmp_path):
         ({"loss": {"hyperedges": 1}}, "the hyperedge head and its loss go together"),
         ({"network": {"triplets": "potential"}}, "trained by loss.event_likelihood alone"),
         ({"network": [1]}, "must be a mapping"),
-        ({"process": {"wrong": 1.5}}, "process.wrong is 1.5, but must be a share"),
-        ({"process": {"wrong": 0.5}, "network": {"tokens": False}}, "set network.tokens"),
         ({"loss": {"event_likelihood": 1}}, "networks that answer in one pass: set network.tokens: false"),
         ({"data": {"train_fraction": 0.9, "validation_fraction": 0.2}}, "at most 1"),
         ({"data": {"max_objects": 40}}, "data.max_objects is 40, but must be 1 to 32"),

@@ -65,14 +65,13 @@ def random_events(topology="ttbar_allhad", count=32, extra=(0, 1), seed=0):
     return PackedEvents(groups, f"random {seed}")
 
 
-def recipe(network=TINY, loss=None, topology="ttbar_allhad", run=None, augmentation=None, wrong=0.0, **optimiser):
+def recipe(network=TINY, loss=None, topology="ttbar_allhad", run=None, augmentation=None, **optimiser):
     settings = {"batch": 16, "steps": 12, "warm_up": 2, "ema": 0.9} | optimiser
     return parse_recipe(
         {
             "topology": topology,
             "network": network,
             "loss": loss or {},
-            "process": {"wrong": wrong},
             "augmentation": augmentation or {},
             "optimiser": settings,
             "run": {"accelerator": "cpu", "validate_every": 4, "save_every": 4, "log_every": 1} | (run or {}),
@@ -131,9 +130,9 @@ class Crashing(Trainer):
 
 @pytest.fixture(scope="module")
 def whole(fabric, tmp_path_factory):
-    """An uninterrupted training with everything random that there is: dropout, tokens, mistakes, augmentation."""
+    """An uninterrupted training with everything random that there is: dropout, tokens, augmentation."""
     out = tmp_path_factory.mktemp("whole")
-    plan = recipe(augmentation={"rotate": True, "reflect": True, "energy_jitter": 0.1}, wrong=0.5)
+    plan = recipe(augmentation={"rotate": True, "reflect": True, "energy_jitter": 0.1})
     result = Trainer(plan, random_events(), random_events(seed=1), out).run(fabric)
     assert result.finished
     return plan, out
@@ -165,9 +164,6 @@ def test_resuming_something_else_is_refused(fabric, whole, tmp_path):
     other = replace(plan, optimiser=replace(plan.optimiser, learning_rate=0.5))
     with pytest.raises(TrainingError, match=r"learning_rate is 0.5, but .* started with 0.001"):
         Trainer(other, events, events, out, resume=True).run(fabric)
-    right = replace(plan, process=replace(plan.process, wrong=0.0))
-    with pytest.raises(TrainingError, match=r"process.wrong is 0.0, but .* started with 0.5"):
-        Trainer(right, events, events, out, resume=True).run(fabric)
     with pytest.raises(TrainingError, match="other events"):
         Trainer(plan, random_events(seed=7), events, out, resume=True).run(fabric)
     with pytest.raises(TrainingError, match="no state to resume from"):
@@ -324,7 +320,7 @@ def test_two_processes_give_the_gradient_of_one_with_twice_the_batch(fabric, tmp
             {"event_likelihood": 1, "masked_edges": 0.5},
             augmentation={"rotate": True, "energy_jitter": 0.1},
         ),
-        "mistakes": recipe(TINY | {"dropout": 0.0}, wrong=1.0),
+        "tokens": recipe(TINY | {"dropout": 0.0}),
     }
     script = tmp_path / "worker.py"
     script.write_text(WORKER.replace("{RECIPES}", repr({name: plan.to_dict() for name, plan in plans.items()})))
