@@ -122,7 +122,7 @@ def draw_plane(axes: Axes, record: EventRecord, particles: tuple[Shown, ...] = (
     for item in objects:
         face = "#24292f" if item.tagged and item.used else "white"
         size = 5.2 * item.pt if item.used else 50
-        size = float(np.clip(size, 150, 1300)) if item.used else size
+        size = float(np.clip(size, 150 if item.kind == JET else 450, 1300)) if item.used else size
         style = "-" if item.used else ":"
         edge: dict[str, Any] = {"edgecolor": INK, "linewidth": 1.5, "linestyle": style, "zorder": 3}
         axes.scatter(item.eta, item.phi, s=size, marker=MARKERS[shapes[item.kind]], facecolor=face, **edge)
@@ -130,7 +130,9 @@ def draw_plane(axes: Axes, record: EventRecord, particles: tuple[Shown, ...] = (
             axes.axhline(item.phi, color=GREY, linewidth=1, linestyle=(0, (1, 3)), zorder=0.7)
         if item.used:
             colour = "white" if item.tagged else INK
-            axes.annotate(item.short, (item.eta, item.phi), fontsize=10, zorder=4, color=colour, **NAME)
+            inside = {"xytext": (0, -3 if shapes[item.kind] == "triangle" else 0), "textcoords": "offset points"}
+            text: dict[str, Any] = {"fontsize": 10, "zorder": 4, "color": colour, **inside, **NAME}
+            axes.annotate(item.short, (item.eta, item.phi), **text)
     _names(axes, record, particles, colours)
     if legend:
         _legend(axes, record, bool(missed))
@@ -197,7 +199,8 @@ def _legend(axes: Axes, record: EventRecord, missed: bool) -> None:
         handles.append(
             Line2D([], [], color=INK, linewidth=1.3, linestyle=(0, (1.5, 2.5)), label="true, not found")
         )
-    above: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 1.11), "ncols": len(handles)}
+    columns = len(handles) if len(handles) < 7 else (len(handles) + 1) // 2
+    above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.01), "ncols": columns}
     axes.legend(handles=handles, frameon=False, fontsize=10, columnspacing=1.2, handletextpad=0.4, **above)
 
 

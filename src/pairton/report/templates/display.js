@@ -69,7 +69,7 @@ const pairtonDisplay = (() => {
       drawObject(svg, record, jet, x, y, small);
     }
     if (small) return;
-    const taken = record.objects.map(jet => ({ x: x(jet.eta), y: y(jet.phi), w: radius(jet), h: radius(jet) }));
+    const taken = record.objects.map(jet => ({ x: x(jet.eta), y: y(jet.phi), w: extent(record, jet), h: extent(record, jet) }));
     names(svg, record, ordered, colours, x, y, taken);
     if (options.labels) labels(svg, record, x, y, taken);
   }
@@ -136,7 +136,8 @@ const pairtonDisplay = (() => {
 
   const kindOf = (record, jet) => record.kinds.find(kind => kind.name === jet.kind);
   const short = jet => (jet.kind === "jet" ? String(jet.index) : jet.kind[0] + jet.index);
-  const CORNERS = { triangle: [3, -0.5, 1.4], diamond: [4, -0.5, 1.25], square: [4, -0.25, 1.2], pentagon: [5, -0.5, 1.15] }; // first at, in π
+  const CORNERS = { triangle: [3, -0.5, 1.8], diamond: [4, -0.5, 1.25], square: [4, -0.25, 1.2], pentagon: [5, -0.5, 1.15] }; // first at, in π
+  const extent = (record, jet) => radius(jet) * (CORNERS[kindOf(record, jet).shape] || [0, 0, 1])[2];
 
   function outline(parent, shape, cx, cy, r, style) {
     if (shape === "circle") return make(parent, "circle", { cx, cy, r, ...style });
@@ -159,7 +160,7 @@ const pairtonDisplay = (() => {
       stroke: jet.used ? INK : SOFT, "stroke-width": jet.used ? 2 : 1, ...(jet.used ? {} : { "stroke-dasharray": "2 2" }),
     });
     if (jet.used) make(group, "text", {
-      x: x(jet.eta), y: y(jet.phi) + 5, "font-size": small ? 18 : 14, "font-weight": 600, "text-anchor": "middle",
+      x: x(jet.eta), y: y(jet.phi) + (kind.shape === "triangle" ? 7 : 5), "font-size": small ? 18 : 14, "font-weight": 600, "text-anchor": "middle",
       style: `fill: ${jet.tagged ? "#fff" : INK}`,
     }, short(jet));
   }
@@ -178,7 +179,7 @@ const pairtonDisplay = (() => {
   function labels(svg, record, x, y, taken) {
     record.truth.forEach((k, slot) => {
       if (k < 0) return;
-      const jet = record.objects[k], r = radius(jet), text = record.slots[slot];
+      const jet = record.objects[k], r = extent(record, jet), text = record.slots[slot];
       const cx = x(jet.eta), cy = y(jet.phi), side = r + 3.6 * text.length + 5;
       place(svg, [[cx, cy - r - 8], [cx, cy + r + 8], [cx + side, cy], [cx - side, cy], [cx + 0.7 * side, cy - r - 4], [cx - 0.7 * side, cy - r - 4],
         [cx + 0.7 * side, cy + r + 4], [cx - 0.7 * side, cy + r + 4], [cx, cy - r - 20], [cx, cy + r + 20], [cx - side, cy - 16],
@@ -327,7 +328,7 @@ const pairtonDisplay = (() => {
     };
     for (const kind of record.kinds) {
       const jets = kind.name === "jet";
-      item(svg => outline(svg, kind.shape, 11, kind.shape === "triangle" ? 9 : 8, 6, { fill: "#fff", stroke: INK, "stroke-width": 1.5 }), jets ? "jet, area by pT" : kind.name);
+      item(svg => outline(svg, kind.shape, 11, kind.shape === "triangle" ? 10 : 8, kind.shape === "circle" ? 6.5 : 5, { fill: "#fff", stroke: INK, "stroke-width": 1.5 }), jets ? "jet, area by pT" : kind.name);
       if (jets) item(svg => make(svg, "circle", { cx: 11, cy: 8, r: 6.5, fill: "#24292f", stroke: INK }), "b-tagged");
     }
     for (const type of record.types) {
