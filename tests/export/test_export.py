@@ -85,15 +85,15 @@ def whole_file(network, info, path, **options):
 def check_file(session, network, topology, decoding, limit):
     for n_jets in (len(topology.slots), limit):
         nodes = events_of(n_jets, padding=2, seed=5)
-        wanted = decode(predictor(network), topology, nodes, decoding=decoding)
+        wanted = decode(predictor(network), topology, nodes, decoding="exact")
         agree(session.run(None, feeds(nodes)), wanted)
 
 
-def test_whole_reconstruction_in_one_file(small_network, tmp_path, decoding="exact"):
+def test_whole_reconstruction_in_one_file(small_network, tmp_path):
     network, info = small_network(TTBAR)
-    session = whole_file(network, info, tmp_path / "whole.onnx", decoding=decoding, max_objects=9)
+    session = whole_file(network, info, tmp_path / "whole.onnx", decoding="exact", max_objects=9)
     assert [item.name for item in session.get_inputs()] == ["jet", "jet_mask"]
-    check_file(session, network, TTBAR, decoding, 9)
+    check_file(session, network, TTBAR, "exact", 9)
     # more jets than the graph is made for: the first ones; fewer than slots: no answer
     nodes = events_of(12)
     first = session.run(None, {name: array[:, :9] for name, array in feeds(nodes).items()})
@@ -107,24 +107,24 @@ def test_whole_reconstruction_in_one_file(small_network, tmp_path, decoding="exa
 
 @pytest.mark.long
 @pytest.mark.parametrize("topology", [HH4B, TTH, TTTT, TTW, DEEP, THREE], ids=lambda topology: topology.name)
-def test_whole_reconstruction_of_every_topology(topology, small_network, tmp_path, decoding="exact"):
+def test_whole_reconstruction_of_every_topology(topology, small_network, tmp_path):
     network, info = small_network(topology)
     limit = len(topology.slots) + 1
     if topology is TTTT:
         with pytest.raises(ModelError, match=r"13 jets have .* lower --max-objects, or export without --whole"):
-            whole_file(network, info, tmp_path / "whole.onnx", decoding=decoding, max_objects=limit)
+            whole_file(network, info, tmp_path / "whole.onnx", decoding="exact", max_objects=limit)
         return
-    session = whole_file(network, info, tmp_path / "whole.onnx", decoding=decoding, max_objects=limit)
-    check_file(session, network, topology, decoding, limit)
+    session = whole_file(network, info, tmp_path / "whole.onnx", decoding="exact", max_objects=limit)
+    check_file(session, network, topology, "exact", limit)
 
 
 @pytest.mark.long
-def test_whole_reconstruction_of_every_sample_event(tmp_path, decoding="exact"):
+def test_whole_reconstruction_of_every_sample_event(tmp_path):
     model = load_model(engine="torch")
-    export_model("ttbar_allhad", tmp_path / "whole.onnx", whole=True, decoding=decoding, max_objects=12)
+    export_model("ttbar_allhad", tmp_path / "whole.onnx", whole=True, decoding="exact", max_objects=12)
     session = onnxruntime.InferenceSession(tmp_path / "whole.onnx", providers=["CPUExecutionProvider"])
     events = pairton.read(resources.files("pairton") / "samples" / "ttbar_allhad.h5")
-    assigner = Assigner(model, RunSettings(decoding))
+    assigner = Assigner(model, RunSettings("exact"))
     used = assigner.accept(events)
     assert used.answerable.sum() > 2000
     for layout, rows in used.by_layout(used.answerable):
@@ -223,7 +223,7 @@ def test_the_oldest_runtime_runs_it(small_network, tmp_path):
     if python is None:
         pytest.skip("PAIRTON_OLD_RUNTIME names no Python with onnxruntime 1.17")
     network, info = small_network(TTBAR)
-    session = whole_file(network, info, tmp_path / "whole.onnx", decoding="steps", max_objects=8)
+    session = whole_file(network, info, tmp_path / "whole.onnx", decoding="exact", max_objects=8)
     nodes = events_of(8, padding=1)
     np.savez(tmp_path / "in.npz", **feeds(nodes))
     code = f"""

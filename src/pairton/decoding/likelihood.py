@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,12 +25,10 @@ from pairton.topology.assignments import canonical, canonical_within
 
 __all__ = [
     "MAX_ASSIGNMENTS",
-    "Best",
     "Candidates",
     "Enumeration",
     "Outputs",
     "TooManyAssignmentsError",
-    "best",
     "consistent",
     "enumerate_assignments",
     "exact_up_to",
@@ -48,14 +46,6 @@ Ints = npt.NDArray[np.integer[Any]]
 Floats = npt.NDArray[np.float32]
 Bools = npt.NDArray[np.bool_]
 Outputs = Mapping[str, Floats]  # of a network, by name: edges (B, T, N, N), triplets (B, K, N, N, N), ...
-
-
-class Best(NamedTuple):
-    """The most probable assignments: row of the enumeration (B,), nodes (B, S), log probability (B,)."""
-
-    row: npt.NDArray[np.intp]
-    assignment: npt.NDArray[np.int8]
-    log_probability: npt.NDArray[Any]
 
 
 class TooManyAssignmentsError(ModelError):
@@ -341,13 +331,6 @@ def log_normaliser(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
     shift = np.where(np.isfinite(top), top, 0)
     with np.errstate(divide="ignore"):
         return np.asarray(shift + np.log(np.exp(scores - shift[:, None]).sum(axis=1, dtype=np.float64)))
-
-
-def best(enumeration: Enumeration, scores: npt.NDArray[Any]) -> Best:
-    """The most probable assignment of each event, from its scores (B, A)."""
-    index = scores.argmax(axis=1)
-    top = np.take_along_axis(scores, index[:, None], axis=1)[:, 0]
-    return Best(index, enumeration.assignments[index], top - log_normaliser(scores))
 
 
 def marginals(enumeration: Enumeration, scores: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
