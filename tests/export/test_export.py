@@ -14,6 +14,7 @@ import onnxruntime
 import pytest
 import torch
 from click.testing import CliRunner
+from pairton.export.chain_graph import ChainGraph
 
 import pairton
 import pairton.export
@@ -22,7 +23,6 @@ from pairton.decoding import decode
 from pairton.errors import ConfigError, ModelError, PairtonError
 from pairton.events.nodes import Nodes
 from pairton.export import export_model, export_network
-from pairton.export.chain_graph import ChainGraph
 from pairton.export.exact_graph import ExactGraph
 from pairton.models.engines import load_model
 from pairton.network.engine import predictor

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from pairton.decoding.likelihood import enumerate_assignments, gain_terms, triplet_types
-from pairton.export.step_graph import by_kind
 from pairton.export.graph_tables import PrefixTable, by_last, fitted
+from pairton.export.step_graph import by_kind
 from pairton.network.network import Network
 from pairton.topology import Layout, Particle, Topology
 
