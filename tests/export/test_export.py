@@ -14,7 +14,6 @@ import onnxruntime
 import pytest
 import torch
 from click.testing import CliRunner
-from pairton.export.chain_graph import ChainGraph
 
 import pairton
 import pairton.export
