@@ -1,0 +1,215 @@
+"""Training on several kinds of objects, on inputs beyond the b-tag, and with a head of one's own."""
+
+import json
+import warnings
+
+import awkward as ak
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+import yaml
+
+from pairton import formats
+from pairton.cli import main
+from pairton.errors import ConfigError, PairtonError, PairtonWarning, TrainingError
+from pairton.events import Events
+from pairton.events.inputs import Input
+from pairton.events.objects import make_met, make_objects
+from pairton.models.engines import load_model
+from pairton.models.storage import read_info
+from pairton.network.heads import HEADS, Head
+from pairton.reconstruction.running import reconstruct
+from pairton.reconstruction.streaming import reconstruct_files
+from pairton.topology import parse_topology
+from pairton.training import parse_recipe
+from pairton.training.runs import train
+
+pytest.importorskip("lightning.fabric")
+
+TREE = {
+    "name": "semilep",
+    "event": ["t", "tl"],
+    "particles": {"t": ["W", "b"], "W": ["q", "q"], "tl": ["b", "l"]},
+    "objects": {"l": "lepton"},
+    "context": ["met"],
+    "selection": {"jets": {"pt": 25, "abs_eta": 2.5}, "leptons": {"pt": 20}},
+}
+SEMILEP = parse_topology(TREE)
+RECIPE = {
+    "topology": TREE,
+    "inputs": {"jet": ["btag", {"field": "width", "transform": "log", "scale": 0.5}], "lepton": ["charge"]},
+    "network": {
+        "architecture": "symmetric", "blocks": 1, "single_width": 8, "single_heads": 2, "pair_width": 8,
+        "pair_heads": 2, "tokens": False, "dropout": 0.0,
+    },
+    "loss": {"masked_edges": 0, "event_likelihood": 1},
+    "data": {"train_fraction": 0.6, "validation_fraction": 0.3},
+    "augmentation": {"rotate": True, "reflect": True, "energy_jitter": 0.1},
+    "optimiser": {"steps": 3, "batch": 16},
+    "run": {"accelerator": "cpu", "validate_every": 3, "save_every": 3, "log_every": 1},
+}  # fmt: skip
+
+
+def lepton_events(n=80, seed=0):
+    """Four or five jets, one or two leptons, missing energy, and a column to learn from."""
+    rng = np.random.default_rng(seed)
+    objects, counts = {}, {}
+    for kind, low, fields in (("jet", 4, ("btag", "width")), ("lepton", 1, ("charge",))):
+        counts[kind] = rng.integers(low, low + 2, n)
+        size = int(counts[kind].sum())
+        values = {"pt": rng.uniform(30, 200, size), "eta": rng.uniform(-2, 2, size)}
+        values |= {"phi": rng.uniform(-3, 3, size), "mass": rng.uniform(1, 10, size)}
+        values |= {name: rng.integers(0, 2, size).astype(float) for name in fields}
+        if kind == "jet":
+            values["width"] = rng.uniform(0, 1, size)
+        objects[kind] = make_objects(**{name: ak.unflatten(v, counts[kind]) for name, v in values.items()})
+    objects["met"] = make_met(rng.uniform(5, 80, n), rng.uniform(-3, 3, n))
+    orders = {kind: [iter(rng.permutation(count)) for count in counts[kind]] for kind in counts}
+    truth = np.array([[next(orders[slot.kind][row]) for slot in SEMILEP.slots] for row in range(n)])
+    return Events(objects, SEMILEP, truth, columns={"is_signal": (np.arange(n) % 2).astype(np.float32)})
+
+
+@pytest.fixture
+def data(tmp_path):
+    with formats.create(tmp_path / "in.h5", SEMILEP) as writer:
+        writer.write(lepton_events())
+    return tmp_path / "in.h5"
+
+
+class IsSignal(Head):
+    """Whether an event is signal: one logit."""
+
+    name, columns = "signal", ("is_signal",)
+
+    def __init__(self, topology, width):
+        super().__init__(topology, width)
+        self.out = torch.nn.Linear(2 * width, 1)
+
+    def forward(self, embedding):
+        return self.out(embedding.pooled())[:, 0]
+
+    def loss(self, output, labels):
+        return torch.nn.functional.binary_cross_entropy_with_logits(output, labels["is_signal"], reduction="none")
+
+
+@pytest.fixture
+def signal(monkeypatch):
+    monkeypatch.setitem(HEADS, "signal", IsSignal)
+
+
+def test_leptons_missing_energy_and_further_inputs(data, tmp_path):
+    result = train(parse_recipe(RECIPE), [data], tmp_path / "out")
+    assert result.finished
+    assert np.isfinite(result.best["event_likelihood"])
+    info = read_info(tmp_path / "out")
+    assert info.inputs["jet"] == (Input("btag"), Input("width", "log", 0.0, 0.5))
+    assert info.inputs.fields("lepton") == ("charge",)
+    assert info.inputs.fields("met") == ()
+    assert {kind: info.domain[kind].count for kind in SEMILEP.kinds} == {
+        "jet": (4, 5),
+        "lepton": (1, 2),
+        "met": (1, 1),
+    }
+    assert info.domain["jet"].binary == ("btag",)
+    assert info.domain["lepton"].pt == 20
+    assert info.domain["met"].radius is None
+    assert info.domain["jet"].radius == 0.4
+    engines = [load_model(tmp_path / "out", engine=name, threads=1) for name in ("onnx", "torch")]
+    one, other = (reconstruct(data, model) for model in engines)
+    assert (one.status == 0).all()
+    assert one.exact.all()
+    np.testing.assert_array_equal(one.assignment, other.assignment)
+    np.testing.assert_allclose(one.event_probability, other.event_probability, rtol=1e-3)
+    plain = lepton_events()
+    without = {
+        "jet": plain.jets[["pt", "eta", "phi", "energy", "btag"]],
+        **{k: plain.objects[k] for k in ("lepton", "met")},
+    }
+    with pytest.raises(PairtonError, match="the model takes width of jets, which the events do not have"):
+        reconstruct(without, engines[0])
+
+
+def test_a_head_of_ones_own_ends_up_as_a_column(data, tmp_path, signal, monkeypatch):
+    recipe = parse_recipe(RECIPE | {"heads": {"signal": 0.5}})
+    assert parse_recipe(json.loads(json.dumps(recipe.to_dict()))) == recipe
+    train(recipe, [data], tmp_path / "out")
+    rows = [line.split(",") for line in (tmp_path / "out" / "metrics.csv").read_text().splitlines()]
+    assert {name for _, kind, name, _ in rows if kind == "training"} >= {"event_likelihood", "signal", "loss"}
+    assert read_info(tmp_path / "out").outputs["signal"] == ()
+    model = load_model(tmp_path / "out", threads=1)
+    # a window of which no event has an answer has the column too
+    monkeypatch.setattr("pairton.reconstruction.running.windows.__defaults__", (20,))
+    events = lepton_events()
+    none = ak.local_index(events.jets.pt) < ak.Array(np.where(np.arange(80) < 20, 3, 99))
+    events = events.keep({"jet": none})
+    with formats.create(tmp_path / "some.h5", SEMILEP) as writer:
+        writer.write(events)
+    reconstruct_files(tmp_path / "some.h5", tmp_path / "out.parquet", model)
+    found = pq.read_table(tmp_path / "out.parquet")["signal"].to_numpy()
+    assert np.isnan(found[:20]).all()
+    assert np.isfinite(found[20:]).all()
+    assert len(np.unique(found[20:])) > 50
+    np.testing.assert_allclose(reconstruct(events, model).outputs["signal"], found, rtol=1e-5)
+
+
+def test_a_head_without_its_column_or_its_class(data, tmp_path, signal):
+    events = lepton_events()
+    with formats.create(tmp_path / "bare.h5", SEMILEP) as writer:
+        writer.write(Events(events.objects, SEMILEP, events.truth))
+    with pytest.raises(PairtonError, match="is_signal"):
+        train(parse_recipe(RECIPE | {"heads": {"signal": 0.5}}), [tmp_path / "bare.h5"], tmp_path / "out")
+    with pytest.raises(ConfigError, match=r"no head 'signl'.*did you mean 'signal'"):
+        train(parse_recipe(RECIPE | {"heads": {"signl": 0.5}}), [data], tmp_path / "out2")
+    with pytest.raises(ConfigError, match="must map names of heads to weights above 0"):
+        parse_recipe(RECIPE | {"heads": {"signal": -1}})
+
+
+def run(*arguments):
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    return ended.value.code
+
+
+def test_a_trained_folder_is_ready_for_the_default_engine(data, tmp_path, capsys):
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))
+    assert run("train", tmp_path / "recipe.yaml", "--data", data, "--out", tmp_path / "out") == 0, (
+        capsys.readouterr()
+    )
+    target = tmp_path / "reco.parquet"
+    assert run("reconstruct", data, "--model", tmp_path / "out", "-o", target) == 0, capsys.readouterr()
+    table = pq.read_table(target)
+    assert {"t_b_jet", "tl_l_lepton", "n_jets", "n_leptons", "n_met", "exact"} <= set(table.column_names)
+    assert (table["tl_l_lepton"].to_numpy() >= 0).all()
+
+
+def test_old_names_in_recipes_are_told_once():
+    old = RECIPE | {"network": RECIPE["network"] | {"kind": "symmetric"}, "data": {"max_jets": 9}}
+    del old["network"]["architecture"]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        recipe = parse_recipe(old)
+    assert [str(warning.message) for warning in caught] == [
+        "network.kind is now called network.architecture: change the recipe",
+        "data.max_jets is now called data.max_objects: change the recipe",
+    ]
+    assert all(issubclass(warning.category, PairtonWarning) for warning in caught)
+    assert (recipe.network.architecture, recipe.data.max_objects) == ("symmetric", 9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert parse_recipe(recipe.to_dict()) == recipe
+
+
+def test_fine_tuning_compares_trees_as_training_does(data, tmp_path):
+    """The name, the stages and the cuts may be others; the decay may not."""
+    train(parse_recipe(RECIPE), [data], tmp_path / "out")
+    cuts = {"jets": {"pt": 30, "abs_eta": 2.4}}
+    renamed = RECIPE | {"topology": TREE | {"name": "other", "selection": cuts, "stages": [["W"], ["t", "tl"]]}}
+    assert train(parse_recipe(renamed), [data], tmp_path / "fine", init=tmp_path / "out").finished
+    assert read_info(tmp_path / "fine").domain["jet"].pt == 30
+    bare = RECIPE | {"topology": {key: value for key, value in TREE.items() if key != "context"}}
+    with pytest.raises(TrainingError, match="start from a model of the same topology"):
+        train(parse_recipe(bare), [data], tmp_path / "bare", init=tmp_path / "out")
+    narrow = RECIPE | {"inputs": {"jet": ["btag"]}}
+    with pytest.raises(TrainingError, match="is another network than the recipe's: it has inputs"):
+        train(parse_recipe(narrow), [data], tmp_path / "narrow", init=tmp_path / "out")
