@@ -213,12 +213,46 @@ def test_filter_on_les_houches_events_counts_what_was_read(lhe):
     assert 5 < counts.simulated == len(events) + counts.failed < 28
 
 
+HEADERS = """<!-- a comment of two lines that mentions
+<event> -->
+<header>
+<MGVersion> 3.5.1 </MGVersion>
+<MGRunCard><![CDATA[
+<event> 1 2 in a comment of the run card
+]]></MGRunCard>
+<initrwgt>
+<weightgroup name='scale_variation'>
+<weight id='1001'> muR=0.5 muF=0.5 </weight>
+</weightgroup>
+</initrwgt>
+</header>
+"""
+
+
+def test_les_houches_headers_of_other_generators(lhe, tmp_path):
+    """MadGraph declares its variations in the header, POWHEG between header and <init>; tags have attributes."""
+    declared = "<initrwgt>\n<weight id='2' > pdf </weight>\n</initrwgt>\n"
+    plain = lhe.read_text()
+    opening, rest = plain.split("<init>", 1)
+    start = opening[: opening.index(">") + 1] + "\n"
+    rest = rest.replace("<event>", "<event npLO='-1' npNLO='1'>").replace(
+        "</event>", "<rwgt>\n<wgt id='1001'> 2.5 </wgt>\n</rwgt>\n</event>"
+    )
+    for number, head in enumerate((start + HEADERS, start + declared, start + HEADERS + declared)):
+        path = tmp_path / f"{number}.lhe"
+        path.write_text(head + "<init>" + rest)
+        assert read_weights(scan(path)).tolist() == [-1.5, 1.5, 1.5] * 10
+        settings = make_settings("ttbar_allhad", None, lhe=path, keep="all").with_sizes(5, 5)
+        assert len(run_chunk(settings, 1, 5, read_weights(scan(path))[5:10])[0]) > 0  # Pythia reads them as well
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("no events here\n", "has no <event>"),
         ("<init>\n2212 2212 6500 6500 0 0 0 0 1 1\n</init>\n", "weight strategy 1"),
         ("<event>\n\n</event>\n", "event 0 has no weight"),
+        ("<init>\n2212 2212\n</init>\n", "<init> has no weight strategy"),
     ],
 )
 def test_bad_les_houches_files(tmp_path, text, said):
