@@ -79,7 +79,10 @@ class RootTree:
             self._tree = directory[name]
             self.n_events = int(self._tree.num_entries)
             self.is_rntuple = not hasattr(self._tree, "branches")
-            names = self._tree.keys() if self.is_rntuple else self._tree.keys(full_paths=False)
+            if self.is_rntuple:  # `keys()` gives the same names, but compares every field with every other
+                names = [field.path for field in self._tree.all_fields if field.path]
+            else:
+                names = self._tree.keys(full_paths=False)
             self.columns = tuple(dict.fromkeys(names))
             uuid = directory.file.uuid
         self.source_id = digest(uuid.bytes) if uuid.int else fingerprint(path)
