@@ -101,10 +101,11 @@ def run_chunk(
     ids = _ids(settings, chunk, number)
     own = None if weights is None else weights[number]
     events = Events(made.jets, topology, made.truth, own, ids, made.columns)[number < n_events]
-    if settings.lhe is not None and len(events) and not np.any(events.columns["quarks"]):
+    found = not len(events) or np.any(events.columns["quarks"])
+    if settings.lhe is not None and not found and settings.keep != "all":
         raise InputError(
             f"no event of {settings.lhe.path} has the particles of {topology.name} with their products in its "
-            "hard process: give the topology of that file"
+            "hard process: give the topology of that file, or take it as background with --keep all"
         )
     kept = keep_mask(events, settings.keep)
     counts = Counts(
