@@ -45,7 +45,7 @@ FLAGS = {
     | {"--jobs", "--dask", "--resume"},
     "topologies": set(),
     "models": set(),
-    "train": {"--data", "--out", "--init", "--resume", "--seed", "--devices", "--threads"},
+    "train": {"--data", "--out", "--init", "--topology", "--resume", "--seed", "--devices", "--threads"},
     "export": {"--output", "--decoding", "--whole", "--max-jets"},
 }
 

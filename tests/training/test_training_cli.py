@@ -120,7 +120,7 @@ def test_from_a_file_to_a_model_and_on(place, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nowhere.yaml", "--data", "events.h5"), "nowhere.yaml: the recipe cannot be read"),
+        (("nowhere.yaml", "--data", "events.h5"), "no recipe 'nowhere.yaml': neither a file nor built in"),
         (("recipe.yaml", "--data", "nowhere.h5"), "nowhere.h5"),
         (("recipe.yaml", "--data", "data.h5"), "no truth"),
         (("recipe.yaml", "--data", "few.h5"), "5 events were read"),
@@ -142,5 +142,5 @@ def test_mistakes_are_one_line_and_exit_2(place, capsys, monkeypatch, arguments,
 
 def test_the_flags_are_these():
     assert sorted(parameter.name for parameter in train.params) == [
-        "data", "devices", "init", "out", "recipe", "resume", "seed", "threads",
+        "data", "devices", "init", "out", "recipe", "resume", "seed", "threads", "topology",
     ]  # fmt: skip
