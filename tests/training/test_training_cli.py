@@ -103,7 +103,7 @@ def test_from_a_file_to_a_model_and_on(place, capsys):
     }
     code, _, err = run(capsys, *common)
     assert (code, len(err.splitlines())) == (2, 1)
-    assert "has a training in it: continue it with --resume" in err
+    assert "has a training in it: continue with --resume" in err
     code, out, _ = run(capsys, *common, "--resume")
     assert code == 0
     before = (place / "out" / "recipe.yaml").read_bytes()
@@ -142,5 +142,5 @@ def test_mistakes_are_one_line_and_exit_2(place, capsys, monkeypatch, arguments,
 
 def test_the_flags_are_these():
     assert sorted(parameter.name for parameter in train.params) == [
-        "data", "devices", "init", "out", "recipe", "resume", "seed", "threads", "topology",
+        "data", "devices", "force", "init", "out", "recipe", "resume", "seed", "threads", "topology",
     ]  # fmt: skip

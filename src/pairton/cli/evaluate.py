@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from pairton.cli.options import as_the_model, reading_options
+from pairton.cli.options import DECODINGS, as_the_model, completing, reading_options
 from pairton.cli.reconstruct import model_options
 from pairton.errors import ConfigError
 
@@ -20,8 +20,21 @@ __all__ = ["evaluate"]
 
 @click.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="IN...")
-@click.option("--model", "models", multiple=True, help="Built-in or a path; several are compared. [default]")
-@click.option("--decoding", "decodings", multiple=True, metavar="NAME", help="Several are compared.")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    help="Built-in or a path; several are compared. [default]",
+    shell_complete=completing("model"),
+)
+@click.option(
+    "--decoding",
+    "decodings",
+    multiple=True,
+    metavar="NAME",
+    help="Several are compared.",
+    shell_complete=completing(DECODINGS),
+)
 @click.option("--baseline", "baselines", multiple=True, metavar="NAME", help="A method without a network: chi2.")
 @click.option("--assignments", multiple=True, metavar="FILE", help="Somebody's answers: ours, SPANet's, HyPER's.")
 @click.option("--select", is_flag=True, help="Apply the selection of the topology first.")
