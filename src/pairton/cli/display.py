@@ -82,7 +82,8 @@ def display(
         f"{s.label} {s.mass:.1f} GeV ({' '.join(f'{record.objects[k].kind} {record.objects[k].index}' for k in s.objects)})"
         for s in record.answer
     )
-    click.echo(f"{record.name}: {answer or 'no answer, ' + record.status}")
+    why = f"no answer, {record.status}: {record.frames[0].note}"
+    click.echo(f"{record.name}: {answer or why}")
     click.echo(f"wrote {output}")
 
 
