@@ -19,7 +19,7 @@ READING = {
     "--strict",
     "--isolate",
 }
-RUNNING = {"--beam", "--max-jets", "--no-jet-cuts", "--threads", "--engine"}
+RUNNING = {"--beam", "--max-objects", "--no-jet-cuts", "--threads", "--engine"}
 PARTS = {"--dask", "--jobs", "--resume", "--part-rows", "--part-suffix"}
 
 FLAGS = {
@@ -31,6 +31,7 @@ FLAGS = {
     | RUNNING
     | {
         "--model",
+        "--split",
         "--decoding",
         "--baseline",
         "--assignments",
@@ -42,7 +43,7 @@ FLAGS = {
         "--plots",
     },
     "display": READING
-    | {"--event", "--output", "--model", "--decoding", "--max-jets", "--no-jet-cuts", "--engine"},
+    | {"--event", "--output", "--model", "--decoding", "--max-objects", "--no-jet-cuts", "--engine"},
     "inspect": READING | {"--json"},
     "convert": READING | {"--to", "--select", "--force"},
     "generate": {"-n", "--output", "--seed", "--keep", "--filter", "--lhe", "--card", "--pythia"}
@@ -60,7 +61,7 @@ FLAGS = {
         "--devices",
         "--threads",
     },
-    "export": {"--output", "--force", "--decoding", "--whole", "--max-jets"},
+    "export": {"--output", "--force", "--decoding", "--whole", "--max-objects"},
 }
 
 

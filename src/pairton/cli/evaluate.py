@@ -38,6 +38,12 @@ __all__ = ["evaluate"]
 @click.option("--baseline", "baselines", multiple=True, metavar="NAME", help="A method without a network: chi2.")
 @click.option("--assignments", multiple=True, metavar="FILE", help="Somebody's answers: ours, SPANet's, HyPER's.")
 @click.option("--select", is_flag=True, help="Apply the selection of the topology first.")
+@click.option(
+    "--split",
+    metavar="train|validation|test",
+    help="Only events of this split of the (first) model's training.",
+    shell_complete=completing(("train", "validation", "test")),
+)
 @click.option("--mix", metavar="A,B,C", help="Shares of the multiplicity bins to reweight to. [the paper's]")
 @click.option("--jet-scale", "jet_scales", type=float, multiple=True, metavar="S", help="Also with jets times S.")
 @click.option("--json", "json_file", metavar="FILE", help="Write all numbers; - for the screen.")
