@@ -61,7 +61,7 @@ def study(seed: int, lines: tuple[str, ...], n_events: int) -> dict[str, dict[st
     """Numbers of one setting, by variant."""
     processes, topology = load_processes(), load_topology("ttbar_allhad")
     cards = variants(load_card("atlas"))
-    run = PythiaRun((*processes.lines(topology.name, False), *lines), seed)
+    run = PythiaRun((*processes.lines(topology, False), *lines), seed)
     made: dict[str, list[Events]] = {name: [] for name in cards}
     for k, batch in enumerate(run.batches(n_events, 250)):
         record = flatten(batch)

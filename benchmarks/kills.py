@@ -159,14 +159,14 @@ def verbs(folder: Path, model: str) -> list[Verb]:
     recipe.write_text(yaml.safe_dump(RECIPE))
 
     def reconstruct(out: Path) -> None:
-        pairton(["reconstruct", str(source), "-o", str(out), "--model", model, "--threads", "1"])
+        pairton(["reconstruct", str(source), "-o", str(out), "--model", model, "--threads", "1", "--force"])
 
     def parts(out: Path) -> None:
         arguments = ["--model", model, "--threads", "1", "--resume", "--part-rows", str(WINDOW)]
         pairton(["reconstruct", str(source), "-o", str(out), *arguments])
 
     def convert(out: Path) -> None:
-        pairton(["convert", str(source), str(out)])
+        pairton(["convert", str(source), str(out), "--force"])
 
     def generate(out: Path) -> None:
         if not out.exists():

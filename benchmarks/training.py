@@ -162,7 +162,7 @@ def peak() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipe", default=str(Path(__file__).parent.parent / "recipes" / "cpu.yaml"))
+    parser.add_argument("--recipe", default="cpu")
     parser.add_argument("--steps", type=int, default=24, help="timed steps of each kind")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--compile", action="store_true", help="also time torch.compile: minutes of compiling")

@@ -16,8 +16,7 @@ from coffea import processor
 from coffea.nanoevents import NanoAODSchema
 
 import pairton
-
-TIGHT = 2  # bit of Jet_jetId
+from pairton.formats.nanoaod import FRACTIONS, tight_id
 
 
 class TopMass(processor.ProcessorABC):
@@ -29,6 +28,8 @@ class TopMass(processor.ProcessorABC):
 
     def process(self, events: ak.Array) -> dict[str, Any]:
         jets = events.Jet
+        # Version 15 has no jetId: the identification is recomputed from energy fractions.
+        identity = {name: jets[name] for name in ("jetId", *FRACTIONS) if name in jets.fields}
         reco = pairton.reconstruct(
             pairton.make_jets(
                 pt=jets.pt,
@@ -36,7 +37,7 @@ class TopMass(processor.ProcessorABC):
                 phi=jets.phi,
                 mass=jets.mass,
                 btag=jets[self.tagger] > self.cut,
-                usable=(jets.jetId & TIGHT) != 0,  # the others stay, so that indices refer to events.Jet
+                usable=tight_id(identity, jets.eta),  # the others stay, so that indices refer to events.Jet
             ),
             self.model,
         )

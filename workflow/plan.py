@@ -25,10 +25,10 @@ from typing import Any
 
 import yaml
 
-__all__ = ["HERE", "Plan", "Study", "Training", "load_config"]
+__all__ = ["HERE", "RECIPES", "Plan", "Study", "Training", "load_config"]
 
 HERE = Path(__file__).resolve().parent
-RECIPES = HERE.parent / "recipes"
+RECIPES = HERE.parent / "src" / "pairton" / "recipes"
 CHECKS = 8  # validations and states of a training whose steps are given
 WARM_UP = 20  # part of such a training
 
@@ -101,7 +101,8 @@ class Plan:
     def _trainings(self) -> Iterator[Training]:
         for row in self.settings["trainings"]:
             raw, changes = self._row(row)
-            base, label = RECIPES / raw["recipe"], raw.get("label", row)
+            own, label = HERE / raw["recipe"], raw.get("label", row)
+            base = own if own.is_file() else RECIPES / f"{raw['recipe']}.yaml"
             minutes = raw.get("minutes", self.settings.get("minutes")) if "steps" in raw else None
             samples = (raw.get("sample", self.settings["train"]), *raw.get("more", ()))
             for seed in raw.get("seeds", [1]):

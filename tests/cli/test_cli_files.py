@@ -330,7 +330,7 @@ def test_damaged_in_the_middle(tmp_path: Path, capsys: pytest.CaptureFixture[str
     content = bytearray(bad.read_bytes())
     content[at : at + 40] = bytes(40)
     bad.write_bytes(content)
-    line = refused(capsys, "convert", good, bad, tmp_path / "b.h5")
+    line = refused(capsys, "convert", good, bad, tmp_path / "b.h5", "--force")
     assert "bad.h5: cannot be read as HDF5" in line
     assert (tmp_path / "b.h5").read_text() == "precious"
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["b.h5", "bad.h5", "good.h5"]
@@ -361,6 +361,8 @@ def test_format_overrides_the_suffix(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["inspect", "FOLDER/*.root"], "no file matches"),
         (["inspect", "@FOLDER/list.txt"], "cannot read this list"),
         (["convert", "IN", "IN"], "this is also an input"),
+        (["convert", "IN"], "OUT is missing: pairton convert"),
+        (["inspect", "https://nowhere.invalid/a.h5"], "check the address and the network"),
         (["convert", "IN", "FOLDER/b.xyz"], "no format has this suffix"),
         (["convert", "IN", "FOLDER/no/b.h5"], "create it first"),
         (["convert", "IN", "FOLDER/b.h5", "--to", "hyper_root"], "suffix says HDF5"),
@@ -425,3 +427,33 @@ def _write_until_full(target: Path) -> None:
     with replacing(target) as temporary:
         temporary.write_text("half")
         raise OSError(errno.ENOSPC, "No space left on device")
+
+
+# -- outputs that exist ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["b.h5", "b.root", "b.parquet"])
+def test_an_output_that_exists_is_replaced_only_with_force(capsys, tmp_path, model_folder, name):
+    source, out = write(tmp_path / "a.h5", six_jets(2, 50.0)), tmp_path / name
+    verbs = {
+        "convert": ["convert", source, out],
+        "reconstruct": ["reconstruct", source, "-o", out, "--model", model_folder],
+    }
+    for arguments in verbs.values():
+        out.write_text("mine")
+        assert f"{out} exists: give another name, or replace it with --force" in refused(capsys, *arguments)
+        assert out.read_text() == "mine"
+        run(capsys, *arguments, "--force")
+        assert out.read_bytes() != b"mine"
+
+
+def test_parts_are_replaced_only_with_force(capsys, tmp_path, model_folder):
+    source, out = write(tmp_path / "a.h5", six_jets(2, 50.0)), tmp_path / "out"
+    arguments = ["reconstruct", source, "-o", out, "--model", model_folder, "--jobs", "1"]
+    run(capsys, *arguments)
+    (out / "part-00007.parquet").write_text("of another run")
+    assert "replace them with --force" in refused(capsys, *arguments)
+    before = (out / "part-00000.parquet").stat().st_mtime_ns
+    assert "1 in place of" in run(capsys, *arguments, "--force")
+    assert (out / "part-00000.parquet").stat().st_mtime_ns > before
+    assert sorted(path.name for path in out.iterdir()) == ["_reconstruction.json", "part-00000.parquet"]

@@ -2,6 +2,7 @@
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from pairton.cli import VERBS, cli
@@ -22,11 +23,15 @@ RUNNING = {"--beam", "--max-objects", "--no-cuts", "--threads", "--engine"}
 PARTS = {"--dask", "--jobs", "--resume", "--part-rows", "--part-suffix"}
 
 FLAGS = {
-    "reconstruct": READING | RUNNING | PARTS | {"--output", "--model", "--decoding", "--chunk", "--variation"},
+    "reconstruct": READING
+    | RUNNING
+    | PARTS
+    | {"--output", "--model", "--decoding", "--chunk", "--variation", "--force"},
     "evaluate": READING
     | RUNNING
     | {
         "--model",
+        "--split",
         "--decoding",
         "--baseline",
         "--assignments",
@@ -40,13 +45,23 @@ FLAGS = {
     "display": READING
     | {"--event", "--output", "--model", "--decoding", "--max-objects", "--no-cuts", "--engine"},
     "inspect": READING | {"--json"},
-    "convert": READING | {"--to", "--select"},
+    "convert": READING | {"--to", "--select", "--force"},
     "generate": {"-n", "--output", "--seed", "--keep", "--filter", "--lhe", "--card", "--pythia"}
-    | {"--jobs", "--dask", "--resume"},
+    | {"--jobs", "--dask", "--resume", "--force"},
     "topologies": set(),
     "models": set(),
-    "train": {"--data", "--out", "--init", "--resume", "--seed", "--devices", "--threads"},
-    "export": {"--output", "--decoding", "--whole", "--max-objects"},
+    "train": {
+        "--data",
+        "--out",
+        "--init",
+        "--topology",
+        "--resume",
+        "--force",
+        "--seed",
+        "--devices",
+        "--threads",
+    },
+    "export": {"--output", "--force", "--decoding", "--whole", "--max-objects"},
 }
 
 
@@ -85,3 +100,24 @@ def test_a_verb_that_does_not_exist():
     said = CliRunner().invoke(cli, ["recontruct"])
     assert said.exit_code == 2
     assert "no command 'recontruct'; did you mean 'reconstruct'?" in said.output
+
+
+@pytest.mark.parametrize(
+    ("typed", "begun", "offered"),
+    [
+        (["train"], "", {"cpu", "paper", "ablations/one_shot"}),
+        (["train", "cpu", "--topology"], "t", {"ttbar_allhad", "tth_allhad", "tttt_allhad"}),
+        (["reconstruct", "--model"], "", {"ttbar_allhad", "iterative"}),
+        (["reconstruct", "--decoding"], "ex", {"exact"}),
+        (["convert", "--to"], "spanet", {"spanet_hdf5"}),
+        (["inspect", "--format"], "nano", {"nanoaod", "nanoaod_parquet"}),
+        (["generate", "--card"], "", {"atlas"}),
+        (["topologies"], "hh", {"hh4b"}),
+    ],
+)
+def test_the_shell_completes_values(typed, begun, offered):
+    items = ShellComplete(cli, {}, "pairton", "_PAIRTON_COMPLETE").get_completions(typed, begun)
+    names = {item.value for item in items if item.type == "plain"}
+    assert offered <= names
+    assert all(name.startswith(begun) for name in names)
+    assert any(item.type == "file" for item in items)

@@ -12,7 +12,7 @@ import uproot
 
 from pairton.errors import ConfigError, FormatError, PairtonWarning
 from pairton.events import Events
-from pairton.formats import detect, open_source, read
+from pairton.formats import create, detect, open_source, read
 from pairton.formats.nanoaod import DEFAULTS
 
 HARD = 1 << 7
@@ -71,6 +71,10 @@ def columns(
 
 
 def write(path: Path, content: dict[str, Any], kind: str = "TTree", tree: str = "Events") -> Path:
+    if kind == "Parquet":
+        path = path.with_suffix(".parquet")
+        ak.to_parquet(ak.Array(content), path)
+        return path
     with uproot.recreate(path) as file:
         if kind == "RNTuple":
             file.mkrntuple(tree, content)
@@ -85,7 +89,7 @@ def write(path: Path, content: dict[str, Any], kind: str = "TTree", tree: str = 
     return path
 
 
-@pytest.fixture(params=["TTree", "RNTuple"])
+@pytest.fixture(params=["TTree", "RNTuple", "Parquet"])
 def nano(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return write(tmp_path / "nano.root", columns(), request.param)
 
@@ -95,7 +99,7 @@ def load(path: Path, **options: Any) -> Events:
 
 
 def test_jets_truth_and_numbers(nano: Path) -> None:
-    assert detect(str(nano)).name == "nanoaod"
+    assert detect(str(nano)).name == ("nanoaod" if nano.suffix == ".root" else "nanoaod_parquet")
     events = load(nano, keep=["PV_npvs"])
     assert events.n_jets.tolist() == [7, 7, 1]
     np.testing.assert_allclose(events.jets.pt[0], JETS["pt"])
@@ -314,7 +318,7 @@ def test_without_event_numbers_ids_come_from_file_and_row(tmp_path: Path) -> Non
 
 
 def test_settings_that_cannot_be(nano: Path) -> None:
-    with pytest.raises(ConfigError, match="nanoaod has no setting 'jetid'; did you mean 'jet_id'"):
+    with pytest.raises(ConfigError, match=r"nanoaod.* has no setting 'jetid'; did you mean 'jet_id'"):
         load(nano, settings={"jetid": "tight"})
     with pytest.raises(ConfigError, match="set jet_id=loose: choose one of tight, tight_lepton_veto, none"):
         load(nano, settings={"jet_id": "loose"})
@@ -324,7 +328,7 @@ def test_settings_that_cannot_be(nano: Path) -> None:
         load(nano, units="MeV")
     with pytest.raises(FormatError, match=r"no column for pz \(Jet_pz\) of jets; .*--map pz=COLUMN"):
         load(nano, map={"pz": "Jet_pz"})
-    with pytest.raises(ConfigError, match="map weight=genWeight: nanoaod takes names of fields only"):
+    with pytest.raises(ConfigError, match=r"map weight=genWeight: nanoaod.* takes names of fields only"):
         load(nano, map={"weight": "genWeight"})
     with pytest.raises(ConfigError, match="with --btag TAGGER:CUT"):
         load(nano, map={"btag": "Jet_btagPNetB"})
@@ -357,3 +361,42 @@ def test_variations_that_cannot_be(nano: Path) -> None:
         load(nano, variations={"up": {"pt": "Jet_pt", "eta": "Jet_eta"}})
     with pytest.raises(ConfigError, match="variation up: the column of pt is missing"):
         load(nano, variations={"up": {"mass": "Jet_mass"}})
+
+
+def test_parquet_of_other_columns_is_flat(tmp_path: Path) -> None:
+    """Our own results carry `luminosityBlock` along, and somebody's table may have a column `nJet`."""
+    events = load(write(tmp_path / "nano.root", columns()))
+    with create(tmp_path / "own.parquet", events.topology, {}) as writer:
+        writer.write(events)
+    assert detect(str(tmp_path / "own.parquet")).name == "parquet"
+    flat = {f"jet_{name}": columns()[f"Jet_{name}"] for name in ("pt", "eta", "phi", "mass")}
+    flat |= {"jet_btag": flat["jet_pt"] > 50, "nJet": np.array([7, 7, 1])}
+    path = write(tmp_path / "flat.root", flat, "Parquet")
+    assert detect(str(path)).name == "parquet"
+    assert len(read(path)) == 3
+
+
+def test_jets_of_another_collection_are_named(tmp_path: Path) -> None:
+    content = columns()
+    for name in JETS:
+        del content[f"Jet_{name}"]
+    soft = [{name: values[1:] for name, values in JETS.items()}] * 2 + [ONE]
+    content |= {name.replace("Jet_", "ScoutingPFJet_"): v for name, v in columns(soft).items() if "Jet_" in name}
+    content["ScoutingPFJet_m"] = content.pop("ScoutingPFJet_mass")
+    content["ScoutingPFJet_particleNet_prob_b"] = content.pop("ScoutingPFJet_btagPNetB")
+    for kind in ("TTree", "Parquet"):
+        path = write(tmp_path / "scouting.root", content, kind)
+        with pytest.raises(FormatError, match=r"lacks Jet_pt.*--set jets=COLLECTION"):
+            load(path)
+        events = load(path, btag="particleNet_prob_b:0.5", settings={"jets": "ScoutingPFJet"})
+        assert events.jets.pt[0].tolist() == JETS["pt"][1:]
+        assert events.jets.btag[0].tolist() == [0, 0, 0, 0, 1, 0]
+        assert events.truth[0].tolist() == [2, 0, 4, 5, 3, -1]
+        assert events.jets.usable[0].tolist() == [True] * 6
+        with pytest.warns(PairtonWarning, match="DeepFlavB > "):
+            load(path, btag=None, settings={"jets": "ScoutingPFJet"})
+
+
+def test_a_cut_needs_a_tagger(nano: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--btag 0.5 is a cut without a tagger.*--btag PNetB:0.5"):
+        load(nano, btag="0.5")

@@ -11,7 +11,11 @@ import pytest
 from pairton.formats import REGISTRY, detect
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "mutations.py"
-OPTIONS = {"nanoaod": {"btag": "btagPNetB:0.5"}, "physlite": {"btag": "DL1dv01:0.5"}}
+OPTIONS = {
+    "nanoaod": {"btag": "btagPNetB:0.5"},
+    "nanoaod_parquet": {"btag": "btagPNetB:0.5"},
+    "physlite": {"btag": "DL1dv01:0.5"},
+}
 SHORT = 8  # mutants of a format in the quick suite
 
 
@@ -43,6 +47,7 @@ def files(tmp_path_factory):
     delphes, nano, lite = (helpers(f"test_formats_{name}") for name in ("delphes", "nanoaod", "physlite"))
     found["delphes"] = delphes.write(folder / "delphes.root", delphes.content())
     found["nanoaod"] = nano.write(folder / "nano.root", nano.columns())
+    found["nanoaod_parquet"] = nano.write(folder / "nano.root", nano.columns(), "Parquet")
     found["physlite"] = lite.write(folder / "lite.root", lite.content("."))
     return found
 

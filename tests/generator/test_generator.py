@@ -26,6 +26,7 @@ from pairton.generator.production import parts_folder, produce, run_chunk
 from pairton.generator.pythia import MAX_SEED, PythiaRun, load_processes
 from pairton.generator.pythia_record import flatten
 from pairton.generator.settings import MAX_CHUNKS, Settings, make_settings, pythia_seed
+from pairton.topology import load_topology
 
 pythia8 = pytest.importorskip("pythia8mc")
 pytest.importorskip("fastjet")
@@ -128,7 +129,7 @@ def test_ids_name_the_sample_not_its_size():
 
 def test_filter_keeps_only_events_whose_quarks_pass():
     processes = load_processes()
-    run = PythiaRun((*processes.lines("ttbar_allhad", False), *BARE), 11, quarks=processes.filter)
+    run = PythiaRun((*processes.lines(load_topology("ttbar_allhad"), False), *BARE), 11, quarks=processes.filter)
     record = flatten(next(run.batches(200, 200)))
     quarks = (np.abs(record.code) <= 5) & (np.abs(record.status) == 23) & (record.code != 0)
     pt = np.hypot(record.px, record.py)[quarks]
@@ -149,7 +150,7 @@ def lhe(tmp_path_factory) -> Path:
     path.parent.mkdir()
     pythia = pythia8.Pythia("", False)
     own = ("Print:quiet = on", "Random:setSeed = on", "Random:seed = 5", "PartonLevel:all = off")
-    for line in (*load_processes().lines("ttbar_allhad", False), *own):
+    for line in (*load_processes().lines(load_topology("ttbar_allhad"), False), *own):
         assert pythia.readString(line)
     assert pythia.init()
     writer = pythia8.LHAupFromPYTHIA8(pythia.process, pythia.infoPython())
@@ -177,7 +178,7 @@ def lhe(tmp_path_factory) -> Path:
 
 def test_les_houches_quarks_come_back_as_written(lhe):
     processes = load_processes()
-    lines = (*processes.lines("ttbar_allhad", True), *BARE)
+    lines = (*processes.lines(load_topology("ttbar_allhad"), True), *BARE)
     record = flatten(next(PythiaRun(lines, 1, lhe=lhe, skip=10).batches(5, 5)))
     blocks = lhe.read_text().split("<event>\n")[11:16]
     written = [row.split() for block in blocks for row in block.splitlines()[1:13]]
@@ -213,12 +214,46 @@ def test_filter_on_les_houches_events_counts_what_was_read(lhe):
     assert 5 < counts.simulated == len(events) + counts.failed < 28
 
 
+HEADERS = """<!-- a comment of two lines that mentions
+<event> -->
+<header>
+<MGVersion> 3.5.1 </MGVersion>
+<MGRunCard><![CDATA[
+<event> 1 2 in a comment of the run card
+]]></MGRunCard>
+<initrwgt>
+<weightgroup name='scale_variation'>
+<weight id='1001'> muR=0.5 muF=0.5 </weight>
+</weightgroup>
+</initrwgt>
+</header>
+"""
+
+
+def test_les_houches_headers_of_other_generators(lhe, tmp_path):
+    """MadGraph declares its variations in the header, POWHEG between header and <init>; tags have attributes."""
+    declared = "<initrwgt>\n<weight id='2' > pdf </weight>\n</initrwgt>\n"
+    plain = lhe.read_text()
+    opening, rest = plain.split("<init>", 1)
+    start = opening[: opening.index(">") + 1] + "\n"
+    rest = rest.replace("<event>", "<event npLO='-1' npNLO='1'>").replace(
+        "</event>", "<rwgt>\n<wgt id='1001'> 2.5 </wgt>\n</rwgt>\n</event>"
+    )
+    for number, head in enumerate((start + HEADERS, start + declared, start + HEADERS + declared)):
+        path = tmp_path / f"{number}.lhe"
+        path.write_text(head + "<init>" + rest)
+        assert read_weights(scan(path)).tolist() == [-1.5, 1.5, 1.5] * 10
+        settings = make_settings("ttbar_allhad", None, lhe=path, keep="all").with_sizes(5, 5)
+        assert len(run_chunk(settings, 1, 5, read_weights(scan(path))[5:10])[0]) > 0  # Pythia reads them as well
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("no events here\n", "has no <event>"),
         ("<init>\n2212 2212 6500 6500 0 0 0 0 1 1\n</init>\n", "weight strategy 1"),
         ("<event>\n\n</event>\n", "event 0 has no weight"),
+        ("<init>\n2212 2212\n</init>\n", "<init> has no weight strategy"),
     ],
 )
 def test_bad_les_houches_files(tmp_path, text, said):
@@ -249,6 +284,55 @@ def test_higgs_events_fill_every_slot():
     events, _ = run_chunk(make_settings("tth_allhad", 25, seed=2, keep="all").with_sizes(25, 25), 0, 25)
     assert events.truth.shape == (25, 8)
     assert np.all((events.truth >= 0).mean(axis=0) > 0.2)
+
+
+ZH = """name: zh
+event: [Z, H]
+particles: {Z: [q, q], H: [b, b]}
+"""
+ZH_LINES = (
+    "HiggsSM:ffbar2HZ = on",
+    "23:onMode = off",
+    "23:onIfAny = 1 2 3 4 5",
+    "25:onMode = off",
+    "25:onIfAny = 5",
+)
+
+
+def test_a_topology_of_ones_own_brings_its_process(lhe, tmp_path):
+    bare, whole = tmp_path / "zh.yaml", tmp_path / "whole.yaml"
+    bare.write_text(ZH)
+    whole.write_text(ZH + "process:\n" + "".join(f"  - {line!r}\n" for line in ZH_LINES))
+    with pytest.raises(ConfigError, match=r"'zh'.*`process:`.*--pythia LINE.*--lhe FILE"):
+        make_settings(bare, 10)
+    settings = make_settings(whole, 20, keep="all")
+    assert settings.lines == make_settings(bare, 20, keep="all", pythia=ZH_LINES).lines
+    events, counts = run_chunk(settings, 0, 20)
+    assert counts.kept == 20
+    assert events.truth.shape == (20, 4)
+    assert (events.truth >= 0).mean() > 0.4
+    assert load_topology(whole) == load_topology(bare)  # how it was made is no part of the tree
+    assert settings.build_topology().process == ZH_LINES
+    renamed = tmp_path / "own.yaml"
+    renamed.write_text(whole.read_text().replace("name: zh", "name: ttbar_allhad"))
+    assert not [line for line in make_settings(renamed, 20).lines if line.startswith("Top:")]
+    with pytest.raises(ConfigError, match="switches on a process"):
+        run_chunk(make_settings(bare, 10, pythia=("Tune:pp = 21",)), 0, 10)
+    # Les Houches events of something else: background, if one says so
+    settings = make_settings(whole, 10, lhe=lhe, keep="all").with_sizes(10, 10)
+    background, _ = run_chunk(settings, 0, 10)
+    assert len(background) > 0
+    assert np.all(background.truth == -1)
+
+
+def test_background_has_no_truth(tmp_path):
+    lines = ("Top:all = off", "HardQCD:all = on", "PhaseSpace:pTHatMin = 100")
+    settings = make_settings("ttbar_allhad", 10, keep="all", pythia=lines).with_sizes(10, 10)
+    counts = produce(settings, tmp_path / "qcd.h5")
+    assert (counts.kept, counts.reconstructible) == (10, 0)
+    events = formats.read(str(tmp_path / "qcd.h5"))
+    assert len(events) == 10
+    assert np.all(events.truth == -1)
 
 
 # -- the command line --------------------------------------------------------------------------------------

@@ -63,8 +63,8 @@ def test_a_model_pickles_small_and_its_copies_share_a_session(model: str) -> Non
     assert load_model(model, threads=2).engine.session is not session
 
 
-def write_nano(path: Path, n: int) -> ak.Array:
-    """Random jets, of which some fail the identification."""
+def write_nano(path: Path, n: int, version: int = 12) -> ak.Array:
+    """Random jets, of which some fail the identification; version 15 says so by energy fractions."""
     rng = np.random.default_rng(5)
     counts = rng.integers(4, 10, n)
     numbers = {
@@ -73,25 +73,33 @@ def write_nano(path: Path, n: int) -> ak.Array:
     numbers |= {"pt": 25 + 100 * numbers["pt"], "eta": 4 * numbers["eta"] - 2, "phi": 6 * numbers["phi"] - 3}
     jets = {name: ak.unflatten(values, counts) for name, values in numbers.items()}
     jets["jetId"] = ak.unflatten((6 * (rng.random(counts.sum()) > 0.1)).astype(np.uint8), counts)
+    stored = dict(jets)
+    if version == 15:
+        good = stored.pop("jetId") > 0
+        stored |= {
+            name: ak.values_astype(ak.where(good, 0.5, 1.0), np.float32) for name in ("neHEF", "neEmEF", "chHEF")
+        }
+        stored |= {f"{name}Multiplicity": ak.values_astype(good * 3, np.uint8) for name in ("ch", "ne")}
     with uproot.recreate(path) as file:
-        fields = {name: values.layout.content.dtype for name, values in jets.items()}
+        fields = {name: values.layout.content.dtype for name, values in stored.items()}
         scalars = {"run": np.uint32, "luminosityBlock": np.uint32, "event": np.uint64}
         file.mktree("Events", {"Jet": f"var * {{{', '.join(f'{k}: {v}' for k, v in fields.items())}}}", **scalars})
-        file["Events"].extend({"Jet": ak.zip(jets), **{k: np.arange(n, dtype=v) for k, v in scalars.items()}})
+        file["Events"].extend({"Jet": ak.zip(stored), **{k: np.arange(n, dtype=v) for k, v in scalars.items()}})
     return ak.zip(jets)
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("version", [12, 15])
 @pytest.mark.filterwarnings("ignore")  # of coffea and what it builds on
 def test_the_example_runs_in_one_process_and_in_two(
-    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     pytest.importorskip("coffea", reason="pip install coffea")
     from coffea import processor
 
     monkeypatch.syspath_prepend(EXAMPLE.parent)  # workers take the path over
     example: Any = importlib.import_module(EXAMPLE.stem)
-    jets = write_nano(tmp_path / "nano.root", 300)
+    jets = write_nano(tmp_path / "nano.root", 300, version)
     files = [str(tmp_path / "nano.root")]
     one = example.run(files, model, chunksize=100)
     two = example.run(files, model, processor.FuturesExecutor(workers=2, status=False), chunksize=100)

@@ -231,7 +231,7 @@ class Slow(shared.MassModel):
         return super().predict(*arguments)
 pairton.models.engines.load_model = lambda *a, **k: Slow()
 from pairton.cli import main
-main(["reconstruct", {source!r}, "-o", {target!r}])
+main(["reconstruct", {source!r}, "-o", {target!r}, "--force"])
 """
 
 

@@ -6,6 +6,7 @@ import awkward as ak
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import vector
 
 from pairton.decoding import DECODINGS
 from pairton.errors import ConfigError, EventsError, ModelError, TopologyError
@@ -161,6 +162,26 @@ def test_awkward_arrays_will_do(decays, mass_model):
     np.testing.assert_array_equal(reco.assignment, reconstruct(events, mass_model).assignment)
     with pytest.raises(EventsError, match="the model takes btag of jets, which the events do not have"):
         reconstruct(plain[["pt", "eta", "phi", "mass"]], mass_model)
+
+
+def test_momenta_in_other_coordinates(decays, mass_model):
+    """Plain records of px, py, pz, E, and what vector makes of them, which it calls x, y, z, t."""
+    events = decays(10)
+    jets = events.jets
+    columns = {"px": jets.px, "py": jets.py, "pz": jets.pz, "E": jets.energy, "btag": jets.btag}
+    polar = {"pt": jets.pt, "theta": jets.theta, "phi": jets.phi, "M": jets.mass, "btag": jets.btag}
+    expected = reconstruct(events, mass_model)
+    for given in (
+        ak.zip(columns),
+        ak.zip(columns, with_name="Momentum4D"),
+        vector.zip(columns),
+        vector.zip(polar),
+    ):
+        reco = reconstruct(given, mass_model)
+        np.testing.assert_array_equal(reco.assignment, expected.assignment)
+        np.testing.assert_allclose(reco.t.mass, expected.t.mass, rtol=1e-4)
+    with pytest.raises(EventsError, match=r"jets lack pt.*found E, btag, px, py"):
+        reconstruct(ak.zip({name: value for name, value in columns.items() if name != "pz"}), mass_model)
 
 
 def test_a_file_by_its_name(decays, mass_model, tmp_path):

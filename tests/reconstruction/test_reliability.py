@@ -103,7 +103,7 @@ def test_a_limit_on_file_sizes(source, tmp_path, model_folder, suffix, verb):
         str(source),
         *(["-o", str(out), "--model", str(model_folder)] if verb == "reconstruct" else []),
     ]
-    arguments += [] if verb == "reconstruct" else [str(out)]
+    arguments += ["--force"] if verb == "reconstruct" else [str(out), "--force"]
     script = textwrap.dedent(LIMITED).format(limit=16_384, arguments=arguments)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr

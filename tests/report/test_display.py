@@ -203,7 +203,21 @@ def test_too_few_objects_have_a_reason_and_no_answer(mass_model):
     record = record_event(Events(jets), 0, mass_model)
     assert (record.answer, record.event_probability, record.status) == ((), None, "too_few_objects")
     assert "too few objects" in record.frames[0].title
-    assert Display(record).figure().axes
+    assert "2 of 2 jets can be used (pT > " in record.frames[0].note
+    assert record.frames[0].note.endswith("ttbar_allhad needs 6.")
+    figure = Display(record).figure()
+    assert record.frames[0].note in figure.get_suptitle()
+    assert record.id in figure.get_suptitle()
+
+
+def test_pictures_show_masses_and_jets_that_are_not_used(decays, mass_model):
+    record = record_event(decays(1, extra=2), 0, mass_model, RunSettings(max_objects=7))
+    axes, *_, bars = Display(record).figure().axes
+    assert "not used" in [text.get_text() for text in axes.get_legend().get_texts()]
+    (top,) = (shown for shown in record.answer if shown.label == "t1")
+    assert f"t1 {top.mass:.0f}" in [text.get_text() for text in axes.texts]
+    if record.frames[0].marginals:
+        assert f"({top.mass:.0f})" in bars.get_yticklabels()[0].get_text()
 
 
 @pytest.mark.parametrize("row", [-1, 2])

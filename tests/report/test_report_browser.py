@@ -93,6 +93,9 @@ def page(decays, mass_model_type, tmp_path_factory):
 
 def test_arrow_keys_step_through_an_event(browser, page, tmp_path):
     show(browser, page)
+    assert text(browser, ".pd h3") == "The answer"  # what a reader came for; the steps are to the left
+    for _ in range(3):
+        press(browser, "ARROW_LEFT")
     assert text(browser, ".pd h3") == "Step 1 of 3: reveal W"
     masked = "return document.querySelectorAll('.pd-row')[0].querySelectorAll('rect[data-value=\"2\"]').length"
     drawn = "return document.querySelectorAll('.pd-particle').length"
@@ -131,6 +134,7 @@ def test_slider_buttons_candidates_and_truth(browser, page):
     chosen = browser.find_elements("css selector", "tr.pd-chosen")
     assert len(rows) == 8
     assert chosen == rows[:1]
+    assert re.fullmatch(r"W: \d \d · \d+ GeV", rows[0].find_element("css selector", ".pd-chip").text)
     jets = "return document.querySelector('.pd-particle').dataset.objects"
     before = browser.execute_script(jets)
     browser.execute_script("arguments[0].focus()", rows[1])
@@ -167,6 +171,7 @@ def test_other_topologies_and_exact_likelihoods(name, browser, mass_model_type, 
     record = record_event(Events(jets, topology), 0, model, RunSettings(max_objects=14))
     Display(record).save(tmp_path / "event.html")
     show(browser, tmp_path / "event.html")
+    assert text(browser, ".pd h3") == ("The answer" if name == "tttt_allhad" else record.frames[1].title)
     for _ in record.frames:
         press(browser, "ARROW_RIGHT")
     assert text(browser, ".pd-count") == f"{len(record.frames)} / {len(record.frames)}"

@@ -14,7 +14,7 @@ from pairton.training import load_recipe, parse_recipe
 from pairton.training.losses import batch_loss, make_batch, terms_of
 from pairton.training.process import draw_revealed
 
-FOLDER = Path(__file__).parents[2] / "recipes"
+FOLDER = Path(__file__).parents[2] / "src" / "pairton" / "recipes"
 FILES = sorted(FOLDER.rglob("*.yaml"))
 
 
@@ -67,6 +67,25 @@ def test_the_rows_of_the_ablation_tables():
     }
     assert {recipe.decoding for recipe in rows.values()} == {"steps", "one_shot", "exact"}
     assert all(recipe.optimiser == paper.optimiser for recipe in rows.values())
+
+
+def test_built_in_recipes_go_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load_recipe("cpu") == load_recipe(FOLDER / "cpu.yaml")
+    assert load_recipe("ablations/one_shot") == load_recipe(FOLDER / "ablations" / "one_shot.yaml")
+    (tmp_path / "own.yaml").write_text("base: cpu\nrun: {seed: 5}\n")
+    assert load_recipe("own.yaml") == load_recipe("cpu").with_run(seed=5)
+    with pytest.raises(ConfigError, match=r"no recipe 'cpuu'.*cpu, iterative, paper, ablations/.*mean 'cpu'"):
+        load_recipe("cpuu")
+
+
+def test_the_potential_of_cpu_follows_the_tree():
+    assert load_recipe("cpu").network.triplets == "potential"
+    plain = load_recipe("cpu", topology="hh4b")
+    assert (plain.network.triplets, plain.topology.name) == ("none", "hh4b")
+    Network(plain.topology, plain.network)  # was refused: no particle of three jets
+    edges = parse_recipe({**load_recipe("cpu").to_dict(), "network": {"triplets": "auto"}, "loss": {}})
+    assert edges.network.triplets == "none"  # nothing would train it
 
 
 def write(folder, name="recipe.yaml", **sections):
@@ -128,7 +147,7 @@ def test_mistakes_are_named(tmp_path, sections, message):
         ("- a list\n", "a recipe is a mapping"),
         ("network: {\n", "not a YAML file"),
         ("network: {}\n", "needs the sections topology and optimiser"),
-        ("base: nowhere.yaml\n", "nowhere.yaml: the recipe cannot be read"),
+        ("base: nowhere.yaml\n", "no recipe 'nowhere.yaml': neither a file nor built in"),
     ],
 )
 def test_files_that_are_no_recipes(tmp_path, text, message):

@@ -108,7 +108,7 @@ def test_from_a_file_to_a_model_and_on(place, capsys):
     } <= {path.name for path in (place / "out").iterdir()}
     code, _, err = run(capsys, *common)
     assert (code, len(err.splitlines())) == (2, 1)
-    assert "has a training in it: continue it with --resume" in err
+    assert "has a training in it: continue with --resume" in err
     code, out, _ = run(capsys, *common, "--resume")
     assert code == 0
     before = (place / "out" / "recipe.yaml").read_bytes()
@@ -125,7 +125,7 @@ def test_from_a_file_to_a_model_and_on(place, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nowhere.yaml", "--data", "events.h5"), "nowhere.yaml: the recipe cannot be read"),
+        (("nowhere.yaml", "--data", "events.h5"), "no recipe 'nowhere.yaml': neither a file nor built in"),
         (("recipe.yaml", "--data", "nowhere.h5"), "nowhere.h5"),
         (("recipe.yaml", "--data", "data.h5"), "no truth"),
         (("recipe.yaml", "--data", "few.h5"), "5 events were read"),
@@ -147,5 +147,5 @@ def test_mistakes_are_one_line_and_exit_2(place, capsys, monkeypatch, arguments,
 
 def test_the_flags_are_these():
     assert sorted(parameter.name for parameter in train.params) == [
-        "data", "devices", "init", "out", "recipe", "resume", "seed", "threads",
+        "data", "devices", "force", "init", "out", "recipe", "resume", "seed", "threads", "topology",
     ]  # fmt: skip

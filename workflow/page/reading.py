@@ -125,8 +125,9 @@ class Results:
         ours = re.search(rf"(^|/)(data/[^/]+\.h5|{self.plan.target}/({kinds})/.+)$", word)
         if ours is not None:
             return f"results/{ours[2]}"
-        recipe = re.search(r"(^|/)((recipes|workflow)/.+\.yaml)$", word)
-        if recipe is not None:
+        if (recipe := re.search(r"/pairton/recipes/(.+)\.yaml$", word)) is not None:
+            return recipe[1]
+        if (recipe := re.search(r"(^|/)(workflow/.+\.yaml)$", word)) is not None:
             return recipe[2]
         return Path(word).name if Path(word).is_absolute() else word
 

@@ -11,7 +11,7 @@ from page.choosing import choosing
 from page.comparing import RESOLVED, SEEDS, Comparison, Row, Spread, compare, rows_of, seed_spread, verdict
 from page.reading import Results
 from page.writing import Page, number, signed, table
-from plan import Study
+from plan import RECIPES, Study
 
 __all__ = ["studies"]
 
@@ -97,8 +97,10 @@ def _table(results: Results, page: Page, study: Study, rows: Sequence[Row]) -> N
 
 def _recipe(path: Path) -> str:
     """As one would type it."""
-    parts = path.resolve().parts
-    return "/".join(parts[-(3 if path.resolve().parent.name not in ("recipes", "workflow") else 2) :])
+    path = path.resolve()
+    if path.is_relative_to(RECIPES):
+        return path.relative_to(RECIPES).with_suffix("").as_posix()
+    return f"{path.parent.name}/{path.name}"
 
 
 def _mean(row: Row, what: str, where: str) -> str:

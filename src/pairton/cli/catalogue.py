@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from pairton.cli.options import completing
 from pairton.topology import builtin_topologies, collection_name, load_topology
 
 __all__ = ["models", "topologies"]
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completing("topology"))
 def topologies(name: str | None) -> None:
     """List the built-in topologies, or draw the decay tree of NAME (built-in, or a YAML file).
 
@@ -33,7 +34,7 @@ def topologies(name: str | None) -> None:
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completing("model"))
 def models(name: str | None) -> None:
     """List the models that come with Pairton, or show the card of NAME.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairton.cli.options import as_the_model, reading_options
+from pairton.cli.options import DECODINGS, as_the_model, completing, reading_options
 
 if TYPE_CHECKING:
     from pairton.events import Events
@@ -19,8 +19,19 @@ __all__ = ["display"]
 @click.argument("inputs", nargs=-1, metavar="[IN]...")
 @click.option("--event", "row", type=int, default=0, show_default=True, help="Which: rows count from 0.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help=".html, .png, .svg or .pdf [event-K.html]")
-@click.option("--model", default="default", show_default=True, help="A built-in model, or the path of one.")
-@click.option("--decoding", metavar="NAME", help="exact, steps, one_shot, one_by_one; default: the model's.")
+@click.option(
+    "--model",
+    default="default",
+    show_default=True,
+    help="A built-in model, or the path of one.",
+    shell_complete=completing("model"),
+)
+@click.option(
+    "--decoding",
+    metavar="NAME",
+    help="exact, steps, one_shot, one_by_one; default: the model's.",
+    shell_complete=completing(DECODINGS),
+)
 @click.option(
     "--max-objects", "--max-jets", type=int, default=12, show_default=True, help="Use this many of each kind."
 )
@@ -71,7 +82,8 @@ def display(
     answer = ", ".join(
         f"{s.label} {s.mass:.1f} GeV ({', '.join(named[k] for k in s.objects)})" for s in record.answer
     )
-    click.echo(f"{record.name}: {answer or 'no answer, ' + record.status}")
+    why = f"no answer, {record.status}: {record.frames[0].note}"
+    click.echo(f"{record.name}: {answer or why}")
     click.echo(f"wrote {output}")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from pairton.cli.options import as_the_model, reading_options
+from pairton.cli.options import DECODINGS, as_the_model, completing, reading_options
 from pairton.cli.reconstruct import model_options
 from pairton.errors import ConfigError
 
@@ -20,11 +20,30 @@ __all__ = ["evaluate"]
 
 @click.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="IN...")
-@click.option("--model", "models", multiple=True, help="Built-in or a path; several are compared. [default]")
-@click.option("--decoding", "decodings", multiple=True, metavar="NAME", help="Several are compared.")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    help="Built-in or a path; several are compared. [default]",
+    shell_complete=completing("model"),
+)
+@click.option(
+    "--decoding",
+    "decodings",
+    multiple=True,
+    metavar="NAME",
+    help="Several are compared.",
+    shell_complete=completing(DECODINGS),
+)
 @click.option("--baseline", "baselines", multiple=True, metavar="NAME", help="A method without a network: chi2.")
 @click.option("--assignments", multiple=True, metavar="FILE", help="Somebody's answers: ours, SPANet's, HyPER's.")
 @click.option("--select", is_flag=True, help="Apply the selection of the topology first.")
+@click.option(
+    "--split",
+    metavar="train|validation|test",
+    help="Only events of this split of the (first) model's training.",
+    shell_complete=completing(("train", "validation", "test")),
+)
 @click.option("--mix", metavar="A,B,C", help="Shares of the multiplicity bins to reweight to. [the paper's]")
 @click.option("--jet-scale", "jet_scales", type=float, multiple=True, metavar="S", help="Also with jets times S.")
 @click.option("--json", "json_file", metavar="FILE", help="Write all numbers; - for the screen.")

@@ -6,16 +6,18 @@ from pathlib import Path
 
 import click
 
+from pairton.cli.options import completing, force_option, refuse_existing
 from pairton.errors import ConfigError
 
 __all__ = ["export"]
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", shell_complete=completing("model"))
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path), help="File to write, with the suffix .onnx."
 )
+@force_option
 @click.option("--whole", is_flag=True, help="Objects in, indices and probabilities out; else one denoising step.")
 @click.option(
     "--max-objects", "--max-jets", type=int, help="With --whole: the most objects of the main kind in an event."
@@ -23,7 +25,9 @@ __all__ = ["export"]
 @click.option(
     "--decoding", help="With --whole: exact, which any model can do.  [default: as the model was trained]"
 )
-def export(model: str, output: Path, whole: bool, max_objects: int | None, decoding: str | None) -> None:
+def export(
+    model: str, output: Path, force: bool, whole: bool, max_objects: int | None, decoding: str | None
+) -> None:
     """Write MODEL (built-in, or a folder) as a self-contained ONNX file.
 
     Example: pairton export ttbar_allhad --whole -o reconstruct.onnx
@@ -32,6 +36,7 @@ def export(model: str, output: Path, whole: bool, max_objects: int | None, decod
 
     if output.suffix != ".onnx":
         raise ConfigError(f"{output}: a model is an ONNX file: give a name that ends with .onnx")
+    refuse_existing(output, force)
     about = export_model(model, output, whole=whole, max_objects=max_objects, decoding=decoding)
     what = (
         f"whole reconstruction ({about['decoding']}, up to {about['max_objects']} objects)"

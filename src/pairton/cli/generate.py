@@ -9,11 +9,13 @@ from pathlib import Path
 
 import click
 
+from pairton.cli.options import completing, force_option
+
 __all__ = ["generate"]
 
 
 @click.command()
-@click.argument("topology", default="ttbar_allhad")
+@click.argument("topology", default="ttbar_allhad", shell_complete=completing("topology"))
 @click.option("-n", "n_events", type=int, help="Events to simulate; with --lhe, all of the file by default.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="File to write.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Different seeds never share events.")
@@ -22,9 +24,16 @@ __all__ = ["generate"]
 @click.option("--keep", default="selected", show_default=True, help="all, selected or reconstructible events.")
 @click.option("--filter", "filtered", is_flag=True, help="Drop soft and forward quarks before the shower.")
 @click.option("--lhe", type=click.Path(path_type=Path), help="Les Houches events of another generator.")
-@click.option("--card", default="atlas", show_default=True, help="Detector: a built-in card, or a YAML file.")
+@click.option(
+    "--card",
+    default="atlas",
+    show_default=True,
+    help="Detector: a built-in card, or a YAML file.",
+    shell_complete=completing("card"),
+)
 @click.option("--pythia", multiple=True, metavar="LINE", help="Further setting of Pythia; may be repeated.")
 @click.option("--resume", is_flag=True, help="Go on with an interrupted run.")
+@force_option
 def generate(
     topology: str,
     n_events: int | None,
@@ -38,6 +47,7 @@ def generate(
     card: str,
     pythia: tuple[str, ...],
     resume: bool,
+    force: bool,
 ) -> None:
     """Simulate events of TOPOLOGY: Pythia 8, a fast detector, jets, truth.
 
@@ -77,7 +87,9 @@ def generate(
                 bar.update(row, rate=f"{speed:.0f} events/s")
 
         with nullcontext() if dask is None else dask_client(dask) as client:
-            counts = produce(settings, output, jobs=jobs, client=client, resume=resume, progress=progress)
+            counts = produce(
+                settings, output, jobs=jobs, client=client, resume=resume, force=force, progress=progress
+            )
     click.echo(report(counts))
     click.echo(f"wrote {output}")
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairton.cli.options import reading_options
+from pairton.cli.options import completing, force_option, reading_options, refuse_existing
 from pairton.cli.progress import progress
-from pairton.errors import OutputError
+from pairton.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -57,13 +57,25 @@ def inspect(files: tuple[str, ...], as_json: bool, reading: dict[str, Any]) -> N
 
 
 @click.command()
-@click.argument("inputs", nargs=-1, required=True, metavar="IN...")
+@click.argument("inputs", nargs=-1, metavar="IN...")
 @click.argument("output", type=click.Path(path_type=Path), metavar="OUT")
-@click.option("--to", "format_to", metavar="FORMAT", help="Format of OUT; default: by its suffix.")
+@click.option(
+    "--to",
+    "format_to",
+    metavar="FORMAT",
+    help="Format of OUT; default: by its suffix.",
+    shell_complete=completing("format"),
+)
+@force_option
 @click.option("--select", is_flag=True, help="Only objects and events that pass the selection of the topology.")
 @reading_options
 def convert(
-    inputs: tuple[str, ...], output: Path, format_to: str | None, select: bool, reading: dict[str, Any]
+    inputs: tuple[str, ...],
+    output: Path,
+    format_to: str | None,
+    force: bool,
+    select: bool,
+    reading: dict[str, Any],
 ) -> None:
     """Write the events of IN... to OUT in another format, with all objects, truth, weights, ids and kept columns.
 
@@ -74,9 +86,12 @@ def convert(
     from pairton.formats import create, expand, sources
     from pairton.formats.base import Writer
 
+    if not inputs:
+        raise ConfigError(f"OUT is missing: pairton convert {output} OUT, a name ending in .h5, .root or .parquet")
     paths = expand(inputs)
     if any(Path(path).resolve() == output.resolve() for path in paths):
         raise OutputError(f"{output}: this is also an input: write to another name")
+    refuse_existing(output, force)
     writer: Writer | None = None
     count = total = 0
     try:

@@ -3,25 +3,85 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from pairton.errors import ConfigError
+from pairton.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
 
-__all__ = ["as_the_model", "parse_map", "reading_options", "variation_option"]
+__all__ = [
+    "DECODINGS",
+    "as_the_model",
+    "completing",
+    "force_option",
+    "parse_map",
+    "reading_options",
+    "refuse_existing",
+    "variation_option",
+]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+# what is built in, by files: the shell must not wait for imports
+BUILT_IN = {
+    "card": ("generator/cards", "*.yaml"),
+    "model": ("models", "*/model.json"),
+    "recipe": ("recipes", "**/*.yaml"),
+    "topology": ("topology/builtin", "*.yaml"),
+}
+
+
+def completing(what: str | Iterable[str]) -> Complete:
+    """Completion in the shell: names of what is built in, or of a list; files as well."""
+
+    def complete(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+        names = _built_in(what) if isinstance(what, str) else what
+        return [*(CompletionItem(n) for n in names if n.startswith(begun)), CompletionItem(begun, type="file")]
+
+    return complete
+
+
+def _built_in(what: str) -> list[str]:
+    if what == "format":
+        from pairton.formats import REGISTRY
+
+        return list(REGISTRY)
+    folder, pattern = BUILT_IN[what]
+    top = Path(__file__).parent.parent / folder
+    found = (path.parent if path.suffix == ".json" else path.with_suffix("") for path in top.glob(pattern))
+    return sorted(path.relative_to(top).as_posix() for path in found)
+
+
+DECODINGS = ("exact", "steps", "one_shot", "beam", "one_by_one")
+
+force_option = click.option("--force", is_flag=True, help="Replace an output that exists.")
+
+
+def refuse_existing(output: str | Path | None, force: bool) -> None:
+    """What is there stays: samples, results and models are replaced only with --force."""
+    if output is not None and not force and Path(output).exists():
+        raise OutputError(f"{output} exists: give another name, or replace it with --force")
+
 
 _OPTIONS = (
-    click.option("--format", "format_", metavar="NAME", help="Format of the input; default: recognised."),
+    click.option(
+        "--format",
+        "format_",
+        metavar="NAME",
+        help="Format of the input; default: recognised.",
+        shell_complete=completing("format"),
+    ),
     click.option(
         "--topology",
         metavar="NAME|FILE",
+        shell_complete=completing("topology"),
         help="Decay tree; default: the model's; without a model as stored in the file, else ttbar_allhad.",
     ),
     click.option(

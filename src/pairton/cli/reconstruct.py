@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairton.cli.options import as_the_model, reading_options, variation_option
+from pairton.cli.options import (
+    DECODINGS,
+    as_the_model,
+    completing,
+    force_option,
+    reading_options,
+    refuse_existing,
+    variation_option,
+)
 from pairton.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -55,11 +63,18 @@ def model_options(command: Any) -> Any:
 @click.option(
     "-o", "--output", metavar="OUT", help="Result: .parquet, .root or .h5. Without it: a table on screen."
 )
-@click.option("--model", default="default", show_default=True, help="A built-in model, or the path of one.")
+@click.option(
+    "--model",
+    default="default",
+    show_default=True,
+    help="A built-in model, or the path of one.",
+    shell_complete=completing("model"),
+)
 @click.option(
     "--decoding",
     metavar="NAME",
     help="exact, steps, one_shot, beam, one_by_one; default: the model's.",
+    shell_complete=completing(DECODINGS),
 )
 @model_options
 @click.option("--chunk", type=int, default=50_000, show_default=True, help="Events read at a time.")
@@ -70,6 +85,7 @@ def model_options(command: Any) -> Any:
 )
 @click.option("--jobs", type=int, metavar="N", help="Run in N processes. OUT is then a folder of parts.")
 @click.option("--resume", is_flag=True, help="Keep the finished parts in the folder OUT, make the others.")
+@force_option
 @click.option("--part-rows", type=int, metavar="N", help="Events of a part. [65536]")
 @click.option("--part-suffix", metavar="SUFFIX", help="Of parts: .parquet, .root or .h5. [.parquet]")
 @variation_option
@@ -88,6 +104,7 @@ def reconstruct(
     dask: str | None,
     jobs: int | None,
     resume: bool,
+    force: bool,
     part_rows: int | None,
     part_suffix: str | None,
     reading: dict[str, Any],
@@ -112,6 +129,8 @@ def reconstruct(
         threads = threads or (1 if dask is not None or (jobs or 1) > 1 else None)
     elif given := [f"--part-{name}" for name, value in parts.items() if value is not None]:
         raise ConfigError(f"{given[0]} is for results in parts: add --dask, --jobs or --resume")
+    else:
+        refuse_existing(output, force)
     loaded = load_model(model, engine=engine, threads=threads)
     paths = list(inputs) or [str(sample_file(loaded.topology.name))]
     as_the_model(reading, loaded)
@@ -120,7 +139,7 @@ def reconstruct(
     settings = RunSettings(decoding, beam, max_objects, not no_cuts)
     if dask is not None or jobs is not None or resume:
         more = {"chunk": chunk, **reading, **{name: value for name, value in parts.items() if value is not None}}
-        _in_parts(paths, output, loaded, settings, total, more, dask=dask, jobs=jobs, resume=resume)
+        _in_parts(paths, output, loaded, settings, total, more, dask=dask, jobs=jobs, resume=resume, force=force)
         return
     with stop_cleanly():
         summary = reconstruct_files(
@@ -148,6 +167,7 @@ def _in_parts(
     dask: str | None,
     jobs: int | None,
     resume: bool,
+    force: bool,
 ) -> None:
     from pairton._common.parallel import dask_client
     from pairton.cli.progress import progress
@@ -173,6 +193,7 @@ def _in_parts(
             client=client,
             jobs=1 if jobs is None else jobs,
             resume=resume,
+            force=force,
             progress=lambda stream: progress(stream, total, "reconstructing", size=len),
             **more,
         )

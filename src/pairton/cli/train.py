@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from pairton.cli.options import completing
 from pairton.errors import MissingExtraError
 
 __all__ = ["train"]
@@ -15,30 +16,39 @@ STOPPED = 75  # "try again" of sysexits.h: to a batch system an interrupted trai
 
 
 @click.command()
-@click.argument("recipe", type=click.Path(path_type=Path))
+@click.argument("recipe", shell_complete=completing("recipe"))
 @click.option("--data", "-d", multiple=True, required=True, help="Files with labelled events; may be repeated.")
 @click.option("--out", "-o", type=click.Path(path_type=Path), help="Folder of model and logs. [runs/RECIPE]")
+@click.option(
+    "--topology",
+    metavar="NAME|FILE",
+    help="Another decay tree than the recipe's.",
+    shell_complete=completing("topology"),
+)
 @click.option("--init", metavar="MODEL", help="Start from the weights of a model: fine-tuning.")
 @click.option("--resume", is_flag=True, help="Go on with the training in --out, as if it had never stopped.")
+@click.option("--force", is_flag=True, help="Begin anew in --out, in the place of the training that is there.")
 @click.option("--seed", type=int, help="Another seed than the recipe's.")
 @click.option("--devices", type=int, help="Processes on this machine, one a device.")
 @click.option("--threads", type=int, help="CPU threads of a process.")
 def train(
-    recipe: Path,
+    recipe: str,
     data: tuple[str, ...],
     out: Path | None,
+    topology: str | None,
     init: str | None,
     resume: bool,
+    force: bool,
     seed: int | None,
     devices: int | None,
     threads: int | None,
 ) -> None:
-    """Train RECIPE, a YAML file, on labelled events.
+    """Train RECIPE, a built-in one (cpu, iterative, paper, …) or a YAML file, on labelled events.
 
     The best model on validation events is written to --out, which `pairton reconstruct --model` takes.
 
     \b
-    Example: pairton train recipes/cpu.yaml --data events.h5 --out my-model
+    Example: pairton train cpu --data events.h5 --out my-model
     """
     try:
         import torch
@@ -49,11 +59,11 @@ def train(
         raise MissingExtraError("train", error.name or "torch") from None
     if threads is not None:
         torch.set_num_threads(max(1, threads))
-    chosen = load_recipe(recipe)
+    chosen = load_recipe(recipe, topology)
     changes = {name: value for name, value in (("seed", seed), ("devices", devices)) if value is not None}
     chosen = chosen.with_run(**changes)
-    folder = out or Path("runs") / recipe.stem
-    result = run(chosen, data, folder, init=init, resume=resume)
+    folder = out or Path("runs") / Path(recipe).stem
+    result = run(chosen, data, folder, init=init, resume=resume, force=force)
     found = "  ".join(f"{name} {value:.4f}" for name, value in result.best.items()) or "not validated yet"
     if not result.leads:
         return

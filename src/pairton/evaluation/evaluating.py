@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["REFERENCE_MIX", "evaluate"]
 
 FIT_EVENTS = 20_000  # with truth, for the few numbers of a baseline
+DEFAULT_FRACTIONS = (0.9, 0.05, 0.05)  # of training, validation and test events
 REFERENCE_MIX = {"ttbar_allhad": (0.36, 0.30, 0.34)}  # of complete events in the paper's sample, by bin
 
 Rows = npt.NDArray[np.intp]
@@ -52,6 +53,7 @@ def evaluate(
     baselines: Sequence[str] = (),
     assignments: Sequence[str | Path] = (),
     select: bool = False,
+    split: str | None = None,
     max_objects: int = MAX_OBJECTS,
     cuts: bool = True,
     mix: Sequence[float] | None = None,
@@ -71,6 +73,7 @@ def evaluate(
     baselines    names of registered baselines, such as `chi2`; they are fitted on the first 20,000 events
     assignments  files of answers: results of `pairton reconstruct`, predictions of SPANet or HyPER
     select       apply the selection of the topology to objects and events first; else all are scored as they are
+    split        only the events of a split, train, validation or test, as the (first) model was trained on
     max_objects  of a kind; events with more use those of highest pT
     cuts         leave out objects outside the domain of the model
     mix          share of complete events in each multiplicity bin, to which efficiencies are also reweighted
@@ -129,6 +132,8 @@ def evaluate(
         )
     measured = METRICS | {metric.name: metric for metric in metrics}
     weights: set[float] = set()
+    fractions = _fractions(models[0]) if models else DEFAULT_FRACTIONS
+    scored, trained_on = 0, dict.fromkeys((model.name for model in models), 0)
     row = 0
     stream = windows(read())
     for window in stream if progress is None else progress(stream):
@@ -138,6 +143,12 @@ def evaluate(
             weights |= {float(window.weights.min()), float(window.weights.max())}
         rows = np.arange(row, row + len(window))
         row += len(window)
+        if split is not None:
+            inside = window.in_split(split, fractions)
+            window, rows = window[inside], rows[inside]
+        scored += len(window)
+        for model in models:
+            trained_on[model.name] += _trained_on(model, window)
         chunk = (
             _chunk(methods, window.select(), rows[window.selected]) if select else _chunk(methods, window, rows)
         )
@@ -146,6 +157,14 @@ def evaluate(
                 if (found := metric.count(chunk, method)) is not None:
                     method.counts.setdefault(metric.name, []).append(found)
     _check_files(methods, row)
+    for name, count in trained_on.items():
+        if count and split != "train":
+            warnings.warn(
+                f"{name} was trained on up to {count} of these {scored} events, so that it does too well "
+                "on them: give other events, or only those that it has not seen with --split test",
+                PairtonWarning,
+                stacklevel=2,
+            )
     if len(weights) > 1:
         warnings.warn(
             f"events have weights from {min(weights):g} to {max(weights):g}, which are not used: each counts once",
@@ -168,6 +187,23 @@ def _chunk(methods: Sequence[Method], events: Events, rows: Rows) -> Chunk:
         for name, answer in answers.items()
     }
     return Chunk(events, rows, truth, answers, scores)
+
+
+def _fractions(model: Model) -> tuple[float, float, float]:
+    """Of training, validation and test events, as the model was trained."""
+    data = model.info.recipe.get("data", {})
+    train, validation, _ = DEFAULT_FRACTIONS
+    train, validation = data.get("train_fraction", train), data.get("validation_fraction", validation)
+    return train, validation, max(0.0, 1 - train - validation)
+
+
+def _trained_on(model: Model, events: Events) -> int:
+    """How many of these events the model may have been trained on: of the same sources, in its training split."""
+    listed = model.info.data.get("sources", ())
+    if not listed:
+        return 0
+    sources = np.array([int(source, 16) for source in listed], dtype=np.uint64)
+    return int((np.isin(events.ids[:, 0], sources) & events.in_split("train", _fractions(model))).sum())
 
 
 def _load(model: Any, events: Events | None, answered: bool) -> list[Model]:

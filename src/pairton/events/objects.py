@@ -17,6 +17,7 @@ from pairton.events.vectors import energy_of
 from pairton.topology.selection import TRANSVERSE
 
 __all__ = [
+    "as_polar",
     "check_fields",
     "is_physical",
     "make_jets",
@@ -29,6 +30,9 @@ __all__ = [
 ENERGY_TOLERANCE = 1e-4
 MOST_ENERGY = 1e8  # GeV: far above any collider, and its square is still a number to the network
 MOST_PHI = 100.0  # radians: files have phi from -pi to pi or from 0 to 2 pi
+COORDINATES = frozenset(("x", "px", "y", "py", "z", "pz", "rho", "pt", "phi", "eta", "theta")) | frozenset(
+    ("t", "E", "e", "energy", "tau", "M", "m", "mass")
+)  # of vector's momenta
 MEV_ABOVE = 3000.0  # median pT
 UNIT_SAMPLE = 10_000  # objects that this is looked for in
 
@@ -67,6 +71,26 @@ def make_objects(
     if usable is not None:
         content["usable"] = np.asarray(ak.flatten(usable), dtype=bool)
     return ak.unflatten(ak.zip(content, with_name="Momentum4D"), counts)
+
+
+def as_polar(array: ak.Array) -> ak.Array:
+    """The same records with pt, eta, phi and energy, where they have other coordinates that vector knows.
+
+    >>> as_polar(ak.Array({"px": [[0.0]], "py": [[4.0]], "pz": [[0.0]], "M": [[3.0]]})).energy.tolist()
+    [[5.0]]
+    """
+    given = ak.fields(array)
+    if {"pt", "eta", "phi"} <= set(given):
+        return array
+    import vector
+
+    double = {name: ak.values_astype(array[name], np.float64) for name in given if name in COORDINATES}
+    try:
+        momentum = ak.zip(double, with_name="Momentum4D", behavior=vector.backends.awkward.behavior)
+        found = {name: getattr(momentum, name) for name in ("pt", "eta", "phi", "energy")}
+    except (AttributeError, TypeError, ValueError):
+        return array  # whoever asks names what is missing
+    return ak.zip(found | {name: array[name] for name in given if name not in COORDINATES})
 
 
 make_jets = make_objects  # jets are objects with a btag

@@ -44,6 +44,7 @@ REGISTRY = {
     "hyper_root": "ROOT",
     "delphes": "ROOT",
     "flat_root": "ROOT",
+    "nanoaod_parquet": "Parquet",
     "parquet": "Parquet",
 }
 IN_MEMORY_CHUNK = 1_000_000  # what is kept anyway is read in few pieces: less to put together

@@ -17,7 +17,7 @@ from pairton.events import Events
 from pairton.formats.base import ReadOptions, Source
 from pairton.formats.columns import Chosen, choose_columns, flat_fields, objects_from_flat, row_ids
 from pairton.formats.gen_truth import GenRecord, can_search
-from pairton.formats.root_files import RootTree
+from pairton.formats.tables import Table
 from pairton.formats.variations import Variations
 from pairton.topology import JET
 
@@ -42,7 +42,7 @@ class ExperimentSource(Source):
     units: ClassVar[str] = "GeV"
     field_names: ClassVar[Mapping[str, str]] = {}  # field -> how the experiment names it, where that differs
 
-    def __init__(self, tree: RootTree, options: ReadOptions, collections: Collections) -> None:
+    def __init__(self, tree: Table, options: ReadOptions, collections: Collections) -> None:
         """`collections`: where the objects of each kind are; `--map` names other columns."""
         if options.units not in (None, self.units):
             raise ConfigError(f"--units {options.units}: these files are in {self.units}, leave the option out")
@@ -72,7 +72,7 @@ class ExperimentSource(Source):
         best = next((c for c in choices if all(self._named(p, "pt") in self.tree for p in c)), choices[0])
         made = {"flavour"} if all(_flavour(part) for part in best) else set()  # without a column
         wanted = replace(wanted, required=tuple(n for n in wanted.required if n not in made - set(wanted.given)))
-        where = f"{self.path}: tree {self.tree.name}"
+        where = f"{self.path}: {self.tree.title}"
         found = {}
         for part in best:
             here = {  # a name of `--map` is that of a column, or of a field of the collection

@@ -132,7 +132,10 @@ def open_binary(path: str) -> IO[bytes]:
 
             return cast("IO[bytes]", fsspec.open(path, "rb").open())
         return open(path, "rb")
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if is_url(path):  # fsspec says so of hosts that do not answer as well
+            said = one_line(error.__cause__ or "not found")
+            raise InputError(f"{path}: nothing there ({said}): check the address and the network") from None
         raise InputError(f"{path}: no such file; check the name and the folder") from None
     except IsADirectoryError:
         raise InputError(f"{path}: this is a folder: give its files") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import awkward as ak
@@ -15,15 +15,15 @@ from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions
 from pairton.formats.columns import flat_fields, row_ids
 from pairton.formats.experiment import Collections, Columns, ExperimentSource, Flat
 from pairton.formats.gen_truth import GenRecord
-from pairton.formats.root_files import RootFile, RootTree
+from pairton.formats.root_files import RootFile
+from pairton.formats.tables import Table
 from pairton.formats.taggers import WorkingPoint, choose_tagger
 from pairton.formats.variations import choice
 
-__all__ = ["FORMAT", "NanoAOD"]
+__all__ = ["FORMAT", "FRACTIONS", "NanoAOD", "NanoAODSource", "tight_id"]
 
 TREE = "Events"
-COLLECTIONS: Collections = {
-    "jet": (("Jet_",),),
+COLLECTIONS: Collections = {  # beside jets, whose collection may be named
     "electron": (("Electron_",),),
     "muon": (("Muon_",),),
     "lepton": (("Electron_", "Muon_"),),
@@ -31,7 +31,6 @@ COLLECTIONS: Collections = {
     "tau": (("Tau_",),),
     "met": (("PuppiMET_",), ("MET_",)),
 }
-PREFIX = "Jet_btag"
 EVENT = ("run", "luminosityBlock", "event")
 RECORD = tuple(f"GenPart_{name}" for name in ("pdgId", "genPartIdxMother", "statusFlags", "eta", "phi"))
 STATUS = "GenPart_status"
@@ -64,33 +63,40 @@ class NanoAODSource(ExperimentSource):
     truth_rows = DEFAULT_CHUNK
     field_names: ClassVar[dict[str, str]] = {"pdgid": "pdgId"}
 
-    def __init__(self, tree: RootTree, options: ReadOptions) -> None:
+    def __init__(self, tree: Table, options: ReadOptions) -> None:
         self.identification = choice(options.settings, "jet_id", ("tight", "tight_lepton_veto", "none"))
-        self.pile_up = choice(options.settings, "pu_id", ("loose", "none")) == "loose" and "Jet_puId" in tree
         self.lepton_pt = _lepton_pt(options.settings.get("leptons", "none"))
-        present = sorted(name.removeprefix(PREFIX) for name in tree.columns if name.startswith(PREFIX))
-        given = options.btag.removeprefix("Jet_").removeprefix("btag") if options.btag else None
-        tree.require(["Jet_pt"] if not options.map else [])
-        self.tagger = choose_tagger(given, present, DEFAULTS, tree.path)
+        self.collection = jets = options.settings.get("jets", "Jet")
+        self.pile_up = choice(options.settings, "pu_id", ("loose", "none")) == "loose" and f"{jets}_puId" in tree
+        other = "; name the jets of another collection with --set jets=COLLECTION"
+        tree.require([f"{jets}_pt"] if not options.map else [], hint=other)
+        given = options.btag.removeprefix(f"{jets}_").removeprefix("btag") if options.btag else None
+        named = f"{jets}_{given.partition(':')[0]}" if given else ""  # a score whose name does not begin with btag
+        scores = [name for name in tree.columns if name.startswith(f"{jets}_btag") or name == named]
+        columns = {name.removeprefix(f"{jets}_").removeprefix("btag"): name for name in sorted(scores)}
+        self.tagger = choose_tagger(given, list(columns), DEFAULTS, tree.path)
+        self.score = columns[self.tagger.name]
         self.id_columns = self._identification_columns(tree)
         self.has_ids = all(name in tree for name in EVENT)
         self.has_weights = "genWeight" in tree
         self.with_status = STATUS in tree
-        super().__init__(tree, options, COLLECTIONS)
+        super().__init__(tree, options, {**COLLECTIONS, "jet": ((f"{jets}_",),)})
         self.metadata = {"btag": f"{self.tagger.name}:{self.tagger.cut:g}"}
+        self.metadata |= {"jets": jets} if jets != "Jet" else {}
 
-    def _identification_columns(self, tree: RootTree) -> list[str]:
+    def _identification_columns(self, tree: Table) -> list[str]:
+        jets = self.collection
         if self.identification == "none":
             return []
-        if "Jet_jetId" in tree:
-            return ["Jet_jetId"]
+        if f"{jets}_jetId" in tree:
+            return [f"{jets}_jetId"]
         names = FRACTIONS + (VETO_FRACTIONS if self.identification == "tight_lepton_veto" else ())
-        columns = [f"Jet_{name}" for name in names]
+        columns = [f"{jets}_{name}" for name in names]
         if all(name in tree for name in columns):
             return columns
         warnings.warn(
-            "no jet identification: neither Jet_jetId nor the energy fractions to recompute it are in the file; "
-            "give --set jet_id=none if the jets were identified before",
+            f"no jet identification: neither {jets}_jetId nor the energy fractions to recompute it are in the "
+            "file; give --set jet_id=none if the jets were identified before",
             PairtonWarning,
             stacklevel=4,
         )
@@ -98,27 +104,25 @@ class NanoAODSource(ExperimentSource):
 
     def more_columns(self) -> Sequence[str]:
         return [
-            PREFIX + self.tagger.name,
+            self.score,
             *self.id_columns,
-            *(["Jet_puId"] if self.pile_up else []),
+            *([f"{self.collection}_puId"] if self.pile_up else []),
             *([*MUONS, *ELECTRONS] if self.lepton_pt is not None else []),
             *(EVENT if self.has_ids else ()),
             *(["genWeight"] if self.has_weights else []),
         ]
 
     def btags(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
-        _, flat = flat_fields(found, {"btag": (PREFIX + self.tagger.name,)}, self.path, like=counts)
+        _, flat = flat_fields(found, {"btag": (self.score,)}, self.path, like=counts)
         return flat["btag"] > self.tagger.cut
 
     def use(self, found: Columns, jets: ak.Array) -> ak.Array | None:
         usable = ak.ones_like(jets.pt, dtype=bool)
-        if self.id_columns == ["Jet_jetId"]:
-            need = TIGHT | (LEPTON_VETO if self.identification == "tight_lepton_veto" else 0)
-            usable = usable & ((found["Jet_jetId"] & need) == need)
-        elif self.id_columns:
-            usable = usable & _recomputed({name: found[name] for name in self.id_columns}, jets.eta)
+        if self.id_columns:
+            part = {name.rpartition("_")[2]: found[name] for name in self.id_columns}
+            usable = usable & tight_id(part, jets.eta, self.identification == "tight_lepton_veto")
         if self.pile_up:  # 0 fails even the loose working point, in either order of the bits
-            usable = usable & ((jets.pt > PU_ID_BELOW) | (found["Jet_puId"] > 0))
+            usable = usable & ((jets.pt > PU_ID_BELOW) | (found[f"{self.collection}_puId"] > 0))
         if self.lepton_pt is not None:
             for leptons in (_muons(found, self.lepton_pt), _electrons(found, self.lepton_pt)):
                 usable = usable & ~_near(jets, leptons)
@@ -150,8 +154,9 @@ class NanoAODSource(ExperimentSource):
 class NanoAOD(Format):
     name = "nanoaod"
     description = "CMS NanoAOD, versions 9 to 15: tree Events with Jet_pt, Jet_eta, …"
-    suffixes = (".root",)
+    suffixes: ClassVar[tuple[str, ...]] = (".root",)
     settings: ClassVar[dict[str, str]] = {
+        "jets": "the collection, Jet by default; ScoutingPFJet, say",
         "jet_id": "tight (default), tight_lepton_veto or none",
         "pu_id": "loose (default, below 50 GeV, where the file has Jet_puId) or none",
         "leptons": "none (default), or the pT in GeV above which electrons and muons remove jets beside them",
@@ -177,9 +182,18 @@ def _lepton_pt(value: str) -> float | None:
     return pt
 
 
-def _recomputed(found: dict[str, Any], eta: ak.Array) -> ak.Array:
-    """The tight identification of AK4 PUPPI jets in Run 3, as the jet group gives it for version 15."""
-    part = {name.removeprefix("Jet_"): column for name, column in found.items()}
+def tight_id(part: Mapping[str, Any], eta: ak.Array, lepton_veto: bool = False) -> ak.Array:
+    """Which jets pass the tight identification: from `jetId`, or where that is gone from the energy fractions.
+
+    part: columns of the jets by name, `jetId` or those of `FRACTIONS` (with the veto `VETO_FRACTIONS` as well).
+    The criteria are those of AK4 PUPPI jets in Run 3, as the jet group gives them for version 15.
+
+    >>> tight_id({"jetId": ak.Array([[6, 2, 0]])}, ak.Array([[0.0, 0.0, 0.0]]), lepton_veto=True).tolist()
+    [[True, False, False]]
+    """
+    if "jetId" in part:
+        need = TIGHT | (LEPTON_VETO if lepton_veto else 0)
+        return (part["jetId"] & need) == need
     # multiplicities are bytes in the file: their sum must not wrap
     charged, neutral = (ak.values_astype(part[f"{kind}Multiplicity"], np.int32) for kind in ("ch", "ne"))
     abs_eta = abs(eta)
@@ -190,7 +204,7 @@ def _recomputed(found: dict[str, Any], eta: ak.Array) -> ak.Array:
     passes = ak.where(abs_eta <= 3.0, part["neHEF"] < 0.99, forward)
     passes = ak.where(abs_eta <= 2.7, edge, passes)
     passes = ak.where(abs_eta <= 2.6, central, passes)
-    if "muEF" in part:
+    if lepton_veto:
         passes = passes & ((abs_eta > 2.7) | ((part["muEF"] < 0.8) & (part["chEmEF"] < 0.8)))
     return passes
 

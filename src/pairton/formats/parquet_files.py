@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from pairton.formats.columns import shown
 from pairton.formats.files import fingerprint, open_binary, reading_as
+from pairton.formats.tables import Table
 
 __all__ = ["ParquetTable", "open_file"]
 
@@ -29,11 +30,11 @@ def open_file(path: str) -> ParquetTable:
     return ParquetTable(path)
 
 
-class ParquetTable:
+class ParquetTable(Table):
     """Rows of a file; where reading was is kept, since the next rows likely follow."""
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        self.path, self.title = path, "the file"
         self._stream = open_binary(path)
         try:
             with reading_as("Parquet", path):

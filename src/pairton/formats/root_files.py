@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -12,10 +11,9 @@ import uproot
 
 from pairton.errors import FormatError, InputError, nearest
 from pairton.formats.files import digest, fingerprint, is_url, one_line, reading_as
+from pairton.formats.tables import Table
 
 __all__ = ["RootFile", "RootTree", "open_file"]
-
-SHOWN = 20  # columns named in an error
 
 
 def open_root(path: str) -> Any:
@@ -59,33 +57,32 @@ def stored_text(path: str, directory: Any, name: str) -> str | None:
         return str(directory[name])
 
 
-class RootTree:
+class RootTree(Table):
     """One tree of an open file.
 
     `columns` are branch or field names without the names of enclosing branches; `source_id` comes from the
     UUID that ROOT gives every file.
     """
 
-    path: str
     name: str
-    n_events: int
-    columns: tuple[str, ...]
-    source_id: int
     is_rntuple: bool
 
     def __init__(self, path: str, directory: Any, name: str) -> None:
-        self.path, self.name, self._directory = path, name, directory
+        self.path, self.name, self.title, self._directory = path, name, f"tree {name}", directory
         with reading_as("ROOT", path):
             self._tree = directory[name]
             self.n_events = int(self._tree.num_entries)
             self.is_rntuple = not hasattr(self._tree, "branches")
-            names = self._tree.keys() if self.is_rntuple else self._tree.keys(full_paths=False)
+            if self.is_rntuple:  # `keys()` gives the same names, but compares every field with every other
+                names = [field.path for field in self._tree.all_fields if field.path]
+            else:
+                names = self._tree.keys(full_paths=False)
             self.columns = tuple(dict.fromkeys(names))
-            uuid = directory.file.uuid
-        self.source_id = digest(uuid.bytes) if uuid.int else fingerprint(path)
 
-    def __contains__(self, column: object) -> bool:
-        return column in self.columns
+    @cached_property
+    def source_id(self) -> int:
+        uuid = self._directory.file.uuid
+        return digest(uuid.bytes) if uuid.int else fingerprint(self.path)
 
     def read(self, names: Iterable[str], start: int, stop: int) -> dict[str, ak.Array]:
         """Rows [start, stop) of some columns."""
@@ -107,20 +104,6 @@ class RootTree:
                     "columns must have one entry per event; write the file again"
                 )
         return found
-
-    def require(self, names: Sequence[str], hint: str = "") -> None:
-        """An error that names the columns that are missing and those that are there."""
-        missing = [name for name in names if name not in self.columns]
-        if missing:
-            there = self.shown(missing[0]) + nearest(missing[0], self.columns)
-            raise FormatError(f"{self.path}: tree {self.name} lacks {', '.join(missing)}; it has {there}{hint}")
-
-    def shown(self, like: str) -> str:
-        """The columns, for an error: those that begin as `like` does first, since there may be hundreds."""
-        first = re.split("[_.:]", like)[0]
-        columns = sorted(self.columns, key=lambda name: not name.startswith(first))
-        more = len(columns) - SHOWN
-        return (", ".join(columns[:SHOWN]) or "none") + (f" and {more} more" if more > 0 else "")
 
     def text(self, name: str) -> str | None:
         """A string stored beside the tree, if there is one."""

@@ -44,6 +44,12 @@ def choose_tagger(
             )
     else:
         name, colon, cut = given.partition(":")
+        if not colon and name.replace(".", "", 1).isdigit():
+            first = next((tagger for tagger in defaults if tagger in present), "TAGGER")
+            raise ConfigError(
+                f"--btag {given} is a cut without a tagger: {path} has {', '.join(present) or 'none'}; write "
+                f"--btag {first}:{given}"
+            )
         if name not in present:
             raise ConfigError(
                 f"--btag {given}: {path} has no tagger {name!r}, but {', '.join(present) or 'none'}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -15,6 +16,9 @@ from pairton.errors import InputError
 
 __all__ = ["LHEFile", "read_weights", "scan"]
 
+# Free text, which may hold any tag: <initrwgt>, run cards, whole examples.
+SKIPPED = {b"<header": b"</header>", b"<!--": b"-->"}
+BLOCK = re.compile(rb"\s*<(init|event)[\s>]")  # with attributes or without, but not <initrwgt>, <eventgroup>
 UNIT, WEIGHTED = 3, 4  # weight strategies, without sign, in which every event of the file is used
 
 
@@ -44,32 +48,34 @@ def read_weights(file: LHEFile) -> npt.NDArray[np.float64]:
 def _read(path: Path) -> tuple[npt.NDArray[np.float64], str]:
     digest = hashlib.sha256()
     weights: list[float] = []
+    block, end = b"", b""
     try:
         with _open(path) as stream:
             for line in stream:
                 digest.update(line)
-                text = line.lstrip()
-                if text.startswith(b"<init"):
-                    _check_strategy(_next(stream, digest), path)
-                elif text.startswith((b"<event>", b"<event ")):
-                    weights.append(float(_next(stream, digest)[2]))  # after number of particles and process
+                if not end:
+                    end = next((end for start, end in SKIPPED.items() if line.lstrip().startswith(start)), b"")
+                if end:
+                    end = b"" if end in line else end
+                elif match := BLOCK.match(line):
+                    block = match[1]
+                elif block and (fields := line.split()):  # the first line of the block
+                    if block == b"init":
+                        _check_strategy(int(fields[8]), path)
+                    else:
+                        weights.append(float(fields[2]))  # after number of particles and process
+                    block = b""
     except (OSError, EOFError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
     except (IndexError, ValueError) as error:
-        raise InputError(f"{path}: event {len(weights)} has no weight: is it a Les Houches file?") from error
+        what = "<init> has no weight strategy" if block == b"init" else f"event {len(weights)} has no weight"
+        raise InputError(f"{path}: {what}: is it a Les Houches file?") from error
     if not weights:
         raise InputError(f"{path} has no <event>: --lhe takes a Les Houches event file, plain or gzipped")
     return np.array(weights), digest.hexdigest()
 
 
-def _next(stream: IO[bytes], digest: hashlib._Hash) -> list[bytes]:
-    line = stream.readline()
-    digest.update(line)
-    return line.split()
-
-
-def _check_strategy(fields: list[bytes], path: Path) -> None:
-    strategy = int(fields[8])
+def _check_strategy(strategy: int, path: Path) -> None:
     if abs(strategy) not in (UNIT, WEIGHTED):
         raise InputError(
             f"{path} has weight strategy {strategy}, in which Pythia leaves out events: write it with "

@@ -101,10 +101,11 @@ def run_chunk(
     ids = _ids(settings, chunk, number)
     own = None if weights is None else weights[number]
     events = Events(made.jets, topology, made.truth, own, ids, made.columns)[number < n_events]
-    if settings.lhe is not None and len(events) and not np.any(events.columns["quarks"]):
+    found = not len(events) or np.any(events.columns["quarks"])
+    if settings.lhe is not None and not found and settings.keep != "all":
         raise InputError(
             f"no event of {settings.lhe.path} has the particles of {topology.name} with their products in its "
-            "hard process: give the topology of that file"
+            "hard process: give the topology of that file, or take it as background with --keep all"
         )
     kept = keep_mask(events, settings.keep)
     counts = Counts(
@@ -174,17 +175,19 @@ def produce(
     jobs: int = 1,
     client: Any = None,
     resume: bool = False,
+    force: bool = False,
     progress: Callable[[bool, Counts], None] | None = None,
 ) -> Counts:
     """Make a sample, in `jobs` processes here or on the cluster of a Dask `client`.
 
-    `progress` hears of each chunk: whether it is new, and its counts.
+    `resume` goes on with an interrupted run, `force` replaces what is there. `progress` hears of each chunk:
+    whether it is new, and its counts.
     """
     from pairton.formats import create
 
     topology = settings.build_topology()
     create(output, topology, {}).abort()  # a wrong suffix or folder must not show after hours of simulation
-    folder = _prepare(settings, output, resume)
+    folder = _prepare(settings, output, resume, force)
     paths = [folder / f"chunk-{chunk:05d}.npz" for chunk in range(settings.n_chunks)]
     weights = None if settings.lhe is None else read_weights(settings.lhe)
     total = Counts()
@@ -245,17 +248,19 @@ def _merged(paths: list[Path], settings: Settings, at_least: int = 5000) -> Iter
             waiting = []
 
 
-def _prepare(settings: Settings, output: Path, resume: bool) -> Path:
+def _prepare(settings: Settings, output: Path, resume: bool, force: bool) -> Path:
     """The folder of parts, new or of an interrupted run with the same settings."""
     folder = parts_folder(output.absolute())  # a worker may have another current folder
     note = folder / "settings.json"
-    if output.exists():
-        raise OutputError(f"{output} exists: give -o another name, or delete it")
+    if output.exists() and not force:
+        raise OutputError(f"{output} exists: give another name, or replace it with --force")
+    if folder.exists() and force and not resume:
+        shutil.rmtree(folder)
     if folder.exists() and not resume:
         done = len(list(folder.glob("chunk-*.npz")))
         raise OutputError(
             f"{folder} holds {done} of {settings.n_chunks} chunks of an interrupted run: go on with --resume, or "
-            "delete it"
+            "begin anew with --force"
         )
     if note.exists():
         _same(json.loads(note.read_text(encoding="utf-8")), settings.as_dict(), folder)

@@ -12,6 +12,7 @@ import awkward as ak
 import yaml
 
 from pairton.errors import ConfigError, InputError, MissingExtraError, nearest
+from pairton.topology import Topology
 
 __all__ = ["MAX_SEED", "Filter", "Processes", "PythiaRun", "load_processes", "versions"]
 
@@ -33,37 +34,44 @@ class Processes:
     pythia: tuple[str, ...]
     filter: Filter
     codes: Mapping[str, Sequence[int]]
-    hard: Mapping[str, tuple[str, ...]]  # by topology
-    decays: Mapping[str, tuple[str, ...]]
+    built_in: Mapping[str, tuple[str, ...]]  # by topology
 
-    def lines(self, topology: str, lhe: bool) -> tuple[str, ...]:
-        """Settings for a topology, from Pythia's own process or, with `lhe`, from Les Houches events."""
-        decays = self.decays.get(topology, ())
+    def lines(self, topology: Topology, lhe: bool, further: Sequence[str] = ()) -> tuple[str, ...]:
+        """Settings for a topology, from Pythia's own process or, with `lhe`, from Les Houches events.
+
+        A topology's own `process` replaces the built-in lines of its name; `further` ones come last. Les Houches
+        events take lines on particles only, `25:onMode = off`: Pythia would mix in events of its own processes.
+        """
+        process = topology.process or self.built_in.get(topology.name, ())
         if lhe:
-            return (*self.pythia, *decays)
-        if not self.hard.get(topology):
-            known = [name for name, hard in self.hard.items() if hard]
+            process = tuple(filter(_on_a_particle, process))
+        elif not further and all(map(_on_a_particle, process)):
+            known = [name for name, lines in self.built_in.items() if not all(map(_on_a_particle, lines))]
             raise ConfigError(
-                f"Pythia has no process for {topology!r}: use {', '.join(known)}, or pass events of another "
-                f"generator with --lhe FILE{nearest(topology, known)}"
+                f"Pythia has no process for {topology.name!r}: use {', '.join(known)}; or add `process:` with "
+                "Pythia's lines to your topology, or --pythia LINE; or pass events of another generator with "
+                f"--lhe FILE{nearest(topology.name, known)}"
             )
-        return (*self.pythia, *self.hard[topology], *decays)
+        return (*self.pythia, *process, *further)
+
+
+def _on_a_particle(line: str) -> bool:
+    return line.lstrip()[:1].isdigit()
 
 
 def load_processes() -> Processes:
     """The built-in settings.
 
-    >>> load_processes().lines("ttbar_allhad", lhe=False)[-1]
+    >>> from pairton.topology import load_topology
+    >>> load_processes().lines(load_topology("ttbar_allhad"), lhe=False)[-1]
     '24:onIfAny = 1 2 3 4 5'
     """
     raw = yaml.safe_load((Path(__file__).parent / "processes.yaml").read_text(encoding="utf-8"))
-    processes = raw["processes"]
     return Processes(
         pythia=tuple(raw["pythia"]),
         filter=Filter(**raw["filter"]),
         codes=raw["codes"],
-        hard={name: tuple(entry.get("hard", ())) for name, entry in processes.items()},
-        decays={name: tuple(entry.get("decays", ())) for name, entry in processes.items()},
+        built_in={name: tuple(lines) for name, lines in raw["processes"].items()},
     )
 
 
@@ -117,7 +125,10 @@ class PythiaRun:
             raise (
                 InputError(f"Pythia cannot start from {lhe}: is it a Les Houches event file?")
                 if lhe is not None
-                else ConfigError("Pythia cannot start with these settings: check those given with --pythia")
+                else ConfigError(
+                    "Pythia cannot start with these settings: check that `process:` of the topology or --pythia "
+                    "switches on a process"
+                )
             )
         if skip and not self._pythia.LHAeventSkip(skip):
             raise InputError(f"{lhe} ends before event {skip}")

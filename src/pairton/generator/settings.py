@@ -95,7 +95,7 @@ def make_settings(
     processes = load_processes()
     tree = load_topology(topology)
     check_codes(tree, processes.codes)
-    lines = (*processes.lines(tree.name, lhe is not None), *pythia)
+    lines = processes.lines(tree, lhe is not None, pythia)
     file = None if lhe is None else scan(lhe)
     if n_events is None:
         if file is None:

@@ -62,7 +62,7 @@ class Network(nn.Module):
         if config.triplets != "none" and not triplets:
             raise ConfigError(
                 f"network.triplets is {config.triplets}, but {topology.name} has no particle of three objects: "
-                "set triplets: none"
+                "set triplets: none, or auto"
             )
         self.index = PairIndex()
         single, pair = config.single_width, config.pair_width

@@ -110,6 +110,7 @@ def reconstruct_parts(
     client: Any = None,
     jobs: int = 1,
     resume: bool = False,
+    force: bool = False,
     rows: int = PART_ROWS,
     suffix: str = ".parquet",
     chunk: int = DEFAULT_CHUNK,
@@ -120,6 +121,7 @@ def reconstruct_parts(
     """Reconstruct files into a folder of parts: here, in `jobs` processes, or on the cluster of a Dask `client`.
 
     resume    keep the parts that were made from the same inputs with the same settings
+    force     replace the parts of an earlier run
     rows      of a part: a multiple of the window
     suffix    of the parts: .parquet, .root or .h5
     Workers must see inputs, model and folder under the same paths. Other options are those of `reconstruct_files`.
@@ -158,7 +160,7 @@ def reconstruct_parts(
         for index, segments in enumerate(_cut(files, rows, options))
     ]
     begun = time.time()
-    finished = _prepare(plan, folder, resume)
+    finished = _prepare(plan, folder, resume, force)
     todo = [part for part in plan if part.index not in finished]
     replaced = sum(part.path.exists() for part in todo)
     if todo:
@@ -232,23 +234,29 @@ def _cut(files: list[str], rows: int, options: Mapping[str, Any]) -> Iterator[tu
         yield (empty,)
 
 
-def _prepare(plan: list[Part], folder: Path, resume: bool) -> dict[int, Done]:
+def _prepare(plan: list[Part], folder: Path, resume: bool, force: bool) -> dict[int, Done]:
     """The folder, and the parts in it that are as this run would make them."""
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder}: results in parts go to a folder, and this is a file: give another name")
     there = sorted(folder.glob("part-*")) if folder.exists() else []
-    if there and not resume:
+    if there and not (resume or force):
         state = "the parts" if (folder / COMPLETE).exists() else f"{len(there)} parts"
-        raise OutputError(f"{folder} holds {state} of an earlier run: go on with --resume, or give another folder")
+        raise OutputError(
+            f"{folder} holds {state} of an earlier run: go on with --resume, replace them with --force"
+        )
     strangers = sorted(set(there) - {part.path for part in plan})
-    if strangers:
+    if strangers and not force:
         raise OutputError(
             f"{folder} holds {strangers[0].name}, which is not of these inputs: remove it, or give another folder"
         )
     with output_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        for stranger in strangers:
+            stranger.unlink()
     if not os.access(folder, os.W_OK):
         raise OutputError(f"{folder}: the folder is read-only: write elsewhere")
+    if force and not resume:
+        return {}
     found: dict[int, Done] = {}
     for part in plan:
         said = result_metadata(part.path) if part.path.exists() else None

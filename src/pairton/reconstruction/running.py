@@ -24,7 +24,7 @@ from pairton.errors import EventsError, ModelError
 from pairton.events import Events, Status
 from pairton.events.acceptance import MAX_OBJECTS, Accepted, accept, check_max_objects
 from pairton.events.nodes import Nodes
-from pairton.events.objects import make_objects, mev_median
+from pairton.events.objects import as_polar, make_objects, mev_median
 from pairton.reconstruction.result import Reconstruction
 from pairton.topology import JET, Layout, Topology, same_tree
 
@@ -177,7 +177,7 @@ def reconstruct(
     """Assign the objects of events, of a file, or of awkward arrays.
 
     events       `Events`, a path, an array of jets with pt, eta, phi, energy or mass and what the model takes (a
-                 btag), or a mapping of kinds to such arrays
+                 btag), or a mapping of kinds to such arrays; px, py, pz, E and other coordinates of vector will do
     model        a loaded model, or the name or path of one; by default the one for the topology of the events
     decoding     a name in `pairton.decoding.DECODINGS`; by default what the model was trained for
     beam         hypotheses of a beam; chooses the decoding `beam`
@@ -264,6 +264,7 @@ def _by_kind(given: Any) -> dict[str, ak.Array]:
 
 
 def _as_objects(kind: str, array: ak.Array) -> ak.Array:
+    array = as_polar(array)
     given = {"m": "mass", "E": "energy"}
     fields = {given.get(name, name): array[name] for name in ak.fields(array)}
     missing = [name for name in ("pt", "eta", "phi") if name not in fields]

@@ -54,11 +54,16 @@ def draw_event(record: EventRecord) -> Figure:
     exact = bool(record.frames[0].marginals)
     rows = len(types) + (1 if exact else 0)
     ratios = [1.0] * len(types) + ([0.8] if exact else [])
-    figure = new_figure(6.6 + 2.35 * len(columns), max(5.0, 2.5 * sum(ratios)))
+    figure = new_figure(6.6 + 2.35 * len(columns) + (1.6 if exact else 0), max(5.0, 2.5 * sum(ratios)))
     left, right = figure.subfigures(  # type: ignore[misc]  # an array of two
-        1, 2, width_ratios=[6.0, max(2.35 * len(columns), 2.35)], wspace=0.02
+        1, 2, width_ratios=[6.0, max(2.35 * len(columns), 2.35) + (1.6 if exact else 0)], wspace=0.02
     )
     draw_plane(left.subplots(), record, record.answer)
+    about = [record.name, record.id and f"id {record.id}", record.source, record.model and f"model {record.model}"]
+    lines = [" · ".join(filter(None, about))]
+    if not record.answer:
+        lines.append(f"{record.frames[0].title}. {record.frames[0].note}")
+    figure.suptitle(plain("\n".join(lines), 400), fontsize=9, color=INK, x=0.01, ha="left")
     if not columns:
         return figure
     grid = right.add_gridspec(rows, len(columns), height_ratios=ratios)
@@ -177,7 +182,8 @@ def _names(axes: Axes, record: EventRecord, particles: tuple[Shown, ...], colour
         at = free[0] if free else middle
         taken.append(at)
         label = shown.label.rpartition(".")[2]
-        text = axes.annotate(label, (at[0], at[1]), fontsize=12, color=colours[shown.type], zorder=5, **NAME)
+        named = label if shown.mass is None else f"{label} {shown.mass:.0f}"
+        text = axes.annotate(named, (at[0], at[1]), fontsize=12, color=colours[shown.type], zorder=5, **NAME)
         text.set_path_effects([withStroke(linewidth=3, foreground="white")])
 
 
@@ -195,6 +201,9 @@ def _legend(axes: Axes, record: EventRecord, missed: bool) -> None:
         if edge_pairs(record.topology, name):
             style: Any = "-" if record.topology.height(name) == 0 else (0, (2.2, 1.6))
             handles.append(Line2D([], [], color=colour, linewidth=3, linestyle=style, label=plain(name)))
+    if not all(item.used for item in record.objects):
+        unused = dot | {"markersize": 6}
+        handles.append(Line2D([], [], markerfacecolor="white", label="not used", **unused))
     if missed:
         handles.append(
             Line2D([], [], color=INK, linewidth=1.3, linestyle=(0, (1.5, 2.5)), label="true, not found")
@@ -247,13 +256,17 @@ def _bars(axes: Axes, record: EventRecord, frame: Frame) -> None:
     """The leading assignments of an exact likelihood."""
     listed = frame.candidates[:BARS]
     names = [
-        "   ".join(f"{s.label}: {' '.join(record.objects[k].short for k in s.objects)}" for s in c.particles)
+        "   ".join(
+            f"{s.label}: {' '.join(record.objects[k].short for k in s.objects)}"
+            + ("" if s.mass is None else f" ({s.mass:.0f})")
+            for s in c.particles
+        )
         for c in listed
     ]
     chances = [c.probability for c in listed]
     axes.barh(range(len(listed)), chances, color=[GREY if c.right is not True else "#009E73" for c in listed])
     axes.set_yticks(range(len(listed)), [plain(name, 99) for name in names], fontsize=8)
-    axes.set(ylim=(len(listed) - 0.5, -0.5), xlim=(0, 1.22), xlabel="probability of the assignment")
+    axes.set(ylim=(len(listed) - 0.5, -0.5), xlim=(0, 1.22), xlabel="probability of the assignment; masses in GeV")
     axes.set_xticks(np.linspace(0, 1, 6))
     for k, (chance, candidate) in enumerate(zip(chances, listed, strict=True)):
         mark = "  (true)" if candidate.right else ""

@@ -29,10 +29,11 @@ from pairton.report.record import (
     shown_particles,
     verdicts,
 )
-from pairton.topology import Layout, Topology
+from pairton.topology import Layout, Topology, collection_name
 from pairton.topology.assignments import canonical
 
 if TYPE_CHECKING:
+    from pairton.events.domain import Domain
     from pairton.models.engines import Model
 
 __all__ = ["LISTED", "record_answer", "record_event"]
@@ -65,6 +66,7 @@ def record_event(
     base = _Base.of(one, seen, row if number is None else number, source, topology)
     label = decoding.replace("_", "-")
     status = Status(int(accepted.status[0])).label
+    base.domain = model.domain if settings.cuts else None
     if not accepted.answerable[0]:
         return base.record(label, model.name, status, (), None, ())
     nodes = accepted.batch(np.array([0]), tuple(accepted.nodes.counts[0].tolist()))
@@ -125,6 +127,7 @@ class _Base:
         self.name, self.source = name, source
         self.id = ""
         self.truth: Ints | None = None
+        self.domain: Domain | None = None  # whose cuts an object must pass to be used
 
     @classmethod
     def of(cls, one: Events, seen: Mapping[str, Ints], number: int, source: str, topology: Topology) -> _Base:
@@ -160,6 +163,23 @@ class _Base:
         same = self.truth[self.topology.symmetries]  # (G, S)
         self.truth = same[(same == assignment).sum(axis=1).argmax()]
 
+    def _why(self, status: str) -> str:
+        """Why there is no answer."""
+        if status == Status.BAD_OUTPUT.label:
+            return "The network gives something else than numbers."
+        if status == Status.BAD_OBJECT.label:
+            return (
+                "An object has an impossible momentum: a NaN, an infinity, pT of 0 or less, or an energy below it."
+            )
+        said = []
+        for kind in self.topology.object_kinds:
+            there = [item.used for item in self.objects if item.kind == kind]
+            cuts = self.domain[kind] if self.domain is not None else None
+            passing = f" (pT > {cuts.pt:g} GeV, |η| < {cuts.abs_eta:g})" if cuts is not None else ""
+            said.append(f"{sum(there)} of {len(there)} {collection_name(kind)} can be used{passing}")
+            said.append(f"{self.topology.name} needs {sum(slot.kind == kind for slot in self.topology.slots)}")
+        return "; ".join(said) + "."
+
     def record(
         self,
         decoding: str,
@@ -176,9 +196,7 @@ class _Base:
             if bool((self.truth >= 0).all()) and answer:
                 right = all(bool(shown.right) for shown in answer)
         if not frames:
-            why = f"No answer: {status.replace('_', ' ')}"
-            needed = f"{self.topology.name} has {len(self.topology.slots)} slots to fill with good objects."
-            frames = (Frame(why, "" if status == Status.BAD_OUTPUT.label else needed, ()),)
+            frames = (Frame(f"No answer: {status.replace('_', ' ')}", self._why(status), ()),)
         truth = None if self.truth is None else tuple(int(k) for k in self.truth)
         base = self.name, self.id, self.source, self.topology, self.objects
         return EventRecord(*base, truth, true, decoding, model, status, answer, probability, right, frames)

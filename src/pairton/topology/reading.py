@@ -16,7 +16,7 @@ from pairton.topology.tree import Stage, Topology
 
 __all__ = ["builtin_topologies", "load_topology", "parse_topology"]
 
-KEYS = ("name", "event", "particles", "objects", "context", "stages", "selection", "labels")
+KEYS = ("name", "event", "particles", "objects", "context", "stages", "selection", "labels", "process")
 NAMESPACES = ("hyper", "spanet")
 
 
@@ -67,8 +67,9 @@ def parse_topology(raw: object, source: str = "topology") -> Topology:
     kinds = dict.fromkeys([*objects.values(), JET, *context])
     selection = _parse_selection(top.get("selection"), kinds, source)
     tree = event, tuple(decays.items())
+    process = _parse_process(top.get("process", []), source)
     try:
-        return Topology(top["name"], *tree, selection, stages, labels, tuple(objects.items()), context)
+        return Topology(top["name"], *tree, selection, stages, labels, tuple(objects.items()), context, process)
     except TopologyError as error:
         raise TopologyError(f"{source}: {error}") from None
 
@@ -138,6 +139,12 @@ def _parse_objects(
     for name, kind in objects.items():
         _names([kind], source, f"objects.{name}")
     return {name: kind for name, kind in objects.items() if kind != JET}
+
+
+def _parse_process(raw: object, source: str) -> tuple[str, ...]:
+    if not isinstance(raw, list) or not all(isinstance(line, str) for line in raw):
+        raise _fail(source, raw, 'process must list lines for Pythia, for example ["HiggsSM:ffbar2HZ = on"]')
+    return tuple(raw)
 
 
 def _parse_selection(raw: object, kinds: Iterable[str], source: str) -> Selection:

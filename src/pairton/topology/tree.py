@@ -86,6 +86,7 @@ class Topology:
     given_labels: tuple[tuple[str, tuple[str, ...]], ...] = ()
     objects: tuple[tuple[str, str], ...] = ()  # product -> kind, where it is not a jet
     context: tuple[str, ...] = ()  # kinds that the network sees and no slot takes
+    process: tuple[str, ...] = field(default=(), compare=False)  # lines for Pythia
     particles: tuple[Particle, ...] = field(init=False, compare=False, repr=False)
     slots: tuple[Slot, ...] = field(init=False, compare=False, repr=False)
 
@@ -111,6 +112,8 @@ class Topology:
             raw["context"] = list(self.context)
         if self.given_labels:
             raw["labels"] = {namespace: list(names) for namespace, names in self.given_labels}
+        if self.process:
+            raw["process"] = list(self.process)
         return raw
 
     # -- what follows from the tree ------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from pairton.topology.assignments import present
 __all__ = ["BatchPlan", "Drawn", "Group", "PackedEvents", "pack"]
 
 MIN_TRAINING_EVENTS = 10
+MOST_SOURCES = 10_000  # that a model lists: NanoAOD has one for each luminosity block
 OBJECTS, COLUMNS = "objects.", "columns."  # beginnings of the names of a group's arrays
 
 
@@ -65,6 +66,7 @@ class PackedEvents:
 
     groups: dict[Layout, Group]
     fingerprint: str = ""
+    sources: tuple[int, ...] = ()  # first words of the events' ids, unless there are too many to list
 
     def __len__(self) -> int:
         return sum(len(group) for group in self.groups.values())
@@ -84,6 +86,7 @@ class _Store:
     held: int = 0
     on_disk: dict[Layout, dict[str, tuple[np.dtype[Any], tuple[int, ...]]]] = field(default_factory=dict)
     digest: Any = field(default_factory=hashlib.sha256)
+    sources: set[int] = field(default_factory=set)
 
     def add(self, layout: Layout, group: Group) -> None:
         self.parts.setdefault(layout, []).append(group)
@@ -114,7 +117,8 @@ class _Store:
             groups = {layout: self._mapped(layout) for layout in sorted(self.on_disk)}
         else:
             groups = {layout: _joined(self.parts[layout]) for layout in sorted(self.parts)}
-        return PackedEvents(groups, self.digest.hexdigest()[:16])
+        listed = tuple(sorted(self.sources)) if len(self.sources) <= MOST_SOURCES else ()
+        return PackedEvents(groups, self.digest.hexdigest()[:16], listed)
 
     def _mapped(self, layout: Layout) -> Group:
         arrays = {}
@@ -169,6 +173,7 @@ def pack(
         wanted = {"train": split["train"] & (some if partial else every), "validation": split["validation"] & some}
         for name, store in stores.items():
             store.digest.update(np.ascontiguousarray(chosen.ids[wanted[name]]).tobytes())  # in file order
+            store.sources.update(np.unique(chosen.ids[wanted[name], 0]).tolist())
             for layout, (rows, truth) in found.items():
                 mine = wanted[name][rows]
                 if mine.any():

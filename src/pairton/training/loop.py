@@ -286,6 +286,7 @@ class Trainer:
                 "training_events": len(self.train_events),
                 "validation_events": len(self.validation_events),
                 "validation_fingerprint": self.validation_events.fingerprint,
+                "sources": [f"{source:016x}" for source in self.train_events.sources],
             },
             metrics={**metrics, "step": float(step)},
             recipe=self.recipe.to_dict(),

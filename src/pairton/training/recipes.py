@@ -10,11 +10,12 @@ from typing import Any
 
 import yaml
 
-from pairton.decoding.likelihood import MAX_ASSIGNMENTS
+from pairton.decoding.likelihood import MAX_ASSIGNMENTS, triplet_types
 from pairton.errors import ConfigError, PairtonWarning, nearest
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import MOST_OBJECTS
 from pairton.network.config import NetworkConfig, configure
+from pairton.recipes import find_recipe
 from pairton.topology import Topology, load_topology, parse_topology
 
 __all__ = [
@@ -209,9 +210,14 @@ class Recipe:
         return replace(self, run=replace(self.run, **changes))
 
 
-def load_recipe(path: str | Path) -> Recipe:
-    """A recipe from a YAML file and those it is based on."""
-    return parse_recipe(_read(Path(path), 0), str(path))
+def load_recipe(name: str | Path, topology: str | Path | None = None) -> Recipe:
+    """A recipe by its built-in name, or from a YAML file, with those it is based on; for another `topology`.
+
+    >>> load_recipe("cpu").network.triplets, load_recipe("cpu", topology="hh4b").network.triplets
+    ('potential', 'none')
+    """
+    raw = _read(find_recipe(name), 0)
+    return parse_recipe(raw if topology is None else raw | {"topology": topology}, str(name))
 
 
 def parse_recipe(raw: Mapping[str, Any], source: str = "recipe") -> Recipe:
@@ -236,6 +242,10 @@ def parse_recipe(raw: Mapping[str, Any], source: str = "recipe") -> Recipe:
         section = _renamed(name, raw.get(name, {}))
         if name == "network" and heads and isinstance(section, Mapping):
             section = {**section, "heads": tuple(heads)}
+        if name == "network" and isinstance(section, Mapping) and section.get("triplets") == "auto":
+            trained = configure(LossConfig, raw.get("loss", {}), "loss").event_likelihood
+            fits = trained and triplet_types(topology)  # what the tree and the loss allow
+            section = {**section, "triplets": "potential" if fits else "none"}
         parts[name] = configure(config, section, name)
     return Recipe(topology=topology, given_inputs=inputs, heads=heads, **parts)
 
@@ -267,9 +277,7 @@ def _read(path: Path, depth: int) -> dict[str, Any]:
     try:
         raw = yaml.safe_load(path.read_text())
     except OSError as error:
-        raise ConfigError(
-            f"{path}: the recipe cannot be read ({error.strerror}): give the path of a YAML file"
-        ) from None
+        raise ConfigError(f"{path}: the recipe cannot be read ({error.strerror})") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"{path}: not a YAML file ({reason})") from None
@@ -278,7 +286,7 @@ def _read(path: Path, depth: int) -> dict[str, Any]:
     base = raw.pop("base", None)
     if base is None:
         return raw
-    return _merged(_read(path.parent / str(base), depth + 1), raw)
+    return _merged(_read(find_recipe(str(base), path.parent), depth + 1), raw)
 
 
 def _merged(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,16 +34,18 @@ def train(
     *,
     init: str | Path | None = None,
     resume: bool = False,
+    force: bool = False,
     **options: Any,
 ) -> Result:
     """Train `recipe` on files; `out` then holds the best model, the state to resume from, and the logs.
 
-    init: a model to start from. options: how to read the files, as for `pairton.iterate`.
+    init: a model to start from. force: begin anew in a folder that has a training. options: how to read the
+    files, as for `pairton.iterate`.
     """
     out = Path(out)
     fabric = make_fabric(recipe)
     if fabric.is_global_zero:
-        _prepare(out, recipe, resume)
+        _prepare(out, recipe, resume, force)
     fabric.barrier()
     folder = out / "packed" / str(fabric.global_rank)
     columns = tuple(dict.fromkeys(name for head in recipe.heads for name in get_head(head).columns))
@@ -95,13 +97,15 @@ def make_fabric(recipe: Recipe) -> Any:
     return fabric
 
 
-def _prepare(out: Path, recipe: Recipe, resume: bool) -> None:
-    if not resume and (out / STATE).exists():
-        raise OutputError(f"{out} has a training in it: continue it with --resume, or give another --out")
+def _prepare(out: Path, recipe: Recipe, resume: bool, force: bool) -> None:
+    if not (resume or force) and (out / STATE).exists():
+        raise OutputError(f"{out} has a training in it: continue with --resume, or begin anew with --force")
     if resume and not (out / STATE).exists():
         raise OutputError(f"{out / STATE}: no state to resume from: start without --resume")
     with output_errors(out):
         out.mkdir(parents=True, exist_ok=True)
+        if force and not resume:
+            (out / STATE).unlink(missing_ok=True)
     if resume and (out / RECIPE).exists():
         return  # it is that of this training, or the training is refused
     with replacing(out / RECIPE) as temporary:

@@ -252,7 +252,8 @@ const pairtonDisplay = (() => {
 
   function chip(parent, record, shown) {
     const type = record.types.find(t => t.name === shown.type);
-    const node = make(parent, "span", { "class": "pd-chip" }, `${shown.label}: ${shown.objects.map(k => short(record.objects[k])).join(" ")}`);
+    const node = make(parent, "span", { "class": "pd-chip" }, `${shown.label}: ${shown.objects.map(k => short(record.objects[k])).join(" ")}` +
+      (shown.mass === null ? "" : ` · ${shown.mass.toFixed(0)} GeV`));
     node.style.borderColor = type.colour;
   }
 
@@ -421,7 +422,7 @@ const pairtonDisplay = (() => {
     };
     root.tabIndex = 0;
     new ResizeObserver(() => draw(null)).observe(left);
-    go(options.frame === undefined ? 0 : options.frame);
+    go(record.frames[0].marginals !== null ? 1 : last); // the answer; `go` keeps within the frames
     return { go, key: root.onkeydown };
   }
 

@@ -1,0 +1,45 @@
+"""What the formats of experiments need of a container: columns by name, rows by number."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+
+import awkward as ak
+
+from pairton.errors import FormatError, nearest
+from pairton.formats.columns import shown
+
+__all__ = ["Table"]
+
+
+class Table(ABC):
+    """An open table of events: a tree of a ROOT file, or a Parquet file."""
+
+    path: str
+    title: str  # of the table, for errors
+    n_events: int
+    columns: tuple[str, ...]
+
+    @property
+    @abstractmethod
+    def source_id(self) -> int:
+        """What names the file in the ids of its events."""
+
+    @abstractmethod
+    def read(self, names: Iterable[str], start: int, stop: int) -> Mapping[str, ak.Array]:
+        """Rows [start, stop) of some columns."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the file."""
+
+    def __contains__(self, column: object) -> bool:
+        return column in self.columns
+
+    def require(self, names: Sequence[str], hint: str = "") -> None:
+        """An error that names the columns that are missing and those that are there."""
+        missing = [name for name in names if name not in self.columns]
+        if missing:
+            there = shown(self.columns, missing[0]) + nearest(missing[0], self.columns)
+            raise FormatError(f"{self.path}: {self.title} lacks {', '.join(missing)}; it has {there}{hint}")

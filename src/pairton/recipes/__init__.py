@@ -1,0 +1,32 @@
+"""Built-in recipes: YAML files, known by their path in this folder without the suffix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pairton.errors import ConfigError, nearest
+
+__all__ = ["builtin_recipes", "find_recipe"]
+
+
+def builtin_recipes() -> dict[str, Path]:
+    """Names and files of the recipes that come with the package.
+
+    >>> [name for name in builtin_recipes() if "/" not in name]
+    ['cpu', 'iterative', 'paper']
+    """
+    folder = Path(__file__).parent
+    found = {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.yaml")}
+    return dict(sorted(found.items(), key=lambda entry: ("/" in entry[0], entry[0])))
+
+
+def find_recipe(name: str | Path, folder: Path | None = None) -> Path:
+    """The file of a recipe: a built-in name, or a path, relative to `folder` if that is given."""
+    builtin = builtin_recipes()
+    if str(name) in builtin:
+        return builtin[str(name)]
+    path = (folder or Path()) / name
+    if not path.is_file():
+        hint = nearest(str(name), builtin)
+        raise ConfigError(f"no recipe {str(name)!r}: neither a file nor built in ({', '.join(builtin)}){hint}")
+    return path
