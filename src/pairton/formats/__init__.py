@@ -15,7 +15,7 @@ from pairton.errors import ConfigError, FormatError, InputError, nearest
 from pairton.events import Events
 from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions, Source, Writer, check_chunk, damage
 from pairton.formats.common import BadLabels
-from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand, unchanged
+from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand, file_state, unchanged
 from pairton.topology import Topology, load_topology, same_tree
 
 __all__ = [
@@ -45,6 +45,8 @@ REGISTRY = {
     "parquet": "Parquet",
 }
 IN_MEMORY_CHUNK = 1_000_000  # what is kept anyway is read in few pieces: less to put together
+LEAST_BYTES = 8  # of an event in a file, however it is compressed
+SMALL = 2**20  # bytes; a file may have events for as many
 WRITTEN = {"HDF5": "spanet_hdf5", "ROOT": "flat_root", "Parquet": "parquet"}  # by suffix, without --to
 
 
@@ -140,7 +142,15 @@ def open_source(
                     "model for theirs, or read them as something else (--topology; pairton.read(…, topology=…))"
                 )
         found.check(chosen)
-        return found.open(name, chosen)
+        source = found.open(name, chosen)
+    state = file_state(name)
+    if source.n_events < 0 or (state and source.n_events * LEAST_BYTES > max(state[1], SMALL)):
+        source.close()
+        raise InputError(
+            f"{name}: declares {source.n_events} events" + (f" in {state[1]} bytes" if state else "") + ", which "
+            "cannot be: it is damaged, or made to fill the memory"
+        )
+    return source
 
 
 def sources(
