@@ -88,7 +88,9 @@ def huge_chunk(path, secret):
     with h5py.File(path, "r+") as file:
         shape = file[PT].shape
         del file[PT]
-        file.create_dataset(PT, shape, "f4", chunks=(500_000_000, 1), maxshape=(None, shape[1]), compression="gzip")
+        file.create_dataset(
+            PT, shape, "f4", chunks=(500_000_000, 1), maxshape=(None, shape[1]), compression="gzip"
+        )
 
 
 LEAKS = (external_link, external_group, soft_to_external, external_storage, virtual_dataset)

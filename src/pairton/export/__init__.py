@@ -23,6 +23,7 @@ from pairton.decoding.graph import MOST_JETS
 from pairton.decoding.likelihood import MAX_ASSIGNMENTS, Prediction
 from pairton.errors import ConfigError, MissingExtraError, ModelError, nearest
 from pairton.models.engines import METADATA_KEY, WEIGHTS_KEY
+from pairton.models.onnx_file import open_session
 from pairton.topology import Topology
 
 if TYPE_CHECKING:
@@ -282,14 +283,6 @@ def _some_tokens(topology: Topology, events: int, n_jets: int) -> npt.NDArray[np
     return np.maximum(tokens, tokens.swapaxes(2, 3)).astype(np.uint8)
 
 
-def _session(payload: bytes) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
-
-
 def _ask(network: Network, *inputs: Any) -> Prediction:
     import torch
 
@@ -299,7 +292,7 @@ def _ask(network: Network, *inputs: Any) -> Prediction:
 
 
 def _check_step(payload: bytes, network: Network, topology: Topology) -> None:
-    session = _session(payload)
+    session = open_session(payload, "the exported graph")
     for n_jets in (len(topology.slots), len(topology.slots) + 3):
         jets, jet_mask = _some_events(topology, n_jets, events=5)
         tokens = _some_tokens(topology, 5, n_jets) if network.config.tokens else None
@@ -321,7 +314,7 @@ def _check_whole(
     limit: int,
     temperatures: list[float] | None,
 ) -> None:
-    session = _session(payload)
+    session = open_session(payload, "the exported graph")
 
     def predict(jets: Any, jet_mask: Any, tokens: Any) -> Prediction:
         return _ask(network, jets, jet_mask, tokens if network.config.tokens else None)

@@ -140,8 +140,8 @@ class Hdf5File:
         needed = math.prod(shape) * data.dtype.itemsize
         if needed > MOST_BYTES and needed > MOST_INFLATED * min(data.id.get_storage_size(), self._bytes):
             raise InputError(
-                f"{self.path}: {data.name} declares {needed / 2**20:.0f} MiB for {rows} rows, far more than the file "
-                "holds: it is damaged, or made to fill the memory"
+                f"{self.path}: {data.name} declares {needed / 2**20:.0f} MiB for {rows} rows, far more than "
+                "the file holds: it is damaged, or made to fill the memory"
             )
 
     def attribute(self, name: str) -> str | None:

@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton._common.parallel import cores
-from pairton.decoding.likelihood import Prediction
+from pairton.decoding.likelihood import Prediction, triplet_types
 from pairton.errors import ConfigError, MissingExtraError, ModelError, nearest
 from pairton.events.domain import Domain
-from pairton.models.onnx_file import OnnxFile, read_onnx
+from pairton.models.onnx_file import OnnxFile, open_session, read_onnx
 from pairton.models.storage import builtin_model, builtin_models, check_version
 from pairton.topology import Topology, parse_topology
 
@@ -79,21 +79,6 @@ class OnnxEngine:
         written = self.path.stat().st_mtime_ns if self.path.exists() else 0
         return _session(self, written)
 
-    def _open(self, file: OnnxFile) -> Any:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.inter_op_num_threads = options.intra_op_num_threads = 1
-        options.log_severity_level = 3  # errors only
-        try:
-            return onnxruntime.InferenceSession(file.payload, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime has a class of error for each code, without a common base
-            reason = " ".join(str(error).split())
-            raise ModelError(
-                f"{self.path}: ONNX Runtime {onnxruntime.__version__} cannot run it ({reason[:200]}): update "
-                "onnxruntime, or export the model again"
-            ) from None
-
     @cached_property
     def inputs(self) -> frozenset[str]:
         return frozenset(item.name for item in self.session.get_inputs())
@@ -103,7 +88,13 @@ class OnnxEngine:
         if "tokens" in self.inputs:
             assert tokens is not None
             feeds["tokens"] = np.ascontiguousarray(tokens, dtype=np.uint8)
-        found = self.session.run(None, feeds)
+        try:
+            found = self.session.run(None, feeds)
+        except Exception as error:  # as when it is opened: many classes without a common base
+            reason = " ".join(str(error).split())
+            raise ModelError(
+                f"{self.path}: ONNX Runtime failed ({reason[:200]}): export the model again"
+            ) from None
         return Prediction(found[0], found[1] if len(found) > 1 else None)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -113,7 +104,7 @@ class OnnxEngine:
 @lru_cache(maxsize=4)
 def _session(engine: OnnxEngine, written: int) -> Any:
     """One session for all copies of an engine in a process: a worker unpickles one with every task."""
-    return engine._open(read_onnx(engine.path))
+    return open_session(read_onnx(engine.path), engine.path)
 
 
 @dataclass(frozen=True)
@@ -180,7 +171,15 @@ class Model:
             return Prediction(np.zeros(shape, dtype=np.float32))
         if tokens is None and self.takes_tokens:
             tokens = np.full(shape, 2, dtype=np.uint8)
-        return self.engine(jets, jet_mask, tokens)
+        found = self.engine(jets, jet_mask, tokens)
+        triplets = (batch, len(triplet_types(self.topology)), n_jets, n_jets, n_jets)
+        for name, array, wanted in (("edges", found.edges, shape), ("triplets", found.triplets, triplets)):
+            if array is not None and (np.shape(array) != wanted or array.dtype != np.float32):
+                raise ModelError(
+                    f"model {self.name}: gives {name} of the shape {np.shape(array)}, but {self.topology.name} "
+                    f"needs {wanted} in float32: export or train it again"
+                )
+        return found
 
 
 def model_for(topology: Topology) -> str:

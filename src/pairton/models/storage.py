@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from pairton._common.atomic import replacing
 from pairton._version import __version__
-from pairton.errors import MissingExtraError, ModelError, PairtonWarning, nearest
+from pairton.errors import MissingExtraError, ModelError, PairtonError, PairtonWarning, nearest
 from pairton.events.domain import Domain
 from pairton.topology import Topology, parse_topology
 
@@ -160,6 +160,7 @@ def read_weights(folder: Path) -> bytes:
 def load_model(model: str | Path) -> tuple[Network, ModelInfo]:
     """A network with its weights, in evaluation mode, and all about it."""
     try:
+        import torch
         from safetensors.torch import load
 
         from pairton.network import Network, NetworkConfig, configure
@@ -168,10 +169,16 @@ def load_model(model: str | Path) -> tuple[Network, ModelInfo]:
     folder = find_model(model)
     info = read_info(folder)
     payload = read_weights(folder)
-    network = Network(info.topology, configure(NetworkConfig, info.network, f"{folder / INFO}: network"))
+    config = configure(NetworkConfig, info.network, f"{folder / INFO}: network")
     try:
-        network.load_state_dict(load(payload))
-    except RuntimeError as error:
+        weights = load(payload)
+        with torch.device("meta"):  # takes no memory, however large the config says the network is
+            Network(info.topology, config).load_state_dict(weights, assign=True)
+        network = Network(info.topology, config)
+        network.load_state_dict(weights)
+    except PairtonError:
+        raise
+    except Exception as error:  # safetensors and torch have their own
         reason = " ".join(str(error).split())
         raise ModelError(f"{folder / WEIGHTS}: the weights do not fit the network ({reason[:200]})") from None
     return network.eval(), info

@@ -14,6 +14,7 @@ __all__ = ["NetworkConfig", "configure"]
 KINDS = ("pairformer", "symmetric", "transformer", "biased_transformer")
 READOUTS = ("single", "pair", "both")
 TRIPLETS = ("none", "potential", "hyperedge")
+MOST = 4096  # of blocks, widths and heads
 FEATURES = ("paper", "reference", "symmetric")
 
 KIND_WORDS = {"float": "a number", "int": "a whole number", "bool": "true or false", "str": "a word"}
@@ -54,8 +55,8 @@ transformer, biased_transformer; did you mean 'pairformer'?
         _one_of("network.triplets", self.triplets, TRIPLETS)
         _one_of("network.pair_features", self.pair_features, FEATURES)
         for name in ("blocks", "single_width", "single_heads", "pair_width", "pair_heads", "transition"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"network.{name} is {getattr(self, name)}, but must be at least 1")
+            if not 1 <= getattr(self, name) <= MOST:
+                raise ConfigError(f"network.{name} is {getattr(self, name)}, but must be 1 to {MOST}")
         for stream in ("single", "pair"):
             width, heads = getattr(self, f"{stream}_width"), getattr(self, f"{stream}_heads")
             if width % heads:
