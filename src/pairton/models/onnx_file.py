@@ -2,8 +2,8 @@
 
 An ONNX file is a protocol buffer: fields of a number and a value, some of them messages again. The runtime has a
 parser of its own, so nothing may pass here that could mean something else there: unknown fields, and numbers that
-are not written in the shortest way, are refused. Weights may be stored in other files, named inside; a file that does
-so could name any file of this machine, and is refused too.
+are not written in the shortest way, are refused. Weights may be stored in other files, named inside; a file that
+does so could name any file of this machine, and is refused too.
 """
 
 from __future__ import annotations
