@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from pairton._common.configuration import configure
 from pairton.errors import ConfigError
-from pairton.network import Network, NetworkConfig, configure
+from pairton.network import Network, NetworkConfig
 from pairton.network.features import jet_features, pair_features
 from pairton.network.pairformer import TriangleAttention, TriangleMultiplication
 from pairton.network.symmetric import (

@@ -129,9 +129,9 @@ def _in_pool(
 def dask_client(where: str) -> Iterator[Any]:
     """A client of a cluster: `local`, `local:4` (workers here), an address, or the file of a scheduler.
 
-    A local cluster ends with the block; a running one stays. Whoever reaches a scheduler of Dask can run code on its
-    workers, and others may be on this machine: a local one takes only clients with its credentials (TLS), which are
-    made for it and stay in memory, and its HTTP servers answer nothing.
+    A local cluster ends with the block; a running one stays. Whoever reaches a scheduler of Dask can run code on
+    its workers, and others may be on this machine: a local one takes only clients with its credentials (TLS),
+    which are made for it and stay in memory, and its HTTP servers answer nothing.
     """
     distributed = _distributed()
     name, _, count = where.partition(":")
@@ -143,7 +143,9 @@ def dask_client(where: str) -> Iterator[Any]:
             security = distributed.Security.temporary()
         except ImportError:
             raise MissingExtraError("dask", "cryptography") from None
-        silent = {f"distributed.{part}.http.routes": [] for part in ("scheduler", "worker", "nanny")}
+        silent: dict[str, list[str]] = {
+            f"distributed.{part}.http.routes": [] for part in ("scheduler", "worker", "nanny")
+        }
         with (
             dask.config.set(silent),
             distributed.LocalCluster(

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pairton._common.configuration import read_json
 from pairton.errors import FormatError, InputError
 from pairton.formats.base import damage
 from pairton.formats.files import container_of
@@ -79,13 +80,17 @@ def _parts(folder: str, topology: Topology) -> Assignments:
     """What `pairton reconstruct --jobs` or `--resume` made, one part after the other."""
     from pairton.reconstruction.parts import COMPLETE
 
-    try:
-        parts = json.loads(Path(folder, COMPLETE).read_text(encoding="utf-8"))["parts"]
-    except FileNotFoundError:
+    if not Path(folder, COMPLETE).is_file():
         raise InputError(
             f"{folder}: a folder without {COMPLETE}: give that of a finished `pairton reconstruct`, or a file"
-        ) from None
-    read = [read_assignments(Path(folder, part["name"]), topology) for part in parts]
+        )
+    try:
+        files = [Path(folder, part["name"]) for part in read_json(Path(folder, COMPLETE), InputError)["parts"]]
+    except (KeyError, TypeError):
+        raise InputError(f"{folder}: {COMPLETE} lists no parts: reconstruct again") from None
+    if outside := [file for file in files if file.parent != Path(folder)]:
+        raise InputError(f"{folder}: {COMPLETE} names {outside[0]}, a part in another folder: reconstruct again")
+    read = [read_assignments(file, topology) for file in files]
 
     def joined(name: str) -> Any:
         columns = [getattr(part, name) for part in read]

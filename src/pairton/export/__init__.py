@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton._common.atomic import replacing
+from pairton._common.configuration import read_json
 from pairton._version import __version__
 from pairton.decoding import METHODS, decode
 from pairton.decoding.candidates import step_table
@@ -55,7 +56,7 @@ def export_model(
         network, info = load_model(model)
     except MissingExtraError:
         raise MissingExtraError("export", "torch") from None
-    weights = json.loads((find_model(model) / INFO).read_text("utf-8"))["weights_sha256"]
+    weights = read_json(find_model(model) / INFO)["weights_sha256"]
     options: dict[str, Any] = {"whole": whole, "max_jets": max_jets, "decoding": decoding}
     return export_network(network, info, output, weights=weights, **options)
 

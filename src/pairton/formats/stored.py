@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pairton._common.configuration import parse_json
 from pairton._version import __version__
 from pairton.errors import FormatError, OutputError, TopologyError
 from pairton.topology import Topology, parse_topology
@@ -46,10 +47,10 @@ class Stored:
         if text is None:
             return Stored()
         try:
-            content = json.loads(text)
+            content = parse_json(text, path, FormatError)
             version, topology = content["format_version"], content["topology"]
             metadata, columns = dict(content["metadata"]), tuple(content["columns"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, FormatError):
             raise FormatError(
                 f"{path}: what Pairton wrote about this file ({KEY}) is damaged: convert it again"
             ) from None

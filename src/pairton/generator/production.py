@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton._common.atomic import output_errors, replacing
+from pairton._common.configuration import read_json
 from pairton._common.parallel import run_tasks
 from pairton.errors import ConfigError, InputError, OutputError, PairtonError
 from pairton.events import Events
@@ -255,7 +256,7 @@ def _prepare(settings: Settings, output: Path, resume: bool) -> Path:
             "delete it"
         )
     if note.exists():
-        _same(json.loads(note.read_text(encoding="utf-8")), settings.as_dict(), folder)
+        _same(read_json(note), settings.as_dict(), folder)
         return folder
     with output_errors(folder):
         folder.mkdir(exist_ok=True)

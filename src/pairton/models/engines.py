@@ -8,7 +8,6 @@ Shapes: B events, N jets, T types, K types of three slots.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -18,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from pairton._common.configuration import parse_json, read_json
 from pairton._common.parallel import cores
 from pairton.decoding.likelihood import Prediction, triplet_types
 from pairton.errors import ConfigError, MissingExtraError, ModelError, nearest
@@ -242,7 +242,9 @@ def _find(name: str | Path) -> Path:
 def _from_onnx(file: OnnxFile, threads: int | None) -> Model:
     if METADATA_KEY not in file.metadata:
         raise ModelError(f"{file.path}: an ONNX file, but not of Pairton: make one with `pairton export`")
-    raw = _json(file.metadata[METADATA_KEY], file.path)
+    raw = parse_json(file.metadata[METADATA_KEY], str(file.path), ModelError)
+    if not isinstance(raw, dict):
+        raise ModelError(f"{file.path}: what it says of the model is no mapping: export it again")
     if raw.get("graph", "step") != "step":
         raise ModelError(f"{file.path}: a whole reconstruction, which is run by itself: export without --whole")
     name = file.path.parent.name if file.path.name == ONNX else file.path.stem
@@ -253,7 +255,7 @@ def _check_weights(folder: Path, metadata: Mapping[str, Any]) -> None:
     """An ONNX file in a model's folder was exported from the weights beside it."""
     if WEIGHTS_KEY not in metadata or not (folder / INFO).is_file():
         return
-    beside = _json((folder / INFO).read_text("utf-8"), folder / INFO).get(WEIGHTS_KEY)
+    beside = read_json(folder / INFO, ModelError).get(WEIGHTS_KEY)
     if beside is not None and beside != metadata[WEIGHTS_KEY]:
         raise ModelError(
             f"{folder / ONNX}: exported from other weights than those beside it: run `pairton export {folder} -o "
@@ -262,25 +264,11 @@ def _check_weights(folder: Path, metadata: Mapping[str, Any]) -> None:
 
 
 def _from_folder(path: Path, threads: int | None, engine: type[TorchEngine]) -> Model:
-    try:
-        text = (path / INFO).read_text("utf-8")
-    except OSError as error:
-        raise ModelError(f"{path / INFO}: cannot be read ({error.strerror}): copy the model again") from None
-    raw = _json(text, path / INFO)
+    raw = read_json(path / INFO, ModelError)
     if not isinstance(raw.get("network"), dict):
         raise ModelError(f"{path / INFO}: says nothing of the model's network: copy the model again")
     takes_tokens = bool(raw["network"].get("tokens", True))
     return _model(path.name, raw, takes_tokens, engine(path, threads), str(path / INFO))
-
-
-def _json(text: str, source: Path) -> dict[str, Any]:
-    try:
-        raw = json.loads(text)
-    except ValueError:
-        raw = None
-    if not isinstance(raw, dict):
-        raise ModelError(f"{source}: what it says of the model is not JSON: copy it again")
-    return raw
 
 
 def _model(name: str, raw: dict[str, Any], takes_tokens: bool, engine: Engine, source: str) -> Model:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -21,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton._common.atomic import replacing
+from pairton._common.configuration import configure, read_json
 from pairton._version import __version__
 from pairton.errors import MissingExtraError, ModelError, PairtonError, PairtonWarning, nearest
 from pairton.events.domain import Domain
@@ -121,7 +121,7 @@ def save_model(folder: str | Path, weights: Mapping[str, npt.NDArray[Any]], info
 def read_info(model: str | Path) -> ModelInfo:
     """All about a model but its weights; needs no torch."""
     path = find_model(model) / INFO
-    raw = _read_json(path)
+    raw = read_json(path, ModelError)
     check_version(raw, str(path))
     try:
         domain = Domain.from_dict(raw["domain"], str(path))
@@ -152,7 +152,7 @@ def read_weights(folder: Path) -> bytes:
         payload = path.read_bytes()
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror}): copy the model again") from None
-    if hashlib.sha256(payload).hexdigest() != _read_json(folder / INFO).get("weights_sha256"):
+    if hashlib.sha256(payload).hexdigest() != read_json(folder / INFO, ModelError).get("weights_sha256"):
         raise ModelError(f"{path}: not the weights that {INFO} belongs to: copy both files of the model again")
     return payload
 
@@ -163,7 +163,7 @@ def load_model(model: str | Path) -> tuple[Network, ModelInfo]:
         import torch
         from safetensors.torch import load
 
-        from pairton.network import Network, NetworkConfig, configure
+        from pairton.network import Network, NetworkConfig
     except ImportError:
         raise MissingExtraError("train", "torch") from None
     folder = find_model(model)
@@ -182,15 +182,3 @@ def load_model(model: str | Path) -> tuple[Network, ModelInfo]:
         reason = " ".join(str(error).split())
         raise ModelError(f"{folder / WEIGHTS}: the weights do not fit the network ({reason[:200]})") from None
     return network.eval(), info
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        raw = json.loads(path.read_text())
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read ({error.strerror or os.strerror(error.errno or 0)})") from None
-    except ValueError:
-        raise ModelError(f"{path}: not JSON: copy the model again") from None
-    if not isinstance(raw, dict):
-        raise ModelError(f"{path}: not a model: copy it again")
-    return raw

@@ -8,9 +8,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from pairton.errors import TopologyError, nearest
+from pairton._common.configuration import parse_yaml, read_yaml
+from pairton.errors import TopologyError, nearest, shown
 from pairton.topology.tree import Selection, Stage, Topology
 
 __all__ = ["builtin_topologies", "load_topology", "parse_topology"]
@@ -20,7 +19,7 @@ NAMESPACES = ("hyper", "spanet")
 
 
 def _fail(source: str, read: object, allowed: str) -> TopologyError:
-    return TopologyError(f"{source}: read {read!r}, but {allowed}")
+    return TopologyError(f"{source}: read {shown(read)}, but {allowed}")
 
 
 def _names(raw: object, source: str, what: str) -> tuple[str, ...]:
@@ -159,7 +158,7 @@ def builtin_topologies() -> Mapping[str, str]:
 @cache
 def _builtin(name: str) -> Topology:
     text = (resources.files("pairton.topology") / "builtin" / f"{name}.yaml").read_text("utf-8")
-    return parse_topology(yaml.safe_load(text), name)
+    return parse_topology(parse_yaml(text, name), name)
 
 
 def load_topology(name: str | Path | Topology = "ttbar_allhad") -> Topology:
@@ -179,8 +178,4 @@ def load_topology(name: str | Path | Topology = "ttbar_allhad") -> Topology:
         raise TopologyError(
             f"no topology {str(name)!r}: neither a built-in one ({known}) nor a file{nearest(str(name), builtin)}"
         )
-    try:
-        return parse_topology(yaml.safe_load(path.read_text("utf-8")), str(path))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        where = " ".join(str(error).split())
-        raise TopologyError(f"{path}: not readable as YAML ({where}): see `pairton topologies`") from None
+    return parse_topology(read_yaml(path, TopologyError), str(path))
