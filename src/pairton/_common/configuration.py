@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from pairton._common.atomic import note_input
 from pairton.errors import ConfigError, PairtonError, nearest, shown
 
 __all__ = ["check_keys", "configure", "parse_json", "parse_yaml", "read_json", "read_text", "read_yaml"]
@@ -85,6 +86,7 @@ def parse_yaml(text: str, source: str, error: Error = ConfigError) -> Any:
 
 def read_yaml(path: str | Path, error: Error = ConfigError) -> Any:
     """Plain data from a YAML file."""
+    note_input(path)
     return parse_yaml(read_text(path, error), str(path), error)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import click
 
+from pairton.errors import printable
 from pairton.topology import builtin_topologies, load_topology
 
 __all__ = ["models", "topologies"]
@@ -58,12 +59,13 @@ def models(name: str | None) -> None:
     folder = builtin_models().get(DEFAULT if name == "default" else name)
     domain, (low, high) = model.domain, model.domain.jets
     click.echo(f"topology    {model.topology.name}")
-    click.echo(f"decoding    {model.decoding}, {'reads' if model.takes_tokens else 'no'} tokens")
+    click.echo(printable(f"decoding    {model.decoding}, {'reads' if model.takes_tokens else 'no'} tokens"))
     click.echo(
-        f"jets        pT > {domain.pt:g} GeV, |eta| < {domain.abs_eta:g}; {low} to {high}; b-tags {domain.btag}"
+        f"jets        pT > {domain.pt:g} GeV, |eta| < {domain.abs_eta:g}; {low} to {high}; "
+        f"b-tags {printable(domain.btag)}"
     )
     for key, value in _numbers(model.metadata.get("metrics")):
-        click.echo(f"{key:11} {value:.4g}")
+        click.echo(f"{printable(key):11} {value:.4g}")
     if folder is not None and (card := folder / "README.md").is_file():
         click.echo("\n" + card.read_text("utf-8").rstrip())
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pairton._common.atomic import note_input
 from pairton._common.configuration import read_json
 from pairton.errors import FormatError, InputError
 from pairton.formats.base import damage
@@ -48,6 +49,7 @@ class Assignments:
 
 def read_assignments(path: str | Path, topology: Topology) -> Assignments:
     """Read a file of answers for events of a topology, or a folder of parts."""
+    note_input(path)
     with damage(str(path)):
         return _read(str(path), topology)
 

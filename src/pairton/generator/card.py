@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from pairton._common.atomic import note_input
 from pairton._common.configuration import check_keys, parse_yaml, read_text
 from pairton.errors import ConfigError, nearest, shown
 
@@ -126,6 +127,7 @@ def load_card(name_or_path: str | Path) -> Card:
             hint = nearest(str(name_or_path), known)
             raise ConfigError(f"no card {str(name_or_path)!r}: use {', '.join(known)} or a .yaml file{hint}")
         path = builtin
+    note_input(path)
     return parse_card(read_text(path), where=path.name)
 
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from pairton._common.atomic import note_input
 from pairton._common.configuration import parse_json, read_json
 from pairton._common.parallel import cores
 from pairton.decoding.likelihood import Prediction, triplet_types
@@ -197,6 +198,8 @@ def load_model(name: str | Path = "default", *, engine: str = "onnx", threads: i
     if threads is not None and threads < 1:
         raise ConfigError(f"threads is {threads}, but must be at least 1")
     path = _find(DEFAULT if str(name) == "default" else name)
+    for file in (path, path / ONNX, path / WEIGHTS, path / INFO):
+        note_input(file)
     if path.suffix == ".onnx":
         if engine != "onnx" and (path.parent / WEIGHTS).is_file() and path.name == ONNX:
             path = path.parent

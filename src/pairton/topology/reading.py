@@ -15,6 +15,7 @@ from pairton.topology.tree import Selection, Stage, Topology
 __all__ = ["builtin_topologies", "load_topology", "parse_topology"]
 
 KEYS = ("name", "event", "particles", "stages", "selection", "labels")
+MOST_SLOTS = 24
 NAMESPACES = ("hyper", "spanet")
 
 
@@ -48,7 +49,7 @@ def parse_topology(raw: object, source: str = "topology") -> Topology:
         if key not in top:
             found = ", ".join(map(str, top)) or "nothing"
             raise TopologyError(f"{source}: read the keys {found}, but {key!r} is missing: add it")
-    if not isinstance(top["name"], str) or not top["name"]:
+    if not isinstance(top["name"], str) or not top["name"] or not top["name"].isprintable():
         raise _fail(source, top["name"], "name must be a word such as ttbar_allhad")
     event = _names(top["event"], source, "event")
     if not isinstance(top["particles"], dict):
@@ -68,22 +69,28 @@ def parse_topology(raw: object, source: str = "topology") -> Topology:
 
 
 def _check_tree(event: tuple[str, ...], decays: Mapping[str, tuple[str, ...]], source: str) -> None:
-    reached: set[str] = set()
+    slots: dict[str, int] = {}  # below each particle, which is visited once: decays may double many times
 
-    def walk(name: str, path: tuple[str, ...]) -> None:
+    def walk(name: str, path: tuple[str, ...]) -> int:
         if name in path:
             loop = " -> ".join([*path[path.index(name) :], name])
             raise _fail(source, loop, "a particle cannot decay to itself: break the cycle")
-        if name in decays:
-            reached.add(name)
-            for product_name in decays[name]:
-                walk(product_name, (*path, name))
+        if len(path) > MOST_SLOTS:
+            raise _fail(source, name, f"at most {MOST_SLOTS} decays can follow one another")
+        if name in decays and name not in slots:
+            slots[name] = sum([walk(product_name, (*path, name)) for product_name in decays[name]])
+        return slots.get(name, 1)
 
     for name in decays:  # cycles first, also among particles that the event does not reach
         walk(name, ())
-    reached.clear()
-    for name in event:
-        walk(name, ())
+    if sum(walk(name, ()) for name in event) > MOST_SLOTS:
+        raise _fail(source, list(event), f"its decays end in more than {MOST_SLOTS} jets, too many to assign")
+    reached: set[str] = set()
+    todo = list(event)
+    while todo:
+        if (name := todo.pop()) not in reached:
+            reached.add(name)
+            todo += decays.get(name, ())
     for name in decays:
         if name not in reached:
             hint = nearest(name, [*event, *(p for products in decays.values() for p in products)])

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from pairton._common.atomic import output_errors, replacing
+from pairton._common.atomic import locked, output_errors, replacing
 from pairton.errors import ConfigError, MissingExtraError, OutputError
 from pairton.formats import iterate
 from pairton.training.data import pack
@@ -44,21 +44,22 @@ def train(
     fabric.barrier()
     folder = out / "packed" / str(fabric.global_rank)
     chunks = iterate(list(map(str, data)), topology=recipe.topology, **options)
-    try:
-        train_events, validation_events = pack(
-            chunks,
-            recipe.topology,
-            folder=folder,
-            fractions=recipe.data.fractions,
-            partial=recipe.data.partial,
-            max_jets=recipe.data.max_jets,
-            memory=recipe.data.memory_gib * 2**30 / fabric.world_size,
-        )
-        return Trainer(recipe, train_events, validation_events, out, init=init, resume=resume).run(fabric)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # not there, or another process's files still are
-            folder.parent.rmdir()
+    with locked(out) if fabric.is_global_zero else contextlib.nullcontext():
+        try:
+            train_events, validation_events = pack(
+                chunks,
+                recipe.topology,
+                folder=folder,
+                fractions=recipe.data.fractions,
+                partial=recipe.data.partial,
+                max_jets=recipe.data.max_jets,
+                memory=recipe.data.memory_gib * 2**30 / fabric.world_size,
+            )
+            return Trainer(recipe, train_events, validation_events, out, init=init, resume=resume).run(fabric)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):  # not there, or another process's files still are
+                folder.parent.rmdir()
 
 
 def make_fabric(recipe: Recipe) -> Any:
