@@ -329,7 +329,7 @@ def test_format_overrides_the_suffix(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["inspect", "IN", "--units", "TeV"], "choose GeV or MeV"),
         (["inspect", "IN", "--btag", "score:high"], "a number is needed"),
         (["inspect", "FOLDER/*.root"], "no file matches"),
-        (["inspect", "@FOLDER/list.txt"], "cannot read this list"),
+        (["inspect", "@FOLDER/list.txt"], "list.txt: cannot be read"),
         (["convert", "IN", "IN"], "this is also an input"),
         (["convert", "IN", "FOLDER/b.xyz"], "no format has this suffix"),
         (["convert", "IN", "FOLDER/no/b.h5"], "create it first"),

@@ -58,7 +58,8 @@ def test_no_verb_overwrites_an_input(source, tmp_path, refused, model_folder, ve
     names = {"IN": path, "OUT": alias(path), "GOOD": source}
     extra = ["--model", model_folder] if arguments[0] in ("reconstruct", "display") else []
     extra += ["--format", "spanet_hdf5"] if suffix == ".html" else []
-    refused(*[names.get(word, word) for word in arguments], *extra)
+    said = refused(*[names.get(word, word) for word in arguments], *extra)
+    assert any(word in said for word in ("input", "exists", "card")), said
     assert hashlib.sha256(path.read_bytes()).digest() == before
     assert hashlib.sha256(names["OUT"].read_bytes()).digest() == before
 

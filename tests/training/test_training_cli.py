@@ -120,7 +120,7 @@ def test_from_a_file_to_a_model_and_on(place, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nowhere.yaml", "--data", "events.h5"), "nowhere.yaml: the recipe cannot be read"),
+        (("nowhere.yaml", "--data", "events.h5"), "nowhere.yaml: cannot be read"),
         (("recipe.yaml", "--data", "nowhere.h5"), "nowhere.h5"),
         (("recipe.yaml", "--data", "data.h5"), "no truth"),
         (("recipe.yaml", "--data", "few.h5"), "5 events were read"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +19,16 @@ import yaml
 from pairton._common.atomic import note_input
 from pairton.errors import ConfigError, PairtonError, nearest, shown
 
-__all__ = ["check_keys", "configure", "parse_json", "parse_yaml", "read_json", "read_text", "read_yaml"]
+__all__ = [
+    "check_keys",
+    "configure",
+    "parse_json",
+    "parse_yaml",
+    "read_json",
+    "read_text",
+    "read_yaml",
+    "sensible",
+]
 
 MOST_BYTES = 2**18  # of YAML, which people write
 MOST_JSON = 2**26  # bytes of JSON, which programs write
@@ -150,6 +159,23 @@ def check_keys(
     return dict(raw)
 
 
+@contextlib.contextmanager
+def sensible(source: str, error: Error = ConfigError) -> Iterator[None]:
+    """What stumbles over a value of the wrong kind inside the block is an error of one line.
+
+    >>> with sensible("card"):
+    ...     float([1, 2])
+    Traceback (most recent call last):
+    pairton.errors.ConfigError: card: has a value of the wrong kind (float() argument must be a string or a real \
+number, not 'list')
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
+        said = f"lacks {problem}" if isinstance(problem, KeyError) else _reason(problem)
+        raise error(f"{source}: has a value of the wrong kind ({said})") from None
+
+
 def configure(kind: type[T], raw: object, source: str) -> T:
     """A config dataclass from plain data: an unknown key or a wrong type is an error that says so.
 
@@ -160,7 +186,10 @@ def configure(kind: type[T], raw: object, source: str) -> T:
     """
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
     given = check_keys(raw, source, known)
-    return kind(**{key: _typed(value, str(known[key].type), f"{source}.{key}") for key, value in given.items()})
+    with sensible(source):
+        return kind(
+            **{key: _typed(value, str(known[key].type), f"{source}.{key}") for key, value in given.items()}
+        )
 
 
 def _typed(value: Any, annotation: str, name: str) -> Any:

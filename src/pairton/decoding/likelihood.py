@@ -76,8 +76,8 @@ class Candidates:
     n_jets: int
 
     @cached_property
-    def keys(self) -> npt.NDArray[np.int64]:
-        """One integer for each candidate, increasing."""
+    def keys(self) -> npt.NDArray[Any]:
+        """One key for each candidate, increasing."""
         return _pack(self.jets, self.n_jets)
 
     def find(self, jets: Ints) -> npt.NDArray[np.intp]:
@@ -355,15 +355,17 @@ def marginals(enumeration: Enumeration, scores: npt.NDArray[Any]) -> dict[str, n
     return {name: np.asarray((table @ probability.T).T) for name, table in enumeration.membership.items()}
 
 
-def _pack(jets: Ints, n_jets: int) -> npt.NDArray[np.int64]:
-    """One integer that sorts like the row of jets."""
+def _pack(jets: Ints, n_jets: int) -> npt.NDArray[Any]:
+    """One integer, or where it would overflow one word, that sorts like the row of jets."""
+    if n_jets ** jets.shape[1] >= 2**63:
+        return np.ascontiguousarray(jets + 1, dtype=np.uint8).view(f"S{jets.shape[1]}")[:, 0]
     key = np.zeros(len(jets), dtype=np.int64)
     for column in jets.T:
         key = key * n_jets + column
     return key
 
 
-def _find(keys: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64], valid: Bools) -> npt.NDArray[np.intp]:
+def _find(keys: npt.NDArray[Any], wanted: npt.NDArray[Any], valid: Bools) -> npt.NDArray[np.intp]:
     index = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     return np.where(valid & (keys[index] == wanted), index, -1)
 

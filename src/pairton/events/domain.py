@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pairton.errors import ModelError
+from pairton.errors import ModelError, shown
 
 __all__ = ["Domain"]
 
@@ -50,7 +50,8 @@ class Domain:
                 str(raw["btag"]),
                 (int(low), int(high)),
             )
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise ModelError(
-                f"{source}: the domain is {raw!r}, but needs pt, abs_eta, radius, btag and jets: [fewest, most]"
+                f"{source}: the domain is {shown(raw)}, but needs pt, abs_eta, radius, btag and jets: "
+                "[fewest, most]"
             ) from None

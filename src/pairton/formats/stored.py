@@ -9,7 +9,7 @@ from typing import Any
 
 from pairton._common.configuration import parse_json
 from pairton._version import __version__
-from pairton.errors import FormatError, OutputError, TopologyError
+from pairton.errors import FormatError, OutputError, TopologyError, shown
 from pairton.topology import Topology, parse_topology
 
 __all__ = ["KEY", "Stored"]
@@ -54,10 +54,9 @@ class Stored:
             raise FormatError(
                 f"{path}: what Pairton wrote about this file ({KEY}) is damaged: convert it again"
             ) from None
-        if version > VERSION:
-            raise FormatError(
-                f"{path}: written by a newer Pairton ({content.get('pairton_version')}): update this one"
-            )
+        if version not in range(VERSION + 1):
+            newer = shown(content.get("pairton_version"))
+            raise FormatError(f"{path}: written by a newer Pairton ({newer}): update this one")
         if topology is None or not tree:
             return Stored(None, metadata, columns)
         try:

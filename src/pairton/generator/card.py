@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton._common.atomic import note_input
-from pairton._common.configuration import check_keys, parse_yaml, read_text
+from pairton._common.configuration import check_keys, parse_yaml, read_text, sensible
 from pairton.errors import ConfigError, nearest, shown
 
 __all__ = ["BTag", "Calorimeter", "Card", "Field", "Grid", "Jets", "Matching", "Muons", "load_card", "parse_card"]
@@ -135,7 +135,7 @@ def parse_card(text: str, where: str = "card") -> Card:
     """A card from YAML text."""
     names = [f.name for f in fields(Card) if f.name != "text"]
     raw = _keys(parse_yaml(text, where), where, names)
-    try:
+    with sensible(where):
         return Card(
             name=str(raw["name"]),
             field=_plain(Field, raw["field"], f"{where}: field"),
@@ -148,8 +148,6 @@ def parse_card(text: str, where: str = "card") -> Card:
             matching=_plain(Matching, raw["matching"], f"{where}: matching"),
             text=text,
         )
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ConfigError(f"{where} has a value of the wrong kind: {error}") from error
 
 
 def _keys(raw: Any, where: str, names: list[str], optional: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from pairton._common.atomic import note_input
 from pairton._common.configuration import parse_json, read_json
 from pairton._common.parallel import cores
 from pairton.decoding.likelihood import Prediction, triplet_types
-from pairton.errors import ConfigError, MissingExtraError, ModelError, nearest
+from pairton.errors import ConfigError, MissingExtraError, ModelError, nearest, shown
 from pairton.events.domain import Domain
 from pairton.models.onnx_file import OnnxFile, open_session, read_onnx
 from pairton.models.storage import builtin_model, builtin_models, check_version
@@ -282,8 +282,9 @@ def _model(name: str, raw: dict[str, Any], takes_tokens: bool, engine: Engine, s
         check_version(raw, source)
     try:
         temperatures = tuple(float(value) for value in raw.get("temperatures") or ())
-    except (TypeError, ValueError):
-        raise ModelError(f"{source}: temperatures reads {raw['temperatures']!r}, not a list of numbers") from None
+    except (TypeError, ValueError, OverflowError):
+        read = shown(raw["temperatures"])
+        raise ModelError(f"{source}: temperatures reads {read}, not a list of numbers") from None
     topology = parse_topology(raw["topology"], source)
     decoding = str(raw.get("decoding") or ("steps" if takes_tokens else "exact"))
     stages = 1 if decoding == "exact" else len(topology.stages)

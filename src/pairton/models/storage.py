@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton._common.atomic import replacing
-from pairton._common.configuration import configure, read_json
+from pairton._common.configuration import configure, read_json, sensible
 from pairton._version import __version__
-from pairton.errors import MissingExtraError, ModelError, PairtonError, PairtonWarning, nearest
+from pairton.errors import MissingExtraError, ModelError, PairtonError, PairtonWarning, nearest, shown
 from pairton.events.domain import Domain
 from pairton.topology import Topology, parse_topology
 
@@ -123,7 +123,7 @@ def read_info(model: str | Path) -> ModelInfo:
     path = find_model(model) / INFO
     raw = read_json(path, ModelError)
     check_version(raw, str(path))
-    try:
+    with sensible(str(path), ModelError):
         domain = Domain.from_dict(raw["domain"], str(path))
         metrics = {name: math.nan if value is None else float(value) for name, value in raw["metrics"].items()}
         known = {item.name for item in fields(ModelInfo)} - {"topology", "domain", "metrics", "temperatures"}
@@ -131,8 +131,6 @@ def read_info(model: str | Path) -> ModelInfo:
         temperatures = tuple(map(float, raw.get("temperatures") or ()))
         topology = parse_topology(raw["topology"], str(path))
         return ModelInfo(topology=topology, domain=domain, metrics=metrics, temperatures=temperatures, **rest)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ModelError(f"{path}: incomplete ({type(error).__name__}: {error}): copy the model again") from None
 
 
 def check_version(raw: Mapping[str, Any], source: str) -> None:
@@ -140,8 +138,8 @@ def check_version(raw: Mapping[str, Any], source: str) -> None:
     version = raw.get("format_version")
     if not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
         raise ModelError(
-            f"{source}: format_version is {version!r}, but Pairton {__version__} reads 1 to {FORMAT_VERSION}: "
-            "update Pairton"
+            f"{source}: format_version is {shown(version)}, but Pairton {__version__} reads 1 to "
+            f"{FORMAT_VERSION}: update Pairton"
         )
 
 

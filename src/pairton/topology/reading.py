@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from pairton._common.configuration import parse_yaml, read_yaml
+from pairton._common.configuration import parse_yaml, read_yaml, sensible
 from pairton.errors import TopologyError, nearest, shown
 from pairton.topology.tree import Selection, Stage, Topology
 
@@ -59,9 +59,10 @@ def parse_topology(raw: object, source: str = "topology") -> Topology:
         (checked,) = _names([name], source, "particles")
         decays[checked] = _names(products, source, f"particles.{name}")
     _check_tree(event, decays, source)
-    stages = _parse_stages(top.get("stages"), source)
-    labels = _parse_labels(top.get("labels"), source)
-    selection = _parse_selection(top.get("selection"), source)
+    with sensible(source, TopologyError):
+        stages = _parse_stages(top.get("stages"), source)
+        labels = _parse_labels(top.get("labels"), source)
+        selection = _parse_selection(top.get("selection"), source)
     try:
         return Topology(top["name"], event, tuple(decays.items()), selection, stages, labels)
     except TopologyError as error:
