@@ -93,11 +93,22 @@ def huge_chunk(path, secret):
         )
 
 
+def inflating(path, secret):
+    """A file of a few kB with gigabytes of one value is an answer or one line, within 30 s and 2 GiB."""
+    with h5py.File(path, "r+") as file:
+        for name in list(file["INPUTS/Source"]):
+            kind = file[f"INPUTS/Source/{name}"].dtype
+            del file[f"INPUTS/Source/{name}"]
+            shape, chunks = (120_000, 160), (1000, 160)
+            file.create_dataset(f"INPUTS/Source/{name}", shape, kind, chunks=chunks, fillvalue=1)
+        del file["TARGETS"], file["METADATA"], file.attrs["pairton"]
+
+
 LEAKS = (external_link, external_group, soft_to_external, external_storage, virtual_dataset)
 BOMBS = (soft_circle, many_rows, wide_rows, huge_chunk)
 
 if __name__ == "__main__":
-    for maker in (*LEAKS, *BOMBS):
+    for maker in (*LEAKS, *BOMBS, inflating):
         target = Path(sys.argv[2], f"{maker.__name__}.h5")
         shutil.copy(sys.argv[1], target)
         maker(target, Path(sys.argv[1]).resolve())

@@ -20,8 +20,8 @@ from pairton.formats.files import fingerprint, is_url, open_binary, reading_as, 
 __all__ = ["Hdf5File", "open_hdf5"]
 
 CHUNK_CACHE = 2**20  # bytes a dataset: a chunk that spans two windows is not inflated twice
-MOST_BYTES = 2**27  # of one dataset at a time, or
-MOST_INFLATED = 1000  # times what is stored: gzip makes nothing smaller than that
+MOST_BYTES = 2**25  # of one dataset at a time, or
+MOST_INFLATED = 100  # times what is stored
 MOST_LINKS = 16  # soft links on the way to one object, as in HDF5 itself
 SHOWN = 20  # names in an error
 
