@@ -84,7 +84,7 @@ def test_the_oldest_allowed_runtime_reaches_no_file(model_folder, tmp_path):
 
 
 def test_the_runtime_keeps_no_records_of_use(model_folder, tmp_path):
-    """It would make a data base in the user's cache, and send it."""
+    """It would make a data base in the user's cache."""
     hidden = {name: value for name, value in os.environ.items() if name not in ("CI", "ORT_DISABLE_TELEMETRY")}
     hidden |= {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
     code = "import sys; from pairton.models.engines import load_model; load_model(sys.argv[1]).engine.session"
