@@ -20,9 +20,10 @@ test-quick: $(TEST)/installed
 	$(TEST)/bin/python -m pytest -m "not long" -n 2
 
 # what takes longer than the quick suite allows: trainings, simulations, a compiled C++ program, soaks
-test-long: $(TEST)/installed $(TEST)/coffea $(TEST)/old-runtime/installed $(TEST)/headers $(TEST)/snakemake/installed
+test-long: $(TEST)/installed $(TEST)/coffea $(TEST)/old-runtime/installed $(TEST)/floor-runtime $(TEST)/headers $(TEST)/snakemake/installed
 	PAIRTON_SNAKEMAKE=$(CURDIR)/$(TEST)/snakemake/bin/snakemake \
 	PAIRTON_OLD_RUNTIME=$(CURDIR)/$(TEST)/old-runtime/bin/python \
+	PAIRTON_FLOOR_RUNTIME=$(CURDIR)/$(TEST)/floor-runtime \
 	ONNXRUNTIME_INCLUDE=$${ONNXRUNTIME_INCLUDE:-$(CURDIR)/$(TEST)/headers/usr/include/onnxruntime} \
 	$(TEST)/bin/python -m pytest -m long
 
@@ -47,6 +48,10 @@ $(TEST)/old-runtime/installed: $(TEST)/installed
 	$(PYTHON) -m venv $(TEST)/old-runtime
 	$(TEST)/old-runtime/bin/python $(PIP) "onnxruntime==1.17.*" "numpy<2"
 	touch $@
+
+# the oldest ONNX Runtime that pyproject.toml allows: models must not reach other files with it either
+$(TEST)/floor-runtime: $(TEST)/installed
+	$(TEST)/bin/python $(PIP) --no-deps --target $@ "onnxruntime==1.24.3"
 
 # runs the smoke target of the workflow; by itself, since it pins packages that others share
 $(TEST)/snakemake/installed: $(TEST)/installed

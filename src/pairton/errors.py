@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable
 
 __all__ = [
@@ -18,7 +19,13 @@ __all__ = [
     "TopologyError",
     "TrainingError",
     "nearest",
+    "printable",
+    "shown",
 ]
+
+SHORT = reprlib.Repr()  # for values in messages, however large they are
+SHORT.maxlevel, SHORT.maxlist, SHORT.maxtuple, SHORT.maxdict = 4, 20, 20, 10
+SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 100
 
 
 class PairtonError(Exception):
@@ -77,7 +84,7 @@ class MissingExtraError(PairtonError):
         return MissingExtraError, self._of  # it may come from another process
 
 
-def nearest(name: str, allowed: Iterable[str]) -> str:
+def nearest(name: object, allowed: Iterable[str]) -> str:
     """A hint for a misspelt name, to be appended to an error message.
 
     >>> nearest("learning_rte", ["learning_rate", "batch"])
@@ -85,5 +92,23 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
     >>> nearest("xyz", ["learning_rate", "batch"])
     ''
     """
-    close = difflib.get_close_matches(str(name), list(allowed), n=1)
+    close = difflib.get_close_matches(str(name)[:100], [*allowed][:1000], n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def shown(value: object) -> str:
+    """A value as Python writes it, short enough for one line.
+
+    >>> shown([1] * 10_000)
+    '[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, ...]'
+    """
+    return SHORT.repr(value)
+
+
+def printable(text: str) -> str:
+    r"""Text for a terminal: what would control it is written as an escape.
+
+    >>> printable("red \x1b[31m name\n")
+    'red \\x1b[31m name\\n'
+    """
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)

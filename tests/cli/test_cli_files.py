@@ -359,7 +359,7 @@ def test_format_overrides_the_suffix(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["inspect", "IN", "--units", "TeV"], "choose GeV or MeV"),
         (["inspect", "IN", "--btag", "score:high"], "a number is needed"),
         (["inspect", "FOLDER/*.root"], "no file matches"),
-        (["inspect", "@FOLDER/list.txt"], "cannot read this list"),
+        (["inspect", "@FOLDER/list.txt"], "list.txt: cannot be read"),
         (["convert", "IN", "IN"], "this is also an input"),
         (["convert", "IN"], "OUT is missing: pairton convert"),
         (["inspect", "https://nowhere.invalid/a.h5"], "check the address and the network"),

@@ -190,3 +190,12 @@ def test_how_many_jets_are_listed_ends_for_every_tree():
     small = parse_topology({"name": "x", "event": ["a"], "particles": {"a": ["q"]}})
     assert exact_up_to(small) == MOST_OBJECTS
     assert [TTBAR.count_assignments(exact_up_to(TTBAR) + k) <= MAX_ASSIGNMENTS for k in (0, 1)] == [True, False]
+
+
+def test_sixteen_slots_of_twenty_jets_do_not_overflow():
+    """20 to the power of 16 is more than an int64 holds."""
+    raw = {"name": "many", "event": ["p"], "particles": {"p": ["q"] * 16}}
+    found = enumerate_assignments(parse_topology(raw), 20)
+    assert len(found.assignments) == 4845  # 20 choose 16
+    assert found.candidates["p"].find(found.assignments).tolist() == list(range(4845))
+    assert index_of(found, found.assignments[:, ::-1]).tolist() == list(range(4845))

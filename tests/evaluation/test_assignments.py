@@ -40,7 +40,7 @@ def test_a_colon_in_a_name_is_part_of_it(source, mass_model, tmp_path):
 def test_a_damaged_list_of_parts(source, mass_model, tmp_path):
     reconstruct_parts(source, tmp_path / "parts", mass_model)
     (tmp_path / "parts" / "_reconstruction.json").write_text('{"parts": [')
-    with pytest.raises(InputError, match="parts: cannot be read"):
+    with pytest.raises(InputError, match="not readable as JSON"):
         read_assignments(tmp_path / "parts", TTBAR)
 
 

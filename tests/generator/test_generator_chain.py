@@ -360,11 +360,11 @@ def test_what_is_kept():
         ("phi: 20}", "phi: 7}", "divide 360"),
         ("phi: 20}", "phi: 0}", "phi is 0, but must be above 0"),
         ("step: 0.1,", "step: 0,", "step is 0, but must be above 0"),
-        ("name: atlas", "nam: atlas", "unknown key 'nam'"),
+        ("name: atlas", "nam: atlas", "no setting 'nam'"),
         ("{below: 3.2, constant: 0.05,", "{below: 1.2, constant: 0.05,", "rising"),
         ("  radius: 1.15 ", "  radius: wide # ", "wrong kind"),
         ("{edges: [2.6, 2.8,", "{edges: [2.7, 2.8,", "join"),
-        ("field:", "field: [", "not YAML"),
+        ("field:", "field: [", "not readable as YAML"),
     ],
 )
 def test_a_wrong_card_says_what_is_wrong(card, old, new, said):

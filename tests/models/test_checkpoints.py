@@ -115,7 +115,7 @@ def test_what_is_not_a_model(saved, tmp_path):
     with pytest.raises(ModelError, match=r"no model .* neither built in"):
         find_model(tmp_path / "nowhere")
     (saved[0] / "model.json").write_text("{")
-    with pytest.raises(ModelError, match="not JSON"):
+    with pytest.raises(ModelError, match="not readable as JSON"):
         read_info(saved[0])
     (saved[0] / "model.safetensors").unlink()
     with pytest.raises(ModelError):

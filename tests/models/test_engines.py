@@ -243,7 +243,7 @@ def test_what_is_not_a_model_is_named(model_folder, tmp_path):
             load_model(path)
     model.metadata_props[0].value = "["
     path.write_bytes(model.SerializeToString())
-    with pytest.raises(ModelError, match="not JSON"):
+    with pytest.raises(ModelError, match="not readable as JSON"):
         load_model(path)
     del model.metadata_props[:]
     path.write_bytes(model.SerializeToString())

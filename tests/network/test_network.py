@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from pairton._common.configuration import configure
 from pairton.errors import ConfigError
 from pairton.events.inputs import Inputs
-from pairton.network import Network, NetworkConfig, configure
+from pairton.network import Network, NetworkConfig
 from pairton.network.features import node_features, pair_features
 from pairton.network.pairformer import TriangleAttention, TriangleMultiplication
 from pairton.network.symmetric import (
@@ -321,7 +322,7 @@ def test_triangle_layers_against_loops(direction):
     [
         ({"bloks": 3}, "no setting 'bloks'; did you mean 'blocks'"),
         ({"blocks": "three"}, "network.blocks is 'three', but must be a whole number"),
-        ({"blocks": 0}, "must be at least 1"),
+        ({"blocks": 0}, "must be 1 to 4096"),
         ({"tokens": 1}, "must be true or false"),
         ({"single_width": 100}, "multiple of single_heads, 8"),
         ({"dropout": 1.5}, "below 1"),

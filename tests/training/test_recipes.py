@@ -106,7 +106,7 @@ def test_overrides_merge_setting_by_setting(tmp_path):
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ({"netwrk": {}}, "no section 'netwrk'; did you mean 'network'"),
+        ({"netwrk": {}}, "no setting 'netwrk'; did you mean 'network'"),
         (
             {"optimiser": {"steps": 5, "learning_rte": 1}},
             "no setting 'learning_rte'; did you mean 'learning_rate'",
@@ -144,9 +144,9 @@ def test_mistakes_are_named(tmp_path, sections, message):
     ("text", "message"),
     [
         ("base: recipe.yaml\n", "is `base` a circle"),
-        ("- a list\n", "a recipe is a mapping"),
-        ("network: {\n", "not a YAML file"),
-        ("network: {}\n", "needs the sections topology and optimiser"),
+        ("- a list\n", "must be a mapping with the keys base, topology"),
+        ("network: {\n", "not readable as YAML"),
+        ("network: {}\n", "lacks topology, optimiser"),
         ("base: nowhere.yaml\n", "no recipe 'nowhere.yaml': neither a file nor built in"),
     ],
 )

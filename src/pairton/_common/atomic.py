@@ -15,7 +15,17 @@ from typing import Self
 
 from pairton.errors import OutputError, PairtonError
 
-__all__ = ["CompleteOrNothing", "Replacement", "output_errors", "replacing"]
+__all__ = [
+    "CompleteOrNothing",
+    "Replacement",
+    "locked",
+    "note_input",
+    "output_errors",
+    "protecting_inputs",
+    "replacing",
+]
+
+LOCK = ".pairton.lock"
 
 
 class CompleteOrNothing(ABC):
@@ -63,6 +73,10 @@ class Replacement:
             raise OutputError(f"{self.path}: this is not a file that can be replaced: give a file name")
         if not os.access(folder, os.W_OK):
             raise OutputError(f"{self.path}: the folder {folder} is read-only: write elsewhere")
+        with contextlib.suppress(OSError):
+            found = os.stat(self.path)
+            if (given := _inputs.get((found.st_dev, found.st_ino))) is not None:
+                raise OutputError(f"{self.path}: this is {given}, which was given as input: write to another file")
         # the suffix stays: some libraries choose a format by it
         self.temporary = folder / f".{self.path.stem[:100]}.{secrets.token_hex(4)}{self.path.suffix}"
 
@@ -76,6 +90,7 @@ class Replacement:
                 finally:
                     os.close(descriptor)
                 os.replace(self.temporary, self.path)
+                _sync_folder(self.path.parent)
         except BaseException:
             self.discard()
             raise
@@ -84,6 +99,68 @@ class Replacement:
         """Remove what was written."""
         with contextlib.suppress(OSError):
             self.temporary.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Until then, a power cut may undo a rename."""
+    with contextlib.suppress(OSError):  # not every system opens folders
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+_inputs: dict[tuple[int, int], str] = {}  # device and inode of what a command reads -> its name
+_protecting = False
+
+
+@contextmanager
+def protecting_inputs() -> Iterator[None]:
+    """Within the block no output replaces a file that `note_input` was told of, under whatever name."""
+    global _protecting
+    _protecting = True
+    try:
+        yield
+    finally:
+        _protecting = False
+        _inputs.clear()
+
+
+def note_input(path: str | Path) -> None:
+    """What this command reads, it must not overwrite."""
+    if _protecting:
+        with contextlib.suppress(OSError):
+            found = os.stat(path)
+            _inputs[found.st_dev, found.st_ino] = str(path)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Only one run at a time writes to a folder; the lock ends with its process, however that ends."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    path, mine = folder / LOCK, False
+    with output_errors(path):
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            mine = os.path.samestat(os.fstat(descriptor), os.stat(path))  # else its owner has just removed it
+        except (BlockingIOError, FileNotFoundError):
+            mine = False
+        except OSError:  # a file system without locks
+            mine = True
+        if not mine:
+            raise OutputError(f"{folder}: another run is writing there: wait for its end, or give another folder")
+        yield
+    finally:
+        if mine:
+            path.unlink(missing_ok=True)
+        os.close(descriptor)
 
 
 @contextmanager

@@ -19,7 +19,8 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from itertools import islice
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from threading import Thread
 from typing import Any, TypeVar
 
 from pairton.errors import ConfigError, MissingExtraError, PairtonError, PairtonWarning
@@ -29,7 +30,7 @@ __all__ = ["WorkerError", "check_jobs", "cores", "dask_client", "in_parallel", "
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-LOCAL = "local"
+LOCAL, LOOPBACK = "local", "127.0.0.1"
 PATIENCE = 20  # seconds in which a scheduler must answer
 AHEAD = 2  # tasks a thread of the cluster, so that none waits for the next
 
@@ -83,9 +84,16 @@ def check_jobs(jobs: int) -> None:
         raise ConfigError(f"jobs is {jobs}, but must be at least 1")
 
 
-def _be_quiet() -> None:
-    """What is to be said of the inputs, the first process has said."""
+def _begin_worker() -> None:
+    """Silence warnings, which the parent process has issued already, and end when the parent does."""
     warnings.simplefilter("ignore", PairtonWarning)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _in_pool(
@@ -95,7 +103,7 @@ def _in_pool(
     first = list(islice(waiting, jobs))
     if not first:
         return
-    pool = ProcessPoolExecutor(min(jobs, len(first)), mp_context=get_context("spawn"), initializer=_be_quiet)
+    pool = ProcessPoolExecutor(min(jobs, len(first)), mp_context=get_context("spawn"), initializer=_begin_worker)
     try:
         running: dict[Future[Result], Task] = {pool.submit(function, task): task for task in first}
         while running:
@@ -121,18 +129,36 @@ def _in_pool(
 def dask_client(where: str) -> Iterator[Any]:
     """A client of a cluster: `local`, `local:4` (workers here), an address, or the file of a scheduler.
 
-    A local cluster ends with the block; a running one stays.
+    A local cluster ends with the block; a running one stays. Whoever reaches a scheduler of Dask can run code on
+    its workers, and others may be on this machine: a local one takes only clients with its credentials (TLS),
+    which are made for it and stay in memory, and its HTTP servers answer nothing.
     """
     distributed = _distributed()
     name, _, count = where.partition(":")
     if name == LOCAL:
-        cluster = distributed.LocalCluster(
-            n_workers=_workers(where, count),
-            threads_per_worker=1,
-            dashboard_address=None,
-            silence_logs=logging.CRITICAL,  # what goes wrong is said once, in one line
-        )
-        with cluster, distributed.Client(cluster) as client:
+        import dask
+
+        workers = _workers(where, count)
+        try:
+            security = distributed.Security.temporary()
+        except ImportError:
+            raise MissingExtraError("dask", "cryptography") from None
+        silent: dict[str, list[str]] = {
+            f"distributed.{part}.http.routes": [] for part in ("scheduler", "worker", "nanny")
+        }
+        with (
+            dask.config.set(silent),
+            distributed.LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                host=LOOPBACK,
+                security=security,
+                dashboard_address=f"{LOOPBACK}:0",
+                scheduler_kwargs={"dashboard": False},
+                silence_logs=logging.CRITICAL,  # what goes wrong is said once, in one line
+            ) as cluster,
+            distributed.Client(cluster) as client,
+        ):
             yield client
         return
     target = {"scheduler_file": where} if os.path.isfile(where) else {"address": where}
@@ -170,7 +196,7 @@ def _on_dask(
     distributed = _distributed()
     waiting = iter(tasks)
     running: dict[Any, Task] = {}  # future -> task
-    queue = distributed.as_completed()
+    queue = distributed.as_completed(loop=client.loop)  # else it looks for a default client
     guarded = partial(_guarded, function)
 
     def fill() -> None:

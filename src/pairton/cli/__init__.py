@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import warnings
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, TextIO
 
 import click
 
+from pairton._common.atomic import protecting_inputs
 from pairton._version import __version__
-from pairton.errors import PairtonError, PairtonWarning, nearest
+from pairton.errors import PairtonError, PairtonWarning, nearest, printable
 
 __all__ = ["main"]
 
@@ -89,7 +93,7 @@ def _show_warning(
 ) -> None:
     """What concerns the user in one line, the rest as Python shows it."""
     if issubclass(category, PairtonWarning):
-        click.echo(f"pairton: warning: {message}", err=True)
+        click.echo(f"pairton: warning: {printable(str(message))}", err=True)
     else:
         click.echo(warnings.formatwarning(message, category, filename, lineno), err=True, nl=False)
 
@@ -97,13 +101,20 @@ def _show_warning(
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line. A user's mistake is one line on stderr and exit code 2, never a traceback."""
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), protecting_inputs():
             warnings.simplefilter("always", PairtonWarning)
             warnings.showwarning = _show_warning
             return cli.main(args=arguments, prog_name="pairton", standalone_mode=True)
     except PairtonError as error:
-        click.echo(f"pairton: {error}", err=True)
+        click.echo(f"pairton: {printable(str(error))}", err=True)
         sys.exit(2)
     except BrokenPipeError:  # `pairton … | head`
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        with suppress(OSError, ValueError):  # else Python tries to write the rest at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        click.echo("pairton: the output cannot be written: no space is left where it goes", err=True)
+        sys.exit(2)

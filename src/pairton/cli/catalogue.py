@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from pairton.cli.options import completing
+from pairton.errors import printable
 from pairton.topology import builtin_topologies, collection_name, load_topology
 
 __all__ = ["models", "topologies"]
@@ -61,8 +62,8 @@ def models(name: str | None) -> None:
         domain, fields = model.domain[kind], model.inputs.fields(kind)
         said = [f"pT > {domain.pt:g} GeV, |eta| < {domain.abs_eta:g}", "{} to {}".format(*domain.count)]
         said += [f"{name} 0 or 1" if name in domain.binary else name for name in fields]
-        click.echo(f"{collection_name(kind):11} {'; '.join(said)}")
+        click.echo(printable(f"{collection_name(kind):11} {'; '.join(said)}"))
     for key, value in model.info.metrics.items():
-        click.echo(f"{key:11} {value:.4g}")
+        click.echo(printable(f"{key:11} {value:.4g}"))
     if folder is not None and (card := folder / "README.md").is_file():
         click.echo("\n" + card.read_text("utf-8").rstrip())

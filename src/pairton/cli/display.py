@@ -57,6 +57,7 @@ def display(
     \b
     Example: pairton display events.h5 --event 3 -o event.html
     """
+    from pairton._common.atomic import Replacement
     from pairton.formats.files import sample_file
     from pairton.models.engines import load_model
     from pairton.reconstruction.running import RunSettings
@@ -68,6 +69,7 @@ def display(
     paths = list(inputs) or [str(sample_file(loaded.topology.name))]
     as_the_model(reading, loaded)
     events, first = _window_of(paths, row, reading)
+    Replacement(output)  # refused before the work, if it cannot be written
     shown = display_event(
         events,
         row - first,

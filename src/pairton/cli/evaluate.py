@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import shlex
 import sys
-from pathlib import Path
+import warnings
 from shutil import get_terminal_size
 from typing import Any
 
@@ -13,7 +15,7 @@ import click
 
 from pairton.cli.options import DECODINGS, as_the_model, completing, reading_options
 from pairton.cli.reconstruct import model_options
-from pairton.errors import ConfigError
+from pairton.errors import ConfigError, PairtonWarning
 
 __all__ = ["evaluate"]
 
@@ -72,16 +74,24 @@ def evaluate(
     \b
     Example: pairton evaluate test.h5 --baseline chi2 --json numbers.json --report page.html
     """
-    from pairton._common.atomic import replacing
+    from pairton._common.atomic import Replacement, note_input, replacing
     from pairton.cli.progress import progress
     from pairton.evaluation.evaluating import evaluate as run
+    from pairton.formats import expand
     from pairton.models.engines import load_model
     from pairton.reconstruction.streaming import count_events
 
     names = models or (() if how["assignments"] else ("default",))
     loaded = [load_model(name, engine=engine, threads=threads) for name in names]
-    if json_file not in (None, "-") and not Path(str(json_file)).parent.is_dir():
-        raise ConfigError(f"{json_file}: there is no folder {Path(str(json_file)).parent}: create it first")
+    files = expand(inputs)
+    for path in how["assignments"]:
+        note_input(path)
+        if any(os.path.exists(file) and os.path.exists(path) and os.path.samefile(file, path) for file in files):
+            said = f"--assignments {path} is an input too: its truth is scored against itself"
+            warnings.warn(said, PairtonWarning, stacklevel=2)
+    for output in (json_file, report):
+        if output not in (None, "-"):
+            Replacement(str(output))  # an output that cannot be written is refused before the work
     drawn: list[Any] = []
     if report is not None or plots is not None:
         from pairton.report import collecting, evaluation_page
@@ -126,6 +136,6 @@ def _shares(text: str) -> list[float]:
         shares = [float(part) for part in text.split(",")]
     except ValueError:
         shares = []
-    if not shares or min(shares) < 0 or sum(shares) <= 0:
+    if not shares or not all(math.isfinite(share) and share >= 0 for share in shares) or sum(shares) <= 0:
         raise ConfigError(f"mix {text!r}: give a share for each multiplicity bin, as in 36,30,34")
     return shares

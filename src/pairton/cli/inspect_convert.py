@@ -49,7 +49,7 @@ def inspect(files: tuple[str, ...], as_json: bool, reading: dict[str, Any]) -> N
         return
     from rich.console import Console
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)  # names are no markup
     console.print(_overview(summary))
     if summary.first is not None:
         for table in _event(summary.first):

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
+from pairton.errors import printable
+
 __all__ = ["progress"]
 
 T = TypeVar("T")
@@ -28,9 +30,14 @@ def progress(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task(label, total=total)
+    task = bar.add_task(printable(label), total=total)
     begun = time.monotonic()
     shown = False
     try:

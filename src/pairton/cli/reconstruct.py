@@ -258,6 +258,6 @@ def _show(summary: Summary, sample: str | None) -> None:
             found = (" ".join(str(reco.index[row, slot]) for slot in group) for group in groups if group)
             cells.append(" + ".join(found) if answered else "")
         table.add_row(*cells)
-    console = Console()
+    console = Console(markup=False)  # names are no markup
     console.width = max(console.width, 100) if not console.is_terminal else console.width
     console.print(table)

@@ -350,7 +350,7 @@ def _pack(nodes: Ints, n_nodes: int) -> npt.NDArray[np.int64]:
     return key
 
 
-def _find(keys: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64], valid: Bools) -> npt.NDArray[np.intp]:
+def _find(keys: npt.NDArray[Any], wanted: npt.NDArray[Any], valid: Bools) -> npt.NDArray[np.intp]:
     index = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     return np.where(valid & (keys[index] == wanted), index, -1)
 

@@ -16,10 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pairton._common.atomic import note_input
+from pairton._common.configuration import read_json
 from pairton.errors import FormatError, InputError
 from pairton.evaluation.registry import merged
 from pairton.formats.base import damage
 from pairton.formats.files import container_of
+from pairton.formats.hdf5_files import Hdf5File
 from pairton.reconstruction.writers import KEY, TREE, slot_column
 from pairton.topology import Particle, Topology
 
@@ -47,6 +50,7 @@ class Assignments:
 
 def read_assignments(path: str | Path, topology: Topology) -> Assignments:
     """Read a file of answers for events of a topology, or a folder of parts."""
+    note_input(path)
     with damage(str(path)):
         return _read(str(path), topology)
 
@@ -58,18 +62,16 @@ def _read(name: str, topology: Topology) -> Assignments:
         raise InputError(f"{name}: no such file; check the name and the folder")
     container = container_of(name)
     if container == "HDF5":
-        import h5py
-
-        with h5py.File(name) as file:
-            if KEY in file.attrs:
+        with Hdf5File(name) as file:
+            if file.attribute(KEY) is not None:
                 return _ours(
-                    name, topology, {key: item[:] for key, item in file.items() if hasattr(item, "dtype")}
+                    name, topology, {key: file.array(key) for key in file.names() if _is_number(file, key)}
                 )
             if "TARGETS" in file:
                 return _spanet(name, topology, file)
             if "OUTPUT" in file:
                 return _hyper(name, topology, file)
-            found = ", ".join(file) or "nothing"
+            found = ", ".join(file.names()) or "nothing"
         raise FormatError(
             f"{name}: no assignments in it: found {found}, but a result of Pairton has the attribute {KEY}, "
             "SPANet's the group TARGETS, HyPER's the group OUTPUT"
@@ -81,13 +83,17 @@ def _parts(folder: str, topology: Topology) -> Assignments:
     """What `pairton reconstruct --jobs` or `--resume` made, one part after the other."""
     from pairton.reconstruction.parts import COMPLETE
 
-    try:
-        parts = json.loads(Path(folder, COMPLETE).read_text(encoding="utf-8"))["parts"]
-    except FileNotFoundError:
+    if not Path(folder, COMPLETE).is_file():
         raise InputError(
             f"{folder}: a folder without {COMPLETE}: give that of a finished `pairton reconstruct`, or a file"
-        ) from None
-    joined: Assignments = merged([read_assignments(Path(folder, part["name"]), topology) for part in parts])
+        )
+    try:
+        files = [Path(folder, part["name"]) for part in read_json(Path(folder, COMPLETE), InputError)["parts"]]
+    except (KeyError, TypeError):
+        raise InputError(f"{folder}: {COMPLETE} lists no parts: reconstruct again") from None
+    if outside := [file for file in files if file.parent != Path(folder)]:
+        raise InputError(f"{folder}: {COMPLETE} names {outside[0]}, a part in another folder: reconstruct again")
+    joined: Assignments = merged([read_assignments(file, topology) for file in files])
     return replace(joined, path=folder)
 
 
@@ -127,19 +133,19 @@ def _ours(path: str, topology: Topology, columns: Mapping[str, npt.NDArray[Any]]
     return Assignments(path, "pairton", assignment, ids, event, particles)
 
 
-def _spanet(path: str, topology: Topology, file: Any) -> Assignments:
+def _spanet(path: str, topology: Topology, file: Hdf5File) -> Assignments:
     wanted = [f"TARGETS/{label}" for label in topology.labels("spanet")]
     _need(path, "dataset", wanted, file)
-    return Assignments(path, "spanet", _stack(path, {name: file[name][:] for name in wanted}))
+    return Assignments(path, "spanet", _stack(path, {name: file.array(name) for name in wanted}))
 
 
-def _hyper(path: str, topology: Topology, file: Any) -> Assignments:
+def _hyper(path: str, topology: Topology, file: Hdf5File) -> Assignments:
     """A particle of HyPER is a set of jets: what is not in its child is its own jet."""
     wanted = {p.index: f"OUTPUT/HyPER_best_{_hyper_name(topology, p)}" for p in topology.particles}
     _need(path, "dataset", list(wanted.values()), file)
     jets = {}
     for particle in topology.particles:
-        found = np.asarray(file[wanted[particle.index]][:])
+        found = file.array(wanted[particle.index])
         if found.ndim != 2 or found.shape[1] != len(particle.slots):
             raise FormatError(
                 f"{path}: {wanted[particle.index]} has the shape {found.shape}, but {particle.type} has "
@@ -183,8 +189,13 @@ def _clean(jets: npt.NDArray[Any]) -> Ints:
         return np.where(jets >= 0, jets, -1).astype(np.int32)
 
 
-def _need(path: str, what: str, wanted: list[str], found: Any) -> None:
+def _is_number(file: Hdf5File, name: str) -> bool:
+    return file.is_dataset(name) and file.dataset(name).dtype.kind in "iuf"
+
+
+def _need(path: str, what: str, wanted: list[str], found: Mapping[str, Any] | Hdf5File) -> None:
     missing = [name for name in wanted if name not in found]
     if missing:
-        there = json.dumps(sorted(found)[:8])[1:-1] if len(found) else "nothing"
+        names = found.datasets() if isinstance(found, Hdf5File) else list(found)
+        there = json.dumps(sorted(names)[:8])[1:-1] or "nothing"
         raise FormatError(f"{path}: no {what} {', '.join(missing)}; found {there}: was it made for this topology?")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from pairton.errors import ModelError
+from pairton.errors import ModelError, shown
 
 __all__ = ["Domain", "KindDomain"]
 
@@ -53,9 +53,9 @@ class Domain:
             if not isinstance(raw, Mapping):
                 raise TypeError
             return cls({str(kind): _kind(part) for kind, part in raw.items()})
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise ModelError(
-                f"{source}: the domain is {raw!r}, but each kind needs pt, abs_eta and count: [fewest, most]"
+                f"{source}: the domain is {shown(raw)}, but each kind needs pt, abs_eta and count: [fewest, most]"
             ) from None
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import awkward as ak
 import numpy as np
 import numpy.typing as npt
-import yaml
 
+from pairton._common.configuration import parse_yaml
 from pairton.topology import Topology
 
 __all__ = ["RADIUS", "fill_slots", "is_one_of", "match", "match_slots", "pdg_codes", "unknown_names"]
@@ -36,7 +36,7 @@ def pdg_codes() -> Codes:
     [25]
     """
     text = (resources.files("pairton.topology") / "pdg.yaml").read_text("utf-8")
-    codes: dict[str, list[int]] = yaml.safe_load(text)
+    codes: dict[str, list[int]] = parse_yaml(text, "pdg.yaml")
     return codes
 
 

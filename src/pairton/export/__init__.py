@@ -18,13 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton._common.atomic import replacing
+from pairton._common.configuration import read_json
 from pairton._version import __version__
 from pairton.decoding import DECODINGS, Outputs, decode, get_decoding
 from pairton.decoding.likelihood import MAX_ASSIGNMENTS
 from pairton.errors import ConfigError, MissingExtraError, ModelError
 from pairton.events.nodes import MOST_OBJECTS, Nodes
 from pairton.models.engines import METADATA_KEY
-from pairton.models.storage import INFO, WEIGHTS_KEY, find_model, read_json
+from pairton.models.onnx_file import open_session
+from pairton.models.storage import INFO, WEIGHTS_KEY, find_model
 from pairton.topology import Layout, Topology, collection_name
 from pairton.topology.selection import TRANSVERSE
 
@@ -56,7 +58,7 @@ def export_model(
     except ImportError:
         raise MissingExtraError("export", "torch") from None
     network, info = load_network(model)
-    weights = read_json(find_model(model) / INFO)[WEIGHTS_KEY]
+    weights = read_json(find_model(model) / INFO, ModelError)[WEIGHTS_KEY]
     info = replace(info, weights_sha256=weights)  # so that an old export beside new weights is noticed
     return export_network(network, info, output, whole=whole, max_objects=max_objects, decoding=decoding)
 
@@ -259,18 +261,10 @@ def _some_tokens(topology: Topology, events: int, n_nodes: int) -> npt.NDArray[n
     return np.maximum(tokens, tokens.swapaxes(2, 3)).astype(np.uint8)
 
 
-def _session(payload: bytes) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
-
-
 def _check_step(payload: bytes, network: Network, topology: Topology) -> None:
     from pairton.network.engine import predictor
 
-    session = _session(payload)
+    session = open_session(payload, "the exported graph")
     names = [item.name for item in session.get_outputs()]
     for more in (0, 3):
         layout = tuple(max(1, n) + more for n in topology.slots_per_kind)
@@ -296,7 +290,7 @@ def _check_whole(
 ) -> None:
     from pairton.network.engine import predictor
 
-    session, predict = _session(payload), predictor(network)
+    session, predict = open_session(payload, "the exported graph"), predictor(network)
 
     def outputs(nodes: Nodes, tokens: npt.NDArray[np.uint8]) -> Outputs:
         return predict(nodes, tokens if network.config.tokens else None)

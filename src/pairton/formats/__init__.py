@@ -16,7 +16,7 @@ from pairton.errors import ConfigError, FormatError, InputError, nearest
 from pairton.events import Events
 from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions, Source, Writer, check_chunk, damage
 from pairton.formats.common import BadLabels
-from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand, require_container, unchanged
+from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand, file_state, require_container, unchanged
 from pairton.topology import Topology, load_topology, same_tree
 
 __all__ = [
@@ -49,6 +49,8 @@ REGISTRY = {
 }
 IN_MEMORY_CHUNK = 1_000_000  # what is kept anyway is read in few pieces: less to put together
 OPENED_BY = {"HDF5": "hdf5_files", "ROOT": "root_files", "Parquet": "parquet_files"}  # container -> module
+LEAST_BYTES = 8  # of an event in a file, however it is compressed
+SMALL = 2**20  # bytes; a file may have events for as many
 WRITTEN = {"HDF5": "spanet_hdf5", "ROOT": "flat_root", "Parquet": "parquet"}  # by suffix, without --to
 
 
@@ -178,6 +180,13 @@ def open_source(
         file.close()
         raise
     source.format, source.topology = found.name, chosen.topology
+    state = file_state(name)
+    if source.n_events < 0 or (state and source.n_events * LEAST_BYTES > max(state[1], SMALL)):
+        source.close()
+        raise InputError(
+            f"{name}: declares {source.n_events} events" + (f" in {state[1]} bytes" if state else "") + ", which "
+            "cannot be: it is damaged, or made to fill the memory"
+        )
     return source
 
 

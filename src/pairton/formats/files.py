@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
+from pairton._common.atomic import note_input
+from pairton._common.configuration import read_text
 from pairton.errors import InputError, PairtonError
 
 __all__ = [
@@ -40,6 +42,8 @@ CONTAINERS = {
 }
 SIGNATURES = {"ROOT": b"root", "Parquet": b"PAR1", "HDF5": b"\x89HDF\r\n\x1a\n"}
 FINGERPRINT_BYTES = 65_536
+MOST_LIST = 2**24  # bytes of a list of files
+PATIENCE = 60  # seconds in which a server must have answered a request
 GLOB = "*?["
 SAMPLE = "sample:"  # of the events that come in the package
 
@@ -60,9 +64,14 @@ def expand(paths: Paths) -> list[str]:
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     if not given:
         raise InputError("no input file: give at least one file, glob, URL or @list.txt")
-    found = [path for entry in given for path in _expand_one(os.fspath(entry), Path())]
+    lists: set[str] = set()
+    found = [path for entry in given for path in _expand_one(os.fspath(entry), Path(), lists)]
     seen: dict[str, str] = {}
     for path in found:
+        if not is_url(path):
+            if not os.path.isfile(path):  # nobody waits for a pipe, or reads a device without end
+                raise InputError(f"{path}: not a regular file: copy its content to a file first")
+            note_input(path)
         place = path if is_url(path) else os.path.realpath(path)
         if place in seen:
             also = f", also as {seen[place]}" if seen[place] != path else ""
@@ -71,9 +80,10 @@ def expand(paths: Paths) -> list[str]:
     return found
 
 
-def _expand_one(entry: str, folder: Path) -> Iterable[str]:
+def _expand_one(entry: str, folder: Path, lists: set[str]) -> Iterable[str]:
+    """lists: those that were read already; each is read once, so that they cannot name one another without end."""
     if entry.startswith("@"):
-        return _from_list(folder / Path(entry[1:]).expanduser())
+        return _from_list(folder / Path(entry[1:]).expanduser(), lists)
     if entry.startswith(SAMPLE):
         return [str(sample_file(entry.removeprefix(SAMPLE)))]
     if is_url(entry):
@@ -100,12 +110,13 @@ def sample_file(topology: str = "ttbar_allhad") -> Path:
     return folder / f"{topology}.h5"
 
 
-def _from_list(path: Path) -> list[str]:
-    try:
-        lines = [line.split("#")[0].strip() for line in path.read_text("utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"@{path}: cannot read this list of files ({one_line(error)})") from None
-    found = [name for line in lines if line for name in _expand_one(line, path.parent)]
+def _from_list(path: Path, lists: set[str]) -> list[str]:
+    place = os.path.realpath(path)
+    if place in lists:
+        raise InputError(f"@{path}: this list is named twice, perhaps by itself: name it once")
+    lists.add(place)
+    lines = [line.split("#")[0].strip() for line in read_text(path, InputError, MOST_LIST).splitlines()]
+    found = [name for line in lines if line for name in _expand_one(line, path.parent, lists)]
     if not found:
         raise InputError(f"@{path}: this list names no file: write one path a line")
     return found
@@ -130,7 +141,7 @@ def open_binary(path: str) -> IO[bytes]:
         if is_url(path):
             import fsspec
 
-            return cast("IO[bytes]", fsspec.open(path, "rb").open())
+            return cast("IO[bytes]", fsspec.open(path, "rb", **_timeout(path)).open())
         return open(path, "rb")
     except FileNotFoundError as error:
         if is_url(path):  # fsspec says so of hosts that do not answer as well
@@ -141,6 +152,15 @@ def open_binary(path: str) -> IO[bytes]:
         raise InputError(f"{path}: this is a folder: give its files") from None
     except Exception as error:  # permissions, network, a missing driver
         raise InputError(f"{path}: cannot be opened ({one_line(error)})") from None
+
+
+def _timeout(url: str) -> dict[str, Any]:
+    """Options of fsspec with which a server that hardly answers is given up."""
+    if not url.startswith(("http://", "https://")):
+        return {}  # others have limits of their own
+    from aiohttp import ClientTimeout
+
+    return {"client_kwargs": {"timeout": ClientTimeout(total=PATIENCE)}}
 
 
 def container_of(path: str) -> str:

@@ -1,7 +1,12 @@
-"""HDF5 files through h5py, local or remote, with errors of one line."""
+"""HDF5 files through h5py, local or remote, with errors of one line.
+
+An HDF5 file can take its content from other files: by external links, by external storage and by virtual datasets.
+All three are refused, so that a file cannot bring other files of its reader into a result.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -10,12 +15,15 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from pairton.errors import FormatError, nearest
+from pairton.errors import FormatError, InputError, nearest
 from pairton.formats.files import fingerprint, is_url, open_binary, reading_as
 
 __all__ = ["Hdf5File", "open_file"]
 
 CHUNK_CACHE = 2**20  # bytes a dataset: a chunk that spans two windows is not inflated twice
+MOST_BYTES = 2**25  # of one dataset at a time, or
+MOST_INFLATED = 100  # times what is stored
+MOST_LINKS = 16  # soft links on the way to one object, as in HDF5 itself
 SHOWN = 20  # names in an error
 
 
@@ -35,53 +43,80 @@ class Hdf5File:
             if self._stream is not None:
                 self._stream.close()
             raise
+        self._bytes = int(self.handle.id.get_filesize())
 
     @cached_property
     def source_id(self) -> int:
         """The fingerprint, which our own files do not need."""
         return fingerprint(self.path)
 
-    def __contains__(self, name: str) -> bool:
+    def find(self, name: str) -> Any:
+        """The group or dataset of that path, or None; an error where the path leads to another file."""
         with reading_as("HDF5", self.path):
-            return name in self.handle
+            found, parts, links = self.handle, name.split("/"), 0
+            while parts:
+                part = parts.pop(0)
+                if part in ("", "."):
+                    continue
+                link = found.get(part, getlink=True) if isinstance(found, h5py.Group) else None
+                if isinstance(link, h5py.SoftLink) and links < MOST_LINKS:
+                    found = self.handle if link.path.startswith("/") else found
+                    parts, links = link.path.split("/") + parts, links + 1
+                elif isinstance(link, h5py.HardLink):
+                    found = found[part]
+                elif isinstance(link, h5py.ExternalLink):
+                    raise self._elsewhere(name, "an external link")
+                else:
+                    return None
+            if isinstance(found, h5py.Dataset) and (found.is_virtual or found.external):
+                raise self._elsewhere(name, "a virtual dataset" if found.is_virtual else "external storage")
+            return found
+
+    def _elsewhere(self, name: str, how: str) -> InputError:
+        return InputError(
+            f"{self.path}: {name} takes its content from other files ({how}), which are not read: "
+            "copy it into one file, for example with h5repack or h5py"
+        )
+
+    def __contains__(self, name: str) -> bool:
+        return self.find(name) is not None
 
     def is_group(self, name: str) -> bool:
-        with reading_as("HDF5", self.path):
-            return name in self.handle and isinstance(self.handle[name], h5py.Group)
+        return isinstance(self.find(name), h5py.Group)
 
     def is_dataset(self, name: str) -> bool:
-        with reading_as("HDF5", self.path):
-            return name in self.handle and isinstance(self.handle[name], h5py.Dataset)
+        return isinstance(self.find(name), h5py.Dataset)
 
     def names(self, group: str = "/") -> list[str]:
         """What is directly in a group."""
+        found = self.find(group)
         with reading_as("HDF5", self.path):
-            return list(self.handle[group]) if self.is_group(group) else []
+            return list(found) if isinstance(found, h5py.Group) else []
 
     def datasets(self, group: str = "/") -> list[str]:
         """Every dataset below a group, by its path from there."""
-        found: list[str] = []
+        names: list[str] = []
 
         def visit(name: str, item: Any) -> None:
             if isinstance(item, h5py.Dataset):
-                found.append(name)
+                names.append(name)
 
+        found = self.find(group)
         with reading_as("HDF5", self.path):
-            if self.is_group(group):
-                self.handle[group].visititems(visit)
-        return found
+            if isinstance(found, h5py.Group):
+                found.visititems(visit)  # follows no links but hard ones
+        return names
 
     def dataset(self, name: str, fields: Sequence[str] = ()) -> Any:
         """A dataset, with the fields of its records if given; an error names what is there instead."""
-        if not self.is_dataset(name):
+        data = self.find(name)
+        if not isinstance(data, h5py.Dataset):
             found = self.datasets()
             more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
             raise FormatError(
                 f"{self.path}: there is no dataset {name}; found {', '.join(found[:SHOWN]) or 'none'}{more}"
                 f"{nearest(name, found)}"
             )
-        with reading_as("HDF5", self.path):
-            data = self.handle[name]
         missing = [field for field in fields if field not in (data.dtype.names or ())]
         if missing:
             has = ", ".join(data.dtype.names or ()) or "no fields"
@@ -91,8 +126,26 @@ class Hdf5File:
     def read(self, data: Any, start: int, stop: int, field: str | None = None) -> npt.NDArray[Any]:
         """Rows [start, stop) of a dataset, or of one field of its records."""
         with reading_as("HDF5", self.path):
+            self._check_size(data, stop - start)
             rows = data[start:stop] if field is None else data.fields(field)[start:stop]
         return np.asarray(rows)
+
+    def array(self, name: str) -> npt.NDArray[Any]:
+        """A whole dataset."""
+        data = self.dataset(name)
+        return self.read(data, 0, data.shape[0])
+
+    def _check_size(self, data: Any, rows: int) -> None:
+        """A few bytes can declare a dataset, or a compressed chunk of it, of any size."""
+        if h5py.check_vlen_dtype(data.dtype) is not None:
+            raise FormatError(f"{self.path}: {data.name} has values of variable length: store them as an array")
+        shape = max((rows, *data.shape[1:]), data.chunks or (0,), key=math.prod)
+        needed = math.prod(shape) * data.dtype.itemsize
+        if needed > MOST_BYTES and needed > MOST_INFLATED * min(data.id.get_storage_size(), self._bytes):
+            raise InputError(
+                f"{self.path}: {data.name} declares {needed / 2**20:.0f} MiB for {rows} rows, far more than "
+                "the file holds: it is damaged, or made to fill the memory"
+            )
 
     def attribute(self, name: str) -> str | None:
         """A string attribute of the file."""
@@ -118,6 +171,12 @@ class Hdf5File:
                 "write the file again"
             )
         return next(iter(lengths.values()), 0)
+
+    def __enter__(self) -> Hdf5File:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         self.handle.close()

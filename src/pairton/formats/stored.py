@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pairton._common.configuration import parse_json
 from pairton._version import __version__
-from pairton.errors import FormatError, OutputError, TopologyError
+from pairton.errors import FormatError, OutputError, TopologyError, shown
 from pairton.topology import Topology, parse_topology
 
 __all__ = ["KEY", "Stored"]
@@ -48,18 +49,17 @@ class Stored:
         if text is None:
             return Stored()
         try:
-            content = json.loads(text)
+            content = parse_json(text, path, FormatError)
             version, topology = content["format_version"], content["topology"]
             metadata, columns = dict(content["metadata"]), tuple(content["columns"])
             fields = {str(kind): tuple(names) for kind, names in content.get("fields", {}).items()}
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, FormatError):
             raise FormatError(
                 f"{path}: what Pairton wrote about this file ({KEY}) is damaged: convert it again"
             ) from None
-        if version > VERSION:
-            raise FormatError(
-                f"{path}: written by a newer Pairton ({content.get('pairton_version')}): update this one"
-            )
+        if version not in range(VERSION + 1):
+            newer = shown(content.get("pairton_version"))
+            raise FormatError(f"{path}: written by a newer Pairton ({newer}): update this one")
         if topology is None or not tree:
             return Stored(None, metadata, columns, fields)
         try:

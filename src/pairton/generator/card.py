@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import yaml
 
-from pairton.errors import ConfigError, nearest
+from pairton._common.atomic import note_input
+from pairton._common.configuration import check_keys, parse_yaml, read_text, sensible
+from pairton.errors import ConfigError, nearest, shown
 
 __all__ = ["BTag", "Calorimeter", "Card", "Field", "Grid", "Jets", "Matching", "Muons", "load_card", "parse_card"]
 
@@ -126,23 +127,15 @@ def load_card(name_or_path: str | Path) -> Card:
             hint = nearest(str(name_or_path), known)
             raise ConfigError(f"no card {str(name_or_path)!r}: use {', '.join(known)} or a .yaml file{hint}")
         path = builtin
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read card {path}: {error.strerror}") from error
-    return parse_card(text, where=path.name)
+    note_input(path)
+    return parse_card(read_text(path), where=path.name)
 
 
 def parse_card(text: str, where: str = "card") -> Card:
     """A card from YAML text."""
-    try:
-        raw = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        line = str(error).replace("\n", " ")
-        raise ConfigError(f"{where} is not YAML: {line}") from error
     names = [f.name for f in fields(Card) if f.name != "text"]
-    raw = _keys(raw, where, names)
-    try:
+    raw = _keys(parse_yaml(text, where), where, names)
+    with sensible(where):
         return Card(
             name=str(raw["name"]),
             field=_plain(Field, raw["field"], f"{where}: field"),
@@ -155,34 +148,22 @@ def parse_card(text: str, where: str = "card") -> Card:
             matching=_plain(Matching, raw["matching"], f"{where}: matching"),
             text=text,
         )
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{where} has a value of the wrong kind: {error}") from error
 
 
 def _keys(raw: Any, where: str, names: list[str], optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{where} must be a mapping with the keys {', '.join(names)}, not {raw!r}")
-    for key in raw:
-        if key not in names and key not in optional:
-            known = [*names, *optional]
-            hint = nearest(str(key), known)
-            raise ConfigError(f"{where} has an unknown key {key!r}: it knows {', '.join(known)}{hint}")
-    missing = [name for name in names if name not in raw]
-    if missing:
-        raise ConfigError(f"{where} lacks {', '.join(missing)}: add it, as in the built-in card atlas")
-    return raw
+    return check_keys(raw, where, [*names, *optional], names)
 
 
 def _positive(value: Any, where: str) -> float:
     number = float(value)
     if not np.isfinite(number) or number < 0:
-        raise ConfigError(f"{where} is {value!r}, but must be a number of at least 0")
+        raise ConfigError(f"{where} is {shown(value)}, but must be a number of at least 0")
     return number
 
 
 def _above_zero(value: Any, where: str) -> float:
     if _positive(value, where) == 0:
-        raise ConfigError(f"{where} is {value!r}, but must be above 0")
+        raise ConfigError(f"{where} is {shown(value)}, but must be above 0")
     return float(value)
 
 

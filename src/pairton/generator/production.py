@@ -20,7 +20,8 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton._common.atomic import output_errors, replacing
+from pairton._common.atomic import locked, output_errors, replacing
+from pairton._common.configuration import read_json
 from pairton._common.parallel import run_tasks
 from pairton.errors import ConfigError, InputError, OutputError, PairtonError
 from pairton.events import Events
@@ -188,34 +189,35 @@ def produce(
     topology = settings.build_topology()
     create(output, topology, {}).abort()  # a wrong suffix or folder must not show after hours of simulation
     folder = _prepare(settings, output, resume, force)
-    paths = [folder / f"chunk-{chunk:05d}.npz" for chunk in range(settings.n_chunks)]
-    weights = None if settings.lhe is None else read_weights(settings.lhe)
-    total = Counts()
-    missing = []
-    for chunk, path in enumerate(paths):
-        if path.exists():
-            counts = _read_counts(path)
-            total += counts
-            if progress is not None:
-                progress(False, counts)
-        else:
-            own = None if weights is None else weights[chunk * settings.chunk : (chunk + 1) * settings.chunk]
-            missing.append(Task(settings, chunk, path, own))
-    try:
-        for _, counts in run_tasks(make_chunk, missing, jobs, client):
-            total += counts
-            if progress is not None:
-                progress(True, counts)
-    except BaseException:
-        if not any(path.exists() for path in paths):
-            shutil.rmtree(folder)  # nothing to go on from
-        raise
-    metadata = {"generator": {**settings.as_dict(), "counts": vars(total)}}
-    with create(output, topology, metadata) as writer:
-        for events in _merged(paths, settings):
-            writer.write(events)
-    shutil.rmtree(folder)
-    return total
+    with locked(folder):
+        paths = [folder / f"chunk-{chunk:05d}.npz" for chunk in range(settings.n_chunks)]
+        weights = None if settings.lhe is None else read_weights(settings.lhe)
+        total = Counts()
+        missing = []
+        for chunk, path in enumerate(paths):
+            if path.exists():
+                counts = _read_counts(path)
+                total += counts
+                if progress is not None:
+                    progress(False, counts)
+            else:
+                own = None if weights is None else weights[chunk * settings.chunk : (chunk + 1) * settings.chunk]
+                missing.append(Task(settings, chunk, path, own))
+        try:
+            for _, counts in run_tasks(make_chunk, missing, jobs, client):
+                total += counts
+                if progress is not None:
+                    progress(True, counts)
+        except BaseException:
+            if not any(path.exists() for path in paths):
+                shutil.rmtree(folder)  # nothing to go on from
+            raise
+        metadata = {"generator": {**settings.as_dict(), "counts": vars(total)}}
+        with create(output, topology, metadata) as writer:
+            for events in _merged(paths, settings):
+                writer.write(events)
+        shutil.rmtree(folder)
+        return total
 
 
 def is_complete(settings: Settings, output: Path) -> bool:
@@ -263,7 +265,7 @@ def _prepare(settings: Settings, output: Path, resume: bool, force: bool) -> Pat
             "begin anew with --force"
         )
     if note.exists():
-        _same(json.loads(note.read_text(encoding="utf-8")), settings.as_dict(), folder)
+        _same(read_json(note), settings.as_dict(), folder)
         return folder
     with output_errors(folder):
         folder.mkdir(exist_ok=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import awkward as ak
-import yaml
 
+from pairton._common.configuration import read_yaml
 from pairton.errors import ConfigError, InputError, MissingExtraError, nearest
 from pairton.topology import Topology
 
@@ -66,7 +66,7 @@ def load_processes() -> Processes:
     >>> load_processes().lines(load_topology("ttbar_allhad"), lhe=False)[-1]
     '24:onIfAny = 1 2 3 4 5'
     """
-    raw = yaml.safe_load((Path(__file__).parent / "processes.yaml").read_text(encoding="utf-8"))
+    raw = read_yaml(Path(__file__).parent / "processes.yaml")
     return Processes(
         pythia=tuple(raw["pythia"]),
         filter=Filter(**raw["filter"]),

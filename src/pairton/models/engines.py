@@ -17,6 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from pairton._common.atomic import note_input
+from pairton._common.configuration import parse_json, read_json
 from pairton._common.parallel import cores
 from pairton.decoding import Outputs
 from pairton.decoding.graph import MASKED
@@ -25,7 +27,7 @@ from pairton.errors import ConfigError, MissingExtraError, ModelError, nearest
 from pairton.events.domain import Domain
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import Nodes
-from pairton.models.onnx_file import OnnxFile, read_onnx
+from pairton.models.onnx_file import open_session, read_onnx
 from pairton.models.storage import (
     INFO,
     ONNX,
@@ -36,7 +38,6 @@ from pairton.models.storage import (
     find_model,
     parse_info,
     read_info,
-    read_json,
 )
 from pairton.topology import Topology
 
@@ -78,21 +79,6 @@ class OnnxEngine:
         written = self.path.stat().st_mtime_ns if self.path.exists() else 0
         return _session(self, written)
 
-    def _open(self, file: OnnxFile) -> Any:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.inter_op_num_threads = options.intra_op_num_threads = 1
-        options.log_severity_level = 3  # errors only
-        try:
-            return onnxruntime.InferenceSession(file.payload, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime has a class of error for each code, without a common base
-            reason = " ".join(str(error).split())
-            raise ModelError(
-                f"{self.path}: ONNX Runtime {onnxruntime.__version__} cannot run it ({reason[:200]}): update "
-                "onnxruntime, or export the model again"
-            ) from None
-
     @cached_property
     def names(self) -> tuple[frozenset[str], tuple[str, ...]]:
         """Of inputs and of outputs."""
@@ -110,8 +96,11 @@ class OnnxEngine:
             feeds["tokens"] = np.ascontiguousarray(tokens, dtype=np.uint8)
         try:
             return dict(zip(outputs, self.session.run(None, feeds), strict=True))
-        except Exception as error:  # as above
-            raise ModelError(f"{self.path}: the network fails ({' '.join(str(error).split())[:200]})") from None
+        except Exception as error:  # as when it is opened: many classes without a common base
+            reason = " ".join(str(error).split())
+            raise ModelError(
+                f"{self.path}: ONNX Runtime failed ({reason[:200]}): export the model again"
+            ) from None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path, "threads": self.threads}
@@ -120,7 +109,7 @@ class OnnxEngine:
 @lru_cache(maxsize=4)
 def _session(engine: OnnxEngine, written: int) -> Any:
     """One session for all copies of an engine in a process: a worker unpickles one with every task."""
-    return engine._open(read_onnx(engine.path))
+    return open_session(read_onnx(engine.path), engine.path)
 
 
 @dataclass(frozen=True)
@@ -171,11 +160,11 @@ class Model:
             tokens = np.full((batch, sizes["type"], n_nodes, n_nodes), MASKED, dtype=np.uint8)
         outputs = self.engine(nodes, tokens)
         for name, shape in shapes.items():
-            if name not in outputs or outputs[name].shape != shape:
+            if name not in outputs or outputs[name].shape != shape or outputs[name].dtype != np.float32:
                 found = "none" if name not in outputs else f"one of the shape {outputs[name].shape}"
                 raise ModelError(
-                    f"the network of {self.name} must give {name} of the shape {shape}, but gives {found}: export "
-                    "or train the model again"
+                    f"the network of {self.name} must give {name} of the shape {shape} in float32, but gives "
+                    f"{found}: export or train the model again"
                 )
         return outputs
 
@@ -202,6 +191,8 @@ def load_model(name: str | Path = "default", *, engine: str = "onnx", threads: i
     if threads is not None and threads < 1:
         raise ConfigError(f"threads is {threads}, but must be at least 1")
     path = find_model(DEFAULT if str(name) == "default" else name)
+    for file in (path, path / ONNX, path / WEIGHTS, path / INFO):
+        note_input(file)
     if engine == "onnx":
         if path.is_dir() and not (path / ONNX).is_file():
             raise ModelError(
@@ -228,7 +219,9 @@ def _onnx_model(path: Path, threads: int | None) -> Model:
     file = read_onnx(path / ONNX if path.is_dir() else path)
     if METADATA_KEY not in file.metadata:
         raise ModelError(f"{file.path}: an ONNX file, but not of Pairton: make one with `pairton export`")
-    raw = read_json(file.path, file.metadata[METADATA_KEY])
+    raw = parse_json(file.metadata[METADATA_KEY], str(file.path), ModelError)
+    if not isinstance(raw, dict):
+        raise ModelError(f"{file.path}: what it says of the model is no mapping: export it again")
     if raw.get("graph", "step") != "step":
         raise ModelError(f"{file.path}: a whole reconstruction, which is run by itself: export without --whole")
     if raw.get("format_version") == 1:
@@ -237,7 +230,7 @@ def _onnx_model(path: Path, threads: int | None) -> Model:
         )
     info = parse_info(raw, str(file.path))
     beside = file.path.parent / INFO
-    wanted = read_json(beside).get(WEIGHTS_KEY) if path.is_dir() and beside.is_file() else None
+    wanted = read_json(beside, ModelError).get(WEIGHTS_KEY) if path.is_dir() and beside.is_file() else None
     if wanted is not None and info.weights_sha256 not in (None, wanted):
         raise ModelError(
             f"{file.path}: exported from other weights than those beside it: run `pairton export {path} -o "

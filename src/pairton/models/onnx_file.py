@@ -1,29 +1,41 @@
-"""What an ONNX file says of itself, read without the onnx package and without running it.
+"""What an ONNX file says of itself, read without the onnx package, and sessions that can reach no other file.
 
-An ONNX file is a protocol buffer: fields of a number and a value, some of them messages again. Only the few that
-matter here are followed. Weights may be stored in other files, named inside; a file that does so is not
-self-contained, and could name any file of this machine: it is refused.
+An ONNX file is a protocol buffer: fields of a number and a value, some of them messages again. The runtime has a
+parser of its own, so nothing may pass here that could mean something else there: unknown fields, and numbers that
+are not written in the shortest way, are refused. Weights may be stored in other files, named inside; a file that
+does so could name any file of this machine, and is refused too.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pairton.errors import ModelError
 
-__all__ = ["OnnxFile", "read_onnx"]
+__all__ = ["OnnxFile", "open_session", "read_onnx"]
 
 # numbers of fields, from onnx.proto
-MODEL_IR, MODEL_GRAPH, MODEL_OPSET, MODEL_METADATA, MODEL_TRAINING, MODEL_FUNCTIONS = 1, 7, 8, 14, 20, 25
+MODEL_IR, MODEL_GRAPH, MODEL_OPSET, MODEL_METADATA = 1, 7, 8, 14
 GRAPH_INPUT, GRAPH_OUTPUT = 11, 12
-TENSOR_EXTERNAL_DATA, TENSOR_DATA_LOCATION = 13, 14
+NODE_OPERATOR, NODE_DOMAIN = 4, 7
+ATTRIBUTE_GRAPHS = (6, 11)
+TENSOR_EXTERNAL = (13, 14)  # names of other files, and whether the values are in one
+# message -> numbers of its fields; training (20) and functions (25) of a model are not among them
+KNOWN = {
+    "model": {*range(1, 9), 14, 26},
+    "graph": {1, 2, 5, *range(10, 17)},
+    "node": {*range(1, 11)},
+    "attribute": {*range(1, 12), 13, 14, 15, *range(20, 24)},
+    "tensor": {*range(1, 15), 16},
+    "sparse": {1, 2, 3},
+}
 # message -> number of a field that holds messages -> which
 NESTED = {
-    "model": {MODEL_GRAPH: "graph", MODEL_TRAINING: "training", MODEL_FUNCTIONS: "function"},
-    "training": {1: "graph", 2: "graph"},
-    "function": {7: "node", 11: "attribute"},
+    "model": {MODEL_GRAPH: "graph"},
     "graph": {1: "node", 5: "tensor", 15: "sparse"},
     "sparse": {1: "tensor", 2: "tensor"},
     "node": {5: "attribute"},
@@ -31,6 +43,11 @@ NESTED = {
     "tensor": {},
 }
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+STANDARD = ("", "ai.onnx")  # domains of operators
+MOST_NESTED = 40  # messages in messages
+NOWHERE = os.path.join(os.devnull, "none")  # a folder in which there can be no file
+
+Field = tuple[int, int | memoryview]
 
 
 @dataclass(frozen=True)
@@ -44,6 +61,7 @@ class OnnxFile:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     metadata: dict[str, str]
+    branches: bool  # whether graphs are inside others: loops and conditions
 
 
 def read_onnx(path: str | Path) -> OnnxFile:
@@ -55,14 +73,8 @@ def read_onnx(path: str | Path) -> OnnxFile:
         raise ModelError(f"{path}: cannot be read ({error.strerror}): check the path") from None
     try:
         fields = list(_fields(memoryview(payload)))
-        graphs = [value for number, value in fields if number == MODEL_GRAPH and isinstance(value, memoryview)]
-        if not graphs:
-            raise ValueError
-        if _has_external_data(memoryview(payload), "model"):
-            raise ModelError(
-                f"{path}: keeps its weights in other files, which are not read: save it as one self-contained file"
-            )
-        inside = [field for graph in graphs for field in _fields(graph)]
+        (graph,) = [value for number, value in fields if number == MODEL_GRAPH and isinstance(value, memoryview)]
+        inside = list(_fields(graph))
         return OnnxFile(
             path,
             payload,
@@ -73,29 +85,74 @@ def read_onnx(path: str | Path) -> OnnxFile:
             tuple(_text(value, 1) for number, value in inside if number == GRAPH_INPUT),
             tuple(_text(value, 1) for number, value in inside if number == GRAPH_OUTPUT),
             {_text(value, 1): _text(value, 2) for number, value in fields if number == MODEL_METADATA},
+            _check(memoryview(payload), "model", path),
         )
-    except (ValueError, IndexError, UnicodeDecodeError):
+    except (ValueError, IndexError):
         raise ModelError(f"{path}: not an ONNX file, or cut short: copy or export it again") from None
 
 
-def _has_external_data(message: memoryview, kind: str) -> bool:
+def open_session(file: OnnxFile | bytes, source: str | Path) -> Any:
+    """A session of ONNX Runtime on one thread of the CPU, without its records of use, that reads no further file.
+
+    file: what `read_onnx` checked, or the bytes of a model that was made here.
+    """
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # is read when onnxruntime is first imported
+    import onnxruntime
+
+    onnxruntime.disable_telemetry_events()
+    if isinstance(file, OnnxFile) and file.branches:
+        raise ModelError(
+            f"{source}: has loops or conditions, which may never end: export it with `pairton export`"
+        )
+    options = onnxruntime.SessionOptions()
+    options.inter_op_num_threads = options.intra_op_num_threads = 1
+    options.log_severity_level = 4  # an error is raised, and said once
+    options.add_session_config_entry("session.load_model_format", "ONNX")  # whatever the first bytes look like
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", NOWHERE)
+    payload = file.payload if isinstance(file, OnnxFile) else file
+    try:
+        return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime has a class of error for each code, without a common base
+        reason = " ".join(str(error).split())
+        raise ModelError(
+            f"{source}: ONNX Runtime {onnxruntime.__version__} cannot run it ({reason[:200]}): update "
+            "onnxruntime, or export the model again"
+        ) from None
+
+
+def _check(message: memoryview, kind: str, path: Path, depth: int = 0) -> bool:
+    """Refuse what is not known or leads out of the file; whether a graph is inside another."""
+    branches = False
+    if depth > MOST_NESTED:
+        raise ValueError("nested too deep")
     for number, value in _fields(message):
-        if kind == "tensor" and (
-            number == TENSOR_EXTERNAL_DATA or (number == TENSOR_DATA_LOCATION and value == 1)
-        ):
-            return True
-        inner = NESTED[kind].get(number)
-        if inner is not None and isinstance(value, memoryview) and _has_external_data(value, inner):
-            return True
-    return False
+        if kind == "tensor" and number in TENSOR_EXTERNAL and value != 0:
+            raise ModelError(
+                f"{path}: keeps its weights in other files, which are not read: save it as one self-contained file"
+            )
+        if number not in KNOWN[kind]:
+            raise ModelError(
+                f"{path}: has a part that Pairton does not know (field {number} of a {kind}), and could mean "
+                "anything: export it with `pairton export`"
+            )
+        if kind == "node" and number == NODE_DOMAIN and _decoded(value) not in STANDARD:
+            raise ModelError(f"{path}: needs operators of {_decoded(value)!r}, not only the standard ones of ONNX")
+        branches |= kind == "attribute" and number in ATTRIBUTE_GRAPHS
+        if (inner := NESTED[kind].get(number)) is not None:
+            if isinstance(value, int):
+                raise ValueError("not a message")
+            branches |= _check(value, inner, path, depth + 1)
+    return branches
 
 
-def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Number and value of each field, in the order of the file."""
+def _fields(message: memoryview) -> Iterator[Field]:
+    """Number and value of each field, in the order of the file; fixed numbers as their bytes."""
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)
         kind = tag & 7
+        if not 0 < tag >> 3 < 2**29:  # the runtime drops higher bits
+            raise ValueError("field number")
         if kind == VARINT:
             value, at = _varint(message, at)
             yield tag >> 3, value
@@ -108,8 +165,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
             raise ValueError(f"wire type {kind}")
         if at + size > len(message):
             raise ValueError("cut short")
-        if kind == BYTES:
-            yield tag >> 3, message[at : at + size]
+        yield tag >> 3, message[at : at + size]
         at += size
 
 
@@ -120,18 +176,24 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
         value |= (byte & 127) << shift
         at += 1
         if byte < 128:
+            if (not byte and shift) or value >= 2**64:
+                raise ValueError("number not in its shortest form")
             return value, at
         shift += 7
         if shift > 63:
             raise ValueError("number too long")
 
 
+def _decoded(value: int | memoryview) -> str:
+    if isinstance(value, int):
+        raise ValueError("not a text")
+    return bytes(value).decode()
+
+
 def _text(message: int | memoryview, wanted: int) -> str:
     if isinstance(message, int):
         raise ValueError("not a message")
-    return next(
-        (bytes(v).decode() for number, v in _fields(message) if number == wanted and isinstance(v, memoryview)), ""
-    )
+    return next((_decoded(value) for number, value in _fields(message) if number == wanted), "")
 
 
 def _opset(message: memoryview) -> tuple[str, int]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -22,9 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton._common.atomic import replacing
+from pairton._common.configuration import read_json, sensible
 from pairton._version import __version__
 from pairton.decoding import get_decoding
-from pairton.errors import ModelError, PairtonError, PairtonWarning, nearest
+from pairton.errors import ConfigError, ModelError, PairtonWarning, nearest, shown
 from pairton.events.domain import Domain
 from pairton.events.inputs import Inputs
 from pairton.models.upgrade import upgrade_info
@@ -41,7 +41,6 @@ __all__ = [
     "find_model",
     "parse_info",
     "read_info",
-    "read_json",
     "read_weights",
     "save_model",
 ]
@@ -90,36 +89,27 @@ def parse_info(raw: Mapping[str, Any], source: str) -> ModelInfo:
     version = raw.get("format_version")
     if not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
         raise ModelError(
-            f"{source}: format_version is {version!r}, but Pairton {__version__} reads 1 to {FORMAT_VERSION}: "
-            "update Pairton"
+            f"{source}: format_version is {shown(version)}, but Pairton {__version__} reads 1 to "
+            f"{FORMAT_VERSION}: update Pairton"
         )
-    try:
+    with sensible(source, ModelError):
         raw = upgrade_info(raw, source) if version == 1 else raw
-        topology = parse_topology(raw["topology"], source)
-        parts: dict[str, Any] = {
-            "topology": topology,
-            "network": raw["network"],
-            "domain": Domain.from_dict(raw["domain"], source),
-            "inputs": Inputs.parse(raw["inputs"], topology, f"{source}: inputs"),
-            "outputs": {str(name): tuple(map(str, axes)) for name, axes in raw["outputs"].items()},
-            "decoding": str(raw.get("decoding") or "exact"),
-            "temperatures": tuple(map(float, raw.get("temperatures") or ())),
-            "metrics": {k: math.nan if v is None else float(v) for k, v in raw.get("metrics", {}).items()},
-        }
-        rest = ("data", "recipe", "code_version", WEIGHTS_KEY)
-        info = ModelInfo(**parts, **{name: raw[name] for name in rest if name in raw})
-        stages = get_decoding(info.decoding).n_temperatures(topology)
-        if len(info.temperatures) not in (0, stages):
-            raise ModelError(
-                f"{source}: has {len(info.temperatures)} temperatures, but {info.decoding} takes {stages}"
-            )
-        return info
-    except ModelError:
-        raise
-    except PairtonError as error:
-        raise ModelError(f"{source}: {error}") from None
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ModelError(f"{source}: incomplete ({type(error).__name__}: {error}): copy the model again") from None
+        try:
+            topology = parse_topology(raw["topology"], source)
+            inputs = Inputs.parse(raw["inputs"], topology, f"{source}: inputs")
+            decoding = get_decoding(str(raw.get("decoding") or "exact"))
+        except ConfigError as error:
+            raise ModelError(f"{source}: {error}") from None
+        temperatures = tuple(map(float, raw.get("temperatures") or ()))
+        metrics = {k: math.nan if v is None else float(v) for k, v in raw.get("metrics", {}).items()}
+        outputs = {str(name): tuple(map(str, axes)) for name, axes in raw["outputs"].items()}
+        domain = Domain.from_dict(raw["domain"], source)
+        rest = {name: raw[name] for name in ("data", "recipe", "code_version", WEIGHTS_KEY) if name in raw}
+        stages = decoding.n_temperatures(topology)
+        if len(temperatures) not in (0, stages):
+            raise ModelError(f"{source}: has {len(temperatures)} temperatures, but {decoding.name} takes {stages}")
+        about = topology, raw["network"], domain, inputs, outputs, decoding.name, temperatures
+        return ModelInfo(*about, metrics=metrics, **rest)
 
 
 def builtin_models() -> dict[str, Path]:
@@ -172,7 +162,7 @@ def read_info(model: str | Path) -> ModelInfo:
     path = find_model(model)
     if path.is_file():
         raise ModelError(f"{path}: an ONNX file has no weights for torch: give the folder with its {WEIGHTS}")
-    return parse_info(read_json(path / INFO), str(path / INFO))
+    return parse_info(read_json(path / INFO, ModelError), str(path / INFO))
 
 
 def read_weights(folder: Path) -> bytes:
@@ -182,19 +172,6 @@ def read_weights(folder: Path) -> bytes:
         payload = path.read_bytes()
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror}): copy the model again") from None
-    if hashlib.sha256(payload).hexdigest() != read_json(folder / INFO).get(WEIGHTS_KEY):
+    if hashlib.sha256(payload).hexdigest() != read_json(folder / INFO, ModelError).get(WEIGHTS_KEY):
         raise ModelError(f"{path}: not the weights that {INFO} belongs to: copy both files of the model again")
     return payload
-
-
-def read_json(path: Path, text: str | None = None) -> dict[str, Any]:
-    """A JSON object from a file, or from a text that was found in it."""
-    try:
-        raw = json.loads(path.read_text("utf-8") if text is None else text)
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read ({error.strerror or os.strerror(error.errno or 0)})") from None
-    except (ValueError, RecursionError):
-        raw = None
-    if not isinstance(raw, dict):
-        raise ModelError(f"{path}: what it says of the model is not JSON: copy the model again")
-    return raw

@@ -1,7 +1,7 @@
 """Networks (torch only): features, blocks, heads, and the assembled network with its configuration."""
 
-from pairton.network.config import NetworkConfig, configure
+from pairton.network.config import NetworkConfig
 from pairton.network.heads import Embedding, Head, register_head
 from pairton.network.network import Network
 
-__all__ = ["Embedding", "Head", "Network", "NetworkConfig", "configure", "register_head"]
+__all__ = ["Embedding", "Head", "Network", "NetworkConfig", "register_head"]

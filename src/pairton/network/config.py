@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from pairton.errors import ConfigError, nearest
 
-__all__ = ["NetworkConfig", "configure"]
+__all__ = ["NetworkConfig"]
 
 ARCHITECTURES = ("pairformer", "symmetric", "transformer", "biased_transformer")
 READOUTS = ("single", "pair", "both")
 TRIPLETS = ("none", "potential", "hyperedge")
+MOST = 4096  # of blocks, widths and heads
 FEATURES = ("paper", "reference", "symmetric")
-
-KIND_WORDS = {"float": "a number", "int": "a whole number", "bool": "true or false", "str": "a word"}
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -56,8 +51,8 @@ symmetric, transformer, biased_transformer; did you mean 'pairformer'?
         _one_of("network.triplets", self.triplets, TRIPLETS)
         _one_of("network.pair_features", self.pair_features, FEATURES)
         for name in ("blocks", "single_width", "single_heads", "pair_width", "pair_heads", "transition"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"network.{name} is {getattr(self, name)}, but must be at least 1")
+            if not 1 <= getattr(self, name) <= MOST:
+                raise ConfigError(f"network.{name} is {getattr(self, name)}, but must be 1 to {MOST}")
         for stream in ("single", "pair"):
             width, heads = getattr(self, f"{stream}_width"), getattr(self, f"{stream}_heads")
             if width % heads:
@@ -86,43 +81,6 @@ symmetric, transformer, biased_transformer; did you mean 'pairformer'?
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def configure(kind: type[T], raw: object, source: str) -> T:
-    """A config dataclass from what YAML or JSON gave: an unknown key or a wrong type is an error that says so.
-
-    >>> configure(NetworkConfig, {"bloks": 3}, "network")
-    Traceback (most recent call last):
-    pairton.errors.ConfigError: network has no setting 'bloks'; did you mean 'blocks'?
-    """
-    if not isinstance(raw, Mapping):
-        raise ConfigError(f"{source} is {raw!r}, but must be a mapping of settings")
-    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
-    values = {}
-    for key, value in raw.items():
-        if key not in known:
-            hint = nearest(str(key), known) or f": it has {', '.join(known)}"
-            raise ConfigError(f"{source} has no setting {key!r}{hint}")
-        values[key] = _typed(value, str(known[key].type), f"{source}.{key}")
-    return kind(**values)
-
-
-def _typed(value: Any, annotation: str, name: str) -> Any:
-    """Checks numbers, words and switches; YAML reads 1e-3 as a word, which is taken for the number it is."""
-    kind = annotation.removesuffix(" | None")
-    if kind.startswith("tuple[str"):
-        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-            raise ConfigError(f"{name} is {value!r}, but must be a list of words")
-        return tuple(value)
-    if (value is None and kind != annotation) or kind not in KIND_WORDS:
-        return value
-    if kind == "float" and isinstance(value, int | str) and not isinstance(value, bool):
-        with contextlib.suppress(ValueError):
-            value = float(value)
-    exact = {"float": float, "int": int, "bool": bool, "str": str}[kind]
-    if not isinstance(value, exact) or (exact is int and isinstance(value, bool)):
-        raise ConfigError(f"{name} is {value!r}, but must be {KIND_WORDS[kind]}")
-    return value
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

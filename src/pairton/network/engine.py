@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load
 
+from pairton._common.configuration import configure, read_json
 from pairton.decoding import Outputs
-from pairton.errors import ModelError
+from pairton.errors import ModelError, PairtonError
 from pairton.events.nodes import Nodes
-from pairton.models.storage import INFO, WEIGHTS, ModelInfo, find_model, read_info, read_json, read_weights
+from pairton.models.storage import INFO, WEIGHTS, ModelInfo, find_model, read_info, read_weights
 from pairton.models.upgrade import upgrade_weights
-from pairton.network.config import NetworkConfig, configure
+from pairton.network.config import NetworkConfig
 from pairton.network.network import Network
 
 __all__ = ["TorchEngine", "load_network", "predictor"]
@@ -30,13 +30,18 @@ def load_network(model: str | Path) -> tuple[Network, ModelInfo]:
     folder = find_model(model)
     info = read_info(folder)
     config = configure(NetworkConfig, info.network, f"{folder / INFO}: network")
-    network = Network(info.topology, config, info.inputs)
+    payload = read_weights(folder)
     try:
-        weights = load(read_weights(folder))
+        weights = load(payload)
         if read_json(folder / INFO)["format_version"] == 1:
             weights = upgrade_weights(weights)
+        with torch.device("meta"):  # takes no memory, however large the config says the network is
+            Network(info.topology, config, info.inputs).load_state_dict(weights, assign=True)
+        network = Network(info.topology, config, info.inputs)
         network.load_state_dict(weights)
-    except (RuntimeError, SafetensorError) as error:
+    except PairtonError:
+        raise
+    except Exception as error:  # safetensors and torch have their own
         reason = " ".join(str(error).split())
         raise ModelError(f"{folder / WEIGHTS}: the weights do not fit the network ({reason[:200]})") from None
     return network.eval(), info

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pairton._common.atomic import output_errors, replacing
+from pairton._common.atomic import locked, output_errors, replacing
 from pairton._common.parallel import WorkerError, check_jobs, run_tasks
 from pairton._version import __version__
 from pairton.errors import ConfigError, InputError, OutputError
@@ -159,23 +159,25 @@ def reconstruct_parts(
         )
         for index, segments in enumerate(_cut(files, rows, options))
     ]
-    begun = time.time()
-    finished = _prepare(plan, folder, resume, force)
-    todo = [part for part in plan if part.index not in finished]
-    replaced = sum(part.path.exists() for part in todo)
-    if todo:
-        with output_errors(folder):
-            (folder / COMPLETE).unlink(missing_ok=True)  # what it says is no longer so
+    _create(folder, plan)
+    with locked(folder):
+        begun = time.time()
+        finished = _find_finished(plan, folder, resume, force)
+        todo = [part for part in plan if part.index not in finished]
+        replaced = sum(part.path.exists() for part in todo)
+        if todo:
+            with output_errors(folder):
+                (folder / COMPLETE).unlink(missing_ok=True)  # what it says is no longer so
 
-    def stream() -> Iterator[Done]:
-        yield from finished.values()
-        for part, done in run_tasks(make_part, todo, jobs, client):
-            finished[part.index] = done
-            yield done
+        def stream() -> Iterator[Done]:
+            yield from finished.values()
+            for part, done in run_tasks(make_part, todo, jobs, client):
+                finished[part.index] = done
+                yield done
 
-    for _ in stream() if progress is None else progress(stream()):
-        pass
-    done = _complete(plan, finished, folder, metadata, begun)
+        for _ in stream() if progress is None else progress(stream()):
+            pass
+        done = _complete(plan, finished, folder, metadata, begun)
     return replace(done, skipped=len(plan) - len(todo), replaced=replaced)
 
 
@@ -234,11 +236,24 @@ def _cut(files: list[str], rows: int, options: Mapping[str, Any]) -> Iterator[tu
         yield (empty,)
 
 
-def _prepare(plan: list[Part], folder: Path, resume: bool, force: bool) -> dict[int, Done]:
-    """The folder, and the parts in it that are as this run would make them."""
+def _create(folder: Path, plan: list[Part]) -> None:
+    """Make the folder; an error where a part would replace an input."""
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder}: results in parts go to a folder, and this is a file: give another name")
-    there = sorted(folder.glob("part-*")) if folder.exists() else []
+    inputs = {segment.path for part in plan for segment in part.segments if not is_url(segment.path)}
+    given = {(found.st_dev, found.st_ino): path for path, found in ((path, os.stat(path)) for path in inputs)}
+    for part in plan:
+        if part.path.exists() and (name := given.get((part.path.stat().st_dev, part.path.stat().st_ino))):
+            raise OutputError(f"{part.path}: this is the input {name}: write to another folder")
+    with output_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        raise OutputError(f"{folder}: the folder is read-only: write elsewhere")
+
+
+def _find_finished(plan: list[Part], folder: Path, resume: bool, force: bool) -> dict[int, Done]:
+    """The parts in the folder that are as this run would make them."""
+    there = sorted(folder.glob("part-*"))
     if there and not (resume or force):
         state = "the parts" if (folder / COMPLETE).exists() else f"{len(there)} parts"
         raise OutputError(
@@ -250,11 +265,8 @@ def _prepare(plan: list[Part], folder: Path, resume: bool, force: bool) -> dict[
             f"{folder} holds {strangers[0].name}, which is not of these inputs: remove it, or give another folder"
         )
     with output_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
         for stranger in strangers:
             stranger.unlink()
-    if not os.access(folder, os.W_OK):
-        raise OutputError(f"{folder}: the folder is read-only: write elsewhere")
     if force and not resume:
         return {}
     found: dict[int, Done] = {}

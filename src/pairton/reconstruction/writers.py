@@ -409,10 +409,10 @@ def result_metadata(path: str | Path) -> dict[str, Any] | None:
             with uproot.open({str(path): None}) as file:
                 text = str(file[KEY])
         else:
-            import h5py
+            from pairton.formats.hdf5_files import Hdf5File
 
-            with h5py.File(path, "r") as file:
-                text = file.attrs[KEY]
+            with Hdf5File(str(path)) as file:
+                text = file.attribute(KEY)
         found = json.loads(text)
     except Exception:  # each library has its own kinds for damaged bytes
         return None

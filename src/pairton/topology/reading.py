@@ -8,20 +8,20 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from pairton.errors import TopologyError, nearest
+from pairton._common.configuration import parse_yaml, read_yaml, sensible
+from pairton.errors import TopologyError, nearest, shown
 from pairton.topology.selection import JET, Cuts, Selection, collection_name
 from pairton.topology.tree import Stage, Topology
 
 __all__ = ["builtin_topologies", "load_topology", "parse_topology"]
 
 KEYS = ("name", "event", "particles", "objects", "context", "stages", "selection", "labels", "process")
+MOST_SLOTS = 24
 NAMESPACES = ("hyper", "spanet")
 
 
 def _fail(source: str, read: object, allowed: str) -> TopologyError:
-    return TopologyError(f"{source}: read {read!r}, but {allowed}")
+    return TopologyError(f"{source}: read {shown(read)}, but {allowed}")
 
 
 def _names(raw: object, source: str, what: str) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ def parse_topology(raw: object, source: str = "topology") -> Topology:
         if key not in top:
             found = ", ".join(map(str, top)) or "nothing"
             raise TopologyError(f"{source}: read the keys {found}, but {key!r} is missing: add it")
-    if not isinstance(top["name"], str) or not top["name"]:
+    if not isinstance(top["name"], str) or not top["name"] or not top["name"].isprintable():
         raise _fail(source, top["name"], "name must be a word such as ttbar_allhad")
     event = _names(top["event"], source, "event")
     if not isinstance(top["particles"], dict):
@@ -60,14 +60,15 @@ def parse_topology(raw: object, source: str = "topology") -> Topology:
         (checked,) = _names([name], source, "particles")
         decays[checked] = _names(products, source, f"particles.{name}")
     _check_tree(event, decays, source)
-    stages = _parse_stages(top.get("stages"), source)
-    labels = _parse_labels(top.get("labels"), source)
-    objects = _parse_objects(top.get("objects"), event, decays, source)
-    context = _names(top["context"], source, "context") if top.get("context") else ()
-    kinds = dict.fromkeys([*objects.values(), JET, *context])
-    selection = _parse_selection(top.get("selection"), kinds, source)
+    with sensible(source, TopologyError):
+        stages = _parse_stages(top.get("stages"), source)
+        labels = _parse_labels(top.get("labels"), source)
+        objects = _parse_objects(top.get("objects"), event, decays, source)
+        context = _names(top["context"], source, "context") if top.get("context") else ()
+        kinds = dict.fromkeys([*objects.values(), JET, *context])
+        selection = _parse_selection(top.get("selection"), kinds, source)
+        process = _parse_process(top.get("process", []), source)
     tree = event, tuple(decays.items())
-    process = _parse_process(top.get("process", []), source)
     try:
         return Topology(top["name"], *tree, selection, stages, labels, tuple(objects.items()), context, process)
     except TopologyError as error:
@@ -75,22 +76,28 @@ def parse_topology(raw: object, source: str = "topology") -> Topology:
 
 
 def _check_tree(event: tuple[str, ...], decays: Mapping[str, tuple[str, ...]], source: str) -> None:
-    reached: set[str] = set()
+    slots: dict[str, int] = {}  # below each particle, which is visited once: decays may double many times
 
-    def walk(name: str, path: tuple[str, ...]) -> None:
+    def walk(name: str, path: tuple[str, ...]) -> int:
         if name in path:
             loop = " -> ".join([*path[path.index(name) :], name])
             raise _fail(source, loop, "a particle cannot decay to itself: break the cycle")
-        if name in decays:
-            reached.add(name)
-            for product_name in decays[name]:
-                walk(product_name, (*path, name))
+        if len(path) > MOST_SLOTS:
+            raise _fail(source, name, f"at most {MOST_SLOTS} decays can follow one another")
+        if name in decays and name not in slots:
+            slots[name] = sum([walk(product_name, (*path, name)) for product_name in decays[name]])
+        return slots.get(name, 1)
 
     for name in decays:  # cycles first, also among particles that the event does not reach
         walk(name, ())
-    reached.clear()
-    for name in event:
-        walk(name, ())
+    if sum(walk(name, ()) for name in event) > MOST_SLOTS:
+        raise _fail(source, list(event), f"its decays end in more than {MOST_SLOTS} jets, too many to assign")
+    reached: set[str] = set()
+    todo = list(event)
+    while todo:
+        if (name := todo.pop()) not in reached:
+            reached.add(name)
+            todo += decays.get(name, ())
     for name in decays:
         if name not in reached:
             hint = nearest(name, [*event, *(p for products in decays.values() for p in products)])
@@ -194,7 +201,7 @@ def builtin_topologies() -> Mapping[str, str]:
 @cache
 def _builtin(name: str) -> Topology:
     text = (resources.files("pairton.topology") / "builtin" / f"{name}.yaml").read_text("utf-8")
-    return parse_topology(yaml.safe_load(text), name)
+    return parse_topology(parse_yaml(text, name), name)
 
 
 def load_topology(name: str | Path | Topology = "ttbar_allhad") -> Topology:
@@ -214,8 +221,4 @@ def load_topology(name: str | Path | Topology = "ttbar_allhad") -> Topology:
         raise TopologyError(
             f"no topology {str(name)!r}: neither a built-in one ({known}) nor a file{nearest(str(name), builtin)}"
         )
-    try:
-        return parse_topology(yaml.safe_load(path.read_text("utf-8")), str(path))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        where = " ".join(str(error).split())
-        raise TopologyError(f"{path}: not readable as YAML ({where}): see `pairton topologies`") from None
+    return parse_topology(read_yaml(path, TopologyError), str(path))

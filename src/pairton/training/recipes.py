@@ -8,13 +8,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from pairton._common.configuration import check_keys, configure, read_yaml
 from pairton.decoding.likelihood import MAX_ASSIGNMENTS, triplet_types
-from pairton.errors import ConfigError, PairtonWarning, nearest
+from pairton.errors import ConfigError, PairtonWarning, shown
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import MOST_OBJECTS
-from pairton.network.config import NetworkConfig, configure
+from pairton.network.config import NetworkConfig
 from pairton.recipes import find_recipe
 from pairton.topology import Topology, load_topology, parse_topology
 
@@ -222,16 +221,10 @@ def load_recipe(name: str | Path, topology: str | Path | None = None) -> Recipe:
 
 def parse_recipe(raw: Mapping[str, Any], source: str = "recipe") -> Recipe:
     """A recipe from what YAML or JSON gave; an unknown key is an error that suggests the nearest name."""
-    known = ["topology", "stages", "inputs", "heads", *SECTIONS]
-    for key in raw:
-        if key not in known:
-            hint = nearest(str(key), known) or f": it has {', '.join(known)}"
-            raise ConfigError(f"{source} has no section {key!r}{hint}")
-    if "topology" not in raw or "optimiser" not in raw:
-        raise ConfigError(f"{source} needs the sections topology and optimiser: it has {', '.join(map(str, raw))}")
+    check_keys(raw, source, ["topology", "stages", "inputs", "heads", *SECTIONS], ["topology", "optimiser"])
     given = raw["topology"]
     if not isinstance(given, Mapping | str | Path | Topology):
-        raise ConfigError(f"{source}: topology reads {given!r}, but must be a name, a file or a decay tree")
+        raise ConfigError(f"{source}: topology reads {shown(given)}, but must be a name, a file or a decay tree")
     topology = parse_topology(given, source) if isinstance(given, Mapping) else load_topology(given)
     if raw.get("stages") is not None:
         topology = parse_topology({**topology.to_dict(), "stages": raw["stages"]}, f"{source}: stages")
@@ -274,15 +267,8 @@ def _renamed(section: str, raw: object) -> object:
 def _read(path: Path, depth: int) -> dict[str, Any]:
     if depth > MAX_BASES:
         raise ConfigError(f"{path}: more than {MAX_BASES} recipes build on one another: is `base` a circle?")
-    try:
-        raw = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise ConfigError(f"{path}: the recipe cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"{path}: not a YAML file ({reason})") from None
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{path}: read {raw!r}, but a recipe is a mapping with sections such as network")
+    keys = ["base", "topology", "stages", "inputs", "heads", *SECTIONS]
+    raw = check_keys(read_yaml(path), str(path), keys)
     base = raw.pop("base", None)
     if base is None:
         return raw

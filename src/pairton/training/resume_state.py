@@ -44,11 +44,12 @@ def read_progress(path: Path) -> dict[str, Any]:
     try:
         with safe_open(path, framework="pt") as file:
             progress = json.loads(file.metadata()["progress"])
-    except (OSError, SafetensorError, TypeError, KeyError, ValueError) as error:
+        if not isinstance(progress, dict):
+            raise TypeError("not a mapping")
+    except (OSError, SafetensorError, TypeError, KeyError, ValueError, RecursionError) as error:
         raise TrainingError(
             f"{path}: no state to resume from ({' '.join(str(error).split())[:120]}): start without --resume"
         ) from None
-    assert isinstance(progress, dict)
     return progress
 
 

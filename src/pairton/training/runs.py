@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from pairton._common.atomic import output_errors, replacing
+from pairton._common.atomic import locked, output_errors, replacing
 from pairton.errors import ConfigError, MissingExtraError, OutputError
 from pairton.export import export_model
 from pairton.formats import iterate
@@ -53,26 +53,27 @@ def train(
     keep = [*options.pop("keep", ()), *columns]
     paths = list(map(str, data))
     chunks = iterate(paths, topology=recipe.topology, fields=fields, keep=keep, **options)
-    try:
-        train_events, validation_events = pack(
-            chunks,
-            recipe.topology,
-            recipe.inputs,
-            folder=folder,
-            fractions=recipe.data.fractions,
-            partial=recipe.data.partial,
-            max_objects=recipe.data.max_objects,
-            memory=recipe.data.memory_gib * 2**30 / fabric.world_size,
-            columns=columns,
-        )
-        result = Trainer(recipe, train_events, validation_events, out, init=init, resume=resume).run(fabric)
-        if result.leads and (out / INFO).is_file():  # ready for the default engine
-            export_model(out, out / ONNX)
-        return result
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # not there, or another process's files still are
-            folder.parent.rmdir()
+    with locked(out) if fabric.is_global_zero else contextlib.nullcontext():
+        try:
+            train_events, validation_events = pack(
+                chunks,
+                recipe.topology,
+                recipe.inputs,
+                folder=folder,
+                fractions=recipe.data.fractions,
+                partial=recipe.data.partial,
+                max_objects=recipe.data.max_objects,
+                memory=recipe.data.memory_gib * 2**30 / fabric.world_size,
+                columns=columns,
+            )
+            result = Trainer(recipe, train_events, validation_events, out, init=init, resume=resume).run(fabric)
+            if result.leads and (out / INFO).is_file():  # ready for the default engine
+                export_model(out, out / ONNX)
+            return result
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):  # not there, or another process's files still are
+                folder.parent.rmdir()
 
 
 def make_fabric(recipe: Recipe) -> Any:

@@ -1,0 +1,125 @@
+"""Makes ONNX files that are meant to hurt: `python onnx_makers.py GOOD.onnx FOLDER`. Each docstring is a promise.
+
+A maker takes the bytes of a good model and gives those of a hostile one.
+"""
+
+import sys
+from pathlib import Path
+
+import onnx
+
+SECRET = "secret.bin"  # a file beside that no model may read
+EXTERNAL, LOCATION = 13, 14  # fields of a tensor
+
+
+def varint(number, extra=0):
+    """A number of a protocol buffer; `extra` bytes more than it needs."""
+    parts = []
+    while True:
+        parts.append(number & 127)
+        number >>= 7
+        if not number:
+            break
+    parts += [0] * extra
+    return bytes([*(part | 128 for part in parts[:-1]), parts[-1]])
+
+
+def field(number, payload, tag=varint):
+    return tag(number << 3 | 2) + varint(len(payload)) + payload
+
+
+def entry(key, value):
+    return field(1, key.encode()) + field(2, value.encode())
+
+
+def with_tensor(payload, location, tag):
+    """The model with one more initializer, whose 8 floats are in another file; `tag` writes the telling tags."""
+    tensor = varint(1 << 3) + varint(8) + varint(2 << 3) + varint(1) + field(8, b"stolen")
+    for pair in (entry("location", location), entry("offset", "0"), entry("length", "32")):
+        tensor += field(EXTERNAL, pair, tag)
+    tensor += tag(LOCATION << 3) + varint(1)
+    node = field(1, b"stolen") + field(2, b"loot") + field(4, b"Identity")
+    shape = field(2, field(1, varint(1 << 3) + varint(8)))
+    output = field(1, b"loot") + field(2, field(1, varint(1 << 3) + varint(1) + shape))
+    # a second graph is merged with the first
+    return payload + field(7, field(1, node) + field(5, tensor) + field(12, output))
+
+
+def named(payload):
+    """A model that names another file for its weights is refused."""
+    return with_tensor(payload, SECRET, varint)
+
+
+def parent(payload):
+    """A model that names a file in the folder above is refused."""
+    return with_tensor(payload, f"../{SECRET}", varint)
+
+
+def long_tag(payload):
+    """A field number written longer than needed, which the runtime reads as another, is refused."""
+    return with_tensor(payload, SECRET, lambda tag: varint(tag, extra=2))
+
+
+def high_bits(payload):
+    """A field number with bits that the runtime drops is refused."""
+    return with_tensor(payload, SECRET, lambda tag: varint(tag | 1 << 32))
+
+
+def address(payload):
+    """A model that names an address in memory for its weights is refused."""
+    return with_tensor(payload, "*/_ORT_MEM_ADDR_/*", varint)
+
+
+def unknown_field(payload):
+    """A field that ONNX does not have is refused."""
+    return payload + field(99, b"what is this?")
+
+
+def functions(payload):
+    """Functions, which may call one another many times over, are refused."""
+    return payload + field(25, field(1, b"f"))
+
+
+def other_format(payload):
+    """A file whose first bytes say it has the runtime's own format is not read as that."""
+    return field(2, b"xxORTM") + payload  # the mark is looked for at byte 4
+
+
+def other_domain(payload):
+    """Operators beyond the standard are refused."""
+    model = onnx.load_from_string(payload)
+    model.opset_import.add(domain="com.microsoft", version=1)
+    model.graph.node.add(op_type="Gelu", domain="com.microsoft", input=["jets"], output=["unused"])
+    return model.SerializeToString()
+
+
+def endless_loop(payload):
+    """A loop without an end is refused."""
+    model = onnx.load_from_string(payload)
+    helper, kinds = onnx.helper, onnx.TensorProto
+    values = [helper.make_tensor_value_info(n, t, []) for n, t in (("i", kinds.INT64), ("c", kinds.BOOL))]
+    out = helper.make_tensor_value_info("again", kinds.BOOL, [])
+    body = helper.make_graph([helper.make_node("Identity", ["c"], ["again"])], "body", values, [out])
+    for name, value in (("trips", 2**62), ("yes", True)):
+        kind = kinds.BOOL if value is True else kinds.INT64
+        model.graph.initializer.append(helper.make_tensor(name, kind, [], [value]))
+    model.graph.node.append(helper.make_node("Loop", ["trips", "yes"], [], body=body))
+    return model.SerializeToString()
+
+
+def deep(payload):
+    """Graphs in graphs in graphs are refused."""
+    inner = b""
+    for _ in range(3000):
+        inner = field(1, field(5, field(6, inner)))
+    return field(7, inner)
+
+
+LEAKS = (named, parent, long_tag, high_bits, address)
+ODD = (unknown_field, functions, other_domain, endless_loop, deep)
+
+if __name__ == "__main__":
+    for maker in (*LEAKS, *ODD, other_format):
+        target = Path(sys.argv[2], f"{maker.__name__}.onnx")
+        target.write_bytes(maker(Path(sys.argv[1]).read_bytes()))
+        print(f"{target}: {maker.__doc__}")

@@ -1,0 +1,81 @@
+"""HDF5 files that reach for other files, or for all memory."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hdf5_makers import BOMBS, LEAKS, inflating
+
+import pairton
+from pairton import formats
+from pairton.errors import InputError
+from pairton.evaluation.answers import read_assignments
+from pairton.topology import load_topology
+
+
+@pytest.mark.parametrize("isolate", [False, True], ids=["here", "isolated"])
+@pytest.mark.parametrize("maker", LEAKS, ids=lambda maker: maker.__name__)
+def test_content_of_other_files_is_refused(source, tmp_path, maker, isolate):
+    secret = shutil.copy(source, tmp_path / "secret.h5")
+    maker(source, secret)
+    with pytest.raises(InputError, match=r"takes its content from other files \("):
+        formats.read(source, isolate=isolate)
+
+
+@pytest.mark.parametrize("maker", BOMBS, ids=lambda maker: maker.__name__)
+def test_files_that_declare_too_much_are_refused(source, refused, maker):
+    maker(source, None)
+    said = refused("inspect", source)
+    assert "made to" in said or "no dataset" in said
+
+
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_CPU, (30, 30))
+from pairton.cli import main
+try:
+    main(sys.argv[1:])
+finally:
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("maker", [*BOMBS, inflating], ids=lambda maker: maker.__name__)
+def test_small_files_take_bounded_time_and_memory(source, tmp_path, model_folder, maker):
+    maker(source, None)
+    assert source.stat().st_size < 2**20
+    command = [sys.executable, "-c", LIMITED, "reconstruct", source, "-o", tmp_path / "out.parquet"]
+    environment = os.environ | {"PYTHONPATH": str(Path(pairton.__file__).parents[1])}
+    done = subprocess.run(
+        [*map(str, command), "--model", str(model_folder)], env=environment, capture_output=True, text=True
+    )
+    *said, mib = done.stderr.splitlines()
+    assert done.returncode in (0, 2)
+    assert len(said) <= 1
+    assert int(mib) < 2048
+
+
+def test_soft_links_inside_the_file_are_followed(source):
+    before = formats.read(source)
+    with h5py.File(source, "r+") as file:
+        file.move("INPUTS/Source/pt", "elsewhere/deep/pt")
+        file["way"] = h5py.SoftLink("/elsewhere")
+        file["INPUTS/Source/pt"] = h5py.SoftLink("/way/deep/pt")
+    assert formats.read(source).jets.pt.tolist() == before.jets.pt.tolist()
+
+
+def test_answers_of_other_files_are_refused(tmp_path):
+    topology = load_topology()
+    with h5py.File(tmp_path / "secret.h5", "w") as file:
+        for label in topology.labels("spanet"):
+            file[f"TARGETS/{label}"] = np.zeros(5, dtype=np.int64)
+    with h5py.File(tmp_path / "answers.h5", "w") as file:
+        file["TARGETS"] = h5py.ExternalLink("secret.h5", "TARGETS")
+    assert len(read_assignments(tmp_path / "secret.h5", topology)) == 5
+    with pytest.raises(InputError, match="takes its content from other files"):
+        read_assignments(tmp_path / "answers.h5", topology)

@@ -1,0 +1,158 @@
+"""Structured mutants of what a model, a recipe, a topology and a detector card say: an answer or one line.
+
+Each mutant changes a few places of a good one to values that people do not write.
+"""
+
+import copy
+import json
+import math
+
+import numpy as np
+import onnx
+import pytest
+
+from pairton._common.configuration import parse_yaml
+from pairton.errors import PairtonError
+from pairton.formats.stored import Stored
+from pairton.generator.card import CARDS, parse_card
+from pairton.models.engines import METADATA_KEY, load_model
+from pairton.topology import load_topology, parse_topology
+
+ODD = [
+    None,
+    True,
+    0,
+    -1,
+    10**18,
+    10**400,
+    1e308,
+    -0.0,
+    math.nan,
+    math.inf,
+    "",
+    "nan",
+    "9" * 400,
+    "\x1b[31m\n",
+    "2024-01-01",
+    [],
+    {},
+    [[]],
+    [None],
+    {"": None},
+    [[[[[[[["deep"]]]]]]]],
+    list(range(1000)),
+    {str(k): k for k in range(1000)},
+]
+
+
+def places(value, path=()):
+    """Every place in plain data."""
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from places(inner, (*path, key))
+
+
+def mutant(good, rng):
+    """The same data with one to three places changed, removed or renamed."""
+    raw = copy.deepcopy(good)
+    for _ in range(rng.integers(1, 4)):
+        every = list(places(raw))
+        path = every[rng.integers(len(every))]
+        if not path:
+            if rng.random() < 0.1:
+                raw = copy.deepcopy(ODD[rng.integers(len(ODD))])
+            continue
+        holder = raw
+        for key in path[:-1]:
+            holder = holder[key]
+        deed = rng.random()
+        if deed < 0.15 and isinstance(holder, dict):
+            del holder[path[-1]]
+        elif deed < 0.25 and isinstance(holder, dict):
+            holder["odd\x1b" * rng.integers(1, 3)] = holder.pop(path[-1])
+        else:
+            holder[path[-1]] = copy.deepcopy(ODD[rng.integers(len(ODD))])
+    return raw
+
+
+def survive(good, n, use):
+    """`use` of every mutant gives an answer or an error of one short line; some of each."""
+    rng = np.random.default_rng(1)
+    refused = 0
+    for k in range(n):
+        raw = mutant(good, rng)
+        try:
+            use(raw)
+        except PairtonError as error:
+            refused += 1
+            if "\n" in str(error) or len(str(error)) > 3000:
+                pytest.fail(f"mutant {k}: not one short line: {str(error)[:500]}")
+    assert refused
+
+
+def topology_use(raw):
+    found = parse_topology(raw)
+    found.to_dict(), found.levels, found.labels("hyper"), found.tree(), str(found.selection)
+
+
+def check_topologies(n, *_):
+    for name in ("ttbar_allhad", "tth_allhad"):
+        survive(load_topology(name).to_dict(), n, topology_use)
+
+
+def check_cards(n, *_):
+    good = parse_yaml((CARDS / "atlas.yaml").read_text(), "atlas")
+    survive(good, n, lambda raw: parse_card(json.dumps(raw)))
+
+
+def check_recipes(n, *_):
+    pytest.importorskip("torch")
+    from pairton.training import parse_recipe
+
+    base = {"topology": "ttbar_allhad", "optimiser": {"steps": 10}}
+    survive(parse_recipe(base).to_dict(), n, parse_recipe)
+
+
+def check_folders(n, model_folder, tmp_path):
+    good = json.loads((model_folder / "model.json").read_text())
+    (tmp_path / "model.safetensors").write_bytes((model_folder / "model.safetensors").read_bytes())
+
+    def use(raw):
+        (tmp_path / "model.json").write_text(json.dumps(raw))
+        model = load_model(tmp_path, engine="torch")
+        model.predict(np.ones((1, 7, 5), np.float32), np.ones((1, 7), bool))
+
+    survive(good, n, use)
+
+
+def check_metadata(n, model_folder, tmp_path):
+    model = onnx.load(model_folder / "model.onnx")
+    good = json.loads({entry.key: entry.value for entry in model.metadata_props}[METADATA_KEY])
+
+    def use(raw):
+        del model.metadata_props[:]
+        model.metadata_props.add(key=METADATA_KEY, value=json.dumps(raw))
+        (tmp_path / "some.onnx").write_bytes(model.SerializeToString())
+        load_model(tmp_path / "some.onnx").predict(np.ones((1, 7, 5), np.float32), np.ones((1, 7), bool))
+
+    survive(good, n, use)
+
+
+def check_stored(n, model_folder, tmp_path):
+    good = json.loads(Stored(load_topology(), {"a": [1, {"b": 2}]}, ("run",)).to_json())
+    survive(good, n, lambda raw: Stored.from_json(json.dumps(raw), "x.h5", tree=True))
+
+
+CHECKS = [check_topologies, check_cards, check_recipes, check_folders, check_metadata, check_stored]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_some_mutants_are_an_answer_or_one_line(check, model_folder, tmp_path):
+    check(40, model_folder, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_a_thousand_mutants_are_an_answer_or_one_line(check, model_folder, tmp_path):
+    check(1000, model_folder, tmp_path)

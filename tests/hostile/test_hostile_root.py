@@ -1,0 +1,26 @@
+"""ROOT files with numbers that cannot be."""
+
+import struct
+
+import uproot
+
+from pairton import formats
+
+
+def negative_entries(path, n):
+    """A tree that says it has -5 entries is refused, not skipped."""
+    content = path.read_bytes()
+    with uproot.open(path) as file:
+        assert file[file.keys()[0]].num_entries == n
+    said = struct.pack(">q", n)
+    assert content.count(said)
+    path.write_bytes(content.replace(said, struct.pack(">q", -5)))
+
+
+def test_a_negative_number_of_entries_is_refused_also_among_others(source, tmp_path, refused, decays):
+    events = decays(397)
+    with formats.create(tmp_path / "bad.root", events.topology) as writer:
+        writer.write(events)
+    negative_entries(tmp_path / "bad.root", 397)
+    for inputs in ([tmp_path / "bad.root"], [source, tmp_path / "bad.root"]):
+        assert "declares -5 events" in refused("convert", *inputs, tmp_path / "out.h5")
