@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import awkward as ak
@@ -83,7 +84,7 @@ def test_round_trip_keeps_kinds_and_fields(tmp_path: Path, to: str) -> None:
     assert_same(events, read(path, chunk=7))
     assert_same(events, read(path, isolate=True))
     takes = Inputs.parse({"jet": ["width"], "lepton": ["charge"]}, SEMILEP)
-    few = read(path, **as_for(SEMILEP, {}, takes))
+    few = read(path, **as_for(SimpleNamespace(topology=SEMILEP, inputs=takes), {}))
     assert few.jets.fields == ["pt", "eta", "phi", "energy", "width", "btag"]  # a known one is read too
     assert few.objects["lepton"].fields == ["pt", "eta", "phi", "energy", "charge", "flavour"]
     none = read(write(events[:0], tmp_path / WRITERS[to]))
@@ -369,5 +370,6 @@ def test_a_file_is_opened_once(tmp_path: Path, name: str, monkeypatch: pytest.Mo
     with open_source(tmp_path / name) as source:
         list(source.chunks(2))
     assert len(opened) == 1
-    read(tmp_path / name, **as_for(source.topology, {}))
+    model = SimpleNamespace(topology=source.topology, inputs=Inputs.default(source.topology))
+    read(tmp_path / name, **as_for(model, {}))
     assert len(opened) == 2

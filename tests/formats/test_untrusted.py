@@ -26,6 +26,7 @@ from pairton.errors import (
     TrainingError,
 )
 from pairton.events import Events
+from pairton.events.nodes import Nodes
 from pairton.formats import isolation
 from pairton.formats.isolation import Limits, decode_events, encode_events
 from pairton.models.engines import load_model
@@ -222,7 +223,7 @@ def test_a_pickle_is_no_model(tmp_path, name, model_folder, monkeypatch):
 
     def use():
         model = load_model(tmp_path, engine="torch" if name.endswith("safetensors") else "onnx")
-        model.predict(np.zeros((1, 6, 5), np.float32), np.ones((1, 6), bool))
+        model.predict(Nodes.full({"jet": np.zeros((1, 6, 5), np.float32)}))
 
     with pytest.raises(ModelError, match=name):
         use()

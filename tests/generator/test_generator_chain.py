@@ -320,16 +320,30 @@ def test_matching_takes_the_nearest_jet_and_drops_contested_ones():
     # and at -1.5 with a wide radius: claimed by both -1.0 and -2.0
     phi = [3.1, 3.05, 0.2, 1.45, -1.5]
     jets = ak.zip({"eta": [[0.0] * 5], "phi": [phi]})
-    assert match(jets, record, slots, 0.4)[0].tolist() == [1, -1, 2, -1, -1, -1]
-    assert match(jets, record, slots, 0.52)[0].tolist() == [1, -1, 2, -1, -1, 3]
-    assert match(jets[:, :0], record, slots, 0.4)[0].tolist() == [-1] * 6
+    assert match(load_topology("ttbar_allhad"), {"jet": jets}, record, slots, 0.4)[0].tolist() == [
+        1,
+        -1,
+        2,
+        -1,
+        -1,
+        -1,
+    ]
+    assert match(load_topology("ttbar_allhad"), {"jet": jets}, record, slots, 0.52)[0].tolist() == [
+        1,
+        -1,
+        2,
+        -1,
+        -1,
+        3,
+    ]
+    assert match(load_topology("ttbar_allhad"), {"jet": jets[:, :0]}, record, slots, 0.4)[0].tolist() == [-1] * 6
 
 
 def test_a_missing_quark_matches_nothing():
     record = make_record(ttbar_rows())
     slots = np.full((1, 6), -1)
     jets = ak.zip({"eta": [[0.0]], "phi": [[0.1]]})  # where the last entry of the record points
-    assert match(jets, record, slots, 0.4)[0].tolist() == [-1] * 6
+    assert match(load_topology("ttbar_allhad"), {"jet": jets}, record, slots, 0.4)[0].tolist() == [-1] * 6
 
 
 def test_what_is_kept():
