@@ -102,10 +102,9 @@ class Events:
                 f"{self.topology.name} needs {', '.join(map(collection_name, missing))}, but the events have "
                 f"{', '.join(map(collection_name, given)) or 'no objects'}: give them, or another topology"
             )
-        objects = {kind: given[kind] for kind in self.topology.kinds}
-        for kind, array in objects.items():
-            check_fields(collection_name(kind), array)
-        return objects
+        for kind in self.topology.kinds:
+            check_fields(collection_name(kind), given[kind])
+        return {kind: given[kind] for kind in self.topology.kinds}
 
     def _check_shapes(self, n: int) -> None:
         lengths = {name: len(column) for name, column in self.columns.items()} | {"ids": len(self.ids)}

@@ -10,7 +10,7 @@ A model stores them, readers supply the fields, and the network transforms them:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pairton.errors import ConfigError, nearest
@@ -36,12 +36,7 @@ class Input:
         """As in a recipe: the name alone where nothing is transformed."""
         if self == Input(self.field):
             return self.field
-        return {
-            "field": self.field,
-            "transform": self.transform,
-            "offset": self.offset,
-            "scale": self.scale,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,10 @@ def _graph(
     topology = info.topology
     if not whole:
         return _export_step(network, topology), {"graph": "step"}
-    chosen = _decoding(decoding or info.decoding)
+    chosen = decoding or info.decoding
+    if not get_decoding(chosen).exportable:
+        allowed = ", ".join(entry.name for entry in DECODINGS.values() if entry.exportable)
+        raise ModelError(f"the decoding {chosen} is not exported as one graph: choose one of {allowed}")
     limit = _limit(topology, max_objects)
     temperatures = list(info.temperatures) if chosen == info.decoding and info.temperatures else None
     about = {
@@ -134,13 +137,6 @@ def _check_packages() -> None:
             __import__(module)
         except ImportError:
             raise MissingExtraError("export", module) from None
-
-
-def _decoding(name: str) -> str:
-    if not get_decoding(name).exportable:
-        allowed = ", ".join(entry.name for entry in DECODINGS.values() if entry.exportable)
-        raise ModelError(f"the decoding {name} is not exported as one graph: choose one of {allowed}")
-    return name
 
 
 def _limit(topology: Topology, wanted: int | None) -> int:

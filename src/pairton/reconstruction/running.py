@@ -9,7 +9,7 @@ Shapes: B events of a batch, n of a window, S slots, P particles.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -219,24 +219,20 @@ def _joined(events: Events, parts: Sequence[Reconstruction]) -> Reconstruction:
     if len(parts) == 1:
         return replace(parts[0], events=events)
 
-    def rows(get: Callable[[Reconstruction], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        return np.concatenate([get(part) for part in parts])
+    def rows(name: str) -> npt.NDArray[Any]:
+        return np.concatenate([getattr(part, name) for part in parts])
 
     return Reconstruction(
         events,
-        rows(lambda part: part.assignment),
-        rows(lambda part: part.status),
-        rows(lambda part: part.event_probability),
-        rows(lambda part: part.particle_probability),
-        rows(lambda part: part.exact),
-        {kind: rows(_entry("used", kind)) for kind in parts[0].used},
-        {name: rows(_entry("outputs", name)) for name in parts[0].outputs},
+        rows("assignment"),
+        rows("status"),
+        rows("event_probability"),
+        rows("particle_probability"),
+        rows("exact"),
+        {kind: np.concatenate([part.used[kind] for part in parts]) for kind in parts[0].used},
+        {name: np.concatenate([part.outputs[name] for part in parts]) for name in parts[0].outputs},
         {k: _joined(events.varied(k), [p.variations[k] for p in parts]) for k in events.variations},
     )
-
-
-def _entry(mapping: str, key: str) -> Callable[[Any], npt.NDArray[Any]]:
-    return lambda part: getattr(part, mapping)[key]
 
 
 def windows(chunks: Sequence[Events] | Iterator[Events], size: int = WINDOW) -> Iterator[Events]:
