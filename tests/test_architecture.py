@@ -19,6 +19,7 @@ ROOMS = (  # from the ground up
     ("report",),
     ("network",),
     ("export",),
+    ("recipes",),
     ("training",),
     ("generator",),
     ("cli",),

@@ -16,6 +16,7 @@ from onnx_makers import LEAKS, ODD, SECRET, other_format
 
 import pairton
 from pairton.errors import ModelError, PairtonError
+from pairton.events.nodes import Nodes
 from pairton.models.engines import load_model
 
 
@@ -28,7 +29,7 @@ def write(folder, payload):
 
 
 def predict(path, engine="onnx"):
-    return load_model(path, engine=engine).predict(np.ones((1, 6, 5), np.float32), np.ones((1, 6), bool))
+    return load_model(path, engine=engine).predict(Nodes.full({"jet": np.ones((1, 6, 5), np.float32)}))
 
 
 @pytest.mark.parametrize("maker", [*LEAKS, *ODD], ids=lambda maker: maker.__name__)
@@ -43,7 +44,7 @@ def test_hostile_graphs_are_refused(model_folder, tmp_path, monkeypatch, maker):
 def test_a_file_that_pretends_to_be_of_the_other_format_is_read_as_onnx(model_folder, tmp_path):
     payload = other_format((model_folder / "model.onnx").read_bytes())
     assert payload[4:8] == b"ORTM"
-    np.testing.assert_array_equal(predict(write(tmp_path, payload)).edges, predict(model_folder).edges)
+    np.testing.assert_array_equal(predict(write(tmp_path, payload))["edges"], predict(model_folder)["edges"])
 
 
 SESSION = """
@@ -109,7 +110,7 @@ def test_an_output_of_another_shape_is_one_line(model_folder, tmp_path):
 def test_a_failure_of_the_runtime_is_one_line(model_folder):
     model = load_model(model_folder)
     with pytest.raises(ModelError, match=r"ONNX Runtime failed \(") as caught:
-        model.predict(np.ones((1, 6, 3), np.float32), np.ones((1, 6), bool))
+        model.predict(Nodes.full({"jet": np.ones((1, 6, 3), np.float32)}))
     assert "\n" not in str(caught.value)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from pairton._common.configuration import parse_yaml
 from pairton.errors import PairtonError
+from pairton.events.nodes import Nodes
 from pairton.formats.stored import Stored
 from pairton.generator.card import CARDS, parse_card
 from pairton.models.engines import METADATA_KEY, load_model
@@ -121,7 +122,7 @@ def check_folders(n, model_folder, tmp_path):
     def use(raw):
         (tmp_path / "model.json").write_text(json.dumps(raw))
         model = load_model(tmp_path, engine="torch")
-        model.predict(np.ones((1, 7, 5), np.float32), np.ones((1, 7), bool))
+        model.predict(Nodes.full({"jet": np.ones((1, 7, 5), np.float32)}))
 
     survive(good, n, use)
 
@@ -134,7 +135,7 @@ def check_metadata(n, model_folder, tmp_path):
         del model.metadata_props[:]
         model.metadata_props.add(key=METADATA_KEY, value=json.dumps(raw))
         (tmp_path / "some.onnx").write_bytes(model.SerializeToString())
-        load_model(tmp_path / "some.onnx").predict(np.ones((1, 7, 5), np.float32), np.ones((1, 7), bool))
+        load_model(tmp_path / "some.onnx").predict(Nodes.full({"jet": np.ones((1, 7, 5), np.float32)}))
 
     survive(good, n, use)
 

@@ -266,8 +266,8 @@ def test_a_file_that_the_runtime_cannot_run_is_one_line(model_folder, tmp_path, 
     [
         ({"format_version": 99}, "format_version is 99"),
         ({"network": []}, "says nothing of the model's network"),
-        ({"temperatures": ["hot"]}, "incomplete .*hot"),
-        ({"temperatures": 1.04}, "incomplete .*float"),
+        ({"temperatures": ["hot"]}, "wrong kind .*hot"),
+        ({"temperatures": 1.04}, "wrong kind .*float"),
         ({"temperatures": [1.0, 2.0], "decoding": "steps"}, "has 2 temperatures, but steps takes 3"),
     ],
 )

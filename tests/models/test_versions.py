@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import load_file, save
 
 import pairton
+from pairton._common.configuration import configure
 from pairton.errors import ModelError
 from pairton.events import Status
 from pairton.events.inputs import MOMENTUM
@@ -18,7 +19,7 @@ from pairton.events.nodes import Nodes
 from pairton.export import export_model
 from pairton.models.engines import load_model
 from pairton.models.storage import read_info, save_model
-from pairton.network import NetworkConfig, configure
+from pairton.network import NetworkConfig
 from pairton.topology import load_topology
 
 TTBAR = load_topology()

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from pairton._common.configuration import configure
 from pairton.errors import ConfigError
 from pairton.events.inputs import Input, Inputs
-from pairton.network import Network, NetworkConfig, configure
+from pairton.network import Network, NetworkConfig
 from pairton.network.features import node_features, pair_features, transverse_part
 from pairton.topology import parse_topology
 

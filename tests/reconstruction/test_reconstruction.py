@@ -180,7 +180,7 @@ def test_momenta_in_other_coordinates(decays, mass_model):
         reco = reconstruct(given, mass_model)
         np.testing.assert_array_equal(reco.assignment, expected.assignment)
         np.testing.assert_allclose(reco.t.mass, expected.t.mass, rtol=1e-4)
-    with pytest.raises(EventsError, match=r"jets lack pt.*found E, btag, px, py"):
+    with pytest.raises(EventsError, match=r"lacks pt, eta, phi: found btag, energy, px, py"):
         reconstruct(ak.zip({name: value for name, value in columns.items() if name != "pz"}), mass_model)
 
 

@@ -17,7 +17,7 @@ from pairton.events import Events
 from pairton.formats.base import ReadOptions, Source
 from pairton.formats.columns import Chosen, choose_columns, flat_fields, objects_from_flat, row_ids
 from pairton.formats.gen_truth import GenRecord, can_search
-from pairton.formats.tables import Table
+from pairton.formats.table_files import Table
 from pairton.formats.variations import Variations
 from pairton.topology import JET
 

@@ -16,7 +16,7 @@ from pairton.formats.columns import flat_fields, row_ids
 from pairton.formats.experiment import Collections, Columns, ExperimentSource, Flat
 from pairton.formats.gen_truth import GenRecord
 from pairton.formats.root_files import RootFile
-from pairton.formats.tables import Table
+from pairton.formats.table_files import Table
 from pairton.formats.taggers import WorkingPoint, choose_tagger
 from pairton.formats.variations import choice
 

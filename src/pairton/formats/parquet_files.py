@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from pairton.formats.columns import shown
 from pairton.formats.files import fingerprint, open_binary, reading_as
-from pairton.formats.tables import Table
+from pairton.formats.table_files import Table
 
 __all__ = ["ParquetTable", "open_file"]
 

@@ -11,7 +11,7 @@ import uproot
 
 from pairton.errors import FormatError, InputError, nearest
 from pairton.formats.files import digest, fingerprint, is_url, one_line, reading_as
-from pairton.formats.tables import Table
+from pairton.formats.table_files import Table
 
 __all__ = ["RootFile", "RootTree", "open_file"]
 
