@@ -102,7 +102,7 @@ def test_an_output_of_another_shape_is_one_line(model_folder, tmp_path):
     model.graph.node.append(onnx.helper.make_node("Transpose", ["inner_edges"], [edges], perm=[1, 0, 2, 3]))
     del model.graph.output[0].type.tensor_type.shape.dim[:]
     with pytest.raises(
-        ModelError, match=r"gives edges of the shape \(2, 1, 6, 6\), but ttbar_allhad needs \(1, 2,"
+        ModelError, match=r"edges of the shape \(1, 2, 6, 6\) in float32, but gives one of the shape \(2, 1,"
     ):
         predict(write(tmp_path, model.SerializeToString()))
 

@@ -149,7 +149,7 @@ def test_outputs_of_another_shape_are_refused(model_folder):
         (lambda _, out: {**out, "edges": out["edges"][:5]}, r"edges .* gives one of the shape \(5, 2, 7, 7\)"),
         (
             lambda _, out: {"edges": out["edges"]},
-            r"triplets of the shape \(20, 1, 7, 7, 7\), but gives none: export",
+            r"triplets of the shape \(20, 1, 7, 7, 7\) in float32, but gives none: export",
         ),
     ):
         with pytest.raises(ModelError, match=message) as caught:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pairton.errors import ConfigError, nearest
+from pairton.errors import ConfigError, nearest, shown
 from pairton.topology import JET, Topology
 
 __all__ = ["DEFAULT_FIELDS", "MOMENTUM", "TRANSFORMS", "Input", "Inputs"]
@@ -78,12 +78,12 @@ class Inputs:
     def parse(cls, raw: object, topology: Topology, source: str = "inputs") -> Inputs:
         """From what YAML or JSON gave; a kind that is not mentioned has its default fields."""
         if not isinstance(raw, Mapping):
-            raise ConfigError(f"{source} is {raw!r}, but must map kinds of objects to lists of fields")
+            raise ConfigError(f"{source} is {shown(raw)}, but must map kinds of objects to lists of fields")
         for kind in raw:
             if kind not in topology.kinds:
                 known = ", ".join(topology.kinds)
                 raise ConfigError(
-                    f"{source} names {kind!r}, but the kinds of {topology.name} are {known}"
+                    f"{source} names {shown(kind)}, but the kinds of {topology.name} are {known}"
                     f"{nearest(str(kind), topology.kinds)}"
                 )
         given = {kind: raw.get(kind, DEFAULT_FIELDS.get(kind, ())) for kind in topology.kinds}
@@ -92,16 +92,16 @@ class Inputs:
 
 def _parse_kind(raw: object, source: str) -> tuple[Input, ...]:
     if not isinstance(raw, Sequence) or isinstance(raw, str):
-        raise ConfigError(f"{source} is {raw!r}, but must be a list of fields, as in [btag]")
+        raise ConfigError(f"{source} is {shown(raw)}, but must be a list of fields, as in [btag]")
     items: list[Input] = []
     for entry in raw:
         settings = {"field": entry} if isinstance(entry, str) else entry
         if not isinstance(settings, Mapping) or not isinstance(settings.get("field"), str):
-            raise ConfigError(f"{source} has {entry!r}, but needs a name, or {{field: NAME, transform: log}}")
+            raise ConfigError(f"{source} has {shown(entry)}, but needs a name, or {{field: NAME, transform: log}}")
         for key in settings:
             if key not in Input.__dataclass_fields__:
                 hint = nearest(str(key), Input.__dataclass_fields__)
-                raise ConfigError(f"{source}.{settings['field']} has no setting {key!r}{hint}")
+                raise ConfigError(f"{source}.{settings['field']} has no setting {shown(key)}{hint}")
         try:
             numbers = {key: float(settings[key]) for key in ("offset", "scale") if key in settings}
         except (TypeError, ValueError):
@@ -109,7 +109,7 @@ def _parse_kind(raw: object, source: str) -> tuple[Input, ...]:
         item = Input(str(settings["field"]), str(settings.get("transform", "none")), **numbers)
         if item.transform not in TRANSFORMS:
             known = ", ".join(TRANSFORMS)
-            raise ConfigError(f"{source}.{item.field} has the transform {item.transform!r}: choose {known}")
+            raise ConfigError(f"{source}.{item.field} has the transform {shown(item.transform)}: choose {known}")
         if not 0 < abs(item.scale) < float("inf"):
             raise ConfigError(f"{source}.{item.field} has the scale {item.scale:g}, but must not be 0 or infinite")
         if item.field in MOMENTUM or item.field in [other.field for other in items]:

@@ -99,7 +99,7 @@ def parse_info(raw: Mapping[str, Any], source: str) -> ModelInfo:
             inputs = Inputs.parse(raw["inputs"], topology, f"{source}: inputs")
             decoding = get_decoding(str(raw.get("decoding") or "exact"))
         except ConfigError as error:
-            raise ModelError(f"{source}: {error}") from None
+            raise ModelError(str(error) if source in str(error) else f"{source}: {error}") from None
         temperatures = tuple(map(float, raw.get("temperatures") or ()))
         metrics = {k: math.nan if v is None else float(v) for k, v in raw.get("metrics", {}).items()}
         outputs = {str(name): tuple(map(str, axes)) for name, axes in raw["outputs"].items()}
