@@ -131,7 +131,9 @@ def _outside(tables: SetTables, inside: Sequence[Double], weights: Double, algeb
             continue
         mine = outer.pop(k)
         if isinstance(entry, Leaf):
-            spread = mine[entry.set_of] if len(mine) > 1 else np.broadcast_to(mine, (len(entry.set_of), mine.shape[1]))
+            spread = (
+                mine[entry.set_of] if len(mine) > 1 else np.broadcast_to(mine, (len(entry.set_of), mine.shape[1]))
+            )
             result[entry.type] = spread
             continue
         sides = [(entry.left, entry.right, entry.to_left)]
@@ -189,7 +191,8 @@ def marginals(tables: SetTables, scores: Scores, terms: Floats | None = None) ->
     parts = []
     for rows in _blocks(tables, scores):
         sums, values, inside, linear = _summed(tables, scores, terms, rows)
-        share = np.exp(sums - log_normaliser(sums))  # (P, B)
+        total = log_normaliser(sums)
+        share = np.exp(sums - np.where(np.isfinite(total), total, 0.0))  # (P, B)
         with np.errstate(divide="ignore", invalid="ignore"):
             weights = np.where(linear > 0, share / linear, 0.0)
         found = _present(tables, values, _outside(tables, inside, weights, _LINEAR), np.multiply)
@@ -279,7 +282,7 @@ def _blocks(tables: SetTables, scores: Scores) -> Iterator[slice]:
     """Events whose sums are held at a time."""
     events = next(iter(scores.values())).shape[1]
     rows = sum(len(entry.masks) for entry in tables.entries) + sum(len(values) for values in scores.values())
-    size = int(np.clip(MEMORY // (8 * rows), 8, 128))
+    size = int(np.clip(MEMORY // (8 * max(rows, 1)), 8, 128))
     for start in range(0, max(events, 1), size):
         yield slice(start, min(start + size, events))
 
@@ -376,6 +379,7 @@ def _best_of(
     while pending:
         at, sets = pending.pop(0)
         entry = tables.entries[at]
+        sets = np.minimum(sets, max(len(entry.masks) - 1, 0))  # those behind the last have value -inf
         if isinstance(entry, Leaf):
             parts = [entry.ways[:, sets].transpose(1, 2, 0)]  # (B, k, K)
             worth = totals[entry.type][parts[0], row]

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from itertools import combinations_with_replacement, product
 from math import comb, factorial, perm, prod
 from typing import Any, NamedTuple
@@ -252,14 +252,14 @@ class _Spec(NamedTuple):
     """An entry before it has sets: a leaf of some type, or left times right; a power if degree > 1."""
 
     type: str
-    left: int = -1
-    right: int = -1
+    left: _Spec | None = None
+    right: _Spec | None = None
     degree: int = 1
 
 
 class _Option(NamedTuple):
-    path: tuple[str, ...]  # names of the highest present particles
-    entry: int
+    paths: tuple[str, ...]  # of the highest present particles, by type
+    spec: _Spec | None  # None: nothing is present
     placed: tuple[tuple[str, int], ...]
 
 
@@ -268,63 +268,67 @@ class _Plan:
 
     def __init__(self, topology: Topology, complete_only: bool) -> None:
         self.topology, self.complete_only = topology, complete_only
-        self.decays = dict(topology.decays)
-        self.specs: dict[_Spec, int] = {}
+        self.specs: dict[_Spec, int] = {}  # factors before products
         options = self.choices([(root.type, root.slots[0], root.type) for root in topology.roots])
-        names = [tuple(path.split(".")[-1] for path in option.path) for option in options]
+        names = [tuple(path.split(".")[-1] for path in option.paths) for option in options]
         if len(set(names)) < len(names):  # one type in several places
-            names = [option.path for option in options]
+            names = [option.paths for option in options]
         self.patterns = tuple(
-            Pattern(" + ".join(name) or "nothing", option.entry, option.placed, k == 0)
+            Pattern(" + ".join(name) or "nothing", self.number(option.spec), option.placed, k == 0)
             for k, (name, option) in enumerate(zip(names, options, strict=True))
         )
 
-    def add(self, spec: _Spec) -> int:
+    def number(self, spec: _Spec | None) -> int:
+        """The place of an entry, which it gets with its factors if it is new."""
+        if spec is None:
+            return -1
+        self.number(spec.left)
+        self.number(spec.right)
         return self.specs.setdefault(spec, len(self.specs))
 
-    def times(self, left: int, right: int) -> int:
-        if left < 0 or right < 0:
-            return max(left, right)
-        return self.add(_Spec("", left, right))
-
-    def power(self, entry: int, degree: int) -> int:
-        if entry < 0 or degree == 1:
-            return entry
-        return self.add(_Spec("", entry, self.power(entry, degree - 1), degree))
-
     def options(self, type_name: str, path: str) -> list[_Option]:
-        """A particle is present, or any choice of what is below it."""
-        itself = _Option((path,), self.add(_Spec(type_name)), ((type_name, 0),))
+        """A particle is present, or any choice of what is below it that does not make it present."""
+        itself = _Option((path,), _Spec(type_name), ((type_name, 0),))
         if self.complete_only:
             return [itself]
         particle = self.topology.of_type(type_name)[0]
         below = [self.topology.particles[child] for child in particle.children]
         offset = particle.slots[0]
-        return [itself, *self.choices([(p.type, p.slots[0] - offset, f"{path}.{p.type}") for p in below])]
+        choices = self.choices([(p.type, p.slots[0] - offset, f"{path}.{p.type}") for p in below])
+        return [itself, *(choices if particle.own_slots else choices[1:])]  # the first: all children are present
 
     def choices(self, products: Sequence[tuple[str, int, str]]) -> list[_Option]:
-        """An option for every product, given with its first slot and path; interchangeable ones in any order."""
+        """An option for every product (type, first slot, path); the order of interchangeable ones is no matter."""
         groups = []
-        for name, _, path in {name: (name, slot, path) for name, slot, path in products}.values():
+        for name, path in {name: path for name, _, path in products}.items():
             slots = [slot for other, slot, _ in products if other == name]
-            options = self.options(name, path)
-            groups.append([self._group(c, slots) for c in combinations_with_replacement(options, len(slots))])
-        joined = []
-        for parts in product(*groups):
-            entry = -1
-            for part in parts:
-                entry = self.times(entry, part.entry)
-            paths, placed = (tuple(x for part in parts for x in part[k]) for k in (0, 2))
-            joined.append(_Option(paths, entry, placed))  # type: ignore[arg-type]
-        return joined
+            chosen = combinations_with_replacement(self.options(name, path), len(slots))
+            groups.append([_interchangeable(options, slots) for options in chosen])
+        return [_together(parts) for parts in product(*groups)]
 
-    def _group(self, chosen: Sequence[_Option], slots: Sequence[int]) -> _Option:
-        """Interchangeable products with the options `chosen`, equal ones side by side."""
-        entry = -1
-        for option, degree in Counter(chosen).items():
-            entry = self.times(entry, self.power(option.entry, degree))
-        placed = [(n, slot + at) for option, slot in zip(chosen, slots, strict=True) for n, at in option.placed]
-        return _Option(tuple(path for option in chosen for path in option.path), entry, tuple(placed))
+
+def _together(parts: Sequence[_Option]) -> _Option:
+    paths = tuple(path for part in parts for path in part.paths)
+    placed = tuple(place for part in parts for place in part.placed)
+    return _Option(paths, reduce(_times, [part.spec for part in parts], None), placed)
+
+
+def _interchangeable(options: Sequence[_Option], slots: Sequence[int]) -> _Option:
+    """Interchangeable products, the first slots of which are given; equal options are side by side."""
+    moved = [
+        option._replace(placed=tuple((name, slot + first) for name, first in option.placed))
+        for option, slot in zip(options, slots, strict=True)
+    ]
+    powers = [_power(option.spec, degree) for option, degree in Counter(options).items()]
+    return _together(moved)._replace(spec=reduce(_times, powers, None))
+
+
+def _times(left: _Spec | None, right: _Spec | None) -> _Spec | None:
+    return _Spec("", left, right) if left and right else left or right
+
+
+def _power(base: _Spec | None, degree: int) -> _Spec | None:
+    return _Spec("", base, _power(base, degree - 1), degree) if base and degree > 1 else base
 
 
 @lru_cache(maxsize=64)
@@ -352,7 +356,7 @@ def count_sums(topology: Topology, allowed: Allowed, complete_only: bool = False
             orders = prod(factorial(len(group)) for group in same)
             total += prod(perm(len(nodes), count) for nodes, count in contents[-1].items()) // orders
         else:
-            left, right = contents[spec.left], contents[spec.right]
+            left, right = (contents[plan.number(side)] for side in (spec.left, spec.right))
             contents.append(left + right)
             pairs = prod(comb(len(n), left[n]) * comb(max(len(n) - left[n], 0), right[n]) for n in contents[-1])
             total += pairs // spec.degree
@@ -377,9 +381,13 @@ def set_tables(topology: Topology, allowed: Allowed, complete_only: bool = False
             f"{MAX_SUMS}: keep fewer objects"
         )
     if max(objects, default=0) >= _BASE:
-        raise ModelError(f"an event has the object {max(objects)}, but sums take at most {_BASE}: keep fewer objects")
+        raise ModelError(
+            f"an event has the object {max(objects)}, but sums take at most {_BASE}: keep fewer objects"
+        )
     if (widest := max(len(particle.slots) for particle in topology.particles)) > _SLOTS:
-        raise ModelError(f"{topology.name} has a particle of {widest} slots, but sums take at most {_SLOTS}: split it")
+        raise ModelError(
+            f"{topology.name} has a particle of {widest} slots, but sums take at most {_SLOTS}: split it"
+        )
     candidates: dict[str, Candidates] = {}
     for name in topology.types:
         candidates[name] = _candidates(topology, name, allowed, candidates)
@@ -391,7 +399,7 @@ def set_tables(topology: Topology, allowed: Allowed, complete_only: bool = False
             ways = _table(set_of, np.arange(len(set_of)), len(masks), len(set_of))
             entries.append(Leaf(spec.type, masks, ways, set_of))
         else:
-            entries.append(_product(spec, entries))
+            entries.append(_product(plan.number(spec.left), plan.number(spec.right), spec.degree > 1, entries))
     return SetTables(topology, candidates, tuple(entries), plan.patterns)
 
 
@@ -423,15 +431,17 @@ def _candidates(topology: Topology, name: str, allowed: Allowed, known: Mapping[
     return Candidates(objects[order], tuple((child, index[order]) for child, index in children))
 
 
-def _product(spec: _Spec, entries: Sequence[Leaf | Product]) -> Product:
-    left, right = entries[spec.left].masks, entries[spec.right].masks
-    one, two = _disjoint(left, right)
-    if spec.degree > 1:  # the left one holds the smallest object
-        kept = _smallest(left)[one] < _smallest(right)[two]
+def _product(left: int, right: int, power: bool, entries: Sequence[Leaf | Product]) -> Product:
+    factors = entries[left].masks, entries[right].masks
+    one, two = _disjoint(*factors)
+    if power:  # the left one holds the smallest object
+        kept = _smallest(factors[0])[one] < _smallest(factors[1])[two]
         one, two = one[kept], two[kept]
-    masks, group = np.unique(left[one] | right[two], return_inverse=True)
-    first, second = _table(group, one, len(masks), len(left)), _table(group, two, len(masks), len(right))
-    return Product(spec.left, spec.right, spec.degree > 1, masks, first, second, (left, right))
+    masks, group = np.unique(factors[0][one] | factors[1][two], return_inverse=True)
+    first, second = (
+        _table(group, rows, len(masks), len(side)) for rows, side in zip((one, two), factors, strict=True)
+    )
+    return Product(left, right, power, masks, first, second, factors)
 
 
 def _disjoint(left: Masks, right: Masks) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
