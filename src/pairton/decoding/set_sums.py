@@ -7,9 +7,9 @@
 addition it sums, with addition and maximum it finds the best hypothesis, and backwards it gives the probability of
 every candidate.
 
-Sums run in double precision, relative to the best candidate of each type. Events in which that underflows are summed
-again with logarithms. Shapes: B events, C candidates of a type, P patterns, S slots. Scores are (C, B) per type:
-the own score of a candidate, without those of the particles below it; -inf excludes it. Pattern terms are (P, B).
+Sums run in double precision, relative to the best candidate of each type. Events in which that underflows are
+summed again with logarithms. Shapes: B events, C candidates of a type, P patterns, S slots. Scores are (C, B) per
+type: the own score of a candidate, without those of the particles below it; -inf excludes it. Terms are (P, B).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
     "probabilities",
 ]
 
-MEMORY = 64_000_000  # bytes of the sums that are held at a time
+MEMORY = 32_000_000  # bytes of the sums that are held at a time; marginals and lists of best ones need twice that
 CHUNK = 32_768  # terms of a sum at a time: they fit in the cache of a core
 SMALLEST = 1e-250  # of a sum that has not lost anything to underflow
 
@@ -45,7 +45,7 @@ Scores = Mapping[str, Floats]
 
 
 class Best(NamedTuple):
-    """Hypotheses, the best first: objects (B, k, S), -1 where absent; score (B, k), -inf for none; pattern (B, k)."""
+    """Hypotheses, the best first: objects (B, k, S), score (B, k), pattern (B, k); a score of -inf says none."""
 
     assignment: npt.NDArray[np.int8]
     score: Double
@@ -60,7 +60,7 @@ class Ranking(NamedTuple):
 
     def overall(self) -> Best:
         """The k best of all patterns."""
-        n_patterns, events, k, _ = self.assignment.shape
+        _, events, k, _ = self.assignment.shape
         score = self.score.transpose(1, 0, 2).reshape(events, -1)
         chosen = _top(score, k)
         pattern, place = chosen // k, chosen % k
@@ -85,7 +85,7 @@ _MAX = _Algebra(-np.inf, np.add, np.maximum)
 def _fold(algebra: _Algebra, *factors: tuple[Table, Double]) -> Double:
     """(n + 1, B): sum over K of the products of the rows that tables (K, n) name; the last row is zero.
 
-    It goes through blocks of sets, and through some of the K terms at a time, so that temporaries stay in the cache.
+    It takes blocks of sets and some of the K terms at a time, so that temporaries stay in the cache.
     """
     (ways, n), events = factors[0][0].shape, factors[0][1].shape[1]
     result = np.full((n + 1, events), algebra.zero)
@@ -103,52 +103,43 @@ def _fold(algebra: _Algebra, *factors: tuple[Table, Double]) -> Double:
     return result
 
 
-def _inside(
-    tables: SetTables, totals: Scores, algebra: _Algebra, needed: Sequence[bool] | None = None
-) -> list[Double]:
+def _inside(tables: SetTables, totals: Scores, algebra: _Algebra, needed: Sequence[bool]) -> list[Double]:
     """For each entry of the tables its value for every set, (n + 1, B)."""
     values: list[Double] = []
-    for k, entry in enumerate(tables.entries):
-        if needed is not None and not needed[k]:
+    for entry, wanted in zip(tables.entries, needed, strict=True):
+        if not wanted:
             values.append(np.zeros((0, 0)))
-        elif isinstance(entry, Leaf):
-            values.append(_fold(algebra, (entry.ways, totals[entry.type])))
-        else:
-            values.append(_fold(algebra, (entry.first, values[entry.left]), (entry.second, values[entry.right])))
+            continue
+        factors = [totals[entry.type]] if isinstance(entry, Leaf) else [values[entry.left], values[entry.right]]
+        values.append(_fold(algebra, *zip(entry.ways, factors, strict=True)))
     return values
 
 
 def _outside(tables: SetTables, inside: Sequence[Double], weights: Double, algebra: _Algebra) -> dict[str, Double]:
-    """Type -> (C, B): what multiplies a candidate as one of the highest present ones; weights (P, B) of patterns."""
+    """Type -> (C, B): what multiplies a candidate as one of the highest particles; weights (P, B) of patterns."""
     outer: dict[int, Double] = {}  # (n + 1, B), or (1, B) if it is the same for all sets
-    result: dict[str, Double] = {}
+
+    def add(entry: int, value: Double) -> None:
+        outer[entry] = algebra.plus(outer[entry], value) if entry in outer else value
+
     for pattern, weight in zip(tables.patterns, weights, strict=True):
         if pattern.entry >= 0:
-            _add(outer, pattern.entry, weight[None], algebra)
-    for k in reversed(range(len(tables.entries))):
-        entry = tables.entries[k]
-        if k not in outer:
-            continue
+            add(pattern.entry, weight[None])
+    result: dict[str, Double] = {}
+    for k, entry in reversed(list(enumerate(tables.entries))):
         mine = outer.pop(k)
         if isinstance(entry, Leaf):
-            spread = (
-                mine[entry.set_of] if len(mine) > 1 else np.broadcast_to(mine, (len(entry.set_of), mine.shape[1]))
-            )
-            result[entry.type] = spread
+            result[entry.type] = mine[entry.set_of] if len(mine) > 1 else mine
             continue
         sides = [(entry.left, entry.right, entry.to_left)]
         if not entry.power:  # the derivative of a power by its base holds all that comes through lower powers
             sides.append((entry.right, entry.left, entry.to_right))
         for side, other, (partner, union) in sides:
             if len(mine) > 1:
-                _add(outer, side, _fold(algebra, (partner, inside[other]), (union, mine)), algebra)
+                add(side, _fold(algebra, (partner, inside[other]), (union, mine)))
             else:
-                _add(outer, side, algebra.times(_fold(algebra, (partner, inside[other])), mine), algebra)
+                add(side, algebra.times(_fold(algebra, (partner, inside[other])), mine))
     return result
-
-
-def _add(outer: dict[int, Double], entry: int, value: Double, algebra: _Algebra) -> None:
-    outer[entry] = value if entry not in outer else algebra.plus(outer[entry], value)
 
 
 # -- sums --------------------------------------------------------------------------------------------------
@@ -165,7 +156,7 @@ def log_sums(tables: SetTables, scores: Scores, terms: Floats | None = None) -> 
     >>> np.exp(log_sums(tables, zero))[:, 0].round().tolist()  # numbers of hypotheses
     [90.0, 180.0, 60.0, 45.0, 15.0, 1.0]
     """
-    parts = [_summed(tables, scores, terms, rows)[0] for rows in _blocks(tables, scores)]
+    parts = [_summed(tables, scores, terms, rows, False)[0] for rows in _blocks(tables, scores)]
     return np.concatenate(parts, axis=1)
 
 
@@ -188,56 +179,77 @@ def marginals(tables: SetTables, scores: Scores, terms: Floats | None = None) ->
     >>> present["H"][:, 0].round(6).tolist()
     [0.2, 0.2, 0.2, 0.2, 0.2, 0.2]
     """
-    parts = []
-    for rows in _blocks(tables, scores):
-        sums, values, inside, linear = _summed(tables, scores, terms, rows)
-        total = log_normaliser(sums)
-        share = np.exp(sums - np.where(np.isfinite(total), total, 0.0))  # (P, B)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            weights = np.where(linear > 0, share / linear, 0.0)
-        found = _present(tables, values, _outside(tables, inside, weights, _LINEAR), np.multiply)
-        if len(again := _underflown(tables, linear)):  # with logarithms
-            logs = _totals(tables, scores, rows, again)
-            inside = _inside(tables, logs, _LOG)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                weights = np.log(share[:, again]) - _last(tables, inside, _LOG)
-            weights[np.isnan(weights) | np.isposinf(weights)] = -np.inf
-            slow = _present(tables, logs, _outside(tables, inside, weights, _LOG), lambda x, y: np.exp(x + y))
-            for name in found:
-                found[name][:, again] = slow[name]
-        parts.append((sums, found))
+    parts = [_summed(tables, scores, terms, rows, True) for rows in _blocks(tables, scores)]
     present = {name: np.concatenate([found[name] for _, found in parts], axis=1) for name in tables.candidates}
     return np.concatenate([sums for sums, _ in parts], axis=1), present
 
 
 def _summed(
-    tables: SetTables, scores: Scores, terms: Floats | None, rows: slice
-) -> tuple[Double, dict[str, Double], list[Double], Double]:
-    """For a block of events: log sums, candidates relative to the best of their type, inside values, their sums."""
+    tables: SetTables, scores: Scores, terms: Floats | None, rows: slice, with_present: bool
+) -> tuple[Double, dict[str, Double]]:
+    """For a block of events: log sums (P, B), and if asked for the probability (C, B) of every candidate."""
     totals = _totals(tables, scores, rows)
-    shifts, values = {}, {}
-    for name, total in totals.items():
-        top = total.max(axis=0)
-        shifts[name] = np.where(np.isfinite(top), top, 0.0)
-        values[name] = np.exp(total - shifts[name])
-    inside = _inside(tables, values, _LINEAR)
-    linear = _last(tables, inside, _LINEAR)
-    with np.errstate(divide="ignore"):
-        sums = np.log(linear)
-    for k, pattern in enumerate(tables.patterns):
-        for name, _ in pattern.placed:
-            sums[k] += shifts[name]
-    if len(again := _underflown(tables, linear)):
-        logs = {name: total[:, again] for name, total in totals.items()}
-        sums[:, again] = _last(tables, _inside(tables, logs, _LOG), _LOG)
-    return sums if terms is None else sums + terms[:, rows], values, inside, linear
+    added = np.zeros((len(tables.patterns), 1)) if terms is None else terms[:, rows].astype(np.float64)
+    sums, found, lost = _solved(tables, totals, added, _LINEAR, with_present)
+    if len(lost):
+        few = {name: total[:, lost] for name, total in totals.items()}
+        added = np.broadcast_to(added, sums.shape)[:, lost]
+        sums[:, lost], again, _ = _solved(tables, few, added, _LOG, with_present)
+        for name, values in again.items():
+            found[name][:, lost] = values
+    return sums, found
 
 
-def _totals(tables: SetTables, scores: Scores, rows: slice, chosen: Any = slice(None)) -> dict[str, Double]:
-    """Type -> (C + 1, B): scores of candidates with all below them, -inf in the last row, for a block of events."""
+def _solved(
+    tables: SetTables, totals: Scores, terms: Double, algebra: _Algebra, with_present: bool
+) -> tuple[Double, dict[str, Double], npt.NDArray[np.intp]]:
+    """`_summed` with numbers or with logarithms, and the events in which numbers underflow."""
+    events = next(iter(totals.values())).shape[1]
+    values, shift = totals, np.zeros((len(tables.patterns), events))
+    if algebra is _LINEAR:
+        tops = {name: total.max(axis=0) for name, total in totals.items()}
+        tops = {name: np.where(np.isfinite(top), top, 0.0) for name, top in tops.items()}
+        values = {name: np.exp(total - tops[name]) for name, total in totals.items()}
+        for row, pattern in zip(shift, tables.patterns, strict=True):
+            for name, _ in pattern.placed:
+                row += tops[name]
+    inside = _inside(tables, values, algebra, [True] * len(tables.entries))
+    last = np.full_like(shift, 1.0 if algebra is _LINEAR else 0.0)  # (P, B); nothing present is one hypothesis
+    for row, pattern in zip(last, tables.patterns, strict=True):
+        if pattern.entry >= 0:
+            row[:] = algebra.plus.reduce(inside[pattern.entry], axis=0)
+    possible = [p.entry < 0 or len(tables.entries[p.entry].masks) > 0 for p in tables.patterns]
+    lost = np.flatnonzero((last[possible] < SMALLEST).any(axis=0)) if algebra is _LINEAR else np.zeros(0, np.intp)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sums = (np.log(last) if algebra is _LINEAR else last) + shift + terms
+        if not with_present:
+            return sums, {}, lost
+        share = sums - log_normaliser(sums)
+        weights = np.exp(share) / last if algebra is _LINEAR else share - last
+    outside = _outside(tables, inside, np.where(np.isneginf(sums), algebra.zero, weights), algebra)
+    return sums, _present(tables, values, outside, algebra), lost
+
+
+def _present(
+    tables: SetTables, values: Scores, outside: Mapping[str, Double], algebra: _Algebra
+) -> dict[str, Double]:
+    """Type -> (C, B): the probability to be present, as one of the highest particles or inside of one."""
+    padded = {}
+    for name in reversed(tables.topology.types):  # parents first
+        padded[name] = np.zeros(values[name].shape)
+        if name in outside:
+            highest = algebra.times(values[name][:-1], outside[name])
+            padded[name][:-1] = highest if algebra is _LINEAR else np.exp(highest)
+        for parent, table in tables.parents[name]:
+            padded[name] += _fold(_LINEAR, (table, padded[parent]))
+    return {name: values[:-1] for name, values in padded.items()}
+
+
+def _totals(tables: SetTables, scores: Scores, rows: slice) -> dict[str, Double]:
+    """Type -> (C + 1, B), for a block of events: scores of candidates with all below them; last row -inf."""
     totals: dict[str, Double] = {}
     for name, known in tables.candidates.items():
-        own = scores[name][:, rows][:, chosen]
+        own = scores[name][:, rows]
         total = np.full((len(own) + 1, own.shape[1]), -np.inf)
         total[:-1] = own
         for child, index in known.children:
@@ -246,43 +258,11 @@ def _totals(tables: SetTables, scores: Scores, rows: slice, chosen: Any = slice(
     return totals
 
 
-def _last(tables: SetTables, inside: Sequence[Double], algebra: _Algebra) -> Double:
-    """(P, B): the sum over all sets, for each pattern; nothing present is one way."""
-    one = 1.0 if algebra is _LINEAR else 0.0
-    events = inside[0].shape[1]
-    last = [
-        algebra.plus.reduce(inside[pattern.entry], axis=0) if pattern.entry >= 0 else np.full(events, one)
-        for pattern in tables.patterns
-    ]
-    return np.stack(last)
-
-
-def _underflown(tables: SetTables, linear: Double) -> npt.NDArray[np.intp]:
-    """Events in which a pattern that has hypotheses lost some of its sum."""
-    possible = [p.entry < 0 or len(tables.entries[p.entry].masks) > 0 for p in tables.patterns]
-    return np.flatnonzero((linear[possible] < SMALLEST).any(axis=0))
-
-
-def _present(
-    tables: SetTables, values: Mapping[str, Double], outside: Mapping[str, Double], times: Any
-) -> dict[str, Double]:
-    """Type -> (C, B): the probability to be present, as one of the highest or in a higher candidate."""
-    padded = {}
-    for name in reversed(tables.topology.types):  # parents first
-        value = values[name]
-        padded[name] = found = np.zeros(value.shape)
-        if name in outside:
-            found[:-1] = times(value[:-1], outside[name])
-        for parent, table in tables.parents[name]:
-            found += _fold(_LINEAR, (table, padded[parent]))
-    return {name: padded[name][:-1] for name in tables.candidates}
-
-
 def _blocks(tables: SetTables, scores: Scores) -> Iterator[slice]:
     """Events whose sums are held at a time."""
     events = next(iter(scores.values())).shape[1]
     rows = sum(len(entry.masks) for entry in tables.entries) + sum(len(values) for values in scores.values())
-    size = int(np.clip(MEMORY // (8 * max(rows, 1)), 8, 128))
+    size = int(np.clip(MEMORY // (8 * max(rows, 1)), 8, 512))
     for start in range(0, max(events, 1), size):
         yield slice(start, min(start + size, events))
 
@@ -300,8 +280,11 @@ def log_scores(tables: SetTables, scores: Scores, chosen: Hypotheses, terms: Flo
     return np.where(chosen.pattern >= 0, total, -np.inf)
 
 
-def probabilities(present: Mapping[str, Floats], chosen: Hypotheses, tables: SetTables) -> Double:
-    """(B, particles): the probability of each particle of one hypothesis per event, from `marginals`; NaN if absent."""
+def probabilities(tables: SetTables, present: Scores, chosen: Hypotheses) -> Double:
+    """(B, particles): the probability of each particle of one hypothesis per event; NaN where absent.
+
+    present: from `marginals`. chosen: from `set_tables.hypotheses`.
+    """
     rows = np.arange(len(chosen.pattern))
     result = np.full((len(rows), len(tables.topology.particles)), np.nan)
     for name, found in chosen.candidates.items():
@@ -365,8 +348,8 @@ def _best_of(
 ) -> tuple[Double, npt.NDArray[np.int8]]:
     """The up to k best hypotheses of a pattern: scores (B, k), objects (B, k, S).
 
-    It starts with the k best sets and takes them apart one entry at a time, keeping the k best after each step. That
-    is exact: the values are those of the best hypothesis that is left, and no two partial choices share one.
+    It starts with the k best sets and takes them apart one entry at a time, keeping the k best choices after each
+    step. That is exact: the value of a choice is that of its best hypothesis, and no two choices share one.
     """
     pattern, topology = tables.patterns[number], tables.topology
     row = np.arange(events)[:, None, None]
@@ -380,18 +363,17 @@ def _best_of(
         at, sets = pending.pop(0)
         entry = tables.entries[at]
         sets = np.minimum(sets, max(len(entry.masks) - 1, 0))  # those behind the last have value -inf
+        parts = [table[:, sets].transpose(1, 2, 0).astype(np.intp) for table in entry.ways]  # (B, k, K)
         if isinstance(entry, Leaf):
-            parts = [entry.ways[:, sets].transpose(1, 2, 0)]  # (B, k, K)
             worth = totals[entry.type][parts[0], row]
         else:
-            parts = [table[:, sets].transpose(1, 2, 0) for table in (entry.first, entry.second)]
             worth = inside[entry.left][parts[0], row] + inside[entry.right][parts[1], row]
         with np.errstate(invalid="ignore"):
             worth += (value - inside[at][sets, row[:, :, 0]])[:, :, None]
         worth = np.where(np.isnan(worth), -np.inf, worth).reshape(events, -1)
         kept = _top(worth, k)
         value = np.take_along_axis(worth, kept, axis=1)
-        parent = kept // len(entry.ways if isinstance(entry, Leaf) else entry.first)
+        parent = kept // max(len(entry.ways[0]), 1)
         leaves = [np.take_along_axis(leaf, parent, axis=1) for leaf in leaves]
         pending = [(other, np.take_along_axis(sets, parent, axis=1)) for other, sets in pending]
         split = [np.take_along_axis(part.reshape(events, -1), kept, axis=1) for part in parts]
@@ -411,5 +393,5 @@ def _best_of(
 def _top(values: Floats, k: int) -> npt.NDArray[np.intp]:
     """(B, up to k): the largest entries of each row (B, n), the first of equal ones first."""
     if k == 1 and values.shape[1]:
-        return values.argmax(axis=1)[:, None]
+        return np.asarray(values.argmax(axis=1)[:, None])
     return np.argsort(-values, axis=1, kind="stable")[:, :k]
