@@ -3,8 +3,8 @@
     python benchmarks/set_sums.py [--events 128] [--rounds 5] [--largest 16]
 
 Random scores; microseconds of the processor per event, the best of some rounds. "complete" sums over complete
-hypotheses alone, "all" over all of them, "marginals" adds the probability of every candidate, "best" finds the best
-hypothesis of every pattern. The last columns are ratios within the run: the normaliser from today's list of
+hypotheses alone, "all" over all of them, "marginals" adds the probability of every candidate, "best" finds the
+best hypothesis of every pattern. The last columns are ratios within the run: the normaliser from today's list of
 assignments to "all", and "marginals" to "all".
 """
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pairton.decoding import likelihood, set_sums
+from pairton.decoding.candidate_scores import candidate_scores
 from pairton.decoding.set_sums import best, expected_best, log_normaliser, log_scores, log_sums, marginals
 from pairton.decoding.set_tables import (
     MAX_SUMS,
@@ -77,11 +78,14 @@ def key_of(topology, slots):
 
 def every_hypothesis(topology, allowed):
     """Key -> slots (-1 where absent) of every hypothesis."""
-    found = {}
+    found, seen = {}, set()
     for chosen in itertools.product([False, True], repeat=len(topology.particles)):
         slots = [0 if chosen[slot.particle] else -1 for slot in topology.slots]
         if [filled(topology, p, slots) for p in topology.particles] != list(chosen):
             continue  # a particle without its products, or all products without the particle
+        if key_of(topology, slots) in seen:
+            continue  # the same particles in other places of interchangeable ones
+        seen.add(key_of(topology, slots))
         places = [k for k, slot in enumerate(slots) if slot == 0]
         objects = sorted({node for nodes in allowed for node in nodes})
         for picked in itertools.permutations(objects, len(places)):
@@ -238,6 +242,35 @@ def test_complete_only_is_the_sum_over_assignments(topology, n_jets):
     np.testing.assert_allclose(log_sums(every, scores)[0], sums[0], rtol=1e-12)
     some = best(every, scores, patterns=[0])
     np.testing.assert_array_equal(some.assignment[0, :, 0], winner.assignment)
+
+
+@pytest.mark.parametrize("topology", [TTBAR, TTH, THREE, DEEP], ids=lambda topology: topology.name)
+def test_scores_of_candidates_add_up_to_those_of_assignments(topology):
+    n_jets = len(topology.slots)
+    rng = np.random.default_rng(3)
+    edges = rng.normal(size=(2, len(topology.types), n_jets + 2, n_jets + 2)).astype(np.float32)
+    edges += edges.swapaxes(2, 3)
+    triplets = rng.normal(size=(2, len(likelihood.triplet_types(topology)), *[n_jets + 2] * 3)).astype(np.float32)
+    prediction = likelihood.Prediction(edges, triplets)
+    tables = set_tables(topology, jets(topology, n_jets))  # the last two nodes are no jets
+    scores = candidate_scores(tables, prediction)
+    listed = likelihood.enumerate_assignments(topology, n_jets)
+    expected = likelihood.scores(listed, prediction)
+    for row, column in zip(listed.assignments[::7], expected.T[::7], strict=True):
+        found = log_scores(tables, scores, hypotheses(tables, np.stack([row, row])))
+        np.testing.assert_allclose(found, column, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("topology", [TTBAR, DEEP], ids=lambda topology: topology.name)
+def test_tables_of_fewer_objects_are_the_first_columns(topology):
+    """A graph with tables for the most jets can slice them for fewer."""
+    few, many = (set_tables(topology, jets(topology, n)) for n in (7, 9))
+    for name, known in few.candidates.items():
+        np.testing.assert_array_equal(many.candidates[name].objects[: len(known.objects)], known.objects)
+    for one, other in zip(few.entries, many.entries, strict=True):
+        np.testing.assert_array_equal(other.masks[: len(one.masks)], one.masks)
+        for table, longer in zip(one.ways, other.ways, strict=True):
+            np.testing.assert_array_equal(longer[:, : table.shape[1]], table)
 
 
 # -- four tops, counted another way ------------------------------------------------------------------------
