@@ -240,8 +240,9 @@ def test_complete_only_is_the_sum_over_assignments(topology, n_jets):
     np.testing.assert_allclose(found.score[:, 0] - log_normaliser(sums), winner.log_probability, atol=1e-5)
     every = set_tables(topology, jets(topology, n_jets))
     np.testing.assert_allclose(log_sums(every, scores)[0], sums[0], rtol=1e-12)
-    some = best(every, scores, patterns=[0])
-    np.testing.assert_array_equal(some.assignment[0, :, 0], winner.assignment)
+    some = best(every, scores, patterns=[0]).overall()
+    np.testing.assert_array_equal(some.assignment[:, 0], winner.assignment)
+    assert (best(every, scores, patterns=[len(every.patterns) - 1]).overall().pattern > 0).all()
 
 
 @pytest.mark.parametrize("topology", [TTBAR, TTH, THREE, DEEP], ids=lambda topology: topology.name)
@@ -271,6 +272,9 @@ def test_tables_of_fewer_objects_are_the_first_columns(topology):
         np.testing.assert_array_equal(other.masks[: len(one.masks)], one.masks)
         for table, longer in zip(one.ways, other.ways, strict=True):
             np.testing.assert_array_equal(longer[:, : table.shape[1]], table)
+        if hasattr(one, "to_left"):
+            for table, longer in zip(one.to_left + one.to_right, other.to_left + other.to_right, strict=True):
+                np.testing.assert_array_equal(longer[: table.shape[0], : table.shape[1]], table)
 
 
 # -- four tops, counted another way ------------------------------------------------------------------------
@@ -437,6 +441,22 @@ def test_what_is_probably_absent_can_be_left_out():
     assert expected_best(tables, present).assignment[0, 0].tolist() == [0, 1, 2, 3]
     assert expected_best(tables, present, least=0.5).assignment[0, 0].tolist() == [-1, -1, 0, 1]
     assert expected_best(tables, present, least=0.7).assignment[0, 0].tolist() == [-1, -1, -1, -1]
+
+
+def test_what_is_impossible_is_never_answered():
+    tables = set_tables(HH4B, jets(HH4B, 4))
+    scores = {"H": np.where(tables.candidates["H"].objects.max(axis=1) == 3, -np.inf, 0.0)[:, None]}
+    answer = expected_best(tables, marginals(tables, scores)[1])
+    assert (answer.assignment[0, 0] >= 0).sum() == 2
+    assert 3 not in answer.assignment[0, 0]
+
+
+def test_no_events_give_empty_answers():
+    tables = set_tables(TTBAR, jets(TTBAR, 7))
+    sums, present = marginals(tables, zero(tables, 0))
+    assert sums.shape == (6, 0)
+    assert present["t"].shape == (105, 0)
+    assert best(tables, zero(tables, 0), k=3).overall().assignment.shape == (0, 3, 6)
 
 
 def test_too_many_sums_say_what_to_do():

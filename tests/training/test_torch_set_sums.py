@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from pairton.decoding import candidate_scores as numpy_scores
 from pairton.decoding import set_sums
+from pairton.decoding.likelihood import Prediction, triplet_types
 from pairton.decoding.set_tables import allowed_nodes, hypotheses, set_tables
 from pairton.topology import load_topology, parse_topology
-from pairton.training.torch_set_sums import log_likelihood, log_scores, log_sums
+from pairton.training.torch_set_sums import candidate_scores, log_likelihood, log_scores, log_sums
 
 DEEP = parse_topology({"name": "deep", "event": ["H", "j"], "particles": {"H": ["W", "W"], "W": ["q", "q"]}})
 CASES = [
@@ -50,6 +52,20 @@ def test_equals_numpy_and_gradients_are_marginals(topology, n_jets, complete_onl
     np.testing.assert_allclose(
         c.grad.numpy(), np.exp(sums - set_sums.log_normaliser(sums)), rtol=10 * tolerance, atol=tolerance
     )
+
+
+@pytest.mark.parametrize(("topology", "n_jets"), CASES[:3], ids=lambda x: getattr(x, "name", x))
+def test_scores_of_candidates_equal_numpy(topology, n_jets):
+    tables = set_tables(topology, allowed_nodes(topology, n_jets))
+    rng = np.random.default_rng(2)
+    edges = rng.normal(size=(3, len(topology.types), n_jets + 1, n_jets + 1)).astype(np.float32)
+    triplets = None
+    if kinds := triplet_types(topology):
+        triplets = rng.normal(size=(3, len(kinds), *[n_jets + 1] * 3)).astype(np.float32)
+    expected = numpy_scores.candidate_scores(tables, Prediction(edges, triplets))
+    given = None if triplets is None else torch.tensor(triplets)
+    for name, values in candidate_scores(tables, torch.tensor(edges), given).items():
+        np.testing.assert_allclose(values.numpy(), expected[name], rtol=1e-5, atol=1e-5)
 
 
 def test_the_log_likelihood_is_that_of_numpy_and_its_gradient_is_checked():

@@ -57,15 +57,16 @@ class Ranking(NamedTuple):
 
     assignment: npt.NDArray[np.int8]
     score: Double
+    patterns: tuple[int, ...]  # which of the tables' patterns these are
 
     def overall(self) -> Best:
         """The k best of all patterns."""
-        _, events, k, _ = self.assignment.shape
-        score = self.score.transpose(1, 0, 2).reshape(events, -1)
+        patterns, events, k = self.score.shape
+        score = self.score.transpose(1, 0, 2).reshape(events, patterns * k)
         chosen = _top(score, k)
-        pattern, place = chosen // k, chosen % k
-        row = np.arange(events)[:, None]
-        return Best(self.assignment[pattern, row, place], np.take_along_axis(score, chosen, axis=1), pattern)
+        row, at, place = np.arange(events)[:, None], chosen // k, chosen % k
+        pattern = np.array(self.patterns, dtype=np.intp)[at]
+        return Best(self.assignment[at, row, place], np.take_along_axis(score, chosen, axis=1), pattern)
 
 
 # -- the walk through the tables ---------------------------------------------------------------------------
@@ -315,7 +316,7 @@ def best(
     >>> ranking.assignment[:, 0, 0].tolist(), ranking.score[:, 0, 0].tolist()  # H + H, H, nothing
     ([[0, 3, 1, 2], [-1, -1, 1, 2], [-1, -1, -1, -1]], [3.0, 3.0, 0.0])
     """
-    wanted = range(len(tables.patterns)) if patterns is None else patterns
+    wanted = tuple(range(len(tables.patterns)) if patterns is None else patterns)
     needed = tables.needed(wanted)
     blocks = []
     for rows in _blocks(tables, scores):
@@ -331,15 +332,16 @@ def best(
             if terms is not None:
                 score[place] += terms[pattern, rows, None]
         blocks.append((assignment, score))
-    return Ranking(np.concatenate([a for a, _ in blocks], axis=1), np.concatenate([s for _, s in blocks], axis=1))
+    assignments, values = (np.concatenate(parts, axis=1) for parts in zip(*blocks, strict=True))
+    return Ranking(assignments, values, wanted)
 
 
 def expected_best(tables: SetTables, present: Scores, least: float = 0.0) -> Best:
     """The disjoint candidates whose probabilities have the largest sum, so the most particles expected right.
 
-    present: from `marginals`. least: candidates below this probability are left out.
+    present: from `marginals`. least: candidates below this probability are left out, as are impossible ones.
     """
-    gain = {name: np.where(values >= least, values, -np.inf) for name, values in present.items()}
+    gain = {name: np.where((values > 0) & (values >= least), values, -np.inf) for name, values in present.items()}
     return best(tables, gain).overall()
 
 
@@ -370,13 +372,14 @@ def _best_of(
             worth = inside[entry.left][parts[0], row] + inside[entry.right][parts[1], row]
         with np.errstate(invalid="ignore"):
             worth += (value - inside[at][sets, row[:, :, 0]])[:, :, None]
-        worth = np.where(np.isnan(worth), -np.inf, worth).reshape(events, -1)
+        width = worth.shape[1] * worth.shape[2]
+        worth = np.where(np.isnan(worth), -np.inf, worth).reshape(events, width)
         kept = _top(worth, k)
         value = np.take_along_axis(worth, kept, axis=1)
         parent = kept // max(len(entry.ways[0]), 1)
         leaves = [np.take_along_axis(leaf, parent, axis=1) for leaf in leaves]
         pending = [(other, np.take_along_axis(sets, parent, axis=1)) for other, sets in pending]
-        split = [np.take_along_axis(part.reshape(events, -1), kept, axis=1) for part in parts]
+        split = [np.take_along_axis(part.reshape(events, width), kept, axis=1) for part in parts]
         if isinstance(entry, Leaf):
             leaves.append(split[0])
         else:

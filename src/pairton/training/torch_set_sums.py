@@ -16,9 +16,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from pairton.decoding.candidate_scores import score_terms
 from pairton.decoding.set_tables import Hypotheses, Leaf, SetTables
 
-__all__ = ["IMPOSSIBLE", "log_likelihood", "log_scores", "log_sums"]
+__all__ = ["IMPOSSIBLE", "candidate_scores", "log_likelihood", "log_scores", "log_sums"]
 
 IMPOSSIBLE = -1e30
 
@@ -39,6 +40,27 @@ def _index(tables: SetTables, device: torch.device) -> _Index:
         name: [(child, moved(rows)) for child, rows in known.children] for name, known in tables.candidates.items()
     }
     return _Index(children, [[moved(table) for table in entry.ways] for entry in tables.entries])
+
+
+def candidate_scores(tables: SetTables, edges: Tensor, triplets: Tensor | None = None) -> dict[str, Tensor]:
+    """Type -> (C, B): the own score of every candidate, from logits of edges (B, T, N, N) and of triplets."""
+    flat_edges = edges.reshape(len(edges), -1).T.contiguous()
+    flat_triplets = None if triplets is None else triplets.reshape(len(edges), -1).T.contiguous()
+    scores = {}
+    for name, terms in _score_terms(tables, edges.shape[-1], edges.device).items():
+        taken = [flat_edges.index_select(0, row) for row in terms[0]]
+        taken += [-flat_edges.index_select(0, row) for row in terms[1]]
+        if flat_triplets is not None:
+            taken += [flat_triplets.index_select(0, row) for row in terms[2]]
+        scores[name] = torch.stack(taken).sum(dim=0)
+    return scores
+
+
+@lru_cache(maxsize=128)
+def _score_terms(tables: SetTables, n_nodes: int, device: torch.device) -> dict[str, list[Tensor]]:
+    """`score_terms` on a device."""
+    terms = score_terms(tables, n_nodes)
+    return {name: [torch.as_tensor(rows, device=device) for rows in parts] for name, parts in terms.items()}
 
 
 def log_sums(tables: SetTables, scores: Scores, terms: Tensor | None = None) -> Tensor:
