@@ -241,7 +241,7 @@ def _present(
         if name in outside:
             highest = algebra.times(values[name][:-1], outside[name])
             padded[name][:-1] = highest if algebra is _LINEAR else np.exp(highest)
-        for parent, table in tables.parents[name]:
+        for parent, table in tables.parents[name].items():
             padded[name] += _fold(_LINEAR, (table, padded[parent]))
     return {name: values[:-1] for name, values in padded.items()}
 

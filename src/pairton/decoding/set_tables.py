@@ -135,14 +135,16 @@ class SetTables:
     patterns: tuple[Pattern, ...]  # the complete one first
 
     @cached_property
-    def parents(self) -> dict[str, tuple[tuple[str, Table], ...]]:
+    def parents(self) -> dict[str, dict[str, Table]]:
         """Type -> types that decay to it, and for each candidate (K, C) those of the parent that contain it."""
-        found: dict[str, list[tuple[str, Table]]] = {name: [] for name in self.candidates}
-        for parent, candidates in self.candidates.items():
-            rows = np.arange(len(candidates.objects))
-            for child, index in candidates.children:
-                found[child].append((parent, _table(index, rows, len(self.candidates[child].objects), len(rows))))
-        return {name: tuple(pairs) for name, pairs in found.items()}
+        found: dict[str, dict[str, Table]] = {name: {} for name in self.candidates}
+        for parent, known in self.candidates.items():
+            for child in {name for name, _ in known.children}:
+                index = np.stack([rows for name, rows in known.children if name == child], axis=1)
+                rows = np.repeat(np.arange(len(index)), index.shape[1])
+                table = _table(index.ravel(), rows, len(self.candidates[child].objects), len(index))
+                found[child][parent] = table
+        return found
 
     @cached_property
     def _pattern_codes(self) -> tuple[npt.NDArray[np.int64], Index]:
