@@ -43,7 +43,7 @@ __all__ = [
     "set_tables",
 ]
 
-MAX_SUMS = 6_000_000  # four tops in 16 jets need 4.3 million: about 5 ms per event, and 35 MB of tables
+MAX_SUMS = 6_000_000  # four tops in 16 jets need 4.3 million: 10 ms per event with marginals, 100 MB of tables
 MOST_OBJECTS, MOST_SLOTS = 32, 12  # of an event, of a particle: five bits for each object in one integer
 
 Allowed = tuple[tuple[int, ...], ...]
