@@ -39,6 +39,7 @@ __all__ = [
     "log_normaliser",
     "marginals",
     "scores",
+    "triplet_slots",
     "triplet_types",
 ]
 
@@ -150,7 +151,7 @@ class Enumeration:
         columns = []
         for particle in below:
             if particle.type in types:
-                i, j, k = (nodes[:, slot - root.slots[0]] for slot in _triplet_slots(self.topology, particle))
+                i, j, k = (nodes[:, slot - root.slots[0]] for slot in triplet_slots(self.topology, particle))
                 layer = list(types).index(particle.type)
                 columns.append(((layer * self.n_nodes + i) * self.n_nodes + j) * self.n_nodes + k)
         return _columns(columns, len(nodes))
@@ -198,7 +199,8 @@ def _has_pair(topology: Topology, particle: Particle) -> bool:
     return len(particle.own_slots) == 1 and [len(topology.particles[c].slots) for c in particle.children] == [2]
 
 
-def _triplet_slots(topology: Topology, particle: Particle) -> tuple[int, ...]:
+def triplet_slots(topology: Topology, particle: Particle) -> tuple[int, ...]:
+    """The three slots of a particle in the order of its potential: the pair first, then the own one."""
     if _has_pair(topology, particle):
         return (*topology.particles[particle.children[0]].slots, *particle.own_slots)
     return particle.slots
