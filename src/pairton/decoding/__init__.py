@@ -5,7 +5,6 @@ knows nothing of torch or ONNX. A decoding is one entry of a registry: `pairton.
 """
 
 from pairton.decoding.chain import Predict, Step
-from pairton.decoding.likelihood import Outputs
 from pairton.decoding.registry import (
     BEAM,
     DECODINGS,
@@ -16,6 +15,7 @@ from pairton.decoding.registry import (
     get_decoding,
     register_decoding,
 )
+from pairton.decoding.terms import Outputs
 
 __all__ = [
     "BEAM",

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding.likelihood import Prediction, gain_terms, triplet_slots, triplet_types
 from pairton.decoding.set_tables import SetTables
+from pairton.decoding.terms import Outputs, gain_terms, triplet_slots, triplet_types
 
 __all__ = ["ScoreTerms", "candidate_scores", "score_terms"]
 
@@ -59,11 +59,13 @@ def score_terms(tables: SetTables, n_nodes: int) -> dict[str, ScoreTerms]:
     return result
 
 
-def candidate_scores(tables: SetTables, prediction: Prediction) -> dict[str, npt.NDArray[Any]]:
+def candidate_scores(tables: SetTables, outputs: Outputs) -> dict[str, npt.NDArray[Any]]:
     """Type -> (C, B): the own score of every candidate, from logits of edges and triplets."""
-    events, n_nodes = len(prediction.edges), prediction.edges.shape[-1]
-    edges = np.ascontiguousarray(prediction.edges.reshape(events, -1).T)  # gathers take whole rows
-    triplets = None if prediction.triplets is None else prediction.triplets.reshape(events, -1).T
+    events, n_nodes = len(outputs["edges"]), outputs["edges"].shape[-1]
+    edges = np.ascontiguousarray(outputs["edges"].reshape(events, -1).T)  # gathers take whole rows
+    triplets = None
+    if "triplets" in outputs:
+        triplets = np.ascontiguousarray(outputs["triplets"].reshape(events, -1).T)
     scores = {}
     for name, terms in score_terms(tables, n_nodes).items():
         total = np.zeros((terms.added.shape[1], events), dtype=np.float32)

@@ -39,6 +39,7 @@ __all__ = [
     "TooManySumsError",
     "allowed_nodes",
     "count_sums",
+    "exact_limit",
     "hypotheses",
     "set_tables",
 ]
@@ -207,17 +208,31 @@ def hypotheses(tables: SetTables, assignment: Ints) -> Hypotheses:
 # -- which objects, and how many sums ----------------------------------------------------------------------
 
 
-def allowed_nodes(topology: Topology, nodes: int | Mapping[str, Sequence[int]]) -> Allowed:
-    """For each slot the nodes of the event that it may take.
-
-    nodes: the number of jets, or for each kind of object the indices of its nodes.
+def allowed_nodes(topology: Topology, counts: int | Mapping[str, int] | Sequence[int]) -> Allowed:
+    """For each slot the nodes of the event that it may take: those of its kind.
 
     >>> from pairton.topology import load_topology
-    >>> allowed_nodes(load_topology("hh4b"), {"jet": [0, 1, 2, 3, 4], "lepton": [5]})[0]
+    >>> allowed_nodes(load_topology("hh4b"), 5)[0]
     (0, 1, 2, 3, 4)
     """
-    kinds = {"jet": range(nodes)} if isinstance(nodes, int) else nodes
-    return tuple(tuple(sorted(kinds.get(getattr(slot, "kind", "jet"), ()))) for slot in topology.slots)
+    layout = topology.layout(counts)
+    return tuple(tuple(topology.nodes(slot.kind, layout)) for slot in topology.slots)
+
+
+def exact_limit(topology: Topology, complete_only: bool = False) -> int:
+    """The most objects of a kind for which the sums of an event stay within the bound.
+
+    >>> from pairton.topology import load_topology
+    >>> [exact_limit(load_topology(name)) for name in ("ttbar_allhad", "tth_allhad", "tttt_allhad")]
+    [28, 19, 16]
+    """
+    most = MOST_OBJECTS // len(topology.object_kinds)
+
+    def sums(count: int) -> int:
+        counts = {kind: count if kind in topology.object_kinds else 0 for kind in topology.kinds}
+        return count_sums(topology, allowed_nodes(topology, counts), complete_only)
+
+    return max((count for count in range(1, most + 1) if sums(count) <= MAX_SUMS), default=0)
 
 
 def count_sums(topology: Topology, allowed: Allowed, complete_only: bool = False) -> int:

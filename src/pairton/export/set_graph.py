@@ -26,7 +26,7 @@ from pairton.training.torch_set_sums import IMPOSSIBLE
 __all__ = ["SetGraph"]
 
 Scores = Mapping[str, Tensor]
-Tables = Mapping[str, Tensor]
+Tables = dict[str, Tensor]
 
 
 class _Axis(NamedTuple):
