@@ -3,7 +3,7 @@
 The same file does both: an event with n jets is given as it is, or with masked jets behind it. Beside them the
 Python decoder on the same network. Numbers are ratios within this run.
 
-    python benchmarks/export_whole.py MODEL [--max-jets 12] [--events 256]
+    python benchmarks/export_whole.py MODEL [--max-objects 12] [--events 256]
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pairton.decoding import decode
-from pairton.export import _some_events, export_model
+from pairton.events.nodes import Nodes
+from pairton.export import export_model
 from pairton.models.engines import load_model
 
 
@@ -33,17 +35,26 @@ def seconds(call: Callable[[], Any], repeats: int = 3) -> float:
     return min(times)
 
 
+def random_jets(events: int, n_jets: int) -> npt.NDArray[np.float32]:
+    """(B, N, 5): with the spread of real ones."""
+    rng = np.random.default_rng(n_jets)
+    pt, phi = 25 + rng.exponential(50, (events, n_jets)), rng.uniform(-np.pi, np.pi, (events, n_jets))
+    eta, tag = rng.normal(0, 1, pt.shape), rng.random(pt.shape) < 0.3
+    energy = np.hypot(pt * np.cosh(eta), rng.uniform(3, 15, pt.shape))
+    return np.stack([pt, eta, phi, energy, tag], axis=2).astype(np.float32)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
-    parser.add_argument("--max-jets", type=int, default=12)
+    parser.add_argument("--max-objects", type=int, default=12)
     parser.add_argument("--events", type=int, default=256)
     options = parser.parse_args()
     import onnxruntime
 
     with tempfile.TemporaryDirectory() as folder:
         whole, step = Path(folder) / "whole.onnx", Path(folder) / "step.onnx"
-        export_model(options.model, whole, whole=True, decoding="exact", max_jets=options.max_jets)
+        export_model(options.model, whole, whole=True, decoding="exact", max_objects=options.max_objects)
         export_model(options.model, step)
         setup = onnxruntime.SessionOptions()
         setup.intra_op_num_threads = 1
@@ -54,17 +65,17 @@ def main() -> None:
         print(
             "| jets | cut, events/s | padded / cut, time | Python decoder / cut, time |\n| --- | --- | --- | --- |"
         )
-        for n_jets in range(len(model.topology.slots), options.max_jets + 1):
-            jets, jet_mask = _some_events(model.topology, n_jets, options.events)
-            jet_mask[:] = True
-            behind = ((0, 0), (0, options.max_jets - n_jets))
-            padded = {"jets": np.pad(jets, (*behind, (0, 0))), "jet_mask": np.pad(jet_mask, behind)}
-            cut = {"jets": jets, "jet_mask": jet_mask}
+        for n_jets in range(len(model.topology.slots), options.max_objects + 1):
+            jets, mask = random_jets(options.events, n_jets), np.ones((options.events, n_jets), dtype=bool)
+            behind = ((0, 0), (0, options.max_objects - n_jets))
+            padded = {"jet": np.pad(jets, (*behind, (0, 0))), "jet_mask": np.pad(mask, behind)}
+            cut = {"jet": jets, "jet_mask": mask}
+            nodes = Nodes.full({"jet": jets})
             np.testing.assert_array_equal(session.run(None, cut)[0], session.run(None, padded)[0])
             times = [
                 seconds(lambda feeds=cut: session.run(None, feeds)),  # type: ignore[misc]
                 seconds(lambda feeds=padded: session.run(None, feeds), repeats=1),  # type: ignore[misc]
-                seconds(lambda feeds=cut: decode(model.predict, model.topology, *feeds.values(), method="exact")),  # type: ignore[misc]
+                seconds(lambda nodes=nodes: decode(model.predict, model.topology, nodes)),  # type: ignore[misc]
             ]
             rate = options.events / times[0]
             print(f"| {n_jets} | {rate:.0f} | {times[1] / times[0]:.1f} | {times[2] / times[0]:.2f} |", flush=True)

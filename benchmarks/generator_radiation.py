@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from generator_comparison import summarise
 from pairton.events import Events
 from pairton.generator.card import Card, load_card
-from generator_comparison import summarise
 from pairton.generator.pythia import PythiaRun, load_processes
 from pairton.generator.pythia_record import flatten
 from pairton.generator.simulation import keep_mask, simulate

@@ -1,7 +1,7 @@
 """How fast events are reconstructed, against plain eager torch and against SPANet, and whether anything is lost.
 
     python benchmarks/inference.py [--json F] [--markdown F] [--plot PNG] [--spanet PYTHON] [--events FILE]
-                                   [--end-to-end]
+                                   [--end-to-end] [--before SRC]
 
 Rates are from events in memory to assignments with probabilities, on the sample in the package, repeated, all ways
 by turns in one run: medians of the rounds, and ratios within a round with their spread. A criterion that is not
@@ -13,6 +13,8 @@ plain      eager torch, batches of 256 in file order, padded to the longest even
            weights, the same events, the best of its layouts and batch sizes
 --events   a file with at least 20,000 fully reconstructible events: is the fast answer the plain one?
 --end-to-end   200,000 events from file to file, in one process and in several
+--before   the `src` folder of an earlier Pairton: its rate on the same events, by turns with ours, and whether its
+           answers are the same
 --plot     also cost against jet count and batch size, with the share of the matrix-multiply peak, as a figure
 """
 
@@ -38,16 +40,16 @@ import numpy.typing as npt
 
 import pairton
 from inference_costs import draw, flops, matmul_peak, measure_costs
-from inference_process import best_start, end_to_end, seconds_of_import, spanet_rate
+from inference_process import best_start, earlier_rate, end_to_end, seconds_of_import, spanet_rate
 from inference_report import FILE_EVENTS, Way, file_table, judge, rate_table, share_of_cores, write_markdown
 from pairton.decoding import decode
-from pairton.decoding.likelihood import Prediction
+from pairton.decoding.likelihood import Outputs
 from pairton.errors import PairtonError
 from pairton.evaluation.metrics import matches
 from pairton.events import Events
+from pairton.events.nodes import Nodes
 from pairton.models.engines import Engine, Model
-from pairton.reconstruction.assigning import Answer
-from pairton.reconstruction.reconstruction import prepare
+from pairton.reconstruction.running import Assigner, RunSettings
 from soak import write_input
 
 PLAIN_BATCH = 256
@@ -62,9 +64,9 @@ class Counting:
     seen: list[int]
     at_once: int = 1
 
-    def __call__(self, jets: Any, jet_mask: Any, tokens: Any) -> Prediction:
-        self.seen.append(len(jets))
-        return self.engine(jets, jet_mask, tokens)
+    def __call__(self, nodes: Nodes, tokens: npt.NDArray[np.uint8] | None) -> Outputs:
+        self.seen.append(len(nodes))
+        return self.engine(nodes, tokens)
 
 
 # -- ways --------------------------------------------------------------------------------------------------
@@ -110,25 +112,21 @@ def plain(name: str, threads: int) -> Callable[[Events], npt.NDArray[np.int32]]:
     eager = pairton.load_model(name, engine="torch", threads=threads)
 
     def run(events: Events) -> npt.NDArray[np.int32]:
-        prepared = prepare(events, eager.domain)
+        accepted = Assigner(eager, RunSettings()).accept(events)
         assignment = np.full((len(events), len(eager.topology.slots)), -1, dtype=np.int32)
-        (rows,) = np.nonzero(prepared.answerable)
+        (rows,) = np.nonzero(accepted.answerable)
         for start in range(0, len(rows), PLAIN_BATCH):
             batch = rows[start : start + PLAIN_BATCH]
-            longest = prepared.counts[batch].max()
-            jet_mask = np.arange(longest) < prepared.counts[batch][:, None]
-            jets = prepared.jets[batch, :longest]
-            found = decode(
-                eager.predict,
-                eager.topology,
-                jets,
-                jet_mask,
-                method=eager.decoding,
-                temperatures=eager.temperatures,
+            nodes = accepted.nodes[batch]
+            layout = tuple(nodes.counts.max(axis=0).tolist())  # of the longest event
+            widths = dict(zip(nodes.masks, layout, strict=True))
+            padded = Nodes(
+                {kind: values[:, : widths[kind]] for kind, values in nodes.values.items()},
+                {kind: mask[:, : widths[kind]] for kind, mask in nodes.masks.items()},
             )
-            answer = Answer(found.assignment, found.particle_probability, found.event_probability)
-            at = np.take_along_axis(prepared.position[batch], np.maximum(answer.assignment, 0), axis=1)
-            assignment[batch] = np.where(answer.assignment >= 0, at, -1)
+            how: dict[str, Any] = {"decoding": eager.decoding, "temperatures": eager.temperatures}
+            found = decode(eager.predict, eager.topology, padded, **how)
+            assignment[batch] = accepted.to_positions(found.assignment, batch, layout)
         return assignment
 
     return run
@@ -150,6 +148,7 @@ def compare_rates(ways: list[Way], events: Events, sample: Events, options: argp
         way.run(sample)  # compiles, enumerates, allocates
     spanet = Way("SPANet, random weights", "torch, eager", lambda _: np.empty(0, np.int32))
     said: dict[str, Any] = {}
+    earlier = Way(f"{ways[0].name}, before", "onnx", ways[0].run)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "sample.h5"
         write_input(source, len(sample))
@@ -158,12 +157,22 @@ def compare_rates(ways: list[Way], events: Events, sample: Events, options: argp
                 rate, processor_rate = measure(way, events)
                 way.rates.append(rate)
                 way.processor_rates.append(processor_rate)
+            if options.before:
+                target = Path(folder) / "assignment.npy"
+                before = earlier_rate(options.before, options.model, len(events), options.threads, target)
+                earlier.rates.append(before["events_per_second"])
+                earlier.processor_rates.append(before["events_per_processor_second"])
+                if not turn:
+                    same = (np.load(target) == ways[0].run(events)).all(axis=1)
+                    print(f"the same assignment as before: {same.mean():.3%} of {len(events)} events", flush=True)
             if options.spanet:
                 batches = SPANET_BATCHES if not turn else [said["batch"]]
                 found = spanet_rate(options.spanet, source, options.threads, batches, rounds=2)
                 said = said or found
                 spanet.rates.append(found["events_per_second"])
                 spanet.processor_rates.append(found["networks"]["ttbar"]["events_per_cpu_second"])
+    if options.before:
+        ways.insert(-1, earlier)
     if options.spanet:
         ways.append(spanet)
     return said
@@ -217,6 +226,7 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path, help="write the tables here, or between the marks of this page")
     parser.add_argument("--plot", type=Path, metavar="PNG", help="measure costs and draw them")
     parser.add_argument("--spanet", type=Path, metavar="PYTHON", help="of an environment with SPANet")
+    parser.add_argument("--before", type=Path, metavar="SRC", help="of an earlier Pairton, to compare with")
     parser.add_argument("--events", default="sample:ttbar_allhad", metavar="FILE", help="for the test of no loss")
     parser.add_argument("--limit", type=int, default=30_000, help="events of that test")
     parser.add_argument("--end-to-end", action="store_true", help=f"{FILE_EVENTS} events from file to file")
@@ -244,8 +254,8 @@ def main() -> None:
 
     model, peak = models["onnx"], matmul_peak()
     work = [
-        flops(model.metadata["network"], model.topology, int(n)) or 0.0
-        for n in prepare(sample, model.domain).counts
+        flops(model.info.network, model.topology, int(n)) or 0.0
+        for n in Assigner(model, RunSettings()).accept(sample).nodes.mask.sum(axis=1)
     ]
     best = max(fast, key=lambda way: statistics.median(way.rates))
     reached = statistics.median(best.rates) * float(np.mean(work)) / peak

@@ -20,9 +20,10 @@ from pairton._common.parallel import in_parallel
 from pairton.decoding.exact import enumerable
 from pairton.decoding.likelihood import triplet_types
 from pairton.events import Events
-from pairton.events.objects import JET_FIELDS
+from pairton.events.inputs import MOMENTUM
+from pairton.events.nodes import Nodes
 from pairton.models.engines import Model
-from pairton.reconstruction.assigning import BATCH, Assigner
+from pairton.reconstruction.running import BATCH, Assigner, RunSettings
 from pairton.topology import Topology
 
 __all__ = ["draw", "flops", "matmul_peak", "measure_costs"]
@@ -45,12 +46,12 @@ def flops(config: Mapping[str, Any], topology: Topology, n_jets: int) -> float |
     """Of the matrix products of a pass for one event, heads and triangles included; None for other networks.
 
     >>> from pairton.topology import load_topology
-    >>> small = {"kind": "symmetric", "blocks": 1, "pair_width": 2, "transition": 2, "gates": False,
+    >>> small = {"architecture": "symmetric", "blocks": 1, "pair_width": 2, "transition": 2, "gates": False,
     ...          "triplets": "none", "single_stream": False, "triangle_attention": False}
     >>> flops(small, load_topology("ttbar_allhad"), 1)  # twice 8 + 4 + 4 + 8 + 8, and heads
     96.0
     """
-    if config["kind"] != "symmetric" or config["single_stream"] or config["triangle_attention"]:
+    if config["architecture"] != "symmetric" or config["single_stream"] or config["triangle_attention"]:
         return None
     width, gates = int(config["pair_width"]), bool(config.get("gates", True))
     hidden = width * int(config["transition"])
@@ -71,13 +72,13 @@ def measure_costs(models: Mapping[str, Model], sample: Events, peak: float, roun
         count = 4 * BATCH if n_jets < 10 else 2 * BATCH
         crowd = _crowd(sample, n_jets, count)
         network = {name: _network(model) for name, model in models.items()}
-        whole: dict[str, Call] = {name: Assigner(model) for name, model in models.items()}
+        whole = {name: _whole(model) for name, model in models.items()}
         only = _by_turns(network, crowd, BATCH, models, rounds)
         both = _by_turns(whole, crowd, BATCH, models, rounds)
         for name, model in models.items():
-            work = flops(model.metadata["network"], model.topology, n_jets)
+            work = flops(model.info.network, model.topology, n_jets)
             row: dict[str, Any] = {"engine": name, "n_jets": n_jets}
-            row["exact"] = enumerable(model.topology, n_jets)
+            row["exact"] = enumerable(model.topology, (n_jets,))
             row["microseconds"] = 1e6 * both[name] / count
             row["network_microseconds"] = 1e6 * only[name] / count
             row["mflop"] = None if work is None else work / 1e6
@@ -87,16 +88,20 @@ def measure_costs(models: Mapping[str, Model], sample: Events, peak: float, roun
     for size in SIZES:
         count = max(2 * size, 2 * BATCH)
         crowd = _crowd(sample, JETS_OF_SIZES, count)
-        found = _by_turns({name: Assigner(model) for name, model in models.items()}, crowd, size, models, rounds)
+        found = _by_turns({name: _whole(model) for name, model in models.items()}, crowd, size, models, rounds)
         sizes += [{"engine": name, "batch": size, "events_per_second": count / found[name]} for name in models]
     return {"n_jets": jets, "batch": sizes}
 
 
-Call = Callable[[F32, npt.NDArray[np.bool_]], Any]
+Call = Callable[[Nodes], Any]
 
 
 def _network(model: Model) -> Call:
-    return lambda jets, jet_mask: model.predict(jets, jet_mask)
+    return lambda nodes: model.predict(nodes)
+
+
+def _whole(model: Model) -> Call:
+    return Assigner(model, RunSettings(max_objects=max(N_JETS))).assign
 
 
 def _by_turns(
@@ -109,7 +114,7 @@ def _by_turns(
         for name, call in calls.items():
 
             def answer(batch: F32, call: Call = call) -> None:
-                call(batch, np.ones(batch.shape[:2], dtype=bool))
+                call(Nodes.full({"jet": batch}))
 
             at_once = models[name].engine.at_once
             spent = _seconds(lambda work=answer, at_once=at_once: in_parallel(work, batches, at_once))  # type: ignore[misc]
@@ -120,7 +125,7 @@ def _by_turns(
 
 def _crowd(sample: Events, n_jets: int, count: int) -> F32:
     """(B, N, 5): jets that follow each other in the sample, across the borders of events, by falling pT."""
-    columns = [np.asarray(ak.flatten(sample.jets[name]), np.float32) for name in JET_FIELDS]
+    columns = [np.asarray(ak.flatten(sample.jets[name]), np.float32) for name in (*MOMENTUM, "btag")]
     flat = np.stack(columns, axis=1)
     chosen = flat[np.arange(count * n_jets).reshape(count, n_jets) % len(flat)]
     return np.take_along_axis(chosen, np.argsort(-chosen[:, :, 0], axis=1)[:, :, None], axis=1)

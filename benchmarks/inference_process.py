@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 
 from soak import write_input
 
-__all__ = ["Run", "best_start", "end_to_end", "run_command", "seconds_of_import", "spanet_rate"]
+__all__ = ["Run", "best_start", "earlier_rate", "end_to_end", "run_command", "seconds_of_import", "spanet_rate"]
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = "sample:ttbar_allhad"
@@ -29,6 +30,23 @@ except SystemExit as end:
     if end.code:
         raise
 print(next(line.split()[1] for line in Path("/proc/self/status").open() if line.startswith("VmHWM")))
+"""
+
+# Only what every version has; a first run enumerates and allocates.
+EARLIER = """
+import sys, time
+import numpy as np
+import pairton
+name, count, threads, target = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+sample = pairton.read("sample:ttbar_allhad")
+events = pairton.Events.concatenate([sample] * -(-count // len(sample)))[:count]
+model = pairton.load_model(name, threads=threads)
+pairton.reconstruct(events[: len(sample)], model)
+begun, before = time.perf_counter(), time.process_time()
+reco = pairton.reconstruct(events, model)
+clock, processor = time.perf_counter() - begun, time.process_time() - before
+np.save(target, reco.assignment)
+print(clock, processor)
 """
 
 
@@ -51,8 +69,19 @@ def run_command(*arguments: str) -> Run:
     return Run(seconds, used, int(done.stdout.split()[-1]) / 1024)
 
 
+def earlier_rate(src: Path, model: str, count: int, threads: int, target: Path) -> dict[str, float]:
+    """Rates of the Pairton in another folder, in its own process; its assignments go to `target`."""
+    command = [sys.executable, "-c", EARLIER, model, str(count), str(threads), str(target)]
+    environment = {**os.environ, "PYTHONPATH": str(src)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        sys.exit(f"{src}: {done.stderr.strip()[-500:]}")
+    clock, processor = map(float, done.stdout.split()[-2:])
+    return {"events_per_second": count / clock, "events_per_processor_second": count / processor}
+
+
 def best_start(engine: str, threads: int, rounds: int) -> Run:
-    """The sample from a cold start, the best of some; what numba compiles is on disk after the first."""
+    """The sample from a cold start, the best of some."""
     arguments = ("reconstruct", SAMPLE, "--engine", engine, "--threads", str(threads))
     return min(run_command(*arguments) for _ in range(rounds))
 

@@ -36,7 +36,7 @@ import yaml
 from safetensors.numpy import load_file
 
 import pairton.reconstruction.parts as partitions
-import pairton.reconstruction.reconstruction as reconstruction
+import pairton.reconstruction.running as running
 import pairton.reconstruction.writers as results
 from pairton import formats
 from pairton.cli import main as pairton
@@ -45,7 +45,8 @@ from pairton.events import Events
 from pairton.events.objects import make_jets
 from pairton.generator.production import parts_folder, produce
 from pairton.generator.settings import make_settings
-from pairton.models.storage import load_model, read_info
+from pairton.models.storage import read_info
+from pairton.network.engine import load_network
 
 WINDOW = 64  # rows, so that small files have many windows
 OLD = b"an earlier result"
@@ -124,7 +125,7 @@ def check_run(path: Path, content: Any) -> str:
     if (path / "model.json").exists():
         read_info(path)
         try:
-            load_model(path)
+            load_network(path)
         except ModelError as error:  # killed between the renames of the two
             if not any(text in str(error) for text in ("not the weights that", "cannot be read (No such file")):
                 raise
@@ -340,7 +341,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     vars(partitions)["WINDOW"] = WINDOW
-    reconstruction.windows.__defaults__ = (WINDOW,)
+    running.windows.__defaults__ = (WINDOW,)
     results.ROWS = WINDOW
     wanted = arguments.verbs.split(",") if arguments.verbs else None
     if wanted is None or "train" in wanted:

@@ -19,6 +19,7 @@ import time
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import awkward as ak
 import numpy as np
@@ -106,7 +107,9 @@ def branches(path: Path) -> list[str]:
     """What our reader asks for."""
     with open_source(path, btag=BTAG) as source:
         assert isinstance(source, ExperimentSource)
-        return [*source.kinematics.values(), *source.more, *source.record_columns()]
+        with patch.object(source.tree, "read", wraps=source.tree.read) as read:
+            source.read(0, 1)
+        return [name for call in read.call_args_list for name in call.args[0]]
 
 
 def ours(path: Path) -> float:

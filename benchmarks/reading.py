@@ -26,7 +26,7 @@ WIDTH = 16
 TARGETS = ("t1/q1", "t1/q2", "t1/b", "t2/q1", "t2/q2", "t2/b")
 BLOCK = 100_000
 MAX_RATIO, MAX_GROWTH = 3.0, 1.1
-COMPRESSED = {"compression": "gzip", "compression_opts": 4, "chunks": (4096, WIDTH)}
+COMPRESSED = {"compression": "gzip", "compression_opts": 4}
 
 # VmHWM begins anew with a program; ru_maxrss would remember the size of this one, from which it was forked.
 PEAK = """
@@ -44,12 +44,15 @@ print(next(line.split()[1] for line in Path("/proc/self/status").open() if line.
 def write_file(path: Path, n_events: int, storage: dict[str, Any]) -> None:
     """Jets with the spread of real ones in SPANet's layout."""
     rng = np.random.default_rng(1)
+    rows_at_once = min(4096, n_events)
+    if storage:
+        storage = {**storage, "chunks": (rows_at_once, WIDTH)}
     with h5py.File(path, "w") as file:
         group = file.create_group("INPUTS/Source")
         group.create_dataset("MASK", (n_events, WIDTH), bool, **storage)
         for name in ("pt", "eta", "phi", "mass", "btag"):
             group.create_dataset(name, (n_events, WIDTH), np.float32, **storage)
-        rows = {**storage, "chunks": (4096,)} if storage else {}
+        rows = {**storage, "chunks": (rows_at_once,)} if storage else {}
         for name in TARGETS:
             file.create_dataset(f"TARGETS/{name}", (n_events,), np.int64, **rows)
         for start in range(0, n_events, BLOCK):

@@ -25,10 +25,11 @@ import numpy as np
 
 from pairton import formats
 from pairton.decoding import decode
+from pairton.events.nodes import Nodes
 from pairton.models.engines import ENGINES, Model, load_model
-from pairton.reconstruction import reconstruction
+from pairton.reconstruction import running
 from pairton.reconstruction.parts import reconstruct_parts
-from pairton.reconstruction.reconstruction import WINDOW
+from pairton.reconstruction.running import WINDOW
 from pairton.reconstruction.streaming import reconstruct_files
 from soak import write_input
 
@@ -59,7 +60,7 @@ def shares(n_events: int, model: Model) -> None:
 
         return call
 
-    vars(reconstruction)["decode"] = clocked("decoding", decode)
+    vars(running)["decode"] = clocked("decoding", decode)
     type.__setattr__(Model, "predict", clocked("network", Model.predict))
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "in.h5"
@@ -86,13 +87,13 @@ def flops() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     model = load_model(engine="torch", threads=1)
-    least, most = model.domain.jets
+    least, most = model.domain["jet"].count
     print("| jets | MFLOP of the network an event |\n|---|---|")
     for n_jets in range(least, min(most, least + 4) + 1):
         rng = np.random.default_rng(0)
         jets = rng.uniform(30, 200, (1, n_jets, 5)).astype(np.float32)
         with FlopCounterMode(display=False) as counter:
-            model.predict(jets, np.ones((1, n_jets), dtype=bool))
+            model.predict(Nodes.full({"jet": jets}))
         print(f"| {n_jets} | {counter.get_total_flops() / 1e6:.1f} |")
 
 

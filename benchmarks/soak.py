@@ -35,7 +35,7 @@ from pairton import formats
 from pairton.events import Events
 from pairton.formats.files import sample_file
 from pairton.models.engines import ENGINES, Model, load_model
-from pairton.reconstruction.reconstruction import Reconstruction
+from pairton.reconstruction.result import Reconstruction
 from pairton.reconstruction.streaming import reconstruct_files
 from pairton.reconstruction.writers import ROWS
 

@@ -23,6 +23,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from pairton.events.nodes import Nodes
 from pairton.network import Network
 from pairton.network.layers import Attention, Transition
 from pairton.network.pairformer import TriangleAttention, TriangleMultiplication
@@ -31,7 +32,6 @@ from pairton.training import Recipe, load_recipe
 from pairton.training.data import Group, PackedEvents
 from pairton.training.loop import Trainer, make_optimiser
 from pairton.training.losses import batch_loss, make_batch
-from pairton.training.recipes import LossConfig
 
 # shares of jet counts beyond the number of slots, as in all-hadronic ttbar events
 MIX = (0.43, 0.33, 0.155, 0.055, 0.02, 0.007, 0.003)
@@ -48,15 +48,15 @@ SUB_LAYERS = (
 def make_events(recipe: Recipe, count: int) -> PackedEvents:
     """Random jets and labels: only shapes matter here."""
     rng = np.random.default_rng(0)
-    n_slots, groups = len(recipe.topology.slots), {}
+    n_slots = len(recipe.topology.slots)
+    groups: dict[tuple[int, ...], Group] = {}
     for more, share in enumerate(MIX):
         shape = (max(1, round(share * count)), n_slots + more)
         pt, eta, phi = rng.uniform(30, 200, shape), rng.normal(size=shape), rng.uniform(-3, 3, shape)
         columns = [pt, eta, phi, pt * np.cosh(eta) + 5, rng.integers(0, 2, shape)]
         truth = np.argsort(rng.random(shape), axis=1)[:, :n_slots].astype(np.int8)
-        groups[shape[1]] = Group(
-            np.stack(columns, -1).astype(np.float32), truth, np.zeros((shape[0], 2), np.uint64)
-        )
+        jets = np.stack(columns, -1).astype(np.float32)
+        groups[(shape[1],)] = Group({"jet": jets}, truth, np.zeros((shape[0], 2), np.uint64))
     return PackedEvents(groups)
 
 
@@ -66,7 +66,7 @@ class Plain:
     def __init__(self, recipe: Recipe, events: PackedEvents, network: Network) -> None:
         self.recipe, self.events, self.network = recipe, events, network
         self.optimiser = make_optimiser(network, recipe.optimiser)
-        order = [(n, row) for n, group in events.groups.items() for row in range(len(group.jets))]
+        order = [(n, row) for (n,), group in events.groups.items() for row in range(len(group))]
         self.order = [order[k] for k in np.random.default_rng(1).permutation(len(order))]
 
     def step(self, step: int) -> int:
@@ -78,16 +78,14 @@ class Plain:
         mask = np.zeros((size, longest), dtype=bool)
         truth = np.zeros((size, len(self.recipe.topology.slots)), dtype=np.int8)
         for k, (n, row) in enumerate(chosen):
-            jets[k, :n], mask[k, :n], truth[k] = (
-                self.events.groups[n].jets[row],
-                True,
-                self.events.groups[n].truth[row],
-            )
-        batch = make_batch(self.recipe.topology, jets, truth, None, LossConfig(), jet_mask=mask)
-        output = self.network(batch.jets, batch.jet_mask, None)
-        loss = batch_loss(output, batch, {"masked_edges": 1.0})["masked_edges"] / size
-        for head in output:
-            loss = loss if head is None else loss + 0 * head.sum()
+            group = self.events.groups[(n,)]
+            jets[k, :n], mask[k, :n], truth[k] = group.objects["jet"][row], True, group.truth[row]
+        nodes, terms = Nodes({"jet": jets}, {"jet": mask}), {"masked_edges": 1.0}
+        batch = make_batch(self.recipe.topology, nodes, truth, None, terms)
+        outputs = self.network(batch.objects, {"jet": torch.as_tensor(mask)}, None)
+        loss = batch_loss(self.network, outputs, batch, terms)["masked_edges"] / size
+        for output in outputs.values():
+            loss = loss + 0 * output.sum()
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
         self.optimiser.step()
@@ -137,9 +135,8 @@ def by_sub_layer(network: Network, run: Callable[[], Any]) -> dict[str, float]:
     spent: defaultdict[str, float] = defaultdict(float)
     started: dict[nn.Module, float] = {}
     handles = []
-    watched: list[nn.Module | None] = [module for module in network.modules() if isinstance(module, SUB_LAYERS)]
-    watched += [network.readout, network.edge_head, network.potential, network.hyperedge]
-    for module in filter(None, watched):
+    watched: list[nn.Module] = [module for module in network.modules() if isinstance(module, SUB_LAYERS)]
+    for module in [*watched, network.readout, *network.heads.values()]:
         handles.append(module.register_forward_pre_hook(lambda m, _: started.update({m: time.perf_counter()})))
 
         def stop(m: nn.Module, *_: Any) -> None:
@@ -177,7 +174,7 @@ def main() -> None:
 
     def network() -> Network:
         torch.manual_seed(0)
-        return Network(recipe.topology, recipe.network)
+        return Network(recipe.topology, recipe.network, recipe.inputs)
 
     plain, packed = Plain(recipe, events, network()), Packed(recipe, events, network(), False)
     ways: dict[str, Callable[[int], int]] = {"plain": plain.step, "packed": packed.step, "loading": packed.loading}
@@ -192,14 +189,13 @@ def main() -> None:
             samples[name].append(timed(run, step))
     rates = {name: rate(found) for name, found in samples.items()}
 
-    step = next(
-        step for step in range(50) if packed.trainer.plan.draw(step).n_jets == len(recipe.topology.slots) + 1
-    )
+    usual = (len(recipe.topology.slots) + 1,)
+    step = next(step for step in range(50) if packed.trainer.plan.draw(step).layout == usual)
     with FlopCounterMode(display=False) as counter:
         packed.step(step)
     seconds = statistics.median(timed(packed.step, step)[0] for _ in range(5))
     model = network()
-    jets = torch.as_tensor(next(iter(events.groups.values())).jets[:256])
+    jets = torch.as_tensor(next(iter(events.groups.values())).objects["jet"][:256])
     result: dict[str, Any] = {
         "threads": options.threads,
         "events_per_second": {name: round(value) for name, value in rates.items() if name != "loading"},
@@ -207,7 +203,7 @@ def main() -> None:
         "loading_share_of_step": rates["packed"] / rates["loading"],
         "peak_gflops": peak() / 1e9,
         "share_of_peak": counter.get_total_flops() / seconds / peak(),
-        "forward_by_sub_layer": by_sub_layer(model, lambda: model(jets)),
+        "forward_by_sub_layer": by_sub_layer(model, lambda: model({"jet": jets})),
     }
     print(f"{Path(options.recipe).stem}, {options.threads} threads, {options.steps} steps of each kind")
     for name, value in result["events_per_second"].items():

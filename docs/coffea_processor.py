@@ -16,7 +16,6 @@ from coffea import processor
 from coffea.nanoevents import NanoAODSchema
 
 import pairton
-from pairton.events import Status
 
 TIGHT = 2  # bit of Jet_jetId
 
@@ -41,7 +40,7 @@ class TopMass(processor.ProcessorABC):
             ),
             self.model,
         )
-        answered = (reco.status != Status.TOO_FEW_JETS) & (reco.status != Status.BAD_JET)
+        answered = (reco.assignment >= 0).all(axis=1)  # reco.status says why not
         tops = reco.t[answered]
         masses = hist.Hist.new.Reg(50, 0, 500, name="mass", label="top mass / GeV").Weight()
         masses.fill(ak.flatten(tops.mass), weight=ak.flatten(tops.probability))

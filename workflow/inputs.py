@@ -37,7 +37,7 @@ Random = np.random.Generator
 def no_mass(events: Events, rng: Random) -> Events:
     jets = events.jets
     fields = {name: jets[name] for name in ("pt", "eta", "phi", "btag")}
-    return events.with_jets(make_jets(mass=ak.zeros_like(jets.pt), **fields))
+    return events.replace(jets=make_jets(mass=ak.zeros_like(jets.pt), **fields))
 
 
 def graded_tag(events: Events, rng: Random) -> Events:
@@ -45,7 +45,7 @@ def graded_tag(events: Events, rng: Random) -> Events:
     tagged = np.asarray(ak.flatten(jets.btag)) > 0.5
     score = _normal(np.where(_of_b(events), B, np.where(tagged, CHARM, 0.0)), tagged, rng)
     fields = {name: jets[name] for name in ("pt", "eta", "phi", "energy")}
-    return events.with_jets(make_jets(btag=ak.unflatten(expit(score - CUT), counts), **fields))
+    return events.replace(jets=make_jets(btag=ak.unflatten(expit(score - CUT), counts), **fields))
 
 
 def _of_b(events: Events) -> npt.NDArray[np.bool_]:

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pairton.decoding.graph import MASKED
 from pairton.decoding.likelihood import (
     MAX_ASSIGNMENTS,
     Enumeration,
@@ -28,15 +27,16 @@ from pairton.decoding.likelihood import (
     scores,
 )
 from pairton.errors import PairtonError
+from pairton.events.nodes import Nodes
 from pairton.formats import iterate
-from pairton.models.storage import load_model
 from pairton.network import Network
+from pairton.network.engine import load_network, predictor
 from pairton.topology.assignments import present
 from pairton.training.data import PackedEvents, pack
 from pairton.training.loop import make_optimiser
 from pairton.training.recipes import Recipe, parse_recipe
 from pairton.training.resume_state import STATE, load_state
-from pairton.training.validation import asked, predictor
+from pairton.training.validation import asked
 from plan import Plan, load_config
 
 __all__ = ["compare", "networks_of"]
@@ -45,14 +45,13 @@ BLOCK = 64  # events whose assignments are listed at once
 TOGETHER, KEPT = "together", "kept"
 
 Floats = npt.NDArray[np.float64]
-Jets = npt.NDArray[np.float32]
 
 
 def networks_of(folder: Path) -> tuple[Recipe, dict[str, Network]]:
     """The recipe of a training, and its networks: kept, last, average."""
-    kept, info = load_model(folder)
+    kept, info = load_network(folder)
     recipe = parse_recipe(info.recipe)
-    last = Network(recipe.topology, recipe.network)
+    last = Network(recipe.topology, recipe.network, recipe.inputs)
     average = copy.deepcopy(last)
     load_state(folder / STATE, last, average, make_optimiser(last, recipe.optimiser))
     return recipe, {KEPT: kept, "last": last, "average": average}
@@ -61,9 +60,9 @@ def networks_of(folder: Path) -> tuple[Recipe, dict[str, Network]]:
 def compare(networks: Mapping[str, Network], events: PackedEvents) -> dict[str, tuple[int, float, float]]:
     """Events, mean -log P(truth) and share that is right: of each network, and of those kept together."""
     sums = {name: np.zeros(3) for name in [*networks, TOGETHER]}
-    for enumeration, jets, truth in _blocks(next(iter(networks.values())), events):
+    for enumeration, nodes, truth in _blocks(next(iter(networks.values())), events):
         rows = index_of(enumeration, truth)
-        chances = {name: _log_probabilities(network, enumeration, jets) for name, network in networks.items()}
+        chances = {name: _log_probabilities(network, enumeration, nodes) for name, network in networks.items()}
         together = np.mean([chance for name, chance in chances.items() if name.startswith(KEPT)], axis=0)
         chances[TOGETHER] = together - log_normaliser(together)[:, None]
         for name, chance in chances.items():
@@ -72,22 +71,20 @@ def compare(networks: Mapping[str, Network], events: PackedEvents) -> dict[str, 
     return {name: (int(n), loss / n, right / n) for name, (n, loss, right) in sums.items()}
 
 
-def _blocks(network: Network, events: PackedEvents) -> Iterator[tuple[Enumeration, Jets, npt.NDArray[np.int8]]]:
-    for n_jets, group in events.groups.items():
-        if network.topology.count_assignments(n_jets) > MAX_ASSIGNMENTS:
+def _blocks(network: Network, events: PackedEvents) -> Iterator[tuple[Enumeration, Nodes, npt.NDArray[np.int8]]]:
+    for layout, group in events.groups.items():
+        if network.topology.count_assignments(layout) > MAX_ASSIGNMENTS:
             continue
         (full,) = np.nonzero(present(network.topology, group.truth).all(axis=1))
-        enumeration = enumerate_assignments(network.topology, n_jets)
+        enumeration = enumerate_assignments(network.topology, layout)
         for rows in np.split(full, range(BLOCK, len(full), BLOCK)):
-            yield enumeration, np.array(group.jets[rows]), np.array(group.truth[rows])
+            yield enumeration, group.nodes(rows), np.array(group.truth[rows])
 
 
-def _log_probabilities(network: Network, enumeration: Enumeration, jets: Jets) -> Floats:
+def _log_probabilities(network: Network, enumeration: Enumeration, nodes: Nodes) -> Floats:
     """(E, A)."""
     with asked(network):
-        mask = np.ones(jets.shape[:2], dtype=bool)
-        tokens = np.full((len(jets), len(network.topology.types), *[jets.shape[1]] * 2), MASKED, dtype=np.uint8)
-        found = scores(enumeration, predictor(network)(jets, mask, tokens))
+        found = scores(enumeration, predictor(network)(nodes, None))
     return np.asarray(found - log_normaliser(found)[:, None])
 
 
@@ -108,8 +105,10 @@ def main() -> None:
             networks |= {f"{kind} {each.seed}": network for kind, network in found.items()}
         samples = list(map(str, plan.train_samples(trainings[0].name)))
         with tempfile.TemporaryDirectory() as folder:
-            chunks = iterate(samples, topology=recipe.topology)
-            _, events = pack(chunks, recipe.topology, folder=Path(folder), fractions=recipe.data.fractions)
+            fields = {kind: recipe.inputs.fields(kind) for kind in recipe.inputs.kinds}
+            chunks = iterate(samples, topology=recipe.topology, fields=fields)
+            how = recipe.topology, recipe.inputs
+            _, events = pack(chunks, *how, folder=Path(folder), fractions=recipe.data.fractions)
             for name, (count, loss, right) in compare(networks, events).items():
                 print(f"{name:10}  {count} events  -log P {loss:.4f}  e_event {right:.4f}")
     except PairtonError as error:

@@ -25,7 +25,7 @@ int main(int argc, char** argv) try {
   options.SetIntraOpNumThreads(1);
   Ort::Session session(env, argv[1], options);
   const auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
-  const std::array<const char*, 2> inputs{"jets", "jet_mask"};
+  const std::array<const char*, 2> inputs{"jet", "jet_mask"};
   const std::array<const char*, 2> outputs{"indices", "event_probability"};
 
   for (std::string line; std::getline(std::cin, line);) {

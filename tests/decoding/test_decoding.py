@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pairton.decoding import DECODINGS, decode
 from pairton.decoding import candidates as candidates_module
-from pairton.decoding import decode
 from pairton.decoding.graph import visible_tokens
-from pairton.decoding.likelihood import Prediction, triplet_types
+from pairton.decoding.likelihood import triplet_types
 from pairton.errors import ConfigError
+from pairton.events.nodes import Nodes
 from pairton.topology import Stage, load_topology, parse_topology
 from pairton.topology.assignments import canonical
 
@@ -50,18 +51,19 @@ class Network:
             self.triplets = triplets.astype(np.float32)
         self.calls = 0
 
-    def __call__(self, jets, jet_mask, tokens):
+    def __call__(self, nodes, tokens):
         self.calls += 1
-        who = np.where(jet_mask, jets[:, :, 0], 0).astype(int)
+        mask = nodes.mask
+        who = np.where(mask, nodes.values["jet"][:, :, 0], 0).astype(int)
         i, j = who[:, None, :, None], who[:, None, None, :]
         types = np.arange(len(self.edges))[None, :, None, None]
         edges = self.edges[types, tokens.astype(int), i, j]
-        edges = np.where((jet_mask[:, :, None] & jet_mask[:, None, :])[:, None], edges, np.nan).astype(np.float32)
+        edges = np.where((mask[:, :, None] & mask[:, None, :])[:, None], edges, np.nan).astype(np.float32)
         if self.triplets is None:
-            return Prediction(edges)
+            return {"edges": edges}
         kinds = np.arange(len(self.triplets))[None, :, None, None, None]
         axes = [who.reshape(len(who), 1, *shape) for shape in ((-1, 1, 1), (1, -1, 1), (1, 1, -1))]
-        return Prediction(edges, self.triplets[kinds, *axes])
+        return {"edges": edges, "triplets": self.triplets[kinds, *axes]}
 
 
 def batch(n_jets, events=5, padding=0, seed=3):
@@ -69,8 +71,12 @@ def batch(n_jets, events=5, padding=0, seed=3):
     rng = np.random.default_rng(seed)
     jets = np.zeros((events, n_jets, 5), dtype=np.float32)
     jets[:, :, 0] = np.stack([rng.permutation(24)[:n_jets] for _ in range(events)])
-    jet_mask = np.arange(n_jets) < n_jets - rng.integers(0, padding + 1, size=events)[:, None]
-    return jets, jet_mask
+    mask = np.arange(n_jets) < n_jets - rng.integers(0, padding + 1, size=events)[:, None]
+    return jet_nodes(jets, mask)
+
+
+def jet_nodes(jets, mask):
+    return Nodes({"jet": jets}, {"jet": mask})
 
 
 # -- the paper ---------------------------------------------------------------------------------------------
@@ -102,16 +108,16 @@ def share(choice, gain):
     return np.exp(gain[choice] - np.logaddexp.reduce(list(gain.values())))
 
 
-def algorithm_3(network, jets, jet_mask, refresh=True):
+def algorithm_3(network, nodes, refresh=True):
     """One event: jets of t1 and t2 as q, q, b, and the probability of each step."""
-    real = np.flatnonzero(jet_mask)
+    real = np.flatnonzero(nodes.mask[0])
     place = {p.name: p.index for p in TTBAR.particles}
 
     def logits(assignment, names):
         revealed = np.zeros((1, 4), dtype=bool)
         revealed[0, [place[name] for name in names]] = True
-        tokens = visible_tokens(TTBAR, np.array([assignment]), revealed, jet_mask[None])
-        return network(jets[None], jet_mask[None], tokens).edges[0].astype(float)
+        tokens = visible_tokens(TTBAR, np.array([assignment]), revealed, nodes.mask)
+        return network(nodes, tokens)["edges"][0].astype(float)
 
     first_pass = logits([-1] * 6, [])
     first, gain_1 = choose_w(first_pass[0], real)
@@ -123,14 +129,14 @@ def algorithm_3(network, jets, jet_mask, refresh=True):
     return [*first, answer[0], *second, answer[1]], steps
 
 
-@pytest.mark.parametrize("method", ["steps", "one_shot"])
-def test_three_steps_are_the_papers_algorithms(method):
+@pytest.mark.parametrize("decoding", ["steps", "one_shot"])
+def test_three_steps_are_the_papers_algorithms(decoding):
     network = Network(TTBAR)
     for n_jets in (6, 7, 10):
-        jets, jet_mask = batch(n_jets, events=40, padding=min(2, n_jets - 6))
-        answer = decode(network, TTBAR, jets, jet_mask, method=method)
-        for k in range(len(jets)):
-            wanted, steps = algorithm_3(network, jets[k], jet_mask[k], refresh=method == "steps")
+        nodes = batch(n_jets, events=40, padding=min(2, n_jets - 6))
+        answer = decode(network, TTBAR, nodes, decoding=decoding)
+        for k in range(len(nodes)):
+            wanted, steps = algorithm_3(network, nodes[k : k + 1], refresh=decoding == "steps")
             same = canonical(TTBAR, np.array([wanted]))[0]
             np.testing.assert_array_equal(answer.assignment[k], same)
             np.testing.assert_allclose(answer.event_probability[k], np.prod(steps), rtol=1e-5)
@@ -144,28 +150,18 @@ def test_three_steps_are_the_papers_algorithms(method):
 
 
 def test_the_network_is_asked_once_a_stage():
-    for method, calls in (("steps", 3), ("one_shot", 1), ("exact", 1), ("exact_steps", 3)):
+    for decoding, calls in (("steps", 3), ("one_shot", 1), ("exact", 1)):
         network = Network(TTBAR)
-        decode(network, TTBAR, *batch(7), method=method)
+        decode(network, TTBAR, batch(7), decoding=decoding)
         assert network.calls == calls
 
 
-def test_edge_weight_counts_the_edge_between_new_jets_twice():
-    network, (jets, jet_mask) = Network(TTBAR), batch(8, events=30)
-    answer = decode(network, TTBAR, jets, jet_mask, method="steps", edge_weight=2.0)
-    s = network(jets, jet_mask, np.full((30, 2, 8, 8), 2)).edges[:, 0]
-    found = [answer.assignment[:, [0, 1]], answer.assignment[:, [3, 4]]]
-    for k in range(30):
-        gain = {(i, j): 2 * s[k, i, j] - s[k, i, i] - s[k, j, j] for i, j in itertools.combinations(range(8), 2)}
-        assert max(gain, key=gain.__getitem__) in [tuple(pair[k]) for pair in found]
-
-
 def test_potentials_add_to_the_gain_of_the_top():
-    network, (jets, jet_mask) = Network(TTBAR, potentials=True), batch(7, events=30)
-    answer = decode(network, TTBAR, jets, jet_mask, method="one_shot")
-    prediction = network(jets, jet_mask, np.full((30, 2, 7, 7), 2))
+    network, nodes = Network(TTBAR, potentials=True), batch(7, events=30)
+    answer = decode(network, TTBAR, nodes, decoding="one_shot")
+    prediction = network(nodes, np.full((30, 2, 7, 7), 2))
     for k in range(30):
-        s, u = prediction.edges[k, 1].astype(float), prediction.triplets[k, 0].astype(float)
+        s, u = prediction["edges"][k, 1].astype(float), prediction["triplets"][k, 0].astype(float)
         first, second = answer.assignment[k, [0, 1]], answer.assignment[k, [3, 4]]
         gain = {}
         for b, c in itertools.permutations(set(range(7)) - {*first, *second}, 2):
@@ -178,37 +174,38 @@ def test_potentials_add_to_the_gain_of_the_top():
 # -- any topology ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["steps", "one_shot", "exact", "exact_steps", "beam"])
+@pytest.mark.parametrize("decoding", ["steps", "one_shot", "exact", "beam", "one_by_one"])
 @pytest.mark.parametrize("topology", EVERYTHING, ids=IDS)
-def test_every_topology_gets_disjoint_jets_and_probabilities(topology, method):
-    jets, jet_mask = batch(len(topology.slots) + 2, events=6, padding=2)
-    answer = decode(Network(topology, potentials=True), topology, jets, jet_mask, method=method)
+def test_every_topology_gets_disjoint_jets_and_probabilities(topology, decoding):
+    nodes = batch(len(topology.slots) + 2, events=6, padding=2)
+    answer = decode(Network(topology, potentials=True), topology, nodes, decoding=decoding)
     rows = answer.assignment
     assert (np.diff(np.sort(rows, axis=1), axis=1) > 0).all()
-    assert np.take_along_axis(jet_mask, rows, axis=1).all()
+    assert np.take_along_axis(nodes.mask, rows, axis=1).all()
     np.testing.assert_array_equal(canonical(topology, rows), rows)
     assert ((answer.event_probability > 0) & (answer.event_probability <= 1 + 1e-6)).all()
     assert (answer.particle_probability >= answer.event_probability[:, None] * (1 - 1e-6)).all()
     assert (answer.particle_probability <= 1 + 1e-6).all()
-    assert answer.exact.all() == (method in ("exact", "exact_steps") and topology is not TTTT)
+    assert answer.exact.all() == (decoding == "exact" and topology is not TTTT)
 
 
 def test_too_few_jets_have_no_answer_and_do_not_disturb_the_others():
-    jets, jet_mask = batch(8, events=4)
-    whole = decode(Network(TTBAR), TTBAR, jets, jet_mask, method="steps")
-    jet_mask = jet_mask.copy()
-    jet_mask[1, 5:] = False
-    answer = decode(Network(TTBAR), TTBAR, jets, jet_mask, method="steps")
+    nodes = batch(8, events=4)
+    whole = decode(Network(TTBAR), TTBAR, nodes, decoding="steps")
+    jets, mask = nodes.values["jet"], nodes.mask.copy()
+    mask[1, 5:] = False
+    nodes = jet_nodes(jets, mask)
+    answer = decode(Network(TTBAR), TTBAR, nodes, decoding="steps")
     assert (answer.assignment[1] == -1).all()
     assert np.isnan(answer.event_probability[1])
     assert np.isnan(answer.particle_probability[1]).all()
-    assert answer.answered.tolist() == [True, False, True, True]
+    assert (answer.assignment >= 0).all(axis=1).tolist() == [True, False, True, True]
     np.testing.assert_array_equal(answer.assignment[[0, 2, 3]], whole.assignment[[0, 2, 3]])
     network = Network(TTBAR)
-    for method in ("exact", "exact_steps", "steps", "beam"):
-        nothing = decode(network, TTBAR, jets[:, :5], jet_mask[:, :5], method=method)
+    for decoding in DECODINGS:
+        nothing = decode(network, TTBAR, jet_nodes(jets[:, :5], mask[:, :5]), decoding=decoding)
         assert (nothing.assignment == -1).all()
-        assert decode(network, TTBAR, jets[:0], jet_mask[:0], method=method).assignment.shape == (0, 6)
+        assert decode(network, TTBAR, nodes[:0], decoding=decoding).assignment.shape == (0, 6)
     assert network.calls == 0
 
 
@@ -216,15 +213,17 @@ def test_too_few_jets_have_no_answer_and_do_not_disturb_the_others():
 @given(
     # own jets of different names but one particle, as in MIXED, tie: edges do not tell them apart
     st.sampled_from([topology for topology in EVERYTHING if topology is not MIXED]),
-    st.sampled_from(["steps", "one_shot", "exact", "exact_steps", "beam"]),
+    st.sampled_from(["steps", "one_shot", "exact", "beam", "one_by_one"]),
     st.integers(0, 2**16),
 )
-def test_permuting_the_jets_permutes_the_answer(topology, method, seed):
+def test_permuting_the_jets_permutes_the_answer(topology, decoding, seed):
     network = Network(topology, potentials=True, seed=seed)
-    jets, jet_mask = batch(len(topology.slots) + 2, events=4, padding=1, seed=seed)
-    order = np.random.default_rng(seed).permutation(jets.shape[1])  # padding moves in between
-    answer = decode(network, topology, jets, jet_mask, method=method)
-    moved = decode(network, topology, jets[:, order], jet_mask[:, order], method=method)
+    nodes = batch(len(topology.slots) + 2, events=4, padding=1, seed=seed)
+    order = np.random.default_rng(seed).permutation(nodes.mask.shape[1])  # padding moves in between
+    answer = decode(network, topology, nodes, decoding=decoding)
+    moved = decode(
+        network, topology, jet_nodes(nodes.values["jet"][:, order], nodes.mask[:, order]), decoding=decoding
+    )
     np.testing.assert_array_equal(canonical(topology, order[moved.assignment]), answer.assignment)
     np.testing.assert_allclose(moved.event_probability, answer.event_probability, rtol=1e-4)
     np.testing.assert_allclose(
@@ -234,12 +233,12 @@ def test_permuting_the_jets_permutes_the_answer(topology, method, seed):
 
 def test_padding_changes_nothing():
     network = Network(TTH)
-    jets, jet_mask = batch(9, events=6)
-    wide = np.concatenate([jets, np.zeros((6, 3, 5), dtype=np.float32)], axis=1)
-    mask = np.concatenate([jet_mask, np.zeros((6, 3), dtype=bool)], axis=1)
-    for method in ("steps", "one_shot", "beam", "exact", "exact_steps"):
-        narrow = decode(network, TTH, jets, jet_mask, method=method)
-        padded = decode(network, TTH, wide, mask, method=method)
+    nodes = batch(9, events=6)
+    wide = np.concatenate([nodes.values["jet"], np.zeros((6, 3, 5), dtype=np.float32)], axis=1)
+    mask = np.concatenate([nodes.mask, np.zeros((6, 3), dtype=bool)], axis=1)
+    for decoding in ("steps", "one_shot", "beam", "exact", "one_by_one"):
+        narrow = decode(network, TTH, nodes, decoding=decoding)
+        padded = decode(network, TTH, jet_nodes(wide, mask), decoding=decoding)
         np.testing.assert_array_equal(narrow.assignment, padded.assignment)
         np.testing.assert_allclose(narrow.event_probability, padded.event_probability, rtol=1e-6)
 
@@ -252,17 +251,19 @@ def test_a_top_chooses_its_w_where_one_comes_from_elsewhere():
     for b, pair in ((2, (6, 7)), (5, (0, 1))):
         for i in pair:
             edges[0, TTW.type_index("t"), [b, i], [i, b]] = 9
-    event = np.zeros((1, 8, 5), dtype=np.float32), np.ones((1, 8), dtype=bool)
-    for method in ("steps", "one_shot", "beam", "exact", "exact_steps"):
-        answer = decode(lambda jets, *_: Prediction(edges.repeat(len(jets), axis=0)), TTW, *event, method=method)
+    event = Nodes.full({"jet": np.zeros((1, 8, 5), dtype=np.float32)})
+    for decoding in ("steps", "one_shot", "beam", "exact", "one_by_one"):
+        answer = decode(
+            lambda nodes, _: {"edges": edges.repeat(len(nodes), axis=0)}, TTW, event, decoding=decoding
+        )
         assert dict(zip([s.name for s in TTW.slots], answer.assignment[0].tolist(), strict=True)) == {
             "t1.b": 2, "t1.W.q1": 6, "t1.W.q2": 7, "t2.b": 5, "t2.W.q1": 0, "t2.W.q2": 1, "W.q1": 3, "W.q2": 4,
         }  # fmt: skip
 
 
 def test_the_most_confident_of_w_and_h_is_revealed_first():
-    jets, jet_mask = batch(9, events=40)
-    answer = decode(Network(TTH), TTH, jets, jet_mask, method="steps", record=True)
+    nodes = batch(9, events=40)
+    answer = decode(Network(TTH), TTH, nodes, decoding="steps", record=True)
     first = answer.steps[0]
     assert first.stage == Stage(("W", "H"), any=True)
     names = [kind for (kind,) in first.types]
@@ -276,7 +277,7 @@ def test_the_most_confident_of_w_and_h_is_revealed_first():
             for i, j in itertools.combinations(range(9), 2):
                 gain[kind, i, j] = s[k, layer, i, j] - s[k, layer, i, i] - s[k, layer, j, j]
         best = max(gain, key=gain.__getitem__)
-        assert best == (name, *first.jets[k, first.choice[k], 0].tolist())
+        assert best == (name, *first.nodes[k, first.choice[k], 0].tolist())
 
 
 @pytest.fixture
@@ -292,44 +293,44 @@ PAIRS = HH4B.with_stages([Stage(("H", "H"))])
 
 
 def test_pairs_revealed_together(request):
-    jets, jet_mask = batch(7, events=8, padding=2)
-    together = decode(Network(PAIRS), PAIRS, jets, jet_mask, method="steps", record=True)
+    nodes = batch(7, events=8, padding=2)
+    together = decode(Network(PAIRS), PAIRS, nodes, decoding="steps", record=True)
     assert [len(step.types[0]) for step in together.steps] == [2]
     s = together.steps[0].edges[:, 0].astype(float)
     for k, row in enumerate(together.assignment.tolist()):
-        real = np.flatnonzero(jet_mask[k])
+        real = np.flatnonzero(nodes.mask[k])
         gain = {
             four: sum(s[k, i, j] - s[k, i, i] - s[k, j, j] for i, j in (four[:2], four[2:]))
             for four in itertools.permutations(real, 4)
         }
         np.testing.assert_allclose(gain[tuple(row)], max(gain.values()), rtol=1e-5)
     request.getfixturevalue("few_choices")  # too many by now: one at a time, from the same logits
-    apart = decode(Network(PAIRS), PAIRS, jets, jet_mask, method="steps", record=True)
+    apart = decode(Network(PAIRS), PAIRS, nodes, decoding="steps", record=True)
     assert [len(step.types[0]) for step in apart.steps] == [1, 1]
     np.testing.assert_array_equal(apart.assignment, decode(
-        Network(HH4B), HH4B, jets, jet_mask, method="one_shot"
+        Network(HH4B), HH4B, nodes, decoding="one_shot"
     ).assignment)  # fmt: skip
-    assert (decode(Network(PAIRS), PAIRS, jets, jet_mask, method="beam").assignment >= 0).all()
+    assert (decode(Network(PAIRS), PAIRS, nodes, decoding="beam").assignment >= 0).all()
 
 
 @pytest.mark.parametrize("topology", [TTTT, TTBAR, TTW], ids=lambda topology: topology.name)
 def test_a_stage_too_large_to_enumerate_is_a_linear_assignment(topology, request):
-    jets, jet_mask = batch(len(topology.slots) + 2, events=8, padding=1)
+    nodes = batch(len(topology.slots) + 2, events=8, padding=1)
     heat = [1.0] * (len(topology.stages) - 1) + [1.7]
-    options = {"method": "steps", "temperatures": heat, "record": True}
-    listed = decode(Network(topology, potentials=True), topology, jets, jet_mask, **options)
+    options = {"decoding": "steps", "temperatures": heat, "record": True}
+    listed = decode(Network(topology, potentials=True), topology, nodes, **options)
     request.getfixturevalue("few_choices")
-    matched = decode(Network(topology, potentials=True), topology, jets, jet_mask, **options)
+    matched = decode(Network(topology, potentials=True), topology, nodes, **options)
     assert len(matched.steps[-1].types) == 1 < len(listed.steps[-1].types)
     np.testing.assert_array_equal(matched.assignment, listed.assignment)
     np.testing.assert_allclose(matched.event_probability, listed.event_probability, rtol=1e-5)
     np.testing.assert_allclose(matched.particle_probability, listed.particle_probability, rtol=1e-5)
-    assert (decode(Network(topology), topology, jets, jet_mask, method="beam").assignment >= 0).all()
+    assert (decode(Network(topology), topology, nodes, decoding="beam").assignment >= 0).all()
 
 
 def test_the_joint_stage_maximises_the_summed_gain():
-    jets, jet_mask = batch(13, events=6)
-    answer = decode(Network(TTTT), TTTT, jets, jet_mask, method="steps", record=True)
+    nodes = batch(13, events=6)
+    answer = decode(Network(TTTT), TTTT, nodes, decoding="steps", record=True)
     s = answer.steps[-1].edges[:, TTTT.type_index("t")].astype(float)
     for k, row in enumerate(answer.assignment):
         pairs = [row[[0, 1]], row[[3, 4]], row[[6, 7]], row[[9, 10]]]
@@ -345,17 +346,17 @@ def test_the_joint_stage_maximises_the_summed_gain():
 
 
 def test_beam_of_one_is_greedy():
-    jets, jet_mask = batch(9, events=20, padding=1)
-    greedy = decode(Network(TTH), TTH, jets, jet_mask, method="steps")
-    beam = decode(Network(TTH), TTH, jets, jet_mask, method="beam", beam=1)
+    nodes = batch(9, events=20, padding=1)
+    greedy = decode(Network(TTH), TTH, nodes, decoding="steps")
+    beam = decode(Network(TTH), TTH, nodes, decoding="beam", beam=1)
     np.testing.assert_array_equal(greedy.assignment, beam.assignment)
     np.testing.assert_array_equal(greedy.event_probability, beam.event_probability)
     np.testing.assert_array_equal(greedy.particle_probability, beam.particle_probability)
 
 
-def all_chains(network, topology, jets, jet_mask, temperature=1.0):
+def all_chains(network, topology, nodes, temperature=1.0):
     """{assignment: probability} of one hh4b-like event: both orders of the two pairs, by loops."""
-    n = int(jet_mask.sum())
+    n = int(nodes.mask.sum())
     total = {}
 
     def softmax(s, free):
@@ -364,8 +365,8 @@ def all_chains(network, topology, jets, jet_mask, temperature=1.0):
         return {pair: np.exp(value - norm) for pair, value in gain.items()}
 
     def logits(assignment, revealed):
-        tokens = visible_tokens(topology, np.array([assignment]), np.array([revealed]), jet_mask[None])
-        return network(jets[None], jet_mask[None], tokens).edges[0, 0].astype(float)
+        tokens = visible_tokens(topology, np.array([assignment]), np.array([revealed]), nodes.mask)
+        return network(nodes, tokens)["edges"][0, 0].astype(float)
 
     for one, p in softmax(logits([-1] * 4, [False, False]), range(n)).items():
         rest = [k for k in range(n) if k not in one]
@@ -378,12 +379,10 @@ def all_chains(network, topology, jets, jet_mask, temperature=1.0):
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
 def test_a_wide_beam_sums_over_all_orders(temperature):
     network = Network(HH4B, sharpness=0.7)
-    jets, jet_mask = batch(6, events=10, padding=2)
-    answer = decode(
-        network, HH4B, jets, jet_mask, method="beam", beam=1000, temperatures=[temperature, temperature]
-    )
+    nodes = batch(6, events=10, padding=2)
+    answer = decode(network, HH4B, nodes, decoding="beam", beam=1000, temperatures=[temperature, temperature])
     for k in range(10):
-        total = all_chains(network, HH4B, jets[k], jet_mask[k], temperature)
+        total = all_chains(network, HH4B, nodes[k : k + 1], temperature)
         np.testing.assert_allclose(sum(total.values()), 1)
         best = max(total, key=total.__getitem__)
         assert tuple(answer.assignment[k].tolist()) == (*best[0], *best[1])
@@ -395,24 +394,22 @@ def test_a_wide_beam_sums_over_all_orders(temperature):
 
 def test_a_wider_beam_finds_at_least_as_much():
     network = Network(TTBAR, sharpness=0.5)
-    jets, jet_mask = batch(8, events=50)
-    found = [
-        decode(network, TTBAR, jets, jet_mask, method="beam", beam=k).event_probability for k in (1, 4, 64, 4000)
-    ]
+    nodes = batch(8, events=50)
+    found = [decode(network, TTBAR, nodes, decoding="beam", beam=k).event_probability for k in (1, 4, 64, 4000)]
     assert (found[3] >= found[0] - 1e-9).all()
     assert np.mean(found[2]) > np.mean(found[1]) > np.mean(found[0])
 
 
 def test_exact_is_brute_force_over_permutations():
     network = Network(TTBAR, potentials=True)
-    jets, jet_mask = batch(8, events=3, padding=2)
-    jet_mask[0] = [True, False, True, True, True, True, False, True]  # gaps
-    answer = decode(network, TTBAR, jets, jet_mask, method="exact", temperatures=[1.7])
-    prediction = network(jets, jet_mask, np.full((3, 2, 8, 8), 2))
+    nodes = batch(8, events=3, padding=2)
+    nodes.mask[0] = nodes.masks["jet"][0] = [True, False, True, True, True, True, False, True]  # gaps
+    answer = decode(network, TTBAR, nodes, decoding="exact", temperatures=[1.7])
+    prediction = network(nodes, np.full((3, 2, 8, 8), 2))
     for k in range(3):
-        s, u = prediction.edges[k].astype(float), prediction.triplets[k, 0].astype(float)
+        s, u = prediction["edges"][k].astype(float), prediction["triplets"][k, 0].astype(float)
         table = {}
-        for row in itertools.permutations(np.flatnonzero(jet_mask[k]).tolist(), 6):
+        for row in itertools.permutations(np.flatnonzero(nodes.mask[k]).tolist(), 6):
             if row[0] < row[1] and row[3] < row[4] and row[0] < row[3]:
                 table[row] = (
                     sum(
@@ -434,29 +431,28 @@ def test_exact_is_brute_force_over_permutations():
 
 
 def test_exact_beyond_the_bound_takes_the_chain_and_says_so():
-    jets, jet_mask = batch(12, events=5)
-    chain = decode(Network(TTTT), TTTT, jets, jet_mask, method="steps")
-    for method in ("exact", "exact_steps"):
-        answer = decode(Network(TTTT), TTTT, jets, jet_mask, method=method)
-        assert not answer.exact.any()
-        np.testing.assert_array_equal(answer.assignment, chain.assignment)
+    nodes = batch(12, events=5)
+    chain = decode(Network(TTTT), TTTT, nodes, decoding="steps")
+    answer = decode(Network(TTTT), TTTT, nodes, decoding="exact")
+    assert not answer.exact.any()
+    np.testing.assert_array_equal(answer.assignment, chain.assignment)
 
 
 def test_record_shows_what_was_seen_and_chosen():
-    jets, jet_mask = batch(8, events=4, padding=1)
-    answer = decode(Network(TTBAR), TTBAR, jets, jet_mask, method="steps", record=True)
+    nodes = batch(8, events=4, padding=1)
+    answer = decode(Network(TTBAR), TTBAR, nodes, decoding="steps", record=True)
     assert len(answer.steps) == 3
     product = np.ones(4)
     for step in answer.steps:
         np.testing.assert_allclose(step.probability.sum(axis=1), 1)
         product *= step.probability[np.arange(4), step.choice]
-        impossible = (step.jets == -1).all(axis=(2, 3))
+        impossible = (step.nodes == -1).all(axis=(2, 3))
         assert (step.probability[impossible] == 0).all()
     np.testing.assert_allclose(product, answer.event_probability)
     np.testing.assert_array_equal(canonical(TTBAR, answer.steps[-1].assignment), answer.assignment)
     assert (answer.steps[0].tokens == 2).all()
     assert answer.steps[0].revealed.sum(axis=1).tolist() == [1] * 4
-    (whole,) = decode(Network(TTBAR), TTBAR, jets, jet_mask, method="exact", record=True).steps
+    (whole,) = decode(Network(TTBAR), TTBAR, nodes, decoding="exact", record=True).steps
     assert whole.stage is None
     assert (np.diff(whole.probability, axis=1) <= 0).all()
 
@@ -465,18 +461,15 @@ def test_mistakes_are_named():
     event = batch(7)
     network = Network(TTBAR)
     for options, message in (
-        ({"method": "step"}, "no decoding 'step'.*did you mean 'steps'"),
-        ({"method": "beam", "beam": 0}, "a beam of 0"),
-        ({"method": "steps", "beam": 4}, "a beam of 4 is for the decoding 'beam'"),
+        ({"decoding": "step"}, "no decoding 'step'.*did you mean 'steps'"),
+        ({"decoding": "beam", "beam": 0}, "a beam of 0"),
+        ({"decoding": "steps", "beam": 4}, "a beam of 4 is for the decoding 'beam'"),
         (
-            {"method": "steps", "temperatures": [1.0]},
-            r"temperatures are \[1.0\].*one for each stage \(W, W, t \+ t\)",
+            {"decoding": "steps", "temperatures": [1.0]},
+            r"temperatures are \[1.0\].*one per stage \(W, W, t \+ t\)",
         ),
-        ({"method": "exact", "temperatures": [0.0]}, "greater than 0"),
-        ({"method": "exact", "edge_weight": 2.0}, "edge_weight is 2"),
-        ({"method": "exact_steps", "edge_weight": 2.0}, "edge_weight is 2, but exact_steps"),
-        ({"method": "exact_steps", "temperatures": [1.0]}, "one for each stage"),
-        ({"method": "beam", "beam": 3, "record": True}, "no single chain"),
+        ({"decoding": "exact", "temperatures": [0.0]}, "greater than 0"),
+        ({"decoding": "beam", "beam": 3, "record": True}, "no single chain"),
     ):
         with pytest.raises(ConfigError, match=message):
-            decode(network, TTBAR, *event, **options)
+            decode(network, TTBAR, event, **options)

@@ -10,15 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pairton.decoding import decode
+from pairton.decoding import DECODINGS, decode
 from pairton.decoding.graph import adjacency, visible_tokens
-from pairton.decoding.likelihood import Prediction, best, enumerate_assignments, log_normaliser, marginals, scores
+from pairton.decoding.likelihood import enumerate_assignments, log_normaliser, marginals, scores
 from pairton.evaluation.metrics import efficiencies
 from pairton.events import SPLITS, Events, Status
-from pairton.events.acceptance import prepare
+from pairton.events.acceptance import accept
+from pairton.events.domain import Domain
+from pairton.events.inputs import Inputs
+from pairton.events.nodes import Nodes
 from pairton.events.objects import make_jets
 from pairton.formats.isolation import decode_events, encode_events
-from pairton.reconstruction.reconstruction import windows
+from pairton.reconstruction.running import windows
 from pairton.topology import load_topology
 from pairton.topology.assignments import canonical, present
 
@@ -79,7 +82,7 @@ def test_selection_keeps_good_events_and_their_labels(found):
     chosen = found.select()
     assert len(chosen) == int(found.selected.sum())
     assert (chosen.status == Status.OK).all()
-    cuts = found.topology.selection
+    cuts = found.topology.selection.cuts("jet")
     assert ak.all(chosen.jets.pt >= cuts.pt)
     assert ak.all(abs(chosen.jets.eta) <= cuts.abs_eta)
     assert (chosen.truth < chosen.n_jets[:, None]).all()
@@ -104,16 +107,17 @@ def test_every_event_is_in_one_split(found, seed):
 @quick
 @given(events())
 def test_preparation_orders_jets_and_says_where_they_were(found):
-    prepared = prepare(found, max_jets=len(found.topology.slots) + 1)
-    assert len(prepared.status) == len(found)
-    for row in np.flatnonzero(prepared.answerable):
-        n = prepared.counts[row]
-        pt = prepared.jets[row, :n, 0]
-        assert (np.diff(pt) <= 0).all()
-        assert np.isfinite(prepared.jets[row, :n]).all()
-        assert len(set(prepared.position[row, :n].tolist())) == n
-        np.testing.assert_array_equal(pt, np.asarray(found.jets.pt[row])[prepared.position[row, :n]])
-    assert (prepared.status[found.status == Status.BAD_JET] == Status.BAD_JET).all()
+    inputs = Inputs.default(found.topology)
+    accepted = accept(found, Domain(), inputs, max_objects=len(found.topology.slots) + 1)
+    assert len(accepted.status) == len(found)
+    for row in np.flatnonzero(accepted.answerable):
+        n = accepted.nodes.counts[row, 0]
+        jets, position = accepted.nodes.values["jet"][row, :n], accepted.position["jet"][row, :n]
+        assert (np.diff(jets[:, 0]) <= 0).all()
+        assert np.isfinite(jets).all()
+        assert len(set(position.tolist())) == n
+        np.testing.assert_array_equal(jets[:, 0], np.asarray(found.jets.pt[row])[position])
+    assert (accepted.status[found.status == Status.BAD_OBJECT] == Status.BAD_OBJECT).all()
 
 
 @quick
@@ -194,7 +198,7 @@ def test_complete_is_a_matter_of_the_particle_s_own_jets(topology, seed):
 def prediction(topology, n_jets, seed, scale, batch=3):
     rng = np.random.default_rng(seed)
     edges = rng.normal(0, scale, (batch, len(topology.types), n_jets, n_jets))
-    return Prediction(((edges + edges.swapaxes(2, 3)) / 2).astype(np.float32))
+    return {"edges": ((edges + edges.swapaxes(2, 3)) / 2).astype(np.float32)}
 
 
 @quick
@@ -205,9 +209,6 @@ def test_probabilities_are_probabilities(topology, seed, scale):
     values = scores(enumeration, prediction(topology, n_jets, seed, scale))
     normal = np.exp(values - log_normaliser(values)[:, None])
     np.testing.assert_allclose(normal.sum(axis=1), 1, rtol=1e-4)
-    chosen = best(enumeration, values)
-    index = chosen[0] if isinstance(chosen, tuple) else chosen
-    assert len(index) == len(values)
     for name, found in marginals(enumeration, values).items():
         assert (found > -1e-6).all()
         assert (found < 1 + 1e-4).all()
@@ -218,23 +219,24 @@ def test_probabilities_are_probabilities(topology, seed, scale):
 @quick
 @given(
     topologies,
-    st.sampled_from(["exact", "steps", "one_shot", "beam"]),
+    st.sampled_from(list(DECODINGS)),
     seeds,
     st.floats(0.01, 100),
     st.integers(0, 2),
 )
-def test_answers_are_assignments(topology, method, seed, scale, extra):
-    if topology.name == "tth_allhad" and method == "exact":
+def test_answers_are_assignments(topology, decoding, seed, scale, extra):
+    if topology.name == "tth_allhad" and decoding == "exact":
         extra = 0  # many assignments
     n_jets = len(topology.slots) + extra
     found = prediction(topology, n_jets, seed, scale)
-    jets, mask = np.zeros((3, n_jets, 5), dtype=np.float32), np.ones((3, n_jets), dtype=bool)
+    jets = np.zeros((3, n_jets, 5), dtype=np.float32)
     jets[:, 0, 0] = np.arange(3)  # a beam asks for an event more than once
 
-    def predict(asked, *_):
-        return Prediction(found.edges[asked[:, 0, 0].astype(int)])
+    def predict(asked, _):
+        return {"edges": found["edges"][asked.values["jet"][:, 0, 0].astype(int)]}
 
-    answer = decode(predict, topology, jets, mask, method=method, beam=2 if method == "beam" else None)
+    beam = 2 if decoding == "beam" else None
+    answer = decode(predict, topology, Nodes.full({"jet": jets}), decoding=decoding, beam=beam)
     for row in answer.assignment:
         assert len(set(row.tolist())) == len(topology.slots)
         assert (row >= 0).all()
@@ -275,4 +277,4 @@ def test_strategies_reach_the_corners(topology):
 def test_an_energy_beyond_single_precision_is_a_bad_jet():
     """Finite in the file, infinite in the network: found by mutated files."""
     jets = make_jets(pt=[[50.0]], eta=[[0.0]], phi=[[0.0]], energy=[[1e39]], btag=[[0]])
-    assert Events(jets).status.tolist() == [Status.BAD_JET]
+    assert Events(jets).status.tolist() == [Status.BAD_OBJECT]

@@ -8,6 +8,7 @@ from pairton.errors import ModelError
 from pairton.evaluation.chi_square import MassChiSquare
 from pairton.evaluation.metrics import efficiencies
 from pairton.events import Events
+from pairton.events.inputs import MOMENTUM
 from pairton.topology import load_topology
 
 
@@ -36,7 +37,7 @@ def slow_chi2(fit, jets, assignment):
 def test_best_assignment_of_all_permutations(decays):
     events = decays(extra=1)
     fit = MassChiSquare().fit(events)
-    jets, _ = events[:3].dense()
+    jets, _ = events[:3].dense("jet", (*MOMENTUM, "btag"))
     assignment, probability = fit.assign(events[:3])
     for k in range(3):
         every = np.array([slow_chi2(fit, jets[k].astype(float), p) for p in permutations(range(7), 6)])
@@ -68,7 +69,8 @@ def test_most_clean_events_are_right_and_mixed_counts_do_not_matter(decays):
 def test_events_that_are_too_short_have_no_answer(decays):
     events = decays()
     fit = MassChiSquare().fit(events)
-    short = events.keep_jets(ak.local_index(events.jets.pt) < np.where(np.arange(len(events)) == 1, 5, 99))
+    first = ak.local_index(events.jets.pt) < np.where(np.arange(len(events)) == 1, 5, 99)
+    short = events.keep({"jet": first})
     assignment, probability = fit.assign(short)
     assert (assignment[1] == -1).all()
     assert np.isnan(probability[1])

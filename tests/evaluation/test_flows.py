@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from pairton import formats
-from pairton.decoding.likelihood import Prediction, consistent, enumerate_assignments
+from pairton.decoding.likelihood import consistent, enumerate_assignments
 from pairton.evaluation.evaluating import evaluate
 from pairton.evaluation.metrics import matches
 from pairton.evaluation.steps import Followed, _possible, follow, recovery, recovery_difference
-from pairton.events.acceptance import prepare
+from pairton.events.acceptance import accept
 from pairton.topology import Stage, load_topology
 
 TTBAR, TTH = load_topology("ttbar_allhad"), load_topology("tth_allhad")
@@ -63,11 +63,12 @@ class Told:
     def __init__(self, model, strength):
         self.model, self.strength = model, strength
 
-    def __call__(self, jets, jet_mask, tokens):
-        prediction = self.model(jets, jet_mask, tokens)
+    def __call__(self, nodes, tokens):
+        outputs = self.model(nodes, tokens)
+        jets = nodes.values["jet"]
         known = 1 + (tokens != 2).sum(axis=(1, 2, 3), keepdims=True)
         noise = np.sin(37 * jets[:, None, :, None, 1] * jets[:, None, None, :, 1] * known).astype(np.float32)
-        return Prediction(prediction.edges + self.strength * noise, prediction.triplets)
+        return {**outputs, "edges": outputs["edges"] + self.strength * noise}
 
 
 @pytest.fixture
@@ -111,8 +112,8 @@ def test_flows_begin_alike_and_end_with_the_efficiencies(decays, told, tmp_path)
 
 def test_what_cannot_be_asked_is_left_out(decays, told):
     events = decays(30, extra=1, labelled=0.9)
-    prepared = prepare(events, told.domain)
-    steps = follow(told, "steps", events, prepared, events.truth)
+    accepted = accept(events, told.domain, told.inputs)
+    steps = follow(told, "steps", events, accepted, events.truth)
     np.testing.assert_array_equal(steps.asked, events.complete)
     assert not steps.right[~steps.asked].any()
     assert not steps.lost[~steps.asked].any()
@@ -121,7 +122,7 @@ def test_what_cannot_be_asked_is_left_out(decays, told):
 def test_events_are_followed_whatever_their_own_stages(decays, told):
     events = decays(30, extra=1, labelled=0.9)
     told.topology = TTBAR.with_stages([Stage(("W", "t"), any=True)] * 4)
-    steps = follow(told, "steps", events, prepare(events, told.domain), events.truth)
+    steps = follow(told, "steps", events, accept(events, told.domain, told.inputs), events.truth)
     assert steps.right.shape == (30, 4)  # the events have three stages
     np.testing.assert_array_equal(steps.asked, events.complete)
     assert steps.right.any()
@@ -130,11 +131,10 @@ def test_events_are_followed_whatever_their_own_stages(decays, told):
 def test_a_stage_that_is_taken_in_several_steps_is_one_stage(decays, told, monkeypatch):
     events = decays(30, extra=1)
     told.topology = TTBAR.with_stages([Stage(("W", "W")), Stage(("t", "t"))])
-    prepared = prepare(events, told.domain)
-    together = follow(told, "steps", events, prepared, events.truth)
+    accepted = accept(events, told.domain, told.inputs)
+    together = follow(told, "steps", events, accepted, events.truth)
     monkeypatch.setattr("pairton.decoding.chain.n_turns", lambda topology, stage, state: len(stage.types))
-    monkeypatch.setattr("pairton.decoding.chain.is_matching", lambda topology, stage: False)
-    apart = follow(told, "steps", events, prepared, events.truth)
+    apart = follow(told, "steps", events, accepted, events.truth)
     assert together.right.shape == apart.right.shape == (30, 2)
     assert apart.asked.all()
     assert (apart.right == together.right).mean() > 0.8  # one at a time is another choice, now and then

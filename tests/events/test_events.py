@@ -107,7 +107,7 @@ def test_edges_belong_to_the_selection():
     pt = [[25.0] * 6, [25.0] * 5 + [24.999]]
     eta = [[2.5, -2.5, 0.0, 0.0, 0.0, 0.0]] * 2
     events = Events(make_jets(pt=pt, eta=eta, phi=[[0.0] * 6] * 2, mass=[[5.0] * 6] * 2, btag=[[1] * 6] * 2))
-    assert events.n_passing.tolist() == [6, 5]
+    assert ak.sum(events.passes["jet"], axis=1).tolist() == [6, 5]
     assert events.selected.tolist() == [True, False]
 
 

@@ -19,13 +19,13 @@ import pairton
 import pairton.export
 from pairton.cli import cli
 from pairton.decoding import decode
-from pairton.decoding.likelihood import Prediction
 from pairton.errors import ConfigError, ModelError, PairtonError
+from pairton.events.nodes import Nodes
 from pairton.export import export_model, export_network
-from pairton.export.chain_graph import ChainGraph
 from pairton.export.exact_graph import ExactGraph
 from pairton.models.engines import load_model
-from pairton.reconstruction.reconstruction import prepare
+from pairton.network.engine import predictor
+from pairton.reconstruction.running import Assigner, RunSettings
 from pairton.topology import Stage, load_topology, parse_topology
 
 TTBAR, HH4B, TTH, TTTT = (load_topology(name) for name in ("ttbar_allhad", "hh4b", "tth_allhad", "tttt_allhad"))
@@ -42,16 +42,13 @@ def events_of(n_jets, events=40, padding=0, seed=0):
     pt, eta, phi = 25 + rng.exponential(50, shape), rng.normal(0, 1, shape), rng.uniform(-np.pi, np.pi, shape)
     energy = np.hypot(pt * np.cosh(eta), rng.uniform(3, 15, shape))
     jets = np.stack([pt, eta, phi, energy, rng.random(shape) < 0.3], axis=2).astype(np.float32)
-    return jets, np.arange(n_jets) < n_jets - rng.integers(0, padding + 1, (events, 1))
+    mask = np.arange(n_jets) < n_jets - rng.integers(0, padding + 1, (events, 1))
+    return Nodes({"jet": jets}, {"jet": mask})
 
 
-def predictor(network):
-    def predict(jets, jet_mask, tokens):
-        with torch.inference_mode():
-            edges, triplets = network(*(torch.from_numpy(array) for array in (jets, jet_mask, tokens)))
-        return Prediction(edges.numpy(), None if triplets is None else triplets.numpy())
-
-    return predict
+def feeds(nodes):
+    """As the files name them."""
+    return {**nodes.values, **{f"{kind}_mask": mask for kind, mask in nodes.masks.items()}}
 
 
 def agree(found, wanted, atol=1e-4):
@@ -65,27 +62,19 @@ TOPOLOGIES = [TTBAR, HH4B, TTH, TTTT, TTW, DEEP, THREE, FOUR_STEP]
 EXACT = [topology for topology in TOPOLOGIES if topology not in (TTTT, FOUR_STEP)]
 
 
-@pytest.mark.parametrize(
-    ("topology", "method"),
-    [*((t, "exact") for t in EXACT), *((t, m) for t in TOPOLOGIES for m in ("steps", "one_shot"))],
-    ids=lambda value: getattr(value, "name", value),
-)
-def test_graphs_are_the_decoder(topology, method, small_network):
+@pytest.mark.parametrize("topology", EXACT, ids=lambda topology: topology.name)
+def test_graphs_are_the_decoder(topology, small_network):
     network, _ = small_network(topology)
     n_slots = len(topology.slots)
-    limit = n_slots + (1 if topology is TTTT else 2)
-    if method == "exact":
-        graph, heat = ExactGraph(network, topology, limit, temperature=1.5), [1.5]
-    else:
-        heat = [1 + 0.2 * k for k in range(len(topology.stages))]
-        graph = ChainGraph(network, topology, limit, heat, refresh=method == "steps")
+    limit = n_slots + 2
+    graph = ExactGraph(network, topology, (limit,), temperature=1.5)
     for n_jets in (n_slots, limit):
-        jets, jet_mask = events_of(n_jets, padding=3)  # some have fewer jets than slots
-        wanted = decode(predictor(network), topology, jets, jet_mask, method=method, temperatures=heat)
+        nodes = events_of(n_jets, padding=3)  # some have fewer jets than slots
+        wanted = decode(predictor(network), topology, nodes, temperatures=[1.5])
         with torch.inference_mode():
-            found = graph(torch.from_numpy(jets), torch.from_numpy(jet_mask))
+            found = graph(*(torch.from_numpy(array) for array in feeds(nodes).values()))
         agree(found, wanted)
-    assert not wanted.answered.all()
+    assert (wanted.assignment < 0).any()
 
 
 def whole_file(network, info, path, **options):
@@ -93,25 +82,24 @@ def whole_file(network, info, path, **options):
     return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
-def check_file(session, network, topology, method, limit):
+def check_file(session, network, topology, decoding, limit):
     for n_jets in (len(topology.slots), limit):
-        jets, jet_mask = events_of(n_jets, padding=2, seed=5)
-        wanted = decode(predictor(network), topology, jets, jet_mask, method=method)
-        agree(session.run(None, {"jets": jets, "jet_mask": jet_mask}), wanted)
+        nodes = events_of(n_jets, padding=2, seed=5)
+        wanted = decode(predictor(network), topology, nodes, decoding="exact")
+        agree(session.run(None, feeds(nodes)), wanted)
 
 
-@pytest.mark.parametrize("method", ["exact", "steps"])
-def test_whole_reconstruction_in_one_file(method, small_network, tmp_path):
+def test_whole_reconstruction_in_one_file(small_network, tmp_path):
     network, info = small_network(TTBAR)
-    session = whole_file(network, info, tmp_path / "whole.onnx", decoding=method, max_jets=9)
-    assert [item.name for item in session.get_inputs()] == ["jets", "jet_mask"]
-    check_file(session, network, TTBAR, method, 9)
+    session = whole_file(network, info, tmp_path / "whole.onnx", decoding="exact", max_objects=9)
+    assert [item.name for item in session.get_inputs()] == ["jet", "jet_mask"]
+    check_file(session, network, TTBAR, "exact", 9)
     # more jets than the graph is made for: the first ones; fewer than slots: no answer
-    jets, jet_mask = events_of(12)
-    first = session.run(None, {"jets": jets[:, :9], "jet_mask": jet_mask[:, :9]})
-    for ours, theirs in zip(session.run(None, {"jets": jets, "jet_mask": jet_mask}), first, strict=True):
+    nodes = events_of(12)
+    first = session.run(None, {name: array[:, :9] for name, array in feeds(nodes).items()})
+    for ours, theirs in zip(session.run(None, feeds(nodes)), first, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    indices, event, particles = session.run(None, {"jets": jets[:, :3], "jet_mask": jet_mask[:, :3]})
+    indices, event, particles = session.run(None, {name: array[:, :3] for name, array in feeds(nodes).items()})
     assert (indices == -1).all()
     assert np.isnan(event).all()
     assert np.isnan(particles).all()
@@ -119,33 +107,29 @@ def test_whole_reconstruction_in_one_file(method, small_network, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("topology", [HH4B, TTH, TTTT, TTW, DEEP, THREE], ids=lambda topology: topology.name)
-@pytest.mark.parametrize("method", ["exact", "steps", "one_shot"])
-def test_whole_reconstruction_of_every_topology(topology, method, small_network, tmp_path):
+def test_whole_reconstruction_of_every_topology(topology, small_network, tmp_path):
     network, info = small_network(topology)
     limit = len(topology.slots) + 1
-    if topology is TTTT and method == "exact":
-        with pytest.raises(ModelError, match=r"13 jets have .* lower --max-jets, or export --decoding steps"):
-            whole_file(network, info, tmp_path / "whole.onnx", decoding=method, max_jets=limit)
+    if topology is TTTT:
+        with pytest.raises(ModelError, match=r"13 jets have .* lower --max-objects, or export without --whole"):
+            whole_file(network, info, tmp_path / "whole.onnx", decoding="exact", max_objects=limit)
         return
-    session = whole_file(network, info, tmp_path / "whole.onnx", decoding=method, max_jets=limit)
-    check_file(session, network, topology, method, limit)
+    session = whole_file(network, info, tmp_path / "whole.onnx", decoding="exact", max_objects=limit)
+    check_file(session, network, topology, "exact", limit)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", ["exact", "steps"])
-def test_whole_reconstruction_of_every_sample_event(method, tmp_path):
+def test_whole_reconstruction_of_every_sample_event(tmp_path):
     model = load_model(engine="torch")
-    export_model("ttbar_allhad", tmp_path / "whole.onnx", whole=True, decoding=method, max_jets=12)
+    export_model("ttbar_allhad", tmp_path / "whole.onnx", whole=True, decoding="exact", max_objects=12)
     session = onnxruntime.InferenceSession(tmp_path / "whole.onnx", providers=["CPUExecutionProvider"])
     events = pairton.read(resources.files("pairton") / "samples" / "ttbar_allhad.h5")
-    used = prepare(events, model.domain)
-    heat = model.temperatures if method == model.decoding else None
+    assigner = Assigner(model, RunSettings("exact"))
+    used = assigner.accept(events)
     assert used.answerable.sum() > 2000
-    for n_jets in np.unique(used.counts[used.answerable]):
-        jets = np.ascontiguousarray(used.jets[used.answerable & (used.counts == n_jets), :n_jets])
-        jet_mask = np.ones(jets.shape[:2], dtype=bool)
-        wanted = decode(model.predict, model.topology, jets, jet_mask, method=method, temperatures=heat)
-        agree(session.run(None, {"jets": jets, "jet_mask": jet_mask}), wanted, atol=3e-4)
+    for layout, rows in used.by_layout(used.answerable):
+        nodes = used.batch(rows, layout)
+        agree(session.run(None, feeds(nodes)), assigner.assign(nodes)[0], atol=3e-4)
 
 
 def test_what_a_step_file_contains(model_folder):
@@ -157,15 +141,15 @@ def test_what_a_step_file_contains(model_folder):
         for item in (*model.graph.input, *model.graph.output)
     }
     assert shapes == {
-        "jets": ["events", "jets", 5],
+        "jet": ["events", "jets", 5],
         "jet_mask": ["events", "jets"],
-        "tokens": ["events", 2, "jets", "jets"],
-        "edges": ["events", 2, "jets", "jets"],
-        "triplets": ["events", 1, "jets", "jets", "jets"],
+        "tokens": ["events", 2, "nodes", "nodes"],
+        "edges": ["events", 2, "nodes", "nodes"],
+        "triplets": ["events", 1, "nodes", "nodes", "nodes"],
     }
     about = json.loads(model.metadata_props[0].value)
     assert about["topology"] == TTBAR.to_dict()
-    assert about["domain"]["jets"] == [6, 16]
+    assert about["domain"]["jet"]["count"] == [6, 16]
     assert about["exported_by"].startswith("pairton ")
     assert b"/src/pairton/" not in model.SerializeToString()  # traces of the machine that made it
 
@@ -173,10 +157,13 @@ def test_what_a_step_file_contains(model_folder):
 @pytest.mark.parametrize(
     "more",
     [
-        {"kind": "pairformer", "single_width": 16, "single_heads": 2, "single_stream": True, "edges_from": "both"},
         {
-            "kind": "transformer", "single_width": 16, "single_heads": 2, "edges_from": "single", "tokens": False,
-            "triplets": "hyperedge",
+            "architecture": "pairformer", "single_width": 16, "single_heads": 2, "single_stream": True,
+            "edges_from": "both",
+        },
+        {
+            "architecture": "transformer", "single_width": 16, "single_heads": 2, "edges_from": "single",
+            "tokens": False, "triplets": "hyperedge",
         },
         {"tokens": False, "triplets": "none", "triangle_attention": True},
     ],
@@ -191,28 +178,33 @@ def test_every_kind_of_network_is_exported(more, small_network, tmp_path):
 
 def test_command_line(model_folder, tmp_path):
     output = tmp_path / "whole.onnx"
-    options = ["--whole", "--decoding", "one_shot", "--max-jets", "8"]
+    options = ["--whole", "--decoding", "exact", "--max-objects", "8"]
     result = CliRunner().invoke(cli, ["export", str(model_folder), "-o", str(output), *options])
     assert result.exit_code == 0, result.output
-    assert "whole reconstruction (one_shot, up to 8 jets) of ttbar_allhad" in result.output
+    assert "whole reconstruction (exact, up to 8 objects) of ttbar_allhad" in result.output
     about = json.loads(onnx.load(output).metadata_props[0].value)
     assert about["slots"] == [slot.name for slot in TTBAR.slots]
     assert about["particles"] == ["t1", "t1.W", "t2", "t2.W"]
-    assert (about["graph"], about["decoding"], about["max_jets"]) == ("whole", "one_shot", 8)
+    assert (about["graph"], about["decoding"], about["max_objects"]) == ("whole", "exact", 8)
 
 
 def test_what_cannot_be_exported_is_said_and_nothing_is_left(model_folder, tmp_path, monkeypatch):
     output = tmp_path / "whole.onnx"
     for options, kind, message in (
-        ({"whole": True, "decoding": "exact_steps"}, ModelError, "exact_steps asks the network again"),
-        ({"whole": True, "decoding": "beam"}, ModelError, "a beam keeps .* which a graph cannot"),
+        (
+            {"whole": True, "decoding": "beam"},
+            ModelError,
+            "beam is not exported as one graph: choose one of exact",
+        ),
         ({"whole": True, "decoding": "exakt"}, ConfigError, "no decoding 'exakt'.*did you mean 'exact'"),
-        ({"whole": True, "max_jets": 5}, ConfigError, "max_jets is 5, but must be from 6"),
-        ({"whole": True, "decoding": "exact", "max_jets": 14}, ModelError, "14 jets have 270270 assignments"),
-        ({"max_jets": 8}, ConfigError, "belong to a whole reconstruction"),
+        ({"whole": True, "max_objects": 5}, ConfigError, "max_objects is 5, but must be from 6"),
+        ({"whole": True, "decoding": "exact", "max_objects": 14}, ModelError, "14 jets have 270270 assignments"),
+        ({"max_objects": 8}, ConfigError, "belong to a whole reconstruction"),
     ):
         with pytest.raises(kind, match=message):
             export_model(model_folder, output, **options)
+    with pytest.raises(ModelError, match=r"model.onnx: an ONNX file has no weights .* give the folder"):
+        export_model(model_folder / "model.onnx", output)
     with pytest.raises(PairtonError, match="there is no folder"):
         export_model(model_folder, tmp_path / "nowhere" / "whole.onnx")
     monkeypatch.setattr(pairton.export, "TOLERANCE", -1.0)
@@ -231,9 +223,9 @@ def test_the_oldest_runtime_runs_it(small_network, tmp_path):
     if python is None:
         pytest.skip("PAIRTON_OLD_RUNTIME names no Python with onnxruntime 1.17")
     network, info = small_network(TTBAR)
-    session = whole_file(network, info, tmp_path / "whole.onnx", decoding="steps", max_jets=8)
-    jets, jet_mask = events_of(8, padding=1)
-    np.savez(tmp_path / "in.npz", jets=jets, jet_mask=jet_mask)
+    session = whole_file(network, info, tmp_path / "whole.onnx", decoding="exact", max_objects=8)
+    nodes = events_of(8, padding=1)
+    np.savez(tmp_path / "in.npz", **feeds(nodes))
     code = f"""
 import numpy as np, onnxruntime
 assert onnxruntime.__version__.startswith("1.17."), onnxruntime.__version__
@@ -243,7 +235,7 @@ np.savez({str(tmp_path / "out.npz")!r}, *found)
 """
     subprocess.run([python, "-c", code], check=True)
     theirs = np.load(tmp_path / "out.npz")
-    for k, ours in enumerate(session.run(None, {"jets": jets, "jet_mask": jet_mask})):
+    for k, ours in enumerate(session.run(None, feeds(nodes))):
         np.testing.assert_allclose(theirs[f"arr_{k}"], ours, atol=1e-6)
 
 
@@ -261,17 +253,17 @@ def test_the_cpp_program_gives_the_same_answer(small_network, tmp_path):
             "no g++, no headers of ONNX Runtime (set ONNXRUNTIME_INCLUDE), or no shared library in its wheel"
         )
     network, info = small_network(TTBAR)
-    session = whole_file(network, info, tmp_path / "whole.onnx", decoding="exact", max_jets=9)
+    session = whole_file(network, info, tmp_path / "whole.onnx", decoding="exact", max_objects=9)
     (tmp_path / "libonnxruntime.so.1").symlink_to(libraries[0])
     build = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", "-isystem", include, str(CPP)]
     build += [str(tmp_path / "libonnxruntime.so.1"), f"-Wl,-rpath,{tmp_path}", "-o", str(tmp_path / "reconstruct")]
     subprocess.run(build, check=True)
-    jets, jet_mask = events_of(8)
-    text = "\n".join(" ".join(repr(float(value)) for value in event.ravel()) for event in jets)
+    nodes = events_of(8)
+    text = "\n".join(" ".join(repr(float(value)) for value in event.ravel()) for event in nodes.values["jet"])
     command = [str(tmp_path / "reconstruct"), str(tmp_path / "whole.onnx")]
     result = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
     rows = np.array([line.split() for line in result.stdout.splitlines()], dtype=float)
-    indices, event, _ = session.run(None, {"jets": jets, "jet_mask": jet_mask})
+    indices, event, _ = session.run(None, feeds(nodes))
     np.testing.assert_array_equal(rows[:, :6], indices)
     np.testing.assert_allclose(rows[:, 6], event, rtol=1e-4)
     assert subprocess.run(command, input="1 2 3", capture_output=True, text=True).returncode == 2

@@ -16,11 +16,11 @@ import awkward as ak
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from pairton.generator.comparison import observables
 
 from pairton import formats
 from pairton.cli.generate import generate
 from pairton.errors import ConfigError, InputError, MissingExtraError, OutputError, PairtonError
-from pairton.generator.comparison import observables
 from pairton.generator.leshouches import read_weights, scan
 from pairton.generator.production import parts_folder, produce, run_chunk
 from pairton.generator.pythia import MAX_SEED, PythiaRun, load_processes

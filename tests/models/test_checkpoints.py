@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from pairton.errors import ModelError, OutputError, PairtonWarning
-from pairton.events.domain import Domain
-from pairton.models import engines
-from pairton.models.storage import FORMAT_VERSION, ModelInfo, find_model, load_model, read_info, save_model
+from pairton.events.domain import Domain, KindDomain
+from pairton.models.storage import FORMAT_VERSION, ModelInfo, find_model, read_info, save_model
 from pairton.network import Network, NetworkConfig
+from pairton.network.engine import load_network
 from pairton.topology import load_topology
 
 TTBAR = load_topology("ttbar_allhad")
@@ -29,7 +29,9 @@ def saved(tmp_path):
     info = ModelInfo(
         topology=TTBAR,
         network=CONFIG.to_dict(),
-        domain=Domain(25.0, 2.5, 0.4, "binary", (6, 16)),
+        domain=Domain({"jet": KindDomain(25.0, 2.5, (6, 16), 0.4, ("btag",))}),
+        inputs=network.inputs,
+        outputs=network.outputs,
         data={"fingerprint": "abc"},
         metrics={"e_event": 0.5, "e_H": float("nan")},
         temperatures=(1.5, 1.2, 1.0),
@@ -42,7 +44,7 @@ def saved(tmp_path):
 def test_a_model_comes_back_as_it_was(saved):
     folder, network, info = saved
     for path in (folder, folder / "model.safetensors", folder / "model.json"):
-        again, read = load_model(path)
+        again, read = load_network(path)
         assert not again.training
         assert (again.config, again.topology, read.domain) == (CONFIG, TTBAR, info.domain)
         assert (read.temperatures, read.decoding, read.data) == ((1.5, 1.2, 1.0), "steps", {"fingerprint": "abc"})
@@ -73,7 +75,7 @@ def test_loading_never_unpickles(saved, monkeypatch, tmp_path):
     monkeypatch.setenv("PAIRTON_TEST_TRAP", str(tmp_path / "sprung"))
     (folder / "model.safetensors").write_bytes(pickle.dumps({"weights": Trap()}))
     with pytest.raises(ModelError, match="not the weights"):
-        load_model(folder)
+        load_network(folder)
     assert not (tmp_path / "sprung").exists()
 
 
@@ -88,8 +90,12 @@ def edit(folder, **changes):
     [
         ({"format_version": FORMAT_VERSION + 1}, "update Pairton"),
         ({"format_version": "gone"}, "format_version is None"),
-        ({"topology": "gone"}, "incomplete .* copy the model again"),
-        ({"domain": {}}, "domain"),
+        ({"topology": "gone"}, "says nothing of the model's topology: copy"),
+        ({"domain": {"jet": {}}}, "each kind needs pt"),
+        ({"inputs": "gone"}, "incomplete .* copy the model again"),
+        ({"inputs": {"muon": []}}, "names 'muon', but the kinds of ttbar_allhad are jet"),
+        ({"outputs": "gone"}, "incomplete .* copy the model again"),
+        ({"decoding": "exact_steps"}, "no decoding 'exact_steps'"),
         ({"weights_sha256": "0"}, "not the weights that model.json belongs to"),
         ({"network": {"bloks": 1}}, "no setting 'bloks'"),
         ({"network": {"blocks": 2}}, "do not fit the network"),
@@ -101,29 +107,28 @@ def test_damaged_models_are_refused(saved, changes, message):
 
     edit(saved[0], **changes)
     with pytest.raises(PairtonError, match=message) as caught:
-        load_model(saved[0])
+        load_network(saved[0])
     assert "\n" not in str(caught.value)
 
 
 def test_what_is_not_a_model(saved, tmp_path):
-    with pytest.raises(ModelError, match="no model is there"):
+    with pytest.raises(ModelError, match=r"no model .* neither built in"):
         find_model(tmp_path / "nowhere")
     (saved[0] / "model.json").write_text("{")
     with pytest.raises(ModelError, match="not JSON"):
         read_info(saved[0])
     (saved[0] / "model.safetensors").unlink()
     with pytest.raises(ModelError):
-        load_model(saved[0])
+        load_network(saved[0])
 
 
 def test_a_folder_with_the_name_of_a_built_in_model_is_not_taken_by_chance(saved, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(saved[0], "ttbar_allhad")
-    for find in (find_model, engines._find):
-        with pytest.warns(PairtonWarning, match=r"write \./ttbar_allhad for"):
-            built_in = find("ttbar_allhad")
-        assert built_in.parent.name == "models"
-        assert find("./ttbar_allhad").resolve() == tmp_path / "ttbar_allhad"
+    with pytest.warns(PairtonWarning, match=r"write \./ttbar_allhad for"):
+        built_in = find_model("ttbar_allhad")
+    assert built_in.parent.name == "models"
+    assert find_model("./ttbar_allhad").resolve() == tmp_path / "ttbar_allhad"
 
 
 def test_a_failed_write_leaves_the_old_model(saved, monkeypatch):

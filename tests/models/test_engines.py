@@ -11,44 +11,46 @@ from importlib import resources
 import numpy as np
 import onnx
 import pytest
-import torch
 
 import pairton
 from pairton.decoding.graph import visible_tokens
 from pairton.errors import ConfigError, ModelError
+from pairton.events.inputs import MOMENTUM
+from pairton.events.nodes import Nodes
 from pairton.export import export_model
 from pairton.models.engines import load_model
 from pairton.models.onnx_file import read_onnx
 from pairton.models.storage import save_model
+from pairton.network.engine import predictor
 from pairton.topology import load_topology
 
 TTBAR = load_topology()
 
 
-def ask(network, *inputs):
-    with torch.inference_mode():
-        return network(*(torch.from_numpy(array) for array in inputs))
+def jets_of(events):
+    """As a model of jets with a b-tag takes them, unpadded."""
+    return Nodes.full({"jet": events.dense("jet", (*MOMENTUM, "btag"))[0]})
 
 
 @pytest.mark.parametrize(("n_jets", "padding"), [(6, 0), (8, 2), (11, 3)])
 def test_logits_are_those_of_the_network(model, small_network, decays, n_jets, padding):
     network, _ = small_network(TTBAR)
     events = decays(9, extra=n_jets - 6)
-    jets, jet_mask = events.dense()
-    jet_mask[::2, n_jets - padding :] = False
+    nodes = jets_of(events)
+    nodes.masks["jet"][::2, n_jets - padding :] = False
     truth = np.where(events.truth < n_jets - padding, events.truth, -1)
     revealed = np.zeros((9, 4), dtype=bool)
     revealed[:, [1, 3]] = (truth[:, [0, 3]] >= 0) & (truth[:, [1, 4]] >= 0)
-    tokens = visible_tokens(TTBAR, truth, revealed, jet_mask)
-    found, wanted = model.predict(jets, jet_mask, tokens), ask(network, jets, jet_mask, tokens)
-    np.testing.assert_allclose(found.edges, wanted.edges.numpy(), atol=1e-5)
+    tokens = visible_tokens(TTBAR, truth, revealed, nodes.mask)
+    found, wanted = model.predict(nodes, tokens), predictor(network)(nodes, tokens)
+    np.testing.assert_allclose(found["edges"], wanted["edges"], atol=1e-5)
     i, j, k = np.indices((n_jets,) * 3)
     apart = (i != j) & (i != k) & (j != k)  # elsewhere a triplet is none, and may have any logit
-    np.testing.assert_allclose(found.triplets[:, :, apart], wanted.triplets.numpy()[:, :, apart], atol=1e-5)
-    assert found.edges.dtype == found.triplets.dtype == np.float32
+    np.testing.assert_allclose(found["triplets"][:, :, apart], wanted["triplets"][:, :, apart], atol=1e-5)
+    assert found["edges"].dtype == found["triplets"].dtype == np.float32
 
 
-DECODED = ("exact", "exact_steps", "steps")
+DECODED = ("exact", "steps")
 
 
 @pytest.fixture(scope="module")
@@ -72,30 +74,30 @@ def test_assignments_of_the_sample_events_do_not_depend_on_the_engine(model, by_
 def test_a_model_knows_itself(model):
     assert model.name == "small"
     assert model.topology == TTBAR
-    assert model.domain.jets == (6, 16)
+    assert model.domain["jet"].count == (6, 16)
     assert model.decoding == "steps"
     assert model.temperatures is None
-    assert model.takes_tokens
-    assert model.metadata["network"]["pair_width"] == 16
+    assert model.info.takes_tokens
+    assert model.info.network["pair_width"] == 16
 
 
 def test_no_tokens_are_masked_tokens_and_no_events_are_no_logits(model, decays):
-    jets, jet_mask = decays(3).dense()
+    nodes = jets_of(decays(3))
     masked = np.full((3, 2, 8, 8), 2, dtype=np.uint8)
-    np.testing.assert_array_equal(model.predict(jets, jet_mask).edges, model.predict(jets, jet_mask, masked).edges)
-    assert model.predict(jets[:0], jet_mask[:0]).edges.shape == (0, 2, 8, 8)
+    np.testing.assert_array_equal(model.predict(nodes)["edges"], model.predict(nodes, masked)["edges"])
+    assert model.predict(nodes[:0])["edges"].shape == (0, 2, 8, 8)
 
 
 def test_a_model_opens_late_and_pickles_small(model, decays):
     assert not {"session", "network"} & set(vars(model.engine))
-    jets, jet_mask = decays(3).dense()
-    before = model.predict(jets, jet_mask).edges
+    nodes = jets_of(decays(3))
+    before = model.predict(nodes)["edges"]
     assert {"session", "network"} & set(vars(model.engine))
     payload = pickle.dumps(model)
     assert len(payload) < 10_000
     again = pickle.loads(payload)
     assert not {"session", "network"} & set(vars(again.engine))
-    np.testing.assert_array_equal(again.predict(jets, jet_mask).edges, before)
+    np.testing.assert_array_equal(again.predict(nodes)["edges"], before)
 
 
 def test_threads_share_batches_not_operators(model_folder):
@@ -124,10 +126,11 @@ def test_the_onnx_engine_needs_no_torch(model_folder):
 import sys
 sys.modules["torch"] = sys.modules["onnx"] = None
 import numpy as np
-from pairton.models.storage import save_model
+from pairton.events.nodes import Nodes
 from pairton.models.engines import load_model
 model = load_model({str(model_folder)!r})
-assert model.predict(np.ones((2, 7, 5), np.float32), np.ones((2, 7), bool)).edges.shape == (2, 2, 7, 7)
+nodes = Nodes.full({{"jet": np.ones((2, 7, 5), np.float32)}})
+assert model.predict(nodes)["edges"].shape == (2, 2, 7, 7)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -138,10 +141,14 @@ def test_every_way_to_name_a_model(model_folder, tmp_path, monkeypatch):
     assert type(load_model(model_folder / "model.onnx", engine="torch").engine).__name__ == "TorchEngine"
     for name in ("model.json", "model.safetensors"):
         shutil.copy(model_folder / name, tmp_path / name)
-    assert type(load_model(tmp_path).engine).__name__ == "TorchEngine"  # there is nothing else
+    with pytest.raises(ModelError, match=r"has no model.onnx for the default engine: run `pairton export .*torch"):
+        load_model(tmp_path)
+    assert type(load_model(tmp_path, engine="torch").engine).__name__ == "TorchEngine"
+    export_model(tmp_path, tmp_path / "model.onnx")  # the remedy
+    assert type(load_model(tmp_path).engine).__name__ == "OnnxEngine"
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(ModelError, match=r"has no model.safetensors"):
-        load_model(tmp_path)
+        load_model(tmp_path, engine="torch")
     with pytest.raises(ModelError, match="no model 'ttbar_allhat'"):
         load_model("ttbar_allhat")
     with pytest.raises(ModelError, match="not a model"):
@@ -166,7 +173,7 @@ def test_an_old_export_beside_new_weights_is_noticed(model_folder, tmp_path):
 def test_a_file_is_read_without_the_onnx_package(model_folder):
     file = read_onnx(model_folder / "model.onnx")
     same = onnx.load(model_folder / "model.onnx")
-    assert file.inputs == tuple(item.name for item in same.graph.input) == ("jets", "jet_mask", "tokens")
+    assert file.inputs == tuple(item.name for item in same.graph.input) == ("jet", "jet_mask", "tokens")
     assert file.outputs == tuple(item.name for item in same.graph.output) == ("edges", "triplets")
     assert file.metadata == {item.key: item.value for item in same.metadata_props}
     assert file.ir_version == same.ir_version
@@ -227,7 +234,7 @@ def test_what_is_not_a_model_is_named(model_folder, tmp_path):
     raw = json.loads(model.metadata_props[0].value)
     for change, message in (
         ({"graph": "whole"}, "a whole reconstruction"),
-        ({"domain": {"pt": 3}}, "needs pt, abs_eta"),
+        ({"domain": {"jet": {"pt": 3}}}, "needs pt, abs_eta"),
         ({"topology": {"name": "x"}}, "'event' is missing"),
     ):
         model.metadata_props[0].value = json.dumps(raw | change)
@@ -250,7 +257,7 @@ def test_a_file_that_the_runtime_cannot_run_is_one_line(model_folder, tmp_path, 
     path = tmp_path / "some.onnx"
     path.write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match=r"ONNX Runtime .* cannot run it"):
-        load_model(path).predict(*decays(2).dense())
+        load_model(path).predict(jets_of(decays(2)))
 
 
 @pytest.mark.parametrize("engine", ["torch"])
@@ -259,8 +266,8 @@ def test_a_file_that_the_runtime_cannot_run_is_one_line(model_folder, tmp_path, 
     [
         ({"format_version": 99}, "format_version is 99"),
         ({"network": []}, "says nothing of the model's network"),
-        ({"temperatures": ["hot"]}, "temperatures"),
-        ({"temperatures": 1.04}, "temperatures"),
+        ({"temperatures": ["hot"]}, "incomplete .*hot"),
+        ({"temperatures": 1.04}, "incomplete .*float"),
         ({"temperatures": [1.0, 2.0], "decoding": "steps"}, "has 2 temperatures, but steps takes 3"),
     ],
 )

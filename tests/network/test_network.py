@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from pairton.errors import ConfigError
+from pairton.events.inputs import Inputs
 from pairton.network import Network, NetworkConfig, configure
-from pairton.network.features import jet_features, pair_features
+from pairton.network.features import node_features, pair_features
 from pairton.network.pairformer import TriangleAttention, TriangleMultiplication
 from pairton.network.symmetric import (
     PairIndex,
@@ -21,6 +22,7 @@ from pairton.network.symmetric import (
 from pairton.topology import load_topology, parse_topology
 
 TTBAR, TTH, HH4B = (load_topology(name) for name in ("ttbar_allhad", "tth_allhad", "hh4b"))
+BTAG = Inputs.default(TTBAR)["jet"]
 THREE = parse_topology({"name": "three", "event": ["g", "g"], "particles": {"g": ["q", "q", "q"]}})
 SMALL = {"blocks": 2, "single_width": 16, "single_heads": 2, "pair_width": 8, "pair_heads": 2}
 FORMS = {
@@ -28,18 +30,18 @@ FORMS = {
     "paper_features_of_reference": {"pair_features": "reference"},
     "paper_both": {"edges_from": "both", "triplets": "potential"},
     "hyperedges": {"tokens": False, "triplets": "hyperedge"},
-    "symmetric": {"kind": "symmetric", "edges_from": "both", "triplets": "potential"},
+    "symmetric": {"architecture": "symmetric", "edges_from": "both", "triplets": "potential"},
     "symmetric_pairs_alone": {
-        "kind": "symmetric", "single_stream": False, "triangle_attention": False, "edges_from": "pair",
+        "architecture": "symmetric", "single_stream": False, "triangle_attention": False, "edges_from": "pair",
         "triplets": "potential",
     },
     "symmetric_without_gates": {
-        "kind": "symmetric", "single_stream": False, "triangle_attention": False, "edges_from": "pair",
+        "architecture": "symmetric", "single_stream": False, "triangle_attention": False, "edges_from": "pair",
         "gates": False, "triplets": "potential",
     },
-    "symmetric_attention_alone": {"kind": "symmetric", "triangle_multiplication": False, "tokens": False},
-    "transformer": {"kind": "transformer", "tokens": False},
-    "biased_transformer": {"kind": "biased_transformer", "edges_from": "both"},
+    "symmetric_attention_alone": {"architecture": "symmetric", "triangle_multiplication": False, "tokens": False},
+    "transformer": {"architecture": "transformer", "tokens": False},
+    "biased_transformer": {"architecture": "biased_transformer", "edges_from": "both"},
 }  # fmt: skip
 
 
@@ -75,58 +77,58 @@ def form(request):
 def test_permuting_jets_permutes_logits(form):
     network, (jets, tokens) = make(form), event()
     order = torch.tensor([4, 2, 6, 0, 1, 5, 3])
-    plain = network(jets, None, tokens)
-    moved = network(jets[:, order], None, tokens[:, :, order][:, :, :, order])
-    close(moved.edges, plain.edges[:, :, order][:, :, :, order])
-    if plain.triplets is not None:
-        close(moved.triplets, plain.triplets[:, :, order][:, :, :, order][:, :, :, :, order])
+    plain = network({"jet": jets}, None, tokens)
+    moved = network({"jet": jets[:, order]}, None, tokens[:, :, order][:, :, :, order])
+    close(moved["edges"], plain["edges"][:, :, order][:, :, :, order])
+    if "triplets" in plain:
+        close(moved["triplets"], plain["triplets"][:, :, order][:, :, :, order][:, :, :, :, order])
 
 
 def test_padding_changes_nothing(form):
     network, (jets, tokens) = make(form), event()
-    plain = network(jets, None, tokens)
+    plain = network({"jet": jets}, None, tokens)
     padded = torch.cat([jets, torch.full((3, 2, 5), 77.0)], dim=1)  # rubbish, to be ignored
     wide = torch.full((3, 2, 9, 9), 2)
     wide[:, :, :7, :7] = tokens
     mask = torch.arange(9).expand(3, 9) < 7
-    found = network(padded, mask, wide)
-    close(found.edges[:, :, :7, :7], plain.edges)
-    assert not found.edges[:, :, 7:].any()
-    close(network(jets, mask[:, :7], tokens).edges, plain.edges)
-    if plain.triplets is not None:
-        close(found.triplets[:, :, :7, :7, :7], plain.triplets)
-        assert not found.triplets[:, :, :, :, 7:].any()
+    found = network({"jet": padded}, {"jet": mask}, wide)
+    close(found["edges"][:, :, :7, :7], plain["edges"])
+    assert not found["edges"][:, :, 7:].any()
+    close(network({"jet": jets}, {"jet": mask[:, :7]}, tokens)["edges"], plain["edges"])
+    if "triplets" in plain:
+        close(found["triplets"][:, :, :7, :7, :7], plain["triplets"])
+        assert not found["triplets"][:, :, :, :, 7:].any()
 
 
 @pytest.mark.parametrize("topology", [TTBAR, TTH, THREE], ids=lambda t: t.name)
 def test_logits_are_symmetric(form, topology):
     network, (jets, tokens) = make(form, topology), event(9, topology=topology)
-    found = network(jets, None, tokens)
-    assert found.edges.shape == (3, len(topology.types), 9, 9)
-    torch.testing.assert_close(found.edges, found.edges.transpose(2, 3), rtol=0, atol=0)
-    if found.triplets is not None:
-        close(found.triplets, found.triplets.transpose(2, 3))
+    found = network({"jet": jets}, None, tokens)
+    assert found["edges"].shape == (3, len(topology.types), 9, 9)
+    torch.testing.assert_close(found["edges"], found["edges"].transpose(2, 3), rtol=0, atol=0)
+    if "triplets" in found:
+        close(found["triplets"], found["triplets"].transpose(2, 3))
         if topology is THREE or form == "hyperedges":
-            close(found.triplets, found.triplets.transpose(3, 4))
+            close(found["triplets"], found["triplets"].transpose(3, 4))
         else:  # the own jet is not one of the pair
-            assert not torch.allclose(found.triplets, found.triplets.transpose(3, 4))
+            assert not torch.allclose(found["triplets"], found["triplets"].transpose(3, 4))
 
 
 def test_tokens_matter_only_where_they_are_an_input(form):
     network, (jets, tokens) = make(form), event()
-    same = torch.equal(network(jets, None, tokens).edges, network(jets, None, None).edges)
+    same = torch.equal(network({"jet": jets}, None, tokens)["edges"], network({"jet": jets})["edges"])
     assert same != network.config.tokens
 
 
 def test_no_tokens_are_all_masked():
     network, (jets, tokens) = make("symmetric"), event()
-    close(network(jets).edges, network(jets, None, torch.full_like(tokens, 2)).edges)
+    close(network({"jet": jets})["edges"], network({"jet": jets}, None, torch.full_like(tokens, 2))["edges"])
 
 
 def test_hyperedges_stand_for_the_edges_of_their_type():
-    found = make("hyperedges")(event()[0])
-    assert found.edges[:, TTBAR.type_index("W")].any()
-    assert not found.edges[:, TTBAR.type_index("t")].any()
+    found = make("hyperedges")({"jet": event()[0]})
+    assert found["edges"][:, TTBAR.type_index("W")].any()
+    assert not found["edges"][:, TTBAR.type_index("t")].any()
 
 
 def test_the_paper_model_has_its_size():
@@ -136,14 +138,14 @@ def test_the_paper_model_has_its_size():
 
 def test_potential_starts_at_zero():
     network = Network(TTBAR, NetworkConfig(**SMALL, triplets="potential"))
-    assert not network(event()[0]).triplets.any()
+    assert not network({"jet": event()[0]})["triplets"].any()
 
 
 def test_dropout_acts_in_training_only():
     network, (jets, _) = make("paper"), event()
-    close(network(jets).edges, network(jets).edges)
+    close(network({"jet": jets})["edges"], network({"jet": jets})["edges"])
     network.train()
-    assert not torch.allclose(network(jets).edges, network(jets).edges)
+    assert not torch.allclose(network({"jet": jets})["edges"], network({"jet": jets})["edges"])
 
 
 @pytest.mark.parametrize("form", ["symmetric", "symmetric_without_gates"])
@@ -152,7 +154,7 @@ def test_an_event_turned_about_the_beam_or_reflected_is_the_same_to_a_symmetric_
     turned = jets.clone()
     turned[..., 2] = torch.remainder(turned[..., 2] + 2.0 + np.pi, 2 * np.pi) - np.pi
     turned[..., 1] *= -1
-    close(network(turned, None, tokens).edges, network(jets, None, tokens).edges)
+    close(network({"jet": turned}, None, tokens)["edges"], network({"jet": jets}, None, tokens)["edges"])
 
 
 # -- features ----------------------------------------------------------------------------------------------
@@ -160,9 +162,9 @@ def test_an_event_turned_about_the_beam_or_reflected_is_the_same_to_a_symmetric_
 
 def test_jet_features_by_hand():
     jet = torch.tensor([np.e**4, 0.5, np.pi / 2, np.e**5, 1.0], dtype=torch.float32)
-    close(jet_features(jet, "paper"), torch.tensor([0.5, -0.5, 0.5, 0.0, 1.0, 1.0]))
+    close(node_features(jet, "paper", BTAG), torch.tensor([0.5, -0.5, 0.5, 0.0, 1.0, 1.0]))
     jet[1] = -0.5
-    close(jet_features(jet, "symmetric"), torch.tensor([0.5, -0.5, 0.5, 1.0]))
+    close(node_features(jet, "symmetric", BTAG), torch.tensor([0.5, -0.5, 0.5, 1.0]))
 
 
 @pytest.mark.parametrize("kind", ["paper", "symmetric"])
@@ -188,13 +190,14 @@ def test_pair_features_by_hand(kind):
             momentum,
         ],
     }[kind]
-    close(pair_features(one, two, kind), torch.tensor(expected, dtype=torch.float32))
+    close(pair_features(one[:4], two[:4], kind), torch.tensor(expected, dtype=torch.float32))
 
 
 @pytest.mark.parametrize("kind", ["paper", "reference", "symmetric"])
 def test_features_of_one_jet_with_itself_and_of_padding_are_finite_with_their_gradient(kind):
     jets = torch.tensor([[60.0, 0.1, 0.2, 61.0, 1.0], [0.0] * 5], requires_grad=True)
-    total = pair_features(jets[:, None], jets[None], kind).sum() + jet_features(jets, kind).sum()
+    total = pair_features(jets[:, None, :4], jets[None, :, :4], kind).sum()
+    total = total + node_features(jets, kind, BTAG).sum()
     (gradient,) = torch.autograd.grad(total, jets)
     assert torch.isfinite(total)
     assert torch.isfinite(gradient).all()
@@ -322,9 +325,9 @@ def test_triangle_layers_against_loops(direction):
         ({"tokens": 1}, "must be true or false"),
         ({"single_width": 100}, "multiple of single_heads, 8"),
         ({"dropout": 1.5}, "below 1"),
-        ({"kind": "transformer"}, "set tokens: false"),
+        ({"architecture": "transformer"}, "set tokens: false"),
         ({"single_stream": False}, "edges_from: pair"),
-        ({"kind": "simmetric"}, "did you mean 'symmetric'"),
+        ({"architecture": "simmetric"}, "did you mean 'symmetric'"),
     ],
 )
 def test_bad_settings(settings, message):
@@ -333,13 +336,13 @@ def test_bad_settings(settings, message):
 
 
 def test_a_topology_without_triplets_has_no_potential():
-    with pytest.raises(ConfigError, match="hh4b has no particle of three jets"):
+    with pytest.raises(ConfigError, match="hh4b has no particle of three objects"):
         Network(HH4B, NetworkConfig(triplets="potential"))
 
 
 def test_too_many_jets():
-    with pytest.raises(ConfigError, match="33 jets, more than the 32"):
-        make("symmetric")(torch.ones(1, 33, 5))
+    with pytest.raises(ConfigError, match="33 objects: networks take up to 32"):
+        make("symmetric")({"jet": torch.ones(1, 33, 5)})
 
 
 def test_masses_survive_single_precision():
@@ -352,5 +355,7 @@ def test_masses_survive_single_precision():
     p4 = np.stack([pt * np.cos(phi), pt * np.sin(phi), pt * np.sinh(eta), energy], axis=1)
     total = p4[:, None] + p4[None]
     wanted = 0.5 * np.log(np.maximum(total[..., 3] ** 2 - (total[..., :3] ** 2).sum(axis=2), 1)) - 4.5
-    found = pair_features(torch.from_numpy(jets)[:, None], torch.from_numpy(jets)[None], "symmetric")[..., 4]
+    found = pair_features(torch.from_numpy(jets[:, None, :4]), torch.from_numpy(jets[None, :, :4]), "symmetric")[
+        ..., 4
+    ]
     np.testing.assert_allclose(found.numpy(), wanted, atol=3e-6)

@@ -15,9 +15,11 @@ import pytest
 import uproot
 from onnx import TensorProto, helper, numpy_helper
 
-from pairton.events.domain import Domain
+from pairton.events.domain import Domain, KindDomain
+from pairton.events.inputs import Inputs
 from pairton.models.engines import METADATA_KEY, load_model
-from pairton.reconstruction.reconstruction import reconstruct
+from pairton.models.storage import ModelInfo
+from pairton.reconstruction.running import reconstruct
 from pairton.topology import load_topology
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "coffea_processor.py"
@@ -29,20 +31,22 @@ def model(tmp_path: Path) -> str:
     topology = load_topology()
     types = len(topology.types)
     nodes = [
-        helper.make_node("Transpose", ["jets"], ["turned"], perm=[0, 2, 1]),
-        helper.make_node("MatMul", ["jets", "turned"], ["pairs"]),
+        helper.make_node("Transpose", ["jet"], ["turned"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["jet", "turned"], ["pairs"]),
         helper.make_node("Mul", ["pairs", "scale"], ["scaled"]),
         helper.make_node("Unsqueeze", ["scaled", "axis"], ["one"]),
         helper.make_node("Concat", ["one"] * types, ["edges"], axis=1),
     ]
     constants = [numpy_helper.from_array(np.float32(1e-4).reshape(1), "scale")]
     constants.append(numpy_helper.from_array(np.array([1], dtype=np.int64), "axis"))
-    inputs = [helper.make_tensor_value_info("jets", TensorProto.FLOAT, ["B", "N", 5])]
+    inputs = [helper.make_tensor_value_info("jet", TensorProto.FLOAT, ["B", "N", 5])]
     inputs.append(helper.make_tensor_value_info("jet_mask", TensorProto.BOOL, ["B", "N"]))
     outputs = [helper.make_tensor_value_info("edges", TensorProto.FLOAT, ["B", types, "N", "N"])]
     graph = helper.make_graph(nodes, "products", inputs, outputs, constants)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    about = {"topology": topology.to_dict(), "domain": Domain(pt=20.0, abs_eta=4.0, jets=(6, 12)).to_dict()}
+    domain = Domain({"jet": KindDomain(20.0, 4.0, (6, 12))})
+    axes = {"edges": ("type", "node", "node")}
+    about = ModelInfo(topology, {"tokens": False}, domain, Inputs.default(topology), axes).to_dict()
     made.metadata_props.add(key=METADATA_KEY, value=json.dumps(about))
     onnx.save(made, tmp_path / "products.onnx")
     return str(tmp_path / "products.onnx")

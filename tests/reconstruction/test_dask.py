@@ -21,6 +21,7 @@ from pairton.events import Events
 from pairton.models.engines import load_model
 from pairton.reconstruction import parts as partitions
 from pairton.reconstruction.parts import COMPLETE, reconstruct_parts
+from pairton.reconstruction.running import RunSettings
 from pairton.reconstruction.streaming import reconstruct_files
 from pairton.reconstruction.writers import result_metadata
 
@@ -50,7 +51,7 @@ def assert_equal(one, other):
 @pytest.fixture
 def small_windows(monkeypatch):
     monkeypatch.setattr(partitions, "WINDOW", SIZE)
-    monkeypatch.setattr("pairton.reconstruction.reconstruction.windows.__defaults__", (SIZE,))
+    monkeypatch.setattr("pairton.reconstruction.running.windows.__defaults__", (SIZE,))
 
 
 @pytest.fixture
@@ -142,14 +143,15 @@ def test_resume_keeps_what_is_still_good_and_makes_the_rest(inputs, decays, mass
     assert_equal(whole(folder), expected)
     assert not left.exists()
 
-    assert reconstruct_parts(inputs, folder, mass_model, resume=True, max_jets=8, **how).skipped == 0  # a setting
-    assert reconstruct_parts(inputs, folder, mass_model, resume=True, max_jets=8, **how).skipped == 5
+    fewer = RunSettings(max_objects=8)
+    assert reconstruct_parts(inputs, folder, mass_model, fewer, resume=True, **how).skipped == 0
+    assert reconstruct_parts(inputs, folder, mass_model, fewer, resume=True, **how).skipped == 5
     write(inputs[2], Events(decays(189, seed=6).jets, weights=np.ones(189), columns={"run": np.arange(189)}))
-    changed = reconstruct_parts(inputs, folder, mass_model, resume=True, max_jets=8, **how)
+    changed = reconstruct_parts(inputs, folder, mass_model, fewer, resume=True, **how)
     assert changed.skipped == 1  # rows 0 to 64 are of the first file alone
     write(inputs[2], decays(3, weights=np.ones(3), columns={"run": np.arange(3)}))
     with pytest.raises(OutputError, match=r"part-00002\.parquet, which is not of these inputs"):
-        reconstruct_parts(inputs, folder, mass_model, resume=True, max_jets=8, **how)
+        reconstruct_parts(inputs, folder, mass_model, fewer, resume=True, **how)
 
 
 def test_an_input_that_changes_stops_the_work(inputs, mass_model, small_windows, tmp_path):
@@ -283,7 +285,7 @@ def test_the_command_on_a_local_cluster(decays, model_folder, tmp_path, capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         main_without_exit([*arguments, "--dask", "local:1"])
-        assert "200 events (183 ok, 17 too_few_jets)" in capsys.readouterr().out
+        assert "200 events (183 ok, 17 too_few_objects)" in capsys.readouterr().out
     main_without_exit([*arguments, "--resume"])
     assert "wrote 1 parts" in (said := capsys.readouterr().out)
     assert "1 of them kept" in said

@@ -9,9 +9,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from pairton import formats
-from pairton.events.domain import Domain
+from pairton.events.domain import Domain, KindDomain
+from pairton.events.inputs import Inputs
 from pairton.models.engines import METADATA_KEY, load_model
-from pairton.reconstruction.reconstruction import reconstruct
+from pairton.models.storage import ModelInfo
+from pairton.reconstruction.running import reconstruct
 from pairton.reconstruction.streaming import reconstruct_files
 from pairton.topology import load_topology
 
@@ -30,7 +32,7 @@ def small_network(path, seed=0):
     }
     axes = numpy_helper.from_array(np.array([1], dtype=np.int64), "one")
     nodes = [
-        helper.make_node("MatMul", ["jets", "W"], ["linear"]),
+        helper.make_node("MatMul", ["jet", "W"], ["linear"]),
         helper.make_node("Tanh", ["linear"], ["hidden"]),
         helper.make_node("Unsqueeze", ["hidden", "one"], ["rows"]),  # (B, 1, N, WIDTH)
         helper.make_node("Transpose", ["rows"], ["columns"], perm=[0, 1, 3, 2]),
@@ -41,18 +43,16 @@ def small_network(path, seed=0):
         nodes,
         "small",
         [
-            helper.make_tensor_value_info("jets", TensorProto.FLOAT, ["B", "N", 5]),
+            helper.make_tensor_value_info("jet", TensorProto.FLOAT, ["B", "N", 5]),
             helper.make_tensor_value_info("jet_mask", TensorProto.BOOL, ["B", "N"]),
         ],
         [helper.make_tensor_value_info("edges", TensorProto.FLOAT, ["B", len(topology.types), "N", "N"])],
         [axes, *(numpy_helper.from_array(c.astype(np.float32), name) for name, c in constants.items())],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    about = {
-        "topology": topology.to_dict(),
-        "domain": Domain(pt=20.0, abs_eta=4.0, jets=(6, 12)).to_dict(),
-        "decoding": "exact",
-    }
+    domain = Domain({"jet": KindDomain(20.0, 4.0, (6, 12))})
+    outputs = {"edges": ("type", "node", "node")}
+    about = ModelInfo(topology, {"tokens": False}, domain, Inputs.default(topology), outputs).to_dict()
     model.metadata_props.add(key=METADATA_KEY, value=json.dumps(about))
     onnx.save(model, path)
     return path
@@ -64,7 +64,7 @@ def network(tmp_path_factory):
 
 
 def test_chunks_and_threads_change_nothing(decays, network, tmp_path, monkeypatch):
-    monkeypatch.setattr("pairton.reconstruction.reconstruction.windows.__defaults__", (128,))
+    monkeypatch.setattr("pairton.reconstruction.running.windows.__defaults__", (128,))
     events = decays(400, extra=3, floor=15)
     source = tmp_path / "in.h5"
     with formats.create(source, events.topology) as writer:
@@ -76,7 +76,7 @@ def test_chunks_and_threads_change_nothing(decays, network, tmp_path, monkeypatc
         reconstruct_files(source, target, model, chunk=chunk)
         tables.append({name: column.to_numpy() for name, column in zip_columns(pq.read_table(target))})
     first = tables[0]
-    assert set(first["status"]) >= {"ok", "too_few_jets"}
+    assert set(first["status"]) >= {"ok", "too_few_objects"}
     assert (first["t1_b_jet"] >= 0).sum() > 300
     for table in tables[1:]:
         for name, column in table.items():
@@ -97,5 +97,5 @@ def test_memory_and_file_agree(decays, network, tmp_path):
     reconstruct_files(tmp_path / "in.h5", tmp_path / "out.parquet", str(network))
     table = pq.read_table(tmp_path / "out.parquet")
     reco = reconstruct(events, str(network))
-    np.testing.assert_array_equal(table["t2_W_q1_jet"].to_numpy(), reco.jet_index[:, 3])
+    np.testing.assert_array_equal(table["t2_W_q1_jet"].to_numpy(), reco.index[:, 3])
     np.testing.assert_allclose(table["event_probability"].to_numpy(), reco.event_probability, rtol=1e-5)

@@ -18,7 +18,7 @@ from pairton import formats
 from pairton.errors import ConfigError, InputError, ModelError, OutputError, PairtonWarning
 from pairton.events import Events
 from pairton.reconstruction.parts import reconstruct_parts
-from pairton.reconstruction.reconstruction import reconstruct
+from pairton.reconstruction.running import RunSettings, reconstruct
 from pairton.reconstruction.streaming import reconstruct_files, reconstruct_stream
 from pairton.reconstruction.writers import KEY, TREE, result_columns, result_metadata
 
@@ -88,7 +88,7 @@ def test_a_file_says_what_memory_does(crowd, mass_model, tmp_path, suffix):
     np.testing.assert_allclose(np.asarray(columns["t1_W_probability"]), reco.W.probability[:, 0], rtol=1e-5)
     np.testing.assert_allclose(np.asarray(columns["event_probability"]), reco.event_probability, rtol=1e-5)
     labels, counts = np.unique(np.asarray(columns["status"]).astype(str), return_counts=True)
-    assert set(labels) == {"ok", "too_few_jets"}
+    assert set(labels) == {"ok", "too_few_objects"}
     assert {label: n for label, n in summary.status.items() if n} == dict(
         zip(labels, counts.tolist(), strict=True)
     )
@@ -98,8 +98,8 @@ def test_a_file_says_what_memory_does(crowd, mass_model, tmp_path, suffix):
 
 
 def test_the_answer_does_not_depend_on_chunks_or_files(crowd, mass_model, tmp_path, monkeypatch):
-    monkeypatch.setattr("pairton.reconstruction.reconstruction.WINDOW", 64)
-    monkeypatch.setattr("pairton.reconstruction.reconstruction.windows.__defaults__", (64,))
+    monkeypatch.setattr("pairton.reconstruction.running.WINDOW", 64)
+    monkeypatch.setattr("pairton.reconstruction.running.windows.__defaults__", (64,))
     whole = write(tmp_path / "whole.h5", crowd)
     batches, outputs = [], []
     for chunk in (1, 7, 100_000):
@@ -120,7 +120,7 @@ def test_the_answer_does_not_depend_on_chunks_or_files(crowd, mass_model, tmp_pa
 
 def test_long_files_are_written_in_pieces(crowd, mass_model, tmp_path, monkeypatch):
     monkeypatch.setattr(pairton.reconstruction.writers, "ROWS", 128)
-    monkeypatch.setattr("pairton.reconstruction.reconstruction.windows.__defaults__", (64,))
+    monkeypatch.setattr("pairton.reconstruction.running.windows.__defaults__", (64,))
     source = write(tmp_path / "in.h5", crowd)
     results = []
     for suffix in SUFFIXES:
@@ -140,14 +140,14 @@ def test_long_files_are_written_in_pieces(crowd, mass_model, tmp_path, monkeypat
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_no_events_and_only_short_ones(decays, mass_model, tmp_path, suffix):
-    short = decays(9, floor=0).keep_jets(ak.local_index(decays(9).jets.pt) < 4)
+    short = decays(9).keep({"jet": ak.local_index(decays(9).jets.pt) < 4})
     for events in (short[:0], short):
         source = write(tmp_path / f"in{len(events)}.h5", events)
         target = tmp_path / f"out{len(events)}{suffix}"
         summary = reconstruct_files(source, target, mass_model)
         columns, metadata = read_back(target)
         assert summary.events == metadata["events"] == len(columns["t1_b_jet"]) == len(events)
-        assert metadata["status"]["too_few_jets"] == len(events)
+        assert metadata["status"]["too_few_objects"] == len(events)
         assert (np.asarray(columns["t1_b_jet"]) == -1).all()
         assert np.isnan(np.asarray(columns["t1_mass"])).all()
     assert mass_model.calls == []
@@ -216,8 +216,8 @@ def test_mistakes_are_named_and_leave_nothing(crowd, mass_model, tmp_path):
 SLOW = """
 import importlib.util, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell, as tests may be, ignore it
-import pairton.reconstruction.reconstruction, pairton.reconstruction.writers
-pairton.reconstruction.reconstruction.windows.__defaults__ = (20,)
+import pairton.reconstruction.running, pairton.reconstruction.writers
+pairton.reconstruction.running.windows.__defaults__ = (20,)
 pairton.reconstruction.writers.ROWS = 20
 spec = importlib.util.spec_from_file_location("shared", {conftest!r})
 shared = importlib.util.module_from_spec(spec)
@@ -265,9 +265,10 @@ def test_killed_halfway(crowd, tmp_path, signal_name, left, suffix):
 
 def test_a_window_of_a_stream_can_be_saved_and_says_how_it_was_made(crowd, mass_model, tmp_path):
     source = write(tmp_path / "in.h5", crowd)
-    (one,) = reconstruct_stream(source, mass_model, beam=4, max_jets=9)
+    settings = RunSettings(beam=4, max_objects=9)
+    (one,) = reconstruct_stream(source, mass_model, settings)
     one.save(tmp_path / "saved.parquet")
-    reconstruct_files(source, tmp_path / "written.parquet", mass_model, beam=4, max_jets=9)
+    reconstruct_files(source, tmp_path / "written.parquet", mass_model, settings)
     saved, written = (result_metadata(tmp_path / f"{name}.parquet") for name in ("saved", "written"))
     assert saved | {"inputs": written["inputs"]} == written
-    assert (saved["decoding"], saved["beam"], saved["max_jets"]) == ("beam", 4, 9)
+    assert (saved["decoding"], saved["beam"], saved["max_objects"]) == ("beam", 4, 9)

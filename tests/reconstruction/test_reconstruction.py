@@ -7,14 +7,16 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from pairton.decoding import DECODINGS
 from pairton.errors import ConfigError, EventsError, ModelError, TopologyError
 from pairton.evaluation.metrics import efficiencies
 from pairton.events import Events, Status
-from pairton.events.domain import Domain
+from pairton.events.acceptance import accept
+from pairton.events.domain import Domain, KindDomain
+from pairton.events.inputs import Inputs
 from pairton.events.objects import make_jets
 from pairton.formats import create
-from pairton.reconstruction.assigning import DECODINGS, Assigner
-from pairton.reconstruction.reconstruction import prepare, reconstruct, windows
+from pairton.reconstruction.running import Assigner, RunSettings, reconstruct, windows
 from pairton.reconstruction.writers import result_metadata
 from pairton.topology import load_topology
 from pairton.topology.assignments import canonical
@@ -36,7 +38,7 @@ def with_field(events, row, jet, **values):
 def first_jets(events, row, count):
     """The same events, one of them with its first jets only."""
     keep = ak.local_index(events.jets.pt) < ak.Array(np.where(np.arange(len(events)) == row, count, 99))
-    return events.keep_jets(keep)
+    return events.keep({"jet": keep})
 
 
 @pytest.mark.parametrize("decoding", DECODINGS)
@@ -73,15 +75,15 @@ def test_every_row_stays_and_says_why(decays, mass_model):
     crowded = ["truncated"] * 3
     assert labels == [
         *crowded,
-        "too_few_jets",
-        "too_few_jets",
+        "too_few_objects",
+        "too_few_objects",
         "truncated",
         "truncated",
-        "bad_jet",
+        "bad_object",
         "outside_domain",
         "ok",
     ]
-    none = np.isin(reco.status, [Status.TOO_FEW_JETS, Status.BAD_JET])
+    none = np.isin(reco.status, [Status.TOO_FEW_OBJECTS, Status.BAD_OBJECT])
     assert (reco.assignment[none] == -1).all()
     assert (reco.assignment[~none] >= 0).all()
     assert np.isnan(reco.event_probability[none]).all()
@@ -89,35 +91,37 @@ def test_every_row_stays_and_says_why(decays, mass_model):
     assert np.isfinite(reco.event_probability[~none]).all()
     assert np.isnan(reco.t.mass[none]).to_numpy().all()
     assert ak.num(reco.W.jets, axis=2)[7].tolist() == [0, 0]
-    assert reco.jets_used[0] == 12
+    assert reco.used["jet"][0] == 12
 
 
 def test_crowded_events_use_their_hardest_jets(decays, mass_model):
     events = decays(40, extra=6)
-    reco = reconstruct(events, mass_model, max_jets=9)
+    reco = reconstruct(events, mass_model, max_objects=9)
     rank = np.argsort(np.argsort(-events.jets.pt.to_numpy(), axis=1), axis=1)
     assert (reco.status == Status.TRUNCATED).all()
     assert np.take_along_axis(rank, reco.assignment, axis=1).max() == 8
-    with pytest.raises(ConfigError, match="max_jets is 5, but ttbar_allhad has 6 slots"):
-        reconstruct(events, mass_model, max_jets=5)
+    with pytest.raises(
+        ConfigError, match="at most 5 objects of a kind are used, but ttbar_allhad has 6 slots for jets"
+    ):
+        reconstruct(events, mass_model, max_objects=5)
 
 
 def test_cuts_of_the_domain(decays, mass_model):
     events = decays(80, extra=3)
-    mass_model.domain = Domain(pt=40.0, abs_eta=2.0, jets=(6, 16))
+    mass_model.domain = Domain({"jet": KindDomain(40.0, 2.0, (6, 16))})
     good = (events.jets.pt > 40) & (abs(events.jets.eta) < 2.0)
     reco = reconstruct(events, mass_model)
-    np.testing.assert_array_equal(reco.status == Status.TOO_FEW_JETS, ak.sum(good, axis=1) < 6)
+    np.testing.assert_array_equal(reco.status == Status.TOO_FEW_OBJECTS, ak.sum(good, axis=1) < 6)
     answered = reco.status == Status.OK
     assert 10 < answered.sum() < 70
     assert good.to_numpy()[np.nonzero(answered)[0][:, None], reco.assignment[answered]].all()
     # the same as cutting beforehand; what is stored keeps its number
-    before = reconstruct(events.keep_jets(good), mass_model)
-    np.testing.assert_array_equal(before.jet_index, reco.jet_index)
+    before = reconstruct(events.keep({"jet": good}), mass_model)
+    np.testing.assert_array_equal(before.index, reco.index)
     np.testing.assert_array_equal(before.event_probability, reco.event_probability)
-    assert (before.assignment <= before.jet_index).all()
+    assert (before.assignment <= before.index).all()
     # and without cuts such events are marked
-    all_in = reconstruct(events, mass_model, jet_cuts=False)
+    all_in = reconstruct(events, mass_model, cuts=False)
     np.testing.assert_array_equal(all_in.status == Status.OUTSIDE_DOMAIN, ~ak.all(good, axis=1).to_numpy())
     assert (all_in.assignment >= 0).all()
 
@@ -125,9 +129,9 @@ def test_cuts_of_the_domain(decays, mass_model):
 def test_jets_that_an_experiment_rejects_are_not_used(decays, mass_model):
     events = decays(20, extra=3)
     usable = ak.from_regular(ak.Array(np.tile(np.arange(9) != 4, (20, 1))))
-    reco = reconstruct(events.with_jets(ak.with_field(events.jets, usable, "usable")), mass_model)
+    reco = reconstruct(events.replace(jets=ak.with_field(events.jets, usable, "usable")), mass_model)
     assert not (reco.assignment == 4).any()
-    assert (reco.jets_used == 8).all()
+    assert (reco.used["jet"] == 8).all()
 
 
 def test_records_are_four_vectors_of_their_jets(decays, mass_model):
@@ -155,7 +159,7 @@ def test_awkward_arrays_will_do(decays, mass_model):
     plain = ak.zip({"pt": jets.pt, "eta": jets.eta, "phi": jets.phi, "mass": jets.mass, "btag": jets.btag})
     reco = reconstruct(plain, mass_model)
     np.testing.assert_array_equal(reco.assignment, reconstruct(events, mass_model).assignment)
-    with pytest.raises(EventsError, match="jets lack btag: found eta, mass, phi, pt"):
+    with pytest.raises(EventsError, match="the model takes btag of jets, which the events do not have"):
         reconstruct(plain[["pt", "eta", "phi", "mass"]], mass_model)
 
 
@@ -167,7 +171,7 @@ def test_a_file_by_its_name(decays, mass_model, tmp_path):
         reco = reconstruct(path, mass_model)
         np.testing.assert_array_equal(reco.assignment, reconstruct(events, mass_model).assignment)
     assert repr(reco) == "<Reconstruction of 12 ttbar_allhad events: 12 ok>"
-    assert repr(events) == "<Events: 12 of ttbar_allhad, 96 jets, 12 fully reconstructible>"
+    assert repr(events) == "<Events: 12 of ttbar_allhad, 96 jets, 12 complete>"
 
 
 def test_other_topologies(decays, mass_model):
@@ -213,8 +217,9 @@ def test_order_of_jets_is_by_falling_pt_then_eta():
         mass=[[5.0] * 4],
         btag=[[0] * 4],
     )
-    prepared = prepare(Events(jets, "hh4b"))
-    assert prepared.position.tolist() == [[1, 3, 2, 0]]
+    events = Events(jets, "hh4b")
+    accepted = accept(events, Domain(), Inputs.default(events.topology))
+    assert accepted.position["jet"].tolist() == [[1, 3, 2, 0]]
 
 
 def test_answers_are_canonical_in_the_order_of_pt(decays, mass_model):
@@ -242,26 +247,33 @@ def test_temperatures_of_steps_are_those_of_other_chains_too(decays, mass_model)
         reconstruct(events, mass_model, decoding=how, beam=width) for how, width in ((None, None), ("beam", 1))
     )
     np.testing.assert_allclose(beam.event_probability, steps.event_probability)
-    assert Assigner(mass_model, "one_by_one").temperatures == (1.5, 2.0, 3.0, 3.0)
-    assert Assigner(mass_model, None, 4).temperatures == (1.5, 2.0, 3.0)
-    assert Assigner(mass_model, "one_shot").temperatures is None
-    assert Assigner(mass_model, "exact").temperatures is None
+    assert Assigner(mass_model, RunSettings("one_by_one")).temperatures == (1.5, 2.0, 3.0)
+    assert Assigner(mass_model, RunSettings(beam=4)).temperatures == (1.5, 2.0, 3.0)
+    assert Assigner(mass_model, RunSettings("one_shot")).temperatures is None
+    assert Assigner(mass_model, RunSettings("exact")).temperatures is None
 
 
 @pytest.mark.parametrize("decoding", DECODINGS)
 @pytest.mark.parametrize("what", ["edges", "triplets"])
-def test_a_network_without_an_answer_is_an_error(decays, mass_model, decoding, what):
+def test_a_network_without_an_answer_costs_its_event_alone(decays, mass_model, decoding, what):
     """NaN would be taken for an answer, or in a beam for that of the next event."""
-    predict = mass_model.predict
+    events, predict = decays(4), mass_model.predict
+    whole = reconstruct(events, mass_model, decoding=decoding)
+    hardest = float(ak.max(events.jets.pt[1]))  # by which the event is known, whatever the batch
 
-    def broken(*arguments):
-        prediction = predict(*arguments)
-        getattr(prediction, what)[1] = np.nan
-        return prediction
+    def broken(nodes, tokens):
+        outputs = predict(nodes, tokens)
+        outputs[what][nodes.values["jet"][:, 0, 0] == np.float32(hardest)] = np.nan
+        return outputs
 
     mass_model.predict = broken
-    with pytest.raises(ModelError, match="no number for 1 of 4 events"):
-        reconstruct(decays(4), mass_model, decoding=decoding)
+    reco = reconstruct(events, mass_model, decoding=decoding)
+    assert [Status(code).label for code in reco.status] == ["ok", "bad_output", "ok", "ok"]
+    assert (reco.assignment[1] == -1).all()
+    assert np.isnan(reco.event_probability[1])
+    assert not reco.exact[1]
+    np.testing.assert_array_equal(reco.assignment[[0, 2, 3]], whole.assignment[[0, 2, 3]])
+    np.testing.assert_array_equal(reco.event_probability[[0, 2, 3]], whole.event_probability[[0, 2, 3]])
 
 
 def test_arrays_in_mev_are_refused(decays, mass_model):
@@ -272,14 +284,14 @@ def test_arrays_in_mev_are_refused(decays, mass_model):
         reconstruct(ak.zip(fields | {"pt": 1000 * jets.pt, "energy": 1000 * jets.energy}), mass_model)
 
 
-def test_the_jet_of_a_slot_and_columns_for_a_table(decays, mass_model, tmp_path):
+def test_the_object_of_a_slot_and_columns_for_a_table(decays, mass_model, tmp_path):
     events = first_jets(decays(12), 3, 5)
     reco = reconstruct(events, mass_model)
-    b = reco.jet("t1.b")
+    b = reco.object("t1.b")
     slot = reco.topology.slot_index("t1.b")
     assert b[3] is None
-    assert ak.to_list(b.index) == [None if k < 0 else k for k in reco.jet_index[:, slot].tolist()]
-    whole = b + reco.jet("t1.W.q1") + reco.jet("t1.W.q2")
+    assert ak.to_list(b.index) == [None if k < 0 else k for k in reco.index[:, slot].tolist()]
+    whole = b + reco.object("t1.W.q1") + reco.object("t1.W.q2")
     np.testing.assert_allclose(ak.fill_none(whole.mass, np.nan), reco.t[:, 0].mass, rtol=1e-5)
     reco.save(tmp_path / "out.parquet")
     table = pq.read_table(tmp_path / "out.parquet")
@@ -287,6 +299,6 @@ def test_the_jet_of_a_slot_and_columns_for_a_table(decays, mass_model, tmp_path)
     assert table.column_names == list(columns)
     np.testing.assert_array_equal(table["t1_mass"].to_numpy(), columns["t1_mass"])
     said = result_metadata(tmp_path / "out.parquet")
-    assert (said["decoding"], said["max_jets"], said["events"]) == ("exact", 12, 12)
+    assert (said["decoding"], said["max_objects"], said["events"]) == ("exact", 12, 12)
     with pytest.raises(TopologyError, match=r"no slot 't1\.c'"):
-        reco.jet("t1.c")
+        reco.object("t1.c")

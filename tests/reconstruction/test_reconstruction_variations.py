@@ -11,10 +11,10 @@ import pytest
 import uproot
 
 from pairton.errors import EventsError
-from pairton.events.domain import Domain
+from pairton.events.domain import Domain, KindDomain
 from pairton.events.objects import make_jets
 from pairton.reconstruction.parts import COMPLETE, reconstruct_parts
-from pairton.reconstruction.reconstruction import reconstruct
+from pairton.reconstruction.running import reconstruct
 from pairton.reconstruction.streaming import reconstruct_files
 from pairton.reconstruction.writers import result_columns, result_metadata
 
@@ -33,7 +33,7 @@ def test_variations_are_what_separate_calls_give(decays, mass_model):
     reco = reconstruct(events, mass_model, variations={"up": up, "down": down})
     assert list(reco.variations) == ["up", "down"]
     for jets, found in ((up, reco.variations["up"]), (down, reco.variations["down"])):
-        alone = reconstruct(events.with_jets(jets), mass_model)
+        alone = reconstruct(events.replace(jets=jets), mass_model)
         np.testing.assert_array_equal(found.assignment, alone.assignment)
         np.testing.assert_array_equal(found.status, alone.status)
         np.testing.assert_array_equal(found.momenta["mass"], alone.momenta["mass"])
@@ -48,7 +48,7 @@ def test_a_group_of_columns_each(decays, mass_model):
     plain = list(result_columns(reconstruct(events, mass_model)))
     ours = plain[plain.index("status") :]
     assert list(columns) == [*plain, *(f"{name}_up" for name in ours)]
-    alone = result_columns(reconstruct(events.with_jets(scaled(events, 1.1)), mass_model))
+    alone = result_columns(reconstruct(events.replace(jets=scaled(events, 1.1)), mass_model))
     np.testing.assert_array_equal(columns["t1_mass_up"], alone["t1_mass"])
     np.testing.assert_array_equal(columns["t1_W_q1_jet_up"], alone["t1_W_q1_jet"])
 
@@ -85,13 +85,13 @@ def test_variations_from_a_file_to_a_file(decays, mass_model, tmp_path):
 
 def test_variations_that_do_not_fit(decays, mass_model):
     events = decays(5)
-    with pytest.raises(EventsError, match="'up' has other jets than the nominal ones"):
+    with pytest.raises(EventsError, match="variation 'up': jets are others than the nominal ones"):
         reconstruct(events, mass_model, variations={"up": scaled(events, 1.1)[:, 1:]})
 
 
 def test_what_became_of_variations_is_counted(decays, mass_model, tmp_path):
     events = decays(30, extra=2)
-    mass_model.domain = Domain(pt=25.0, jets=(6, 16))
+    mass_model.domain = Domain({"jet": KindDomain(25.0, count=(6, 16))})
     low = scaled(events, 0.6)
     jets = {f"jet_{name}": events.jets[name] for name in ("pt", "eta", "phi", "energy", "btag")}
     path = tmp_path / "in.parquet"
@@ -105,6 +105,6 @@ def test_what_became_of_variations_is_counted(decays, mass_model, tmp_path):
     said = json.loads((tmp_path / "parts" / COMPLETE).read_text())
     written = result_metadata(tmp_path / "out.parquet")
     for found in (one.varied, parts.varied, again.varied, said["variation_status"], written["variation_status"]):
-        assert found["low"]["too_few_jets"] == few
+        assert found["low"]["too_few_objects"] == few
         assert sum(found["low"].values()) == 30
-    assert one.status["too_few_jets"] == before
+    assert one.status["too_few_objects"] == before

@@ -16,7 +16,7 @@ import pytest
 from pairton import formats
 from pairton.errors import InputError, PairtonError
 from pairton.models.engines import load_model
-from pairton.reconstruction.reconstruction import reconstruct
+from pairton.reconstruction.running import reconstruct
 from pairton.reconstruction.streaming import reconstruct_files
 
 ROOT = Path(__file__).parents[2]
@@ -178,7 +178,7 @@ def test_a_read_only_folder(decays, model_folder):
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_an_input_that_changes_while_it_is_read(decays, mass_model, tmp_path, suffix, monkeypatch):
-    monkeypatch.setattr("pairton.reconstruction.reconstruction.windows.__defaults__", (64,))
+    monkeypatch.setattr("pairton.reconstruction.running.windows.__defaults__", (64,))
     source = write(tmp_path / f"in{suffix}", decays(300, seed=1))
 
     def rewrite(stream):

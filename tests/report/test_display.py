@@ -13,9 +13,11 @@ from pairton.decoding import decode
 from pairton.decoding.graph import visible_tokens
 from pairton.errors import EventsError, MissingExtraError, ModelError, OutputError
 from pairton.events import Events
+from pairton.events.acceptance import accept
+from pairton.events.domain import Domain, KindDomain
 from pairton.events.objects import make_jets
 from pairton.formats import create
-from pairton.reconstruction.reconstruction import prepare, reconstruct
+from pairton.reconstruction.running import RunSettings, reconstruct
 from pairton.report.event_display import Display, display_event
 from pairton.report.page import as_json
 from pairton.report.palette import type_colours
@@ -27,7 +29,7 @@ TTBAR = load_topology("ttbar_allhad")
 
 def index_of(record, jets):
     """Positions in a record as numbers of the file."""
-    return [record.jets[k].index for k in jets]
+    return [record.objects[k].index for k in jets]
 
 
 @pytest.fixture
@@ -42,27 +44,25 @@ def soft_model(mass_model):
 
 def test_steps_are_those_of_the_decoding(decays, soft_model):
     events = decays(3, extra=2)
-    record = record_event(events, 1, soft_model, decoding="steps")
-    prepared = prepare(events[1:2], soft_model.domain)
-    answer = decode(
-        soft_model.predict, TTBAR, prepared.jets, np.ones((1, 8), dtype=bool), method="steps", record=True
-    )
+    record = record_event(events, 1, soft_model, RunSettings("steps"))
+    accepted = accept(events[1:2], soft_model.domain, soft_model.inputs)
+    answer = decode(soft_model.predict, TTBAR, accepted.nodes, decoding="steps", record=True)
     assert [frame.title.split(": ")[-1] for frame in record.frames] == [
         "reveal W", "reveal W", "reveal t + t", "The answer"
     ]  # fmt: skip
-    assert [jet.index for jet in record.jets] == prepared.position[0].tolist()
-    assert (np.diff([jet.pt for jet in record.jets]) <= 0).all()
+    assert [jet.index for jet in record.objects] == accepted.position["jet"][0].tolist()
+    assert (np.diff([jet.pt for jet in record.objects]) <= 0).all()
     for frame, step in zip(record.frames, answer.steps, strict=False):
         np.testing.assert_array_equal(frame.tokens, step.tokens[0])
         np.testing.assert_array_equal(frame.logits, step.edges[0])
         chances = [candidate.probability for candidate in frame.candidates]
         assert chances == sorted(step.probability[0], reverse=True)[:LISTED]
         assert sum(chances) + frame.others_probability == pytest.approx(1)
-        assert len(chances) + frame.others == (step.jets[0] >= 0).any(axis=(1, 2)).sum()
+        assert len(chances) + frame.others == (step.nodes[0] >= 0).any(axis=(1, 2)).sum()
         (chosen,) = (candidate for candidate in frame.candidates if candidate.chosen)
-        jets = step.jets[0, step.choice[0]]
-        assert [shown.jets for shown in chosen.particles] == [tuple(row[row >= 0]) for row in jets]
-    slots = [list(shown.jets) for shown in record.answer if shown.type == "t"]
+        jets = step.nodes[0, step.choice[0]]
+        assert [shown.objects for shown in chosen.particles] == [tuple(row[row >= 0]) for row in jets]
+    slots = [list(shown.objects) for shown in record.answer if shown.type == "t"]
     assert np.concatenate(slots).tolist() == answer.assignment[0].tolist()
     assert record.event_probability == pytest.approx(answer.event_probability[0])
     every = visible_tokens(TTBAR, answer.assignment, np.ones((1, 4), dtype=bool), np.ones((1, 8), dtype=bool))
@@ -70,7 +70,7 @@ def test_steps_are_those_of_the_decoding(decays, soft_model):
 
 
 def test_one_shot_asks_once_but_shows_what_is_known(decays, soft_model):
-    record = record_event(decays(2), 0, soft_model, decoding="one_shot")
+    record = record_event(decays(2), 0, soft_model, RunSettings("one_shot"))
     logits = [frame.logits for frame in record.frames[:-1]]
     assert logits[0] == logits[1] == logits[2]
     known = [int((np.array(frame.tokens) != 2).sum()) for frame in record.frames]
@@ -79,40 +79,24 @@ def test_one_shot_asks_once_but_shows_what_is_known(decays, soft_model):
     assert "first answer" in record.frames[1].note
 
 
-def test_exact_steps_show_marginals_of_what_is_left(decays, soft_model):
-    events = decays(2)
-    record = record_event(events, 0, soft_model, decoding="exact_steps")
-    whole = record_event(events, 0, soft_model, decoding="exact")
-    assert [frame.title.split(": ")[-1] for frame in record.frames[:3]] == ["reveal W", "reveal W", "reveal t + t"]
-    chosen = [next(c for c in frame.candidates if c.chosen) for frame in record.frames[:3]]
-    # the model knows nothing of tokens: by the chain rule the answer is that of one pass
-    assert np.prod([c.probability for c in chosen]) == pytest.approx(whole.event_probability, rel=1e-4)
-    for one, other in zip(record.answer, whole.answer, strict=True):
-        assert (one.label, one.jets) == (other.label, other.jets)
-        assert one.probability == pytest.approx(other.probability, rel=1e-4)
-    known = [int((np.array(frame.tokens) != 2).sum()) for frame in record.frames]
-    assert known[0] == 0
-    assert known == sorted(set(known))
-
-
 def test_one_by_one_never_reveals_two(decays, soft_model):
-    record = record_event(decays(2), 0, soft_model, decoding="one_by_one")
+    record = record_event(decays(2), 0, soft_model, RunSettings("one_by_one"))
     assert [frame.title for frame in record.frames[:-1]] == [
         f"Step {k} of 4: reveal {name}" for k, name in enumerate("WWtt", 1)
     ]
     soft_model.decoding, soft_model.temperatures = "steps", (1.0, 1.0, 3.0)  # of three stages, for four steps
-    warm = record_event(decays(2), 0, soft_model, decoding="one_by_one")
-    assert [s.jets for s in warm.answer] == [s.jets for s in record.answer]
+    warm = record_event(decays(2), 0, soft_model, RunSettings("one_by_one"))
+    assert [s.objects for s in warm.answer] == [s.objects for s in record.answer]
     first, second = (frames.frames[2].candidates[0].probability for frames in (record, warm))
     assert second < first  # the temperature of both tops is that of each
 
 
 def test_exact_lists_assignments_and_sums_them_to_marginals(decays, soft_model):
     events = decays(2, extra=0, seed=4)
-    record = record_event(events, 1, soft_model, decoding="exact")
-    prepared = prepare(events[1:2], soft_model.domain)
-    prediction = soft_model.predict(prepared.jets, np.ones((1, 6), dtype=bool), None)
-    s, u = prediction.edges[0].astype(float), prediction.triplets[0, 0].astype(float)
+    record = record_event(events, 1, soft_model, RunSettings("exact"))
+    accepted = accept(events[1:2], soft_model.domain, soft_model.inputs)
+    outputs = soft_model.predict(accepted.nodes, None)
+    s, u = outputs["edges"][0].astype(float), outputs["triplets"][0, 0].astype(float)
     table = {}
     for row in itertools.permutations(range(6)):
         if row[0] < row[1] and row[3] < row[4] and row[0] < row[3]:
@@ -124,7 +108,7 @@ def test_exact_lists_assignments_and_sums_them_to_marginals(decays, soft_model):
     table = {row: np.exp(score - norm) for row, score in table.items()}
     best = sorted(table, key=table.__getitem__, reverse=True)
     first = record.frames[0]
-    assert [tuple(j for s in c.particles for j in s.jets) for c in first.candidates[:3]] == best[:3]
+    assert [tuple(j for s in c.particles for j in s.objects) for c in first.candidates[:3]] == best[:3]
     np.testing.assert_allclose(
         [c.probability for c in first.candidates], [table[row] for row in best[:LISTED]], rtol=1e-4
     )
@@ -148,7 +132,7 @@ def test_exact_lists_assignments_and_sums_them_to_marginals(decays, soft_model):
 
 def test_truth_is_marked_and_named_like_the_answer(decays, mass_model):
     events = decays(12, seed=2)
-    swapped = Events(events.jets, truth=events.truth[:, [3, 4, 5, 0, 1, 2]])
+    swapped = Events(events.objects, truth=events.truth[:, [3, 4, 5, 0, 1, 2]])
     reco = reconstruct(events, mass_model)
     seen = set()
     for row in range(12):
@@ -162,7 +146,7 @@ def test_truth_is_marked_and_named_like_the_answer(decays, mass_model):
         assert record.right is all(shown.right for shown in record.answer)
         assert record_event(swapped, row, mass_model).truth == record.truth
         if right:
-            assert {s.jets[2] for s in record.answer if s.label == "t1"} == {record.truth[2]}
+            assert {s.objects[2] for s in record.answer if s.label == "t1"} == {record.truth[2]}
         seen.add(right)
     assert seen == {True, False}
 
@@ -171,12 +155,12 @@ def test_what_the_truth_leaves_open_is_not_called_wrong(decays, mass_model):
     events = decays(1)
     truth = events.truth.copy()
     truth[0, 5] = -1  # one b is not matched: that top is unknown
-    record = record_event(Events(events.jets, truth=truth), 0, mass_model)
+    record = record_event(Events(events.objects, truth=truth), 0, mass_model)
     assert record.right is None
     assert len(record.true_particles) == 3
     tops = {s.right for s in record.answer if s.type == "t"}
     assert tops <= {True, None}
-    without = record_event(Events(events.jets), 0, mass_model)
+    without = record_event(Events(events.objects), 0, mass_model)
     assert without.truth is None
     assert {s.right for s in without.answer} == {None}
 
@@ -193,23 +177,32 @@ def test_masses_are_those_of_the_summed_jets(decays, mass_model):
 
 def test_jets_that_are_cut_stay_visible(decays, mass_model):
     events = decays(30, extra=3, floor=12.0)
-    mass_model.domain = replace(mass_model.domain, pt=20.0)
+    mass_model.domain = Domain({"jet": KindDomain(20.0)})
     row = next(
         k
         for k in range(30)
         if (np.asarray(events.jets.pt[k]) < 20).any() and (events.jets.pt[k] > 20).to_numpy().sum() > 5
     )
     record = record_event(events, row, mass_model)
-    assert len(record.jets) == events.n_jets[row]
-    assert {jet.used for jet in record.jets if jet.pt < 20} == {False}
-    assert len(record.frames[0].logits[0]) == record.n_used < len(record.jets)
+    assert len(record.objects) == events.n_jets[row]
+    assert {jet.used for jet in record.objects if jet.pt < 20} == {False}
+    assert len(record.frames[0].logits[0]) == record.n_used < len(record.objects)
 
 
-def test_too_few_jets_have_a_reason_and_no_answer(mass_model):
+def test_outputs_that_are_no_numbers_have_a_reason_and_no_answer(decays, mass_model):
+    said = mass_model.predict
+    mass_model.predict = lambda *asked: {name: np.full_like(array, np.nan) for name, array in said(*asked).items()}
+    for decoding in ("exact", "steps"):
+        record = record_event(decays(1), 0, mass_model, RunSettings(decoding))
+        assert (record.answer, record.event_probability, record.status) == ((), None, "bad_output")
+        assert record.frames[0].title == "No answer: bad output"
+
+
+def test_too_few_objects_have_a_reason_and_no_answer(mass_model):
     jets = make_jets(pt=[[50.0, 40.0]], eta=[[0.0, 1.0]], phi=[[0.0, 3.1]], mass=[[5.0, 5.0]], btag=[[1, 0]])
     record = record_event(Events(jets), 0, mass_model)
-    assert (record.answer, record.event_probability, record.status) == ((), None, "too_few_jets")
-    assert "too few jets" in record.frames[0].title
+    assert (record.answer, record.event_probability, record.status) == ((), None, "too_few_objects")
+    assert "too few objects" in record.frames[0].title
     assert Display(record).figure().axes
 
 
@@ -221,10 +214,10 @@ def test_a_row_that_is_not_there_is_named(row, decays, mass_model):
 
 def test_an_answer_without_a_model_is_shown_without_steps(decays, mass_model):
     events = decays(4)
-    reco = replace(reconstruct(events, mass_model), how={})
+    reco = replace(reconstruct(events, mass_model), model=None)
     record = reco.display(2).record
     assert len(record.frames) == 1
-    found = {tuple(index_of(record, s.jets)) for s in record.answer if s.type == "t"}
+    found = {tuple(index_of(record, s.objects)) for s in record.answer if s.type == "t"}
     assert found == {tuple(reco.assignment[2, :3].tolist()), tuple(reco.assignment[2, 3:].tolist())}
     beam = reconstruct(events, mass_model, beam=2).display(0).record
     assert (len(beam.frames), beam.decoding) == (1, "beam")
@@ -264,7 +257,7 @@ def test_a_notebook_gets_the_page_in_a_frame(decays, mass_model):
 
 
 def test_pictures_by_suffix_and_again_the_same(decays, soft_model, tmp_path):
-    shown = display_event(decays(2), 0, soft_model, decoding="exact")
+    shown = display_event(decays(2), 0, soft_model, settings=RunSettings("exact"))
     for suffix, magic in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF"), (".html", b"<!DOCTYPE")):
         shown.save(tmp_path / f"one{suffix}")
         assert (tmp_path / f"one{suffix}").read_bytes().startswith(magic)
@@ -283,7 +276,7 @@ def test_matrices_of_a_picture_show_the_tokens(decays, soft_model):
 
     from pairton.report.picture import draw_matrix, new_figure
 
-    record = record_event(decays(1), 0, soft_model, decoding="steps")
+    record = record_event(decays(1), 0, soft_model, RunSettings("steps"))
     frame = record.frames[1]  # one W is known
     axes = new_figure(3, 3).subplots()
     draw_matrix(axes, record, "W", frame)
@@ -304,8 +297,10 @@ def test_any_topology_is_drawn(name, mass_model, tmp_path):
         pt=[rng.uniform(30, 200, n)], eta=[rng.uniform(-2, 2, n)], phi=[rng.uniform(-3.14, 3.14, n)],
         mass=[rng.uniform(3, 20, n)], btag=[rng.integers(0, 2, n)],
     )  # fmt: skip
-    mass_model.topology, mass_model.domain = topology, replace(mass_model.domain, jets=(4, 16))
-    record = record_event(Events(jets, topology, truth=[np.arange(n - 1)]), 0, mass_model, max_jets=14)
+    mass_model.topology, mass_model.domain = topology, Domain()
+    record = record_event(
+        Events(jets, topology, truth=[np.arange(n - 1)]), 0, mass_model, RunSettings(max_objects=14)
+    )
     assert len(record.answer) == len(topology.particles)
     assert {t["name"] for t in record.to_dict()["types"]} == set(topology.types)
     Display(record).save(tmp_path / "event.svg")
@@ -372,4 +367,4 @@ def test_mistakes_are_one_line(options, message, command, decays, tmp_path, caps
 def test_events_of_another_tree_are_refused(decays, mass_model):
     events = decays(2)
     with pytest.raises(ModelError, match="is for ttbar_allhad, the events are for hh4b"):
-        record_event(Events(events.jets, "hh4b"), 0, mass_model)
+        record_event(Events(events.objects, "hh4b"), 0, mass_model)

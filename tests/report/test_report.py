@@ -10,14 +10,14 @@ import awkward as ak
 import numpy as np
 import pytest
 
+from pairton.decoding import Decoded
 from pairton.errors import MissingExtraError, OutputError
 from pairton.evaluation import metrics
 from pairton.evaluation.evaluating import evaluate
 from pairton.evaluation.registry import Chunk
 from pairton.events.vectors import cartesian, pair_products
 from pairton.formats import create
-from pairton.reconstruction.assigning import Answer
-from pairton.reconstruction.reconstruction import reconstruct
+from pairton.reconstruction.running import reconstruct
 from pairton.reconstruction.streaming import reconstruct_files
 from pairton.report import evaluation_page, figures, sankey
 from pairton.report.collecting import GALLERY, GROUPS, Candidates, Gallery, positions
@@ -36,11 +36,11 @@ def looking(mass_model_type):
     """A model that sees tokens: what is known changes what it says, so that later steps differ from the first."""
 
     class Looking(mass_model_type):
-        def predict(self, jets, jet_mask, tokens):
-            said = super().predict(jets, jet_mask, tokens)
+        def predict(self, nodes, tokens):
+            said, jets = super().predict(nodes, tokens), nodes.values["jet"]
             known = (tokens != 2).mean(axis=(1, 2, 3))[:, None, None, None]
             shift = np.sin(pair_products(cartesian(*np.moveaxis(jets[..., :4], -1, 0))))[:, None] * (4 - 6 * known)
-            return said._replace(edges=(said.edges + shift).astype(np.float32))
+            return {**said, "edges": (said["edges"] + shift).astype(np.float32)}
 
     return Looking(name="$looking$", takes_tokens=True, decoding="steps")
 
@@ -107,12 +107,12 @@ def test_chunks_add_up(study, decays):
     method = study.methods[0]
     events = decays(40, extra=1)
     reco = reconstruct(events, method.model)
-    answer = Answer(reco.assignment, reco.particle_probability, reco.event_probability)
+    answer = reco.assignment, reco.particle_probability, reco.event_probability, reco.exact
 
     def counted(metric, *edges):
         parts = []
         for part in (slice(low, high) for low, high in pairwise(edges)):
-            one = Answer(*(column[part] for column in answer))
+            one = Decoded(*(column[part] for column in answer))
             rows = np.arange(40)[part]
             few = events[part]
             scores = metrics.score(few.topology, few.truth, one.assignment, few.n_jets)
@@ -130,13 +130,13 @@ def test_chunks_add_up(study, decays):
 
 def test_jets_are_found_again_by_their_number_in_the_file(decays):
     events = decays(20, extra=3)
-    kept = events.keep_jets(events.jets.pt > 25)
-    stored = np.asarray(ak.to_list(ak.fill_none(ak.pad_none(kept.stored_index, 3, axis=1, clip=True), -1)))
+    kept = events.keep({"jet": events.jets.pt > 25})
+    stored = np.asarray(ak.to_list(ak.fill_none(ak.pad_none(kept.stored_index["jet"], 6, axis=1, clip=True), -1)))
     stored[:, 2] = -1
     found = positions(kept, stored)
     assert found[:, 2].tolist() == [-1] * 20
     for row in range(20):
-        assert kept.stored_index[row, found[row, 1]] == stored[row, 1]
+        assert kept.stored_index["jet"][row, found[row, 1]] == stored[row, 1]
 
 
 # -- figures -----------------------------------------------------------------------------------------------

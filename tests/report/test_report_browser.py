@@ -1,5 +1,6 @@
 """The pages in a real browser: no errors, steps by keys and slider, markup shown as text, narrow screens."""
 
+import re
 import shutil
 from dataclasses import replace
 
@@ -8,13 +9,14 @@ import pytest
 
 from pairton.evaluation.evaluating import evaluate
 from pairton.events import Events
-from pairton.events.objects import make_jets
+from pairton.events.objects import make_jets, make_met, make_objects
 from pairton.formats import create
+from pairton.reconstruction.running import RunSettings
 from pairton.report.collecting import Candidates, Gallery
 from pairton.report.evaluation_page import write_report
 from pairton.report.event_display import Display
-from pairton.report.recording import record_event
-from pairton.topology import load_topology
+from pairton.report.recording import record_answer, record_event
+from pairton.topology import load_topology, parse_topology
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium: the pages were not opened in a browser")
 
@@ -82,7 +84,7 @@ def painted(browser, path):
 @pytest.fixture(scope="module")
 def page(decays, mass_model_type, tmp_path_factory):
     record = record_event(
-        decays(1, seed=7), 0, mass_model_type(strength=0.2), decoding="steps", source="events.h5"
+        decays(1, seed=7), 0, mass_model_type(strength=0.2), RunSettings("steps"), source="events.h5"
     )
     path = tmp_path_factory.mktemp("page") / "event.html"
     Display(record).save(path)
@@ -129,7 +131,7 @@ def test_slider_buttons_candidates_and_truth(browser, page):
     chosen = browser.find_elements("css selector", "tr.pd-chosen")
     assert len(rows) == 8
     assert chosen == rows[:1]
-    jets = "return document.querySelector('.pd-particle').dataset.jets"
+    jets = "return document.querySelector('.pd-particle').dataset.objects"
     before = browser.execute_script(jets)
     browser.execute_script("arguments[0].focus()", rows[1])
     assert browser.execute_script(jets) != before  # the candidate is shown in the plane
@@ -162,7 +164,7 @@ def test_other_topologies_and_exact_likelihoods(name, browser, mass_model_type, 
     columns = {"pt": (30, 200), "eta": (-2.4, 2.4), "phi": (-3.14, 3.14), "mass": (3, 20), "btag": (0, 1)}
     jets = make_jets(**{key: [rng.uniform(*bounds, n)] for key, bounds in columns.items()})
     model = mass_model_type(topology, strength=0.1)
-    record = record_event(Events(jets, topology), 0, model, max_jets=14)
+    record = record_event(Events(jets, topology), 0, model, RunSettings(max_objects=14))
     Display(record).save(tmp_path / "event.html")
     show(browser, tmp_path / "event.html")
     for _ in record.frames:
@@ -170,6 +172,35 @@ def test_other_topologies_and_exact_likelihoods(name, browser, mass_model_type, 
     assert text(browser, ".pd-count") == f"{len(record.frames)} / {len(record.frames)}"
     assert len(browser.find_elements("css selector", ".pd-row:first-of-type figure")) >= len(topology.types)
     assert not browser.find_elements("css selector", ".pd-truth")
+    quiet(browser)
+
+
+def test_other_kinds_have_marks_and_words_of_their_own(browser, tmp_path):
+    tree = {
+        "name": "semilep",
+        "event": ["t", "tl"],
+        "particles": {"t": ["W", "b"], "W": ["q", "q"], "tl": ["b", "l"]},
+    }
+    topology = parse_topology({**tree, "objects": {"l": "lepton"}, "context": ["met"]})
+    rng = np.random.default_rng(3)
+    columns = {"pt": (30, 200), "eta": (-2.4, 2.4), "phi": (-3.14, 3.14), "mass": (3, 20)}
+    jets, lepton = ({key: [rng.uniform(*bounds, n)] for key, bounds in columns.items()} for n in (4, 1))
+    objects = {"jet": make_objects(**jets, btag=[[1, 1, 0, 0]]), "lepton": make_objects(**lepton)}
+    events = Events({**objects, "met": make_met([40.0], [1.0])}, topology)
+    Display(record_answer(events, 0, np.array([2, 3, 0, 1, 0]))).save(tmp_path / "event.html")
+    show(browser, tmp_path / "event.html")
+    for kind, shape, count in (("jet", "circle", 4), ("lepton", "polygon", 1), ("met", "polygon", 1)):
+        found = browser.find_elements(
+            "css selector", f".pd-main figure > svg > .pd-object[data-kind={kind}] > {shape}"
+        )
+        assert len(found) == count
+    titles = browser.execute_script(
+        "return [...document.querySelectorAll('.pd-object title')].map(t => t.textContent)"
+    )
+    assert "met 0: pT 40.0 GeV, φ 1.00" in titles  # no η, no mass, no b-tag
+    assert any(re.fullmatch(r"lepton 0: pT \S+ GeV, η \S+, φ \S+, mass \S+ GeV", title) for title in titles)
+    assert {"lepton", "met", "jet, area by pT"} < set(text(browser, ".pd-legend").split("\n"))
+    assert "l0" in text(browser, ".pd-lower")
     quiet(browser)
 
 

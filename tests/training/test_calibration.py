@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from pairton.decoding import decode
-from pairton.decoding.likelihood import Prediction, enumerate_assignments, scores
+from pairton.decoding.likelihood import enumerate_assignments, scores
+from pairton.events.nodes import Nodes
 from pairton.topology import load_topology, parse_topology
 from pairton.training import calibration
 from pairton.training.calibration import fit_temperatures
@@ -36,15 +37,20 @@ def drawn(topology, n_jets, rng):
     jets = np.zeros((EVENTS, n_jets, 5), dtype=np.float32)
     jets[:, 0, 0] = np.arange(EVENTS)
     ids = np.stack([np.zeros(EVENTS), np.arange(EVENTS)], axis=1).astype(np.uint64)
-    return logits, PackedEvents({n_jets: Group(jets, truth, ids)})
+    return logits, PackedEvents({(n_jets,): Group({"jet": jets}, truth, ids)})
+
+
+def numbers(nodes):
+    """Which events these are, as their jets say."""
+    return nodes.values["jet"][:, 0, 0].astype(int)
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 3.0])
 def test_the_temperature_that_undoes_a_factor_is_found(factor):
     logits, events = drawn(LONE, 4, np.random.default_rng(1))
 
-    def predict(jets, mask, tokens):
-        return Prediction(factor * logits[jets[:, 0, 0].astype(int)])
+    def predict(nodes, tokens):
+        return {"edges": factor * logits[numbers(nodes)]}
 
     (found,) = fit_temperatures(predict, LONE, events, blocks(events, EVENTS), "steps")
     assert found == pytest.approx(factor, rel=0.06)
@@ -55,28 +61,27 @@ def test_the_exact_likelihood_has_one(factor):
     """Labels of two unlike pairs in six jets drawn by the likelihood of known logits; the network exaggerates."""
     rng = np.random.default_rng(4)
     logits, events = drawn(PAIRS, 6, rng)
-    enumeration = enumerate_assignments(PAIRS, 6)
-    score = scores(enumeration, Prediction(logits))
-    group = events.groups[6]
+    enumeration = enumerate_assignments(PAIRS, (6,))
+    score = scores(enumeration, {"edges": logits})
+    group = events.groups[6,]
     group.truth[:] = enumeration.assignments[(score + rng.gumbel(size=score.shape)).argmax(axis=1)]
 
-    def predict(jets, mask, tokens):
-        return Prediction(np.float32(factor) * logits[jets[:, 0, 0].astype(int)])
+    def predict(nodes, tokens):
+        return {"edges": np.float32(factor) * logits[numbers(nodes)]}
 
     (found,) = fit_temperatures(predict, PAIRS, events, blocks(events, EVENTS), "exact")
     assert found == pytest.approx(factor, rel=0.025)
-    mask = np.ones(group.jets.shape[:2], dtype=bool)
-    answer = decode(predict, PAIRS, group.jets, mask, method="exact", temperatures=[found])
+    answer = decode(predict, PAIRS, group.nodes(), decoding="exact", temperatures=[found])
     right = (answer.assignment == group.truth).all(axis=1)
     assert answer.event_probability.mean() == pytest.approx(right.mean(), abs=0.015)
 
 
 def test_few_events_fit_nothing():
     logits, events = drawn(LONE, 4, np.random.default_rng(5))
-    few = [(4, slice(0, calibration.MIN_EVENTS - 1))]
+    few = [((4,), slice(0, calibration.MIN_EVENTS - 1))]
 
-    def predict(jets, mask, tokens):
-        return Prediction(3 * logits[: len(jets)])
+    def predict(nodes, tokens):
+        return {"edges": 3 * logits[: len(nodes)]}
 
     assert fit_temperatures(predict, LONE, events, few, "exact") == (1.0,)
 
@@ -87,14 +92,13 @@ def test_each_stage_has_its_own():
     factors = np.ones((2, 1, 1), dtype=np.float32)
     factors[PAIRS.type_index("A")], factors[PAIRS.type_index("B")] = 3.0, 0.5
 
-    def predict(jets, mask, tokens):
-        return Prediction(factors * logits[jets[:, 0, 0].astype(int)])
+    def predict(nodes, tokens):
+        return {"edges": factors * logits[numbers(nodes)]}
 
     found = fit_temperatures(predict, PAIRS, events, blocks(events, EVENTS), "steps")
     assert found == pytest.approx((3.0, 0.5), rel=0.25)  # what one takes the other can give back, in part
-    group = events.groups[5]
-    mask = np.ones(group.jets.shape[:2], dtype=bool)
-    answer = decode(predict, PAIRS, group.jets, mask, method="steps", temperatures=found)
+    group = events.groups[5,]
+    answer = decode(predict, PAIRS, group.nodes(), decoding="steps", temperatures=found)
     right = (answer.assignment == group.truth).all(axis=1)
     likely = answer.event_probability > np.median(answer.event_probability)
     for half in likely, ~likely:
@@ -108,9 +112,10 @@ def test_stages_of_ttbar_are_told_apart():
     for layer, pairs in enumerate([[(0, 1, 9), (3, 4, 8)], [(0, 2, 5), (1, 2, 5), (3, 5, 5), (4, 5, 5)]]):
         for i, j, value in pairs:
             logits[0, [topology.type_index(name) for name in ("W", "t")][layer], [i, j], [j, i]] = value
-    jets, right_but_last = np.zeros((1, 6, 5), dtype=np.float32), np.array([[0, 1, 5, 3, 4, 2]], dtype=np.int8)
+    event = Nodes.full({"jet": np.zeros((1, 6, 5), dtype=np.float32)})
+    right_but_last = np.array([[0, 1, 5, 3, 4, 2]], dtype=np.int8)
     for truth, right in ((right_but_last, False), (right_but_last[:, [0, 1, 5, 3, 4, 2]], True)):
-        chance, found = calibration._chains(lambda *given: Prediction(logits), topology, jets, truth, "steps")
+        chance, found = calibration._chains(lambda *given: {"edges": logits}, topology, event, truth, "steps")
         assert found.tolist() == [right]
     one = len(calibration.GRID) // 2
     assert calibration.GRID[one] == pytest.approx(1)
@@ -123,17 +128,11 @@ def test_stages_of_ttbar_are_told_apart():
 
 def test_without_mistakes_probabilities_stay_as_they_are():
     logits, events = drawn(LONE, 4, np.random.default_rng(3))
-    group = events.groups[4]
-    found = decode(
-        lambda jets, mask, tokens: Prediction(logits),
-        LONE,
-        group.jets,
-        np.ones((EVENTS, 4), dtype=bool),
-        method="steps",
-    )
+    group = events.groups[4,]
+    found = decode(lambda nodes, tokens: {"edges": logits}, LONE, group.nodes(), decoding="steps")
     group.truth[:] = found.assignment
 
-    def predict(jets, mask, tokens):
-        return Prediction(logits[jets[:, 0, 0].astype(int)])
+    def predict(nodes, tokens):
+        return {"edges": logits[numbers(nodes)]}
 
     assert fit_temperatures(predict, LONE, events, blocks(events, EVENTS), "steps") == (1.0,)

@@ -1,6 +1,5 @@
 """Recipes: those that come with Pairton train, and mistakes in one's own are named."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +8,7 @@ import torch
 import yaml
 
 from pairton.errors import ConfigError, TopologyError
+from pairton.events.nodes import Nodes
 from pairton.network import Network
 from pairton.training import load_recipe, parse_recipe
 from pairton.training.losses import batch_loss, make_batch, terms_of
@@ -23,23 +23,32 @@ def test_every_recipe_gives_every_parameter_a_gradient(path):
     recipe = load_recipe(path)
     assert parse_recipe(recipe.to_dict()) == recipe
     torch.manual_seed(0)
-    network = Network(recipe.topology, recipe.network)
+    network = Network(recipe.topology, recipe.network, recipe.inputs)
     with torch.no_grad():  # an output that starts at zero passes no gradient on
         for parameter in network.parameters():
             parameter.add_(0.01)
-    n_jets = len(recipe.topology.slots) + 1
-    rng = np.random.default_rng(0)
-    pt, eta = rng.uniform(30, 200, (8, n_jets)), rng.normal(size=(8, n_jets))
-    jets = np.stack([pt, eta, eta, pt * np.cosh(eta) + 5, pt > 100], axis=-1).astype(np.float32)
-    truth = np.argsort(rng.random((8, n_jets)), axis=1)[:, : len(recipe.topology.slots)]
+    topology, rng = recipe.topology, np.random.default_rng(0)
+    layout = tuple(
+        max(1, slots + (kind == "jet"))
+        for kind, slots in zip(topology.kinds, topology.slots_per_kind, strict=True)
+    )
+    objects, truth = {}, np.zeros((8, len(topology.slots)), dtype=int)
+    for kind, count in zip(topology.kinds, layout, strict=True):
+        pt, eta = rng.uniform(30, 200, (8, count)), rng.normal(size=(8, count)) * (kind != "met")
+        more = [pt > 100] * len(recipe.inputs[kind])
+        columns = [pt, eta, rng.normal(size=(8, count)), pt * np.cosh(eta) + 5, *more]
+        objects[kind] = np.stack(columns, axis=-1).astype(np.float32)
+        mine = [slot.index for slot in topology.slots if slot.kind == kind]
+        start = topology.nodes(kind, layout).start
+        truth[:, mine] = start + np.argsort(rng.random((8, count)), axis=1)[:, : len(mine)]
     revealed = draw_revealed(recipe.topology, truth, rng) if recipe.network.tokens else None
-    batch = make_batch(recipe.topology, jets, truth, revealed, recipe.loss)
-    terms = terms_of(recipe.loss, recipe.topology, n_jets)
-    losses = batch_loss(network(batch.jets, None, batch.tokens), batch, terms)
+    terms = terms_of(recipe.loss, topology, layout)
+    batch = make_batch(topology, Nodes.full(objects), truth, revealed, terms)
+    losses = batch_loss(network, network(batch.objects, None, batch.tokens), batch, terms)
     torch.stack(list(losses.values())).sum().backward()
     without = {name for name, p in network.named_parameters() if p.grad is None or not p.grad.any()}
     if not recipe.loss.masked_edges:  # what is added to every logit of a type cancels in the normalisation
-        without -= {f"edge_head.layers.{k}.2.bias" for k in range(len(recipe.topology.types))}
+        without -= {f"heads.edges.layers.{k}.2.bias" for k in range(len(recipe.topology.types))}
     assert without == set()
 
 
@@ -58,15 +67,6 @@ def test_the_rows_of_the_ablation_tables():
     }
     assert {recipe.decoding for recipe in rows.values()} == {"steps", "one_shot", "exact"}
     assert all(recipe.optimiser == paper.optimiser for recipe in rows.values())
-
-
-def test_studies_change_one_thing():
-    tokens, cpu = (load_recipe(FOLDER / name) for name in ("studies/tokens_likelihood.yaml", "cpu.yaml"))
-    assert (cpu.decoding, tokens.decoding) == ("exact", "exact_steps")
-    assert replace(tokens, network=replace(tokens.network, tokens=False)) == cpu
-    wrong, right = (load_recipe(FOLDER / name) for name in ("studies/wrong_steps.yaml", "iterative.yaml"))
-    assert replace(wrong, process=right.process) == right
-    assert (wrong.process.wrong, right.process.wrong) == (0.25, 0)
 
 
 def write(folder, name="recipe.yaml", **sections):
@@ -106,11 +106,9 @@ def test_overrides_merge_setting_by_setting(tmp_path):
         ({"loss": {"hyperedges": 1}}, "the hyperedge head and its loss go together"),
         ({"network": {"triplets": "potential"}}, "trained by loss.event_likelihood alone"),
         ({"network": [1]}, "must be a mapping"),
-        ({"process": {"wrong": 1.5}}, "process.wrong is 1.5, but must be a share"),
-        ({"process": {"wrong": 0.5}, "network": {"tokens": False}}, "set network.tokens"),
-        ({"process": {"wrong": 0.5}, "loss": {"event_likelihood": 1}}, "only loss.masked_edges"),
+        ({"loss": {"event_likelihood": 1}}, "networks that answer in one pass: set network.tokens: false"),
         ({"data": {"train_fraction": 0.9, "validation_fraction": 0.2}}, "at most 1"),
-        ({"data": {"max_jets": 40}}, "data.max_jets is 40, but must be 1 to 32"),
+        ({"data": {"max_objects": 40}}, "data.max_objects is 40, but must be 1 to 32"),
         ({"run": {"devices": 0}}, "run.devices is 0"),
         ({"run": {"compile": "yes"}}, "true or false"),
         ({"stages": [["Z"]]}, "'Z'"),

@@ -11,8 +11,10 @@ from pairton.decoding import likelihood
 from pairton.decoding.graph import MASKED, visible_tokens
 from pairton.errors import TrainingError
 from pairton.events import Events
+from pairton.events.inputs import Inputs
+from pairton.events.nodes import Nodes
 from pairton.events.objects import make_jets
-from pairton.network import Network, NetworkConfig, NetworkOutput
+from pairton.network import Network, NetworkConfig
 from pairton.topology import load_topology
 from pairton.training.data import BatchPlan, pack
 from pairton.training.losses import batch_loss, make_batch, terms_of
@@ -21,8 +23,9 @@ from pairton.training.recipes import AugmentationConfig, LossConfig
 from pairton.training.torch_likelihood import log_likelihood, scores
 
 TTBAR, TTH, HH4B = (load_topology(name) for name in ("ttbar_allhad", "tth_allhad", "hh4b"))
-EDGES, EVENT = LossConfig(), LossConfig(masked_edges=0, event_likelihood=1)
-HYPER = LossConfig(hyperedges=1)
+INPUTS = Inputs.default(TTBAR)
+EDGES, EVENT = {"masked_edges": 1.0}, {"event_likelihood": 1.0}
+HYPER = {"masked_edges": 1.0, "hyperedges": 1.0}
 
 
 def truths(topology, n_jets, batch, seed=0):
@@ -38,12 +41,18 @@ def jets(n_jets, batch, seed=0):
     return np.stack([pt, eta, phi, pt * np.cosh(eta) + 5, tags], axis=-1).astype(np.float32)
 
 
+def nodes(n_jets, batch, seed=0):
+    return Nodes.full({"jet": jets(n_jets, batch, seed)})
+
+
 def output(topology, n_jets, batch, seed=0):
     generator = torch.Generator().manual_seed(seed)
     edges = torch.randn(batch, len(topology.types), n_jets, n_jets, generator=generator)
     kinds = len(likelihood.triplet_types(topology))
-    triplets = torch.randn(batch, kinds, n_jets, n_jets, n_jets, generator=generator) if kinds else None
-    return NetworkOutput((edges + edges.mT).requires_grad_(), triplets)
+    outputs = {"edges": (edges + edges.mT).requires_grad_()}
+    if kinds:
+        outputs["triplets"] = torch.randn(batch, kinds, n_jets, n_jets, n_jets, generator=generator)
+    return outputs
 
 
 # -- forward process ---------------------------------------------------------------------------------------
@@ -82,18 +91,18 @@ def test_a_particle_with_a_missing_jet_is_never_revealed():
 
 def test_changing_hidden_truth_does_not_change_the_output():
     torch.manual_seed(0)
-    network = Network(TTBAR, NetworkConfig(blocks=1, kind="symmetric", edges_from="both")).eval()
+    network = Network(TTBAR, NetworkConfig(blocks=1, architecture="symmetric", edges_from="both")).eval()
     truth = np.array([[0, 1, 2, 3, 4, 5]])
     hidden = np.array([[0, 1, 6, 2, 4, 3]])  # the first W is the same
     revealed = np.array([[particle.name == "t1.W" for particle in TTBAR.particles]])
-    features = jets(7, 1)
+    features = nodes(7, 1)
     answers = []
     for one in (truth, hidden):
         batch = make_batch(TTBAR, features, one, revealed, EDGES)
-        answers.append(network(batch.jets, batch.jet_mask, batch.tokens).edges)
+        answers.append(network(batch.objects, None, batch.tokens)["edges"])
     assert torch.equal(*answers)
     other = make_batch(TTBAR, features, np.array([[0, 2, 1, 3, 4, 5]]), revealed, EDGES)
-    assert not torch.equal(network(other.jets, None, other.tokens).edges, answers[0])
+    assert not torch.equal(network(other.objects, None, other.tokens)["edges"], answers[0])
 
 
 # -- losses ------------------------------------------------------------------------------------------------
@@ -107,9 +116,9 @@ def test_edge_loss_ignores_visible_padded_and_unknown_entries():
     revealed[3] = [name in ("t1.W", "t2.W") for name in names]
     mask = np.arange(9) < np.full((6, 1), 7)
     padded = np.concatenate([jets(7, 6), np.zeros((6, 2, 5), np.float32)], axis=1)
-    batch = make_batch(TTBAR, padded, truth, revealed, EDGES, jet_mask=mask)
+    batch = make_batch(TTBAR, Nodes({"jet": padded}, {"jet": mask}), truth, revealed, EDGES)
     found = output(TTBAR, 9, 6)
-    (gradient,) = torch.autograd.grad(batch_loss(found, batch, {"masked_edges": 1.0})["masked_edges"], found.edges)
+    (gradient,) = torch.autograd.grad(batch_loss(None, found, batch, EDGES)["masked_edges"], found["edges"])
     seen = visible_tokens(TTBAR, truth, revealed, mask)
     labelled = np.zeros((6, 9), dtype=bool)
     for row, column in itertools.product(range(6), range(6)):
@@ -121,96 +130,81 @@ def test_edge_loss_ignores_visible_padded_and_unknown_entries():
     assert counted.any()
     assert (~counted & mask[:, None, :, None]).any()
     np.testing.assert_array_equal(gradient.numpy() != 0, counted)
-    assert batch.counts({"masked_edges": 1.0}) == {"masked_edges": counted.sum()}
+    assert batch.counts(EDGES) == {"masked_edges": counted.sum()}
 
 
 def test_edge_loss_by_hand():
     truth = np.array([[0, 1, 2, 3]])
-    batch = make_batch(HH4B, jets(4, 1), truth, None, EDGES)
-    found = NetworkOutput(torch.full((1, 1, 4, 4), 2.0), None)
+    batch = make_batch(HH4B, nodes(4, 1), truth, None, EDGES)
+    found = {"edges": torch.full((1, 1, 4, 4), 2.0)}
     # four entries are edges (01, 10, 23, 32), the twelve others, among them the diagonal, are not
     expected = 4 * np.log1p(np.exp(-2.0)) + 12 * np.log1p(np.exp(2.0))
-    total = batch_loss(found, batch, {"masked_edges": 1.0})["masked_edges"]
+    total = batch_loss(None, found, batch, EDGES)["masked_edges"]
     np.testing.assert_allclose(total.item(), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("topology", "n_jets"), [(TTBAR, 6), (TTBAR, 8), (HH4B, 6), (TTH, 8)])
 def test_torch_likelihood_equals_numpy(topology, n_jets):
-    enumeration = likelihood.enumerate_assignments(topology, n_jets)
+    enumeration = likelihood.enumerate_assignments(topology, (n_jets,))
     found, truth = output(topology, n_jets, 4), truths(topology, n_jets, 4)
-    plain = likelihood.Prediction(
-        found.edges.detach().numpy(), None if found.triplets is None else found.triplets.numpy()
-    )
+    plain = {name: tensor.detach().numpy() for name, tensor in found.items()}
     values = likelihood.scores(enumeration, plain)
     np.testing.assert_allclose(scores(enumeration, found).detach().T, values, rtol=1e-4, atol=1e-4)
     rows = likelihood.index_of(enumeration, truth)
     expected = values[np.arange(4), rows] - likelihood.log_normaliser(values)
-    batch = make_batch(topology, jets(n_jets, 4), truth, None, EVENT)
-    chances = log_likelihood(enumeration, found, batch.rows, None, None)
+    true = make_batch(topology, nodes(n_jets, 4), truth, None, EVENT).targets["event_likelihood"]["rows"]
+    chances = log_likelihood(enumeration, found, true)
     np.testing.assert_allclose(chances.detach(), expected, rtol=1e-4, atol=1e-4)
-    direction, size = torch.randn(found.edges.shape, generator=torch.Generator().manual_seed(5)), 1e-2
-    (gradient,) = torch.autograd.grad(chances.sum(), found.edges)
+    direction, size = torch.randn(found["edges"].shape, generator=torch.Generator().manual_seed(5)), 1e-2
+    (gradient,) = torch.autograd.grad(chances.sum(), found["edges"])
     ends = [
-        log_likelihood(enumeration, found._replace(edges=found.edges + step * direction), batch.rows, None, None)
+        log_likelihood(enumeration, found | {"edges": found["edges"] + step * direction}, true)
         for step in (size, -size)
     ]
     slope = (ends[0] - ends[1]).sum() / (2 * size)
     torch.testing.assert_close((gradient * direction).sum(), slope, rtol=0.01, atol=0.02)
 
 
-def test_revealed_particles_restrict_the_likelihood():
-    n_jets, truth = 7, truths(TTBAR, 7, 5)
-    revealed = np.tile([particle.name == "t2.W" for particle in TTBAR.particles], (5, 1))
-    batch = make_batch(TTBAR, jets(n_jets, 5), truth, revealed, EVENT)
-    found = output(TTBAR, n_jets, 5)
-    restricted = log_likelihood(batch.enumeration, found, batch.rows, batch.allowed, None)
-    values = scores(batch.enumeration, found).T
-    for event in range(5):
-        w = set(truth[event, 3:5].tolist())
-        rows = [
-            row for row, a in enumerate(batch.enumeration.assignments.tolist()) if w in (set(a[:2]), set(a[3:5]))
-        ]
-        assert batch.rows[event] in rows
-        expected = values[event, batch.rows[event]] - torch.logsumexp(values[event, rows], 0)
-        torch.testing.assert_close(restricted[event], expected, rtol=1e-4, atol=1e-4)
-
-
 def test_partly_known_events_give_the_probability_of_what_is_known():
     truth = np.array([[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, -1]])
-    batch = make_batch(TTBAR, jets(7, 2), truth, None, EVENT)
+    target = make_batch(TTBAR, nodes(7, 2), truth, None, EVENT).targets["event_likelihood"]
+    enumeration = target["enumeration"]
     found = output(TTBAR, 7, 2)
-    chances = log_likelihood(batch.enumeration, found, batch.rows, batch.allowed, batch.target)
-    values = scores(batch.enumeration, found).T
+    chances = log_likelihood(enumeration, found, target["rows"], target["allowed"])
+    values = scores(enumeration, found).T
     holds = [
         row
-        for row, a in enumerate(batch.enumeration.assignments.tolist())
+        for row, a in enumerate(enumeration.assignments.tolist())
         if [0, 1, 2] in (a[:3], a[3:]) and [3, 4] in (a[:2], a[3:5])
     ]
     assert len(holds) == 2  # b is jet 5 or 6
     expected = torch.logsumexp(values[1, holds], 0) - torch.logsumexp(values[1], 0)
     torch.testing.assert_close(chances[1], expected, rtol=1e-4, atol=1e-4)
-    full = values[0, likelihood.index_of(batch.enumeration, truth)[0]] - torch.logsumexp(values[0], 0)
+    full = values[0, likelihood.index_of(enumeration, truth)[0]] - torch.logsumexp(values[0], 0)
     torch.testing.assert_close(chances[0], full, rtol=1e-4, atol=1e-4)
 
 
 def test_hyperedge_loss_by_hand():
     truth = np.array([[0, 1, 2, 5, 4, 3]])
-    batch = make_batch(TTBAR, jets(6, 1), truth, None, HYPER)
+    batch = make_batch(TTBAR, nodes(6, 1), truth, None, HYPER)
     logits = torch.full((1, 1, 6, 6, 6), 1.0)
-    found = batch_loss(NetworkOutput(torch.zeros(1, 2, 6, 6), logits), batch, {"hyperedges": 1.0})["hyperedges"]
+    outputs = {"edges": torch.zeros(1, 2, 6, 6), "triplets": logits}
+    found = batch_loss(None, outputs, batch, HYPER)["hyperedges"]
     expected = 2 * np.log1p(np.exp(-1.0)) + 18 * np.log1p(np.exp(1.0))  # of 20 triplets two are tops
     np.testing.assert_allclose(found.item(), expected, rtol=1e-5)
-    assert batch.counts({"hyperedges": 1.0}) == {"hyperedges": 20}
-    assert not batch.counted[:, TTBAR.type_index("t")].any()  # its edges have no logits to learn
+    assert batch.counts(HYPER)["hyperedges"] == 20
+    assert not batch.targets["masked_edges"]["counted"][
+        :, TTBAR.type_index("t")
+    ].any()  # its edges have no logits to learn
 
 
 def test_beyond_the_bound_edges_take_over():
     loss = LossConfig(masked_edges=0, event_likelihood=2.0, likelihood_bound=100)
-    assert terms_of(loss, TTBAR, 6) == {"event_likelihood": 2.0}
-    assert terms_of(loss, TTBAR, 7) == {"masked_edges": 2.0}
+    assert terms_of(loss, TTBAR, (6,)) == {"event_likelihood": 2.0}
+    assert terms_of(loss, TTBAR, (7,)) == {"masked_edges": 2.0}
     both = LossConfig(masked_edges=0.5, event_likelihood=1.0, likelihood_bound=100)
-    assert terms_of(both, TTBAR, 6) == {"masked_edges": 0.5, "event_likelihood": 1.0}
-    assert terms_of(both, TTBAR, 7) == {"masked_edges": 0.5}
+    assert terms_of(both, TTBAR, (6,)) == {"masked_edges": 0.5, "event_likelihood": 1.0}
+    assert terms_of(both, TTBAR, (7,)) == {"masked_edges": 0.5}
 
 
 # -- augmentation ------------------------------------------------------------------------------------------
@@ -228,7 +222,8 @@ def masses(events):
 
 def test_rotation_and_reflection_leave_masses_alone():
     before = jets(7, 50)
-    after = augment(before, AugmentationConfig(rotate=True, reflect=True), np.random.default_rng(0))
+    config = AugmentationConfig(rotate=True, reflect=True)
+    after = augment(Nodes.full({"jet": before}), config, np.random.default_rng(0)).values["jet"]
     np.testing.assert_allclose(masses(after), masses(before), rtol=1e-3)
     assert np.abs(after[:, :, 2]).max() <= np.pi + 1e-6
     np.testing.assert_array_equal(after[:, :, [0, 3, 4]], before[:, :, [0, 3, 4]])
@@ -240,7 +235,8 @@ def test_rotation_and_reflection_leave_masses_alone():
 
 def test_energy_jitter_scales_a_whole_event():
     before = jets(7, 400)
-    after = augment(before, AugmentationConfig(energy_jitter=0.05), np.random.default_rng(0))
+    config = AugmentationConfig(energy_jitter=0.05)
+    after = augment(Nodes.full({"jet": before}), config, np.random.default_rng(0)).values["jet"]
     scale = after[:, :, [0, 3]] / before[:, :, [0, 3]]
     np.testing.assert_allclose(scale, scale[:, :1, :1] * np.ones_like(scale), rtol=1e-5)
     assert 0.04 < np.log(scale[:, 0, 0]).std() < 0.06
@@ -264,47 +260,51 @@ def labelled_events(n=300, seed=0, missing=0.0, topology=TTBAR, truth=True):
 
 def test_packed_events_are_the_events(tmp_path):
     events = labelled_events(missing=0.05)
-    train, validation = pack([events[:100], events[100:]], TTBAR, folder=tmp_path, fractions=(0.7, 0.2, 0.1))
+    options = {"folder": tmp_path, "fractions": (0.7, 0.2, 0.1)}
+    train, validation = pack([events[:100], events[100:]], TTBAR, INPUTS, **options)
     full = events.complete
     assert len(train) == (events.in_split("train", (0.7, 0.2, 0.1)) & full).sum()
     some = events.present.any(axis=1)
     assert len(validation) == (events.in_split("validation", (0.7, 0.2, 0.1)) & some).sum()
-    for n_jets, group in train.groups.items():
+    for layout, group in train.groups.items():
         rows = group.ids[:, 1].astype(int)
-        assert (events.n_jets[rows] == n_jets).all()
-        np.testing.assert_array_equal(group.truth, events.truth[rows])
-        np.testing.assert_array_equal(group.jets, events[rows].dense()[0])
-    partial, _ = pack([events], TTBAR, folder=tmp_path, fractions=(0.7, 0.2, 0.1), partial=True)
+        assert (events.n_jets[rows] == layout[0]).all()
+        stored, _ = events[rows].dense("jet", INPUTS.columns("jet"))
+        order = np.argsort(-stored[:, :, 0], axis=1)  # highest pT first, as everywhere
+        np.testing.assert_array_equal(group.objects["jet"], np.take_along_axis(stored, order[..., None], axis=1))
+        np.testing.assert_array_equal(np.take_along_axis(order, group.truth, axis=1), events.truth[rows])
+    partial, _ = pack([events], TTBAR, INPUTS, **options, partial=True)
     assert len(partial) == (events.in_split("train", (0.7, 0.2, 0.1)) & some).sum()
 
 
 def test_memory_mapped_equals_in_memory(tmp_path):
     events = labelled_events()
     chunks = [events[start : start + 70] for start in range(0, 300, 70)]
-    held, _ = pack([events], TTBAR, folder=tmp_path / "a")
-    mapped, _ = pack(chunks, TTBAR, folder=tmp_path / "b", memory=4000)
+    held, _ = pack([events], TTBAR, INPUTS, folder=tmp_path / "a")
+    mapped, _ = pack(chunks, TTBAR, INPUTS, folder=tmp_path / "b", memory=4000)
     assert not (tmp_path / "a").exists()
-    assert any(isinstance(group.jets.base, np.memmap) for group in mapped.groups.values())
+    assert any(isinstance(group.objects["jet"].base, np.memmap) for group in mapped.groups.values())
     assert held.fingerprint == mapped.fingerprint
-    for n_jets, group in held.groups.items():
-        for one, other in zip(group, mapped.groups[n_jets], strict=True):
-            np.testing.assert_array_equal(one, other)
+    for layout, group in held.groups.items():
+        others = mapped.groups[layout].arrays()
+        for name, array in group.arrays().items():
+            np.testing.assert_array_equal(array, others[name])
 
 
-def test_every_event_once_an_epoch_in_batches_of_one_jet_count():
-    plan = BatchPlan({6: 50, 7: 33}, batch=16, seed=3)
+def test_every_event_once_per_epoch_in_batches_of_one_layout():
+    plan = BatchPlan({(6,): 50, (7, 1): 33}, batch=16, seed=3)
     assert plan.steps_per_epoch == 4 + 3
     orders = []
     for epoch in range(2):
         drawn = list(plan.epoch(epoch))
-        for n_jets, count in plan.counts.items():
-            rows = np.concatenate([batch.rows for batch in drawn if batch.n_jets == n_jets])
+        for layout, count in plan.counts.items():
+            rows = np.concatenate([batch.rows for batch in drawn if batch.layout == layout])
             np.testing.assert_array_equal(np.sort(rows), np.arange(count))
         orders.append([batch.rows.tolist() for batch in drawn])
     assert orders[0] != orders[1]
-    again = BatchPlan({6: 50, 7: 33}, batch=16, seed=3)
+    again = BatchPlan({(6,): 50, (7, 1): 33}, batch=16, seed=3)
     np.testing.assert_array_equal(again.draw(9).rows, list(plan.epoch(1))[2].rows)  # whatever was drawn before
-    assert BatchPlan({6: 50, 7: 33}, batch=16, seed=4).draw(0).rows.tolist() != orders[0][0]
+    assert BatchPlan({(6,): 50, (7, 1): 33}, batch=16, seed=4).draw(0).rows.tolist() != orders[0][0]
 
 
 @pytest.mark.parametrize(
@@ -312,11 +312,11 @@ def test_every_event_once_an_epoch_in_batches_of_one_jet_count():
     [
         (labelled_events(20, truth=False), "no truth"),
         (labelled_events(8), "8 events were read, 8 of them .* give more data"),
-        (labelled_events(30, missing=1.0), "30 events were read, 0 of them selected and fully reconstructible"),
+        (labelled_events(30, missing=1.0), "30 events were read, 0 of them selected and complete"),
         (labelled_events(30, topology=HH4B), "of the topology hh4b, but the recipe is for ttbar_allhad"),
     ],
     ids=["no truth", "too few", "no labels", "wrong topology"],
 )
 def test_data_that_cannot_be_trained_on(events, message, tmp_path):
     with pytest.raises(TrainingError, match=message):
-        pack([events], TTBAR, folder=tmp_path)
+        pack([events], TTBAR, INPUTS, folder=tmp_path)

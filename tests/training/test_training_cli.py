@@ -10,7 +10,7 @@ import yaml
 
 from pairton.cli import main
 from pairton.cli.train import train
-from pairton.models.storage import load_model
+from pairton.models.storage import read_info
 
 pytest.importorskip("lightning.fabric")
 
@@ -96,11 +96,16 @@ def test_from_a_file_to_a_model_and_on(place, capsys):
     assert code == 0, err
     assert "4 steps; best on validation events: e_event 0." in out
     assert "step 4/4" in err  # no terminal: a line for each validation
-    _, info = load_model(place / "out")
+    info = read_info(place / "out")
     assert info.data["training_events"] + info.data["validation_events"] <= 80
-    assert {"model.json", "model.safetensors", "state.safetensors", "metrics.csv", "recipe.yaml"} <= {
-        path.name for path in (place / "out").iterdir()
-    }
+    assert {
+        "model.json",
+        "model.safetensors",
+        "state.safetensors",
+        "metrics.csv",
+        "recipe.yaml",
+        "model.onnx",
+    } <= {path.name for path in (place / "out").iterdir()}
     code, _, err = run(capsys, *common)
     assert (code, len(err.splitlines())) == (2, 1)
     assert "has a training in it: continue it with --resume" in err
@@ -114,7 +119,7 @@ def test_from_a_file_to_a_model_and_on(place, capsys):
     fine = (place / "recipe.yaml", "-d", place / "events.h5", "-o", place / "fine", "--init", place / "out")
     code, out, err = run(capsys, *fine, "--seed", 5)
     assert code == 0, err
-    assert load_model(place / "fine")[1].recipe["run"]["seed"] == 5
+    assert read_info(place / "fine").recipe["run"]["seed"] == 5
 
 
 @pytest.mark.parametrize(
@@ -126,7 +131,7 @@ def test_from_a_file_to_a_model_and_on(place, capsys):
         (("recipe.yaml", "--data", "few.h5"), "5 events were read"),
         (("recipe.yaml", "--data", "events.h5", "--resume"), "no state to resume from"),
         (("recipe.yaml", "--data", "events.h5", "--seed", "-1"), "run.seed is -1, but must be at least 0"),
-        (("recipe.yaml", "--data", "events.h5", "--init", "nowhere"), "nowhere: no model is there"),
+        (("recipe.yaml", "--data", "events.h5", "--init", "nowhere"), "no model 'nowhere'"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_2(place, capsys, monkeypatch, arguments, message):

@@ -19,8 +19,9 @@ from safetensors.torch import load_file
 
 from pairton.decoding.likelihood import enumerate_assignments, index_of, log_normaliser, scores
 from pairton.errors import OutputError, TrainingError
-from pairton.models.storage import load_model, read_info
+from pairton.models.storage import read_info
 from pairton.network import Network
+from pairton.network.engine import load_network, predictor
 from pairton.topology import load_topology
 from pairton.training import loop
 from pairton.training import resume_state as state
@@ -28,13 +29,13 @@ from pairton.training import torch_likelihood as likelihood
 from pairton.training.data import Group, PackedEvents
 from pairton.training.loop import Trainer, update_average
 from pairton.training.recipes import LossConfig, parse_recipe
-from pairton.training.validation import blocks, predictor, sum_likelihood
+from pairton.training.validation import blocks, sum_likelihood
 
 pytest.importorskip("lightning.fabric")
 
 TRIANGLES = {
-    "kind": "symmetric", "blocks": 2, "pair_width": 32, "dropout": 0.0, "tokens": False, "single_stream": False,
-    "triangle_attention": False, "edges_from": "pair",
+    "architecture": "symmetric", "blocks": 2, "pair_width": 32, "dropout": 0.0, "tokens": False,
+    "single_stream": False, "triangle_attention": False, "edges_from": "pair",
 }  # fmt: skip
 TINY = {"blocks": 1, "single_width": 8, "single_heads": 2, "pair_width": 8, "pair_heads": 2, "dropout": 0.25}
 
@@ -59,20 +60,18 @@ def random_events(topology="ttbar_allhad", count=32, extra=(0, 1), seed=0):
         columns = [pt, eta, phi, pt * np.cosh(eta) + 5, rng.integers(0, 2, shape)]
         truth = np.argsort(rng.random(shape), axis=1)[:, :n_slots]
         ids = np.stack([np.full(count, n_jets), np.arange(count)], axis=1)
-        groups[n_jets] = Group(
-            np.stack(columns, axis=-1).astype(np.float32), truth.astype(np.int8), ids.astype(np.uint64)
-        )
+        objects = {"jet": np.stack(columns, axis=-1).astype(np.float32)}
+        groups[n_jets,] = Group(objects, truth.astype(np.int8), ids.astype(np.uint64))
     return PackedEvents(groups, f"random {seed}")
 
 
-def recipe(network=TINY, loss=None, topology="ttbar_allhad", run=None, augmentation=None, wrong=0.0, **optimiser):
+def recipe(network=TINY, loss=None, topology="ttbar_allhad", run=None, augmentation=None, **optimiser):
     settings = {"batch": 16, "steps": 12, "warm_up": 2, "ema": 0.9} | optimiser
     return parse_recipe(
         {
             "topology": topology,
             "network": network,
             "loss": loss or {},
-            "process": {"wrong": wrong},
             "augmentation": augmentation or {},
             "optimiser": settings,
             "run": {"accelerator": "cpu", "validate_every": 4, "save_every": 4, "log_every": 1} | (run or {}),
@@ -131,9 +130,9 @@ class Crashing(Trainer):
 
 @pytest.fixture(scope="module")
 def whole(fabric, tmp_path_factory):
-    """An uninterrupted training with everything random that there is: dropout, tokens, mistakes, augmentation."""
+    """An uninterrupted training with everything random that there is: dropout, tokens, augmentation."""
     out = tmp_path_factory.mktemp("whole")
-    plan = recipe(augmentation={"rotate": True, "reflect": True, "energy_jitter": 0.1}, wrong=0.5)
+    plan = recipe(augmentation={"rotate": True, "reflect": True, "energy_jitter": 0.1})
     result = Trainer(plan, random_events(), random_events(seed=1), out).run(fabric)
     assert result.finished
     return plan, out
@@ -165,9 +164,6 @@ def test_resuming_something_else_is_refused(fabric, whole, tmp_path):
     other = replace(plan, optimiser=replace(plan.optimiser, learning_rate=0.5))
     with pytest.raises(TrainingError, match=r"learning_rate is 0.5, but .* started with 0.001"):
         Trainer(other, events, events, out, resume=True).run(fabric)
-    right = replace(plan, process=replace(plan.process, wrong=0.0))
-    with pytest.raises(TrainingError, match=r"process.wrong is 0.0, but .* started with 0.5"):
-        Trainer(right, events, events, out, resume=True).run(fabric)
     with pytest.raises(TrainingError, match="other events"):
         Trainer(plan, random_events(seed=7), events, out, resume=True).run(fabric)
     with pytest.raises(TrainingError, match="no state to resume from"):
@@ -184,22 +180,23 @@ def test_the_best_model_is_kept_with_its_provenance(whole):
     found = [float(value) for _, kind, name, value in rows if kind == "validation" and name == "e_event"]
     assert info.metrics["e_event"] == max(found)
     assert info.data["fingerprint"] == "random 0"
-    assert (info.domain.jets, info.domain.btag, info.domain.pt) == ((6, 7), "binary", 25.0)
+    jets = info.domain["jet"]
+    assert (jets.count, jets.binary, jets.pt) == ((6, 7), ("btag",), 25.0)
     assert info.decoding == "steps"
-    network, _ = load_model(out)
+    network, _ = load_network(out)
     assert network.config == plan.network
 
 
 def test_likelihood_of_validation_events_is_that_of_the_tables():
     """Against the numpy twin, event by event; partly reconstructible and crowded events are left out."""
     events = random_events(count=5, extra=(0, 1, 2))
-    events.groups[6].truth[1, 2] = -1
+    events.groups[6,].truth[1, 2] = -1
     network = Network(load_topology("ttbar_allhad"), parse_recipe(recipe(TRIANGLES).to_dict()).network)
     loss = LossConfig(masked_edges=0, event_likelihood=1, likelihood_bound=1000)  # up to seven jets
     total = 0.0
     for n_jets, row in [(6, 0), (6, 2), (6, 3), (6, 4), *((7, row) for row in range(5))]:
-        group, enumeration = events.groups[n_jets], enumerate_assignments(network.topology, n_jets)
-        every = scores(enumeration, predictor(network)(group.jets[[row]]))
+        group, enumeration = events.groups[n_jets,], enumerate_assignments(network.topology, (n_jets,))
+        every = scores(enumeration, predictor(network)(group.nodes([row])))
         total -= float(every[0, index_of(enumeration, group.truth[[row]])[0]] - log_normaliser(every)[0])
     found = sum_likelihood(network, events, blocks(events, 100), loss)
     assert found[1] == 9
@@ -237,7 +234,7 @@ def test_fine_tuning_starts_from_the_weights_of_a_model(fabric, whole, tmp_path)
     plan, out = whole
     gentle = replace(plan, optimiser=replace(plan.optimiser, steps=1, learning_rate=1e-9, ema=0.0))
     Trainer(gentle, random_events(), random_events(), tmp_path, init=out).run(fabric)
-    start, end = load_model(out)[0].state_dict(), load_model(tmp_path)[0].state_dict()
+    start, end = load_network(out)[0].state_dict(), load_network(tmp_path)[0].state_dict()
     for name, value in start.items():
         torch.testing.assert_close(end[name], value, rtol=0, atol=1e-6)
     wider = replace(plan, network=replace(plan.network, blocks=2))
@@ -293,7 +290,8 @@ def gradients_of(fabric, out, plan):
         pt, eta, phi = rng.uniform(30, 200, shape), rng.normal(size=shape), rng.uniform(-3, 3, shape)
         jets = np.stack([pt, eta, phi, pt * np.cosh(eta) + 5, rng.integers(0, 2, shape)], axis=-1)
         truth = np.argsort(rng.random(shape), axis=1)[:, :6]
-        groups[n_jets] = Group(jets.astype(np.float32), truth.astype(np.int8), np.zeros((count, 2), np.uint64))
+        objects = {"jet": jets.astype(np.float32)}
+        groups[n_jets,] = Group(objects, truth.astype(np.int8), np.zeros((count, 2), np.uint64))
     events = PackedEvents(groups, "x")
     torch.manual_seed(0)
     trainer, network = Trainer(plan, events, events, Path(out)), Network(plan.topology, plan.network)
@@ -302,9 +300,9 @@ def gradients_of(fabric, out, plan):
     for step in range(3):
         network.zero_grad()
         drawn = trainer.plan.draw(step)
-        found[f"{drawn.n_jets} jets.loss"] = torch.tensor(trainer.backward(fabric, model, drawn)["loss"])
+        found[f"{drawn.layout[0]} jets.loss"] = torch.tensor(trainer.backward(fabric, model, drawn)["loss"])
         for name, parameter in network.named_parameters():
-            found[f"{drawn.n_jets} jets.{name}"] = parameter.grad.clone()
+            found[f"{drawn.layout[0]} jets.{name}"] = parameter.grad.clone()
     return found
 
 
@@ -318,11 +316,11 @@ if __name__ == "__main__":
 def test_two_processes_give_the_gradient_of_one_with_twice_the_batch(fabric, tmp_path):
     plans = {
         "likelihood": recipe(
-            TINY | {"dropout": 0.0, "edges_from": "both", "triplets": "potential"},
+            TINY | {"dropout": 0.0, "edges_from": "both", "triplets": "potential", "tokens": False},
             {"event_likelihood": 1, "masked_edges": 0.5},
             augmentation={"rotate": True, "energy_jitter": 0.1},
         ),
-        "mistakes": recipe(TINY | {"dropout": 0.0}, wrong=1.0),
+        "tokens": recipe(TINY | {"dropout": 0.0}),
     }
     script = tmp_path / "worker.py"
     script.write_text(WORKER.replace("{RECIPES}", repr({name: plan.to_dict() for name, plan in plans.items()})))
@@ -379,9 +377,10 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_batch(fabric, tmp_path):
     plan = recipe(run={"save_every": 1})
     trainer = Trainer(plan, events, random_events(seed=1), tmp_path)
     drawn = trainer.plan.draw(2)  # of the four batches of an epoch: no earlier one has these events
-    events.groups[drawn.n_jets].jets[drawn.rows[0], 2, 0] = np.nan
+    events.groups[drawn.layout].objects["jet"][drawn.rows[0], 2, 0] = np.nan
     with pytest.raises(
-        TrainingError, match=rf"the loss is nan .* at step 2, a batch of 16 .* with {drawn.n_jets} .* is kept"
+        TrainingError,
+        match=rf"the loss is nan .* at step 2, a batch of 16 .* with {drawn.layout[0]} jets .* is kept",
     ):
         trainer.run(fabric)
     kept = load_file(tmp_path / state.STATE)
@@ -420,4 +419,4 @@ def test_logs_are_numbers(whole):
         "e_t",
     }
     assert any((out / "tensorboard").iterdir())
-    assert json.loads((out / "model.json").read_text())["format_version"] == 1
+    assert json.loads((out / "model.json").read_text())["format_version"] == 2

@@ -218,7 +218,7 @@ def test_commands_on_the_page_have_no_places_of_a_machine(config, tmp_path):
     expected = "pairton evaluate results/data/test.h5 --model my-model --json results/cpu/evaluations/a.json"
     assert " ".join(shown.split()) == expected
     assert all(len(line) < 115 for line in reading.wrapped(expected * 5).splitlines())
-    assert " ".join(reading.wrapped(expected * 5).replace("\\\n", " ").split()) == typed * 5
+    assert " ".join(reading.wrapped(expected * 5).replace("\\\n", " ").split()) == expected * 5
 
 
 # -- the page ----------------------------------------------------------------------------------------------
@@ -356,7 +356,13 @@ def test_a_budget_is_measured(decays, tmp_path):
 
     with create(tmp_path / "events.h5", decays(1).topology) as writer:
         writer.write(decays(600))
-    small = {"kind": "symmetric", "blocks": 1, "pair_width": 8, "single_stream": False, "edges_from": "pair"}
+    small = {
+        "architecture": "symmetric",
+        "blocks": 1,
+        "pair_width": 8,
+        "single_stream": False,
+        "edges_from": "pair",
+    }
     slow = {**small, "blocks": 6, "pair_width": 64}
     each = [
         budget.seconds_per_step(

@@ -16,6 +16,7 @@ sys.path.insert(0, str(WORKFLOW))
 import inputs  # noqa: E402
 import seeds  # noqa: E402
 import split  # noqa: E402
+from pairton.events.inputs import Inputs  # noqa: E402
 from pairton.formats import create, read  # noqa: E402
 from pairton.network import Network, NetworkConfig  # noqa: E402
 from pairton.training.data import pack  # noqa: E402
@@ -77,14 +78,20 @@ def test_other_inputs_leave_the_rest_as_it_was(decays, tmp_path):
 
 def test_seeds_beside_one_another(decays, tmp_path):
     topology = decays(1).topology
-    small = {"kind": "symmetric", "blocks": 1, "pair_width": 8, "single_stream": False, "edges_from": "pair"}
+    small = {
+        "architecture": "symmetric",
+        "blocks": 1,
+        "pair_width": 8,
+        "single_stream": False,
+        "edges_from": "pair",
+    }
     networks = {}
     for name in ("kept 1", "last 1", "kept 2"):
         torch.manual_seed(len(networks))
         networks[name] = Network(topology, NetworkConfig(**small, tokens=False, triplets="potential"))
     ids = np.stack([np.zeros(800), np.arange(800)], axis=1)
     events = decays(800, extra=1, ids=ids)
-    _, validation = pack([events], topology, folder=tmp_path, fractions=(0.5, 0.3, 0.2))
+    _, validation = pack([events], topology, Inputs.default(topology), folder=tmp_path, fractions=(0.5, 0.3, 0.2))
     found = seeds.compare(networks, validation)
     assert list(found) == [*networks, "together"]
     loss = LossConfig(event_likelihood=1, masked_edges=0)

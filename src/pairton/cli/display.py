@@ -67,9 +67,9 @@ def display(
     )
     shown.save(output)
     record = shown.record
+    named = [f"{item.kind} {item.index}" for item in record.objects]
     answer = ", ".join(
-        f"{s.label} {s.mass:.1f} GeV ({' '.join(f'{record.objects[k].kind} {record.objects[k].index}' for k in s.objects)})"
-        for s in record.answer
+        f"{s.label} {s.mass:.1f} GeV ({', '.join(named[k] for k in s.objects)})" for s in record.answer
     )
     click.echo(f"{record.name}: {answer or 'no answer, ' + record.status}")
     click.echo(f"wrote {output}")

@@ -1,11 +1,11 @@
 """The reverse process: from the outputs of a network to objects in slots, with probabilities.
 
 It takes any callable `predict(nodes, tokens) -> outputs by name` and any topology, works on whole batches, and
-knows nothing of torch or ONNX. A decoding is one entry of a registry: `pairton.decoding.registry`.
+knows nothing of torch or ONNX. A decoding is one entry of a registry: `pairton.decoding.decodings`.
 """
 
 from pairton.decoding.chain import Predict, Step
-from pairton.decoding.registry import (
+from pairton.decoding.decodings import (
     BEAM,
     DECODINGS,
     Decoded,

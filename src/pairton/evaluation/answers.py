@@ -1,8 +1,8 @@
 """Somebody's answers from a file, so that all are judged by one ruler.
 
 Three layouts are known by their content: results of `pairton reconstruct` (Parquet, ROOT, HDF5, or a folder of
-parts), SPANet's predictions (`TARGETS/<particle>/<product>`) and HyPER's (`OUTPUT/HyPER_best_<particle>`). Jets
-are numbered as in the input.
+parts), SPANet's predictions (`TARGETS/<particle>/<product>`) and HyPER's (`OUTPUT/HyPER_best_<particle>`).
+Objects are numbered within their kind, as in the input.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Assignments:
 
     path: str
     layout: str  # pairton, spanet or hyper
-    assignment: Ints  # (n, S): index of the jet in the input, -1 for none
+    assignment: Ints  # (n, S): index of the object in the input, -1 for none
     ids: npt.NDArray[np.uint64] | None = None  # (n, 2)
     event_probability: npt.NDArray[np.float64] | None = None  # (n,)
     particle_probability: npt.NDArray[np.float64] | None = None  # (n, P)
@@ -168,7 +168,7 @@ def _hyper_name(topology: Topology, particle: Particle) -> str:
 
 
 def _stack(path: str, columns: Mapping[str, npt.NDArray[Any]]) -> Ints:
-    """One column a slot."""
+    """One column per slot."""
     shapes = {name: np.shape(column) for name, column in columns.items()}
     first = next(iter(shapes.values()))
     for name, shape in shapes.items():

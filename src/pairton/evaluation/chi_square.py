@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
@@ -71,8 +72,9 @@ class MassChiSquare:
                 )
             masses[name] = _core(values)
         nodes, mask, tagged = _dense(events)
-        starts = topology.offsets(tuple(part.shape[1] for part in nodes))
-        truth = np.where(events.truth >= 0, events.truth + starts, -1)
+        layout = tuple(part.shape[1] for part in nodes)
+        truth = np.where(events.truth >= 0, events.truth + topology.offsets(layout), -1)
+        mask &= np.isin(np.arange(mask.shape[1]), topology.nodes(JET, layout))  # nothing else has a tag
         return MassChiSquare(masses, *_tag_rates(topology, tagged, mask, truth))
 
     def assign(self, events: Events) -> tuple[npt.NDArray[np.int32], Floats]:
@@ -134,7 +136,8 @@ def _dense(events: Events) -> tuple[list[npt.NDArray[np.float64]], Bools, Bools]
         values, mask = events.dense(kind)
         momenta_of.append(cartesian(*(values[:, :, MOMENTUM.index(name)] for name in MOMENTUM)))
         masks.append(mask)
-        tags.append(events.dense(kind, ("btag",))[0][:, :, 0] > TAG_CUT if kind == JET else np.zeros_like(mask))
+        has = kind == JET and "btag" in ak.fields(events.jets)
+        tags.append(events.dense(kind, ("btag",))[0][:, :, 0] > TAG_CUT if has else np.zeros_like(mask))
     return momenta_of, np.concatenate(masks, axis=1), np.concatenate(tags, axis=1)
 
 

@@ -94,7 +94,11 @@ def evaluate(
     588
     """
     given = events if isinstance(events, Events) else None
+    if given is not None and options:
+        raise ConfigError(f"evaluate has no option {next(iter(options))!r} for events that are read already")
     files = ["events"] if isinstance(events, Events) else expand(events)
+    if given is not None and options:
+        raise ConfigError(f"no option {next(iter(options))!r} for events that are read already: leave it out")
     models = _load(model, given, bool(assignments))
     options = {"topology": None} | (as_for(models[0], options) if models else options)
 

@@ -89,7 +89,8 @@ def _stage_ends(topology: Topology, steps: Sequence[Step]) -> list[Step]:
 def _possible(topology: Topology, state: Ints, wrong: Bools, truth: Ints) -> dict[str, npt.NDArray[np.int16]]:
     """Type -> (n,): true particles that can still be found, given a state with these wrong particles (n, P).
 
-    Those that share no object with a wrong one; but a wrong particle takes a place of its own type and of each above.
+    Those that share no object with a wrong one; but a wrong particle takes a place of its own type and of each
+    above.
     """
     intact = np.zeros(truth.shape, dtype=bool)  # (n, S): true objects that no wrong particle has
     for kind in topology.object_kinds:

@@ -309,11 +309,6 @@ class Events:
         return result
 
     @cached_property
-    def n_passing(self) -> npt.NDArray[np.int64]:
-        """Objects of the main kind within the selection: what an analysis calls its multiplicity."""
-        return np.asarray(ak.sum(self.passes[self.topology.main_kind], axis=1), dtype=np.int64)
-
-    @cached_property
     def status(self) -> npt.NDArray[np.uint8]:
         """OK, or BAD_OBJECT where an object that no cut surely removes has a NaN or impossible numbers."""
         bad = np.zeros(len(self), dtype=bool)

@@ -17,7 +17,7 @@ import yaml
 
 from pairton.topology import Topology
 
-__all__ = ["RADIUS", "fill_slots", "is_one_of", "match", "pdg_codes", "unknown_names"]
+__all__ = ["RADIUS", "fill_slots", "is_one_of", "match", "match_slots", "pdg_codes", "unknown_names"]
 
 Ints = npt.NDArray[np.int64]
 Codes = Mapping[str, Sequence[int]]
@@ -127,6 +127,26 @@ def is_one_of(code: npt.NDArray[Any], wanted: Sequence[int]) -> npt.NDArray[np.b
     table = np.zeros(max(wanted, default=0) + 2, dtype=bool)  # the last one is for all larger codes
     table[list(wanted)] = True
     return np.asarray(table[np.minimum(np.abs(code), len(table) - 1)])
+
+
+def match_slots(
+    topology: Topology,
+    objects: Mapping[str, ak.Array],
+    eta: npt.NDArray[Any],
+    phi: npt.NDArray[Any],
+    radius: float = RADIUS,
+    passes: Mapping[str, ak.Array] | None = None,
+) -> npt.NDArray[np.int32]:
+    """(B, S) position of the object of each slot, of those of its kind that pass; -1 without one.
+
+    `eta` and `phi` (B, S) are those of the particles of the hard process, NaN where there is none; see `match`.
+    """
+    matched = np.full(eta.shape, -1, dtype=np.int32)
+    for kind in topology.object_kinds:
+        slots = [slot.index for slot in topology.slots if slot.kind == kind]
+        used = None if passes is None else passes[kind]
+        matched[:, slots] = match(objects[kind], eta[:, slots], phi[:, slots], radius, used)
+    return matched
 
 
 def match(

@@ -193,7 +193,7 @@ def _trace(graph: nn.Module, inputs: dict[str, npt.NDArray[Any]], outputs: Mappi
     """By the exporter that traces: seconds, where the one that analyses takes a minute."""
     import torch
 
-    axes = {name: {0: "events", 1: f"{name.removesuffix('_mask')}s"} for name in inputs if name != "tokens"}
+    axes = {name: {0: "events", 1: collection_name(name.removesuffix("_mask"))} for name in inputs}
     axes["tokens"] = {0: "events", 2: "nodes", 3: "nodes"}
     for name, named in outputs.items():
         axes[name] = {0: "events"} | {k: "nodes" for k, axis in enumerate(named, start=1) if axis == "node"}
@@ -310,6 +310,6 @@ def _check_whole(
         )
         if not np.array_equal(indices, positions) or not away <= PROBABILITY_TOLERANCE:
             raise ModelError(
-                f"the exported graph and the decoder disagree with {layout} objects (probabilities by {away:.1e}): "
-                "nothing was written"
+                f"the exported graph and the decoder disagree with {layout} objects (probabilities by "
+                f"{away:.1e}): nothing was written"
             )

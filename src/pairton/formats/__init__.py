@@ -1,6 +1,7 @@
 """File formats: one module each, recognised from the content, read in chunks of bounded memory.
 
-To add one, write a module with a `FORMAT` and give it a line in `REGISTRY`.
+To add one, write a module with a `FORMAT` and give it a line in `REGISTRY`; from outside the package, call
+`register_format`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ __all__ = [
     "open_source",
     "read",
     "read_options",
+    "register_format",
     "sources",
 ]
 
@@ -49,11 +51,26 @@ OPENED_BY = {"HDF5": "hdf5_files", "ROOT": "root_files", "Parquet": "parquet_fil
 WRITTEN = {"HDF5": "spanet_hdf5", "ROOT": "flat_root", "Parquet": "parquet"}  # by suffix, without --to
 
 
+ADDED: dict[str, Format] = {}  # from outside the package
+
+
+def register_format(format: Format, container: str) -> None:
+    """Read, and perhaps write, one more layout of HDF5, ROOT or Parquet files; it is tried before all others."""
+    if container not in OPENED_BY:
+        raise ConfigError(f"no container {container!r}: choose one of {', '.join(OPENED_BY)}")
+    if format.name in REGISTRY:
+        raise ConfigError(f"there is already a format {format.name!r}: give yours another name")
+    ADDED[format.name] = format
+    known = {format.name: container, **REGISTRY}
+    REGISTRY.clear()
+    REGISTRY.update(known)
+
+
 def get_format(name: str) -> Format:
     """A format by its name."""
     if name not in REGISTRY:
         raise ConfigError(f"no format {name!r}: choose one of {', '.join(REGISTRY)}{nearest(name, REGISTRY)}")
-    found = import_module(f"pairton.formats.{name}").FORMAT
+    found = ADDED[name] if name in ADDED else import_module(f"pairton.formats.{name}").FORMAT
     assert isinstance(found, Format)
     return found
 

@@ -168,14 +168,15 @@ class ExperimentSource(Source):
         return objects if usable is None else ak.with_field(objects, usable, "usable")
 
     def _truth(self, objects: Mapping[str, ak.Array], start: int, stop: int) -> npt.NDArray[np.int32]:
-        """Labels on jets that an analysis keeps: a soft jet beside a good one does not take its quark."""
-        jets, passes = objects[JET], Events(objects, self.topology).passes[JET]
+        """Labels on objects that an analysis keeps: a soft jet beside a good one does not take its quark."""
+        passes = Events(objects, self.topology).passes
         parts = [np.empty((0, len(self.topology.slots)), dtype=np.int32)]
         for row in range(start, stop, self.truth_rows):
             end = min(row + self.truth_rows, stop)
             record = self.record(self.tree.read(self.record_columns(), row, end))
             here = slice(row - start, end - start)
-            parts.append(record.truth(self.topology, jets[here], passes[here]))
+            found, kept = ({kind: array[here] for kind, array in each.items()} for each in (objects, passes))
+            parts.append(record.truth(self.topology, found, kept))
         return np.concatenate(parts)
 
     def close(self) -> None:

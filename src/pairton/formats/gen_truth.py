@@ -6,13 +6,13 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import PairtonWarning
-from pairton.events.matching import fill_slots, is_one_of, match, pdg_codes, unknown_names
-from pairton.topology import JET, Topology
+from pairton.events.events import Objects
+from pairton.events.matching import fill_slots, is_one_of, match_slots, pdg_codes, unknown_names
+from pairton.topology import Topology
 
 __all__ = ["GenRecord", "can_search"]
 
@@ -32,21 +32,18 @@ class GenRecord:
     eta: npt.NDArray[Any]
     phi: npt.NDArray[Any]
 
-    def truth(self, topology: Topology, jets: ak.Array, passes: ak.Array | None = None) -> npt.NDArray[np.int32]:
-        """(n, S) position of the jet of each slot, of those that pass; -1 where there is no quark or no jet.
-
-        Slots of other kinds have no truth from a record.
-        """
+    def truth(self, topology: Topology, objects: Objects, passes: Objects | None = None) -> npt.NDArray[np.int32]:
+        """(n, S) position of the object of each slot, of those that pass; -1 where there is none."""
         eta, phi = (np.full((len(self.counts), len(topology.slots)), np.nan, np.float32) for _ in range(2))
         first = np.concatenate([[0], np.cumsum(self.counts)])
         for start in range(0, len(self.counts), BLOCK):
             rows = slice(start, start + BLOCK)
             part = self._part(rows, slice(first[start], first[min(start + BLOCK, len(self.counts))]))
             entries = part.slot_entries(topology)
-            row, slot = np.nonzero((entries >= 0) & [slot.kind == JET for slot in topology.slots])
+            row, slot = np.nonzero(entries >= 0)
             eta[start + row, slot] = part.eta[entries[row, slot]]
             phi[start + row, slot] = part.phi[entries[row, slot]]
-        return match(jets, eta, phi, passes=passes)
+        return match_slots(topology, objects, eta, phi, passes=passes)
 
     def _part(self, rows: slice, entries: slice) -> GenRecord:
         columns = (self.code, self.mother, self.hard, self.eta, self.phi)

@@ -16,7 +16,7 @@ from pairton.generator.jet_finding import find_jets
 from pairton.generator.pythia_record import Record
 from pairton.generator.tagging import btags
 from pairton.generator.truth import match, slot_entries
-from pairton.topology import Topology
+from pairton.topology import JET, Topology
 
 __all__ = ["KEEP", "keep_mask", "simulate"]
 
@@ -37,7 +37,7 @@ def simulate(
     tags = btags(found, record, card.btag, rng)
     jets = make_jets(pt=found.pt, eta=found.eta, phi=found.phi, energy=found.energy, btag=tags)
     slots = slot_entries(record, topology, codes)
-    truth = match(found, record, slots, card.matching.radius)
+    truth = match(topology, {JET: jets}, record, slots, card.matching.radius)
     return Events(jets, topology, truth, columns={"quarks": (slots >= 0).all(axis=1)})
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import TopologyError
-from pairton.events.matching import fill_slots
-from pairton.events.matching import match as match_quarks
+from pairton.events.events import Objects
+from pairton.events.matching import fill_slots, match_slots
 from pairton.generator.pythia_record import Record
 from pairton.topology import Topology
 
@@ -59,12 +58,9 @@ def slot_entries(record: Record, topology: Topology, codes: Mapping[str, Sequenc
     return fill_slots(topology, hard, record.event[hard], record.code[hard], parent, len(record), codes)
 
 
-def match(jets: ak.Array, record: Record, slots: Ints, radius: float) -> Ints:
-    """(B, S) position of the jet of each slot, -1 without one.
-
-    A quark takes the nearest jet within the radius; a jet claimed by two quarks is matched to neither.
-    """
+def match(topology: Topology, objects: Objects, record: Record, slots: Ints, radius: float) -> Ints:
+    """(B, S) position of the object of each slot, -1 without one: see `pairton.events.matching.match_slots`."""
     pt = np.hypot(record.px[slots], record.py[slots])
     eta = np.where(slots >= 0, np.arcsinh(record.pz[slots] / np.maximum(pt, 1e-9)), np.nan)
     phi = np.arctan2(record.py[slots], record.px[slots])
-    return match_quarks(jets, eta, phi, radius).astype(np.int64)
+    return match_slots(topology, objects, eta, phi, radius).astype(np.int64)

@@ -238,11 +238,11 @@ def _onnx_model(path: Path, threads: int | None) -> Model:
         )
     info = parse_info(raw, str(file.path))
     beside = file.path.parent / INFO
-    if path.is_dir() and beside.is_file() and info.weights_sha256 is not None:
-        if read_json(beside).get(WEIGHTS_KEY) not in (None, info.weights_sha256):
-            raise ModelError(
-                f"{file.path}: exported from other weights than those beside it: run `pairton export {path} -o "
-                f"{file.path}`"
-            )
+    wanted = read_json(beside).get(WEIGHTS_KEY) if path.is_dir() and beside.is_file() else None
+    if wanted is not None and info.weights_sha256 not in (None, wanted):
+        raise ModelError(
+            f"{file.path}: exported from other weights than those beside it: run `pairton export {path} -o "
+            f"{file.path}`"
+        )
     name = file.path.parent.name if file.path.name == ONNX else file.path.stem
     return Model(name, info, OnnxEngine(file.path, threads))

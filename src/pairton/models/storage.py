@@ -169,8 +169,10 @@ def save_model(folder: str | Path, weights: Mapping[str, npt.NDArray[Any]], info
 
 def read_info(model: str | Path) -> ModelInfo:
     """All about a model but its weights; needs no torch."""
-    path = find_model(model) / INFO
-    return parse_info(read_json(path), str(path))
+    path = find_model(model)
+    if path.is_file():
+        raise ModelError(f"{path}: an ONNX file has no weights for torch: give the folder with its {WEIGHTS}")
+    return parse_info(read_json(path / INFO), str(path / INFO))
 
 
 def read_weights(folder: Path) -> bytes:

@@ -51,6 +51,7 @@ symmetric, transformer, biased_transformer; did you mean 'pairformer'?
     heads: tuple[str, ...] = ()  # further outputs, by the names under which their heads are registered
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "heads", tuple(self.heads))  # JSON has lists
         _one_of("network.architecture", self.architecture, ARCHITECTURES)
         _one_of("network.edges_from", self.edges_from, READOUTS)
         _one_of("network.triplets", self.triplets, TRIPLETS)
@@ -110,6 +111,10 @@ def configure(kind: type[T], raw: object, source: str) -> T:
 def _typed(value: Any, annotation: str, name: str) -> Any:
     """Checks numbers, words and switches; YAML reads 1e-3 as a word, which is taken for the number it is."""
     kind = annotation.removesuffix(" | None")
+    if kind.startswith("tuple[str"):
+        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+            raise ConfigError(f"{name} is {value!r}, but must be a list of words")
+        return tuple(value)
     if (value is None and kind != annotation) or kind not in KIND_WORDS:
         return value
     if kind == "float" and isinstance(value, int | str) and not isinstance(value, bool):

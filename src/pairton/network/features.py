@@ -46,7 +46,8 @@ def transverse_part(momenta: Tensor) -> Tensor:
     momentum, excess = _momentum(momenta)
     square = momenta[..., 0] ** 2 + (excess * (momenta[..., 3] + momentum)).clamp(min=0)
     pt, phi = momenta[..., 0], momenta[..., 2]
-    return torch.stack([pt, torch.zeros_like(pt), phi, torch.sqrt(square)], dim=-1)
+    energy = torch.sqrt(square.clamp(min=TINY**2))  # in the padding too the gradient is a number
+    return torch.stack([pt, torch.zeros_like(pt), phi, energy], dim=-1)
 
 
 def pair_features(first: Tensor, second: Tensor, features: str) -> Tensor:

@@ -141,9 +141,9 @@ class EdgeHead(Head):
 
     def forward(self, embedding: Embedding) -> Tensor:
         active = functional.silu(embedding.pairs)
-        columns, layers = [], iter(self.layers)
-        for has_edges in self.types:
-            columns.append(next(layers)(active) if has_edges else torch.zeros_like(active[..., :1]))
+        layers = iter(self.layers)
+        none = torch.zeros_like(active[..., :1])
+        columns = [next(layers)(active) if has_edges else none for has_edges in self.types]
         return embedding.index.unpack(torch.cat(columns, dim=-1), embedding.n_nodes).permute(0, 3, 1, 2)
 
 

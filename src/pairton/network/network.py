@@ -1,7 +1,7 @@
 """The assembled network: raw objects by kind and visible tokens in, outputs by name out.
 
-Shapes: B events, N nodes (objects of all kinds), M pairs i <= j, T types, D single width, P pair width, F columns of a
-kind of objects.
+Shapes: B events, N nodes (objects of all kinds), M pairs i <= j, T types, D single width, P pair width, F columns
+of a kind of objects.
 """
 
 from __future__ import annotations
@@ -156,11 +156,9 @@ class Network(nn.Module):
         outputs = {name: head(embedding) for name, head in self.heads.items()}
         if mask is not None:
             for name, axes in self.outputs.items():
-                for k, axis in enumerate(axes, start=1):
-                    if axis == "node":
-                        shape = [1] * outputs[name].dim()
-                        shape[0], shape[k] = -1, momenta.shape[1]
-                        outputs[name] = outputs[name] * mask.to(momenta.dtype).reshape(shape)
+                for k in [k for k, axis in enumerate(axes) if axis == "node"]:
+                    along = (slice(None), *(slice(None) if i == k else None for i in range(len(axes))))
+                    outputs[name] = outputs[name] * mask.to(momenta.dtype)[along]
         return outputs
 
     def _trunk(

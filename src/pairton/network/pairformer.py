@@ -80,7 +80,7 @@ class TriangleAttention(nn.Module):
 
 
 class PairformerBlock(nn.Module):
-    """One residual line per sub-layer. Pairs are updated from pairs, singles from singles with a bias from pairs."""
+    """One residual line per sub-layer. Pairs are updated from pairs, singles from singles, biased by pairs."""
 
     def __init__(
         self,

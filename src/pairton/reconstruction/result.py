@@ -45,9 +45,7 @@ class Reconstruction:
     particle_probability: npt.NDArray[np.float64]  # (n, P)
     exact: npt.NDArray[np.bool_]  # (n,): from a sum over all assignments, whose probabilities are calibrated
     used: Mapping[str, npt.NDArray[np.int64]]  # kind -> (n,): objects that were used
-    outputs: Mapping[str, npt.NDArray[Any]] = field(
-        default_factory=dict
-    )  # (n, ...): of heads that describe events
+    outputs: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)  # (n, ...): of heads on whole events
     variations: Mapping[str, Reconstruction] = field(default_factory=dict)  # with the varied objects of the events
     model: Model | None = field(default=None, repr=False)  # that it was made with
     settings: RunSettings | None = field(default=None, repr=False)

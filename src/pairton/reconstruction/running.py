@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import awkward as ak
@@ -88,16 +89,31 @@ class Assigner:
             cuts=self.settings.cuts,
         )
 
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the outputs on whole events; asked of a made-up event, since a window may have none."""
+        axes = self.model.info.outputs
+        names = [name for name in axes if name not in ("edges", "triplets") and "node" not in axes[name]]
+        if not names:
+            return {}
+        topology, inputs = self.model.topology, self.model.inputs
+        event = {
+            kind: np.ones((1, max(1, slots), len(inputs.columns(kind))), dtype=np.float32)
+            for kind, slots in zip(topology.kinds, topology.slots_per_kind, strict=True)
+        }
+        outputs = self.model.predict(Nodes.full(event))
+        return {name: outputs[name].shape[1:] for name in names}
+
     def assign(self, nodes: Nodes) -> tuple[Decoded, Outputs]:
         """The answers for a batch, and those outputs of the network that describe events as a whole."""
         described: dict[str, npt.NDArray[Any]] = {}
+        mine = self.shapes
 
         def predict(nodes: Nodes, tokens: npt.NDArray[np.uint8]) -> Outputs:
             outputs = self.model.predict(nodes, tokens)
-            own = {name: array for name, array in outputs.items() if name not in DECODED}
-            for name, array in own.items():  # of the first call, in which nothing was revealed
-                described.setdefault(name, array)
-            return {name: array for name, array in outputs.items() if name not in own}
+            for name in mine:  # of the first call, in which nothing was revealed
+                described.setdefault(name, outputs[name])
+            return {name: outputs[name] for name in DECODED if name in outputs}
 
         found = decode(
             predict,
@@ -113,7 +129,7 @@ class Assigner:
         """As `assign`, for events of any layouts; assignments are positions in `events.objects`."""
         n = len(accepted.status)
         found = Decoded.empty(accepted.topology, n)
-        outputs: dict[str, npt.NDArray[Any]] = {}
+        outputs = {k: np.full((n, *shape), np.nan, dtype=np.float32) for k, shape in self.shapes.items()}
 
         def fill(batch: tuple[Layout, npt.NDArray[np.intp]]) -> None:
             layout, rows = batch
@@ -122,7 +138,7 @@ class Assigner:
             for name in ("particle_probability", "event_probability", "exact", "pattern_probability"):
                 getattr(found, name)[rows] = getattr(answer, name)
             for name, array in described.items():
-                outputs.setdefault(name, np.full((n, *array.shape[1:]), np.nan, dtype=np.float32))[rows] = array
+                outputs[name][rows] = array
 
         batches = [
             (layout, part)
@@ -195,10 +211,9 @@ def reconstruct(
 
         events = read(os.fspath(events), truth=False, **as_for(loaded, {}))
     if not isinstance(events, Events):
-        events = _as_events(events, loaded.topology)
+        events = Events(_by_kind(events), loaded.topology)
     if variations is not None:
-        varied = {name: dict(_as_events(jets, loaded.topology).objects) for name, jets in variations.items()}
-        events = events.replace(variations=varied)
+        events = events.replace(variations={name: _by_kind(given) for name, given in variations.items()})
     assigner = Assigner(loaded, RunSettings(decoding, beam, max_objects, cuts))
     assigner.check(events.topology)
     parts = [assigner.run(window) for window in windows([events])]
@@ -247,10 +262,10 @@ def windows(chunks: Sequence[Events] | Iterator[Events], size: int = WINDOW) -> 
         yield Events.concatenate(waiting)
 
 
-def _as_events(given: Any, topology: Topology) -> Events:
-    """Events from arrays: jets alone, or objects by kind."""
+def _by_kind(given: Any) -> dict[str, ak.Array]:
+    """Objects from arrays: jets alone, or a mapping of kinds."""
     by_kind = given if isinstance(given, Mapping) else {JET: given}
-    return Events({kind: _as_objects(kind, ak.Array(array)) for kind, array in by_kind.items()}, topology)
+    return {kind: _as_objects(kind, ak.Array(array)) for kind, array in by_kind.items()}
 
 
 def _as_objects(kind: str, array: ak.Array) -> ak.Array:

@@ -6,8 +6,8 @@
     status                       ok, too_few_objects, bad_object, truncated, outside_domain, bad_output
     exact                        whether the probabilities come from a sum over all assignments (bool)
     n_<objects>                  objects of each kind that were used: n_jets, n_leptons, ...
-    <slot>_<kind>                index of the object in its collection of the input, -1 for none (int32); t1.W.q1 is
-                                 t1_W_q1_jet
+    <slot>_<kind>                index of the object in its collection of the input, -1 for none (int32); t1.W.q1
+                                 is t1_W_q1_jet
     <particle>_probability, _pt, _eta, _phi, _mass    NaN for none (float32); GeV and radians
     event_probability
     <head>                       of further heads of the network that describe events

@@ -13,6 +13,7 @@ from pairton.report.palette import GREY, INK, RIGHT, WRONG
 from pairton.report.picture import new_figure
 from pairton.report.sankey import flow_plot
 from pairton.report.style import COLOURS, MARKERS, Plot, plain
+from pairton.topology import collection_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,7 +60,7 @@ def _floor(axes: Axes) -> None:
 
 
 def against_mass(result: Evaluation) -> Plot | None:
-    """Event efficiency in bins of the mass of all truth-matched jets."""
+    """Event efficiency in bins of the mass of all truth-matched objects."""
     edges = result.result("mass", result.methods[0])["edges"]
     if len(edges) < 2:
         return None
@@ -68,7 +69,7 @@ def against_mass(result: Evaluation) -> Plot | None:
     shown = min(edges[-1], edges[-2] + 2 * (edges[-2] - edges[-3])) if len(edges) > 2 else edges[-1]
 
     def draw() -> Figure:
-        figure, axes = _axes("mass of all truth-matched jets [GeV]", "event efficiency")
+        figure, axes = _axes("mass of all truth-matched objects [GeV]", "event efficiency")
         top = np.minimum(high, shown)  # the last bin is long
         for k, (name, cells) in enumerate(each.items()):
             _points(axes, k, (low + top) / 2, [cell[:3] for cell in cells], name, xerr=(top - low) / 2)
@@ -86,8 +87,10 @@ def against_mass(result: Evaluation) -> Plot | None:
 
 
 def against_multiplicity(result: Evaluation) -> Plot | None:
-    """Event efficiency for each number of jets."""
-    first = len(result.topology.slots)
+    """Event efficiency for each number of objects of the main kind."""
+    topology = result.topology
+    first = topology.slots_per_kind[topology.kinds.index(topology.main_kind)]
+    objects = collection_name(topology.main_kind)
     counts = np.clip(result.scores(result.methods[0]).n_jets, first, max(MOST_JETS, first + 2))
     values = np.arange(first, int(counts.max(initial=first)) + 1)
     edges = [*(values - 0.5).tolist(), values[-1] + 0.5]
@@ -99,7 +102,7 @@ def against_multiplicity(result: Evaluation) -> Plot | None:
     names = [f"{value}+" if value == max(MOST_JETS, first + 2) else str(value) for value in values]
 
     def draw() -> Figure:
-        figure, axes = _axes("jets", "event efficiency")
+        figure, axes = _axes(objects, "event efficiency")
         for k, (name, cells) in enumerate(each.items()):
             at = (values + 0.08 * (k - (len(each) - 1) / 2)).astype(np.float64)
             _points(axes, k, at, [cells[i][:3] for i in used], name)
@@ -110,19 +113,19 @@ def against_multiplicity(result: Evaluation) -> Plot | None:
         return figure
 
     rows = [
-        {"method": name, "jets": label, **cells[i].to_dict()}
+        {"method": name, objects: label, **cells[i].to_dict()}
         for name, cells in each.items()
         for label, i in zip(names, used, strict=True)
     ]
-    caption = "Share of complete events with every jet in its place: more jets, more ways to be wrong."
-    return Plot("efficiency_jets", "Event efficiency and number of jets", caption, draw, rows)
+    caption = f"Share of complete events with every object in its place: more {objects}, more ways to be wrong."
+    return Plot(f"efficiency_{objects}", f"Event efficiency and number of {objects}", caption, draw, rows)
 
 
 def mass_peaks(result: Evaluation, type_name: str) -> Plot | None:
     """Masses of the particles of a type: right and wrong ones of the first method, all of every other."""
     columns = [particle.index for particle in result.topology.of_type(type_name)]
     if len(result.topology.particles[columns[0]].slots) < 2:
-        return None  # a jet alone has no peak
+        return None  # an object alone has no peak
     peaks = {}  # method -> right and wrong ones in bins, (2, bins)
     for method in result.methods:
         counted = result.counted("candidates", method)
@@ -163,7 +166,7 @@ def mass_peaks(result: Evaluation, type_name: str) -> Plot | None:
         for name, every in peaks.items()
         for k, (right, wrong) in enumerate(counts(every).T)
     ]
-    caption = f"Every {type_name} that was predicted in complete events; right where its jets are all right."
+    caption = f"Every {type_name} that was predicted in complete events; right where its objects are all right."
     return Plot(f"mass_{_file_name(type_name)}", f"Mass of {type_name}", caption, draw, rows)
 
 
@@ -244,7 +247,7 @@ def cuts(result: Evaluation) -> Plot | None:
     ]
     caption = (
         "Complete events above a cut: the share kept (dashed), and the share of those that is right. "
-        "Dotted: the share that is right of all events above it, as in data; with a jet missing none can be."
+        "Dotted: the share that is right of all events above it, as in data; with an object missing none can be."
     )
     return Plot("probability_cut", "Efficiency and purity of a cut", caption, draw, rows)
 

@@ -1,21 +1,40 @@
-"""Colours that people with any colour vision tell apart (Okabe and Ito), and what they stand for."""
+"""Colours that people with any colour vision tell apart (Okabe and Ito), shapes, and what they stand for."""
 
 from __future__ import annotations
 
-from pairton.topology import Topology
+from pairton.topology import JET, Topology
 
-__all__ = ["GREY", "INK", "MASKED_COLOUR", "NO_EDGE_COLOUR", "RIGHT", "THIRD", "WRONG", "mixed", "type_colours"]
+__all__ = [
+    "GREY",
+    "INK",
+    "MASKED_COLOUR",
+    "NO_EDGE_COLOUR",
+    "RIGHT",
+    "THIRD",
+    "WRONG",
+    "kind_shapes",
+    "mixed",
+    "type_colours",
+]
 
 BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 TYPES = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
 RIGHT, WRONG, THIRD = BLUE, VERMILLION, GREEN  # of two or three curves in one figure
 INK, GREY = "#1b1f24", "#6b7280"
 MASKED_COLOUR, NO_EDGE_COLOUR = "#ffffff", "#d3d7dd"
+SHAPES = ("triangle", "diamond", "square", "pentagon")  # of other kinds than jets
 
 
 def type_colours(topology: Topology) -> dict[str, str]:
     """A colour for each type, in the order of `topology.types`; they repeat after six."""
     return {name: TYPES[k % len(TYPES)] for k, name in enumerate(topology.types)}
+
+
+def kind_shapes(topology: Topology) -> dict[str, str]:
+    """Jets are circles; every other kind has a shape of its own, until they repeat after four."""
+    others = [kind for kind in topology.kinds if kind != JET]
+    shapes = {kind: SHAPES[k % len(SHAPES)] for k, kind in enumerate(others)}
+    return {kind: shapes.get(kind, "circle") for kind in topology.kinds}
 
 
 def mixed(colour: str, share: float, base: str = MASKED_COLOUR) -> str:

@@ -9,9 +9,11 @@ import numpy.typing as npt
 
 from pairton.decoding.graph import EDGE, MASKED
 from pairton.errors import MissingExtraError
-from pairton.report.palette import GREY, INK, MASKED_COLOUR, NO_EDGE_COLOUR, mixed, type_colours
+from pairton.report.palette import GREY, INK, MASKED_COLOUR, NO_EDGE_COLOUR, kind_shapes, mixed, type_colours
 from pairton.report.record import EventRecord, Frame, Shown, edge_pairs
 from pairton.report.style import plain
+from pairton.topology import JET
+from pairton.topology.selection import TRANSVERSE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +25,8 @@ BEYOND = np.pi + 0.35  # phi is shown a little further than it goes round, so th
 DIAGONAL = 0.55  # share of the type's colour on the diagonal, which says: in none
 BARS = 6  # assignments in the bar chart of an exact likelihood
 
-NAME: dict[str, Any] = {"ha": "center", "va": "center", "fontweight": "bold"}  # of a jet or particle
+MARKERS = {"circle": "o", "triangle": "^", "diamond": "D", "square": "s", "pentagon": "p"}
+NAME: dict[str, Any] = {"ha": "center", "va": "center", "fontweight": "bold"}  # of an object or particle
 
 Floats = npt.NDArray[np.float64]
 
@@ -97,8 +100,8 @@ def _after(frame: Frame) -> str:
 
 
 def draw_plane(axes: Axes, record: EventRecord, particles: tuple[Shown, ...] = (), *, legend: bool = True) -> None:
-    """Jets by their area and b-tag, particles by their edges, into axes; true particles missed are dotted."""
-    colours = type_colours(record.topology)
+    """Objects by kind, pT and b-tag, particles by their edges, into axes; true particles missed are dotted."""
+    colours, shapes = type_colours(record.topology), kind_shapes(record.topology)
     objects = record.objects
     reach = max([2.5, *(abs(item.eta) + 0.3 for item in objects)])
     axes.set(xlim=(-reach, reach), ylim=(-BEYOND, BEYOND), xlabel=r"$\eta$")
@@ -119,14 +122,17 @@ def draw_plane(axes: Axes, record: EventRecord, particles: tuple[Shown, ...] = (
     for item in objects:
         face = "#24292f" if item.tagged and item.used else "white"
         size = 5.2 * item.pt if item.used else 50
-        size = float(np.clip(size, 150, 1300)) if item.used else size
+        size = float(np.clip(size, 150 if item.kind == JET else 450, 1300)) if item.used else size
         style = "-" if item.used else ":"
-        axes.scatter(
-            item.eta, item.phi, s=size, facecolor=face, edgecolor=INK, linewidth=1.5, linestyle=style, zorder=3
-        )
+        edge: dict[str, Any] = {"edgecolor": INK, "linewidth": 1.5, "linestyle": style, "zorder": 3}
+        axes.scatter(item.eta, item.phi, s=size, marker=MARKERS[shapes[item.kind]], facecolor=face, **edge)
+        if item.kind in TRANSVERSE:  # without an eta: at any
+            axes.axhline(item.phi, color=GREY, linewidth=1, linestyle=(0, (1, 3)), zorder=0.7)
         if item.used:
             colour = "white" if item.tagged else INK
-            axes.annotate(str(item.index), (item.eta, item.phi), fontsize=10, zorder=4, color=colour, **NAME)
+            inside = {"xytext": (0, -3 if shapes[item.kind] == "triangle" else 0), "textcoords": "offset points"}
+            text: dict[str, Any] = {"fontsize": 10, "zorder": 4, "color": colour, **inside, **NAME}
+            axes.annotate(item.short, (item.eta, item.phi), **text)
     _names(axes, record, particles, colours)
     if legend:
         _legend(axes, record, bool(missed))
@@ -178,11 +184,13 @@ def _names(axes: Axes, record: EventRecord, particles: tuple[Shown, ...], colour
 def _legend(axes: Axes, record: EventRecord, missed: bool) -> None:
     from matplotlib.lines import Line2D
 
-    dot = {"linestyle": "none", "marker": "o", "markersize": 9, "markeredgecolor": INK}
-    handles = [
-        Line2D([], [], markerfacecolor="white", label=r"jet, area by $p_\mathrm{T}$", **dot),  # type: ignore[arg-type]
-        Line2D([], [], markerfacecolor="#24292f", label="b-tagged", **dot),  # type: ignore[arg-type]
-    ]
+    dot: dict[str, Any] = {"linestyle": "none", "markersize": 9, "markeredgecolor": INK}
+    handles = []
+    for kind, shape in kind_shapes(record.topology).items():
+        label = r"jet, area by $p_\mathrm{T}$" if kind == JET else plain(kind)
+        handles.append(Line2D([], [], marker=MARKERS[shape], markerfacecolor="white", label=label, **dot))
+        if kind == JET:
+            handles.append(Line2D([], [], marker="o", markerfacecolor="#24292f", label="b-tagged", **dot))
     for name, colour in type_colours(record.topology).items():
         if edge_pairs(record.topology, name):
             style: Any = "-" if record.topology.height(name) == 0 else (0, (2.2, 1.6))
@@ -191,7 +199,8 @@ def _legend(axes: Axes, record: EventRecord, missed: bool) -> None:
         handles.append(
             Line2D([], [], color=INK, linewidth=1.3, linestyle=(0, (1.5, 2.5)), label="true, not found")
         )
-    above: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 1.11), "ncols": len(handles)}
+    columns = len(handles) if len(handles) < 7 else (len(handles) + 1) // 2
+    above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.01), "ncols": columns}
     axes.legend(handles=handles, frameon=False, fontsize=10, columnspacing=1.2, handletextpad=0.4, **above)
 
 
@@ -219,7 +228,7 @@ def draw_matrix(axes: Axes, record: EventRecord, type_name: str, frame: Frame, k
             image[i, j] = [int(shade[k : k + 2], 16) / 255 for k in (1, 3, 5)]
     axes.pcolormesh(np.arange(n + 1) - 0.5, np.arange(n + 1) - 0.5, image, edgecolors="#aeb6bf", linewidth=0.5)
     axes.set(xlim=(-0.5, n - 0.5), ylim=(n - 0.5, -0.5), aspect="equal")
-    names = [str(item.index) for item in record.objects if item.used]
+    names = [item.short for item in record.objects if item.used]
     size = 9 if n < 10 else 7
     axes.set_xticks(range(n), names, fontsize=size)
     axes.set_yticks(range(n), names, fontsize=size)
@@ -238,7 +247,7 @@ def _bars(axes: Axes, record: EventRecord, frame: Frame) -> None:
     """The leading assignments of an exact likelihood."""
     listed = frame.candidates[:BARS]
     names = [
-        "   ".join(f"{s.label}: {' '.join(str(record.objects[k].index) for k in s.objects)}" for s in c.particles)
+        "   ".join(f"{s.label}: {' '.join(record.objects[k].short for k in s.objects)}" for s in c.particles)
         for c in listed
     ]
     chances = [c.probability for c in listed]

@@ -1,7 +1,8 @@
 """What is shown of one event: its objects, every step of its reconstruction, and the truth where it is known.
 
-A record is plain data: the page, the pictures and a notebook draw the same one. Objects are numbered by their place
-in `EventRecord.objects`: those that the network sees first, kind by kind and by falling pT; `Item.index` is the number in the file.
+A record is plain data: the page, the pictures and a notebook draw the same one. Objects are numbered by their
+place in `EventRecord.objects`: those that the network sees first, kind by kind and by falling pT; `Item.index` is
+the number in the file.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import numpy.typing as npt
 
 from pairton._common.plain import as_plain
 from pairton.events.vectors import cartesian, energy_of, polar
-from pairton.topology import Topology
+from pairton.topology import JET, Topology
+from pairton.topology.selection import TRANSVERSE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,10 +38,15 @@ class Item:
     eta: float
     phi: float
     mass: float
-    btag: float
+    btag: float | None  # None: objects of this kind have none
     tagged: bool
     used: bool
     kind: str
+
+    @property
+    def short(self) -> str:
+        """Its number; that of another object than a jet after the first letter of its kind."""
+        return str(self.index) if self.kind == JET else f"{self.kind[0]}{self.index}"
 
 
 @dataclass(frozen=True)
@@ -104,12 +111,16 @@ class EventRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, colours included; numbers rounded to what can be seen."""
-        from pairton.report.palette import type_colours
+        from pairton.report.palette import kind_shapes, type_colours
 
         topology, colours = self.topology, type_colours(self.topology)
         shapes = {
             "topology": topology.name,
             "types": [{"name": t, "colour": colours[t], "height": topology.height(t)} for t in topology.types],
+            "kinds": [
+                {"name": kind, "shape": shape, "transverse": kind in TRANSVERSE}
+                for kind, shape in kind_shapes(topology).items()
+            ],
             "slots": [_short(slot.name) for slot in topology.slots],
             "edges": {name: edge_pairs(topology, name) for name in topology.types},
         }

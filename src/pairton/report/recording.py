@@ -69,6 +69,8 @@ def record_event(
     nodes = accepted.batch(np.array([0]), tuple(accepted.nodes.counts[0].tolist()))
     temperatures = assigner.temperatures
     answer = decode(model.predict, topology, nodes, decoding=decoding, temperatures=temperatures, record=True)
+    if (answer.assignment[0] < 0).any():  # the network gives something else than numbers
+        return base.record(label, model.name, Status.BAD_OUTPUT.label, (), None, ())
     base.align(answer.assignment[0])
     chances = {p.index: float(answer.particle_probability[0, p.index]) for p in topology.particles}
     final = shown_particles(topology, base.objects, answer.assignment[0], truth=base.truth, probability=chances)
@@ -134,9 +136,9 @@ class _Base:
         for kind, k, used in order:
             values = one.objects[kind][0, k]
             pt, eta, phi, energy = (float(values[name]) for name in MOMENTUM)
-            btag = float(values.btag) if "btag" in ak.fields(values) else 0.0
+            btag = float(values.btag) if "btag" in ak.fields(values) else None
             index, mass = int(one.stored_index[kind][0, k]), float(mass_of(pt, eta, energy))
-            objects.append(Item(index, pt, eta, phi, mass, btag, btag > TAG_CUT, used, kind))
+            objects.append(Item(index, pt, eta, phi, mass, btag, (btag or 0.0) > TAG_CUT, used, kind))
         base = cls(topology, tuple(objects), order, f"event {number}", source)
         source_id, event_id = (int(part) for part in one.ids[0])
         base.id = f"{source_id:x}:{event_id}"
@@ -174,13 +176,8 @@ class _Base:
                 right = all(bool(shown.right) for shown in answer)
         if not frames:
             why = f"No answer: {status.replace('_', ' ')}"
-            frames = (
-                Frame(
-                    why,
-                    f"{self.topology.name} has {len(self.topology.slots)} slots to fill with good objects.",
-                    (),
-                ),
-            )
+            needed = f"{self.topology.name} has {len(self.topology.slots)} slots to fill with good objects."
+            frames = (Frame(why, "" if status == Status.BAD_OUTPUT.label else needed, ()),)
         truth = None if self.truth is None else tuple(int(k) for k in self.truth)
         base = self.name, self.id, self.source, self.topology, self.objects
         return EventRecord(*base, truth, true, decoding, model, status, answer, probability, right, frames)

@@ -8,8 +8,8 @@
 
 `event` lists the root particles, each particle its products. A name that is not itself a particle is a slot, to
 be filled with a jet, or with an object of the kind that `objects:` gives it (`objects: {l: lepton}`). Kinds in
-`context: [met]` are seen by the network, and no slot takes them. Repeated names are interchangeable. A plain object
-at the root (`event: [H, j, j]`) is a particle of one slot.
+`context: [met]` are seen by the network, and no slot takes them. Repeated names are interchangeable. A plain
+object at the root (`event: [H, j, j]`) is a particle of one slot.
 """
 
 from pairton.topology.reading import builtin_topologies, load_topology, parse_topology

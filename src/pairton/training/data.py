@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from pairton._common.atomic import output_errors
 from pairton.errors import TrainingError
-from pairton.events import Events
+from pairton.events import Events, Status
 from pairton.events.acceptance import accept, selection_domain
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import MOST_OBJECTS, Nodes
@@ -37,9 +37,7 @@ class Group:
     objects: Mapping[str, npt.NDArray[np.float32]]  # kind -> (E, N, F)
     truth: npt.NDArray[np.int8]  # (E, S): nodes, -1 for none
     ids: npt.NDArray[np.uint64]  # (E, 2)
-    columns: Mapping[str, npt.NDArray[Any]] = field(
-        default_factory=dict
-    )  # (E, ...): what further heads learn from
+    columns: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)  # (E, ...): for further heads to learn
 
     def __len__(self) -> int:
         return len(self.truth)
@@ -156,9 +154,10 @@ def pack(
         _check(chunk, topology, columns)
         seen += len(chunk)
         chosen = chunk[chunk.selected]
-        accepted = accept(chosen, domain, inputs, max_objects=MOST_OBJECTS)
+        accepted = accept(chosen, domain, inputs, max_objects=max_objects)
         usable = accepted.usable if events == "all" else accepted.answerable
-        usable = usable & (accepted.nodes.counts <= max_objects).all(axis=1)
+        usable = usable & (accepted.status != Status.TRUNCATED)
+        usable &= accepted.nodes.counts.sum(axis=1) <= MOST_OBJECTS
         split = {name: chosen.in_split(name, fractions) for name in stores}
         assert chosen.truth is not None
         found = {}  # layout -> rows and truth

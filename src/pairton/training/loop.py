@@ -153,10 +153,8 @@ class Trainer:
                     weight * losses[name] / count * fabric.world_size
                     for (name, weight), count in zip(terms.items(), counts, strict=True)
                 )
-                for (
-                    unused
-                ) in outputs.values():  # a head without a loss in this batch has the gradient zero, not none
-                    total = total + 0 * unused.sum()
+                for output in outputs.values():  # without a loss in this batch its gradient is zero, not none
+                    total = total + 0 * output.sum()
                 fabric.backward(total)
             sums += torch.stack([losses[name].detach() for name in terms])
         values = (fabric.all_reduce(sums, reduce_op="sum") / counts).tolist()

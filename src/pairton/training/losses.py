@@ -1,6 +1,6 @@
 """Losses by name: what each compares, as sums with a count, so that processes and parts of a batch can add up.
 
-A head of one's own brings its loss (`pairton.network.heads`); these are the losses on edges, triplets and whole events.
+A head of one's own brings its loss (`pairton.network.heads`); these are those on edges, triplets and whole events.
 
 Shapes: B events, N nodes, T types, K types of three slots, S slots, P particles, A assignments.
 """

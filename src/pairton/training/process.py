@@ -1,7 +1,7 @@
 """The forward process: from true assignments to the states and tokens a network is trained on; augmentation.
 
-Shapes: B events, N objects, S slots, P particles, T types. Every draw is made for the whole batch of a step, so that
-it does not depend on how many processes share the batch.
+Shapes: B events, N objects, S slots, P particles, T types. Every draw is made for the whole batch of a step, so
+that it does not depend on how many processes share the batch.
 """
 
 from __future__ import annotations

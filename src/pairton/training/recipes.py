@@ -167,23 +167,21 @@ class Recipe:
     augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
     run: RunConfig = field(default_factory=RunConfig)
     given_inputs: Inputs | None = None  # None: the default ones of the topology
-    heads: Mapping[str, float] = field(
-        default_factory=dict
-    )  # further heads of the network -> weight of their loss
+    heads: Mapping[str, float] = field(default_factory=dict)  # further heads -> weight of their loss
 
     def __post_init__(self) -> None:
-        if (self.loss.hyperedges > 0) != (self.network.triplets == "hyperedge") and not self.loss.event_likelihood:
+        only_edges = not self.loss.event_likelihood
+        if (self.loss.hyperedges > 0) != (self.network.triplets == "hyperedge") and only_edges:
             raise ConfigError(
                 f"loss.hyperedges is {self.loss.hyperedges} and network.triplets {self.network.triplets}: the "
                 "hyperedge head and its loss go together"
             )
-        only_edges = not self.loss.event_likelihood
         if self.network.triplets == "potential" and only_edges:
             raise ConfigError("network.triplets potential is trained by loss.event_likelihood alone: weigh it")
         if self.loss.event_likelihood and self.network.tokens:
             raise ConfigError(
-                "loss.event_likelihood is for networks that answer in one pass: set network.tokens: false, or train "
-                "a network with tokens by loss.masked_edges"
+                "loss.event_likelihood is for networks that answer in one pass: set network.tokens: false, or "
+                "train a network with tokens by loss.masked_edges"
             )
         if self.network.patterns and not self.loss.event_likelihood:
             raise ConfigError("network.patterns is trained by loss.event_likelihood alone: weigh it")

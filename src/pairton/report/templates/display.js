@@ -43,7 +43,7 @@ const pairtonDisplay = (() => {
   const WIDE = { width: 560, height: 480, left: 50, right: 8, top: 8, bottom: 44 };
   const NARROW = { width: 370, height: 400, left: 46, right: 6, top: 6, bottom: 42 };
   let FRAME = WIDE; // of the plane that is being drawn
-  const BEYOND = Math.PI + 0.35; // phi is shown a little further than it goes round, so that no jet is cut
+  const BEYOND = Math.PI + 0.35; // phi is shown a little further than it goes round, so that no object is cut
   let planes = 0; // ids of clip paths must differ within a page
 
   function plane(svg, record, particles, options = {}) {
@@ -65,11 +65,11 @@ const pairtonDisplay = (() => {
     for (const shown of ordered) particle(body, record, colours[shown.type], shown, x, y);
     if (options.truth) for (const shown of options.truth) missed(body, record, shown, x, y);
     for (const jet of record.objects) {
-      for (const turn of turns) if (turn && Math.abs(jet.phi + turn) < BEYOND) drawJet(body, { ...jet, phi: jet.phi + turn, used: false, again: true }, x, y, small);
-      drawJet(svg, jet, x, y, small);
+      for (const turn of turns) if (turn && Math.abs(jet.phi + turn) < BEYOND) drawObject(body, record, { ...jet, phi: jet.phi + turn, used: false, again: true }, x, y, small);
+      drawObject(svg, record, jet, x, y, small);
     }
     if (small) return;
-    const taken = record.objects.map(jet => ({ x: x(jet.eta), y: y(jet.phi), w: radius(jet), h: radius(jet) }));
+    const taken = record.objects.map(jet => ({ x: x(jet.eta), y: y(jet.phi), w: extent(record, jet), h: extent(record, jet) }));
     names(svg, record, ordered, colours, x, y, taken);
     if (options.labels) labels(svg, record, x, y, taken);
   }
@@ -93,7 +93,7 @@ const pairtonDisplay = (() => {
     make(svg, "text", { x: 12, y: (top + height - bottom) / 2 + 40, "font-size": 15, "text-anchor": "middle" }, "φ");
   }
 
-  // phi of some jets without a jump between them: as seen from their mean direction
+  // phi of some objects without a jump between them: as seen from their mean direction
   function unwrapped(jets) {
     const mean = Math.atan2(jets.reduce((s, j) => s + Math.sin(j.phi), 0), jets.reduce((s, j) => s + Math.cos(j.phi), 0));
     const turn = 2 * Math.PI;
@@ -134,18 +134,35 @@ const pairtonDisplay = (() => {
 
   const radius = jet => (jet.used ? (FRAME === NARROW ? 0.8 : 1) * Math.min(26, Math.max(10, 1.6 * Math.sqrt(jet.pt))) : 7);
 
-  function drawJet(svg, jet, x, y, small) {
-    const group = make(svg, "g", { "class": "pd-jet" });
-    make(group, "title", {}, `jet ${jet.index}: pT ${jet.pt.toFixed(1)} GeV, η ${jet.eta.toFixed(2)}, φ ${jet.phi.toFixed(2)}, ` +
-      `mass ${jet.mass.toFixed(1)} GeV, b-tag ${+jet.btag.toFixed(3)}${jet.again ? ", seen once more across π" : jet.used ? "" : ", not used"}`);
-    make(group, "circle", {
-      cx: x(jet.eta), cy: y(jet.phi), r: radius(jet), fill: !jet.used ? "#fff" : jet.tagged ? "#24292f" : "#fff",
+  const kindOf = (record, jet) => record.kinds.find(kind => kind.name === jet.kind);
+  const short = jet => (jet.kind === "jet" ? String(jet.index) : jet.kind[0] + jet.index);
+  const CORNERS = { triangle: [3, -0.5, 1.8], diamond: [4, -0.5, 1.25], square: [4, -0.25, 1.2], pentagon: [5, -0.5, 1.15] }; // first at, in π
+  const extent = (record, jet) => radius(jet) * (CORNERS[kindOf(record, jet).shape] || [0, 0, 1])[2];
+
+  function outline(parent, shape, cx, cy, r, style) {
+    if (shape === "circle") return make(parent, "circle", { cx, cy, r, ...style });
+    const [n, first, size] = CORNERS[shape];
+    const corner = k => [cx + size * r * Math.cos(Math.PI * (first + 2 * k / n)), cy + size * r * Math.sin(Math.PI * (first + 2 * k / n))];
+    const points = Array.from({ length: n }, (_, k) => corner(k).map(v => v.toFixed(2)).join(",")).join(" ");
+    return make(parent, "polygon", { points, ...style });
+  }
+
+  function drawObject(svg, record, jet, x, y, small) {
+    const group = make(svg, "g", { "class": "pd-object", "data-kind": jet.kind });
+    const kind = kindOf(record, jet);
+    make(group, "title", {}, [`${jet.kind} ${jet.index}: pT ${jet.pt.toFixed(1)} GeV`, !kind.transverse && `η ${jet.eta.toFixed(2)}`,
+      `φ ${jet.phi.toFixed(2)}`, !kind.transverse && `mass ${jet.mass.toFixed(1)} GeV`, jet.btag !== null && `b-tag ${+jet.btag.toFixed(3)}`,
+      jet.again ? "seen once more across π" : !jet.used && "not used"].filter(Boolean).join(", "));
+    if (kind.transverse) make(group, "line", { x1: FRAME.left, x2: FRAME.width - FRAME.right, y1: y(jet.phi), y2: y(jet.phi),
+      stroke: SOFT, "stroke-dasharray": "1 4" }); // without an eta: at any
+    outline(group, kind.shape, x(jet.eta), y(jet.phi), radius(jet), {
+      fill: !jet.used ? "#fff" : jet.tagged ? "#24292f" : "#fff",
       stroke: jet.used ? INK : SOFT, "stroke-width": jet.used ? 2 : 1, ...(jet.used ? {} : { "stroke-dasharray": "2 2" }),
     });
     if (jet.used) make(group, "text", {
-      x: x(jet.eta), y: y(jet.phi) + 5, "font-size": small ? 18 : 14, "font-weight": 600, "text-anchor": "middle",
+      x: x(jet.eta), y: y(jet.phi) + (kind.shape === "triangle" ? 7 : 5), "font-size": small ? 18 : 14, "font-weight": 600, "text-anchor": "middle",
       style: `fill: ${jet.tagged ? "#fff" : INK}`,
-    }, jet.index);
+    }, short(jet));
   }
 
   // text with a white rim, at the first of some places that is inside the frame and free
@@ -162,7 +179,7 @@ const pairtonDisplay = (() => {
   function labels(svg, record, x, y, taken) {
     record.truth.forEach((k, slot) => {
       if (k < 0) return;
-      const jet = record.objects[k], r = radius(jet), text = record.slots[slot];
+      const jet = record.objects[k], r = extent(record, jet), text = record.slots[slot];
       const cx = x(jet.eta), cy = y(jet.phi), side = r + 3.6 * text.length + 5;
       place(svg, [[cx, cy - r - 8], [cx, cy + r + 8], [cx + side, cy], [cx - side, cy], [cx + 0.7 * side, cy - r - 4], [cx - 0.7 * side, cy - r - 4],
         [cx + 0.7 * side, cy + r + 4], [cx - 0.7 * side, cy + r + 4], [cx, cy - r - 20], [cx, cy + r + 20], [cx - side, cy - 16],
@@ -193,8 +210,8 @@ const pairtonDisplay = (() => {
     const size = n > 9 ? 12 : 13;
     used.forEach((jet, k) => {
       const style = { "font-size": size, "text-anchor": "middle", ...(jet.tagged ? { "font-weight": 700, "text-decoration": "underline" } : {}) };
-      make(svg, "text", { x: edge + (k + 0.5) * cell, y: 15, ...style }, jet.index);
-      make(svg, "text", { x: 10, y: edge + (k + 0.5) * cell + 5, ...style }, jet.index);
+      make(svg, "text", { x: edge + (k + 0.5) * cell, y: 15, ...style }, short(jet));
+      make(svg, "text", { x: 10, y: edge + (k + 0.5) * cell + 5, ...style }, short(jet));
     });
     const numbers = make(svg, "g", { "class": "pd-values" });
     values.forEach((row, i) => row.forEach((value, j) => {
@@ -235,7 +252,7 @@ const pairtonDisplay = (() => {
 
   function chip(parent, record, shown) {
     const type = record.types.find(t => t.name === shown.type);
-    const node = make(parent, "span", { "class": "pd-chip" }, `${shown.label}: ${shown.objects.map(k => record.objects[k].index).join(" ")}`);
+    const node = make(parent, "span", { "class": "pd-chip" }, `${shown.label}: ${shown.objects.map(k => short(record.objects[k])).join(" ")}`);
     node.style.borderColor = type.colour;
   }
 
@@ -281,21 +298,23 @@ const pairtonDisplay = (() => {
       const row = make(body, "tr");
       const name = make(row, "td");
       make(name, "strong", {}, shown.label).style.color = record.types.find(t => t.name === shown.type).colour;
-      make(row, "td", {}, shown.objects.map(k => record.objects[k].index).join(" "));
+      make(row, "td", {}, shown.objects.map(k => short(record.objects[k])).join(" "));
       make(row, "td", { "class": "pd-number" }, shown.mass === null ? "" : shown.mass.toFixed(1));
       if (chance) make(row, "td", { "class": "pd-number" }, percent(shown.probability));
       if (known) make(row, "td", { "class": "pd-mark" }, verdict(shown.right));
     }
   }
 
-  function jetTable(parent, record) {
-    make(parent, "h4", {}, "Jets");
+  function objectTable(parent, record) {
+    make(parent, "h4", {}, "Objects");
     const body = head(make(make(parent, "div", { "class": "pd-scroll" }), "table"),
-      [["jet"], ["pT / GeV", true], ["η", true], ["φ", true], ["mass / GeV", true], ["b-tag", true]]);
+      [["object"], ["pT / GeV", true], ["η", true], ["φ", true], ["mass / GeV", true], ["b-tag", true]]);
     for (const jet of record.objects) {
       const row = make(body, "tr");
-      make(row, "td", {}, jet.used ? jet.index : `${jet.index} (not used)`);
-      for (const value of [jet.pt.toFixed(1), jet.eta.toFixed(2), jet.phi.toFixed(2), jet.mass.toFixed(1), +jet.btag.toFixed(3)])
+      make(row, "td", {}, `${jet.kind} ${jet.index}${jet.used ? "" : " (not used)"}`);
+      const { transverse } = kindOf(record, jet);
+      for (const value of [jet.pt.toFixed(1), transverse ? "" : jet.eta.toFixed(2), jet.phi.toFixed(2), transverse ? "" : jet.mass.toFixed(1),
+        jet.btag === null ? "" : +jet.btag.toFixed(3)])
         make(row, "td", { "class": "pd-number" }, String(value).replace(/^-(?!0\.?0*$)/, "−").replace(/^-/, ""));
     }
   }
@@ -307,8 +326,11 @@ const pairtonDisplay = (() => {
       draw(make(li, "svg", { viewBox: "0 0 22 16", "aria-hidden": "true" }));
       make(li, "span", {}, text);
     };
-    item(svg => make(svg, "circle", { cx: 11, cy: 8, r: 6.5, fill: "#fff", stroke: INK, "stroke-width": 1.5 }), "jet, area by pT");
-    item(svg => make(svg, "circle", { cx: 11, cy: 8, r: 6.5, fill: "#24292f", stroke: INK }), "b-tagged");
+    for (const kind of record.kinds) {
+      const jets = kind.name === "jet";
+      item(svg => outline(svg, kind.shape, 11, kind.shape === "triangle" ? 10 : 8, kind.shape === "circle" ? 6.5 : 5, { fill: "#fff", stroke: INK, "stroke-width": 1.5 }), jets ? "jet, area by pT" : kind.name);
+      if (jets) item(svg => make(svg, "circle", { cx: 11, cy: 8, r: 6.5, fill: "#24292f", stroke: INK }), "b-tagged");
+    }
     for (const type of record.types) {
       if (!record.edges[type.name].length) continue;
       item(svg => make(svg, "line", { x1: 1, x2: 21, y1: 8, y2: 8, stroke: type.colour, "stroke-width": 4, ...(type.height ? { "stroke-dasharray": "6 4" } : {}) }), type.name);
@@ -355,7 +377,7 @@ const pairtonDisplay = (() => {
     const lower = make(root, "div", { "class": "pd-lower" });
     const side = make(lower, "div", { "class": "pd-rows" });
     const choices = make(side, "div"), known = make(side, "div");
-    jetTable(make(lower, "div"), record);
+    objectTable(make(lower, "div"), record);
     let at = 0;
 
     function draw(previewed) {
@@ -368,7 +390,7 @@ const pairtonDisplay = (() => {
       const truth = showTruth && at > 0 && at === last || showTruth && frame.marginals !== null && at > 0
         ? record.true_particles.filter(s => !found.has(`${s.type} ${[...s.objects].sort().join(" ")}`)) : [];
       plane(svg, record, shown, { truth, labels: showTruth && record.truth !== null });
-      const list = shown.map(s => `${s.label} of ${s.objects.map(k => record.objects[k].index).join(", ")}`).join("; ");
+      const list = shown.map(s => `${s.label} of ${s.objects.map(k => short(record.objects[k])).join(", ")}`).join("; ");
       svg.setAttribute("aria-label", `${record.objects.length} objects in the plane of eta and phi. ${list}`);
     }
 

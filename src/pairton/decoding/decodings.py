@@ -42,7 +42,7 @@ class Decoded:
     event_probability: npt.NDArray[np.float64]  # (B,): of the assignment; of the chain for steps and one_shot
     exact: Bools  # (B,): from a sum over all hypotheses, not from steps
     pattern_probability: npt.NDArray[np.float64]  # (B, patterns); NaN where the network knows complete events only
-    steps: list[Step] = field(default_factory=list)  # with record=True, of the events that have an answer
+    steps: list[Step] = field(default_factory=list)  # with record=True, of the events with enough objects
 
     @classmethod
     def empty(cls, topology: Topology, events: int) -> Decoded:

@@ -1,0 +1,54 @@
+"""A kind of object from outside the package: photons of H -> y y, from Parquet to columns of a result."""
+
+import awkward as ak
+import numpy as np
+import pyarrow.parquet as pq
+
+import pairton
+from pairton.events.domain import Domain
+from pairton.events.inputs import Inputs
+from pairton.events.vectors import cartesian, pair_products
+from pairton.models.storage import ModelInfo
+from pairton.reconstruction.streaming import reconstruct_files
+
+TOPOLOGY = """
+name: hyy
+event: [H]
+particles: {H: [y, y]}
+objects: {y: photon}
+selection: {photons: {pt: 20, abs_eta: 2.5}, event: {photons: 2}}
+"""
+
+
+class HiggsMass:
+    """An engine: the logit of a pair of photons falls with the distance of its mass from 125 GeV."""
+
+    at_once = 1
+
+    def __call__(self, nodes, tokens):
+        products = pair_products(cartesian(*np.moveaxis(nodes.values["photon"], -1, 0)))
+        return {"edges": -(((np.sqrt(2 * np.maximum(products, 0)) - 125) / 5) ** 2)[:, None].astype(np.float32)}
+
+
+def write_photons(path):
+    """Two photons back to back with a mass of 125 GeV, and between them one that has nothing to do with them."""
+    rng = np.random.default_rng(0)
+    phi = rng.uniform(-3, 0, 20)
+    photons = {"pt": [[62.5, 40.0, 62.5]] * 20, "eta": [[0.0, 0.3, 0.0]] * 20}
+    photons["phi"] = np.stack([phi, phi + 1.0, phi + np.pi], axis=1).tolist()
+    photons["energy"] = (np.array(photons["pt"]) * np.cosh(photons["eta"])).tolist()
+    ak.to_parquet(ak.Array({f"photon_{name}": values for name, values in photons.items()}), path)
+
+
+def test_photons_become_a_higgs(tmp_path):
+    (tmp_path / "hyy.yaml").write_text(TOPOLOGY)
+    topology = pairton.load_topology(tmp_path / "hyy.yaml")
+    outputs = {"edges": ("type", "node", "node")}
+    info = ModelInfo(topology, {"tokens": False}, Domain(), Inputs.default(topology), outputs)
+    write_photons(tmp_path / "photons.parquet")
+    model = pairton.Model("higgs_mass", info, HiggsMass())
+    reconstruct_files(tmp_path / "photons.parquet", tmp_path / "out.parquet", model)
+    found = pq.read_table(tmp_path / "out.parquet").to_pydict()
+    assert (set(found["status"]), set(found["n_photons"])) == ({"ok"}, {3})
+    assert (set(found["H_y1_photon"]), set(found["H_y2_photon"])) == ({0}, {2})
+    np.testing.assert_allclose(found["H_mass"], 125, rtol=1e-4)

@@ -1,0 +1,191 @@
+"""Objects of several kinds: which are used, in which order, and what a result says of them."""
+
+from dataclasses import dataclass, replace
+
+import awkward as ak
+import numpy as np
+import pytest
+
+from pairton.errors import EventsError
+from pairton.events import Events, Status
+from pairton.events.acceptance import accept
+from pairton.events.domain import Domain, KindDomain
+from pairton.events.inputs import Inputs
+from pairton.events.objects import make_met, make_objects
+from pairton.models.engines import Model
+from pairton.reconstruction.running import reconstruct
+from pairton.reconstruction.writers import create_result
+from pairton.topology import parse_topology
+from pairton.training.data import pack
+
+torch = pytest.importorskip("torch")
+
+SEMILEP = parse_topology(
+    {
+        "name": "semilep",
+        "event": ["t", "tl"],
+        "particles": {"t": ["W", "b"], "W": ["q", "q"], "tl": ["b", "l"]},
+        "objects": {"l": "lepton"},
+        "context": ["met"],
+        "selection": {"jets": {"pt": 25, "abs_eta": 2.5}, "leptons": {"pt": 20}},
+    }
+)
+JETS, LEPTONS = 5, 2
+
+
+def lepton_events(n=12, seed=0, **changes):
+    """Five jets, two leptons and missing energy each, in no order; changes are jet_pt={(row, k): value}."""
+    rng = np.random.default_rng(seed)
+    objects = {}
+    for kind, count, name in (("jet", JETS, "btag"), ("lepton", LEPTONS, "charge")):
+        shape = (n, count)
+        fields = {"pt": rng.uniform(30, 200, shape), "eta": rng.uniform(-2, 2, shape)}
+        fields |= {"phi": rng.uniform(-3, 3, shape), name: rng.integers(0, 2, shape).astype(float)}
+        fields["energy"] = fields["pt"] * np.cosh(fields["eta"]) + 5
+        for key, values in changes.items():
+            changed, _, field = key.partition("_")
+            for at, value in values.items():
+                if changed == kind:
+                    fields[field][at] = value
+        objects[kind] = make_objects(**{field: ak.from_regular(ak.Array(v)) for field, v in fields.items()})
+    objects["met"] = make_met(rng.uniform(5, 80, n), rng.uniform(-3, 3, n))
+    chosen = [rng.permuted(np.tile(np.arange(count), (n, 1)), axis=1) for count in (JETS, LEPTONS)]
+    jets, leptons = (iter(order.T) for order in chosen)
+    truth = np.stack([next(leptons if slot.kind == "lepton" else jets) for slot in SEMILEP.slots], axis=1)
+    return Events(objects, SEMILEP, truth)
+
+
+@dataclass
+class Engine:
+    """A network made here."""
+
+    network: object
+    at_once: int = 1
+
+    def __call__(self, nodes, tokens):
+        from pairton.network.engine import predictor
+
+        return predictor(self.network)(nodes, tokens)
+
+
+@pytest.fixture(scope="module")
+def model(small_network):
+    network, info = small_network(SEMILEP, tokens=False)
+    kinds = {"jet": KindDomain(25.0, 2.5, (4, 8)), "lepton": KindDomain(20.0, 2.5, (1, 3)), "met": KindDomain()}
+    return Model("semilep", replace(info, domain=Domain(kinds), decoding="exact"), Engine(network))
+
+
+def labels(reco):
+    return [Status(code).label for code in reco.status]
+
+
+def test_objects_are_cut_first_and_judged_then(model):
+    """What the cuts remove cannot spoil an event, whatever else is wrong with it."""
+    below = {(0, 1): 10.0, (1, 2): -999.0}
+    events = lepton_events(
+        6,
+        jet_pt=below | {(2, 0): np.nan},
+        jet_energy={(0, 1): np.nan, (1, 2): -999.0},
+        jet_eta={(1, 2): -999.0},
+        jet_phi={(1, 2): -999.0, (3, 0): np.nan},
+        lepton_pt={(4, 1): 5.0, (5, 0): np.nan},
+        lepton_phi={(4, 1): np.nan},
+    )
+    reco = reconstruct(events, model)
+    assert labels(reco) == ["ok", "ok", "bad_object", "bad_object", "ok", "bad_object"]
+    assert (reco.assignment[[2, 3, 5]] == -1).all()
+    assert (reco.used["jet"][:2] == JETS - 1).all()
+    assert reco.used["lepton"].tolist()[4] == 1
+    uncut = reconstruct(events, model, cuts=False)
+    assert labels(uncut) == ["bad_object"] * 6
+
+
+def test_columns_of_a_result(model, tmp_path):
+    events = lepton_events(lepton_pt={(3, 0): 5.0, (3, 1): 5.0, (4, 1): 5.0})
+    reco = reconstruct(events, model)
+    columns = reco.to_columns()
+    assert [name for name in columns if name.endswith(("_jet", "_lepton"))] == [
+        "t_W_q1_jet", "t_W_q2_jet", "t_b_jet", "tl_b_jet", "tl_l_lepton",
+    ]  # fmt: skip
+    assert columns["n_jets"].tolist() == [JETS] * 12
+    assert columns["n_leptons"].tolist() == [2, 2, 2, 0, 1, *[2] * 7]
+    assert columns["n_met"].tolist() == [1] * 12
+    assert columns["exact"].tolist() == [row != 3 for row in range(12)]
+    assert columns["status"][3] == "too_few_objects"
+    assert columns["tl_l_lepton"][[3, 4]].tolist() == [-1, 0]
+    answered = np.arange(12) != 3
+    lepton, b = reco.object("tl.l"), reco.object("tl.b")
+    np.testing.assert_array_equal(lepton.index[answered], columns["tl_l_lepton"][answered])
+    np.testing.assert_allclose((lepton + b).mass[answered], columns["tl_mass"][answered], rtol=1e-4)
+    assert ak.num(reco.tl.objects, axis=2)[:, 0].tolist() == [2 * bool(here) for here in answered]
+    for suffix in (".parquet", ".root", ".h5"):
+        with create_result(tmp_path / f"out{suffix}", SEMILEP, {}) as writer:
+            writer.write(reco)
+
+
+def test_the_order_of_objects_does_not_matter(model):
+    events = lepton_events()
+    reco = reconstruct(events, model)
+    turned = {kind: array[:, ::-1] for kind, array in events.objects.items()}
+    again = reconstruct(Events(turned, SEMILEP), model)
+    last = np.array([(LEPTONS if slot.kind == "lepton" else JETS) - 1 for slot in SEMILEP.slots])
+    np.testing.assert_array_equal(last - again.assignment, reco.assignment)
+    np.testing.assert_array_equal(again.event_probability, reco.event_probability)
+
+
+def test_exact_says_where_steps_took_over(model, monkeypatch):
+    events = lepton_events(jet_pt={(0, 0): 10.0, (5, 2): 10.0})
+    monkeypatch.setattr(
+        "pairton.decoding.registry.enumerable", lambda topology, layout: layout[0] < JETS
+    )  # as if five jets were too many
+    reco = reconstruct(events, model)
+    assert (reco.status == Status.OK).all()
+    assert reco.exact.tolist() == [row in (0, 5) for row in range(12)]
+    assert not reconstruct(events, model, decoding="one_shot").exact.any()
+
+
+def test_training_and_inference_use_the_same_objects_in_the_same_order(model, tmp_path):
+    events = lepton_events(
+        300,
+        jet_pt={(k, k % JETS): 10.0 for k in range(0, 300, 7)},
+        jet_eta={(k, 1): 3.0 for k in range(0, 300, 5)},
+    )
+    inputs = Inputs.default(SEMILEP)
+    train, _ = pack([events], SEMILEP, inputs, folder=tmp_path, partial=True)
+    accepted = accept(events, model.domain, inputs)
+    assert {layout[0] for layout in train.groups} >= {JETS, JETS - 1}
+    for layout, group in train.groups.items():
+        rows = group.ids[:, 1].astype(int)
+        same = accepted.batch(rows, layout)
+        assert (accepted.nodes.counts[rows] == layout).all()
+        for kind, values in same.values.items():
+            np.testing.assert_array_equal(group.objects[kind], values)
+        np.testing.assert_array_equal(group.truth, accepted.to_nodes(events.truth[rows], rows, layout))
+
+
+def test_events_with_more_objects_than_a_network_takes_are_not_trained_on(tmp_path):
+    many = lepton_events(60)
+    crowd = {
+        kind: ak.concatenate([array] * times, axis=1)
+        for (kind, array), times in zip(many.objects.items(), (4, 7, 1), strict=True)
+    }  # 20 jets and 14 leptons
+    events = Events.concatenate([many, Events(crowd, SEMILEP, many.truth, ids=many.ids + np.uint64(1000))])
+    train, validation = pack([events], SEMILEP, Inputs.default(SEMILEP), folder=tmp_path)
+    assert set(train.groups) == {(JETS, LEPTONS, 1)}
+    assert len(train) + len(validation) <= 60
+
+
+def test_jets_alone_may_vary(model):
+    events = lepton_events()
+    jets = events.jets
+    up = make_objects(pt=1.1 * jets.pt, eta=jets.eta, phi=jets.phi, energy=1.1 * jets.energy, btag=jets.btag)
+    found = reconstruct(events, model, variations={"up": up}).variations["up"]
+    alone = reconstruct(events.replace(jets=up), model)
+    np.testing.assert_array_equal(found.assignment, alone.assignment)
+    np.testing.assert_array_equal(found.event_probability, alone.event_probability)
+
+
+def test_a_kind_that_is_missing_is_named(model):
+    with pytest.raises(EventsError, match="semilep needs leptons, met"):
+        reconstruct(lepton_events().jets, model)
+    assert len(reconstruct(dict(lepton_events().objects), model)) == 12
