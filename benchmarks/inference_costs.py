@@ -15,10 +15,10 @@ from typing import Any
 import awkward as ak
 import numpy as np
 import numpy.typing as npt
+from pairton.decoding.likelihood import triplet_types
 
 from pairton._common.parallel import in_parallel
 from pairton.decoding.exact import enumerable
-from pairton.decoding.likelihood import triplet_types
 from pairton.events import Events
 from pairton.events.inputs import MOMENTUM
 from pairton.events.nodes import Nodes

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pairton.decoding.likelihood import triplet_types
 
 from pairton.decoding import DECODINGS, decode
 from pairton.decoding import candidates as candidates_module
 from pairton.decoding.graph import visible_tokens
-from pairton.decoding.likelihood import triplet_types
 from pairton.errors import ConfigError
 from pairton.events.nodes import Nodes
 from pairton.topology import Stage, load_topology, parse_topology

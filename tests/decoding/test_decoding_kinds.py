@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
+from pairton.decoding.likelihood import enumerate_assignments, scores, triplet_types
 
 from pairton.decoding import DECODINGS, decode
 from pairton.decoding.graph import adjacency, visible_tokens
-from pairton.decoding.likelihood import enumerate_assignments, scores, triplet_types
 from pairton.events.nodes import Nodes
 from pairton.topology import load_topology, parse_topology
 from pairton.topology.assignments import canonical

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from pairton.decoding.exact import packed
 from pairton.decoding.likelihood import (
     MAX_ASSIGNMENTS,
     TooManyAssignmentsError,
@@ -20,6 +18,8 @@ from pairton.decoding.likelihood import (
     scores,
     triplet_types,
 )
+
+from pairton.decoding.exact import packed
 from pairton.events.nodes import MOST_OBJECTS
 from pairton.topology import load_topology, parse_topology
 from pairton.topology.assignments import canonical

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from pairton.decoding.likelihood import enumerate_assignments, log_normaliser, marginals, scores
 
 from pairton.decoding import DECODINGS, decode
 from pairton.decoding.graph import adjacency, visible_tokens
-from pairton.decoding.likelihood import enumerate_assignments, log_normaliser, marginals, scores
 from pairton.evaluation.metrics import efficiencies
 from pairton.events import SPLITS, Events, Status
 from pairton.events.acceptance import accept

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from pairton.decoding.likelihood import enumerate_assignments, log_normaliser, scores
 
 import pairton
 from pairton.decoding import DECODINGS, Decoded, Decoding, register_decoding
 from pairton.decoding.graph import MASKED
-from pairton.decoding.likelihood import enumerate_assignments, log_normaliser, scores
 
 
 def run_drawn(task):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from pairton.decoding.likelihood import Prediction, triplet_types
 
 from pairton.decoding import candidate_scores as numpy_scores
 from pairton.decoding import set_sums
-from pairton.decoding.likelihood import Prediction, triplet_types
 from pairton.decoding.set_tables import allowed_nodes, hypotheses, set_tables
 from pairton.topology import load_topology, parse_topology
 from pairton.training.torch_set_sums import candidate_scores, log_likelihood, log_scores, log_sums

@@ -6,6 +6,7 @@ import awkward as ak
 import numpy as np
 import pytest
 import torch
+from pairton.training.torch_likelihood import log_likelihood, scores
 
 from pairton.decoding import likelihood
 from pairton.decoding.graph import MASKED, visible_tokens
@@ -20,7 +21,6 @@ from pairton.training.data import BatchPlan, pack
 from pairton.training.losses import batch_loss, make_batch, terms_of
 from pairton.training.process import augment, draw_revealed
 from pairton.training.recipes import AugmentationConfig, LossConfig
-from pairton.training.torch_likelihood import log_likelihood, scores
 
 TTBAR, TTH, HH4B = (load_topology(name) for name in ("ttbar_allhad", "tth_allhad", "hh4b"))
 INPUTS = Inputs.default(TTBAR)

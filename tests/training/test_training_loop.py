@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pairton.decoding.likelihood import enumerate_assignments, index_of, log_normaliser, scores
 from safetensors.torch import load_file
 
-from pairton.decoding.likelihood import enumerate_assignments, index_of, log_normaliser, scores
 from pairton.errors import OutputError, TrainingError
 from pairton.models.storage import read_info
 from pairton.network import Network

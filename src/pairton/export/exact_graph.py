@@ -36,7 +36,7 @@ class ExactGraph(nn.Module):
     """A network and the sums over the hypotheses of up to as many objects as a layout has.
 
     The number of objects of the main kind may vary; of other kinds the graph takes those of the layout, padded or
-    cut. Inside, objects of the main kind are numbered last: tables for fewer of them are then parts of larger ones.
+    cut. Inside, objects of the main kind are numbered last: tables for fewer of them are parts of larger ones.
     """
 
     def __init__(self, network: Network, topology: Topology, layout: Layout, temperature: float = 1.0) -> None:
@@ -92,7 +92,7 @@ class ExactGraph(nn.Module):
     def _scores(
         self, outputs: dict[str, Tensor], at: dict[str, Tensor], node: Tensor, mask: Tensor
     ) -> dict[str, Tensor]:
-        """Type -> (C, B): own gains and potentials; IMPOSSIBLE for a candidate with an object that is not there."""
+        """Type -> (C, B): own gains and potentials; IMPOSSIBLE where an object is not there."""
         edges, n_nodes = outputs["edges"], mask.shape[1]
         flat = edges.reshape(edges.shape[0], -1).T  # (T N N, B)
         absent = (1 - mask.to(edges.dtype)).T * IMPOSSIBLE  # (N, B)

@@ -143,9 +143,9 @@ def pack(
 ) -> tuple[PackedEvents, PackedEvents]:
     """The training and validation events among selected ones: (training, validation).
 
-    Training takes complete events, `partial` ones with at least one particle present, or `all`; validation takes at
-    least the partial ones, so that efficiencies of every kind can be counted. Objects are those that a reconstruction
-    would use.
+    Training takes complete events, `partial` ones with at least one particle present, or `all`; validation takes
+    at least the partial ones, so that efficiencies of every kind can be counted. Objects are those that a
+    reconstruction would use.
     """
     stores = {name: _Store(folder / name, memory / 2) for name in ("train", "validation")}
     domain = selection_domain(topology)
