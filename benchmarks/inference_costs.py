@@ -15,10 +15,10 @@ from typing import Any
 import awkward as ak
 import numpy as np
 import numpy.typing as npt
-from pairton.decoding.likelihood import triplet_types
 
 from pairton._common.parallel import in_parallel
-from pairton.decoding.exact import enumerable
+from pairton.decoding.set_tables import exact_limit
+from pairton.decoding.terms import triplet_types
 from pairton.events import Events
 from pairton.events.inputs import MOMENTUM
 from pairton.events.nodes import Nodes
@@ -78,7 +78,7 @@ def measure_costs(models: Mapping[str, Model], sample: Events, peak: float, roun
         for name, model in models.items():
             work = flops(model.info.network, model.topology, n_jets)
             row: dict[str, Any] = {"engine": name, "n_jets": n_jets}
-            row["exact"] = enumerable(model.topology, (n_jets,))
+            row["exact"] = n_jets <= exact_limit(model.topology)
             row["microseconds"] = 1e6 * both[name] / count
             row["network_microseconds"] = 1e6 * only[name] / count
             row["mflop"] = None if work is None else work / 1e6

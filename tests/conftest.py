@@ -6,10 +6,10 @@ import awkward as ak
 import numpy as np
 import pytest
 import vector
-from pairton.decoding.likelihood import triplet_types
 
 from pairton import formats
 from pairton.cli import main
+from pairton.decoding.terms import triplet_types
 from pairton.events import Events
 from pairton.events.domain import Domain, KindDomain
 from pairton.events.inputs import MOMENTUM, Inputs

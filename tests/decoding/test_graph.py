@@ -4,8 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-from pairton.decoding.likelihood import enumerate_assignments
 
+from enumeration import enumerate_assignments
 from pairton.decoding.graph import adjacency, visible_tokens
 from pairton.topology import load_topology, parse_topology
 from pairton.topology.assignments import canonical, present

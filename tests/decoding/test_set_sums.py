@@ -6,7 +6,8 @@ from math import comb, factorial
 import numpy as np
 import pytest
 
-from pairton.decoding import likelihood, set_sums
+import enumeration as reference
+from pairton.decoding import set_sums
 from pairton.decoding.candidate_scores import candidate_scores
 from pairton.decoding.set_sums import best, expected_best, log_normaliser, log_scores, log_sums, marginals
 from pairton.decoding.set_tables import (
@@ -17,6 +18,7 @@ from pairton.decoding.set_tables import (
     hypotheses,
     set_tables,
 )
+from pairton.decoding.terms import triplet_types
 from pairton.errors import ModelError
 from pairton.topology import load_topology, parse_topology
 from pairton.topology.assignments import canonical
@@ -219,7 +221,7 @@ def test_kinds_may_overlap():
     check(tables, allowed, scores, terms)
 
 
-# -- complete hypotheses: today's likelihood ---------------------------------------------------------------
+# -- complete hypotheses: the list of all assignments ------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -228,25 +230,26 @@ def test_kinds_may_overlap():
 def test_complete_only_is_the_sum_over_assignments(topology, n_jets):
     tables = set_tables(topology, jets(topology, n_jets), complete_only=True)
     scores, _ = drawn(tables, events=3)
-    listed = likelihood.enumerate_assignments(topology, n_jets)
+    listed = reference.enumerate_assignments(topology, n_jets)
     values = np.zeros((3, len(listed.assignments)))
     place = {}
     for name, member in listed.members.items():
-        place[name] = tables.candidates[name].find(listed.candidates[name].jets)
+        place[name] = tables.candidates[name].find(listed.candidates[name].nodes)
         values += scores[name][place[name][member]].sum(axis=1).T
     sums, present = marginals(tables, scores)
     assert [pattern.complete for pattern in tables.patterns] == [True]
-    np.testing.assert_allclose(log_normaliser(sums), likelihood.log_normaliser(values), rtol=1e-6)
-    for name, expected in likelihood.marginals(listed, values).items():
+    np.testing.assert_allclose(log_normaliser(sums), reference.log_normaliser(values), rtol=1e-6)
+    for name, expected in reference.marginals(listed, values).items():
         np.testing.assert_allclose(present[name][place[name]].T, expected, rtol=1e-5, atol=1e-8)
-    winner = likelihood.best(listed, values)
+    winner = listed.assignments[values.argmax(axis=1)]
+    chance = values.max(axis=1) - reference.log_normaliser(values)
     found = best(tables, scores).overall()
-    np.testing.assert_array_equal(found.assignment[:, 0], winner.assignment)
-    np.testing.assert_allclose(found.score[:, 0] - log_normaliser(sums), winner.log_probability, atol=1e-5)
+    np.testing.assert_array_equal(found.assignment[:, 0], winner)
+    np.testing.assert_allclose(found.score[:, 0] - log_normaliser(sums), chance, atol=1e-5)
     every = set_tables(topology, jets(topology, n_jets))
     np.testing.assert_allclose(log_sums(every, scores)[0], sums[0], rtol=1e-12)
     some = best(every, scores, patterns=[0]).overall()
-    np.testing.assert_array_equal(some.assignment[:, 0], winner.assignment)
+    np.testing.assert_array_equal(some.assignment[:, 0], winner)
     assert (best(every, scores, patterns=[len(every.patterns) - 1]).overall().pattern > 0).all()
 
 
@@ -256,12 +259,13 @@ def test_scores_of_candidates_add_up_to_those_of_assignments(topology):
     rng = np.random.default_rng(3)
     edges = rng.normal(size=(2, len(topology.types), n_jets + 2, n_jets + 2)).astype(np.float32)
     edges += edges.swapaxes(2, 3)
-    triplets = rng.normal(size=(2, len(likelihood.triplet_types(topology)), *[n_jets + 2] * 3)).astype(np.float32)
-    prediction = likelihood.Prediction(edges, triplets)
+    triplets = rng.normal(size=(2, len(triplet_types(topology)), *[n_jets + 2] * 3)).astype(np.float32)
+    prediction = {"edges": edges, "triplets": triplets}
     tables = set_tables(topology, jets(topology, n_jets))  # the last two nodes are no jets
     scores = candidate_scores(tables, prediction)
-    listed = likelihood.enumerate_assignments(topology, n_jets)
-    expected = likelihood.scores(listed, prediction)
+    listed = reference.enumerate_assignments(topology, n_jets)
+    kept = {"edges": edges[..., :n_jets, :n_jets], "triplets": triplets[..., :n_jets, :n_jets, :n_jets]}
+    expected = reference.scores(listed, kept)
     for row, column in zip(listed.assignments[::7], expected.T[::7], strict=True):
         found = log_scores(tables, scores, hypotheses(tables, np.stack([row, row])))
         np.testing.assert_allclose(found, column, rtol=1e-4, atol=1e-4)

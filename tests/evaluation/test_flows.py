@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from pairton.decoding.likelihood import consistent, enumerate_assignments
 
+from enumeration import consistent, enumerate_assignments
 from pairton import formats
 from pairton.evaluation.evaluating import evaluate
 from pairton.evaluation.metrics import matches

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from pairton.decoding.likelihood import enumerate_assignments, log_normaliser, scores
 
 import pairton
+from enumeration import enumerate_assignments, log_normaliser, scores
 from pairton.decoding import DECODINGS, Decoded, Decoding, register_decoding
 from pairton.decoding.graph import MASKED
 

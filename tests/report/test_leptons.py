@@ -8,10 +8,10 @@ from itertools import permutations
 import awkward as ak
 import numpy as np
 import pytest
-from pairton.decoding.likelihood import triplet_types
 
 import pairton
 from pairton.decoding import decode
+from pairton.decoding.terms import triplet_types
 from pairton.errors import ConfigError
 from pairton.evaluation.chi_square import MassChiSquare
 from pairton.events import Events

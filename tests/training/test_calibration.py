@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from pairton.decoding.likelihood import enumerate_assignments, scores
 
+from enumeration import enumerate_assignments, scores
 from pairton.decoding import decode
 from pairton.events.nodes import Nodes
 from pairton.topology import load_topology, parse_topology

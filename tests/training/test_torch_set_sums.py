@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from pairton.decoding.likelihood import Prediction, triplet_types
 
 from pairton.decoding import candidate_scores as numpy_scores
 from pairton.decoding import set_sums
 from pairton.decoding.set_tables import allowed_nodes, hypotheses, set_tables
+from pairton.decoding.terms import triplet_types
 from pairton.topology import load_topology, parse_topology
 from pairton.training.torch_set_sums import candidate_scores, log_likelihood, log_scores, log_sums
 
@@ -59,10 +59,11 @@ def test_scores_of_candidates_equal_numpy(topology, n_jets):
     tables = set_tables(topology, allowed_nodes(topology, n_jets))
     rng = np.random.default_rng(2)
     edges = rng.normal(size=(3, len(topology.types), n_jets + 1, n_jets + 1)).astype(np.float32)
-    triplets = None
+    outputs, triplets = {"edges": edges}, None
     if kinds := triplet_types(topology):
         triplets = rng.normal(size=(3, len(kinds), *[n_jets + 1] * 3)).astype(np.float32)
-    expected = numpy_scores.candidate_scores(tables, Prediction(edges, triplets))
+        outputs["triplets"] = triplets
+    expected = numpy_scores.candidate_scores(tables, outputs)
     given = None if triplets is None else torch.tensor(triplets)
     for name, values in candidate_scores(tables, torch.tensor(edges), given).items():
         np.testing.assert_allclose(values.numpy(), expected[name], rtol=1e-5, atol=1e-5)

@@ -128,6 +128,8 @@ def _outside(tables: SetTables, inside: Sequence[Double], weights: Double, algeb
             add(pattern.entry, weight[None])
     result: dict[str, Double] = {}
     for k, entry in reversed(list(enumerate(tables.entries))):
+        if k not in outer:  # a lower power that is no pattern of its own
+            continue
         mine = outer.pop(k)
         if isinstance(entry, Leaf):
             result[entry.type] = mine[entry.set_of] if len(mine) > 1 else mine

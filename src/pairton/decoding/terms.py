@@ -58,7 +58,6 @@ def _has_pair(topology: Topology, particle: Particle) -> bool:
 
 
 def triplet_slots(topology: Topology, particle: Particle) -> tuple[int, ...]:
-    """The slots that index a potential; of t -> W b those of the W first."""
     """The three slots of a particle in the order of its potential: the pair first, then the own one."""
     if _has_pair(topology, particle):
         return (*topology.particles[particle.children[0]].slots, *particle.own_slots)
