@@ -45,9 +45,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--largest", type=int, default=16)
     settings = parser.parse_args()
-    print(
-        "| topology | jets | assignments | sums | tables/s | complete | all | marginals | best | marginals/all |"
-    )
+    print("| topology | jets | assignments | sums | tables/s | complete | all | marginals | best | ratio |")
     print(f"|{'---|' * 10}")
     for name in ("ttbar_allhad", "tth_allhad", "tttt_allhad"):
         topology = load_topology(name)

@@ -317,17 +317,20 @@ def test_pairs_revealed_together(request):
 
 
 @pytest.mark.parametrize("topology", [TTTT, TTBAR, TTW], ids=lambda topology: topology.name)
-def test_a_stage_too_large_to_enumerate_is_a_linear_assignment(topology, request):
+def test_particles_of_a_stage_too_large_to_enumerate_are_revealed_one_at_a_time(topology, request):
     nodes = batch(len(topology.slots) + 2, events=8, padding=1)
     heat = [1.0] * (len(topology.stages) - 1) + [1.7]
     options = {"decoding": "steps", "temperatures": heat, "record": True}
-    listed = decode(Network(topology, potentials=True), topology, nodes, **options)
+    together = decode(Network(topology, potentials=True), topology, nodes, **options)
     request.getfixturevalue("few_choices")
-    matched = decode(Network(topology, potentials=True), topology, nodes, **options)
-    assert len(matched.steps[-1].types) == 1 < len(listed.steps[-1].types)
-    np.testing.assert_array_equal(matched.assignment, listed.assignment)
-    np.testing.assert_allclose(matched.event_probability, listed.event_probability, rtol=1e-5)
-    np.testing.assert_allclose(matched.particle_probability, listed.particle_probability, rtol=1e-5)
+    apart = decode(Network(topology, potentials=True), topology, nodes, **options)
+    assert len(apart.steps) == len(together.steps) + len(topology.stages[-1].types) - 1
+    chance = np.ones(8)
+    for step in apart.steps:
+        np.testing.assert_array_equal(step.choice, step.probability.argmax(axis=1))
+        chance *= step.probability.max(axis=1)
+    np.testing.assert_allclose(apart.event_probability, chance, rtol=1e-5)
+    assert (np.diff(np.sort(apart.assignment, axis=1), axis=1) > 0).all()
     assert (decode(Network(topology), topology, nodes, decoding="beam").assignment >= 0).all()
 
 

@@ -1,4 +1,4 @@
-"""The exact likelihood by a list of all complete assignments, each scored: the slow reference of the sums over sets.
+"""The exact likelihood by a list of all complete assignments: the slow reference of sums over sets.
 
     S(assignment) = sum over particles of their gain + sum of three-body potentials
     P(assignment) = exp S / sum over all assignments of exp S

@@ -54,7 +54,9 @@ def score_terms(tables: SetTables, n_nodes: int) -> dict[str, ScoreTerms]:
             i, j, k = (at[slot] for slot in triplet_slots(topology, particle))
             potentials = [((triplets.index(name) * n_nodes + i) * n_nodes + j) * n_nodes + k]
         count = len(known.objects)
-        rows = (np.array(part, dtype=np.intp).reshape(-1, count) for part in (added, subtracted, potentials))
+        rows = (
+            np.array(part, dtype=np.intp).reshape(len(part), count) for part in (added, subtracted, potentials)
+        )
         result[name] = ScoreTerms(*rows)
     return result
 

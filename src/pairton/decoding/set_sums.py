@@ -7,9 +7,9 @@
 addition it sums, with addition and maximum it finds the best hypothesis, and backwards it gives the probability of
 every candidate.
 
-Sums run in double precision, relative to the best candidate of each type. Events in which that underflows are
-summed again with logarithms. Shapes: B events, C candidates of a type, P patterns, S slots. Scores are (C, B) per
-type: the own score of a candidate, without those of the particles below it; -inf excludes it. Terms are (P, B).
+Sums run in double precision, relative to the best candidate of each type; where that underflows, again with
+logarithms. Shapes: B events, C candidates of a type, P patterns, S slots. Scores are (C, B) per type: the own
+score of a candidate, without those of the particles below it; -inf excludes it. Terms are (P, B).
 """
 
 from __future__ import annotations
@@ -128,9 +128,8 @@ def _outside(tables: SetTables, inside: Sequence[Double], weights: Double, algeb
             add(pattern.entry, weight[None])
     result: dict[str, Double] = {}
     for k, entry in reversed(list(enumerate(tables.entries))):
-        if k not in outer:  # a lower power that is no pattern of its own
-            continue
-        mine = outer.pop(k)
+        if (mine := outer.pop(k, None)) is None:
+            continue  # a lower power that is no pattern of its own
         if isinstance(entry, Leaf):
             result[entry.type] = mine[entry.set_of] if len(mine) > 1 else mine
             continue

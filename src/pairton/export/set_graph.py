@@ -138,6 +138,8 @@ class SetGraph(nn.Module):
                 outer[pattern.entry].append(weights[k] + 0 * inside[pattern.entry])
         highest = {}
         for k, entry in reversed(list(enumerate(self.tables.entries))):
+            if not outer[k]:  # a lower power that is no pattern of its own
+                continue
             mine = outer[k][0] if len(outer[k]) == 1 else _log_sum(torch.stack(outer[k]))
             if isinstance(entry, Leaf):
                 highest[entry.type] = totals[entry.type] + mine.index_select(0, at[f"set {k}"])
