@@ -43,7 +43,7 @@ from inference_costs import draw, flops, matmul_peak, measure_costs
 from inference_process import best_start, earlier_rate, end_to_end, seconds_of_import, spanet_rate
 from inference_report import FILE_EVENTS, Way, file_table, judge, rate_table, share_of_cores, write_markdown
 from pairton.decoding import decode
-from pairton.decoding.likelihood import Outputs
+from pairton.decoding.terms import Outputs
 from pairton.errors import PairtonError
 from pairton.evaluation.metrics import matches
 from pairton.events import Events

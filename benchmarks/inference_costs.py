@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton._common.parallel import in_parallel
-from pairton.decoding.exact import enumerable
-from pairton.decoding.likelihood import triplet_types
+from pairton.decoding.terms import triplet_types
 from pairton.events import Events
 from pairton.events.inputs import MOMENTUM
 from pairton.events.nodes import Nodes
@@ -78,7 +77,6 @@ def measure_costs(models: Mapping[str, Model], sample: Events, peak: float, roun
         for name, model in models.items():
             work = flops(model.info.network, model.topology, n_jets)
             row: dict[str, Any] = {"engine": name, "n_jets": n_jets}
-            row["exact"] = enumerable(model.topology, (n_jets,))
             row["microseconds"] = 1e6 * both[name] / count
             row["network_microseconds"] = 1e6 * only[name] / count
             row["mflop"] = None if work is None else work / 1e6
@@ -158,9 +156,6 @@ def draw(costs: Mapping[str, Any], target: Path) -> None:
             rate.plot(_column(sizes, "batch"), _column(sizes, "events_per_second"), label=engine, **look)
             if jets[0]["share_of_peak"] is not None:
                 share.plot(counts, 100 * np.array(_column(jets, "share_of_peak")), label=engine, **look)
-        chain = [row["n_jets"] for row in costs["n_jets"] if not row["exact"]]
-        if chain:
-            cost.axvspan(min(chain) - 0.5, max(chain) + 0.5, color="0.92", zorder=0, label="decoded by steps")
         cost.set(xlabel="jets", ylabel="microseconds an event", yscale="log")
         cost.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         cost.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")

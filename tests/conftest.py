@@ -9,7 +9,7 @@ import vector
 
 from pairton import formats
 from pairton.cli import main
-from pairton.decoding.likelihood import triplet_types
+from pairton.decoding.terms import triplet_types
 from pairton.events import Events
 from pairton.events.domain import Domain, KindDomain
 from pairton.events.inputs import MOMENTUM, Inputs

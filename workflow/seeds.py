@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-
 from pairton.decoding.likelihood import (
     MAX_ASSIGNMENTS,
     Enumeration,
@@ -26,6 +25,7 @@ from pairton.decoding.likelihood import (
     log_normaliser,
     scores,
 )
+
 from pairton.errors import PairtonError
 from pairton.events.nodes import Nodes
 from pairton.formats import iterate

@@ -5,9 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
+from enumeration import enumerate_assignments, log_normaliser, marginals, scores
 from pairton.decoding import DECODINGS, decode
 from pairton.decoding.graph import adjacency, visible_tokens
-from pairton.decoding.likelihood import enumerate_assignments, scores, triplet_types
+from pairton.decoding.terms import triplet_types
 from pairton.events.nodes import Nodes
 from pairton.topology import load_topology, parse_topology
 from pairton.topology.assignments import canonical
@@ -194,6 +195,29 @@ def test_exact_is_the_best_of_all():
         same = np.exp([value - norm for row, value in table.items() if row[3:] == best[3:]]).sum()
         leptonic = next(p.index for p in SEMI.particles if p.name == "tl")
         np.testing.assert_allclose(answer.particle_probability[k, leptonic], same, rtol=1e-4)
+
+
+def test_exact_equals_the_list_of_all_assignments(topology):
+    """With leptons and missing energy, and in layouts with more of each kind than slots."""
+    for more in ((0, 0), (2, 1)):
+        layout = layout_of(topology, *more)
+        enumeration = enumerate_assignments(topology, layout)
+        nodes, predict = batch(topology, layout, events=6, padding=False), Tables(topology)
+        n = sum(layout)
+        outputs = predict(nodes, np.full((6, len(topology.types), n, n), 2))
+        values = scores(enumeration, outputs) / np.float32(1.3)
+        answer = decode(predict, topology, nodes, decoding="exact", temperatures=[1.3])
+        found = enumeration.assignments[values.argmax(axis=1)]
+        np.testing.assert_array_equal(answer.assignment, found)
+        chance = np.exp(values.max(axis=1) - log_normaliser(values))
+        np.testing.assert_allclose(answer.event_probability, chance, rtol=1e-4)
+        present = marginals(enumeration, values)
+        for particle in topology.particles:
+            nodes_of = found[:, list(particle.slots)]
+            at = enumeration.candidates[particle.type].find(nodes_of)
+            wanted = present[particle.type][np.arange(6), at]
+            np.testing.assert_allclose(answer.particle_probability[:, particle.index], wanted, rtol=1e-4)
+        assert np.isnan(answer.pattern_probability).all()  # the network knows complete events only
 
 
 def test_the_first_step_takes_the_best_pair_of_the_right_kinds():

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
+from enumeration import enumerate_assignments
 from pairton.decoding.graph import adjacency, visible_tokens
-from pairton.decoding.likelihood import enumerate_assignments
 from pairton.topology import load_topology, parse_topology
 from pairton.topology.assignments import canonical, present
 

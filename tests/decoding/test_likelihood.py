@@ -1,4 +1,4 @@
-"""The exact likelihood against a slow transcription: all permutations of jets, the gain written out."""
+"""The exact likelihood and the list of all assignments against all permutations of jets, the gain written out."""
 
 import itertools
 
@@ -7,20 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairton.decoding.exact import packed
-from pairton.decoding.likelihood import (
-    MAX_ASSIGNMENTS,
-    TooManyAssignmentsError,
-    consistent,
-    enumerate_assignments,
-    exact_up_to,
-    index_of,
-    log_normaliser,
-    marginals,
-    scores,
-    triplet_types,
-)
-from pairton.events.nodes import MOST_OBJECTS
+from enumeration import consistent, enumerate_assignments, index_of, log_normaliser, marginals, scores
+from pairton.decoding.exact import packed, sums_of
+from pairton.decoding.patterns import plan_of
+from pairton.decoding.set_tables import MAX_SUMS, MOST_OBJECTS, allowed_nodes, count_sums, exact_limit, set_tables
+from pairton.decoding.terms import triplet_types
+from pairton.errors import ModelError
 from pairton.topology import load_topology, parse_topology
 from pairton.topology.assignments import canonical
 
@@ -67,6 +59,8 @@ def test_equals_brute_force_over_permutations(topology, slow, n_jets):
     prediction = predicted(topology, n_jets, events=2)
     enumeration = enumerate_assignments(topology, n_jets)
     values = scores(enumeration, prediction)
+    sums = sums_of(topology, (n_jets,), prediction)
+    found = sums.best_complete(5)
     for event in range(2):
         table = {}
         for jets in itertools.permutations(range(n_jets), len(topology.slots)):
@@ -80,6 +74,12 @@ def test_equals_brute_force_over_permutations(topology, slow, n_jets):
         np.testing.assert_allclose(log_normaliser(values)[event], total, rtol=1e-5)
         winner = enumeration.assignments[values[event].argmax()]
         assert tuple(winner.tolist()) == max(table, key=table.__getitem__)
+        np.testing.assert_allclose(sums.log_normaliser[event], total, rtol=1e-5)
+        ranked = sorted(table, key=table.__getitem__, reverse=True)[:5]
+        assert [tuple(row) for row in found.assignment[event].tolist()] == ranked
+        np.testing.assert_allclose(
+            sums.probability(found)[event], np.exp([table[row] - total for row in ranked]), rtol=1e-4
+        )
 
 
 @pytest.mark.parametrize("topology", [TTBAR, HH4B, TTH, TTW, DEEP, THREE], ids=lambda t: t.name)
@@ -91,12 +91,16 @@ def test_counts_representatives_and_probabilities(topology):
         np.testing.assert_array_equal(canonical(topology, rows), rows)
         assert (np.diff(np.sort(rows, axis=1), axis=1) > 0).all()  # no jet twice
         np.testing.assert_array_equal(index_of(enumeration, rows), np.arange(len(rows)))
-        values = scores(enumeration, predicted(topology, n_jets))
+        prediction = predicted(topology, n_jets)
+        values, sums = scores(enumeration, prediction), sums_of(topology, (n_jets,), prediction)
+        np.testing.assert_allclose(sums.log_normaliser, log_normaliser(values), rtol=1e-5)
         np.testing.assert_allclose(np.exp(values - log_normaliser(values)[:, None]).sum(axis=1), 1, rtol=1e-5)
         for name, probability in marginals(enumeration, values).items():
             np.testing.assert_allclose(probability.sum(axis=1), len(topology.of_type(name)), rtol=1e-5)
             assert probability.min() >= 0
             assert probability.max() <= 1 + 1e-5
+            place = sums.tables.candidates[name].find(enumeration.candidates[name].nodes)
+            np.testing.assert_allclose(sums.present[name][place].T, probability, rtol=1e-3, atol=1e-6)
 
 
 def test_marginal_is_the_share_of_assignments_that_contain_the_candidate():
@@ -177,25 +181,40 @@ def test_padding_between_the_jets_is_left_out():
     np.testing.assert_array_equal(scores(enumeration, found), scores(enumeration, narrow))
 
 
-def test_beyond_the_bound_it_declines_and_says_so():
-    with pytest.raises(TooManyAssignmentsError, match=r"12 jets have 1247400 assignments .* bound of 120000"):
-        enumerate_assignments(load_topology("tttt_allhad"), 12)
-    with pytest.raises(TooManyAssignmentsError, match="bound of 600"):
-        enumerate_assignments(TTBAR, 7, 600)
-    with pytest.raises(Exception, match="6 slots, more than 5 jets can fill"):
-        enumerate_assignments(TTBAR, 5)
+@pytest.mark.parametrize("topology", [TTBAR, HH4B, TTH, DEEP], ids=lambda t: t.name)
+def test_patterns_share_the_probability_and_leave_that_of_complete_events_as_it_is(topology):
+    n_jets = len(topology.slots) + 1
+    prediction, count = predicted(topology, n_jets), len(plan_of(topology).patterns)
+    terms = np.random.default_rng(2).normal(size=(3, count)).astype(np.float32)
+    alone, some = (sums_of(topology, (n_jets,), given) for given in (prediction, prediction | {"patterns": terms}))
+    chance = some.pattern_probability
+    assert chance.shape == (3, count)
+    np.testing.assert_allclose(chance.sum(axis=1), 1, rtol=1e-9)
+    assert (chance > 0).all()
+    best, known = some.best_complete(3), alone.best_complete(3)
+    np.testing.assert_array_equal(best.assignment, known.assignment)
+    np.testing.assert_allclose(
+        some.probability(best), chance[:, :1] * alone.probability(known), rtol=1e-5
+    )  # P(assignment) = P(complete) P(assignment | complete)
+    assert (some.best().score[:, 0] >= best.score[:, 0]).all()
+    sure = prediction | {"patterns": terms + 200 * (np.arange(count) == 0).astype(np.float32)}
+    certain = sums_of(topology, (n_jets,), sure)
+    np.testing.assert_allclose(certain.pattern_probability[:, 0], 1, rtol=1e-9)
+    for name, values in alone.present.items():
+        np.testing.assert_allclose(certain.present[name], values, rtol=1e-5, atol=1e-9)
 
 
-def test_how_many_jets_are_listed_ends_for_every_tree():
+def test_how_many_objects_are_exact():
     small = parse_topology({"name": "x", "event": ["a"], "particles": {"a": ["q"]}})
-    assert exact_up_to(small) == MOST_OBJECTS
-    assert [TTBAR.count_assignments(exact_up_to(TTBAR) + k) <= MAX_ASSIGNMENTS for k in (0, 1)] == [True, False]
+    assert exact_limit(small) == MOST_OBJECTS
+    for topology in (TTBAR, TTH, load_topology("tttt_allhad")):
+        limit = exact_limit(topology)
+        costs = [count_sums(topology, allowed_nodes(topology, n)) <= MAX_SUMS for n in (limit, limit + 1)]
+        assert costs == [True, False]
 
 
-def test_sixteen_slots_of_twenty_jets_do_not_overflow():
+def test_a_particle_of_sixteen_slots_is_refused_in_one_line():
     """20 to the power of 16 is more than an int64 holds."""
-    raw = {"name": "many", "event": ["p"], "particles": {"p": ["q"] * 16}}
-    found = enumerate_assignments(parse_topology(raw), 20)
-    assert len(found.assignments) == 4845  # 20 choose 16
-    assert found.candidates["p"].find(found.assignments).tolist() == list(range(4845))
-    assert index_of(found, found.assignments[:, ::-1]).tolist() == list(range(4845))
+    many = parse_topology({"name": "many", "event": ["p"], "particles": {"p": ["q"] * 16}})
+    with pytest.raises(ModelError, match="a particle of 16 slots"):
+        set_tables(many, allowed_nodes(many, 20))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from enumeration import consistent, enumerate_assignments
 from pairton import formats
-from pairton.decoding.likelihood import consistent, enumerate_assignments
 from pairton.evaluation.evaluating import evaluate
 from pairton.evaluation.metrics import matches
 from pairton.evaluation.steps import Followed, _possible, follow, recovery, recovery_difference

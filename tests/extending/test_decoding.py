@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import pairton
+from enumeration import enumerate_assignments, log_normaliser, scores
 from pairton.decoding import DECODINGS, Decoded, Decoding, register_decoding
 from pairton.decoding.graph import MASKED
-from pairton.decoding.likelihood import enumerate_assignments, log_normaliser, scores
 
 
 def run_drawn(task):

@@ -11,7 +11,7 @@ import pytest
 
 import pairton
 from pairton.decoding import decode
-from pairton.decoding.likelihood import triplet_types
+from pairton.decoding.terms import triplet_types
 from pairton.errors import ConfigError
 from pairton.evaluation.chi_square import MassChiSquare
 from pairton.events import Events

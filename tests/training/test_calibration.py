@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from enumeration import enumerate_assignments, scores
 from pairton.decoding import decode
-from pairton.decoding.likelihood import enumerate_assignments, scores
 from pairton.events.nodes import Nodes
 from pairton.topology import load_topology, parse_topology
 from pairton.training import calibration

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from pairton.decoding import likelihood
+from enumeration import enumerate_assignments, index_of, log_normaliser, scores
 from pairton.decoding.graph import MASKED, visible_tokens
+from pairton.decoding.set_tables import allowed_nodes, count_sums
+from pairton.decoding.terms import triplet_types
 from pairton.errors import TrainingError
 from pairton.events import Events
 from pairton.events.inputs import Inputs
@@ -20,7 +22,6 @@ from pairton.training.data import BatchPlan, pack
 from pairton.training.losses import batch_loss, make_batch, terms_of
 from pairton.training.process import augment, draw_revealed
 from pairton.training.recipes import AugmentationConfig, LossConfig
-from pairton.training.torch_likelihood import log_likelihood, scores
 
 TTBAR, TTH, HH4B = (load_topology(name) for name in ("ttbar_allhad", "tth_allhad", "hh4b"))
 INPUTS = Inputs.default(TTBAR)
@@ -48,7 +49,7 @@ def nodes(n_jets, batch, seed=0):
 def output(topology, n_jets, batch, seed=0):
     generator = torch.Generator().manual_seed(seed)
     edges = torch.randn(batch, len(topology.types), n_jets, n_jets, generator=generator)
-    kinds = len(likelihood.triplet_types(topology))
+    kinds = len(triplet_types(topology))
     outputs = {"edges": (edges + edges.mT).requires_grad_()}
     if kinds:
         outputs["triplets"] = torch.randn(batch, kinds, n_jets, n_jets, n_jets, generator=generator)
@@ -143,45 +144,60 @@ def test_edge_loss_by_hand():
     np.testing.assert_allclose(total.item(), expected, rtol=1e-5)
 
 
+def negative_log(topology, n_jets, found, truth, patterns=False):
+    """The loss of a batch, and how many events it counts."""
+    batch = make_batch(topology, nodes(n_jets, len(truth)), truth, None, EVENT, patterns=patterns)
+    return batch_loss(None, found, batch, EVENT)["event_likelihood"], batch.counts(EVENT)["event_likelihood"]
+
+
 @pytest.mark.parametrize(("topology", "n_jets"), [(TTBAR, 6), (TTBAR, 8), (HH4B, 6), (TTH, 8)])
-def test_torch_likelihood_equals_numpy(topology, n_jets):
-    enumeration = likelihood.enumerate_assignments(topology, (n_jets,))
+def test_the_likelihood_is_that_of_the_list_of_assignments(topology, n_jets):
+    enumeration = enumerate_assignments(topology, (n_jets,))
     found, truth = output(topology, n_jets, 4), truths(topology, n_jets, 4)
-    plain = {name: tensor.detach().numpy() for name, tensor in found.items()}
-    values = likelihood.scores(enumeration, plain)
-    np.testing.assert_allclose(scores(enumeration, found).detach().T, values, rtol=1e-4, atol=1e-4)
-    rows = likelihood.index_of(enumeration, truth)
-    expected = values[np.arange(4), rows] - likelihood.log_normaliser(values)
-    true = make_batch(topology, nodes(n_jets, 4), truth, None, EVENT).targets["event_likelihood"]["rows"]
-    chances = log_likelihood(enumeration, found, true)
-    np.testing.assert_allclose(chances.detach(), expected, rtol=1e-4, atol=1e-4)
+    values = scores(enumeration, {name: tensor.detach().numpy() for name, tensor in found.items()})
+    expected = values[np.arange(4), index_of(enumeration, truth)] - log_normaliser(values)
+    loss, count = negative_log(topology, n_jets, found, truth)
+    assert count == 4
+    np.testing.assert_allclose(-loss.detach(), expected.sum(), rtol=1e-4, atol=1e-4)
     direction, size = torch.randn(found["edges"].shape, generator=torch.Generator().manual_seed(5)), 1e-2
-    (gradient,) = torch.autograd.grad(chances.sum(), found["edges"])
+    (gradient,) = torch.autograd.grad(loss, found["edges"])
     ends = [
-        log_likelihood(enumeration, found | {"edges": found["edges"] + step * direction}, true)
+        negative_log(topology, n_jets, found | {"edges": found["edges"] + step * direction}, truth)[0]
         for step in (size, -size)
     ]
-    slope = (ends[0] - ends[1]).sum() / (2 * size)
+    slope = (ends[0] - ends[1]) / (2 * size)
     torch.testing.assert_close((gradient * direction).sum(), slope, rtol=0.01, atol=0.02)
 
 
-def test_partly_known_events_give_the_probability_of_what_is_known():
-    truth = np.array([[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, -1]])
-    target = make_batch(TTBAR, nodes(7, 2), truth, None, EVENT).targets["event_likelihood"]
-    enumeration = target["enumeration"]
-    found = output(TTBAR, 7, 2)
-    chances = log_likelihood(enumeration, found, target["rows"], target["allowed"])
-    values = scores(enumeration, found).T
-    holds = [
-        row
-        for row, a in enumerate(enumeration.assignments.tolist())
-        if [0, 1, 2] in (a[:3], a[3:]) and [3, 4] in (a[:2], a[3:5])
-    ]
-    assert len(holds) == 2  # b is jet 5 or 6
-    expected = torch.logsumexp(values[1, holds], 0) - torch.logsumexp(values[1], 0)
-    torch.testing.assert_close(chances[1], expected, rtol=1e-4, atol=1e-4)
-    full = values[0, likelihood.index_of(enumeration, truth)[0]] - torch.logsumexp(values[0], 0)
-    torch.testing.assert_close(chances[0], full, rtol=1e-4, atol=1e-4)
+def test_incomplete_events_are_no_hypothesis_without_patterns_and_one_with_them():
+    """Of seven jets and the outputs zero, every hypothesis has the same probability."""
+    truth = np.array([[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, -1], [-1, 1, 2, 3, -1, 5]])  # t + t, t + W, nothing
+    zero = {name: tensor * 0 for name, tensor in output(TTBAR, 7, 3).items()}
+    loss, count = negative_log(TTBAR, 7, zero, truth)
+    assert count == 1
+    np.testing.assert_allclose(loss.item(), np.log(TTBAR.count_assignments(7)), rtol=1e-5)
+    terms = torch.zeros(3, 6, requires_grad=True)
+    loss, count = negative_log(TTBAR, 7, zero | {"patterns": terms}, truth, patterns=True)
+    assert count == 3
+    # t + t: 35 * 3 * 4 * 3 / 2; t + W: 105 * 6; t: 105; W + W: 21 * 10 / 2; W: 21; nothing: 1
+    each = np.array([630, 630, 105, 105, 21, 1])
+    np.testing.assert_allclose(loss.item(), 3 * np.log(each.sum()), rtol=1e-5)
+    (gradient,) = torch.autograd.grad(loss, terms)  # P(pattern) - 1 for the true one
+    expected = np.tile(each / each.sum(), (3, 1))
+    expected[[0, 1, 2], [0, 1, 5]] -= 1
+    np.testing.assert_allclose(gradient, expected, atol=1e-5)
+
+
+def test_events_with_fewer_jets_than_slots_have_a_likelihood_with_patterns():
+    for n_jets in (1, 3, 5):
+        truth = np.full((2, 6), -1)
+        truth[0, : min(3, n_jets)] = range(min(3, n_jets))
+        found = output(TTBAR, n_jets, 2) | {"patterns": torch.zeros(2, 6, requires_grad=True)}
+        loss, count = negative_log(TTBAR, n_jets, found, truth, patterns=True)
+        assert count == 2
+        assert 0 <= loss.item() < 50
+        for gradient in torch.autograd.grad(loss, [found["edges"], found["patterns"]], allow_unused=True):
+            assert gradient is None or gradient.isfinite().all()
 
 
 def test_hyperedge_loss_by_hand():
@@ -199,10 +215,11 @@ def test_hyperedge_loss_by_hand():
 
 
 def test_beyond_the_bound_edges_take_over():
-    loss = LossConfig(masked_edges=0, event_likelihood=2.0, likelihood_bound=100)
+    bound = count_sums(TTBAR, allowed_nodes(TTBAR, 6))
+    loss = LossConfig(masked_edges=0, event_likelihood=2.0, likelihood_bound=bound)
     assert terms_of(loss, TTBAR, (6,)) == {"event_likelihood": 2.0}
     assert terms_of(loss, TTBAR, (7,)) == {"masked_edges": 2.0}
-    both = LossConfig(masked_edges=0.5, event_likelihood=1.0, likelihood_bound=100)
+    both = LossConfig(masked_edges=0.5, event_likelihood=1.0, likelihood_bound=bound)
     assert terms_of(both, TTBAR, (6,)) == {"masked_edges": 0.5, "event_likelihood": 1.0}
     assert terms_of(both, TTBAR, (7,)) == {"masked_edges": 0.5}
 
@@ -273,8 +290,9 @@ def test_packed_events_are_the_events(tmp_path):
         order = np.argsort(-stored[:, :, 0], axis=1)  # highest pT first, as everywhere
         np.testing.assert_array_equal(group.objects["jet"], np.take_along_axis(stored, order[..., None], axis=1))
         np.testing.assert_array_equal(np.take_along_axis(order, group.truth, axis=1), events.truth[rows])
-    partial, _ = pack([events], TTBAR, INPUTS, **options, partial=True)
-    assert len(partial) == (events.in_split("train", (0.7, 0.2, 0.1)) & some).sum()
+    for which, kept in (("partial", some), ("all", np.ones(len(events), dtype=bool))):
+        more, _ = pack([events], TTBAR, INPUTS, **options, events=which)
+        assert len(more) == (events.in_split("train", (0.7, 0.2, 0.1)) & kept).sum()
 
 
 def test_memory_mapped_equals_in_memory(tmp_path):

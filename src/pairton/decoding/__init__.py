@@ -15,7 +15,7 @@ from pairton.decoding.decodings import (
     get_decoding,
     register_decoding,
 )
-from pairton.decoding.likelihood import Outputs
+from pairton.decoding.terms import Outputs
 
 __all__ = [
     "BEAM",

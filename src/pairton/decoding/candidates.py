@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding.likelihood import Outputs, triplet_types
 from pairton.decoding.state import Reveal, State
+from pairton.decoding.terms import Outputs, triplet_types
 from pairton.topology import Stage, Topology
 
 __all__ = [

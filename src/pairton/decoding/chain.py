@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from pairton.decoding.candidates import StepTable, gains, n_turns, next_step, own_choices, reveals
 from pairton.decoding.graph import visible_tokens
-from pairton.decoding.likelihood import Outputs
 from pairton.decoding.state import State
+from pairton.decoding.terms import Outputs
 from pairton.events.nodes import Nodes
 from pairton.topology import Stage, Topology
 

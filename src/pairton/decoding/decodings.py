@@ -14,10 +14,11 @@ import numpy.typing as npt
 
 from pairton.decoding.beam import run_beam
 from pairton.decoding.chain import Predict, Step, run_chain
-from pairton.decoding.exact import enumerable, most_probable, packed, rows_of
+from pairton.decoding.exact import packed, rows_of, sums_of
 from pairton.decoding.graph import MASKED
-from pairton.decoding.likelihood import Outputs, enumerate_assignments
+from pairton.decoding.patterns import plan_of
 from pairton.decoding.state import State
+from pairton.decoding.terms import Outputs
 from pairton.errors import ConfigError, nearest
 from pairton.events.nodes import Nodes
 from pairton.topology import Stage, Topology
@@ -39,7 +40,8 @@ class Decoded:
     assignment: npt.NDArray[np.int32]  # (B, S): nodes, in canonical order of interchangeable products
     particle_probability: npt.NDArray[np.float64]  # (B, P)
     event_probability: npt.NDArray[np.float64]  # (B,): of the assignment; of the chain for steps and one_shot
-    exact: Bools  # (B,): from a sum over all assignments; False where steps were asked for, or took over
+    exact: Bools  # (B,): from a sum over all hypotheses, not from steps
+    pattern_probability: npt.NDArray[np.float64]  # (B, patterns); NaN where the network knows complete events only
     steps: list[Step] = field(default_factory=list)  # with record=True, of the events with enough objects
 
     @classmethod
@@ -50,6 +52,7 @@ class Decoded:
             np.full((events, len(topology.particles)), np.nan),
             np.full(events, np.nan),
             np.zeros(events, dtype=bool),
+            np.full((events, len(plan_of(topology).patterns)), np.nan),
         )
 
 
@@ -137,7 +140,7 @@ def decode(
     checked = _Checked(predict, len(here))
     found = chosen.run(Task(checked, topology, here, given, width, record))
     answered = rows[checked.good]
-    for name in ("assignment", "particle_probability", "event_probability", "exact"):
+    for name in ("assignment", "particle_probability", "event_probability", "exact", "pattern_probability"):
         getattr(result, name)[answered] = getattr(found, name)[checked.good]
     result.steps.extend(found.steps)
     return result
@@ -199,48 +202,35 @@ def _temperatures(topology: Topology, decoding: Decoding, given: Sequence[float]
 
 
 def _run_exact(task: Task) -> Decoded:
-    """The arg max over all assignments; events with too many of them are decoded in steps."""
+    """The most probable complete hypothesis, from sums over all of them."""
     topology, nodes = task.topology, task.nodes
     result = Decoded.empty(topology, len(nodes))
+    n_nodes = nodes.mask.shape[1]
+    tokens = np.full((len(nodes), len(topology.types), n_nodes, n_nodes), MASKED, dtype=np.uint8)
+    outputs = task.predict(nodes, tokens)
+    few = np.full((len(nodes), LISTED, len(topology.slots)), -1, dtype=np.int16)
+    chances = np.zeros((len(nodes), LISTED))
     layouts, group = np.unique(nodes.counts, axis=0, return_inverse=True)
-    listed = np.array([enumerable(topology, tuple(layout)) for layout in layouts.tolist()])
-    (rows,) = np.nonzero(listed[group.reshape(-1)])
-    if len(rows):
-        tokens = np.full((len(rows), len(topology.types), *nodes.mask.shape[1:] * 2), MASKED, dtype=np.uint8)
-        outputs = task.predict(nodes[rows], tokens)
-        few = np.full((len(rows), LISTED, len(topology.slots)), -1, dtype=np.int16)
-        chances = np.zeros((len(rows), LISTED))
-        for k in np.unique(group.reshape(-1)[rows]):
-            (same,) = np.nonzero(group.reshape(-1)[rows] == k)
-            n = int(layouts[k].sum())
-            order = np.argsort(~nodes.mask[rows[same]], axis=1, kind="stable")[:, :n]
-            part = rows_of(outputs, same)
-            if n < nodes.mask.shape[1]:
-                part = packed(part, order)
-            enumeration = enumerate_assignments(topology, tuple(layouts[k].tolist()))
-            answer = most_probable(enumeration, part, task.temperatures[0], LISTED if task.record else 0)
-            assignment, event, particles, best_few, chance = answer
-            # an order-preserving map keeps the canonical order
-            result.assignment[rows[same]] = np.take_along_axis(order, assignment.astype(np.intp), axis=1)
-            result.event_probability[rows[same]] = event
-            result.particle_probability[rows[same]] = particles
-            if task.record:
-                shown = np.take_along_axis(order[:, None, :], best_few.astype(np.intp), axis=2)
-                few[same, : shown.shape[1]], chances[same, : shown.shape[1]] = shown, chance
-        result.exact[rows] = True
-        if task.record:
-            result.steps.append(_whole_event(topology, tokens, outputs, few, chances, result.assignment[rows]))
-    (rest,) = np.nonzero(~listed[group.reshape(-1)])
-    if len(rest):
-        state, steps = run_chain(
-            task.predict,
-            topology,
-            nodes[rest],
-            temperatures=[1.0] * len(topology.stages),
-            record=task.record,
-        )
-        _enter(result, rest, state)
-        result.steps.extend(steps)
+    for k, layout in enumerate(layouts):
+        (same,) = np.nonzero(group.reshape(-1) == k)
+        order = np.argsort(~nodes.mask[same], axis=1, kind="stable")[:, : layout.sum()]
+        part = rows_of(outputs, same)
+        if layout.sum() < n_nodes:
+            part = packed(part, order)
+        sums = sums_of(topology, tuple(layout.tolist()), part, task.temperatures[0])
+        found = sums.best_complete(LISTED if task.record else 1)
+        chance = sums.probability(found)
+        # an order-preserving map keeps the canonical order
+        listed = np.take_along_axis(order[:, None], found.assignment.astype(np.intp), axis=2)
+        result.assignment[same] = listed[:, 0]
+        result.event_probability[same] = chance[:, 0]
+        result.particle_probability[same] = sums.particle_probability(found.assignment[:, 0])
+        if "patterns" in outputs:
+            result.pattern_probability[same] = sums.pattern_probability
+        few[same, : listed.shape[1]], chances[same, : listed.shape[1]] = listed, chance
+    result.exact[:] = True
+    if task.record:
+        result.steps.append(_whole_event(topology, tokens, outputs, few, chances, result.assignment))
     return result
 
 

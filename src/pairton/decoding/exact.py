@@ -1,26 +1,29 @@
-"""The arg max of the event likelihood, with marginals, for every layout whose assignments can be enumerated."""
+"""The exact likelihood of an event: the best hypothesis, with the probability of everything in it.
+
+A model whose network has the output `patterns` knows events in which particles are missing: its sums run over all
+hypotheses. Without it they run over complete assignments alone, and every probability holds for complete events.
+
+Shapes: B events, N nodes, S slots, P particles.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding.likelihood import MAX_ASSIGNMENTS, Enumeration, Outputs, scores
+from pairton.decoding.candidate_scores import candidate_scores
+from pairton.decoding.set_sums import Best, best, log_normaliser, marginals, probabilities
+from pairton.decoding.set_tables import SetTables, allowed_nodes, hypotheses, set_tables
+from pairton.decoding.terms import Outputs
 from pairton.topology import Layout, Topology
 
-__all__ = ["BLOCK", "enumerable", "most_probable", "packed", "rows_of"]
+__all__ = ["Sums", "packed", "rows_of", "sums_of"]
 
-BLOCK = 1_000_000  # scores held at a time
-
-Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
-
-
-def enumerable(topology: Topology, layout: Layout) -> bool:
-    """Whether all assignments of the objects of a layout are listed."""
-    return 0 < topology.count_assignments(layout) <= MAX_ASSIGNMENTS
 
 
 def rows_of(outputs: Outputs, rows: npt.NDArray[Any] | slice) -> Outputs:
@@ -29,10 +32,10 @@ def rows_of(outputs: Outputs, rows: npt.NDArray[Any] | slice) -> Outputs:
 
 
 def packed(outputs: Outputs, order: Index) -> Outputs:
-    """Edges and triplets of the nodes of `order` (B, n)."""
+    """The outputs with edges and triplets of the nodes of `order` (B, n) alone."""
     rows = np.arange(len(order))[:, None, None]
     row, column = order[:, :, None], order[:, None, :]
-    result = {"edges": outputs["edges"].transpose(0, 2, 3, 1)[rows, row, column].transpose(0, 3, 1, 2)}
+    result = {**outputs, "edges": outputs["edges"].transpose(0, 2, 3, 1)[rows, row, column].transpose(0, 3, 1, 2)}
     if "triplets" in outputs:
         triplets = outputs["triplets"].transpose(0, 2, 3, 4, 1)
         at = rows[..., None], order[:, :, None, None], order[:, None, :, None], order[:, None, None, :]
@@ -40,45 +43,48 @@ def packed(outputs: Outputs, order: Index) -> Outputs:
     return result
 
 
-def most_probable(
-    enumeration: Enumeration, outputs: Outputs, temperature: float, n_listed: int = 0
-) -> tuple[npt.NDArray[np.int8], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.int8], npt.NDArray[Any]]:
-    """Best assignment (B, S), its probability (B,), its particles' (B, P), and the `n_listed` best with theirs."""
-    size = max(8, BLOCK // len(enumeration.assignments))
-    parts = []
-    for start in range(0, len(outputs["edges"]), size):
-        block = rows_of(outputs, slice(start, start + size))
-        weight = scores(enumeration, block).T  # (A, B): contiguous along events
-        if temperature != 1:
-            weight = weight / np.float32(temperature)
-        top = weight.max(axis=0)
-        best = _first_row(weight == top)
-        weight = np.exp(weight - top)  # relative to the best
-        total = weight.sum(axis=0, dtype=np.float64)
-        particles = _particle_weight(enumeration, weight, best) / total[:, None]
-        listed = np.argsort(-weight, axis=0, kind="stable")[:n_listed].T if n_listed else best[:, None]
-        chances = np.take_along_axis(weight.T, listed, axis=1) / total[:, None]
-        parts.append(
-            (enumeration.assignments[best], 1 / total, particles, enumeration.assignments[listed], chances)
-        )
-    merged = [np.concatenate(part) for part in zip(*parts, strict=True)]
-    return merged[0], merged[1], merged[2], merged[3], merged[4]
+@dataclass(frozen=True)
+class Sums:
+    """The sums over the hypotheses of some events of one layout."""
+
+    tables: SetTables
+    scores: dict[str, npt.NDArray[Any]]  # type -> (C, B)
+    terms: npt.NDArray[Any] | None  # (patterns, B)
+    log_sums: Floats  # (patterns, B)
+    present: dict[str, Floats]  # type -> (C, B): probability of each candidate
+
+    @property
+    def log_normaliser(self) -> Floats:
+        return log_normaliser(self.log_sums)
+
+    @property
+    def pattern_probability(self) -> Floats:
+        """(B, patterns)."""
+        return np.asarray(np.exp(self.log_sums - self.log_normaliser).T)
+
+    def best_complete(self, k: int = 1) -> Best:
+        """The most probable hypotheses in which every particle is present."""
+        return best(self.tables, self.scores, self.terms, k, patterns=[0]).overall()
+
+    def best(self, k: int = 1) -> Best:
+        """The most probable hypotheses, complete or not."""
+        return best(self.tables, self.scores, self.terms, k).overall()
+
+    def probability(self, found: Best) -> Floats:
+        """(B, k): of some hypotheses."""
+        return np.asarray(np.exp(found.score - self.log_normaliser[:, None]))
+
+    def particle_probability(self, assignment: npt.NDArray[np.integer[Any]]) -> Floats:
+        """(B, P): of the particles of an assignment (B, S); NaN where one is absent."""
+        return probabilities(self.tables, self.present, hypotheses(self.tables, assignment))
 
 
-def _first_row(where: Bools) -> Index:
-    """(B,): the first row of (A, B) that is True; 0 for none. Faster than an arg max along the first axis."""
-    row, column = np.nonzero(where)
-    first = np.zeros(where.shape[1], dtype=np.intp)
-    first[column[::-1]] = row[::-1]
-    return first
-
-
-def _particle_weight(enumeration: Enumeration, weight: npt.NDArray[Any], best: Index) -> npt.NDArray[Any]:
-    """(B, P): summed weight of the assignments that contain each particle of the best one."""
-    topology = enumeration.topology
-    result = np.zeros((len(best), len(topology.particles)))
-    for name, member in enumeration.members.items():
-        places = [p.index for p in topology.of_type(name)]
-        every = np.asarray(enumeration.membership[name] @ weight)  # (C, B)
-        result[:, places] = np.take_along_axis(every.T, member[best], axis=1)
-    return result
+def sums_of(topology: Topology, layout: Layout, outputs: Outputs, temperature: float = 1.0) -> Sums:
+    """Sum over all hypotheses of events of one layout, from the outputs of a network without padding."""
+    tables = set_tables(topology, allowed_nodes(topology, layout), "patterns" not in outputs)
+    scores = candidate_scores(tables, outputs)
+    terms = np.ascontiguousarray(outputs["patterns"].T) if "patterns" in outputs else None
+    if temperature != 1:
+        scores = {name: values / np.float32(temperature) for name, values in scores.items()}
+        terms = None if terms is None else terms / np.float32(temperature)
+    return Sums(tables, scores, terms, *marginals(tables, scores, terms))

@@ -7,7 +7,7 @@ m_children is the summed mass of the particles below, so that the mass of a W is
 Means, widths and tag rates are fitted on labelled objects: two numbers per type, one per kind of slot. Missing
 energy is not used.
 
-Shapes: B events, N nodes, S slots, C candidates of a root type, A assignments.
+Shapes: B events, N nodes, S slots, C candidates of a type.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding.likelihood import Enumeration, enumerate_assignments, log_normaliser
+from pairton.decoding.set_sums import best, log_normaliser, log_sums
+from pairton.decoding.set_tables import SetTables, allowed_nodes, set_tables
 from pairton.errors import ModelError
 from pairton.evaluation.registry import register_baseline
 from pairton.events import Events
 from pairton.events.inputs import MOMENTUM
 from pairton.events.vectors import cartesian, pair_products
 from pairton.reconstruction.result import momenta
-from pairton.topology import JET, Particle, Topology
+from pairton.topology import JET, Topology
 
 __all__ = ["MassChiSquare"]
 
 MIN_PARTICLES = 10  # of each type, for a mean and a width
-MAX_SCORES = 4_000_000  # B x A at once: 16 MB of float32
+BATCH = 512  # events at once
 TAG_CUT = 0.5
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -91,61 +92,41 @@ class MassChiSquare:
         for layout in np.unique(counts, axis=0):
             if (layout < topology.slots_per_kind).any():
                 continue
-            enumeration = enumerate_assignments(topology, tuple(layout.tolist()))
-            used = np.concatenate(
-                [sum(widths[:k]) + np.arange(n) for k, n in enumerate(layout)]
-            )  # without padding
+            kept = tuple(layout.tolist())
+            tables = set_tables(topology, allowed_nodes(topology, kept), complete_only=True)
+            used = np.concatenate([sum(widths[:k]) + np.arange(n) for k, n in enumerate(kept)])  # without padding
             (rows,) = np.nonzero((counts == layout).all(axis=1))
-            size = max(1, MAX_SCORES // len(enumeration.assignments))
-            for batch in np.split(rows, range(size, len(rows), size)):
-                total = self._scores(topology, enumeration, p4[batch][:, used], tagged[batch][:, used])
-                best = total.argmax(axis=1)
-                assignment[batch] = enumeration.assignments[best] - topology.offsets(enumeration.layout)
-                probability[batch] = np.exp(total[np.arange(len(batch)), best] - log_normaliser(total))
+            for batch in np.split(rows, range(BATCH, len(rows), BATCH)):
+                scores = self._scores(tables, p4[batch][:, used], tagged[batch][:, used])
+                found = best(tables, scores).overall()
+                assignment[batch] = found.assignment[:, 0] - topology.offsets(kept)
+                chance = found.score[:, 0] - log_normaliser(log_sums(tables, scores))
+                probability[batch] = np.exp(chance)
         return assignment, probability
 
-    def _scores(self, topology: Topology, enumeration: Enumeration, p4: Floats, tagged: Bools) -> Floats:
-        """(B, A): -chi2 / 2, of nodes p4 (B, N, 4) and their tags (B, N)."""
+    def _scores(self, tables: SetTables, p4: Floats, tagged: Bools) -> dict[str, Floats]:
+        """Type -> (C, B): what a candidate adds to -chi2 / 2, of nodes p4 (B, N, 4) and their tags (B, N)."""
+        topology, n_nodes = tables.topology, p4.shape[1]
         products = pair_products(p4).astype(np.float32).reshape(len(p4), -1).T  # (N N, B): gathers take rows
         products = np.ascontiguousarray(products)
-        per_type = {}
-        for name in dict.fromkeys(enumeration.root_types):
-            root = next(p for p in topology.roots if p.type == name)
-            candidates = enumeration.candidates[name].nodes.astype(np.intp)
-            per_type[name] = self._candidate_scores(topology, root, candidates, products, tagged.T)
-        total = np.zeros((len(enumeration.assignments), len(p4)), dtype=np.float32)
-        for k, name in enumerate(enumeration.root_types):
-            total += per_type[name].take(enumeration.roots[:, k], axis=0)
-        return total.T
-
-    def _candidate_scores(
-        self, topology: Topology, root: Particle, candidates: Ints, products: Floats, tagged: Bools
-    ) -> Floats:
-        """(C, B): what the root particle and those below it add."""
-        n_nodes = len(tagged)
-        total = np.zeros((len(candidates), products.shape[1]), dtype=np.float32)
-        mass: dict[int, Floats] = {}
-        for particle in reversed(topology.particles):  # children before parents
-            if root.index not in topology.ancestry(particle.index):
-                continue
-            nodes = [candidates[:, slot - root.slots[0]] for slot in particle.slots]
-            square = np.zeros_like(total)
+        scores: dict[str, Floats] = {}
+        masses: dict[str, Floats] = {}
+        for name, known in tables.candidates.items():  # children before parents
+            particle, nodes = topology.of_type(name)[0], known.objects.astype(np.intp).T
+            square = np.zeros((len(known.objects), len(p4)), dtype=np.float32)
             for i, first in enumerate(nodes):
                 for j, second in enumerate(nodes[: i + 1]):
                     square += products[first * n_nodes + second] * np.float32(1 if i == j else 2)
-            mass[particle.index] = np.sqrt(np.maximum(square, 0))
-            mean, width = self.masses[particle.type]
-            below = sum(mass[child] for child in particle.children)
-            total -= ((mass[particle.index] - below - np.float32(mean)) / np.float32(width)) ** 2 / 2
-        for slot in root.slots:
-            if topology.slots[slot].kind != JET:
-                continue
-            rate = self.tag_rates[_kind(topology, slot)]
-            other = self.other_tag_rate
-            gains = np.log(np.array([(1 - rate) / (1 - other), rate / other])).astype(np.float32)
-            gain = gains[tagged.astype(np.intp)]  # (N, B)
-            total += gain[candidates[:, slot - root.slots[0]]]
-        return total
+            masses[name] = np.sqrt(np.maximum(square, 0))
+            mean, width = self.masses[name]
+            below = sum(masses[child][rows] for child, rows in known.children)
+            scores[name] = -(((masses[name] - below - np.float32(mean)) / np.float32(width)) ** 2) / 2
+            for slot in particle.own_slots:
+                if topology.slots[slot].kind == JET:
+                    rate, other = self.tag_rates[_kind(topology, slot)], self.other_tag_rate
+                    gains = np.log(np.array([(1 - rate) / (1 - other), rate / other])).astype(np.float32)
+                    scores[name] += gains[tagged.T.astype(np.intp)][nodes[slot - particle.slots[0]]]
+        return scores
 
 
 def _dense(events: Events) -> tuple[list[npt.NDArray[np.float64]], Bools, Bools]:

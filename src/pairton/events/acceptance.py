@@ -41,7 +41,13 @@ class Accepted:
     status: npt.NDArray[np.uint8]  # (n,)
 
     @property
+    def usable(self) -> Bools:
+        """Events whose objects are as they should be, however few."""
+        return np.asarray(self.status != Status.BAD_OBJECT)
+
+    @property
     def answerable(self) -> Bools:
+        """Events with enough objects for every slot."""
         return ~np.isin(self.status, [Status.TOO_FEW_OBJECTS, Status.BAD_OBJECT])
 
     def by_layout(self, rows: Bools) -> Iterator[tuple[Layout, npt.NDArray[np.intp]]]:

@@ -21,7 +21,7 @@ from pairton._common.atomic import replacing
 from pairton._common.configuration import read_json
 from pairton._version import __version__
 from pairton.decoding import DECODINGS, Outputs, decode, get_decoding
-from pairton.decoding.likelihood import MAX_ASSIGNMENTS
+from pairton.decoding.set_tables import exact_limit
 from pairton.errors import ConfigError, MissingExtraError, ModelError
 from pairton.events.nodes import MOST_OBJECTS, Nodes
 from pairton.models.engines import METADATA_KEY
@@ -112,17 +112,13 @@ def _graph(
 
 
 def default_max_objects(topology: Topology) -> int:
-    """The most objects of the main kind: enough for most events, fewer where assignments are too many.
+    """The most objects of the main kind: enough for most events, within the bound on sums.
 
     >>> from pairton.topology import load_topology
-    >>> [default_max_objects(load_topology(name)) for name in ("ttbar_allhad", "tth_allhad")]
-    [12, 10]
+    >>> [default_max_objects(load_topology(name)) for name in ("ttbar_allhad", "tttt_allhad")]
+    [12, 12]
     """
-    fewest = max(topology.slots_per_kind)
-    limit = max(MOST, fewest)
-    while limit > fewest and topology.count_assignments(_layout(topology, limit)) > MAX_ASSIGNMENTS:
-        limit -= 1
-    return limit
+    return max(min(MOST, exact_limit(topology)), max(topology.slots_per_kind))
 
 
 def _layout(topology: Topology, main: int) -> Layout:
@@ -146,11 +142,10 @@ def _limit(topology: Topology, wanted: int | None) -> int:
         raise ConfigError(
             f"max_objects is {limit}, but must be from {fewest} (slots of {topology.name}) to {MOST_OBJECTS}"
         )
-    count = topology.count_assignments(_layout(topology, limit))
-    if count > MAX_ASSIGNMENTS:
+    if limit > exact_limit(topology):
         raise ModelError(
-            f"{limit} {collection_name(topology.main_kind)} have {count} assignments in {topology.name}, more "
-            f"than the {MAX_ASSIGNMENTS} that are enumerated: lower --max-objects, or export without --whole"
+            f"{limit} {collection_name(topology.main_kind)} of {topology.name} need too many sums: lower "
+            f"--max-objects to {exact_limit(topology)}, or export without --whole"
         )
     return limit
 

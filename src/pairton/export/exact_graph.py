@@ -1,65 +1,59 @@
 """The exact likelihood as a graph: objects in, the most probable assignment with its probabilities out.
 
-Shapes: B events, N nodes, S slots, P particles, C candidates of a root type, A assignments, R root particles.
+Shapes: B events, N nodes, S slots, P particles, C candidates of a type.
 """
 
 from __future__ import annotations
 
-from typing import cast
-
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pairton.decoding.likelihood import enumerate_assignments, gain_terms, triplet_types
-from pairton.export.graph_tables import PrefixTable, by_last, fitted
+from pairton.decoding.set_tables import set_tables
+from pairton.decoding.terms import gain_terms, triplet_slots, triplet_types
+from pairton.export.set_graph import SetGraph
 from pairton.export.step_graph import by_kind
 from pairton.network.network import Network
 from pairton.topology import Layout, Particle, Topology
+from pairton.training.torch_set_sums import IMPOSSIBLE
 
-__all__ = ["IMPOSSIBLE", "ExactGraph"]
+__all__ = ["ExactGraph", "fitted"]
 
-IMPOSSIBLE = -1e30  # score of a choice with an object that is not there; finite, so that differences are
+
+def fitted(objects: Tensor, mask: Tensor, fewest: int, most: int) -> tuple[Tensor, Tensor]:
+    """The first `most` objects (B, N, F), padded to at least `fewest`; (B, N) says which are there.
+
+    >>> [part.shape[1] for n in (2, 5, 9) for part in fitted(torch.ones(1, n, 5), torch.ones(1, n) > 0, 4, 6)]
+    [4, 4, 5, 5, 6, 6]
+    """
+    count = torch.clamp(torch.as_tensor(objects.shape[1]), min=fewest, max=most)
+    missing = objects.new_zeros(objects.shape[0], fewest, objects.shape[2])
+    objects = torch.cat([objects, missing], dim=1)[:, :count]
+    mask = torch.cat([mask, missing[:, :, 0] > 0], dim=1)[:, :count]
+    return objects, mask
 
 
 class ExactGraph(nn.Module):
-    """A network and the sum over all assignments of up to as many objects as a layout has.
+    """A network and the sums over the hypotheses of up to as many objects as a layout has.
 
-    The number of objects of the main kind may vary; of the other kinds the graph takes exactly those of the
-    layout, padded or cut.
+    The number of objects of the main kind may vary; of other kinds the graph takes those of the layout, padded or
+    cut. Inside, objects of the main kind are numbered last: tables for fewer of them are parts of larger ones.
     """
 
     def __init__(self, network: Network, topology: Topology, layout: Layout, temperature: float = 1.0) -> None:
         super().__init__()
         self.network, self.topology, self.temperature, self.layout = network, topology, temperature, layout
         self.main = topology.kinds.index(topology.main_kind)
-        most = layout[self.main]
-        enumeration = enumerate_assignments(topology, layout)
-        self.root_types = list(dict.fromkeys(enumeration.root_types))
-        self.candidates = nn.ModuleDict()
-        new_index = {}
-        for name in self.root_types:
-            nodes = enumeration.candidates[name].nodes
-            main = self._columns(self._below(name)[0])
-            order = by_last(nodes[:, main])
-            self.candidates[name] = PrefixTable(nodes[order], len(main), most)
-            new_index[name] = np.argsort(order)
-        main = [slot.index for slot in topology.slots if slot.kind == topology.main_kind]
-        rows = enumeration.roots[by_last(enumeration.assignments[:, main])]
-        roots = [new_index[name][rows[:, k]] for k, name in enumerate(enumeration.root_types)]
-        self.roots = PrefixTable(np.stack(roots, axis=1), len(main), most)
-
-    def _columns(self, root: Particle) -> list[int]:
-        """Columns of a root's candidates that are of the main kind."""
-        kinds = [self.topology.slots[slot].kind for slot in root.slots]
-        return [k for k, kind in enumerate(kinds) if kind == self.topology.main_kind]
-
-    def _rows(self, name: str, count: int) -> Tensor:
-        """(C, slots): nodes of the candidates of a root type, with `count` objects of the main kind."""
-        root = self._below(name)[0]
-        kinds = [self.topology.kinds.index(self.topology.slots[slot].kind) for slot in root.slots]
-        behind = torch.tensor([kind > self.main for kind in kinds]).to(torch.long)
-        return self._table(name).rows(count) + behind * (count - self.layout[self.main])
+        fixed = {kind: n for k, (kind, n) in enumerate(zip(topology.kinds, layout, strict=True)) if k != self.main}
+        self.first = sum(fixed.values())
+        nodes, start = {}, 0
+        for kind, count in fixed.items():
+            nodes[kind] = range(start, start + count)
+            start += count
+        nodes[topology.main_kind] = range(start, start + layout[self.main])
+        self.has_patterns = "patterns" in network.outputs
+        allowed = tuple(tuple(nodes[slot.kind]) for slot in topology.slots)
+        self.starts = [nodes[slot.kind].start for slot in topology.slots]  # to count objects from 0 in their kind
+        self.sums = SetGraph(set_tables(topology, allowed, not self.has_patterns), layout[self.main], self.first)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Indices (B, S) of objects of their kind, probability of the event (B,), of its particles (B, P)."""
@@ -68,94 +62,62 @@ class ExactGraph(nn.Module):
         for k, kind in enumerate(kinds):
             fewest = self.topology.slots_per_kind[k] if k == self.main else self.layout[k]
             objects[kind], masks[kind] = fitted(objects[kind], masks[kind], fewest, self.layout[k])
-        mask = torch.cat([masks[kind] for kind in kinds], dim=1)
-        count = objects[kinds[self.main]].shape[1]
-        batch, n_nodes = mask.shape[0], mask.shape[1]
         outputs = self.network(objects, masks, None)
-        edges, triplets = outputs["edges"], outputs.get("triplets")
-        absent = (1 - mask.to(edges.dtype)) * IMPOSSIBLE  # (B, N)
-        tables = {name: self._rows(name, count) for name in self.root_types}
-        value = {
-            name: self._candidate_scores(name, tables[name], edges, triplets, n_nodes)
-            + absent.index_select(1, tables[name].reshape(-1)).reshape(batch, -1, tables[name].shape[1]).sum(2).T
-            for name in self.root_types
-        }  # (C, B) each
-        roots = self.roots.rows(count)  # (A, R)
-        types = [root.type for root in self.topology.roots]
-        score = value[types[0]].index_select(0, roots[:, 0])  # (A, B)
-        for k, name in enumerate(types[1:], start=1):
-            score = score + value[name].index_select(0, roots[:, k])
-        score = score / self.temperature
-        top, best = score.max(dim=0)
-        weight = torch.exp(score - top)
-        total = weight.sum(dim=0)  # (B,)
-        chosen = roots.index_select(0, best)  # (B, R)
-        indices = torch.cat([tables[name].index_select(0, chosen[:, k]) for k, name in enumerate(types)], dim=1)
-
-        shares = {name: torch.zeros_like(value[name]) for name in self.root_types}  # marginals of candidates
-        for k, name in enumerate(types):
-            shares[name] = shares[name].scatter_add(0, roots[:, k : k + 1].expand_as(weight), weight)
-        particles = [self._weight_of(p, indices, tables, shares) / total for p in self.topology.particles]
-        possible = top > 0.5 * IMPOSSIBLE
+        # (N,): the node of the network that each node of the tables is
+        count = objects[kinds[self.main]].shape[1]
+        every = torch.arange(sum(objects[kind].shape[1] for kind in kinds))
+        before = sum(self.layout[: self.main])
+        node = torch.cat([every[:before], every[before + count :], every[before : before + count]])
+        at = self.sums.at(count)
+        mask = torch.cat([masks[kind] for kind in kinds], dim=1).index_select(1, node)
+        scores = self._scores(outputs, at, node, mask)
+        terms = (
+            outputs["patterns"].T / self.temperature if self.has_patterns else 0 * outputs["edges"][:, 0, 0, :1].T
+        )
+        sums, present = self.sums.marginals(scores, terms, at)
+        score, slots = self.sums.best(scores, terms, at)
+        score, slots = score[0], slots[0]  # of the complete pattern
+        top = sums.amax(dim=0)
+        total = top + (sums - top).exp().sum(dim=0).log()
+        particles = [self._probability(p, slots, present[p.type], at) for p in self.topology.particles]
+        possible = score > 0.5 * IMPOSSIBLE
         nothing = torch.full_like(total, torch.nan)
-        event_probability = torch.where(possible, 1 / total, nothing)
-        particle_probability = torch.where(possible[:, None], torch.stack(particles, dim=1), nothing[:, None])
-        starts = [
-            sum(objects[k].shape[1] for k in kinds[: kinds.index(slot.kind)]) for slot in self.topology.slots
-        ]
-        columns = [indices[:, slot] - start for slot, start in enumerate(starts)]
-        indices = torch.where(possible[:, None], torch.stack(columns, dim=1), -1)
-        return indices, event_probability, particle_probability
+        columns = [slots[:, slot] - start for slot, start in enumerate(self.starts)]
+        return (
+            torch.where(possible[:, None], torch.stack(columns, dim=1), -1),
+            torch.where(possible, (score - total).exp(), nothing),
+            torch.where(possible[:, None], torch.stack(particles, dim=1), nothing[:, None]),
+        )
 
-    def _table(self, name: str) -> PrefixTable:
-        return cast(PrefixTable, self.candidates[name])
-
-    def _below(self, type_name: str) -> tuple[Particle, list[Particle]]:
-        root = next(p for p in self.topology.roots if p.type == type_name)
-        return root, [p for p in self.topology.particles if root.index in self.topology.ancestry(p.index)]
-
-    def _candidate_scores(
-        self, name: str, nodes: Tensor, edges: Tensor, triplets: Tensor | None, n_nodes: int
-    ) -> Tensor:
-        """(C, B): summed gains and potentials of a root particle and all below it."""
-        root, below = self._below(name)
+    def _scores(
+        self, outputs: dict[str, Tensor], at: dict[str, Tensor], node: Tensor, mask: Tensor
+    ) -> dict[str, Tensor]:
+        """Type -> (C, B): own gains and potentials; IMPOSSIBLE where an object is not there."""
+        edges, n_nodes = outputs["edges"], mask.shape[1]
         flat = edges.reshape(edges.shape[0], -1).T  # (T N N, B)
-        total: Tensor | None = None
-        for particle in below:
-            layer = self.topology.type_index(particle.type) * n_nodes * n_nodes
+        absent = (1 - mask.to(edges.dtype)).T * IMPOSSIBLE  # (N, B)
+        triplets = triplet_types(self.topology) if "triplets" in outputs else {}
+        scores = {}
+        for name in self.topology.types:
+            particle = self.topology.of_type(name)[0]
+            table = at[f"objects {name}"]  # (C, slots)
+            place = {slot: node.index_select(0, table[:, k]) for k, slot in enumerate(particle.slots)}
+            layer = self.topology.type_index(name) * n_nodes * n_nodes
             pairs, own = gain_terms(self.topology, particle)
-            terms = [(1.0, i, j) for i, j in pairs] + [(-1.0, i, i) for i in own]
-            for sign, i, j in terms:
-                at = layer + nodes[:, i - root.slots[0]] * n_nodes + nodes[:, j - root.slots[0]]
-                term = sign * flat.index_select(0, at)
-                total = term if total is None else total + term
-        assert total is not None
-        if triplets is None:
-            return total
-        triplet = triplet_types(self.topology)
-        flat = triplets.reshape(triplets.shape[0], -1).T
-        for particle in below:
-            if particle.type in triplet:
-                slots = particle.slots
-                if not triplet[particle.type]:
-                    slots = (*self.topology.particles[particle.children[0]].slots, *particle.own_slots)
-                row = torch.full_like(nodes[:, 0], list(triplet).index(particle.type))
-                for slot in slots:
-                    row = row * n_nodes + nodes[:, slot - root.slots[0]]
-                total = total + flat.index_select(0, row)
-        return total
+            terms = [flat.index_select(0, layer + place[i] * n_nodes + place[j]) for i, j in pairs]
+            terms += [-flat.index_select(0, layer + place[i] * (n_nodes + 1)) for i in own]
+            if name in triplets:
+                potentials = outputs["triplets"].reshape(edges.shape[0], -1).T
+                row = torch.full_like(table[:, 0], list(triplets).index(name))
+                for slot in triplet_slots(self.topology, particle):
+                    row = row * n_nodes + place[slot]
+                terms.append(potentials.index_select(0, row))
+            gone = [absent.index_select(0, table[:, k]) for k in range(table.shape[1])]
+            scores[name] = torch.stack(terms).sum(dim=0) / self.temperature + torch.stack(gone).sum(dim=0)
+        return scores
 
-    def _weight_of(
-        self, particle: Particle, indices: Tensor, tables: dict[str, Tensor], shares: dict[str, Tensor]
-    ) -> Tensor:
-        """(B,): summed weight of the assignments that contain this particle, wherever they have it."""
-        mine = indices[:, list(particle.slots)]  # (B, slots)
-        result = torch.zeros_like(shares[self.root_types[0]][0])
-        for name in self.root_types:
-            root, below = self._below(name)
-            for place in below:
-                if place.type == particle.type:
-                    theirs = tables[name][:, [slot - root.slots[0] for slot in place.slots]]  # (C, slots)
-                    same = (theirs[:, None] == mine[None]).all(dim=2).to(result.dtype)  # (C, B)
-                    result = result + (same * shares[name]).sum(dim=0)
-        return result
+    def _probability(self, particle: Particle, slots: Tensor, present: Tensor, at: dict[str, Tensor]) -> Tensor:
+        """(B,): the probability of the particle that an assignment (B, S) has at its place."""
+        mine = slots[:, list(particle.slots)]  # (B, slots)
+        same = (at[f"objects {particle.type}"][:, None] == mine[None]).all(dim=2)  # (C, B)
+        return (same.to(present.dtype) * present).sum(dim=0)

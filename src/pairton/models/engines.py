@@ -22,7 +22,8 @@ from pairton._common.configuration import parse_json, read_json
 from pairton._common.parallel import cores
 from pairton.decoding import Outputs
 from pairton.decoding.graph import MASKED
-from pairton.decoding.likelihood import triplet_types
+from pairton.decoding.patterns import plan_of
+from pairton.decoding.terms import triplet_types
 from pairton.errors import ConfigError, MissingExtraError, ModelError, nearest
 from pairton.events.domain import Domain
 from pairton.events.inputs import Inputs
@@ -151,7 +152,7 @@ class Model:
         """Outputs by name for the objects of a batch; tokens (B, T, N, N), None: all masked."""
         batch, n_nodes = nodes.mask.shape
         sizes = {"type": len(self.topology.types), "triplet_type": len(triplet_types(self.topology))}
-        sizes["node"] = n_nodes
+        sizes |= {"node": n_nodes, "pattern": len(plan_of(self.topology).patterns)}
         known = {name: axes for name, axes in self.info.outputs.items() if set(axes) <= set(sizes)}
         shapes = {name: (batch, *(sizes[axis] for axis in axes)) for name, axes in known.items()}
         if not batch or not n_nodes:

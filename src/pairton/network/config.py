@@ -42,6 +42,7 @@ symmetric, transformer, biased_transformer; did you mean 'pairformer'?
     gates: bool = True  # of triangle multiplication and transition; only a symmetric network can do without
     edges_from: str = "single"  # single, pair, both
     triplets: str = "none"  # none, potential, hyperedge: what scores particles of three objects beside their edges
+    patterns: bool = False  # one output for each pattern: which particles are in the event at all
     heads: tuple[str, ...] = ()  # further outputs, by the names under which their heads are registered
 
     def __post_init__(self) -> None:

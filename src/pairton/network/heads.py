@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pairton.decoding.patterns import plan_of
 from pairton.errors import ConfigError, nearest
 from pairton.network.layers import RMSNorm
 from pairton.network.symmetric import PairIndex
@@ -31,6 +32,7 @@ __all__ = [
     "Head",
     "HyperedgeHead",
     "PairReadout",
+    "PatternHead",
     "ThreeBodyPotential",
     "get_head",
     "register_head",
@@ -173,6 +175,26 @@ class ThreeBodyPotential(Head):
             total = pair[:, :, None] + square.index_select(1, low) + square.index_select(1, high)  # (B, M, N, F)
             potentials.append(index.unpack(out(functional.silu(total))[..., 0], n_nodes))
         return torch.stack(potentials, dim=1)
+
+
+class PatternHead(Head):
+    """One term per pattern of the topology (B, patterns), from the event as a whole; it starts at zero."""
+
+    name, axes = "patterns", ("pattern",)
+
+    def __init__(self, topology: Topology, width: int) -> None:
+        super().__init__(topology, width)
+        self.layers = nn.Sequential(
+            nn.Linear(2 * width, width), nn.SiLU(), nn.Linear(width, len(plan_of(topology).patterns))
+        )
+        last = self.layers[-1]
+        assert isinstance(last, nn.Linear)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+
+    def forward(self, embedding: Embedding) -> Tensor:
+        terms: Tensor = self.layers(embedding.pooled())
+        return terms
 
 
 class HyperedgeHead(Head):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pairton.decoding.graph import MASKED
-from pairton.decoding.likelihood import triplet_types
+from pairton.decoding.terms import triplet_types
 from pairton.errors import ConfigError
 from pairton.events.inputs import MOMENTUM, Inputs
 from pairton.events.nodes import MOST_OBJECTS
@@ -32,6 +32,7 @@ from pairton.network.heads import (
     Head,
     HyperedgeHead,
     PairReadout,
+    PatternHead,
     ThreeBodyPotential,
     get_head,
 )
@@ -95,6 +96,8 @@ class Network(nn.Module):
             self.heads["triplets"] = ThreeBodyPotential(tuple(triplets.values()), hidden)
         elif config.triplets == "hyperedge":
             self.heads["triplets"] = HyperedgeHead(len(triplets), single, single)
+        if config.patterns:
+            self.heads["patterns"] = PatternHead(topology, hidden)
         for name in config.heads:
             self.heads[name] = get_head(name)(topology, hidden)
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from pairton._common.parallel import in_parallel
 from pairton.decoding import Decoded, Outputs, decode, get_decoding
+from pairton.decoding.set_tables import exact_limit
 from pairton.errors import EventsError, ModelError
 from pairton.events import Events, Status
 from pairton.events.acceptance import MAX_OBJECTS, Accepted, accept, check_max_objects
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["BATCH", "WINDOW", "Assigner", "RunSettings", "reconstruct", "windows"]
 
 BATCH = 128  # events of one call of the network: few enough to stay in cache, and for every core to have some
+DECODED = ("edges", "triplets", "patterns")  # outputs that the decoding uses; others describe events
 WINDOW = 4096  # rows of the input that are batched together
 
 
@@ -50,8 +52,11 @@ class RunSettings:
         """With the decoding that is meant, checked."""
         decoding = self.decoding or ("beam" if self.beam is not None else model.decoding)
         get_decoding(decoding)
-        check_max_objects(model.topology, self.max_objects)
-        return replace(self, decoding=decoding)
+        most = self.max_objects
+        if decoding == "exact":  # no more than the sums take; events with more are truncated
+            most = min(most, exact_limit(model.topology))
+        check_max_objects(model.topology, most)
+        return replace(self, decoding=decoding, max_objects=most)
 
 
 DEFAULT_SETTINGS = RunSettings()
@@ -108,7 +113,7 @@ class Assigner:
             outputs = self.model.predict(nodes, tokens)
             for name in mine:  # of the first call, in which nothing was revealed
                 described.setdefault(name, outputs[name])
-            return {name: outputs[name] for name in ("edges", "triplets") if name in outputs}
+            return {name: outputs[name] for name in DECODED if name in outputs}
 
         found = decode(
             predict,
@@ -130,7 +135,7 @@ class Assigner:
             layout, rows = batch
             answer, described = self.assign(accepted.batch(rows, layout))
             found.assignment[rows] = accepted.to_positions(answer.assignment, rows, layout)
-            for name in ("particle_probability", "event_probability", "exact"):
+            for name in ("particle_probability", "event_probability", "exact", "pattern_probability"):
                 getattr(found, name)[rows] = getattr(answer, name)
             for name, array in described.items():
                 outputs[name][rows] = array

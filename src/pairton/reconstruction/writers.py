@@ -33,7 +33,6 @@ import numpy.typing as npt
 
 from pairton._common.atomic import CompleteOrNothing, Replacement
 from pairton._version import __version__
-from pairton.decoding.likelihood import exact_up_to
 from pairton.errors import ConfigError, OutputError
 from pairton.events import Events, Status
 from pairton.formats.files import CONTAINERS
@@ -383,13 +382,11 @@ def create_result(path: str | Path, topology: Topology, metadata: Mapping[str, A
 def result_settings(model: Model, files: list[str], settings: RunSettings) -> dict[str, Any]:
     """What a result says of how it was made."""
     assigner = Assigner(model, settings)
-    exact = assigner.settings.decoding == "exact"
     info = model.info
     return {
         "pairton_version": __version__,
         "model": {"name": model.name, "code_version": info.code_version, WEIGHTS_KEY: info.weights_sha256},
         **asdict(assigner.settings),
-        "exact_up_to": exact_up_to(model.topology) if exact else None,  # objects of the main kind; beyond: steps
         "temperatures": assigner.temperatures,  # None: not fitted for this decoding
         "inputs": files,
     }

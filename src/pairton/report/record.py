@@ -135,7 +135,7 @@ def edge_pairs(topology: Topology, type_name: str) -> list[tuple[int, int]]:
     >>> edge_pairs(load_topology("ttbar_allhad"), "t")
     [(0, 2), (1, 2)]
     """
-    from pairton.decoding.likelihood import gain_terms
+    from pairton.decoding.terms import gain_terms
 
     particle = topology.of_type(type_name)[0]
     pairs, _ = gain_terms(topology, particle)

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding import Decoded, Outputs, Step, decode
-from pairton.decoding.exact import most_probable
+from pairton.decoding.exact import sums_of
 from pairton.decoding.graph import MASKED, adjacency, visible_tokens
-from pairton.decoding.likelihood import enumerate_assignments, marginals, scores
 from pairton.errors import EventsError
 from pairton.events import Events, Status
 from pairton.events.inputs import MOMENTUM
@@ -285,24 +284,25 @@ def _all_right(known: Iterable[bool | None]) -> bool | None:
 
 
 def _exact_frames(base: _Base, outputs: Outputs, layout: Layout, temperature: float) -> tuple[Frame, ...]:
-    topology = base.topology
-    enumeration = enumerate_assignments(topology, layout)
-    count = enumeration.n_nodes
-    _, _, _, best, chances = most_probable(enumeration, outputs, temperature, LISTED)
-    each = marginals(enumeration, scores(enumeration, outputs) / np.float32(temperature))
-    together = [_together(enumeration.candidates[name].nodes, each[name][0], count) for name in topology.types]
-    assignments = best[0].astype(np.int64)
-    total = len(enumeration.assignments)
+    topology, count = base.topology, sum(layout)
+    sums = sums_of(topology, layout, outputs, temperature)
+    found = sums.best_complete(LISTED)
+    there = np.isfinite(found.score[0])
+    assignments, chances = found.assignment[0, there].astype(np.int64), sums.probability(found)[0, there]
+    together = [
+        _together(known.objects, sums.present[name][:, 0], count) for name, known in sums.tables.candidates.items()
+    ]
+    total = topology.count_assignments(layout)
 
     every_one = [
-        Candidate(_roots(base, assignment), float(chances[0, k]), False, _event_verdict(base, assignment))
+        Candidate(_roots(base, assignment), float(chances[k]), False, _event_verdict(base, assignment))
         for k, assignment in enumerate(assignments)
     ]
 
     def listed(chosen: int | None) -> tuple[Candidate, ...]:
         return tuple(replace(candidate, chosen=k == chosen) for k, candidate in enumerate(every_one))
 
-    rest = max(0.0, 1.0 - float(chances[0].sum()))
+    rest = max(0.0, 1.0 - float(chances.sum()))
     unknown = np.full((len(topology.types), count, count), MASKED)
     same = Frame(
         "The network's answer",
@@ -317,12 +317,13 @@ def _exact_frames(base: _Base, outputs: Outputs, layout: Layout, temperature: fl
     frames = [replace(same, logits=_lists(outputs["edges"][0]))]
     mask = np.ones((1, count), dtype=bool)
     for k, assignment in enumerate(assignments):
-        if k and chances[0, k] < NEGLIGIBLE:
+        if k and chances[k] < NEGLIGIBLE:
             break
-        shown = _with_marginals(base, assignment, each, enumeration.candidates)
+        particles = dict(enumerate(sums.particle_probability(assignment[None])[0].tolist()))
+        shown = shown_particles(topology, base.objects, assignment, truth=base.truth, probability=particles)
         note = "The most probable of all." if k == 0 else "An alternative."
         note += " Below: the probability that two objects share a particle, summed over all assignments."
-        title = f"Assignment {k + 1}: {100 * chances[0, k]:.1f} %"
+        title = f"Assignment {k + 1}: {100 * chances[k]:.1f} %"
         tokens = _lists(adjacency(topology, assignment[None], mask)[0][0])
         frames.append(replace(same, title=title, note=note, particles=shown, tokens=tokens, candidates=listed(k)))
     return tuple(frames)
@@ -336,14 +337,6 @@ def _together(candidates: Ints, chance: npt.NDArray[Any], count: int) -> npt.NDA
     index = np.arange(count)
     pairs[index, index] = 1 - pairs[index, index]
     return np.asarray(np.clip(pairs, 0, 1))
-
-
-def _with_marginals(base: _Base, assignment: Ints, each: dict[str, Any], candidates: Any) -> tuple[Shown, ...]:
-    chances = {}
-    for particle in base.topology.particles:
-        where = candidates[particle.type].find(assignment[None, list(particle.slots)])[0]
-        chances[particle.index] = float(each[particle.type][0, where])
-    return shown_particles(base.topology, base.objects, assignment, truth=base.truth, probability=chances)
 
 
 def _roots(base: _Base, assignment: Ints) -> tuple[Shown, ...]:

@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding import Outputs, Predict, decode
-from pairton.decoding.exact import enumerable
+from pairton.decoding.candidate_scores import candidate_scores
 from pairton.decoding.graph import MASKED
-from pairton.decoding.likelihood import enumerate_assignments, index_of, log_normaliser, scores
+from pairton.decoding.set_sums import log_normaliser, log_scores, log_sums
+from pairton.decoding.set_tables import allowed_nodes, hypotheses, set_tables
 from pairton.evaluation.metrics import matches
 from pairton.events.nodes import Nodes
 from pairton.topology import Topology
@@ -73,24 +74,31 @@ def _complete(
 
 
 def _fit_exact(predict: Predict, topology: Topology, events: PackedEvents, which: Sequence[Block]) -> float:
-    """The temperature under which the true assignments are most likely, of events whose assignments are listed."""
+    """The temperature under which the true hypotheses are most likely."""
     likelihood, asked = np.zeros(len(EXACT_GRID)), 0
-    for nodes, truth in _complete(topology, events, which):
-        if enumerable(topology, nodes.layout):
-            likelihood += _truths(predict, topology, nodes, truth)
-            asked += len(truth)
+    for layout, rows in which:
+        group = events.groups[layout]
+        found = _truths(predict, topology, group.nodes(rows), np.array(group.truth[rows]))
+        likelihood += found.sum(axis=1)
+        asked += found.shape[1]
     return 1.0 if asked < MIN_EVENTS else _between(EXACT_GRID, likelihood, int(likelihood.argmax()))
 
 
 def _truths(predict: Predict, topology: Topology, nodes: Nodes, truth: npt.NDArray[np.int8]) -> Floats:
-    """(G,): the log likelihood of the truth of events of one layout, at each temperature."""
+    """(G, B): the log likelihood of the truth of those events of a layout that have one, at each temperature."""
     n_events, n_nodes = nodes.mask.shape
-    enumeration = enumerate_assignments(topology, nodes.layout)
-    tokens = np.full((n_events, len(topology.types), n_nodes, n_nodes), MASKED, dtype=np.uint8)
-    score = scores(enumeration, predict(nodes, tokens))  # (B, A)
-    true = np.take_along_axis(score, index_of(enumeration, truth)[:, None], axis=1).sum(dtype=np.float64)
-    grid = (np.float32(temperature) for temperature in EXACT_GRID)
-    return np.array([true / temperature - log_normaliser(score / temperature).sum() for temperature in grid])
+    outputs = predict(nodes, np.full((n_events, len(topology.types), n_nodes, n_nodes), MASKED, dtype=np.uint8))
+    complete_only = "patterns" not in outputs
+    tables = set_tables(topology, allowed_nodes(topology, nodes.layout), complete_only)
+    chosen = hypotheses(tables, truth)
+    scores, terms = candidate_scores(tables, outputs), None if complete_only else outputs["patterns"].T
+    true = log_scores(tables, scores, chosen, terms)
+    result = []
+    for temperature in EXACT_GRID:
+        cold = {name: values / np.float32(temperature) for name, values in scores.items()}
+        sums = log_sums(tables, cold, None if terms is None else terms / np.float32(temperature))
+        result.append(true / temperature - log_normaliser(sums))
+    return np.stack(result)[:, chosen.pattern >= 0]
 
 
 def _chains(

@@ -140,25 +140,27 @@ def pack(
     *,
     folder: Path,
     fractions: tuple[float, float, float] = (0.9, 0.05, 0.05),
-    partial: bool = False,
+    events: str = "complete",
     max_objects: int = 20,
     memory: float = 8 * 2**30,
     columns: tuple[str, ...] = (),
 ) -> tuple[PackedEvents, PackedEvents]:
     """The training and validation events among selected ones: (training, validation).
 
-    Training takes complete events, with `partial` those with at least one particle present; validation takes the
-    latter, so that efficiencies of every kind can be counted. Objects are those that a reconstruction would use.
+    Training takes complete events, `partial` ones with at least one particle present, or `all`; validation takes
+    at least the partial ones, so that efficiencies of every kind can be counted. Objects are those that a
+    reconstruction would use.
     """
     stores = {name: _Store(folder / name, memory / 2) for name in ("train", "validation")}
     domain = selection_domain(topology)
     seen = complete = 0
-    for events in chunks:
-        _check(events, topology, columns)
-        seen += len(events)
-        chosen = events[events.selected]
+    for chunk in chunks:
+        _check(chunk, topology, columns)
+        seen += len(chunk)
+        chosen = chunk[chunk.selected]
         accepted = accept(chosen, domain, inputs, max_objects=max_objects)
-        usable = accepted.answerable & (accepted.status != Status.TRUNCATED)
+        usable = accepted.usable if events == "all" else accepted.answerable
+        usable = usable & (accepted.status != Status.TRUNCATED)
         usable &= accepted.nodes.counts.sum(axis=1) <= MOST_OBJECTS
         split = {name: chosen.in_split(name, fractions) for name in stores}
         assert chosen.truth is not None
@@ -170,7 +172,11 @@ def pack(
             some[rows], every[rows] = there.any(axis=1), there.all(axis=1)
             found[layout] = rows, truth
         complete += int(every.sum())
-        wanted = {"train": split["train"] & (some if partial else every), "validation": split["validation"] & some}
+        taken = {"complete": every, "partial": some, "all": usable}[events]
+        wanted = {
+            "train": split["train"] & taken,
+            "validation": split["validation"] & (some | taken & (events == "all")),
+        }
         for name, store in stores.items():
             store.digest.update(np.ascontiguousarray(chosen.ids[wanted[name]]).tobytes())  # in file order
             store.sources.update(np.unique(chosen.ids[wanted[name], 0]).tolist())

@@ -127,7 +127,7 @@ class Trainer:
             known = None if revealed is None else revealed[part]
             columns = {name: np.asarray(values[drawn.rows[part]]) for name, values in group.columns.items()}
             labelled = recipe.topology, nodes[part], truth[part], known, self.terms(drawn), device
-            batches.append(make_batch(*labelled, columns=columns))
+            batches.append(make_batch(*labelled, columns=columns, patterns=recipe.network.patterns))
             batches[-1].weight = 0 if idle else 1
         return batches
 

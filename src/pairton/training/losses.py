@@ -20,12 +20,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from pairton.decoding.graph import MASKED, adjacency, visible_tokens
-from pairton.decoding.likelihood import consistent, enumerate_assignments, index_of, triplet_types
+from pairton.decoding.set_tables import allowed_nodes, count_sums, hypotheses, set_tables
+from pairton.decoding.terms import triplet_types
 from pairton.events.nodes import Nodes
 from pairton.topology import Layout, Topology
-from pairton.topology.assignments import present
 from pairton.training.recipes import LossConfig
-from pairton.training.torch_likelihood import log_likelihood
+from pairton.training.torch_set_sums import candidate_scores, log_likelihood
 
 __all__ = ["LOSSES", "Batch", "Example", "Loss", "batch_loss", "make_batch", "terms_of"]
 
@@ -43,6 +43,7 @@ class Example:
     truth: Ints  # (B, S): nodes, -1 for none
     tokens: npt.NDArray[np.uint8] | None = None  # (B, T, N, N): what the network is shown
     has_hyperedges: bool = False  # hyperedges stand for the edges of their types
+    has_patterns: bool = False  # the network knows events in which particles are missing
 
 
 class Loss(ABC):
@@ -95,22 +96,22 @@ class Hyperedges(Loss):
 
 
 class EventLikelihood(Loss):
-    """- log P(truth) among all assignments; of partly labelled events, among those with every known particle."""
+    """- log P(truth) among all hypotheses; without the output `patterns` among complete assignments."""
 
     name = "event_likelihood"
 
     def target(self, example: Example) -> dict[str, Any]:
-        enumeration = enumerate_assignments(example.topology, example.nodes.layout)
-        rows = index_of(enumeration, example.truth)
-        target: Target = {"enumeration": enumeration, "rows": np.maximum(rows, 0)}
-        if (rows < 0).any():
-            known = present(example.topology, example.truth)
-            target["allowed"] = consistent(enumeration, example.truth, known)
-        return target
+        allowed = allowed_nodes(example.topology, example.nodes.layout)
+        tables = set_tables(example.topology, allowed, complete_only=not example.has_patterns)
+        truth = hypotheses(tables, example.truth)
+        return {"tables": tables, "truth": truth, "counted": truth.pattern >= 0}
 
     def sum(self, outputs: Mapping[str, Tensor], target: Target) -> Tensor:
-        chances = log_likelihood(target["enumeration"], outputs, target["rows"], target.get("allowed"))
-        return -chances.sum()
+        triplets = outputs["triplets"].float() if "triplets" in outputs else None
+        scores = candidate_scores(target["tables"], outputs["edges"].float(), triplets)
+        terms = outputs["patterns"].float().T if "patterns" in outputs else None
+        chances = log_likelihood(target["tables"], scores, target["truth"], terms)
+        return -chances[target["counted"]].sum()  # an incomplete event is no hypothesis among complete ones
 
 
 LOSSES: dict[str, Loss] = {loss.name: loss for loss in (MaskedEdges(), EventLikelihood(), Hyperedges())}
@@ -144,11 +145,11 @@ def terms_of(
 
     >>> from pairton.topology import load_topology
     >>> loss = LossConfig(masked_edges=0, event_likelihood=1)
-    >>> [terms_of(loss, load_topology("ttbar_allhad"), layout) for layout in ((9,), (10,))]
+    >>> [terms_of(loss, load_topology("ttbar_allhad"), layout) for layout in ((12,), (16,))]
     [{'event_likelihood': 1}, {'masked_edges': 1}]
     """
     weights: dict[str, float] = {name: getattr(loss, name) for name in LOSSES}
-    if loss.event_likelihood and topology.count_assignments(layout) > loss.likelihood_bound:
+    if loss.event_likelihood and count_sums(topology, allowed_nodes(topology, layout)) > loss.likelihood_bound:
         weights["masked_edges"] = loss.masked_edges or loss.event_likelihood
         weights["event_likelihood"] = 0
     return {name: weight for name, weight in {**weights, **(heads or {})}.items() if weight}
@@ -163,15 +164,17 @@ def make_batch(
     device: torch.device | str = "cpu",
     *,
     columns: Mapping[str, npt.NDArray[Any]] | None = None,
+    patterns: bool = False,
 ) -> Batch:
     """A batch of events of one layout; `revealed` (B, P) is None for a network without tokens.
 
-    columns   of the events, for the losses of further heads
+    columns    of the events, for the losses of further heads
+    patterns   whether the network has the output of that name
     """
     tokens = None
     if revealed is not None:
         tokens = visible_tokens(topology, truth, revealed, nodes.mask)
-    example = Example(topology, nodes, truth, tokens, "hyperedges" in terms)
+    example = Example(topology, nodes, truth, tokens, "hyperedges" in terms, patterns)
 
     def tensors(named: Mapping[str, Any]) -> Target:
         return {

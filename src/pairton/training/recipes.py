@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pairton._common.configuration import check_keys, configure, read_yaml
-from pairton.decoding.likelihood import MAX_ASSIGNMENTS, triplet_types
+from pairton.decoding.set_tables import MAX_SUMS
+from pairton.decoding.terms import triplet_types
 from pairton.errors import ConfigError, PairtonWarning, shown
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import MOST_OBJECTS
@@ -28,6 +29,7 @@ __all__ = [
     "parse_recipe",
 ]
 
+EVENTS = ("complete", "partial", "all")
 RENAMED = {"network": {"kind": "architecture"}, "data": {"max_jets": "max_objects"}}  # since Pairton 0.1
 MAX_BASES = 8  # recipes that build on one another; more is a circle
 
@@ -39,24 +41,21 @@ class LossConfig:
     masked_edges: float = 1.0  # the paper's: cross-entropy of hidden edges
     event_likelihood: float = 0.0  # - log P(truth) among all assignments
     hyperedges: float = 0.0  # cross-entropy of HyPER's triplets
-    likelihood_bound: int = 10_000  # assignments; an event with more is trained on its masked edges
+    likelihood_bound: int = 100_000  # sums over sets; an event with more is trained on its masked edges
 
     def __post_init__(self) -> None:
         weights = self.masked_edges, self.event_likelihood, self.hyperedges
         if min(weights) < 0 or sum(weights) == 0:
             raise ConfigError(f"loss has the weights {weights}, but needs one above 0 and none below")
-        if self.likelihood_bound > MAX_ASSIGNMENTS:
-            raise ConfigError(
-                f"loss.likelihood_bound is {self.likelihood_bound}, but no more than {MAX_ASSIGNMENTS} "
-                "assignments of an event are listed: lower it"
-            )
+        if self.likelihood_bound > MAX_SUMS:
+            raise ConfigError(f"loss.likelihood_bound is {self.likelihood_bound}, but must be at most {MAX_SUMS}")
 
 
 @dataclass(frozen=True)
 class DataConfig:
     """Which events."""
 
-    partial: bool = False  # train on events with a missing product too
+    events: str = "complete"  # complete; partial: with a particle present; all: also with nothing to find
     max_objects: int = 20  # of a kind; events with more are left out
     train_fraction: float = 0.9
     validation_fraction: float = 0.05  # the rest is for tests
@@ -65,6 +64,8 @@ class DataConfig:
     jet_radius: float | None = 0.4  # recorded in the domain of the model
 
     def __post_init__(self) -> None:
+        if self.events not in EVENTS:
+            raise ConfigError(f"data.events is {self.events!r}, but must be one of {', '.join(EVENTS)}")
         if not 1 <= self.max_objects <= MOST_OBJECTS:
             raise ConfigError(f"data.max_objects is {self.max_objects}, but must be 1 to {MOST_OBJECTS}")
         if self.validation_events < 1:
@@ -183,6 +184,8 @@ class Recipe:
                 "loss.event_likelihood is for networks that answer in one pass: set network.tokens: false, or "
                 "train a network with tokens by loss.masked_edges"
             )
+        if self.network.patterns and not self.loss.event_likelihood:
+            raise ConfigError("network.patterns is trained by loss.event_likelihood alone: weigh it")
         if set(self.heads) != set(self.network.heads):
             raise ConfigError("heads and network.heads name different heads: give `heads` alone")
 

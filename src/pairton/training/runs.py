@@ -61,7 +61,7 @@ def train(
                 recipe.inputs,
                 folder=folder,
                 fractions=recipe.data.fractions,
-                partial=recipe.data.partial,
+                events=recipe.data.events,
                 max_objects=recipe.data.max_objects,
                 memory=recipe.data.memory_gib * 2**30 / fabric.world_size,
                 columns=columns,

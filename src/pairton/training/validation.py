@@ -14,7 +14,6 @@ from pairton.evaluation.metrics import score
 from pairton.network import Network
 from pairton.network.engine import predictor
 from pairton.topology import Layout, Topology
-from pairton.topology.assignments import present
 from pairton.training.data import PackedEvents
 from pairton.training.losses import batch_loss, make_batch, terms_of
 from pairton.training.recipes import LossConfig
@@ -67,21 +66,21 @@ def count_right(network: Network, events: PackedEvents, which: list[Block], deco
 def sum_likelihood(
     network: Network, events: PackedEvents, which: list[Block], loss: LossConfig
 ) -> npt.NDArray[np.float64]:
-    """(2,): the sum of - log P(truth), nothing revealed, and of how many events: complete ones below the bound."""
+    """(2,): the sum of - log P(truth), nothing revealed, and of how many events, below the bound."""
     topology, name = network.topology, "event_likelihood"
     total = np.zeros(2)
     for layout, rows in which:
         terms = {key: weight for key, weight in terms_of(loss, topology, layout).items() if key == name}
         group = events.groups[layout]
         truth = np.array(group.truth[rows])
-        complete = np.asarray(present(topology, truth).all(axis=1))
-        if not terms or not complete.any():
+        if not terms:
             continue
         device = next(network.parameters()).device
-        batch = make_batch(topology, group.nodes(rows)[complete], truth[complete], None, terms, device)
+        given = topology, group.nodes(rows), truth, None, terms, device
+        batch = make_batch(*given, patterns=network.config.patterns)
         with asked(network), torch.no_grad():  # no inference mode: training shares the tables of a layout
             sums = batch_loss(network, network(batch.objects), batch, terms)
-        total += float(sums[name]), complete.sum()
+        total += float(sums[name]), batch.counts(terms)[name]
     return total
 
 

@@ -1,4 +1,4 @@
-"""The exact likelihood of an event: every assignment enumerated once, scored by gathers, normalised.
+"""The exact likelihood by a list of all complete assignments: the slow reference of sums over sets.
 
     S(assignment) = sum over particles of their gain + sum of three-body potentials
     P(assignment) = exp S / sum over all assignments of exp S
@@ -18,38 +18,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from pairton.errors import ModelError
-from pairton.events.nodes import MOST_OBJECTS
-from pairton.topology import JET, Layout, Particle, Topology, collection_name
+from pairton.decoding.terms import Outputs, gain_terms, triplet_slots, triplet_types
+from pairton.topology import JET, Layout, Particle, Topology
 from pairton.topology.assignments import canonical, canonical_within
-
-__all__ = [
-    "MAX_ASSIGNMENTS",
-    "Candidates",
-    "Enumeration",
-    "Outputs",
-    "TooManyAssignmentsError",
-    "consistent",
-    "enumerate_assignments",
-    "exact_up_to",
-    "gain_terms",
-    "index_of",
-    "log_normaliser",
-    "marginals",
-    "scores",
-    "triplet_types",
-]
-
-MAX_ASSIGNMENTS = 120_000  # ten jets of ttH, twelve of ttbar: half a megabyte of scores an event
 
 Ints = npt.NDArray[np.integer[Any]]
 Floats = npt.NDArray[np.float32]
 Bools = npt.NDArray[np.bool_]
-Outputs = Mapping[str, Floats]  # of a network, by name: edges (B, T, N, N), triplets (B, K, N, N, N), ...
-
-
-class TooManyAssignmentsError(ModelError):
-    """An event with more assignments than are enumerated."""
 
 
 @dataclass(frozen=True)
@@ -140,93 +115,19 @@ class Enumeration:
         columns = []
         for particle in below:
             if particle.type in types:
-                i, j, k = (nodes[:, slot - root.slots[0]] for slot in _triplet_slots(self.topology, particle))
+                i, j, k = (nodes[:, slot - root.slots[0]] for slot in triplet_slots(self.topology, particle))
                 layer = list(types).index(particle.type)
                 columns.append(((layer * self.n_nodes + i) * self.n_nodes + j) * self.n_nodes + k)
         return _columns(columns, len(nodes))
 
 
-# -- terms of the score ------------------------------------------------------------------------------------
-
-
-def gain_terms(topology: Topology, particle: Particle) -> tuple[list[tuple[int, int]], tuple[int, ...]]:
-    """Slots whose logits, of the particle's type, enter its gain: pairs that are added, own objects subtracted.
-
-    gain = sum_{i<j in U} s_ij + sum_{u in U, v in S} s_uv - sum_{u in U} s_uu, with U the particle's own objects
-    and S those of its children. Pairs between two children count too: that they are siblings is new.
-
-    >>> from pairton.topology import load_topology
-    >>> ttbar = load_topology("ttbar_allhad")
-    >>> gain_terms(ttbar, ttbar.particles[0])  # t1: b with the products of the W
-    ([(0, 2), (1, 2)], (2,))
-    """
-    groups = [topology.particles[child].slots for child in particle.children]
-    groups += [(slot,) for slot in particle.own_slots]
-    pairs = [
-        (min(i, j), max(i, j))
-        for k, group in enumerate(groups)
-        for other in groups[k + 1 :]
-        for i in group
-        for j in other
-    ]
-    return sorted(pairs), particle.own_slots
-
-
-def triplet_types(topology: Topology) -> dict[str, bool]:
-    """Types of three slots, in the order of `types` -> whether its potential is symmetric in all three.
-
-    >>> from pairton.topology import load_topology
-    >>> triplet_types(load_topology("ttbar_allhad"))
-    {'t': False}
-    """
-    first = {name: topology.of_type(name)[0] for name in topology.types}
-    return {name: not _has_pair(topology, p) for name, p in first.items() if len(p.slots) == 3}
-
-
-def _has_pair(topology: Topology, particle: Particle) -> bool:
-    """A child of two objects and one own object, as in t -> W b."""
-    return len(particle.own_slots) == 1 and [len(topology.particles[c].slots) for c in particle.children] == [2]
-
-
-def _triplet_slots(topology: Topology, particle: Particle) -> tuple[int, ...]:
-    if _has_pair(topology, particle):
-        return (*topology.particles[particle.children[0]].slots, *particle.own_slots)
-    return particle.slots
-
-
 # -- enumeration -------------------------------------------------------------------------------------------
 
 
-def exact_up_to(topology: Topology) -> int:
-    """The most objects of the main kind with which all assignments of an event are listed; 0 if none are.
-
-    Of the other kinds the event has as many as there are slots.
-
-    >>> from pairton.topology import load_topology
-    >>> [exact_up_to(load_topology(name)) for name in ("ttbar_allhad", "tth_allhad", "tttt_allhad")]
-    [12, 10, 0]
-    """
-    needed = dict(zip(topology.kinds, topology.slots_per_kind, strict=True))
-    counts = range(needed[topology.main_kind], MOST_OBJECTS + 1)
-    layouts = {n: topology.layout({**needed, topology.main_kind: n}) for n in counts}
-    return max((n for n in counts if topology.count_assignments(layouts[n]) <= MAX_ASSIGNMENTS), default=0)
-
-
 @lru_cache(maxsize=64)
-def enumerate_assignments(topology: Topology, counts: int | Layout, bound: int = MAX_ASSIGNMENTS) -> Enumeration:
-    """All assignments of the objects of a layout, up to `bound`; made once and kept."""
+def enumerate_assignments(topology: Topology, counts: int | Layout) -> Enumeration:
+    """All assignments of the objects of a layout; made once and kept."""
     layout = topology.layout(counts)
-    count = topology.count_assignments(layout)
-    objects = ", ".join(f"{n} {collection_name(kind)}" for n, kind in zip(layout, topology.kinds, strict=True))
-    if count == 0:
-        raise ModelError(
-            f"{topology.name} has {len(topology.slots)} slots, more than {objects} can fill: leave such events out"
-        )
-    if count > bound:
-        raise TooManyAssignmentsError(
-            f"{objects} have {count} assignments in {topology.name}, more than the bound of {bound}: keep fewer "
-            "objects, reveal particles step by step, or raise the bound"
-        )
     candidates: dict[str, Candidates] = {}
     for name in topology.types:
         nodes, _ = _combine(topology, topology.of_type(name)[0], candidates, layout)

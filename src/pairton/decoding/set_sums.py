@@ -1,0 +1,401 @@
+"""Exact sums over all hypotheses of an event: normaliser, best hypotheses and probabilities of candidates.
+
+    S(h) = sum of the scores of the present particles + term of the pattern of h
+    P(h) = exp S(h) / sum over all hypotheses of exp S
+
+`pairton.decoding.set_tables` explains patterns and tables. One routine walks through them: with multiplication and
+addition it sums, with addition and maximum it finds the best hypothesis, and backwards it gives the probability of
+every candidate.
+
+Sums run in double precision, relative to the best candidate of each type; where that underflows, again with
+logarithms. Shapes: B events, C candidates of a type, P patterns, S slots. Scores are (C, B) per type: the own
+score of a candidate, without those of the particles below it; -inf excludes it. Terms are (P, B).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.decoding.set_tables import Hypotheses, Leaf, SetTables, Table
+from pairton.topology.assignments import canonical
+
+__all__ = [
+    "Best",
+    "Ranking",
+    "best",
+    "expected_best",
+    "log_normaliser",
+    "log_scores",
+    "log_sums",
+    "marginals",
+    "probabilities",
+]
+
+MEMORY = 32_000_000  # bytes of the sums that are held at a time; marginals and lists of best ones need twice that
+CHUNK = 32_768  # terms of a sum at a time: they fit in the cache of a core
+SMALLEST = 1e-250  # of a sum that has not lost anything to underflow
+
+Floats = npt.NDArray[Any]
+Double = npt.NDArray[np.float64]
+Scores = Mapping[str, Floats]
+
+
+class Best(NamedTuple):
+    """Hypotheses, the best first: objects (B, k, S), score (B, k), pattern (B, k); a score of -inf says none."""
+
+    assignment: npt.NDArray[np.int8]
+    score: Double
+    pattern: npt.NDArray[np.intp]
+
+
+class Ranking(NamedTuple):
+    """The k best hypotheses of each pattern: objects (P, B, k, S) and scores with the pattern term (P, B, k)."""
+
+    assignment: npt.NDArray[np.int8]
+    score: Double
+    patterns: tuple[int, ...]  # which of the tables' patterns these are
+
+    def overall(self) -> Best:
+        """The k best of all patterns."""
+        patterns, events, k = self.score.shape
+        score = self.score.transpose(1, 0, 2).reshape(events, patterns * k)
+        chosen = _top(score, k)
+        row, at, place = np.arange(events)[:, None], chosen // k, chosen % k
+        pattern = np.array(self.patterns, dtype=np.intp)[at]
+        return Best(self.assignment[at, row, place], np.take_along_axis(score, chosen, axis=1), pattern)
+
+
+# -- the walk through the tables ---------------------------------------------------------------------------
+
+
+class _Algebra(NamedTuple):
+    zero: float
+    times: np.ufunc
+    plus: np.ufunc
+
+
+_LINEAR = _Algebra(0.0, np.multiply, np.add)
+_LOG = _Algebra(-np.inf, np.add, np.logaddexp)
+_MAX = _Algebra(-np.inf, np.add, np.maximum)
+
+
+def _fold(algebra: _Algebra, *factors: tuple[Table, Double]) -> Double:
+    """(n + 1, B): sum over K of the products of the rows that tables (K, n) name; the last row is zero.
+
+    It takes blocks of sets and some of the K terms at a time, so that temporaries stay in the cache.
+    """
+    (ways, n), events = factors[0][0].shape, factors[0][1].shape[1]
+    result = np.full((n + 1, events), algebra.zero)
+    rows = max(1, CHUNK // max(1, events))
+    for start in range(0, n, rows):
+        block = result[start : min(start + rows, n)]
+        step = max(1, rows // len(block))
+        for way in range(0, ways, step):
+            term: Double | None = None
+            for table, values in factors:
+                part = values.take(table[way : way + step, start : start + rows], axis=0)
+                term = part if term is None else algebra.times(term, part, out=term)
+            assert term is not None
+            algebra.plus(block, term[0] if len(term) == 1 else algebra.plus.reduce(term, axis=0), out=block)
+    return result
+
+
+def _inside(tables: SetTables, totals: Scores, algebra: _Algebra, needed: Sequence[bool]) -> list[Double]:
+    """For each entry of the tables its value for every set, (n + 1, B)."""
+    values: list[Double] = []
+    for entry, wanted in zip(tables.entries, needed, strict=True):
+        if not wanted:
+            values.append(np.zeros((0, 0)))
+            continue
+        factors = [totals[entry.type]] if isinstance(entry, Leaf) else [values[entry.left], values[entry.right]]
+        values.append(_fold(algebra, *zip(entry.ways, factors, strict=True)))
+    return values
+
+
+def _outside(tables: SetTables, inside: Sequence[Double], weights: Double, algebra: _Algebra) -> dict[str, Double]:
+    """Type -> (C, B): what multiplies a candidate as one of the highest particles; weights (P, B) of patterns."""
+    outer: dict[int, Double] = {}  # (n + 1, B), or (1, B) if it is the same for all sets
+
+    def add(entry: int, value: Double) -> None:
+        outer[entry] = algebra.plus(outer[entry], value) if entry in outer else value
+
+    for pattern, weight in zip(tables.patterns, weights, strict=True):
+        if pattern.entry >= 0:
+            add(pattern.entry, weight[None])
+    result: dict[str, Double] = {}
+    for k, entry in reversed(list(enumerate(tables.entries))):
+        if (mine := outer.pop(k, None)) is None:
+            continue  # a lower power that is no pattern of its own
+        if isinstance(entry, Leaf):
+            result[entry.type] = mine[entry.set_of] if len(mine) > 1 else mine
+            continue
+        sides = [(entry.left, entry.right, entry.to_left)]
+        if not entry.power:  # the derivative of a power by its base holds all that comes through lower powers
+            sides.append((entry.right, entry.left, entry.to_right))
+        for side, other, (partner, union) in sides:
+            if len(mine) > 1:
+                add(side, _fold(algebra, (partner, inside[other]), (union, mine)))
+            else:
+                add(side, algebra.times(_fold(algebra, (partner, inside[other])), mine))
+    return result
+
+
+# -- sums --------------------------------------------------------------------------------------------------
+
+
+def log_sums(tables: SetTables, scores: Scores, terms: Floats | None = None) -> Double:
+    """(P, B): log of the summed exp S over the hypotheses of each pattern; -inf where there is none.
+
+    >>> from pairton.decoding.set_tables import allowed_nodes, set_tables
+    >>> from pairton.topology import load_topology
+    >>> ttbar = load_topology("ttbar_allhad")
+    >>> tables = set_tables(ttbar, allowed_nodes(ttbar, 6))
+    >>> zero = {name: np.zeros((len(known.objects), 1)) for name, known in tables.candidates.items()}
+    >>> np.exp(log_sums(tables, zero))[:, 0].round().tolist()  # numbers of hypotheses
+    [90.0, 180.0, 60.0, 45.0, 15.0, 1.0]
+    """
+    parts = [_summed(tables, scores, terms, rows, False)[0] for rows in _blocks(tables, scores)]
+    return np.concatenate(parts, axis=1)
+
+
+def log_normaliser(sums: Floats) -> Double:
+    """(B,): log of the sum over all hypotheses, from `log_sums` (P, B)."""
+    top = np.max(sums, axis=0)
+    shift = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(shift + np.log(np.exp(sums - shift).sum(axis=0, dtype=np.float64)))
+
+
+def marginals(tables: SetTables, scores: Scores, terms: Floats | None = None) -> tuple[Double, dict[str, Double]]:
+    """`log_sums` (P, B), and for each type the probability (C, B) that a candidate is present in the event.
+
+    >>> from pairton.decoding.set_tables import allowed_nodes, set_tables
+    >>> from pairton.topology import load_topology
+    >>> hh4b = load_topology("hh4b")
+    >>> tables = set_tables(hh4b, allowed_nodes(hh4b, 4))
+    >>> sums, present = marginals(tables, {"H": np.zeros((6, 1))})  # 3 hypotheses H + H, 6 H, 1 nothing
+    >>> present["H"][:, 0].round(6).tolist()
+    [0.2, 0.2, 0.2, 0.2, 0.2, 0.2]
+    """
+    parts = [_summed(tables, scores, terms, rows, True) for rows in _blocks(tables, scores)]
+    present = {name: np.concatenate([found[name] for _, found in parts], axis=1) for name in tables.candidates}
+    return np.concatenate([sums for sums, _ in parts], axis=1), present
+
+
+def _summed(
+    tables: SetTables, scores: Scores, terms: Floats | None, rows: slice, with_present: bool
+) -> tuple[Double, dict[str, Double]]:
+    """For a block of events: log sums (P, B), and if asked for the probability (C, B) of every candidate."""
+    totals = _totals(tables, scores, rows)
+    added = np.zeros((len(tables.patterns), 1)) if terms is None else terms[:, rows].astype(np.float64)
+    sums, found, lost = _solved(tables, totals, added, _LINEAR, with_present)
+    if len(lost):
+        few = {name: total[:, lost] for name, total in totals.items()}
+        added = np.broadcast_to(added, sums.shape)[:, lost]
+        sums[:, lost], again, _ = _solved(tables, few, added, _LOG, with_present)
+        for name, values in again.items():
+            found[name][:, lost] = values
+    return sums, found
+
+
+def _solved(
+    tables: SetTables, totals: Scores, terms: Double, algebra: _Algebra, with_present: bool
+) -> tuple[Double, dict[str, Double], npt.NDArray[np.intp]]:
+    """`_summed` with numbers or with logarithms, and the events in which numbers underflow."""
+    events = next(iter(totals.values())).shape[1]
+    values, shift = totals, np.zeros((len(tables.patterns), events))
+    if algebra is _LINEAR:
+        tops = {name: total.max(axis=0) for name, total in totals.items()}
+        tops = {name: np.where(np.isfinite(top), top, 0.0) for name, top in tops.items()}
+        values = {name: np.exp(total - tops[name]) for name, total in totals.items()}
+        for row, pattern in zip(shift, tables.patterns, strict=True):
+            for name, _ in pattern.placed:
+                row += tops[name]
+    inside = _inside(tables, values, algebra, [True] * len(tables.entries))
+    last = np.full_like(shift, 1.0 if algebra is _LINEAR else 0.0)  # (P, B); nothing present is one hypothesis
+    for row, pattern in zip(last, tables.patterns, strict=True):
+        if pattern.entry >= 0:
+            row[:] = algebra.plus.reduce(inside[pattern.entry], axis=0)
+    possible = [p.entry < 0 or len(tables.entries[p.entry].masks) > 0 for p in tables.patterns]
+    lost = np.flatnonzero((last[possible] < SMALLEST).any(axis=0)) if algebra is _LINEAR else np.zeros(0, np.intp)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sums = (np.log(last) if algebra is _LINEAR else last) + shift + terms
+        if not with_present:
+            return sums, {}, lost
+        share = sums - log_normaliser(sums)
+        weights = np.exp(share) / last if algebra is _LINEAR else share - last
+    outside = _outside(tables, inside, np.where(np.isneginf(sums), algebra.zero, weights), algebra)
+    return sums, _present(tables, values, outside, algebra), lost
+
+
+def _present(
+    tables: SetTables, values: Scores, outside: Mapping[str, Double], algebra: _Algebra
+) -> dict[str, Double]:
+    """Type -> (C, B): the probability to be present, as one of the highest particles or inside of one."""
+    padded = {}
+    for name in reversed(tables.topology.types):  # parents first
+        padded[name] = np.zeros(values[name].shape)
+        if name in outside:
+            highest = algebra.times(values[name][:-1], outside[name])
+            padded[name][:-1] = highest if algebra is _LINEAR else np.exp(highest)
+        for parent, table in tables.parents[name].items():
+            padded[name] += _fold(_LINEAR, (table, padded[parent]))
+    return {name: values[:-1] for name, values in padded.items()}
+
+
+def _totals(tables: SetTables, scores: Scores, rows: slice) -> dict[str, Double]:
+    """Type -> (C + 1, B), for a block of events: scores of candidates with all below them; last row -inf."""
+    totals: dict[str, Double] = {}
+    for name, known in tables.candidates.items():
+        own = scores[name][:, rows]
+        total = np.full((len(own) + 1, own.shape[1]), -np.inf)
+        total[:-1] = own
+        for child, index in known.children:
+            total[:-1] += totals[child].take(index, axis=0)
+        totals[name] = total
+    return totals
+
+
+def _blocks(tables: SetTables, scores: Scores) -> Iterator[slice]:
+    """Events whose sums are held at a time."""
+    events = next(iter(scores.values())).shape[1]
+    rows = sum(len(entry.masks) for entry in tables.entries) + sum(len(values) for values in scores.values())
+    size = int(np.clip(MEMORY // (8 * max(rows, 1)), 8, 512))
+    for start in range(0, max(events, 1), size):
+        yield slice(start, min(start + size, events))
+
+
+# -- probabilities of given hypotheses ---------------------------------------------------------------------
+
+
+def log_scores(tables: SetTables, scores: Scores, chosen: Hypotheses, terms: Floats | None = None) -> Double:
+    """(B,): S(h) of one hypothesis per event, from `set_tables.hypotheses`; -inf where it is impossible."""
+    rows = np.arange(len(chosen.pattern))
+    total = np.zeros(len(rows)) if terms is None else terms[chosen.pattern, rows].astype(np.float64)
+    for name, found in chosen.candidates.items():
+        if len(scores[name]):
+            total += np.where(found >= 0, scores[name][found, rows], 0.0).sum(axis=0, dtype=np.float64)
+    return np.where(chosen.pattern >= 0, total, -np.inf)
+
+
+def probabilities(tables: SetTables, present: Scores, chosen: Hypotheses) -> Double:
+    """(B, particles): the probability of each particle of one hypothesis per event; NaN where absent.
+
+    present: from `marginals`. chosen: from `set_tables.hypotheses`.
+    """
+    rows = np.arange(len(chosen.pattern))
+    result = np.full((len(rows), len(tables.topology.particles)), np.nan)
+    for name, found in chosen.candidates.items():
+        places = [particle.index for particle in tables.topology.of_type(name)]
+        if len(present[name]):
+            result[:, places] = np.where(found >= 0, present[name][found, rows], np.nan).T
+    return result
+
+
+# -- best hypotheses ---------------------------------------------------------------------------------------
+
+
+def best(
+    tables: SetTables,
+    scores: Scores,
+    terms: Floats | None = None,
+    k: int = 1,
+    patterns: Sequence[int] | None = None,
+) -> Ranking:
+    """The k best hypotheses of each pattern, or of some patterns (in the order given).
+
+    >>> from pairton.decoding.set_tables import allowed_nodes, set_tables
+    >>> from pairton.topology import load_topology
+    >>> hh4b = load_topology("hh4b")
+    >>> tables = set_tables(hh4b, allowed_nodes(hh4b, 4))  # candidates 01, 02, 12, 03, 13, 23
+    >>> scores = {"H": np.array([[1.0], [0.5], [3.0], [0.0], [0.0], [-9.0]])}
+    >>> ranking = best(tables, scores)
+    >>> ranking.assignment[:, 0, 0].tolist(), ranking.score[:, 0, 0].tolist()  # H + H, H, nothing
+    ([[0, 3, 1, 2], [-1, -1, 1, 2], [-1, -1, -1, -1]], [3.0, 3.0, 0.0])
+    """
+    wanted = tuple(range(len(tables.patterns)) if patterns is None else patterns)
+    needed = tables.needed(wanted)
+    blocks = []
+    for rows in _blocks(tables, scores):
+        totals = _totals(tables, scores, rows)
+        inside = _inside(tables, totals, _MAX, needed)
+        events = totals[next(iter(totals))].shape[1]
+        assignment = np.full((len(wanted), events, k, len(tables.topology.slots)), -1, dtype=np.int8)
+        score = np.full((len(wanted), events, k), -np.inf)
+        for place, pattern in enumerate(wanted):
+            values, slots = _best_of(tables, totals, inside, pattern, k, events)
+            score[place, :, : values.shape[1]] = values
+            assignment[place, :, : values.shape[1]] = slots
+            if terms is not None:
+                score[place] += terms[pattern, rows, None]
+        blocks.append((assignment, score))
+    assignments, values = (np.concatenate(parts, axis=1) for parts in zip(*blocks, strict=True))
+    return Ranking(assignments, values, wanted)
+
+
+def expected_best(tables: SetTables, present: Scores, least: float = 0.0) -> Best:
+    """The disjoint candidates whose probabilities have the largest sum, so the most particles expected right.
+
+    present: from `marginals`. least: candidates below this probability are left out, as are impossible ones.
+    """
+    gain = {name: np.where((values > 0) & (values >= least), values, -np.inf) for name, values in present.items()}
+    return best(tables, gain).overall()
+
+
+def _best_of(
+    tables: SetTables, totals: Scores, inside: Sequence[Double], number: int, k: int, events: int
+) -> tuple[Double, npt.NDArray[np.int8]]:
+    """The up to k best hypotheses of a pattern: scores (B, k), objects (B, k, S).
+
+    It starts with the k best sets and takes them apart one entry at a time, keeping the k best choices after each
+    step. That is exact: the value of a choice is that of its best hypothesis, and no two choices share one.
+    """
+    pattern, topology = tables.patterns[number], tables.topology
+    row = np.arange(events)[:, None, None]
+    if pattern.entry < 0:
+        return np.zeros((events, 1)), np.full((events, 1, len(topology.slots)), -1, dtype=np.int8)
+    chosen = _top(inside[pattern.entry][:-1].T, k)  # (B, k)
+    value = inside[pattern.entry][chosen, row[:, :, 0]]
+    pending = [(pattern.entry, chosen)]
+    leaves: list[npt.NDArray[np.intp]] = []  # candidates (B, k), in the order of pattern.placed
+    while pending:
+        at, sets = pending.pop(0)
+        entry = tables.entries[at]
+        sets = np.minimum(sets, max(len(entry.masks) - 1, 0))  # those behind the last have value -inf
+        parts = [table[:, sets].transpose(1, 2, 0).astype(np.intp) for table in entry.ways]  # (B, k, K)
+        if isinstance(entry, Leaf):
+            worth = totals[entry.type][parts[0], row]
+        else:
+            worth = inside[entry.left][parts[0], row] + inside[entry.right][parts[1], row]
+        with np.errstate(invalid="ignore"):
+            worth += (value - inside[at][sets, row[:, :, 0]])[:, :, None]
+        width = worth.shape[1] * worth.shape[2]
+        worth = np.where(np.isnan(worth), -np.inf, worth).reshape(events, width)
+        kept = _top(worth, k)
+        value = np.take_along_axis(worth, kept, axis=1)
+        parent = kept // max(len(entry.ways[0]), 1)
+        leaves = [np.take_along_axis(leaf, parent, axis=1) for leaf in leaves]
+        pending = [(other, np.take_along_axis(sets, parent, axis=1)) for other, sets in pending]
+        split = [np.take_along_axis(part.reshape(events, width), kept, axis=1) for part in parts]
+        if isinstance(entry, Leaf):
+            leaves.append(split[0])
+        else:
+            pending = [(entry.left, split[0]), (entry.right, split[1]), *pending]
+    slots = np.full((*value.shape, len(topology.slots)), -1, dtype=np.int8)
+    for (name, first), leaf in zip(pattern.placed, leaves, strict=True):
+        objects = tables.candidates[name].objects
+        if len(objects):
+            slots[:, :, first : first + objects.shape[1]] = objects[np.minimum(leaf, len(objects) - 1)]
+    slots[np.isneginf(value)] = -1
+    return value, canonical(topology, slots.reshape(-1, slots.shape[2])).reshape(slots.shape).astype(np.int8)
+
+
+def _top(values: Floats, k: int) -> npt.NDArray[np.intp]:
+    """(B, up to k): the largest entries of each row (B, n), the first of equal ones first."""
+    if k == 1 and values.shape[1]:
+        return np.asarray(values.argmax(axis=1)[:, None])
+    return np.argsort(-values, axis=1, kind="stable")[:, :k]

@@ -1,0 +1,392 @@
+"""Index tables for exact sums over all hypotheses of an event, without a list of assignments.
+
+A hypothesis says which particles are present and which objects each of them has. `pairton.decoding.patterns` says
+of which products of particles a sum over hypotheses is made. Here each factor gets its sets of objects:
+
+- for a particle type, every set that it may have, and the candidates with exactly these objects;
+- for a product, every union of disjoint sets, and the ways to split it between the left and the right factor;
+- in a power (interchangeable particles), the left one holds the smallest object, so that each choice counts once.
+
+The tables depend on the topology and on the objects that each slot may take. `pairton.decoding.set_sums` evaluates
+them. Shapes: C candidates of a type, n sets of a factor, K ways to make a set. Tables are (K, n); where a set has
+fewer ways than others, the rest point to one row behind the last.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import comb, factorial, perm, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.decoding.patterns import Pattern, plan_of
+from pairton.errors import ModelError
+from pairton.topology import Topology
+from pairton.topology.assignments import canonical, canonical_within, present
+
+__all__ = [
+    "MAX_SUMS",
+    "Candidates",
+    "Hypotheses",
+    "Leaf",
+    "Product",
+    "SetTables",
+    "TooManySumsError",
+    "allowed_nodes",
+    "count_sums",
+    "exact_limit",
+    "hypotheses",
+    "set_tables",
+]
+
+MAX_SUMS = 6_000_000  # four tops in 16 jets need 4.3 million: 10 ms per event with marginals, 100 MB of tables
+MOST_OBJECTS, MOST_SLOTS = 32, 12  # of an event, of a particle: five bits for each object in one integer
+
+Allowed = tuple[tuple[int, ...], ...]
+Ints = npt.NDArray[np.integer[Any]]
+Index = npt.NDArray[np.intp]
+Table = npt.NDArray[np.int32]
+Masks = npt.NDArray[np.uint64]
+
+
+class TooManySumsError(ModelError):
+    """An event with more sums over sets of objects than are made."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Every way to choose the objects of one particle, ordered by the set of objects as a binary number."""
+
+    objects: npt.NDArray[np.int8]  # (C, slots of the type), interchangeable products in canonical order
+    children: tuple[tuple[str, Index], ...]  # type of each child, its candidate (C,)
+
+    @cached_property
+    def _sorted(self) -> tuple[npt.NDArray[np.int64], Index]:
+        keys = _keys(self.objects)
+        order = np.argsort(keys)
+        return keys[order], order
+
+    @cached_property
+    def rank(self) -> Index:
+        """(C,): place of each candidate in the lexicographic order of objects."""
+        return np.argsort(self._sorted[1])
+
+    def find(self, objects: Ints) -> Index:
+        """(B,): index of each row of canonical objects (B, slots), -1 where it is no candidate."""
+        keys, order = self._sorted
+        inside = np.all((objects >= 0) & (objects < MOST_OBJECTS), axis=1)
+        return np.where(inside, _lookup(keys, order, _keys(objects)), -1)
+
+
+class Leaf(NamedTuple):
+    """The sets of objects of one type."""
+
+    type: str
+    masks: Masks  # (n,): one bit for each object, increasing
+    ways: tuple[Table]  # (K, n): candidates with these objects
+    set_of: Index  # (C,)
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """The disjoint unions of the sets of two factors."""
+
+    left: int
+    right: int
+    power: bool  # the right factor is a lower power of the left one
+    masks: Masks  # (n,), increasing
+    ways: tuple[Table, Table]  # (K, n): set of the left factor, set of the right one
+    factors: tuple[Masks, Masks]
+
+    @cached_property
+    def to_left(self) -> tuple[Table, Table]:
+        """For each left set, all right sets that are disjoint from it, and the unions: two (K, left sets)."""
+        return self._partners(*self.factors)
+
+    @cached_property
+    def to_right(self) -> tuple[Table, Table]:
+        """For each right set, all left sets that are disjoint from it, and the unions: two (K, right sets)."""
+        return self._partners(*self.factors[::-1])
+
+    def _partners(self, own: Masks, other: Masks) -> tuple[Table, Table]:
+        one, two = _disjoint(own, other)
+        union = np.searchsorted(self.masks, own[one] | other[two])
+        return _table(one, two, len(own), len(other)), _table(one, union, len(own), len(self.masks))
+
+
+@dataclass(frozen=True, eq=False)
+class SetTables:
+    """All that a sum over the hypotheses of an event needs besides the scores.
+
+    >>> from pairton.topology import load_topology
+    >>> ttbar = load_topology("ttbar_allhad")
+    >>> tables = set_tables(ttbar, allowed_nodes(ttbar, 8))
+    >>> tables.candidates["t"].objects.shape, len(tables.patterns), count_sums(ttbar, allowed_nodes(ttbar, 8))
+    ((168, 3), 6, 1246)
+    """
+
+    topology: Topology
+    candidates: Mapping[str, Candidates]  # of every type, children before parents
+    entries: tuple[Leaf | Product, ...]  # factors before products
+    patterns: tuple[Pattern, ...]  # the complete one first
+
+    @cached_property
+    def parents(self) -> dict[str, dict[str, Table]]:
+        """Type -> types that decay to it, and for each candidate (K, C) those of the parent that contain it."""
+        found: dict[str, dict[str, Table]] = {name: {} for name in self.candidates}
+        for parent, known in self.candidates.items():
+            for child in {name for name, _ in known.children}:
+                index = np.stack([rows for name, rows in known.children if name == child], axis=1)
+                rows = np.repeat(np.arange(len(index)), index.shape[1])
+                table = _table(index.ravel(), rows, len(self.candidates[child].objects), len(index))
+                found[child][parent] = table
+        return found
+
+    @cached_property
+    def _pattern_codes(self) -> tuple[npt.NDArray[np.int64], Index]:
+        filled = np.zeros((len(self.patterns), len(self.topology.slots)), dtype=bool)
+        for k, pattern in enumerate(self.patterns):
+            for name, first in pattern.placed:
+                filled[k, first : first + self.candidates[name].objects.shape[1]] = True
+        codes = _codes(self.topology, filled)
+        order = np.argsort(codes)
+        return codes[order], order
+
+    def pattern_of(self, filled: npt.NDArray[np.bool_]) -> Index:
+        """(B,): the pattern in which exactly these slots (B, S) are filled, -1 if there is none."""
+        return _lookup(*self._pattern_codes, _codes(self.topology, filled))
+
+    def needed(self, patterns: Sequence[int]) -> list[bool]:
+        """Which entries some patterns are made of."""
+        wanted = [k in {self.patterns[number].entry for number in patterns} for k in range(len(self.entries))]
+        for k, entry in reversed(list(enumerate(self.entries))):
+            if wanted[k] and isinstance(entry, Product):
+                wanted[entry.left] = wanted[entry.right] = True
+        return wanted
+
+
+class Hypotheses(NamedTuple):
+    """Hypotheses by index: pattern (B,), per type the candidates (particles, B); -1 is absent or impossible."""
+
+    pattern: Index
+    candidates: dict[str, Index]
+
+
+def hypotheses(tables: SetTables, assignment: Ints) -> Hypotheses:
+    """The hypothesis that each assignment (B, S) stands for; objects of absent particles do not matter.
+
+    The pattern is -1 where the assignment uses an object twice or in a slot that may not take it, or where
+    the tables are for complete events and a particle is absent.
+
+    >>> from pairton.topology import load_topology
+    >>> ttbar = load_topology("ttbar_allhad")
+    >>> tables = set_tables(ttbar, allowed_nodes(ttbar, 6))
+    >>> found = hypotheses(tables, np.array([[5, 4, 3, 1, 0, 2], [0, 1, -1, 3, -1, 2]]))
+    >>> [tables.patterns[k].name for k in found.pattern], found.candidates["W"].tolist()
+    (['t + t', 'W'], [[14, 0], [0, -1]])
+    """
+    topology, assignment = tables.topology, np.asarray(assignment)
+    there = present(topology, assignment)  # (B, P)
+    kept = np.where(there[:, [slot.particle for slot in topology.slots]], assignment, -1)
+    in_order = np.sort(kept, axis=1)
+    valid = ~((in_order[:, 1:] == in_order[:, :-1]) & (in_order[:, 1:] >= 0)).any(axis=1)
+    candidates = {}
+    for name, known in tables.candidates.items():
+        places = topology.of_type(name)
+        found = np.stack([known.find(canonical_within(topology, p, kept)) for p in places])
+        wanted = there[:, [p.index for p in places]].T
+        candidates[name] = np.where(wanted, found, -1)
+        valid &= ~(wanted & (found < 0)).any(axis=0)
+    return Hypotheses(np.where(valid, tables.pattern_of(kept >= 0), -1), candidates)
+
+
+# -- which objects, and how many sums ----------------------------------------------------------------------
+
+
+def allowed_nodes(topology: Topology, counts: int | Mapping[str, int] | Sequence[int]) -> Allowed:
+    """For each slot the nodes of the event that it may take: those of its kind.
+
+    >>> from pairton.topology import load_topology
+    >>> allowed_nodes(load_topology("hh4b"), 5)[0]
+    (0, 1, 2, 3, 4)
+    """
+    layout = topology.layout(counts)
+    return tuple(tuple(topology.nodes(slot.kind, layout)) for slot in topology.slots)
+
+
+def exact_limit(topology: Topology, complete_only: bool = False) -> int:
+    """The most objects of a kind for which the sums of an event stay within the bound.
+
+    >>> from pairton.topology import load_topology
+    >>> [exact_limit(load_topology(name)) for name in ("ttbar_allhad", "tth_allhad", "tttt_allhad")]
+    [28, 19, 16]
+    """
+    most = MOST_OBJECTS // len(topology.object_kinds)
+
+    def sums(count: int) -> int:
+        counts = {kind: count if kind in topology.object_kinds else 0 for kind in topology.kinds}
+        return count_sums(topology, allowed_nodes(topology, counts), complete_only)
+
+    return max((count for count in range(1, most + 1) if sums(count) <= MAX_SUMS), default=0)
+
+
+def count_sums(topology: Topology, allowed: Allowed, complete_only: bool = False) -> int:
+    """How many terms the sums over sets have per event: a measure of their cost.
+
+    It is an upper bound where slots may take some nodes in common, but not all.
+
+    >>> from pairton.topology import load_topology
+    >>> tttt = load_topology("tttt_allhad")
+    >>> [count_sums(tttt, allowed_nodes(tttt, n)) for n in (12, 14)]
+    [108251, 753935]
+    """
+    plan = plan_of(topology, complete_only)
+    contents: list[Counter[tuple[int, ...]]] = []  # of each factor: how many objects of which nodes
+    total = 0
+    for spec in plan.specs:
+        if spec.type:
+            particle = topology.of_type(spec.type)[0]
+            contents.append(Counter(allowed[slot] for slot in particle.slots))
+            groups = [g for g in topology.sibling_groups if {s for slots in g for s in slots} <= {*particle.slots}]
+            orders = prod(factorial(len(group)) for group in groups)
+            total += prod(perm(len(nodes), count) for nodes, count in contents[-1].items()) // orders
+        else:
+            left, right = (contents[plan.number(side)] for side in (spec.left, spec.right))
+            contents.append(left + right)
+            pairs = (comb(len(n), left[n]) * comb(max(len(n) - left[n], 0), right[n]) for n in contents[-1])
+            total += prod(pairs) // spec.degree
+    return total
+
+
+# -- tables ------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=64)
+def set_tables(topology: Topology, allowed: Allowed, complete_only: bool = False) -> SetTables:
+    """The tables of a topology; made once and kept.
+
+    allowed: for each slot the nodes that it may take, from `allowed_nodes`.
+    complete_only: only hypotheses in which every particle is present.
+    Raises TooManySumsError if there are more than MAX_SUMS sums per event.
+    """
+    count, objects = count_sums(topology, allowed, complete_only), {node for nodes in allowed for node in nodes}
+    if count > MAX_SUMS:
+        raise TooManySumsError(
+            f"{topology.name} with {len(objects)} objects needs {count} sums per event, more than the bound of "
+            f"{MAX_SUMS}: keep fewer objects"
+        )
+    widest = max(len(particle.slots) for particle in topology.particles)
+    if max(objects, default=0) >= MOST_OBJECTS or widest > MOST_SLOTS:
+        raise ModelError(
+            f"{topology.name} has a particle of {widest} slots and an object {max(objects, default=0)}, but sums "
+            f"take {MOST_SLOTS} slots and {MOST_OBJECTS} objects: split the particle or keep fewer objects"
+        )
+    candidates: dict[str, Candidates] = {}
+    for name in topology.types:
+        candidates[name] = _candidates(topology, name, allowed, candidates)
+    plan = plan_of(topology, complete_only)
+    entries: list[Leaf | Product] = []
+    for spec in plan.specs:
+        if spec.type:
+            masks, set_of = np.unique(_masks(candidates[spec.type].objects), return_inverse=True)
+            ways = _table(set_of, np.arange(len(set_of)), len(masks), len(set_of))
+            entries.append(Leaf(spec.type, masks, (ways,), set_of))
+        else:
+            entries.append(_product(plan.number(spec.left), plan.number(spec.right), spec.degree > 1, entries))
+    return SetTables(topology, candidates, tuple(entries), plan.patterns)
+
+
+def _candidates(topology: Topology, name: str, allowed: Allowed, known: Mapping[str, Candidates]) -> Candidates:
+    """Disjoint choices of the products of a type, interchangeable ones in lexicographic order."""
+    decays = dict(topology.decays)
+    own = iter(topology.of_type(name)[0].own_slots)
+    objects, used = np.zeros((1, 0), dtype=np.int8), np.zeros(1, dtype=np.uint64)
+    last: dict[str, Index] = {}  # rank of the last product of each name
+    children: list[tuple[str, Index]] = []
+    for product_name in decays.get(name, (name,)):  # a plain object at the root is its own product
+        if product_name in decays:
+            options, rank = known[product_name].objects, known[product_name].rank
+        else:
+            options = np.array(allowed[next(own)], dtype=np.int8)[:, None]
+            rank = np.arange(len(options))
+        masks = _masks(options)
+        free = (used[:, None] & masks[None, :]) == 0
+        if product_name in last:
+            free &= last[product_name][:, None] < rank[None, :]
+        row, option = np.nonzero(free)
+        objects = np.concatenate([objects[row], options[option]], axis=1)
+        used = used[row] | masks[option]
+        last = {other: ranks[row] for other, ranks in last.items()} | {product_name: rank[option]}
+        children = [(child, index[row]) for child, index in children]
+        if product_name in decays:
+            children.append((product_name, option))
+    order = np.lexsort((_keys(objects), used))
+    return Candidates(objects[order], tuple((child, index[order]) for child, index in children))
+
+
+def _product(left: int, right: int, power: bool, entries: Sequence[Leaf | Product]) -> Product:
+    factors = entries[left].masks, entries[right].masks
+    one, two = _disjoint(*factors)
+    if power:  # the left one holds the smallest object
+        kept = _smallest(factors[0])[one] < _smallest(factors[1])[two]
+        one, two = one[kept], two[kept]
+    masks, group = np.unique(factors[0][one] | factors[1][two], return_inverse=True)
+    ways = _table(group, one, len(masks), len(factors[0])), _table(group, two, len(masks), len(factors[1]))
+    return Product(left, right, power, masks, ways, factors)
+
+
+def _disjoint(left: Masks, right: Masks) -> tuple[Index, Index]:
+    """Indices of all pairs of disjoint sets; a block of left sets at a time."""
+    step = max(1, 4_000_000 // max(1, len(right)))
+    starts = range(0, len(left), step)
+    pairs = [np.nonzero((left[start : start + step, None] & right) == 0) for start in starts]
+    pairs = pairs or [(np.zeros(0, dtype=np.intp),) * 2]
+    return np.concatenate([row + k * step for k, (row, _) in enumerate(pairs)]), np.concatenate(
+        [c for _, c in pairs]
+    )
+
+
+def _table(group: Index, value: Index, n: int, fill: int) -> Table:
+    """(K, n): the values of each of n groups, in order, with `fill` behind those of smaller groups."""
+    order = np.argsort(group, kind="stable")
+    group, counts = group[order], np.bincount(group, minlength=n)
+    place = np.arange(len(group)) - (np.cumsum(counts) - counts)[group]
+    table = np.full((counts.max(initial=0), n), fill, dtype=np.int32)
+    table[place, group] = value[order]
+    return table
+
+
+def _masks(objects: Ints) -> Masks:
+    """(C,): the set of objects (C, slots), one bit each."""
+    return np.asarray(np.bitwise_or.reduce(np.uint64(1) << objects.astype(np.uint64), axis=1))
+
+
+def _smallest(masks: Masks) -> Masks:
+    return masks & (~masks + np.uint64(1))
+
+
+def _keys(objects: Ints) -> npt.NDArray[np.int64]:
+    """(C,): one integer that sorts like the row of objects."""
+    key = np.zeros(len(objects), dtype=np.int64)
+    for column in objects.T:
+        key = key * MOST_OBJECTS + column
+    return key
+
+
+def _codes(topology: Topology, filled: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """(B,): filled slots (B, S) as one integer, the same whichever of interchangeable products they belong to."""
+    same = canonical(topology, np.where(filled, 0, -1).astype(np.int8)) >= 0
+    return np.asarray(same @ (1 << np.arange(same.shape[1], dtype=np.int64)))
+
+
+def _lookup(keys: npt.NDArray[np.int64], order: Index, wanted: npt.NDArray[np.int64]) -> Index:
+    """(B,): where the wanted keys were before sorting, -1 where they are not."""
+    if not len(keys):
+        return np.full(len(wanted), -1)
+    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[place] == wanted, order[place], -1)

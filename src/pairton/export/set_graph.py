@@ -1,0 +1,220 @@
+"""Sums over sets of objects as a graph that can be exported: the same numbers as `pairton.decoding.set_sums`.
+
+The tables are made for the most nodes. Sets are sorted as binary numbers, so those of fewer nodes come first, and
+the graph takes the first rows and columns of each table. Their numbers are polynomials in the number of nodes.
+This needs the kind of which an event may have fewer, jets, to be numbered last.
+
+Shapes: B events, C candidates of a type, P patterns, S slots, n sets of a factor, K ways to make a set. Scores are
+(C, B) per type, pattern terms (P, B); a candidate with an object that is not there has the score IMPOSSIBLE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import perm
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from pairton.decoding.set_tables import Leaf, SetTables
+from pairton.errors import ModelError
+from pairton.training.torch_set_sums import IMPOSSIBLE
+
+__all__ = ["SetGraph"]
+
+Scores = Mapping[str, Tensor]
+Tables = dict[str, Tensor]
+
+
+class _Axis(NamedTuple):
+    """An axis with one entry for each choice of some objects beside others that are taken."""
+
+    chosen: int
+    taken: int = 0
+
+
+class _Slice(nn.Module):
+    """The part of an index table for some number of nodes; axes of a fixed length are None."""
+
+    table: Tensor
+
+    def __init__(self, table: npt.NDArray[Any], axes: tuple[_Axis | None, ...], most: int) -> None:
+        super().__init__()
+        self.axes, self.lengths = axes, table.shape
+        self.full = [perm(most - axis.taken, axis.chosen) if axis else 1 for axis in axes]
+        self.register_buffer("table", torch.as_tensor(np.ascontiguousarray(table)).long(), persistent=False)
+
+    def forward(self, nodes: Any) -> Tensor:
+        table = self.table
+        for k, axis in enumerate(self.axes):
+            if axis is not None:
+                length: Any = self.lengths[k]
+                for j in range(axis.chosen):
+                    length = length * (nodes - axis.taken - j)
+                length = length // self.full[k]
+                table = table[:length] if k == 0 else table[:, :length]
+        return table
+
+
+class SetGraph(nn.Module):
+    """Sums, marginals and best hypotheses; up to `most` objects of the variable kind, numbered from `first` on."""
+
+    def __init__(self, tables: SetTables, most: int, first: int = 0) -> None:
+        super().__init__()
+        self.tables, self.most, self.slices = tables, most, nn.ModuleDict()
+        size = {name: int((known.objects[0] >= first).sum()) for name, known in tables.candidates.items()}
+        for name, known in tables.candidates.items():
+            self._keep(f"objects {name}", known.objects, (_Axis(size[name]), None), first + most)
+            for k, (child, rows) in enumerate(known.children):
+                self._keep(f"child {name} {k}", rows, (_Axis(size[name]),), len(tables.candidates[child].objects))
+            for parent, table in tables.parents[name].items():
+                axes = _Axis(size[parent] - size[name], size[name]), _Axis(size[name])
+                self._keep(f"parents {name} {parent}", table, axes, len(tables.candidates[parent].objects))
+        count = [(int(entry.masks[0]) >> first).bit_count() for entry in tables.entries]
+        sets = [len(entry.masks) for entry in tables.entries]
+        for k, entry in enumerate(tables.entries):
+            if isinstance(entry, Leaf):
+                self._keep(f"way {k} 0", entry.ways[0], (None, _Axis(count[k])), len(entry.set_of))
+                self._keep(f"set {k}", entry.set_of, (_Axis(count[k]),), sets[k])
+                continue
+            one, two = entry.left, entry.right
+            for side, (own, other) in enumerate(((one, two), (two, one))):
+                self._keep(f"way {k} {side}", entry.ways[side], (None, _Axis(count[k])), sets[own])
+                if side and entry.power:
+                    continue
+                partner, union = (entry.to_left, entry.to_right)[side]
+                axes = _Axis(count[other], count[own]), _Axis(count[own])
+                self._keep(f"partner {k} {side}", partner, axes, sets[other])
+                self._keep(f"union {k} {side}", union, axes, sets[k])
+
+    def _keep(self, name: str, table: npt.NDArray[Any], axes: tuple[_Axis | None, ...], bound: int) -> None:
+        if table.size and table.max() >= bound:
+            raise ModelError(
+                f"{self.tables.topology.name} has slots whose kinds share some objects but not all, and such sums "
+                "are not exported: give the slots kinds without common objects"
+            )
+        self.slices[name] = _Slice(table, axes, self.most)
+
+    def at(self, nodes: Any) -> Tables:
+        """The tables for some number of nodes, for the calls below; at least as many as there are slots."""
+        return {name: table(nodes) for name, table in self.slices.items()}
+
+    def totals(self, scores: Scores, at: Tables) -> dict[str, Tensor]:
+        """Type -> (C, B): scores with those of all particles below."""
+        totals: dict[str, Tensor] = {}
+        for name, known in self.tables.candidates.items():
+            totals[name] = scores[name]
+            for k, (child, _) in enumerate(known.children):
+                totals[name] = totals[name] + totals[child].index_select(0, at[f"child {name} {k}"])
+        return totals
+
+    def _inside(self, totals: Scores, at: Tables, reduce: Any) -> list[Tensor]:
+        values: list[Tensor] = []
+        for k, entry in enumerate(self.tables.entries):
+            factors = (
+                [totals[entry.type]] if isinstance(entry, Leaf) else [values[entry.left], values[entry.right]]
+            )
+            rows = [_rows(factor, at[f"way {k} {side}"]) for side, factor in enumerate(factors)]
+            values.append(reduce(rows[0] if len(rows) == 1 else rows[0] + rows[1]))
+        return values
+
+    def marginals(self, scores: Scores, terms: Tensor, at: Tables) -> tuple[Tensor, dict[str, Tensor]]:
+        """Log sums (P, B), and type -> (C, B): the probability that a candidate is present."""
+        totals = self.totals(scores, at)
+        inside = self._inside(totals, at, _log_sum)
+        last = torch.stack(
+            [_log_sum(inside[p.entry]) if p.entry >= 0 else 0 * terms[0] for p in self.tables.patterns]
+        )
+        sums = last + terms
+        weights = torch.where(
+            sums > 0.5 * IMPOSSIBLE, terms - _log_sum(sums), IMPOSSIBLE
+        )  # per hypothesis, (P, B)
+        outer: list[list[Tensor]] = [[] for _ in self.tables.entries]
+        for k, pattern in enumerate(self.tables.patterns):
+            if pattern.entry >= 0:
+                outer[pattern.entry].append(weights[k] + 0 * inside[pattern.entry])
+        highest = {}
+        for k, entry in reversed(list(enumerate(self.tables.entries))):
+            if not outer[k]:  # a lower power that is no pattern of its own
+                continue
+            mine = outer[k][0] if len(outer[k]) == 1 else _log_sum(torch.stack(outer[k]))
+            if isinstance(entry, Leaf):
+                highest[entry.type] = totals[entry.type] + mine.index_select(0, at[f"set {k}"])
+                continue
+            pairs = [(entry.left, entry.right), (entry.right, entry.left)]
+            for side, (own, other) in enumerate(pairs[: 1 if entry.power else 2]):
+                partner, union = (at[f"{name} {k} {side}"] for name in ("partner", "union"))
+                outer[own].append(_log_sum(_rows(inside[other], partner) + _rows(mine, union)))
+        present: dict[str, Tensor] = {}
+        for name in reversed(self.tables.topology.types):
+            parts = [highest[name].exp()] if name in highest else []
+            parents = self.tables.parents[name]
+            parts += [_rows(present[other], at[f"parents {name} {other}"]).sum(dim=0) for other in parents]
+            present[name] = torch.stack(parts).sum(dim=0)
+        return sums, present
+
+    def best(self, scores: Scores, terms: Tensor, at: Tables) -> tuple[Tensor, Tensor]:
+        """The best hypothesis of each pattern: score (P, B), objects (P, B, S), -1 where absent."""
+        totals = self.totals(scores, at)
+        inside = self._inside(totals, at, lambda rows: rows.amax(dim=0))
+        found = [self._best_of(k, totals, inside, terms, at) for k in range(len(self.tables.patterns))]
+        return torch.stack([value for value, _ in found]) + terms, torch.stack([slots for _, slots in found])
+
+    def _best_of(
+        self, number: int, totals: Scores, inside: list[Tensor], terms: Tensor, at: Tables
+    ) -> tuple[Tensor, Tensor]:
+        pattern = self.tables.patterns[number]
+        absent = torch.full_like(terms[0], -1).long()  # (B,)
+        slots = [absent] * len(self.tables.topology.slots)
+        if pattern.entry < 0:
+            return 0 * terms[0], torch.stack(slots, dim=1)
+        value, chosen = inside[pattern.entry].max(dim=0)
+        places = iter(pattern.placed)
+        pending = [(pattern.entry, chosen)]
+        while pending:
+            k, chosen = pending.pop(0)
+            entry = self.tables.entries[k]
+            factors = (
+                [totals[entry.type]] if isinstance(entry, Leaf) else [inside[entry.left], inside[entry.right]]
+            )
+            ways = [at[f"way {k} {side}"].index_select(1, chosen) for side in range(len(factors))]
+            worth = torch.stack([f.gather(0, way) for f, way in zip(factors, ways, strict=True)]).sum(dim=0)
+            way = worth.argmax(dim=0, keepdim=True)  # (1, B)
+            taken = [table.gather(0, way)[0] for table in ways]
+            if not isinstance(entry, Leaf):
+                pending = [(entry.left, taken[0]), (entry.right, taken[1]), *pending]
+                continue
+            name, first = next(places)
+            objects = at[f"objects {name}"].index_select(0, taken[0])  # (B, slots)
+            for j in range(objects.shape[1]):
+                slots[first + j] = objects[:, j]
+        return value, self._canonical(torch.stack(slots, dim=1))
+
+    def _canonical(self, slots: Tensor) -> Tensor:
+        """Interchangeable products in the order of `pairton.topology.assignments.canonical`; slots (B, S)."""
+        columns = list(slots.unbind(dim=1))
+        for group in self.tables.topology.sibling_groups:
+            members = torch.stack([torch.stack([columns[s] for s in part], dim=1) for part in group], dim=1)
+            key = members[:, :, 0] + 1  # (B, members)
+            for k in range(1, len(group[0])):
+                key = key * 33 + members[:, :, k] + 1
+            order = key.argsort(dim=1)
+            for place, part in enumerate(group):
+                row = order[:, place, None, None].expand(-1, 1, len(part))
+                for slot, column in zip(part, members.gather(1, row)[:, 0].unbind(dim=1), strict=True):
+                    columns[slot] = column
+        return torch.stack(columns, dim=1)
+
+
+def _rows(values: Tensor, table: Tensor) -> Tensor:
+    """(K, n, B): the rows of (m, B) that a table (K, n) names."""
+    return values.index_select(0, table.reshape(-1)).reshape(table.shape[0], table.shape[1], values.shape[1])
+
+
+def _log_sum(values: Tensor) -> Tensor:
+    """Log of the summed exponentials along the first axis; finite for finite values."""
+    top = values.amax(dim=0)
+    return top + (values - top).exp().sum(dim=0).log()
