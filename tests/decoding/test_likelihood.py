@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import pairton
 from enumeration import consistent, enumerate_assignments, index_of, log_normaliser, marginals, scores
+from pairton.decoding import set_tables
 from pairton.decoding.exact import packed, sums_of
 from pairton.decoding.patterns import plan_of
 from pairton.decoding.set_tables import MAX_SUMS, MOST_OBJECTS, allowed_nodes, count_sums, exact_limit
 from pairton.decoding.terms import triplet_types
+from pairton.events import Status
 from pairton.topology import load_topology, parse_topology
 from pairton.topology.assignments import canonical
 
@@ -210,3 +213,15 @@ def test_how_many_objects_are_exact():
         limit = exact_limit(topology)
         costs = [count_sums(topology, allowed_nodes(topology, n)) <= MAX_SUMS for n in (limit, limit + 1)]
         assert costs == [True, False]
+
+
+def test_events_with_more_objects_than_the_limit_are_truncated(decays, mass_model, monkeypatch):
+    monkeypatch.setattr(set_tables, "MAX_SUMS", 2000)
+    assert exact_limit(TTBAR) == 8
+    events = decays(20, extra=4)
+    found = pairton.reconstruct(events, mass_model)
+    assert (found.status == Status.TRUNCATED).all()
+    assert found.exact.all()
+    few = pairton.reconstruct(events, mass_model, max_objects=8)
+    np.testing.assert_array_equal(found.index, few.index)
+    assert (pairton.reconstruct(events, mass_model, decoding="steps").status == Status.OK).all()
