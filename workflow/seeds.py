@@ -112,7 +112,8 @@ def main() -> None:
             fields = {kind: recipe.inputs.fields(kind) for kind in recipe.inputs.kinds}
             chunks = iterate(samples, topology=recipe.topology, fields=fields)
             how = recipe.topology, recipe.inputs
-            _, events = pack(chunks, *how, folder=Path(folder), fractions=recipe.data.fractions)
+            most, shares = recipe.max_objects, recipe.data.fractions
+            _, events = pack(chunks, *how, folder=Path(folder), fractions=shares, max_objects=most)
             for name, (count, loss, right) in compare(networks, events).items():
                 print(f"{name:10}  {count} events  -log P {loss:.4f}  e_event {right:.4f}")
     except PairtonError as error:
