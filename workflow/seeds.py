@@ -2,8 +2,8 @@
 
     python workflow/seeds.py cpu default
 
-On the fully reconstructible validation events whose assignments are enumerated; for networks with the exact
-likelihood. Together: log P of what the seeds kept is averaged, and normalised again. Temperatures are left out.
+On the fully reconstructible validation events; for networks with the exact likelihood. Together: log P of what the
+seeds kept is averaged, and normalised again. Temperatures are left out.
 """
 
 from __future__ import annotations
@@ -13,25 +13,21 @@ import copy
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from pairton.decoding.likelihood import (
-    MAX_ASSIGNMENTS,
-    Enumeration,
-    enumerate_assignments,
-    index_of,
-    log_normaliser,
-    scores,
-)
 
+from pairton.decoding.candidate_scores import candidate_scores
+from pairton.decoding.set_sums import best, log_normaliser, log_scores, log_sums
+from pairton.decoding.set_tables import SetTables, allowed_nodes, hypotheses, set_tables
 from pairton.errors import PairtonError
 from pairton.events.nodes import Nodes
 from pairton.formats import iterate
 from pairton.network import Network
 from pairton.network.engine import load_network, predictor
-from pairton.topology.assignments import present
+from pairton.topology.assignments import canonical, present
 from pairton.training.data import PackedEvents, pack
 from pairton.training.loop import make_optimiser
 from pairton.training.recipes import Recipe, parse_recipe
@@ -41,10 +37,10 @@ from plan import Plan, load_config
 
 __all__ = ["compare", "networks_of"]
 
-BLOCK = 64  # events whose assignments are listed at once
-TOGETHER, KEPT = "together", "kept"
+BLOCK = 256  # events at once
+TOGETHER, KEPT, TERMS = "together", "kept", "terms of patterns"
 
-Floats = npt.NDArray[np.float64]
+Floats = npt.NDArray[Any]
 
 
 def networks_of(folder: Path) -> tuple[Recipe, dict[str, Network]]:
@@ -60,32 +56,40 @@ def networks_of(folder: Path) -> tuple[Recipe, dict[str, Network]]:
 def compare(networks: Mapping[str, Network], events: PackedEvents) -> dict[str, tuple[int, float, float]]:
     """Events, mean -log P(truth) and share that is right: of each network, and of those kept together."""
     sums = {name: np.zeros(3) for name in [*networks, TOGETHER]}
-    for enumeration, nodes, truth in _blocks(next(iter(networks.values())), events):
-        rows = index_of(enumeration, truth)
-        chances = {name: _log_probabilities(network, enumeration, nodes) for name, network in networks.items()}
-        together = np.mean([chance for name, chance in chances.items() if name.startswith(KEPT)], axis=0)
-        chances[TOGETHER] = together - log_normaliser(together)[:, None]
-        for name, chance in chances.items():
-            right = chance.argmax(axis=1) == rows
-            sums[name] += len(rows), -chance[np.arange(len(rows)), rows].sum(), right.sum()
+    for tables, nodes, truth in _blocks(next(iter(networks.values())), events):
+        answers = {name: _answer(network, tables, nodes) for name, network in networks.items()}
+        kept = [answer for name, answer in answers.items() if name.startswith(KEPT)]
+        # the mean of log P is that of the scores, but for a constant
+        answers[TOGETHER] = {name: np.mean([answer[name] for answer in kept], axis=0) for name in kept[0]}
+        for name, answer in answers.items():
+            sums[name] += len(truth), *_scored(tables, answer, truth)
     return {name: (int(n), loss / n, right / n) for name, (n, loss, right) in sums.items()}
 
 
-def _blocks(network: Network, events: PackedEvents) -> Iterator[tuple[Enumeration, Nodes, npt.NDArray[np.int8]]]:
+def _blocks(network: Network, events: PackedEvents) -> Iterator[tuple[SetTables, Nodes, npt.NDArray[np.int8]]]:
+    topology = network.topology
     for layout, group in events.groups.items():
-        if network.topology.count_assignments(layout) > MAX_ASSIGNMENTS:
-            continue
-        (full,) = np.nonzero(present(network.topology, group.truth).all(axis=1))
-        enumeration = enumerate_assignments(network.topology, layout)
+        (full,) = np.nonzero(present(topology, group.truth).all(axis=1))
+        tables = set_tables(topology, allowed_nodes(topology, layout), not network.config.patterns)
         for rows in np.split(full, range(BLOCK, len(full), BLOCK)):
-            yield enumeration, group.nodes(rows), np.array(group.truth[rows])
+            yield tables, group.nodes(rows), np.array(group.truth[rows])
 
 
-def _log_probabilities(network: Network, enumeration: Enumeration, nodes: Nodes) -> Floats:
-    """(E, A)."""
+def _answer(network: Network, tables: SetTables, nodes: Nodes) -> dict[str, Floats]:
+    """Scores of the candidates of each type (C, E), and if the network has them terms of patterns (P, E)."""
     with asked(network):
-        found = scores(enumeration, predictor(network)(nodes, None))
-    return np.asarray(found - log_normaliser(found)[:, None])
+        outputs = predictor(network)(nodes, None)
+    terms = {TERMS: outputs["patterns"].T} if network.config.patterns else {}
+    return {**candidate_scores(tables, outputs), **terms}
+
+
+def _scored(tables: SetTables, answer: Mapping[str, Floats], truth: npt.NDArray[np.int8]) -> tuple[float, float]:
+    """The sum of -log P(truth), and how many events are right."""
+    terms, true = answer.get(TERMS), hypotheses(tables, truth)
+    chance = log_scores(tables, answer, true, terms) - log_normaliser(log_sums(tables, answer, terms))
+    found = best(tables, answer, terms, patterns=[0]).assignment[0, :, 0]
+    right = (found == canonical(tables.topology, truth)).all(axis=1)
+    return -float(chance.sum()), float(right.sum())
 
 
 def main() -> None:
@@ -108,7 +112,8 @@ def main() -> None:
             fields = {kind: recipe.inputs.fields(kind) for kind in recipe.inputs.kinds}
             chunks = iterate(samples, topology=recipe.topology, fields=fields)
             how = recipe.topology, recipe.inputs
-            _, events = pack(chunks, *how, folder=Path(folder), fractions=recipe.data.fractions)
+            most, shares = recipe.max_objects, recipe.data.fractions
+            _, events = pack(chunks, *how, folder=Path(folder), fractions=shares, max_objects=most)
             for name, (count, loss, right) in compare(networks, events).items():
                 print(f"{name:10}  {count} events  -log P {loss:.4f}  e_event {right:.4f}")
     except PairtonError as error:

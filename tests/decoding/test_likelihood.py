@@ -7,12 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import pairton
 from enumeration import consistent, enumerate_assignments, index_of, log_normaliser, marginals, scores
+from pairton.decoding import set_tables
 from pairton.decoding.exact import packed, sums_of
 from pairton.decoding.patterns import plan_of
-from pairton.decoding.set_tables import MAX_SUMS, MOST_OBJECTS, allowed_nodes, count_sums, exact_limit, set_tables
+from pairton.decoding.set_tables import MAX_SUMS, MOST_OBJECTS, allowed_nodes, count_sums, exact_limit
 from pairton.decoding.terms import triplet_types
 from pairton.errors import ModelError
+from pairton.events import Status
 from pairton.topology import load_topology, parse_topology
 from pairton.topology.assignments import canonical
 
@@ -217,4 +220,18 @@ def test_a_particle_of_sixteen_slots_is_refused_in_one_line():
     """20 to the power of 16 is more than an int64 holds."""
     many = parse_topology({"name": "many", "event": ["p"], "particles": {"p": ["q"] * 16}})
     with pytest.raises(ModelError, match="a particle of 16 slots"):
-        set_tables(many, allowed_nodes(many, 20))
+        set_tables.set_tables(many, allowed_nodes(many, 20))
+
+
+def test_events_with_more_objects_than_the_limit_are_truncated(decays, mass_model, monkeypatch):
+    monkeypatch.setattr(set_tables, "MAX_SUMS", 2000)
+    assert exact_limit(TTBAR) == 8
+    events = decays(20, extra=4)
+    found = pairton.reconstruct(events, mass_model)
+    assert (found.status == Status.TRUNCATED).all()
+    assert found.exact.all()
+    few = pairton.reconstruct(events, mass_model, max_objects=8)
+    np.testing.assert_array_equal(found.index, few.index)
+    assert (pairton.reconstruct(events, mass_model, decoding="steps").status == Status.OK).all()
+    one, two = (pairton.evaluate(events, mass_model, max_objects=most, select=False) for most in (20, 8))
+    assert one.table() == two.table()

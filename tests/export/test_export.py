@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -26,13 +27,13 @@ from pairton.export.exact_graph import ExactGraph
 from pairton.models.engines import load_model
 from pairton.network.engine import predictor
 from pairton.reconstruction.running import Assigner, RunSettings
-from pairton.topology import Stage, load_topology, parse_topology
+from pairton.topology import load_topology, parse_topology
 
 TTBAR, HH4B, TTH, TTTT = (load_topology(name) for name in ("ttbar_allhad", "hh4b", "tth_allhad", "tttt_allhad"))
 TTW = parse_topology({"name": "ttW", "event": ["t", "t", "W"], "particles": {"t": ["b", "W"], "W": ["q", "q"]}})
 DEEP = parse_topology({"name": "deep", "event": ["H", "j"], "particles": {"H": ["W", "W"], "W": ["q", "q"]}})
 THREE = parse_topology({"name": "three", "event": ["g", "g"], "particles": {"g": ["q", "q", "q"]}})
-FOUR_STEP = TTBAR.with_stages([Stage(("W",)), Stage(("W",)), Stage(("t",)), Stage(("t",))])
+ONLY = parse_topology({"name": "only", "event": ["X", "j"], "particles": {"X": ["A"], "A": ["q", "q"]}})
 CPP = Path(__file__).parents[2] / "docs" / "cpp" / "reconstruct.cpp"
 
 
@@ -58,15 +59,15 @@ def agree(found, wanted, atol=1e-4):
     np.testing.assert_allclose(particles, wanted.particle_probability, atol=atol)
 
 
-TOPOLOGIES = [TTBAR, HH4B, TTH, TTTT, TTW, DEEP, THREE, FOUR_STEP]
-EXACT = [topology for topology in TOPOLOGIES if topology not in (TTTT, FOUR_STEP)]
+TOPOLOGIES = [TTBAR, HH4B, TTH, TTTT, TTW, DEEP, THREE, ONLY]
 
 
-@pytest.mark.parametrize("topology", EXACT, ids=lambda topology: topology.name)
-def test_graphs_are_the_decoder(topology, small_network):
-    network, _ = small_network(topology)
+@pytest.mark.parametrize("patterns", [False, True], ids=["complete", "patterns"])
+@pytest.mark.parametrize("topology", TOPOLOGIES, ids=lambda topology: topology.name)
+def test_graphs_are_the_decoder(topology, patterns, small_network):
+    network, _ = small_network(topology, tokens=False, patterns=patterns)
     n_slots = len(topology.slots)
-    limit = n_slots + 2
+    limit = n_slots + (1 if topology is TTTT else 2)
     graph = ExactGraph(network, topology, (limit,), temperature=1.5)
     for n_jets in (n_slots, limit):
         nodes = events_of(n_jets, padding=3)  # some have fewer jets than slots
@@ -105,15 +106,27 @@ def test_whole_reconstruction_in_one_file(small_network, tmp_path):
     assert np.isnan(particles).all()
 
 
+def test_a_whole_file_of_a_network_that_knows_missing_particles(small_network, tmp_path):
+    network, info = small_network(TTBAR, tokens=False, patterns=True)
+    info = replace(info, decoding="exact", temperatures=(1.4,))
+    session = whole_file(network, info, tmp_path / "whole.onnx", max_objects=8)
+    assert [item.name for item in session.get_outputs()][:3] == [
+        "indices", "event_probability", "particle_probability",
+    ]  # fmt: skip
+    for n_jets in (6, 8):
+        nodes = events_of(n_jets, padding=2, seed=5)
+        wanted = decode(predictor(network), TTBAR, nodes, temperatures=[1.4])
+        agree(session.run(None, feeds(nodes))[:3], wanted)
+        answered = (wanted.assignment >= 0).all(axis=1)
+        np.testing.assert_allclose(wanted.pattern_probability[answered].sum(axis=1), 1, rtol=1e-6)
+        assert (wanted.event_probability <= wanted.pattern_probability[:, 0] + 1e-6)[answered].all()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("topology", [HH4B, TTH, TTTT, TTW, DEEP, THREE], ids=lambda topology: topology.name)
 def test_whole_reconstruction_of_every_topology(topology, small_network, tmp_path):
     network, info = small_network(topology)
     limit = len(topology.slots) + 1
-    if topology is TTTT:
-        with pytest.raises(ModelError, match=r"13 jets have .* lower --max-objects, or export without --whole"):
-            whole_file(network, info, tmp_path / "whole.onnx", decoding="exact", max_objects=limit)
-        return
     session = whole_file(network, info, tmp_path / "whole.onnx", decoding="exact", max_objects=limit)
     check_file(session, network, topology, "exact", limit)
 
@@ -197,8 +210,16 @@ def test_what_cannot_be_exported_is_said_and_nothing_is_left(model_folder, tmp_p
             "beam is not exported as one graph: choose one of exact",
         ),
         ({"whole": True, "decoding": "exakt"}, ConfigError, "no decoding 'exakt'.*did you mean 'exact'"),
-        ({"whole": True, "max_objects": 5}, ConfigError, "max_objects is 5, but must be from 6"),
-        ({"whole": True, "decoding": "exact", "max_objects": 14}, ModelError, "14 jets have 270270 assignments"),
+        (
+            {"whole": True, "decoding": "exact", "max_objects": 5},
+            ConfigError,
+            "max_objects is 5, but must be from 6",
+        ),
+        (
+            {"whole": True, "decoding": "exact", "max_objects": 29},
+            ModelError,
+            "29 jets .* lower --max-objects to 28",
+        ),
         ({"max_objects": 8}, ConfigError, "belong to a whole reconstruction"),
     ):
         with pytest.raises(kind, match=message):

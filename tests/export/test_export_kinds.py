@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from pairton.decoding import decode
+from pairton.decoding.set_tables import exact_limit
 from pairton.errors import ModelError
 from pairton.events.nodes import Nodes
 from pairton.export import default_max_objects, export_network
@@ -112,7 +113,7 @@ def test_a_step_file_of_several_kinds(small_network, tmp_path):
 def test_a_whole_file_of_several_kinds(small_network, tmp_path):
     network, info = small_network(SEMI)
     path = tmp_path / "whole.onnx"
-    with pytest.raises(ModelError, match=r"objects of several kinds.*add --decoding exact"):
+    with pytest.raises(ModelError, match="steps is not exported as one graph: choose one of exact"):
         export_network(network, info, path, whole=True)  # the model was trained for steps
     assert not path.exists()
     export_network(network, info, path, whole=True, decoding="exact", max_objects=7)
@@ -138,6 +139,6 @@ def test_a_whole_file_of_several_kinds(small_network, tmp_path):
 
 
 def test_how_many_objects_are_the_default():
-    most = default_max_objects(SEMI, "exact")
-    assert most == 12
-    assert SEMI.count_assignments((most, 1, 1)) <= 120_000
+    assert default_max_objects(SEMI) == 12 <= exact_limit(SEMI)
+    crowded = parse_topology({"name": "six", "event": ["t"] * 6, "particles": TOP})
+    assert default_max_objects(crowded) == 18

@@ -158,3 +158,11 @@ def test_files_that_are_no_recipes(tmp_path, text, message):
     with pytest.raises(ConfigError, match=message) as caught:
         load_recipe(path)
     assert "\n" not in str(caught.value)
+
+
+def test_events_beyond_the_exact_sums_are_left_out():
+    plain = {"topology": "tttt_allhad", "optimiser": {"steps": 1}}
+    exact = plain | {"network": {"tokens": False}, "loss": {"masked_edges": 0, "event_likelihood": 1}}
+    assert [parse_recipe(raw).max_objects for raw in (plain, exact)] == [20, 16]
+    fewer = exact | {"data": {"max_objects": 14}}
+    assert parse_recipe(fewer).max_objects == 14

@@ -12,7 +12,9 @@ from pairton.topology import load_topology, parse_topology
 from pairton.training.torch_set_sums import candidate_scores, log_likelihood, log_scores, log_sums
 
 DEEP = parse_topology({"name": "deep", "event": ["H", "j"], "particles": {"H": ["W", "W"], "W": ["q", "q"]}})
+ONLY = parse_topology({"name": "only", "event": ["X", "j"], "particles": {"X": ["A"], "A": ["q", "q"]}})
 CASES = [
+    (ONLY, 4),
     (load_topology("ttbar_allhad"), 7),
     (load_topology("tth_allhad"), 8),
     (DEEP, 6),
@@ -54,7 +56,7 @@ def test_equals_numpy_and_gradients_are_marginals(topology, n_jets, complete_onl
     )
 
 
-@pytest.mark.parametrize(("topology", "n_jets"), CASES[:3], ids=lambda x: getattr(x, "name", x))
+@pytest.mark.parametrize(("topology", "n_jets"), CASES[:4], ids=lambda x: getattr(x, "name", x))
 def test_scores_of_candidates_equal_numpy(topology, n_jets):
     tables = set_tables(topology, allowed_nodes(topology, n_jets))
     rng = np.random.default_rng(2)

@@ -120,6 +120,8 @@ def evaluate(
     _name_apart(methods)
     for method in methods:
         method.settings = replace(settings, decoding=method.decoding)
+        if method.model is not None:
+            method.settings = method.settings.for_model(method.model)
         if method.model is not None and not same_tree(method.model.topology, topology):
             raise ModelError(
                 f"the model {method.name} is for {method.model.topology.name}, the events are read as "

@@ -112,8 +112,9 @@ class ExactGraph(nn.Module):
                 for slot in triplet_slots(self.topology, particle):
                     row = row * n_nodes + place[slot]
                 terms.append(potentials.index_select(0, row))
-            gone = [absent.index_select(0, table[:, k]) for k in range(table.shape[1])]
-            scores[name] = torch.stack(terms).sum(dim=0) / self.temperature + torch.stack(gone).sum(dim=0)
+            scores[name] = torch.stack([absent.index_select(0, slot) for slot in table.T]).sum(dim=0)
+            if terms:  # an only child adds nothing
+                scores[name] = scores[name] + torch.stack(terms).sum(dim=0) / self.temperature
         return scores
 
     def _probability(self, particle: Particle, slots: Tensor, present: Tensor, at: dict[str, Tensor]) -> Tensor:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pairton._common.configuration import check_keys, configure, read_yaml
-from pairton.decoding.set_tables import MAX_SUMS
+from pairton.decoding.set_tables import MAX_SUMS, exact_limit
 from pairton.decoding.terms import triplet_types
 from pairton.errors import ConfigError, PairtonWarning, shown
 from pairton.events.inputs import Inputs
@@ -195,6 +195,12 @@ class Recipe:
         if self.loss.event_likelihood or self.loss.hyperedges:
             return "exact"
         return "steps" if self.network.tokens else "one_shot"
+
+    @property
+    def max_objects(self) -> int:
+        """Of a kind; events with more are left out, as are those with more than the exact sums take."""
+        most = self.data.max_objects
+        return min(most, exact_limit(self.topology)) if self.decoding == "exact" else most
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that `parse_recipe` reads back to an equal recipe."""

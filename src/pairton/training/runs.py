@@ -62,7 +62,7 @@ def train(
                 folder=folder,
                 fractions=recipe.data.fractions,
                 events=recipe.data.events,
-                max_objects=recipe.data.max_objects,
+                max_objects=recipe.max_objects,
                 memory=recipe.data.memory_gib * 2**30 / fabric.world_size,
                 columns=columns,
             )

@@ -48,7 +48,8 @@ def candidate_scores(tables: SetTables, edges: Tensor, triplets: Tensor | None =
     flat_triplets = None if triplets is None else triplets.reshape(len(edges), -1).T.contiguous()
     scores = {}
     for name, terms in _score_terms(tables, edges.shape[-1], edges.device).items():
-        taken = [flat_edges.index_select(0, row) for row in terms[0]]
+        taken = [flat_edges.new_zeros(terms[0].shape[1], len(edges))]  # an only child adds nothing
+        taken += [flat_edges.index_select(0, row) for row in terms[0]]
         taken += [-flat_edges.index_select(0, row) for row in terms[1]]
         if flat_triplets is not None:
             taken += [flat_triplets.index_select(0, row) for row in terms[2]]
