@@ -12,8 +12,8 @@ from pairton.decoding import set_sums
 from pairton.decoding.set_tables import allowed_nodes, set_tables
 from pairton.errors import ModelError
 from pairton.export.set_graph import SetGraph
+from pairton.network.torch_set_sums import IMPOSSIBLE
 from pairton.topology import load_topology, parse_topology
-from pairton.training.torch_set_sums import IMPOSSIBLE
 
 
 def made(name, event, **particles):

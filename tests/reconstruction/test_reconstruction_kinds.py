@@ -133,14 +133,11 @@ def test_the_order_of_objects_does_not_matter(model):
     np.testing.assert_array_equal(again.event_probability, reco.event_probability)
 
 
-def test_exact_says_where_steps_took_over(model, monkeypatch):
+def test_exact_says_whether_all_hypotheses_were_summed(model):
     events = lepton_events(jet_pt={(0, 0): 10.0, (5, 2): 10.0})
-    monkeypatch.setattr(
-        "pairton.decoding.registry.enumerable", lambda topology, layout: layout[0] < JETS
-    )  # as if five jets were too many
     reco = reconstruct(events, model)
     assert (reco.status == Status.OK).all()
-    assert reco.exact.tolist() == [row in (0, 5) for row in range(12)]
+    assert reco.exact.all()
     assert not reconstruct(events, model, decoding="one_shot").exact.any()
 
 
@@ -151,7 +148,7 @@ def test_training_and_inference_use_the_same_objects_in_the_same_order(model, tm
         jet_eta={(k, 1): 3.0 for k in range(0, 300, 5)},
     )
     inputs = Inputs.default(SEMILEP)
-    train, _ = pack([events], SEMILEP, inputs, folder=tmp_path, partial=True)
+    train, _ = pack([events], SEMILEP, inputs, folder=tmp_path, events="partial")
     accepted = accept(events, model.domain, inputs)
     assert {layout[0] for layout in train.groups} >= {JETS, JETS - 1}
     for layout, group in train.groups.items():

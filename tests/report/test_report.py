@@ -107,7 +107,8 @@ def test_chunks_add_up(study, decays):
     method = study.methods[0]
     events = decays(40, extra=1)
     reco = reconstruct(events, method.model)
-    answer = reco.assignment, reco.particle_probability, reco.event_probability, reco.exact
+    none = np.full((len(events), 6), np.nan)
+    answer = reco.assignment, reco.particle_probability, reco.event_probability, reco.exact, none
 
     def counted(metric, *edges):
         parts = []

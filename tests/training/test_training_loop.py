@@ -20,10 +20,10 @@ from safetensors.torch import load_file
 from enumeration import enumerate_assignments, index_of, log_normaliser, scores
 from pairton.errors import OutputError, TrainingError
 from pairton.models.storage import read_info
-from pairton.network import Network
+from pairton.network import Network, torch_set_sums
 from pairton.network.engine import load_network, predictor
 from pairton.topology import load_topology
-from pairton.training import loop, torch_set_sums
+from pairton.training import loop
 from pairton.training import resume_state as state
 from pairton.training.data import Group, PackedEvents
 from pairton.training.loop import Trainer, update_average

@@ -13,8 +13,8 @@ from pairton.decoding.terms import gain_terms, triplet_slots, triplet_types
 from pairton.export.set_graph import SetGraph
 from pairton.export.step_graph import by_kind
 from pairton.network.network import Network
+from pairton.network.torch_set_sums import IMPOSSIBLE
 from pairton.topology import Layout, Particle, Topology
-from pairton.training.torch_set_sums import IMPOSSIBLE
 
 __all__ = ["ExactGraph", "fitted"]
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from pairton.decoding.set_tables import Leaf, SetTables
 from pairton.errors import ModelError
-from pairton.training.torch_set_sums import IMPOSSIBLE
+from pairton.network.torch_set_sums import IMPOSSIBLE
 
 __all__ = ["SetGraph"]
 

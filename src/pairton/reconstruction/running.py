@@ -52,6 +52,7 @@ class RunSettings:
         """With the decoding that is meant, checked."""
         decoding = self.decoding or ("beam" if self.beam is not None else model.decoding)
         get_decoding(decoding)
+        check_max_objects(model.topology, self.max_objects)
         most = self.max_objects
         if decoding == "exact":  # no more than the sums take; events with more are truncated
             most = min(most, exact_limit(model.topology))

@@ -23,9 +23,9 @@ from pairton.decoding.graph import MASKED, adjacency, visible_tokens
 from pairton.decoding.set_tables import allowed_nodes, count_sums, hypotheses, set_tables
 from pairton.decoding.terms import triplet_types
 from pairton.events.nodes import Nodes
+from pairton.network.torch_set_sums import candidate_scores, log_likelihood
 from pairton.topology import Layout, Topology
 from pairton.training.recipes import LossConfig
-from pairton.training.torch_set_sums import candidate_scores, log_likelihood
 
 __all__ = ["LOSSES", "Batch", "Example", "Loss", "batch_loss", "make_batch", "terms_of"]
 

@@ -264,6 +264,10 @@ def _renamed(section: str, raw: object) -> object:
     """The settings of a section under today's names; recipes of Pairton 0.1 have others for some."""
     if not isinstance(raw, Mapping):
         return raw
+    if section == "data" and isinstance(raw.get("partial"), bool):
+        warnings.warn("data.partial is now data.events: change the recipe", PairtonWarning, stacklevel=2)
+        events = "partial" if raw["partial"] else "complete"
+        raw = {"events": events, **{name: value for name, value in raw.items() if name != "partial"}}
     for old, new in RENAMED.get(section, {}).items():
         if old in raw and new not in raw:
             warnings.warn(

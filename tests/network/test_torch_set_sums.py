@@ -8,8 +8,8 @@ from pairton.decoding import candidate_scores as numpy_scores
 from pairton.decoding import set_sums
 from pairton.decoding.set_tables import allowed_nodes, hypotheses, set_tables
 from pairton.decoding.terms import triplet_types
+from pairton.network.torch_set_sums import candidate_scores, log_likelihood, log_scores, log_sums
 from pairton.topology import load_topology, parse_topology
-from pairton.training.torch_set_sums import candidate_scores, log_likelihood, log_scores, log_sums
 
 DEEP = parse_topology({"name": "deep", "event": ["H", "j"], "particles": {"H": ["W", "W"], "W": ["q", "q"]}})
 ONLY = parse_topology({"name": "only", "event": ["X", "j"], "particles": {"X": ["A"], "A": ["q", "q"]}})
