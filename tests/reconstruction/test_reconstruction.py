@@ -1,5 +1,6 @@
 import copy
 import pickle
+from dataclasses import replace
 from itertools import pairwise
 
 import awkward as ak
@@ -323,3 +324,26 @@ def test_the_object_of_a_slot_and_columns_for_a_table(decays, mass_model, tmp_pa
     assert (said["decoding"], said["max_objects"], said["events"]) == ("exact", 12, 12)
     with pytest.raises(TopologyError, match=r"no slot 't1\.c'"):
         reco.object("t1.c")
+
+
+def test_a_model_that_knows_missing_particles_says_what_is_there(decays, mass_model_type, tmp_path):
+    class Patterns(mass_model_type):
+        @property
+        def info(self):
+            return replace(super().info, outputs={**super().info.outputs, "patterns": ("pattern",)})
+
+        def predict(self, nodes, tokens):
+            terms = np.tile(np.array([2, 1, 0, 0, 0, 3], np.float32), (len(nodes), 1))
+            return {**super().predict(nodes, tokens), "patterns": terms}
+
+    events = decays(30, extra=1)
+    alone, reco = reconstruct(events, mass_model_type()), reconstruct(events, Patterns())
+    columns = reco.to_columns()
+    names = [f"pattern_{name}" for name in ("t_t", "t_W", "t", "W_W", "W", "nothing")]
+    np.testing.assert_allclose(sum(columns[name] for name in names), 1, rtol=1e-5)
+    np.testing.assert_array_equal(columns["complete_probability"], columns["pattern_t_t"])
+    np.testing.assert_array_equal(reco.assignment, alone.assignment)
+    np.testing.assert_allclose(columns["event_probability_if_complete"], alone.event_probability, rtol=1e-4)
+    assert (reco.event_probability <= alone.event_probability + 1e-6).all()
+    assert not any(name in alone.to_columns() for name in (*names, "complete_probability"))
+    assert "complete_probability" not in reconstruct(events, Patterns(), decoding="one_shot").to_columns()

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from pairton._common.parallel import in_parallel
 from pairton.decoding import Decoded, Outputs, decode, get_decoding
+from pairton.decoding.patterns import plan_of
 from pairton.decoding.set_tables import exact_limit
 from pairton.errors import EventsError, ModelError
 from pairton.events import Events, Status
@@ -94,7 +95,7 @@ class Assigner:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Of the outputs on whole events; asked of a made-up event, since a window may have none."""
         axes = self.model.info.outputs
-        names = [name for name in axes if name not in ("edges", "triplets") and "node" not in axes[name]]
+        names = [name for name in axes if name not in DECODED and "node" not in axes[name]]
         if not names:
             return {}
         topology, inputs = self.model.topology, self.model.inputs
@@ -152,7 +153,8 @@ class Assigner:
     def run(self, window: Events) -> Reconstruction:
         """Reconstruct the events of one window, and their variations."""
         accepted = self.accept(window)
-        found, outputs = self.assign_all(accepted)
+        found, described = self.assign_all(accepted)
+        outputs = {**described, **self._pattern_columns(found)}
         status = accepted.status.copy()
         status[accepted.answerable & (found.assignment < 0).any(axis=1)] = Status.BAD_OUTPUT
         return Reconstruction(
@@ -166,6 +168,19 @@ class Assigner:
             outputs,
             {name: self.run(window.varied(name)) for name in window.variations},
         )
+
+    def _pattern_columns(self, found: Decoded) -> Outputs:
+        """What a model that knows missing particles says of every event; nothing for one that does not."""
+        if "patterns" not in self.model.info.outputs or self.settings.decoding != "exact":
+            return {}
+        chances = found.pattern_probability.astype(np.float32)  # (n, patterns), the complete one first
+        columns = {
+            "complete_probability": chances[:, 0],
+            "event_probability_if_complete": (found.event_probability / chances[:, 0]).astype(np.float32),
+        }
+        for pattern, chance in zip(plan_of(self.model.topology).patterns, chances.T, strict=True):
+            columns[f"pattern_{pattern.name.replace(' + ', '_').replace('.', '_')}"] = chance
+        return columns
 
 
 def reconstruct(

@@ -9,7 +9,10 @@
     <slot>_<kind>                index of the object in its collection of the input, -1 for none (int32); t1.W.q1
                                  is t1_W_q1_jet
     <particle>_probability, _pt, _eta, _phi, _mass    NaN for none (float32); GeV and radians
-    event_probability
+    event_probability            of the answer: all of it is right
+    complete_probability, event_probability_if_complete, pattern_<particles>
+                                 where the model knows missing particles: that every particle is present, that the
+                                 answer is right if so, and that just these particles are present (float32)
     <head>                       of further heads of the network that describe events
     <each of ours>_<variation>   the same with varied objects, where --variation names some
 
