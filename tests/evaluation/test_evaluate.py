@@ -385,10 +385,12 @@ def test_table_and_json_on_the_command_line(decays, built_in, tmp_path, monkeypa
 
 
 def test_reconstruct_on_the_command_line(decays, built_in, tmp_path):
-    source = write(tmp_path / "in.h5", decays(30, extra=2))
+    events = decays(30, extra=2)
+    source = write(tmp_path / "in.h5", events)
     shown = CliRunner().invoke(cli, ["reconstruct", str(source)])
     assert shown.exit_code == 0, shown.output
-    assert "30 events (30 ok)" in shown.output
+    ok = int((ak.sum(events.jets.btag, axis=1) >= 2).to_numpy().sum())
+    assert f"30 events ({ok} ok, {30 - ok} outside_selection)" in shown.output
     assert "t2 [GeV]" in shown.output
     target = tmp_path / "out.root"
     written = CliRunner().invoke(cli, ["reconstruct", str(source), "-o", str(target), "--max-jets", "7"])

@@ -88,7 +88,7 @@ def test_a_file_says_what_memory_does(crowd, mass_model, tmp_path, suffix):
     np.testing.assert_allclose(np.asarray(columns["t1_W_probability"]), reco.W.probability[:, 0], rtol=1e-5)
     np.testing.assert_allclose(np.asarray(columns["event_probability"]), reco.event_probability, rtol=1e-5)
     labels, counts = np.unique(np.asarray(columns["status"]).astype(str), return_counts=True)
-    assert set(labels) == {"ok", "too_few_objects"}
+    assert set(labels) == {"ok", "too_few_objects", "outside_selection"}
     assert {label: n for label, n in summary.status.items() if n} == dict(
         zip(labels, counts.tolist(), strict=True)
     )

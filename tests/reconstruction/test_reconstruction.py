@@ -10,7 +10,7 @@ import pytest
 import vector
 
 from pairton.decoding import DECODINGS
-from pairton.errors import ConfigError, EventsError, ModelError, TopologyError
+from pairton.errors import ConfigError, EventsError, ModelError, PairtonWarning, TopologyError
 from pairton.evaluation.metrics import efficiencies
 from pairton.events import Events, Status
 from pairton.events.acceptance import accept
@@ -49,7 +49,10 @@ def test_masses_find_most_of_the_decays(decays, mass_model, decoding):
     reco = reconstruct(events, mass_model, decoding=decoding)
     found = efficiencies(events.topology, events.truth, reco.assignment, events.n_jets)["event"]["7"]
     assert found.value > (0.85 if decoding == "exact" else 0.4)
-    assert (reco.status == Status.OK).all()
+    tags = ak.to_numpy(ak.sum(events.jets.btag > 0.5, axis=1))
+    np.testing.assert_array_equal(reco.to_columns()["n_btags"], tags)
+    few = np.where(tags < 2, Status.OUTSIDE_SELECTION, Status.OK)  # the model learned from events with two
+    np.testing.assert_array_equal(reco.status, few)
     assert ((reco.event_probability > 0) & (reco.event_probability <= 1 + 1e-6)).all()
 
 
@@ -83,7 +86,7 @@ def test_every_row_stays_and_says_why(decays, mass_model):
         "truncated",
         "bad_object",
         "outside_domain",
-        "ok",
+        "ok" if ak.sum(events.jets.btag[9]) >= 2 else "outside_selection",
     ]
     none = np.isin(reco.status, [Status.TOO_FEW_OBJECTS, Status.BAD_OBJECT])
     assert (reco.assignment[none] == -1).all()
@@ -192,7 +195,8 @@ def test_a_file_by_its_name(decays, mass_model, tmp_path):
     for path in (tmp_path / "in.h5", str(tmp_path / "in.h5")):
         reco = reconstruct(path, mass_model)
         np.testing.assert_array_equal(reco.assignment, reconstruct(events, mass_model).assignment)
-    assert repr(reco) == "<Reconstruction of 12 ttbar_allhad events: 12 ok>"
+    ok = int((ak.sum(events.jets.btag, axis=1) >= 2).to_numpy().sum())
+    assert repr(reco) == f"<Reconstruction of 12 ttbar_allhad events: {ok} ok, {12 - ok} outside_selection>"
     assert repr(events) == "<Events: 12 of ttbar_allhad, 96 jets, 12 complete>"
 
 
@@ -347,3 +351,13 @@ def test_a_model_that_knows_missing_particles_says_what_is_there(decays, mass_mo
     assert (reco.event_probability <= alone.event_probability + 1e-6).all()
     assert not any(name in alone.to_columns() for name in (*names, "complete_probability"))
     assert "complete_probability" not in reconstruct(events, Patterns(), decoding="one_shot").to_columns()
+
+
+@pytest.mark.parametrize(("tag", "said"), [(0, "none of"), (1, "every one of")])
+def test_tags_that_cannot_be_are_said_once(decays, mass_model, tag, said):
+    events = decays(150)
+    events = events.replace(jets=ak.with_field(events.jets, ak.full_like(events.jets.btag, tag), "btag"))
+    with pytest.warns(PairtonWarning, match=rf"{said} 1200 jets has a b-tag: .* --btag TAGGER:CUT") as heard:
+        reco = reconstruct(events, mass_model)
+    assert len(heard) == 1
+    assert set(reco.to_columns()["status"]) == {"ok" if tag else "outside_selection"}

@@ -206,6 +206,13 @@ def _report(summary: Summary | Parts, begun: float, where: str) -> None:
     click.echo(f"{summary.events} events ({_counts(summary.status)}) in {time.monotonic() - begun:.1f} s{where}")
     for name, status in summary.varied.items():
         click.echo(f"  variation {name}: {_counts(status)}")
+    unanswered = ("too_few_objects", "bad_object", "bad_output")
+    if summary.events and summary.events == sum(summary.status[label] for label in unanswered):
+        click.echo(
+            "pairton: warning: no event has an answer: are units, cuts and topology right? (`pairton inspect` "
+            "shows what is in the file)",
+            err=True,
+        )
     if summary.status["outside_domain"] and not summary.status["ok"]:
         click.echo(
             "pairton: warning: all that have an answer are outside_domain: if b-tags are scores, cut on them with "

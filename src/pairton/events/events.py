@@ -38,6 +38,7 @@ class Status(IntEnum):
     TRUNCATED = 3  # more objects of a kind than are used: the softest were left out
     OUTSIDE_DOMAIN = 4
     BAD_OUTPUT = 5  # the network gives something else than numbers
+    OUTSIDE_SELECTION = 6  # not among the events that the model was trained on: too few b-tags, say
 
     @property
     def label(self) -> str:

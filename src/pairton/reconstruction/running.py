@@ -9,6 +9,7 @@ Shapes: B events of a batch, n of a window, S slots, P particles.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,7 +23,7 @@ from pairton._common.parallel import in_parallel
 from pairton.decoding import Decoded, Outputs, decode, get_decoding
 from pairton.decoding.patterns import plan_of
 from pairton.decoding.set_tables import exact_limit
-from pairton.errors import EventsError, ModelError
+from pairton.errors import EventsError, ModelError, PairtonWarning
 from pairton.events import Events, Status
 from pairton.events.acceptance import MAX_OBJECTS, Accepted, accept, check_max_objects
 from pairton.events.nodes import Nodes
@@ -37,6 +38,8 @@ __all__ = ["BATCH", "WINDOW", "Assigner", "RunSettings", "reconstruct", "windows
 
 BATCH = 128  # events of one call of the network: few enough to stay in cache, and for every core to have some
 DECODED = ("edges", "triplets", "patterns")  # outputs that the decoding uses; others describe events
+TAG_CUT = 0.5
+SURE = 1000  # jets of which some have a b-tag and some have none, unless something is wrong
 WINDOW = 4096  # rows of the input that are batched together
 
 
@@ -69,6 +72,7 @@ class Assigner:
 
     def __init__(self, model: Model, settings: RunSettings) -> None:
         self.model, self.settings = model, settings.for_model(model)
+        self._warned = False  # of tags that cannot be
         decoding = get_decoding(str(self.settings.decoding))
         fitted = model.decoding in (decoding.name, decoding.fitted_as)
         self.temperatures = model.temperatures if fitted else None  # None: not fitted for this decoding
@@ -154,8 +158,10 @@ class Assigner:
         """Reconstruct the events of one window, and their variations."""
         accepted = self.accept(window)
         found, described = self.assign_all(accepted)
-        outputs = {**described, **self._pattern_columns(found)}
+        tags = self._tags(accepted)
+        outputs = {**described, **self._pattern_columns(found), **tags}
         status = accepted.status.copy()
+        status[(status == Status.OK) & ~self._selected(accepted, tags)] = Status.OUTSIDE_SELECTION
         status[accepted.answerable & (found.assignment < 0).any(axis=1)] = Status.BAD_OUTPUT
         return Reconstruction(
             window,
@@ -168,6 +174,34 @@ class Assigner:
             outputs,
             {name: self.run(window.varied(name)) for name in window.variations},
         )
+
+    def _tags(self, accepted: Accepted) -> dict[str, npt.NDArray[Any]]:
+        """How many of the jets that are used have a b-tag, for a model that takes tags of 0 or 1."""
+        domain, inputs = self.model.domain, self.model.inputs
+        if JET not in inputs.kinds or "btag" not in domain[JET].binary:
+            return {}
+        jets, mask = accepted.nodes.values[JET], accepted.nodes.masks[JET]
+        tagged = (jets[:, :, inputs.columns(JET).index("btag")] > TAG_CUT) & mask
+        share = tagged[mask].mean() if mask.any() else 0.5
+        if mask.sum() >= SURE and share in (0, 1) and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{'none' if share == 0 else 'every one'} of {mask.sum()} jets has a b-tag: the tagger may not "
+                "be filled, or its cut be out of range; choose another with --btag TAGGER:CUT (`pairton inspect` "
+                "shows them)",
+                PairtonWarning,
+                stacklevel=2,
+            )
+        return {"n_btags": tagged.sum(axis=1).astype(np.int32)}
+
+    def _selected(self, accepted: Accepted, tags: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
+        """(n,): events like those that the model was trained on, by the selection of its topology."""
+        selection, counts = self.model.topology.selection, accepted.nodes.counts
+        chosen = np.ones(len(counts), dtype=bool)
+        for kind, (fewest, most) in selection.counts.items():
+            count = counts[:, self.model.topology.kinds.index(kind)]
+            chosen &= (count >= fewest) & (most is None or count <= most)
+        return chosen & (tags["n_btags"] >= selection.btags) if tags else chosen
 
     def _pattern_columns(self, found: Decoded) -> Outputs:
         """What a model that knows missing particles says of every event; nothing for one that does not."""

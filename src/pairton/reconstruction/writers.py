@@ -3,7 +3,9 @@
     event_source, event_number   permanent id of the event (uint64)
     <kept columns>               run, luminosityBlock, event where the input has them, and what --keep names
     weight                       where the input has weights
-    status                       ok, too_few_objects, bad_object, truncated, outside_domain, bad_output
+    status                       ok, too_few_objects, bad_object, truncated, outside_domain, bad_output,
+                                 outside_selection
+    n_btags                      b-tagged jets among those that were used, where the model takes tags (int32)
     exact                        whether the probabilities come from a sum over all assignments (bool)
     n_<objects>                  objects of each kind that were used: n_jets, n_leptons, ...
     <slot>_<kind>                index of the object in its collection of the input, -1 for none (int32); t1.W.q1
