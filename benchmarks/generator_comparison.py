@@ -43,7 +43,7 @@ def _mix(events: Events, chosen: npt.NDArray[np.bool_]) -> dict[str, float]:
 def summarise(events: Events) -> dict[str, Any]:
     """Numbers of a sample's selected events; shares are percentages of those simulated, where the file says."""
     counts = events.metadata.get("generator", {}).get("counts")
-    events = events[events.selected]
+    events = events.select()
     full = events.complete
     some = np.asarray(events.present.any(axis=1))
     out: dict[str, Any] = {"selected": len(events), "complete": int(full.sum())}
@@ -60,7 +60,8 @@ def summarise(events: Events) -> dict[str, Any]:
 
 
 def observables(events: Events) -> dict[str, Floats]:
-    """Numbers that each event has, selected or not, to compare the means of samples."""
+    """Numbers that each event has, selected or not, of its jets within the selection, to compare samples."""
+    events = events.keep(events.passes)
     assert events.truth is not None
     jets = events.jets
     columns = {
@@ -85,7 +86,7 @@ def _plot(samples: dict[str, Events], path: Path) -> None:
     types = next(iter(samples.values())).topology.types
     figure, axes = plt.subplots(1, len(types) + 2, figsize=(4 * (len(types) + 2), 3.4), layout="constrained")
     for label, sample in samples.items():
-        events = sample[sample.selected]
+        events = sample.select()
         for axis, name in zip(axes, types, strict=False):
             values = masses(events, name)
             middle = np.median(values)

@@ -67,7 +67,7 @@ def study(seed: int, lines: tuple[str, ...], n_events: int) -> dict[str, dict[st
         record = flatten(batch)
         for name, card in cards.items():
             rng = np.random.default_rng((seed, k))
-            made[name].append(simulate(record, run.charge, topology, processes.codes, card, rng))
+            made[name].append(simulate(record, run.charge, topology, card, rng))
     out = {}
     for name, parts in made.items():
         events = Events.concatenate(parts)

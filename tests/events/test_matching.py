@@ -133,3 +133,44 @@ def test_an_entry_that_two_names_allow_fills_one_slot(sign: int) -> None:
     named = dict(zip([slot.name for slot in topology.slots], slots.tolist(), strict=True))
     assert (named["t.b"], named["b"], named["j"]) == (14, 11, 12)
     assert {named["t.W.q1"], named["t.W.q2"]} == {15, 16}
+
+
+#             0  1   2   3  4    5   6   7   8   9
+LEPTON_JETS = [6, -6, 24, 5, -24, -5]
+MOTHERS = [-1, -1, 0, 0, 1, 1, 2, 2, 4, 4]
+QUARKS, ANTIQUARKS, ELECTRON, MUON, TAU = [2, -1], [1, -2], [-11, 12], [13, -14], [15, -16]
+
+
+@pytest.mark.parametrize(
+    ("products", "expected"),
+    [
+        (QUARKS + MUON, [6, 7, 3, 5, 8]),  # t: W.q1, W.q2, b; tl: b, l
+        (ELECTRON + ANTIQUARKS, [8, 9, 5, 3, 6]),
+        (QUARKS + TAU, [6, 7, 3, 5, -1]),  # a tau is no lepton to measure, but its top is the leptonic one
+        ([-15, 16, 3, -4], [8, 9, 5, 3, -1]),
+        (ELECTRON + TAU, [-1, -1, 5, 3, 6]),  # none is hadronic: the electron's top is the leptonic one
+        ([-15, 16, 13, -14], [-1, -1, 3, 5, 8]),
+    ],
+)
+def test_tops_are_told_apart_by_their_decay(products: list[int], expected: list[int]) -> None:
+    """Also through the W that `tl: [b, l]` does not name, whatever the order of the names."""
+    semilep = load_topology("ttbar_semilep")
+    one = record([LEPTON_JETS + products], [MOTHERS])
+    assert one.slot_entries(semilep).tolist() == [expected]
+    turned = parse_topology({**semilep.to_dict(), "event": ["tl", "t"]})
+    assert one.slot_entries(turned).tolist() == [expected[3:] + expected[:3]]
+    # a record of resonances as a showered event has it, without the search for parents
+    parent = np.array(MOTHERS)
+    code = np.array(LEPTON_JETS + products)
+    assert fill_slots(semilep, np.arange(10), np.zeros(10, int), code, parent, 1).tolist() == [expected]
+
+
+def test_one_hadronic_top_is_the_hadronic_one() -> None:
+    top = parse_topology({"name": "one", "event": ["t"], "particles": {"t": ["W", "b"], "W": ["q", "q"]}})
+    rows = record([LEPTON_JETS + QUARKS + MUON, LEPTON_JETS + ELECTRON + ANTIQUARKS], [MOTHERS] * 2)
+    assert rows.slot_entries(top).tolist() == [[6, 7, 3], [18, 19, 15]]
+
+
+def test_equal_tops_come_particle_first() -> None:
+    code = [-6, 6, -24, -5, 24, 5, *MUON, *ELECTRON]
+    assert record([code], [MOTHERS]).slot_entries(load_topology("ttbar_dilep")).tolist() == [[5, 8, 3, 6]]

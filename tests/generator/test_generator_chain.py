@@ -16,10 +16,8 @@ from pairton.generator.detector import LIGHT, Particles, detect, lognormal, prop
 from pairton.generator.pythia_record import Record
 from pairton.generator.simulation import keep_mask
 from pairton.generator.tagging import delta_r, holds_quark, padded
-from pairton.generator.truth import check_codes, match, slot_entries
+from pairton.generator.truth import check_topology, match, slot_entries
 from pairton.topology import load_topology, parse_topology
-
-CODES = {"t": [6], "W": [24], "H": [25], "b": [5], "q": [1, 2, 3, 4, 5], "j": [1, 2, 3, 4, 5, 21]}
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +191,7 @@ def test_jets_are_clustered_scaled_cut_and_ordered(card):
     inputs = Momenta(
         np.array([0, 0, 0, 0, 2, 2]), pt * np.cos(phi), pt * np.sin(phi), pt * np.sinh(eta), pt * np.cosh(eta)
     )
-    jets = find_jets(inputs, 3, card.jets)
+    jets = find_jets(inputs, 3, replace(card.jets, pt=25.0, abs_eta=2.5))
     assert ak.num(jets).tolist() == [2, 0, 1]
     pair = np.hypot(60 + 20 * np.cos(0.1), 20 * np.sin(0.1))
     expected = [np.sqrt(9 / 200 + 1) * 200, np.sqrt(9 / pair + 1) * pair]
@@ -205,6 +203,49 @@ def test_efficiencies_by_hand(card):
     pt = np.full(3, 100.0)
     expected = [0.80 * np.tanh(0.3) * 30 / 9.6, 0.20 * np.tanh(2.0) / 1.34, 0.00273]
     assert card.btag.efficiency(np.array([0, 1, 2]), pt) == pytest.approx(expected)
+
+
+def test_the_score_passes_its_points_as_often_as_the_card_says(card):
+    rng = np.random.default_rng(8)
+    n = 400_000
+    for row, flavour in enumerate(card.btag.points):
+        score = card.btag.score(np.full(n, row), rng.random(n))
+        assert 0 <= score.min() < score.max() <= 1
+        for point, efficiency in zip(card.btag.points[0], flavour, strict=True):
+            passed = (score > 1 - point).mean()
+            assert passed == pytest.approx(efficiency, abs=4 * np.sqrt(efficiency / n)), (row, point)
+    # rising with the rank of a jet among its flavour, and b always the highest
+    rank = np.linspace(0.001, 0.999, 500)
+    scores = np.array([card.btag.score(np.full(500, row), rank) for row in range(3)])
+    assert np.all(np.diff(scores, axis=1) < 0)
+    assert np.all(np.diff(scores, axis=0) < 0)
+
+
+def test_all_tags_of_a_jet_come_from_one_number(card):
+    from pairton.generator.tagging import tags
+
+    n = 20_000  # in each event a B, a D, no hadron, and a B beyond the tracker
+    rows = [
+        row
+        for e in range(n)
+        for row in [(e, 511, 91, 0, 50, 0), (e, 421, 91, 0, 0, 50), (e, 521, 91, 0, -10, 0, 90)]
+    ]
+    eta = [0.0, 0.0, 0.0, np.arcsinh(9.0)]
+    jets = {"pt": [[60.0] * 4] * n, "eta": [eta] * n, "phi": [[0.0, np.pi / 2, -np.pi / 2, np.pi]] * n}
+    found = tags(ak.zip(jets), make_record(rows), card.btag, np.random.default_rng(4))
+    btag, score, tagbin, flavour = (np.asarray(found[name]) for name in ("btag", "score", "tagbin", "flavour"))
+    assert np.all(flavour == [5, 4, 0, 5])
+    assert np.all(btag[:, 3] == 0)
+    assert np.all(score[:, 3] == 0)
+    assert np.all(tagbin[:, 3] == 1)
+    assert np.array_equal(tagbin, 1 + (score[:, :, None] > 1 - card.btag.points[0]).sum(axis=2))
+    for row in range(3):
+        shares = [(tagbin[:, row] > k).mean() for k in range(1, 5)]
+        assert shares == pytest.approx(card.btag.points[row], abs=4 * np.sqrt(card.btag.points[row].max() / n))
+        binary = card.btag.efficiency(np.array([row]), np.array([60.0]))[0]
+        assert btag[:, row].mean() == pytest.approx(binary, abs=4 * np.sqrt(binary / n))
+        if btag[:, row].any():  # a cut on the score
+            assert score[btag[:, row] == 1, row].min() > score[btag[:, row] == 0, row].max()
 
 
 def test_flavour_is_that_of_the_heaviest_hadron_in_the_cone(card):
@@ -292,7 +333,7 @@ def ttbar_rows(event=0):
 def test_quarks_fill_the_slots_of_the_tree():
     topology = load_topology("ttbar_allhad")
     record = make_record(ttbar_rows(0) + ttbar_rows(1))
-    slots = slot_entries(record, topology, CODES)
+    slots = slot_entries(record, topology)
     # t1.W.q1, t1.W.q2, t1.b, t2.W.q1, t2.W.q2, t2.b; the top is first, and so are particles before antiparticles
     assert slots[0].tolist() == [12, 11, 7, 13, 14, 9]
     assert (slots[1] - 17).tolist() == slots[0].tolist()
@@ -301,49 +342,59 @@ def test_quarks_fill_the_slots_of_the_tree():
 def test_a_plain_jet_at_the_root_and_a_missing_product():
     topology = parse_topology({"name": "tj", "event": ["t", "b"], "particles": {"t": ["W", "b"], "W": ["q", "q"]}})
     rows = [row for row in ttbar_rows() if row[1] != 5 or row[2] == -23]
-    slots = slot_entries(make_record(rows), topology, CODES)
+    slots = slot_entries(make_record(rows), topology)
     assert slots[0].tolist() == [12, 11, 7, 15]
-    decayed_otherwise = [(*row[:1], 11 if k in (11, 12) else row[1], *row[2:]) for k, row in enumerate(rows)]
-    assert slot_entries(make_record(decayed_otherwise), topology, CODES)[0].tolist() == [-1, -1, 7, 15]
+    for leptonic, expected in (((11, 12), [13, 14, 9, 15]), ((11, 12, 13, 14), [-1, -1, 7, 15])):
+        otherwise = [(*row[:1], 11 if k in leptonic else row[1], *row[2:]) for k, row in enumerate(rows)]
+        assert slot_entries(make_record(otherwise), topology)[0].tolist() == expected  # the other top, or none
 
 
 def test_unknown_names_in_a_topology_are_refused():
     strange = parse_topology({"name": "x", "event": ["X"], "particles": {"X": ["b", "b"]}})
     with pytest.raises(TopologyError, match="X of x"):
-        check_codes(strange, CODES)
+        check_topology(strange)
+    check_topology(parse_topology({**strange.to_dict(), "codes": {"X": [35]}}))
+    photons = {"name": "yy", "event": ["H"], "particles": {"H": ["y", "y"]}, "objects": {"y": "photon"}}
+    with pytest.raises(TopologyError, match="makes no photons for yy: its kinds of objects are jet, lepton"):
+        check_topology(parse_topology(photons))
+
+
+def at(phi, eta=0.0, pt=50.0):
+    """An event with jets there."""
+    rows = {"pt": pt, "eta": eta, "phi": phi, "mass": 4.0, "btag": 0.0}
+    n = len(phi)
+    return Events(
+        make_jets(**{name: [np.broadcast_to(v, n).tolist()] for name, v in rows.items()}), "ttbar_allhad"
+    )
 
 
 def test_matching_takes_the_nearest_jet_and_drops_contested_ones():
     record = make_record(ttbar_rows())
-    slots = slot_entries(record, load_topology("ttbar_allhad"), CODES)
+    slots = slot_entries(record, load_topology("ttbar_allhad"))
     # quarks at 3.0, 2.0, 0.0, -1.0, -2.0, 1.0; jets near 3.0 (two), 0.0, at 1.5 (0.5 from both 1.0 and 2.0),
     # and at -1.5 with a wide radius: claimed by both -1.0 and -2.0
     phi = [3.1, 3.05, 0.2, 1.45, -1.5]
-    jets = ak.zip({"eta": [[0.0] * 5], "phi": [phi]})
-    assert match(load_topology("ttbar_allhad"), {"jet": jets}, record, slots, 0.4)[0].tolist() == [
-        1,
-        -1,
-        2,
-        -1,
-        -1,
-        -1,
-    ]
-    assert match(load_topology("ttbar_allhad"), {"jet": jets}, record, slots, 0.52)[0].tolist() == [
-        1,
-        -1,
-        2,
-        -1,
-        -1,
-        3,
-    ]
-    assert match(load_topology("ttbar_allhad"), {"jet": jets[:, :0]}, record, slots, 0.4)[0].tolist() == [-1] * 6
+    assert match(at(phi), record, slots, 0.4)[0].tolist() == [1, -1, 2, -1, -1, -1]
+    assert match(at(phi), record, slots, 0.52)[0].tolist() == [1, -1, 2, -1, -1, 3]
+    assert match(at([]), record, slots, 0.4)[0].tolist() == [-1] * 6
+
+
+def test_jets_within_the_selection_are_matched_as_if_there_were_no_others():
+    record = make_record(ttbar_rows())
+    slots = slot_entries(record, load_topology("ttbar_allhad"))
+    # the soft jet is nearer to the quark at 3.0, but the hard one has it; at 2.0 and 0.0 there are only soft ones
+    events = at([3.1, 3.0, 2.1, 0.1], pt=[50.0, 22.0, 22.0, 22.0])
+    assert match(events, record, slots, 0.4)[0].tolist() == [0, 2, 3, -1, -1, -1]
+    assert events.replace(truth=match(events, record, slots, 0.4)).select().truth.tolist() == []
+    forward = at([0.1, 0.05], eta=[0.0, 2.6])
+    assert match(forward, record, slots, 0.4)[0].tolist() == [-1, -1, 0, -1, -1, -1]
 
 
 def test_a_missing_quark_matches_nothing():
     record = make_record(ttbar_rows())
-    slots = np.full((1, 6), -1)
-    jets = ak.zip({"eta": [[0.0]], "phi": [[0.1]]})  # where the last entry of the record points
-    assert match(load_topology("ttbar_allhad"), {"jet": jets}, record, slots, 0.4)[0].tolist() == [-1] * 6
+    assert (
+        match(at([0.1]), record, np.full((1, 6), -1), 0.4)[0].tolist() == [-1] * 6
+    )  # where its last entry points
 
 
 def test_what_is_kept():
@@ -379,6 +430,9 @@ def test_what_is_kept():
         ("  radius: 1.15 ", "  radius: wide # ", "wrong kind"),
         ("{edges: [2.6, 2.8,", "{edges: [2.7, 2.8,", "join"),
         ("field:", "field: [", "not readable as YAML"),
+        ("0.77, 0.70, 0.60]", "0.70, 0.77, 0.60]", "points.b is .* must fall from 1 to 0"),
+        ("0.20, 0.10, 0.04]", "0.20, 0.10]", "points.c is .* as many points"),
+        ("  isolation: 0.4", "  isolated: 0.4", "isolat"),
     ],
 )
 def test_a_wrong_card_says_what_is_wrong(card, old, new, said):

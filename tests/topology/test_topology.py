@@ -24,7 +24,10 @@ def test_shipped_topologies():
     assert sizes == {
         "hh4b": (2, 4, 8),
         "ttbar_allhad": (4, 6, 8),
+        "ttbar_dilep": (2, 4, 2),
+        "ttbar_semilep": (3, 5, 2),
         "tth_allhad": (5, 8, 16),
+        "tth_semilep": (4, 7, 4),
         "tttt_allhad": (8, 12, 384),
     }
 
@@ -54,7 +57,10 @@ def test_default_stages():
     assert stages == {
         "hh4b": ["H", "H"],
         "ttbar_allhad": ["W", "W", "t + t"],
+        "ttbar_dilep": ["tl", "tl"],
+        "ttbar_semilep": ["W or tl", "W or tl", "t"],
         "tth_allhad": ["W or H", "W or H", "W or H", "t + t"],
+        "tth_semilep": ["W or tl or H", "W or tl or H", "W or tl or H", "t"],
         "tttt_allhad": ["W", "W", "W", "W", "t + t + t + t"],
     }
     assert [str(s) for s in make(*TTW).stages] == ["W", "W", "W", "t + t"]
@@ -185,3 +191,17 @@ def test_files_that_are_not_yaml(tmp_path):
         load_topology(path)
     with pytest.raises(TopologyError, match="did you mean 'ttbar_allhad'"):
         load_topology("ttbar_alhad")
+
+
+def test_codes_are_kept_and_are_no_part_of_the_tree():
+    plain = {"name": "x", "event": ["th", "j"], "particles": {"th": ["b", "b"]}}
+    named = parse_topology({**plain, "codes": {"th": [6, 8], "j": [21]}})
+    assert named.codes == (("th", (6, 8)), ("j", (21,)))
+    assert parse_topology(named.to_dict()).codes == named.codes
+    assert named == parse_topology(plain)
+
+
+@pytest.mark.parametrize("codes", [{"tt": [6]}, {"th": 6}, {"th": []}, {"th": [-6]}, {"th": ["t"]}, [6]])
+def test_wrong_codes_are_refused(codes):
+    with pytest.raises(TopologyError, match="codes"):
+        parse_topology({"name": "x", "event": ["th"], "particles": {"th": ["b", "b"]}, "codes": codes})

@@ -136,7 +136,7 @@ def evaluate(
     weights: set[float] = set()
     fractions = _fractions(models[0]) if models else DEFAULT_FRACTIONS
     scored, trained_on = 0, dict.fromkeys((model.name for model in models), 0)
-    row = 0
+    row = outside = 0
     stream = windows(read())
     for window in stream if progress is None else progress(stream):
         if window.truth is None:
@@ -148,6 +148,9 @@ def evaluate(
         if split is not None:
             inside = window.in_split(split, fractions)
             window, rows = window[inside], rows[inside]
+        if cuts and not select:
+            window, cut = _labels_within(window)
+            outside += cut
         scored += len(window)
         for model in models:
             trained_on[model.name] += _trained_on(model, window)
@@ -159,6 +162,13 @@ def evaluate(
                 if (found := metric.count(chunk, method)) is not None:
                     method.counts.setdefault(metric.name, []).append(found)
     _check_files(methods, row)
+    if outside:
+        warnings.warn(
+            f"{outside} labelled objects are outside the selection ({topology.selection}) and count as missing: "
+            "--no-cuts asks for them too",
+            PairtonWarning,
+            stacklevel=2,
+        )
     for name, count in trained_on.items():
         if count and split != "train":
             warnings.warn(
@@ -174,6 +184,18 @@ def evaluate(
             stacklevel=2,
         )
     return Evaluation(topology, files, select, methods, measured, chosen_mix)
+
+
+def _labels_within(events: Events) -> tuple[Events, int]:
+    """The same events without labels on objects that the selection cuts away, and how many those were."""
+    assert events.truth is not None
+    truth = events.truth.copy()
+    for slot in events.topology.slots:
+        counts, column = events.counts[slot.kind], truth[:, slot.index]
+        passes = np.append(np.asarray(ak.flatten(events.passes[slot.kind]), dtype=bool), True)
+        starts = np.cumsum(counts) - counts
+        column[~passes[np.where(column >= 0, starts + column, -1)]] = -1
+    return events.replace(truth=truth, variations=events.variations), int((truth != events.truth).sum())
 
 
 def _chunk(methods: Sequence[Method], events: Events, rows: Rows) -> Chunk:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pairton._common.configuration import parse_yaml
 from pairton.topology import Topology
 
-__all__ = ["RADIUS", "fill_slots", "is_one_of", "match", "match_slots", "pdg_codes", "unknown_names"]
+__all__ = ["RADIUS", "codes_of", "fill_slots", "is_one_of", "match", "match_slots", "pdg_codes", "unknown_names"]
 
 Ints = npt.NDArray[np.int64]
 Codes = Mapping[str, Sequence[int]]
@@ -40,82 +40,105 @@ def pdg_codes() -> Codes:
     return codes
 
 
-def unknown_names(topology: Topology, codes: Codes | None = None) -> list[str]:
+def codes_of(topology: Topology) -> Codes:
+    """PDG codes of the names of a topology: its own `codes`, then the usual ones.
+
+    >>> from pairton.topology import load_topology
+    >>> codes_of(load_topology("ttbar_semilep"))["tl"]
+    (6,)
+    """
+    return {**pdg_codes(), **dict(topology.codes)}
+
+
+def unknown_names(topology: Topology) -> list[str]:
     """Names of the topology that stand for no PDG code: with any, a record cannot be searched."""
     names = {*topology.event, *(name for _, products in topology.decays for name in products)}
-    return sorted(names - set(pdg_codes() if codes is None else codes))
+    return sorted(names - set(codes_of(topology)))
 
 
-def fill_slots(
-    topology: Topology,
-    entry: Ints,
-    event: Ints,
-    code: Ints,
-    parent: Ints,
-    n_events: int,
-    codes: Codes | None = None,
-) -> Ints:
+def fill_slots(topology: Topology, entry: Ints, event: Ints, code: Ints, parent: Ints, n_events: int) -> Ints:
     """(n_events, S) entry of the particle of each slot, -1 where the hard process has none.
 
-    The arrays list the hard process, by event: the number of each entry, and in `parent` that of the resonance it
-    comes from, -1 at the root. Particles come before antiparticles: the first of two tops is the quark. An entry
-    fills one slot; of two names that allow it the one with fewer codes has the first choice, so that in [b, j] the
-    b is that of the hard process.
+    The arrays list the hard process, by rising entry: the number of each, and in `parent` that of the resonance it
+    comes from, -1 at the root. Products are looked for through resonances that the decay does not name: the lepton
+    of `tl: [b, l]` comes from a W. Of several entries for a name, those are taken that decay most like it: in
+    [t, tl] the top whose W gives quarks is `t`. Then particles come before antiparticles: the first of two equal
+    tops is the quark. An entry fills one slot; of two names that allow it the one with fewer codes has the first
+    choice, so that in [b, j] the b is that of the hard process.
 
     >>> from pairton.topology import load_topology
     >>> entry, event, code = np.arange(10, 16), np.zeros(6, dtype=int), np.array([25, 25, 5, -5, -5, 5])
     >>> fill_slots(load_topology("hh4b"), entry, event, code, np.array([-1, -1, 10, 10, 11, 11]), 1).tolist()
     [[12, 13, 15, 14]]
     """
-    codes = pdg_codes() if codes is None else codes
-    particles = np.full((n_events, len(topology.particles)), -1, dtype=np.int64)
+    codes, decays = codes_of(topology), dict(topology.decays)
+    particles = np.full((n_events, len(topology.particles)), -1, dtype=np.int64)  # positions in `entry`
     slots = np.full((n_events, len(topology.slots)), -1, dtype=np.int64)
-    decays = dict(topology.decays)
-    names = {*topology.event, *(name for _, products in topology.decays for name in products)}
-    candidates = {}
-    for name in names:
-        at = _ordered(np.flatnonzero(is_one_of(code, codes[name])), event, code)
-        candidates[name] = at
     used = np.zeros(len(entry), dtype=bool)
+    up = np.minimum(np.searchsorted(entry, parent), max(len(entry) - 1, 0))
+    up = np.where((parent >= 0) & (parent < entry) & (entry[up] == parent), up, -1)  # mothers come first
+    is_a = {name: is_one_of(code, codes[name]) for name in {*topology.event, *decays, *sum(decays.values(), ())}}
 
-    def fill(target: Ints, columns: Sequence[int], name: str, mothers: Ints | None) -> None:
+    def above(name: str, products: Sequence[str], at: Ints) -> Ints:
+        """The mother of some entries among its products: the next one up that is a `name` or another product."""
+        stop = np.logical_or.reduce([is_a[other] for other in products] + ([is_a[name]] if name else []))
+        mother = up[at]
+        while len(climbing := np.flatnonzero((mother >= 0) & ~stop[mother])):
+            mother[climbing] = up[mother[climbing]]
+        return mother
+
+    @cache
+    def likeness(name: str) -> npt.NDArray[np.float64]:
+        """Of each entry: itself and how many of the products of a `name` are found below it."""
+        found = is_a[name].astype(np.float64)
+        for product in dict.fromkeys(decays.get(name, ())):
+            at = np.flatnonzero(is_a[product])
+            mother = above(name, decays[name], at)
+            below = np.bincount(mother[mother >= 0], likeness(product)[at][mother >= 0], len(entry))
+            most = decays[name].count(product) * likeness(product).max(initial=0.0)
+            found += is_a[name] * np.minimum(below, most)
+        return found
+
+    def fill(target: Ints, columns: Sequence[int], name: str, mother: str, mothers: Ints | None) -> None:
         """Entries of one name below one mother per event, in order, into as many columns."""
-        at = candidates[name]
-        above = parent[at]
-        below = above < 0 if mothers is None else (above >= 0) & (above == mothers[event[at]])
-        at = at[below & ~used[at]]
-        row = event[at]
-        count = np.bincount(row, minlength=n_events)
-        rank = np.arange(len(at)) - (np.cumsum(count) - count)[row]
-        fits = rank < len(columns)
-        target[row[fits], np.asarray(columns)[rank[fits]]] = entry[at[fits]]
-        used[at[fits]] = True
+        products = decays[mother] if mother else topology.event
+        at = np.flatnonzero(is_a[name] & ~used)
+        higher = above(mother, products, at)
+        at = at[higher < 0 if mothers is None else (higher >= 0) & (higher == mothers[event[at]])]
+        others = [likeness(other)[at] for other in dict.fromkeys(products) if other != name]
+        gain = likeness(name)[at] - np.max(others, axis=0, initial=0.0) if others else likeness(name)[at]
+        at = at[np.lexsort((code[at] < 0, -gain, event[at]))]
+        at = at[_rank(event[at], n_events) < len(columns)]
+        at = at[np.lexsort((code[at] < 0, event[at]))]
+        target[event[at], np.asarray(columns)[_rank(event[at], n_events)]] = at
+        used[at] = True
 
     def specific_first(names: Sequence[str]) -> list[str]:
         return sorted(dict.fromkeys(names), key=lambda name: len(codes[name]))
 
     for name in specific_first(topology.event):
-        fill(particles, [p.index for p in topology.roots if p.type == name], name, None)
+        fill(particles, [p.index for p in topology.roots if p.type == name], name, "", None)
     for particle in topology.particles:  # parents come first
         mothers = particles[:, particle.index]
-        if particle.type not in decays:  # a plain jet at the root
+        if particle.type not in decays:  # a plain object at the root
             slots[:, particle.own_slots[0]] = mothers
             continue
         products = decays[particle.type]
         for name in specific_first(products):
             if name in decays:
                 children = [c for c in particle.children if topology.particles[c].type == name]
-                fill(particles, children, name, mothers)
+                fill(particles, children, name, particle.type, mothers)
             else:
-                jets = [product for product in products if product not in decays]
-                own = [s for s, jet in zip(particle.own_slots, jets, strict=True) if jet == name]
-                fill(slots, own, name, mothers)
-    return slots
+                leaves = [product for product in products if product not in decays]
+                own = [s for s, leaf in zip(particle.own_slots, leaves, strict=True) if leaf == name]
+                fill(slots, own, name, particle.type, mothers)
+    return np.where(slots >= 0, entry[slots], -1) if len(entry) else slots
 
 
-def _ordered(found: Ints, event: Ints, code: Ints) -> Ints:
-    """By event, particles before antiparticles, then as they come."""
-    return found[np.argsort(2 * event[found] + (code[found] < 0), kind="stable")]
+def _rank(event: Ints, n_events: int) -> Ints:
+    """The place of each entry in its event; entries are ordered by event."""
+    count = np.bincount(event, minlength=n_events)
+    return np.asarray(np.arange(len(event)) - (np.cumsum(count) - count)[event])
 
 
 def is_one_of(code: npt.NDArray[Any], wanted: Sequence[int]) -> npt.NDArray[np.bool_]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pairton.errors import PairtonWarning
 from pairton.events.events import Objects
-from pairton.events.matching import fill_slots, is_one_of, match_slots, pdg_codes, unknown_names
+from pairton.events.matching import codes_of, fill_slots, is_one_of, match_slots, pdg_codes, unknown_names
 from pairton.topology import Topology
 
 __all__ = ["GenRecord", "can_search"]
@@ -60,7 +60,7 @@ class GenRecord:
         A shower copies a resonance as it recoils, and some records flag the copies as hard too: entries whose
         mother has their own code are copies, and the parent is looked for through them.
         """
-        codes = pdg_codes()
+        codes = codes_of(topology)
         wanted = [c for name in topology.types if name in dict(topology.decays) for c in codes[name]]
         first = np.concatenate([[0], np.cumsum(self.counts)])
         hard = np.flatnonzero(self.hard)
@@ -93,7 +93,7 @@ def can_search(topology: Topology, path: str) -> bool:
     if unknown:
         warnings.warn(
             f"{path}: no truth, as {', '.join(unknown)} of {topology.name} stands for no known particle: "
-            f"rename to some of {', '.join(pdg_codes())}",
+            f"rename to some of {', '.join(pdg_codes())}, or say which under `codes:`",
             PairtonWarning,
             stacklevel=3,
         )

@@ -14,7 +14,19 @@ from pairton._common.atomic import note_input
 from pairton._common.configuration import check_keys, parse_yaml, read_text, sensible
 from pairton.errors import ConfigError, nearest, shown
 
-__all__ = ["BTag", "Calorimeter", "Card", "Field", "Grid", "Jets", "Matching", "Muons", "load_card", "parse_card"]
+__all__ = [
+    "BTag",
+    "Calorimeter",
+    "Card",
+    "Field",
+    "Grid",
+    "Jets",
+    "Leptons",
+    "Matching",
+    "Muons",
+    "load_card",
+    "parse_card",
+]
 
 T = TypeVar("T")
 
@@ -66,8 +78,19 @@ class Muons:
 
 
 @dataclass(frozen=True)
+class Leptons:
+    """Electrons and muons that are objects of their own: those of the hard process."""
+
+    pt: float  # GeV, above
+    abs_eta: float  # below
+    efficiency: float
+    resolution: float  # sigma(pT)/pT
+    isolation: float  # no jet nearer than this
+
+
+@dataclass(frozen=True)
 class Jets:
-    """Clustering, energy scale, and the cuts after it."""
+    """Clustering, energy scale, and which jets are stored after it."""
 
     radius: float
     scale: tuple[float, float]
@@ -77,16 +100,34 @@ class Jets:
 
 @dataclass(frozen=True)
 class BTag:
-    """Tagging efficiencies: rows b, c, light; columns offset, slope, a, b, c."""
+    """Tagging efficiencies; rows are b, c, light."""
 
     cone: float
     hadron_pt: float
-    terms: npt.NDArray[np.float64]
+    abs_eta: float  # no tags beyond
+    terms: npt.NDArray[np.float64]  # of the binary tag: columns offset, slope, a, b, c
+    points: npt.NDArray[np.float64]  # efficiencies at the working points of the score, falling
 
     def efficiency(self, flavour: npt.NDArray[np.int64], pt: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Chance of a tag; flavour 0 is b, 1 is c, 2 is light."""
         offset, slope, a, b, c = self.terms[flavour].T
         return np.asarray(offset + slope * pt + a * np.tanh(b * pt) / (1 + c * pt), dtype=np.float64)
+
+    def score(self, flavour: npt.NDArray[np.int64], quantile: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The score that a share `quantile` of the jets of a flavour exceeds.
+
+        For b it is 1 - quantile: the score is the share of b jets below it. For c and light the logarithm of the
+        efficiency is linear in the score from one working point to the next, and goes on so beyond the last.
+        """
+        at = np.concatenate([[0.0], 1 - self.points[0], [1.0]])
+        scores = 1 - quantile
+        for row in (1, 2):
+            log = np.concatenate([[0.0], -np.log(self.points[row])])
+            slope = (log[-1] - log[-2]) / (at[-2] - at[-3])
+            mine = flavour == row
+            log = np.append(log, log[-1] + slope * (1 - at[-2]))
+            scores[mine] = np.interp(-np.log(np.maximum(quantile[mine], 1e-300)), log, at)
+        return np.asarray(scores)
 
 
 @dataclass(frozen=True)
@@ -102,7 +143,7 @@ class Card:
 
     >>> card = load_card("atlas")
     >>> card.field.radius, len(card.ecal.grid.n_phi), card.jets.pt
-    (1.15, 181, 25.0)
+    (1.15, 181, 20.0)
     """
 
     name: str
@@ -111,6 +152,7 @@ class Card:
     hcal: Calorimeter
     deposits: Mapping[int, tuple[float, float]]  # |PDG code| -> shares of ECal and HCal; 0 is every other
     muons: Muons
+    leptons: Leptons
     jets: Jets
     btag: BTag
     matching: Matching
@@ -143,6 +185,7 @@ def parse_card(text: str, where: str = "card") -> Card:
             hcal=_calorimeter(raw["hcal"], f"{where}: hcal"),
             deposits=_deposits(raw["deposits"], f"{where}: deposits"),
             muons=_muons(raw["muons"], f"{where}: muons"),
+            leptons=_plain(Leptons, raw["leptons"], f"{where}: leptons"),
             jets=_jets(raw["jets"], f"{where}: jets"),
             btag=_btag(raw["btag"], f"{where}: btag"),
             matching=_plain(Matching, raw["matching"], f"{where}: matching"),
@@ -244,8 +287,20 @@ def _jets(raw: Any, where: str) -> Jets:
 
 
 def _btag(raw: Any, where: str) -> BTag:
-    raw = _keys(raw, where, ["cone", "hadron_pt", "b", "c", "light"])
+    flavours = ("b", "c", "light")
+    raw = _keys(raw, where, ["cone", "hadron_pt", "abs_eta", *flavours, "points"])
     names = ("offset", "slope", "a", "b", "c")
-    rows = [_keys(raw[flavour], f"{where}.{flavour}", [], names) for flavour in ("b", "c", "light")]
+    rows = [_keys(raw[flavour], f"{where}.{flavour}", [], names) for flavour in flavours]
     terms = np.array([[float(row.get(name, 0.0)) for name in names] for row in rows])
-    return BTag(_positive(raw["cone"], where), _positive(raw["hadron_pt"], where), terms)
+    given = _keys(raw["points"], f"{where}.points", list(flavours))
+    points = [[1.0, *(float(value) for value in given[flavour])] for flavour in flavours]
+    for flavour, row in zip(flavours, points, strict=True):
+        if not 1 < len(row) == len(points[0]) or not np.all(np.diff(row) < 0) or row[-1] <= 0:
+            raise ConfigError(
+                f"{where}.points.{flavour} is {shown(given[flavour])}, but must fall from 1 to 0, with as many "
+                "points for each flavour"
+            )
+    cone, hadron_pt, abs_eta = (
+        _positive(raw[name], f"{where}.{name}") for name in ("cone", "hadron_pt", "abs_eta")
+    )
+    return BTag(cone, hadron_pt, abs_eta, terms, np.array(points)[:, 1:])

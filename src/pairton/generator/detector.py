@@ -5,14 +5,16 @@ Everything is flat over a batch of events; `event` says to which event an entry 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pairton.generator.card import Calorimeter, Card, Field
 
-__all__ = ["Momenta", "Particles", "detect", "lognormal", "propagate", "towers"]
+__all__ = ["Momenta", "Particles", "detect", "joined", "lognormal", "propagate", "towers"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -34,6 +36,9 @@ class Particles:
     x: Floats
     y: Floats
     z: Floats
+
+    def __getitem__(self, where: npt.NDArray[Any]) -> Particles:
+        return Particles(*(getattr(self, column.name)[where] for column in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -179,6 +184,11 @@ def detect(particles: Particles, card: Card, rng: np.random.Generator) -> Moment
         deposit = (particles.energy * share)[hit]
         parts.append(towers(particles.event[hit], eta[hit], phi[hit], deposit, calorimeter, rng))
     parts.append(_muons(particles, card, rng))
+    return joined(parts)
+
+
+def joined(parts: Sequence[Momenta]) -> Momenta:
+    """All of them, by rising event."""
     event = np.concatenate([part.event for part in parts])
     order = np.argsort(event, kind="stable")
     columns = [

@@ -36,7 +36,8 @@ def scale(pt: Floats, eta: Floats, terms: tuple[float, float]) -> Floats:
 
 
 def find_jets(inputs: Momenta, n_events: int, settings: Jets) -> ak.Array:
-    """Jets of `n_events` events after scale and cuts, by falling pT: pt, eta, phi, energy."""
+    """Jets of `n_events` events after scale and cuts, by falling pT: pt, eta, phi, energy, and the
+    `raw` pT before the scale."""
     fastjet = _fastjet()
     counts = np.bincount(inputs.event, minlength=n_events)
     columns = {"px": inputs.px, "py": inputs.py, "pz": inputs.pz, "E": inputs.energy}
@@ -50,10 +51,10 @@ def find_jets(inputs: Momenta, n_events: int, settings: Jets) -> ak.Array:
     pt = np.hypot(px, py)
     eta, phi = np.arcsinh(pz / pt), np.arctan2(py, px)
     factor = scale(pt, eta, settings.scale)
-    pt, energy = factor * pt, factor * energy
+    raw_pt, pt, energy = pt, factor * pt, factor * energy
     kept = np.flatnonzero((pt > settings.pt) & (np.abs(eta) < settings.abs_eta))
     kept = kept[np.lexsort((-pt[kept], event[kept]))]
-    jets = {"pt": pt[kept], "eta": eta[kept], "phi": phi[kept], "energy": energy[kept]}
+    jets = {"pt": pt[kept], "eta": eta[kept], "phi": phi[kept], "energy": energy[kept], "raw": raw_pt[kept]}
     return ak.unflatten(ak.zip(jets), np.bincount(event[kept], minlength=n_events))
 
 

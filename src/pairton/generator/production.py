@@ -25,16 +25,13 @@ from pairton._common.configuration import read_json
 from pairton._common.parallel import run_tasks
 from pairton.errors import ConfigError, InputError, OutputError, PairtonError
 from pairton.events import Events
-from pairton.events.inputs import MOMENTUM
-from pairton.events.objects import make_jets
+from pairton.events.objects import make_objects
 from pairton.generator.card import parse_card
 from pairton.generator.leshouches import read_weights
-from pairton.generator.pythia import PythiaRun, load_processes
+from pairton.generator.pythia import PythiaRun
 from pairton.generator.pythia_record import flatten
 from pairton.generator.settings import Settings, detector_rng, pythia_seed
 from pairton.generator.simulation import keep_mask, simulate
-
-STORED = (*MOMENTUM, "btag")  # fields of a jet that a chunk keeps
 
 __all__ = ["Counts", "Task", "is_complete", "make_chunk", "parts_folder", "produce", "run_chunk"]
 
@@ -80,7 +77,6 @@ def run_chunk(
     """
     topology = settings.build_topology()
     card = parse_card(settings.card)
-    codes = load_processes().codes
     run = PythiaRun(
         settings.lines,
         pythia_seed(settings.seed, chunk),
@@ -95,14 +91,16 @@ def run_chunk(
     numbers: list[npt.NDArray[np.int64]] = []
     for k, batch in enumerate(run.batches(whole, settings.batch)):
         rng = detector_rng(settings.seed, chunk, k)
-        batches.append(simulate(flatten(batch), run.charge, topology, codes, card, rng))
+        batches.append(simulate(flatten(batch), run.charge, topology, card, rng))
         numbers.append(k * settings.batch + np.flatnonzero(~np.asarray(ak.is_none(batch))))
     number = np.concatenate(numbers)
     made = Events.concatenate(batches)
     ids = _ids(settings, chunk, number)
     own = None if weights is None else weights[number]
-    events = Events(made.jets, topology, made.truth, own, ids, made.columns)[number < n_events]
-    found = not len(events) or np.any(events.columns["quarks"])
+    columns = dict(made.columns)
+    complete = columns.pop("found")[number < n_events]  # in the hard process
+    events = made.replace(weights=own, ids=ids, columns=columns)[number < n_events]
+    found = not len(events) or np.any(complete)
     if settings.lhe is not None and not found and settings.keep != "all":
         raise InputError(
             f"no event of {settings.lhe.path} has the particles of {topology.name} with their products in its "
@@ -115,7 +113,7 @@ def run_chunk(
         failed=n_events - run.vetoed - len(events),
         selected=int(events.selected.sum()),
         reconstructible=int(keep_mask(events, "reconstructible").sum()),
-        complete=int((events.selected & events.complete).sum()),
+        complete=int((events.selected & events.keep(events.passes).complete).sum()),
         kept=int(kept.sum()),
     )
     return events[kept], counts
@@ -131,8 +129,11 @@ def _ids(settings: Settings, chunk: int, numbers: Any) -> Any:
 def make_chunk(task: Task) -> Counts:
     """Make one chunk and put it on disk, whole or not at all."""
     events, counts = run_chunk(task.settings, task.chunk, task.n_events, task.weights)
-    columns = {name: np.asarray(ak.flatten(events.jets[name])) for name in STORED}
-    arrays: dict[str, Any] = {"n_jets": events.n_jets, "truth": events.truth, "ids": events.ids, **columns}
+    arrays: dict[str, Any] = {"truth": events.truth, "ids": events.ids}
+    arrays |= {f"columns.{name}": np.asarray(column) for name, column in events.columns.items()}
+    for kind, objects in events.objects.items():
+        arrays[f"counts.{kind}"] = events.counts[kind]
+        arrays |= {f"{kind}.{name}": np.asarray(ak.flatten(objects[name])) for name in ak.fields(objects)}
     if events.weights is not None:
         arrays["weights"] = events.weights
     with replacing(task.path) as temporary, temporary.open("wb") as stream:
@@ -159,9 +160,16 @@ def _read_counts(path: Path) -> Counts:
 
 def _read_events(path: Path, settings: Settings) -> Events:
     with _opened(path) as part:
-        jets = make_jets(**{name: ak.unflatten(part[name], part["n_jets"]) for name in STORED})
-        weights = part.get("weights")
-        return Events(jets, settings.build_topology(), part["truth"], weights, part["ids"])
+        topology = settings.build_topology()
+
+        def under(prefix: str) -> dict[str, Any]:
+            return {name.split(".")[1]: part[name] for name in part.files if name.startswith(f"{prefix}.")}
+
+        objects = {}
+        for kind in topology.kinds:
+            counts = part[f"counts.{kind}"]
+            objects[kind] = make_objects(**{name: ak.unflatten(v, counts) for name, v in under(kind).items()})
+        return Events(objects, topology, part["truth"], part.get("weights"), part["ids"], under("columns"))
 
 
 def parts_folder(output: Path) -> Path:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from pairton.topology import Topology
 __all__ = ["MAX_SEED", "Filter", "Processes", "PythiaRun", "load_processes", "versions"]
 
 MAX_SEED = 900_000_000  # Pythia's own bound; 0 would be the time of day
+LEPTONS = re.compile(r"\s*Pairton:leptons\s*=\s*(\d+)\s*")
+MOST_DECAYS = 10_000  # drawn for one event, before Pairton:leptons is given up
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,6 @@ class Processes:
 
     pythia: tuple[str, ...]
     filter: Filter
-    codes: Mapping[str, Sequence[int]]
     built_in: Mapping[str, tuple[str, ...]]  # by topology
 
     def lines(self, topology: Topology, lhe: bool, further: Sequence[str] = ()) -> tuple[str, ...]:
@@ -70,7 +73,6 @@ def load_processes() -> Processes:
     return Processes(
         pythia=tuple(raw["pythia"]),
         filter=Filter(**raw["filter"]),
-        codes=raw["codes"],
         built_in={name: tuple(lines) for name, lines in raw["processes"].items()},
     )
 
@@ -114,11 +116,14 @@ class PythiaRun:
             # A vetoed event must not make Pythia read on into the events of the next chunk.
             own += ["Beams:frameType = 4", "Check:abortIfVeto = on"]
             self._pythia.settings.word("Beams:LHEF", str(lhe))  # a line would end at a blank in the path
+        leptons: int | None = None
         for line in (*lines, *own):
-            if not self._pythia.readString(line, True):
+            if wanted := LEPTONS.fullmatch(line):
+                leptons = int(wanted[1])
+            elif not self._pythia.readString(line, True):
                 raise ConfigError(f"Pythia does not understand {line!r}: see its manual for names and values")
         # Pythia keeps a bare pointer to the hook: it must live as long.
-        self._hook = _hook(pythia8, quarks) if quarks is not None else None
+        self._hook = None if quarks is None and leptons is None else _hook(pythia8, quarks, leptons)
         if self._hook is not None:
             self._pythia.setUserHooksPtr(self._hook)
         if not self._pythia.init():
@@ -141,6 +146,11 @@ class PythiaRun:
         """Awkward batches that sum to `n_events`; an event that failed or was vetoed is None."""
         for first in range(0, n_events, size):
             yield self._pythia.nextBatch(min(size, n_events - first), "none")
+            if self._hook is not None and self._hook.drawn > MOST_DECAYS:
+                raise ConfigError(
+                    f"of {MOST_DECAYS} events none has as many leptonic W as `Pairton:leptons` says: change it, "
+                    "or allow such decays with `24:onIfAny`"
+                )
 
     @property
     def vetoed(self) -> int:
@@ -155,17 +165,32 @@ class PythiaRun:
         return passed[min(n_events, len(passed)) - 1] if passed else self._hook.tried
 
 
-def _hook(pythia8: Any, quarks: Filter) -> Any:
-    class QuarkFilter(pythia8.UserHooks):  # type: ignore[misc]
-        """Vetoes an event before the shower unless all quarks from resonances pass."""
+def _hook(pythia8: Any, quarks: Filter | None, leptons: int | None) -> Any:
+    least = quarks or Filter(0.0, inf)
+
+    class HardFilter(pythia8.UserHooks):  # type: ignore[misc]
+        """Vetoes an event before the shower unless enough W are leptonic, and all quarks from resonances pass."""
 
         def __init__(self) -> None:
             super().__init__()
+            self.drawn = 0  # decays of W, for this event
             self.tried = 0
             self.passed: list[int] = []  # `tried` at each event that passed
 
         def canVetoProcessLevel(self) -> bool:
             return True
+
+        def canVetoResonanceDecays(self) -> bool:
+            return leptons is not None
+
+        def doVetoResonanceDecays(self, process: Any) -> bool:
+            products = [process[i] for i in range(process.size()) if process[process[i].mother1()].idAbs() == 24]
+            charged = sum(p.idAbs() in (11, 13, 15) and p.statusAbs() == 23 for p in products)
+            self.drawn += 1
+            if products and charged != leptons and self.drawn <= MOST_DECAYS:
+                return True
+            self.drawn = self.drawn if self.drawn > MOST_DECAYS else 0
+            return False
 
         def doVetoProcessLevel(self, process: Any) -> bool:
             self.tried += 1
@@ -174,9 +199,9 @@ def _hook(pythia8: Any, quarks: Filter) -> Any:
                 quark = process[i]
                 if quark.idAbs() > 5 or quark.statusAbs() != 23 or process[quark.mother1()].statusAbs() != 22:
                     continue
-                if quark.pT() <= quarks.pt or abs(quark.eta()) >= quarks.abs_eta:
+                if quark.pT() <= least.pt or abs(quark.eta()) >= least.abs_eta:
                     return True
             self.passed.append(self.tried)
             return False
 
-    return QuarkFilter()
+    return HardFilter()

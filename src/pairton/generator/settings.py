@@ -16,7 +16,7 @@ from pairton.generator.card import Card, load_card
 from pairton.generator.leshouches import LHEFile, scan
 from pairton.generator.pythia import MAX_SEED, Filter, load_processes, versions
 from pairton.generator.simulation import KEEP
-from pairton.generator.truth import check_codes
+from pairton.generator.truth import check_topology
 from pairton.topology import Topology, load_topology, parse_topology
 
 __all__ = ["CHUNK", "MAX_CHUNKS", "Settings", "detector_rng", "make_settings", "pythia_seed"]
@@ -94,7 +94,7 @@ def make_settings(
     """Settings from what a user says; with `lhe`, all its events unless `n_events` says fewer."""
     processes = load_processes()
     tree = load_topology(topology)
-    check_codes(tree, processes.codes)
+    check_topology(tree)
     lines = processes.lines(tree, lhe is not None, pythia)
     file = None if lhe is None else scan(lhe)
     if n_events is None:

@@ -1,4 +1,4 @@
-"""Flavour of jets from the hadrons near them, and b-tags drawn with the card's efficiencies."""
+"""Flavour of jets from the hadrons near them, and tags and scores drawn with the card's efficiencies."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import numpy.typing as npt
 from pairton.generator.card import BTag
 from pairton.generator.pythia_record import Record
 
-__all__ = ["btags", "delta_r", "flavours", "holds_quark", "padded"]
+__all__ = ["delta_r", "flavours", "holds_quark", "padded", "tags"]
 
 Floats = npt.NDArray[np.float64]
 
 B, C, LIGHT = 0, 1, 2
+CODES = np.array([5, 4, 0])
 
 
 def holds_quark(code: npt.NDArray[np.int64], quark: int) -> npt.NDArray[np.bool_]:
@@ -62,9 +63,20 @@ def flavours(jets: ak.Array, record: Record, settings: BTag) -> npt.NDArray[np.i
     return np.asarray(flavour[real])
 
 
-def btags(jets: ak.Array, record: Record, settings: BTag, rng: np.random.Generator) -> ak.Array:
-    """0 or 1 for each jet."""
-    pt = ak.to_numpy(ak.flatten(jets.pt))
-    chance = settings.efficiency(flavours(jets, record, settings), pt)
-    tags = (rng.random(len(pt)) < chance).astype(np.float64)
-    return ak.unflatten(tags, ak.to_numpy(ak.num(jets, axis=1)))
+def tags(jets: ak.Array, record: Record, settings: BTag, rng: np.random.Generator) -> dict[str, ak.Array]:
+    """Of each jet: `btag` 0 or 1, the `score`, `tagbin` (working points passed plus one), `flavour` (5, 4 or 0).
+
+    One random number per jet decides all of them: a jet that passes a point passes every looser one.
+    """
+    pt, eta = (ak.to_numpy(ak.flatten(jets[name])) for name in ("pt", "eta"))
+    flavour = flavours(jets, record, settings)
+    quantile = rng.random(len(pt))
+    quantile[np.abs(eta) > settings.abs_eta] = 1.0
+    columns = {
+        "btag": quantile < settings.efficiency(flavour, pt),
+        "score": settings.score(flavour, quantile),
+        "tagbin": 1 + (quantile[:, None] < settings.points[flavour]).sum(axis=1),
+        "flavour": CODES[flavour],
+    }
+    counts = ak.to_numpy(ak.num(jets, axis=1))
+    return {name: ak.unflatten(values.astype(np.float64), counts) for name, values in columns.items()}

@@ -15,7 +15,7 @@ from pairton.topology.tree import Stage, Topology
 
 __all__ = ["builtin_topologies", "load_topology", "parse_topology"]
 
-KEYS = ("name", "event", "particles", "objects", "context", "stages", "selection", "labels", "process")
+KEYS = ("name", "event", "particles", "objects", "context", "stages", "selection", "labels", "process", "codes")
 MOST_SLOTS = 24
 NAMESPACES = ("hyper", "spanet")
 
@@ -67,10 +67,13 @@ def parse_topology(raw: object, source: str = "topology") -> Topology:
         context = _names(top["context"], source, "context") if top.get("context") else ()
         kinds = dict.fromkeys([*objects.values(), JET, *context])
         selection = _parse_selection(top.get("selection"), kinds, source)
-        process = _parse_process(top.get("process", []), source)
+        made = (
+            _parse_process(top.get("process", []), source),
+            _parse_codes(top.get("codes", {}), event, decays, source),
+        )
     tree = event, tuple(decays.items())
     try:
-        return Topology(top["name"], *tree, selection, stages, labels, tuple(objects.items()), context, process)
+        return Topology(top["name"], *tree, selection, stages, labels, tuple(objects.items()), context, *made)
     except TopologyError as error:
         raise TopologyError(f"{source}: {error}") from None
 
@@ -152,6 +155,17 @@ def _parse_process(raw: object, source: str) -> tuple[str, ...]:
     if not isinstance(raw, list) or not all(isinstance(line, str) for line in raw):
         raise _fail(source, raw, 'process must list lines for Pythia, for example ["HiggsSM:ffbar2HZ = on"]')
     return tuple(raw)
+
+
+def _parse_codes(
+    raw: object, event: tuple[str, ...], decays: Mapping[str, tuple[str, ...]], source: str
+) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    names = dict.fromkeys([*event, *(name for products in decays.values() for name in products)])
+    given = _mapping(raw, source, "codes", list(names))
+    for name, codes in given.items():
+        if not isinstance(codes, list) or not codes or not all(type(c) is int and 0 < c < 10_000 for c in codes):
+            raise _fail(source, codes, f"codes.{name} must list PDG codes without sign, for example [6]")
+    return tuple((name, tuple(codes)) for name, codes in given.items())
 
 
 def _parse_selection(raw: object, kinds: Iterable[str], source: str) -> Selection:

@@ -87,6 +87,7 @@ class Topology:
     objects: tuple[tuple[str, str], ...] = ()  # product -> kind, where it is not a jet
     context: tuple[str, ...] = ()  # kinds that the network sees and no slot takes
     process: tuple[str, ...] = field(default=(), compare=False)  # lines for Pythia
+    codes: tuple[tuple[str, tuple[int, ...]], ...] = field(default=(), compare=False)  # name -> PDG codes
     particles: tuple[Particle, ...] = field(init=False, compare=False, repr=False)
     slots: tuple[Slot, ...] = field(init=False, compare=False, repr=False)
 
@@ -114,6 +115,8 @@ class Topology:
             raw["labels"] = {namespace: list(names) for namespace, names in self.given_labels}
         if self.process:
             raw["process"] = list(self.process)
+        if self.codes:
+            raw["codes"] = {name: list(codes) for name, codes in self.codes}
         return raw
 
     # -- what follows from the tree ------------------------------------------------------------------------

@@ -1,0 +1,99 @@
+"""Electrons and muons of the hard process: found, smeared, and part of the jets where a jet is too near."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+
+from pairton.events.objects import make_objects
+from pairton.generator.card import Leptons
+from pairton.generator.detector import Momenta, Particles, lognormal
+from pairton.generator.pythia_record import Record
+from pairton.generator.tagging import delta_r, padded
+
+__all__ = ["Found", "find_leptons", "near_jets", "prompt"]
+
+Bools = npt.NDArray[np.bool_]
+ELECTRON, MUON, TAU = 11, 13, 15
+
+
+@dataclass(frozen=True)
+class Found(Momenta):
+    """Measured leptons, by rising event and falling pT."""
+
+    charge: npt.NDArray[np.float64]
+    flavour: npt.NDArray[np.int64]  # PDG code without sign
+
+    def __getitem__(self, where: npt.NDArray[Any]) -> Found:
+        return Found(*(getattr(self, column.name)[where] for column in fields(self)))
+
+    @property
+    def pt(self) -> npt.NDArray[np.float64]:
+        return np.hypot(self.px, self.py)
+
+    def objects(self, n_events: int) -> ak.Array:
+        columns = {
+            "pt": self.pt,
+            "eta": np.arcsinh(self.pz / self.pt),
+            "phi": np.arctan2(self.py, self.px),
+            "energy": self.energy,
+            "charge": self.charge,
+            "flavour": self.flavour,
+        }
+        counts = np.bincount(self.event, minlength=n_events)
+        return make_objects(**{name: ak.unflatten(values, counts) for name, values in columns.items()})
+
+
+def prompt(record: Record) -> Bools:
+    """Of the stable particles: electrons and muons that come from the hard process, perhaps by way of a tau."""
+    stable = np.flatnonzero(record.status > 0)
+    code = np.abs(record.code)
+    at = np.where((code[stable] == ELECTRON) | (code[stable] == MUON), stable, -1)
+    found = np.zeros(len(stable), dtype=bool)
+    climbing = np.flatnonzero(at >= 0)
+    while len(climbing):  # copies, as photons are radiated, and taus; a hadron or a photon ends the way
+        here = at[climbing]
+        hard = np.abs(record.status[here]) == 23
+        found[climbing[hard]] = True
+        up = record.mother[here]
+        on = ~hard & (up >= 0) & np.isin(code[up], (ELECTRON, MUON, TAU))
+        at[climbing] = up
+        climbing = climbing[on]
+    return found
+
+
+def find_leptons(
+    particles: Particles, candidates: Bools, settings: Leptons, rng: np.random.Generator
+) -> tuple[Found, Bools]:
+    """What is measured of the candidates, and which particles leave nothing for the jets: those found, and muons
+    that were missed."""
+    at = np.flatnonzero(candidates)
+    there = particles[at]
+    pt = np.hypot(there.px, there.py)
+    factor = lognormal(np.ones(len(at)), np.full(len(at), settings.resolution), rng.standard_normal(len(at)))
+    covered = np.abs(np.arcsinh(there.pz / np.maximum(pt, 1e-9))) < settings.abs_eta
+    covered &= factor * pt > settings.pt
+    kept = covered & (rng.random(len(at)) < settings.efficiency)
+    flavour = np.abs(there.code)
+    gone = np.zeros(len(particles.code), dtype=bool)
+    gone[at[kept | (covered & (flavour == MUON))]] = True
+    order = np.flatnonzero(kept)
+    order = order[np.lexsort((-(factor * pt)[order], there.event[order]))]
+    px, py, pz, energy = (factor * part for part in (there.px, there.py, there.pz, there.energy))
+    return Found(there.event, px, py, pz, energy, there.charge, flavour)[order], gone
+
+
+def near_jets(leptons: Found, jets: ak.Array, radius: float) -> Bools:
+    """Leptons with a jet within the radius."""
+    n = len(jets)
+    counts = ak.to_numpy(ak.num(jets, axis=1))
+    event = np.repeat(np.arange(n), counts)
+    eta, phi = (padded(event, ak.to_numpy(ak.flatten(jets[name])), n) for name in ("eta", "phi"))
+    own = np.arcsinh(leptons.pz / leptons.pt), np.arctan2(leptons.py, leptons.px)
+    lepton_eta, lepton_phi = (padded(leptons.event, values, n) for values in own)
+    near = np.any(delta_r(lepton_eta, lepton_phi, eta, phi) < radius, axis=2)  # NaN is never near
+    return np.asarray(near)[np.isfinite(lepton_eta)]
