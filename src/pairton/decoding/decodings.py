@@ -19,7 +19,7 @@ from pairton.decoding.graph import MASKED
 from pairton.decoding.patterns import plan_of
 from pairton.decoding.state import State
 from pairton.decoding.terms import Outputs
-from pairton.errors import ConfigError, nearest
+from pairton.errors import ConfigError, nearest, shown
 from pairton.events.nodes import Nodes
 from pairton.topology import Stage, Topology
 from pairton.topology.assignments import canonical
@@ -96,7 +96,7 @@ def get_decoding(name: str) -> Decoding:
     """A decoding by its name."""
     if name not in DECODINGS:
         known = ", ".join(DECODINGS)
-        raise ConfigError(f"no decoding {name!r}: choose one of {known}{nearest(name, DECODINGS)}")
+        raise ConfigError(f"no decoding {shown(name)}: choose one of {known}{nearest(name, DECODINGS)}")
     return DECODINGS[name]
 
 

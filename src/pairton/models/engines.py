@@ -93,7 +93,10 @@ class OnnxEngine:
             feeds[kind] = np.ascontiguousarray(values, dtype=np.float32)
             feeds[f"{kind}_mask"] = np.ascontiguousarray(nodes.masks[kind])
         if "tokens" in inputs:
-            assert tokens is not None
+            if tokens is None:
+                raise ModelError(
+                    f"{self.path}: the graph takes tokens, but says of itself that it does not: export it again"
+                )
             feeds["tokens"] = np.ascontiguousarray(tokens, dtype=np.uint8)
         try:
             return dict(zip(outputs, self.session.run(None, feeds), strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pairton.errors import ConfigError, nearest
+from pairton.errors import ConfigError, nearest, shown
 
 __all__ = ["NetworkConfig"]
 
@@ -86,4 +86,6 @@ symmetric, transformer, biased_transformer; did you mean 'pairformer'?
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ConfigError(f"{name} is {value!r}, but must be one of {', '.join(allowed)}{nearest(value, allowed)}")
+        raise ConfigError(
+            f"{name} is {shown(value)}, but must be one of {', '.join(allowed)}{nearest(value, allowed)}"
+        )

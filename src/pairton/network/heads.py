@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pairton.decoding.patterns import plan_of
-from pairton.errors import ConfigError, nearest
+from pairton.errors import ConfigError, nearest, shown
 from pairton.network.layers import RMSNorm
 from pairton.network.symmetric import PairIndex
 from pairton.topology import Topology
@@ -96,7 +96,7 @@ def get_head(name: str) -> type[Head]:
     if name not in HEADS:
         known = ", ".join(HEADS) or "none"
         raise ConfigError(
-            f"no head {name!r}: registered are {known}{nearest(name, HEADS)}; import the module that registers it"
+            f"no head {shown(name)}: registered are {known}{nearest(name, HEADS)}; import the module with it"
         )
     return HEADS[name]
 

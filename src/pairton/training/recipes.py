@@ -65,7 +65,7 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         if self.events not in EVENTS:
-            raise ConfigError(f"data.events is {self.events!r}, but must be one of {', '.join(EVENTS)}")
+            raise ConfigError(f"data.events is {shown(self.events)}, but must be one of {', '.join(EVENTS)}")
         if not 1 <= self.max_objects <= MOST_OBJECTS:
             raise ConfigError(f"data.max_objects is {self.max_objects}, but must be 1 to {MOST_OBJECTS}")
         if self.validation_events < 1:
@@ -256,7 +256,7 @@ def _heads(raw: object, source: str) -> dict[str, float]:
     if not isinstance(raw, Mapping) or not all(
         isinstance(weight, int | float) and weight > 0 for weight in raw.values()
     ):
-        raise ConfigError(f"{source}: heads is {raw!r}, but must map names of heads to weights above 0")
+        raise ConfigError(f"{source}: heads is {shown(raw)}, but must map names of heads to weights above 0")
     return {str(name): float(weight) for name, weight in raw.items()}
 
 
