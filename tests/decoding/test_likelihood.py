@@ -232,6 +232,6 @@ def test_events_with_more_objects_than_the_limit_are_truncated(decays, mass_mode
     assert found.exact.all()
     few = pairton.reconstruct(events, mass_model, max_objects=8)
     np.testing.assert_array_equal(found.index, few.index)
-    assert (pairton.reconstruct(events, mass_model, decoding="steps").status == Status.OK).all()
+    assert (pairton.reconstruct(events, mass_model, decoding="steps").status != Status.TRUNCATED).all()
     one, two = (pairton.evaluate(events, mass_model, max_objects=most, select=False) for most in (20, 8))
     assert one.table() == two.table()

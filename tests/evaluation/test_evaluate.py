@@ -457,11 +457,12 @@ def test_mistakes_are_one_line_and_exit_code_2(
     assert os.listdir(tmp_path) == ["in.h5"]
 
 
-def test_labels_outside_the_selection_count_as_missing_and_are_said(decays, mass_model):
+def test_labels_that_the_model_cuts_away_count_as_missing_and_are_said(decays, mass_model):
     events = decays(40, floor=0)
+    mass_model.domain = Domain({"jet": KindDomain(25.0, 2.5)})
     soft = (events.jets.pt < 25) | (abs(events.jets.eta) > 2.5)
     lost = [int(sum(soft[row][k] for k in events.truth[row])) for row in range(40)]
-    with pytest.warns(PairtonWarning, match=rf"^{sum(lost)} labelled objects are outside .* --no-cuts"):
+    with pytest.warns(PairtonWarning, match=rf"^{sum(lost)} labelled objects are cut away.* --no-cuts"):
         found = evaluate(events, mass_model).to_dict()
     efficiency = found["methods"]["masses"]["efficiency"]["event"]["inclusive"]
     assert efficiency["total"] == sum(count == 0 for count in lost)

@@ -25,6 +25,7 @@ from pairton.evaluation.registry import BASELINES, METRICS, Baseline, Chunk, Met
 from pairton.evaluation.scoreboard import Evaluation, Method
 from pairton.events import Events
 from pairton.events.acceptance import MAX_OBJECTS, selection_domain
+from pairton.events.domain import Domain
 from pairton.formats import as_for, expand, iterate
 from pairton.formats.files import Paths
 from pairton.reconstruction.result import stored_assignment
@@ -148,8 +149,8 @@ def evaluate(
         if split is not None:
             inside = window.in_split(split, fractions)
             window, rows = window[inside], rows[inside]
-        if cuts and not select:
-            window, cut = _labels_within(window)
+        if cuts and models:
+            window, cut = _labels_within(window, models[0].domain)
             outside += cut
         scored += len(window)
         for model in models:
@@ -164,8 +165,8 @@ def evaluate(
     _check_files(methods, row)
     if outside:
         warnings.warn(
-            f"{outside} labelled objects are outside the selection ({topology.selection}) and count as missing: "
-            "--no-cuts asks for them too",
+            f"{outside} labelled objects are cut away, as {models[0].name} learned from none like them, and count "
+            "as missing: --no-cuts asks for them too",
             PairtonWarning,
             stacklevel=2,
         )
@@ -186,13 +187,15 @@ def evaluate(
     return Evaluation(topology, files, select, methods, measured, chosen_mix)
 
 
-def _labels_within(events: Events) -> tuple[Events, int]:
-    """The same events without labels on objects that the selection cuts away, and how many those were."""
+def _labels_within(events: Events, domain: Domain) -> tuple[Events, int]:
+    """The same events without labels on objects that a model's domain cuts away, and how many those were."""
     assert events.truth is not None
     truth = events.truth.copy()
     for slot in events.topology.slots:
+        objects, bounds = events.objects[slot.kind], domain[slot.kind]
         counts, column = events.counts[slot.kind], truth[:, slot.index]
-        passes = np.append(np.asarray(ak.flatten(events.passes[slot.kind]), dtype=bool), True)
+        inside = (objects.pt >= bounds.pt) & (abs(objects.eta) <= bounds.abs_eta)
+        passes = np.append(np.asarray(ak.flatten(inside), dtype=bool), True)
         starts = np.cumsum(counts) - counts
         column[~passes[np.where(column >= 0, starts + column, -1)]] = -1
     return events.replace(truth=truth, variations=events.variations), int((truth != events.truth).sum())
