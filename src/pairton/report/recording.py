@@ -302,11 +302,15 @@ def _exact_frames(base: _Base, outputs: Outputs, layout: Layout, temperature: fl
     def listed(chosen: int | None) -> tuple[Candidate, ...]:
         return tuple(replace(candidate, chosen=k == chosen) for k, candidate in enumerate(every_one))
 
-    rest = max(0.0, 1.0 - float(chances.sum()))
+    complete = float(sums.pattern_probability[0, 0])  # 1 where the network knows complete events only
+    known = (
+        f" The event is complete with a probability of {100 * complete:.1f} %." if "patterns" in outputs else ""
+    )
+    rest = max(0.0, complete - float(chances.sum()))
     unknown = np.full((len(topology.types), count, count), MASKED)
     same = Frame(
         "The network's answer",
-        f"One pass, nothing revealed. Each of the {total} assignments gets the sum of its gains.",
+        f"One pass, nothing revealed. Each of the {total} assignments gets the sum of its gains.{known}",
         (),
         tokens=_lists(unknown),
         marginals=_lists(np.stack(together)),
@@ -322,7 +326,7 @@ def _exact_frames(base: _Base, outputs: Outputs, layout: Layout, temperature: fl
         particles = dict(enumerate(sums.particle_probability(assignment[None])[0].tolist()))
         shown = shown_particles(topology, base.objects, assignment, truth=base.truth, probability=particles)
         note = "The most probable of all." if k == 0 else "An alternative."
-        note += " Below: the probability that two objects share a particle, summed over all assignments."
+        note += f"{known} Below: the probability that two objects share a particle, summed over all assignments."
         title = f"Assignment {k + 1}: {100 * chances[k]:.1f} %"
         tokens = _lists(adjacency(topology, assignment[None], mask)[0][0])
         frames.append(replace(same, title=title, note=note, particles=shown, tokens=tokens, candidates=listed(k)))
