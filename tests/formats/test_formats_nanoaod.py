@@ -226,7 +226,7 @@ def test_pile_up_identification_below_50_gev(tmp_path: Path) -> None:
     assert ak.all(load(path, settings={"pu_id": "none"}).usable["jet"])
 
 
-def test_jets_beside_selected_leptons_go_on_request(tmp_path: Path) -> None:
+def test_jets_beside_selected_leptons_go_by_default_and_that_is_said(tmp_path: Path) -> None:
     """Beside jets 0 and 6: a good muon across the seam, an electron too loose, one too soft, a good electron."""
     content = columns([JETS], [TTBAR])
     content |= {
@@ -241,10 +241,14 @@ def test_jets_beside_selected_leptons_go_on_request(tmp_path: Path) -> None:
         "Electron_cutBased": ak.Array([[2, 4, 4]]),
     }
     path = write(tmp_path / "nano.root", content)
-    assert ak.all(load(path).usable["jet"])
-    assert load(path, settings={"leptons": "15"}).usable["jet"].tolist() == [
-        [False, True, True, True, True, True, False]
-    ]
+    assert ak.all(load(path, settings={"leptons": "none"}).usable["jet"])
+    beside = [[False, True, True, True, True, True, False]]
+    assert load(path, settings={"leptons": "15"}).usable["jet"].tolist() == beside
+    assert load(path, settings={"leptons": "25"}).usable["jet"].tolist() == [[False] + [True] * 6]
+    with pytest.warns(PairtonWarning, match=r"above 15 GeV are not used, by default: --set leptons=none"):
+        events = load(path)
+    assert events.usable["jet"].tolist() == beside
+    assert events.metadata["without_jets_beside_leptons_above"] == 15
     with pytest.raises(FormatError, match="lacks Muon_pt"):
         load(write(tmp_path / "without.root", columns()), settings={"leptons": "15"})
 

@@ -55,6 +55,7 @@ OVERLAP = 0.4  # delta R between a jet and a lepton
 FRACTIONS = ("neHEF", "neEmEF", "chHEF", "chMultiplicity", "neMultiplicity")
 VETO_FRACTIONS = ("muEF", "chEmEF")
 
+LEPTON_PT = 15.0  # GeV, above which identified leptons are taken for what they are, not for jets
 MUONS = ("Muon_pt", "Muon_eta", "Muon_phi", "Muon_tightId", "Muon_pfRelIso04_all")
 ELECTRONS = ("Electron_pt", "Electron_eta", "Electron_phi", "Electron_cutBased")
 
@@ -65,7 +66,9 @@ class NanoAODSource(ExperimentSource):
 
     def __init__(self, tree: Table, options: ReadOptions) -> None:
         self.identification = choice(options.settings, "jet_id", ("tight", "tight_lepton_veto", "none"))
-        self.lepton_pt = _lepton_pt(options.settings.get("leptons", "none"))
+        there = all(name in tree for name in (*MUONS, *ELECTRONS))
+        self.lepton_pt = _lepton_pt(options.settings.get("leptons", str(LEPTON_PT) if there else "none"))
+        self._to_say = "leptons" not in options.settings  # that a default took jets away
         self.collection = jets = options.settings.get("jets", "Jet")
         self.pile_up = choice(options.settings, "pu_id", ("loose", "none")) == "loose" and f"{jets}_puId" in tree
         other = "; name the jets of another collection with --set jets=COLLECTION"
@@ -83,6 +86,9 @@ class NanoAODSource(ExperimentSource):
         super().__init__(tree, options, {**COLLECTIONS, "jet": ((f"{jets}_",),)})
         self.metadata = {"btag": f"{self.tagger.name}:{self.tagger.cut:g}"}
         self.metadata |= {"jets": jets} if jets != "Jet" else {}
+        self.metadata |= (
+            {"without_jets_beside_leptons_above": self.lepton_pt} if self.lepton_pt is not None else {}
+        )
 
     def _identification_columns(self, tree: Table) -> list[str]:
         jets = self.collection
@@ -124,8 +130,17 @@ class NanoAODSource(ExperimentSource):
         if self.pile_up:  # 0 fails even the loose working point, in either order of the bits
             usable = usable & ((jets.pt > PU_ID_BELOW) | (found[f"{self.collection}_puId"] > 0))
         if self.lepton_pt is not None:
+            before = usable
             for leptons in (_muons(found, self.lepton_pt), _electrons(found, self.lepton_pt)):
                 usable = usable & ~_near(jets, leptons)
+            if self._to_say and ak.any(before & ~usable):
+                self._to_say = False
+                warnings.warn(
+                    f"jets within {OVERLAP} of an identified electron or muon above {self.lepton_pt:g} GeV are "
+                    "not used, by default: --set leptons=none uses them, --set leptons=PT moves the threshold",
+                    PairtonWarning,
+                    stacklevel=2,
+                )
         return usable
 
     def record_columns(self) -> Sequence[str]:
@@ -159,7 +174,7 @@ class NanoAOD(Format):
         "jets": "the collection, Jet by default; ScoutingPFJet, say",
         "jet_id": "tight (default), tight_lepton_veto or none",
         "pu_id": "loose (default, below 50 GeV, where the file has Jet_puId) or none",
-        "leptons": "none (default), or the pT in GeV above which electrons and muons remove jets beside them",
+        "leptons": "the pT in GeV above which electrons and muons remove jets beside them (default 15), or none",
     }
     reads_variations = True
 
