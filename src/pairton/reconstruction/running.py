@@ -207,11 +207,11 @@ class Assigner:
         """What a model that knows missing particles says of every event; nothing for one that does not."""
         if "patterns" not in self.model.info.outputs or self.settings.decoding != "exact":
             return {}
-        chances = found.pattern_probability.astype(np.float32)  # (n, patterns), the complete one first
-        columns = {
-            "complete_probability": chances[:, 0],
-            "event_probability_if_complete": (found.event_probability / chances[:, 0]).astype(np.float32),
-        }
+        complete = found.pattern_probability[:, 0]  # in double precision: it may be tiny
+        with np.errstate(invalid="ignore"):
+            if_complete = (found.event_probability / complete).astype(np.float32)
+        chances = found.pattern_probability.astype(np.float32)  # (n, patterns)
+        columns = {"complete_probability": chances[:, 0], "event_probability_if_complete": if_complete}
         for pattern, chance in zip(plan_of(self.model.topology).patterns, chances.T, strict=True):
             columns[f"pattern_{pattern.name.replace(' + ', '_').replace('.', '_')}"] = chance
         return columns
