@@ -109,11 +109,10 @@ def main() -> None:
             networks |= {f"{kind} {each.seed}": network for kind, network in found.items()}
         samples = list(map(str, plan.train_samples(trainings[0].name)))
         with tempfile.TemporaryDirectory() as folder:
-            fields = {kind: recipe.inputs.fields(kind) for kind in recipe.inputs.kinds}
+            fields = {kind: recipe.inputs.read_fields(kind) for kind in recipe.inputs.kinds}
             chunks = iterate(samples, topology=recipe.topology, fields=fields)
             how = recipe.topology, recipe.inputs
-            most, shares = recipe.max_objects, recipe.data.fractions
-            _, events = pack(chunks, *how, folder=Path(folder), fractions=shares, max_objects=most)
+            _, events = pack(chunks, *how, folder=Path(folder), config=recipe.data, max_objects=recipe.max_objects)
             for name, (count, loss, right) in compare(networks, events).items():
                 print(f"{name:10}  {count} events  -log P {loss:.4f}  e_event {right:.4f}")
     except PairtonError as error:

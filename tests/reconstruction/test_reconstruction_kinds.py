@@ -17,6 +17,7 @@ from pairton.reconstruction.running import reconstruct
 from pairton.reconstruction.writers import create_result
 from pairton.topology import parse_topology
 from pairton.training.data import pack
+from pairton.training.recipes import DataConfig
 
 torch = pytest.importorskip("torch")
 
@@ -148,7 +149,7 @@ def test_training_and_inference_use_the_same_objects_in_the_same_order(model, tm
         jet_eta={(k, 1): 3.0 for k in range(0, 300, 5)},
     )
     inputs = Inputs.default(SEMILEP)
-    train, _ = pack([events], SEMILEP, inputs, folder=tmp_path, events="partial")
+    train, _ = pack([events], SEMILEP, inputs, folder=tmp_path, config=DataConfig(events="partial"))
     accepted = accept(events, model.domain, inputs)
     assert {layout[0] for layout in train.groups} >= {JETS, JETS - 1}
     for layout, group in train.groups.items():

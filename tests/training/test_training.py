@@ -1,6 +1,7 @@
 """Losses, forward process and data: what a network is trained on, and what it is not told."""
 
 import itertools
+from dataclasses import replace
 
 import awkward as ak
 import numpy as np
@@ -21,7 +22,7 @@ from pairton.topology import load_topology
 from pairton.training.data import BatchPlan, pack
 from pairton.training.losses import batch_loss, make_batch, terms_of
 from pairton.training.process import augment, draw_revealed
-from pairton.training.recipes import AugmentationConfig, LossConfig
+from pairton.training.recipes import AugmentationConfig, DataConfig, LossConfig
 
 TTBAR, TTH, HH4B = (load_topology(name) for name in ("ttbar_allhad", "tth_allhad", "hh4b"))
 INPUTS = Inputs.default(TTBAR)
@@ -277,8 +278,8 @@ def labelled_events(n=300, seed=0, missing=0.0, topology=TTBAR, truth=True):
 
 def test_packed_events_are_the_events(tmp_path):
     events = labelled_events(missing=0.05)
-    options = {"folder": tmp_path, "fractions": (0.7, 0.2, 0.1)}
-    train, validation = pack([events[:100], events[100:]], TTBAR, INPUTS, **options)
+    config = DataConfig(train_fraction=0.7, validation_fraction=0.2)
+    train, validation = pack([events[:100], events[100:]], TTBAR, INPUTS, folder=tmp_path, config=config)
     full = events.complete
     assert len(train) == (events.in_split("train", (0.7, 0.2, 0.1)) & full).sum()
     some = events.present.any(axis=1)
@@ -291,7 +292,7 @@ def test_packed_events_are_the_events(tmp_path):
         np.testing.assert_array_equal(group.objects["jet"], np.take_along_axis(stored, order[..., None], axis=1))
         np.testing.assert_array_equal(np.take_along_axis(order, group.truth, axis=1), events.truth[rows])
     for which, kept in (("partial", some), ("all", np.ones(len(events), dtype=bool))):
-        more, _ = pack([events], TTBAR, INPUTS, **options, events=which)
+        more, _ = pack([events], TTBAR, INPUTS, folder=tmp_path, config=replace(config, events=which))
         assert len(more) == (events.in_split("train", (0.7, 0.2, 0.1)) & kept).sum()
 
 

@@ -16,11 +16,12 @@ from typing import Any
 from pairton.errors import ConfigError, nearest, shown
 from pairton.topology import JET, Topology
 
-__all__ = ["DEFAULT_FIELDS", "MOMENTUM", "TRANSFORMS", "Input", "Inputs"]
+__all__ = ["DEFAULT_FIELDS", "EVIDENCE", "MOMENTUM", "TRANSFORMS", "Input", "Inputs"]
 
 MOMENTUM = ("pt", "eta", "phi", "energy")  # GeV and radians
 TRANSFORMS = ("none", "log")  # log: log(1 + x), for x of zero or more
 DEFAULT_FIELDS: Mapping[str, tuple[str, ...]] = {JET: ("btag",)}  # where a recipe says nothing of a kind
+EVIDENCE = ("b_evidence", "c_evidence")  # fields of jets that a table of tags gives: `pairton.events.tags`
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,10 @@ class Inputs:
     def fields(self, kind: str) -> tuple[str, ...]:
         """The fields beyond the four-momentum."""
         return tuple(item.field for item in self[kind])
+
+    def read_fields(self, kind: str) -> tuple[str, ...]:
+        """The fields that a file must have: evidence is made from tags."""
+        return tuple(dict.fromkeys("btag" if name in EVIDENCE else name for name in self.fields(kind)))
 
     def columns(self, kind: str) -> tuple[str, ...]:
         """The columns of an object as the network gets it."""

@@ -134,7 +134,7 @@ def as_for(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
     Files that say that they are of another topology are then refused.
     """
-    fields = {kind: model.inputs.fields(kind) for kind in model.inputs.kinds}
+    fields = {kind: model.inputs.read_fields(kind) for kind in model.inputs.kinds}
     if options.get("topology") is not None:
         return {**options, "fields": fields}
     return {**options, "fields": fields, "topology": model.topology, "refuse_others": True}

@@ -26,6 +26,7 @@ from pairton.decoding.set_tables import exact_limit
 from pairton.errors import EventsError, ModelError, PairtonWarning
 from pairton.events import Events, Status
 from pairton.events.acceptance import MAX_OBJECTS, Accepted, accept, check_max_objects
+from pairton.events.inputs import EVIDENCE
 from pairton.events.nodes import Nodes
 from pairton.events.objects import as_polar, make_objects, mev_median
 from pairton.reconstruction.result import Reconstruction
@@ -158,7 +159,7 @@ class Assigner:
         """Reconstruct the events of one window, and their variations."""
         accepted = self.accept(window)
         found, described = self.assign_all(accepted)
-        tags = self._tags(accepted)
+        tags = self._tags(window, accepted)
         outputs = {**described, **self._pattern_columns(found), **tags}
         status = accepted.status.copy()
         status[(status == Status.OK) & ~self._selected(accepted, tags)] = Status.OUTSIDE_SELECTION
@@ -175,13 +176,18 @@ class Assigner:
             {name: self.run(window.varied(name)) for name in window.variations},
         )
 
-    def _tags(self, accepted: Accepted) -> dict[str, npt.NDArray[Any]]:
-        """How many of the jets that are used have a b-tag, for a model that takes tags of 0 or 1."""
+    def _tags(self, events: Events, accepted: Accepted) -> dict[str, npt.NDArray[Any]]:
+        """How many of the jets that are used have a b-tag, for a model that takes tags or what they are worth."""
         domain, inputs = self.model.domain, self.model.inputs
-        if JET not in inputs.kinds or "btag" not in domain[JET].binary:
+        fields = inputs.fields(JET) if JET in inputs.kinds else ()
+        takes = "btag" in domain[JET].binary or not set(EVIDENCE).isdisjoint(fields)
+        if not takes or "btag" not in ak.fields(events.jets):
             return {}
-        jets, mask = accepted.nodes.values[JET], accepted.nodes.masks[JET]
-        tagged = (jets[:, :, inputs.columns(JET).index("btag")] > TAG_CUT) & mask
+        mask = accepted.nodes.masks[JET]
+        starts = np.cumsum(events.n_jets) - events.n_jets
+        flat = np.asarray(ak.flatten(events.jets.btag))
+        tagged = mask.copy()
+        tagged[mask] = flat[(starts[:, None] + accepted.position[JET])[mask]] > TAG_CUT
         share = tagged[mask].mean() if mask.any() else 0.5
         if mask.sum() >= SURE and share in (0, 1) and not self._warned:
             self._warned = True

@@ -21,13 +21,17 @@ from pairton.events import Events, Status
 from pairton.events.acceptance import accept, selection_domain
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import MOST_OBJECTS, Nodes
+from pairton.events.tags import load_table
 from pairton.topology import Layout, Topology, same_tree
 from pairton.topology.assignments import present
+from pairton.training.draws import draw_acceptance, draw_tags
+from pairton.training.recipes import DataConfig
 
 __all__ = ["BatchPlan", "Drawn", "Group", "PackedEvents", "pack"]
 
 MIN_TRAINING_EVENTS = 10
 MOST_SOURCES = 10_000  # that a model lists: NanoAOD has one for each luminosity block
+DEFAULT_CONFIG = DataConfig()
 OBJECTS, COLUMNS = "objects.", "columns."  # beginnings of the names of a group's arrays
 
 
@@ -139,8 +143,7 @@ def pack(
     inputs: Inputs,
     *,
     folder: Path,
-    fractions: tuple[float, float, float] = (0.9, 0.05, 0.05),
-    events: str = "complete",
+    config: DataConfig = DEFAULT_CONFIG,
     max_objects: int = 20,
     memory: float = 8 * 2**30,
     columns: tuple[str, ...] = (),
@@ -149,14 +152,14 @@ def pack(
 
     Training takes complete events, `partial` ones with at least one particle present, or `all`; validation takes
     at least the partial ones, so that efficiencies of every kind can be counted. Objects are those that a
-    reconstruction would use.
+    reconstruction would use, within the cuts that are drawn.
     """
+    events, fractions = config.events, config.fractions
     stores = {name: _Store(folder / name, memory / 2) for name in ("train", "validation")}
     domain = selection_domain(topology)
     seen = complete = 0
-    for chunk in chunks:
-        _check(chunk, topology, columns)
-        seen += len(chunk)
+    for turn, chunk in _drawn(chunks, topology, config, columns):
+        seen += len(chunk) * (turn == 0)
         chosen = chunk[chunk.selected]
         accepted = accept(chosen, domain, inputs, max_objects=max_objects)
         usable = accepted.usable if events == "all" else accepted.answerable
@@ -171,11 +174,11 @@ def pack(
             there = present(topology, truth)
             some[rows], every[rows] = there.any(axis=1), there.all(axis=1)
             found[layout] = rows, truth
-        complete += int(every.sum())
+        complete += int(every.sum()) * (turn == 0)
         taken = {"complete": every, "partial": some, "all": usable}[events]
         wanted = {
             "train": split["train"] & taken,
-            "validation": split["validation"] & (some | taken & (events == "all")),
+            "validation": split["validation"] & (some | taken & (events == "all")) & (turn == 0),
         }
         for name, store in stores.items():
             store.digest.update(np.ascontiguousarray(chosen.ids[wanted[name]]).tobytes())  # in file order
@@ -195,6 +198,19 @@ def pack(
             "more data"
         )
     return train, validation
+
+
+def _drawn(
+    chunks: Iterable[Events], topology: Topology, config: DataConfig, columns: tuple[str, ...]
+) -> Iterator[tuple[int, Events]]:
+    """Each chunk as often as the events are drawn, with what is drawn for them; a function of its first event."""
+    table = None if config.tag_table is None else load_table(config.tag_table)
+    for chunk in chunks:
+        _check(chunk, topology, columns)
+        for turn in range(config.draws):
+            rng = np.random.default_rng([turn, *chunk.ids[:1].ravel().tolist()])
+            drawn = draw_acceptance(chunk, rng) if config.draw_acceptance else chunk
+            yield turn, drawn if table is None else draw_tags(drawn, table, rng)
 
 
 def _check(events: Events, topology: Topology, columns: tuple[str, ...]) -> None:

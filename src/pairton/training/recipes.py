@@ -14,6 +14,7 @@ from pairton.decoding.terms import triplet_types
 from pairton.errors import ConfigError, PairtonWarning, shown
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import MOST_OBJECTS
+from pairton.events.tags import load_table
 from pairton.network.config import NetworkConfig
 from pairton.recipes import find_recipe
 from pairton.topology import Topology, load_topology, parse_topology
@@ -31,6 +32,7 @@ __all__ = [
 
 EVENTS = ("complete", "partial", "all")
 RENAMED = {"network": {"kind": "architecture"}, "data": {"max_jets": "max_objects"}}  # since Pairton 0.1
+MOST_DRAWS = 100
 MAX_BASES = 8  # recipes that build on one another; more is a circle
 
 
@@ -62,12 +64,19 @@ class DataConfig:
     validation_events: int = 20_000  # at most
     memory_gib: float = 8.0  # larger samples are memory-mapped
     jet_radius: float | None = 0.4  # recorded in the domain of the model
+    draws: int = 1  # times that an event is used for training, each with other draws of what follows
+    draw_acceptance: bool = False  # cuts on jets, drawn per event: see training/draws.py
+    tag_table: str | None = None  # of a tagger whose resolution is drawn per event; inputs: b_evidence, c_evidence
 
     def __post_init__(self) -> None:
         if self.events not in EVENTS:
             raise ConfigError(f"data.events is {shown(self.events)}, but must be one of {', '.join(EVENTS)}")
         if not 1 <= self.max_objects <= MOST_OBJECTS:
             raise ConfigError(f"data.max_objects is {self.max_objects}, but must be 1 to {MOST_OBJECTS}")
+        if not 1 <= self.draws <= MOST_DRAWS:
+            raise ConfigError(f"data.draws is {self.draws}, but must be 1 to {MOST_DRAWS}")
+        if self.tag_table is not None:
+            load_table(self.tag_table)
         if self.validation_events < 1:
             raise ConfigError(f"data.validation_events is {self.validation_events}, but must be at least 1")
         train, validation = self.train_fraction, self.validation_fraction

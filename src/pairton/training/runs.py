@@ -13,10 +13,12 @@ import yaml
 
 from pairton._common.atomic import locked, output_errors, replacing
 from pairton.errors import ConfigError, MissingExtraError, OutputError
+from pairton.events.tags import load_table
 from pairton.export import export_model
 from pairton.formats import iterate
 from pairton.models.storage import INFO, ONNX
 from pairton.network.heads import get_head
+from pairton.topology import JET
 from pairton.training.data import pack
 from pairton.training.loop import Result, Trainer
 from pairton.training.recipes import Recipe
@@ -49,7 +51,9 @@ def train(
     fabric.barrier()
     folder = out / "packed" / str(fabric.global_rank)
     columns = tuple(dict.fromkeys(name for head in recipe.heads for name in get_head(head).columns))
-    fields = {kind: recipe.inputs.fields(kind) for kind in recipe.inputs.kinds}
+    fields = {kind: recipe.inputs.read_fields(kind) for kind in recipe.inputs.kinds}
+    if recipe.data.tag_table is not None:
+        fields[JET] = tuple(dict.fromkeys((*fields[JET], load_table(recipe.data.tag_table).field)))
     keep = [*options.pop("keep", ()), *columns]
     paths = list(map(str, data))
     chunks = iterate(paths, topology=recipe.topology, fields=fields, keep=keep, **options)
@@ -60,8 +64,7 @@ def train(
                 recipe.topology,
                 recipe.inputs,
                 folder=folder,
-                fractions=recipe.data.fractions,
-                events=recipe.data.events,
+                config=recipe.data,
                 max_objects=recipe.max_objects,
                 memory=recipe.data.memory_gib * 2**30 / fabric.world_size,
                 columns=columns,

@@ -1,0 +1,212 @@
+"""Tags as evidence: what the value of a tagger says about the flavour of a jet.
+
+The scale of a score means nothing by itself. What counts is how often b, c and light jets get a value. So a
+network takes two log likelihood ratios of each jet,
+
+    b_evidence = log P(value | b) / P(value | light),    c_evidence = log P(value | c) / P(value | light),
+
+from a table of efficiencies: the shares of b, c and light jets that pass each of a tagger's cuts. Models that take
+them understand every tagger whose efficiencies are known. Zero means that nothing is known.
+
+Shapes: J jets, K cuts, R ranges of pT. K cuts make K + 1 bins; a value is in bin k if it passes k cuts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+
+from pairton._common.configuration import check_keys, read_yaml, sensible
+from pairton.errors import ConfigError, nearest, shown
+from pairton.events.inputs import EVIDENCE
+
+__all__ = ["TagTable", "builtin_tables", "load_table", "parse_table", "with_evidence"]
+
+FLAVOURS = ("b", "c", "light")
+DEFAULT_TABLE = "generator"  # of tags of 0 or 1 about which nothing is known
+MOST = 8.0  # of either sign: no measurement of an efficiency is better than one in three thousand
+TABLES = Path(__file__).parent / "tag_tables"
+
+Floats = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class TagTable:
+    """The efficiencies of a tagger at some cuts.
+
+    >>> table = load_table("generator_points")
+    >>> b, c = table.evidence(np.array([5.0, 1.0]), np.array([50.0, 50.0]), np.array([0.0, 0.0]))
+    >>> b.round(2).tolist()  # passes the tightest cut; passes none
+    [6.58, -1.86]
+    """
+
+    name: str
+    field: str  # of jets, whose values are cut on
+    cuts: Floats  # (K,), rising; a value passes a cut if it is above it
+    efficiency: Floats  # (3, R, K): share of b, c and light jets that pass each cut
+    edges: Floats  # (R - 1,): of the ranges of pT, GeV
+    abs_eta: float = inf  # jets beyond have no tag
+    has_c: bool = True  # without efficiencies for c jets, c_evidence is zero
+    about: str = ""  # where the numbers come from
+    measured: bool = True  # False: quoted from memory, to be replaced by one's own
+
+    def bins(self, values: npt.ArrayLike, eta: npt.ArrayLike) -> Index:
+        """(J,): how many cuts each value passes; -1 where there is no tag."""
+        values = np.asarray(values, dtype=np.float64)
+        passed = np.searchsorted(self.cuts, values, side="left")
+        known = np.isfinite(values) & (np.abs(np.asarray(eta)) <= self.abs_eta)
+        return np.where(known, passed, -1)
+
+    def evidence(self, values: npt.ArrayLike, pt: npt.ArrayLike, eta: npt.ArrayLike) -> tuple[Floats, Floats]:
+        """The log likelihood ratios of b and of c against light (J,), for values of the tagger."""
+        return self.of_bins(self.bins(values, eta), pt)
+
+    def of_bins(
+        self, bins: Index, pt: npt.ArrayLike, kept: npt.NDArray[np.bool_] | None = None
+    ) -> tuple[Floats, Floats]:
+        """As `evidence`, for bins (J,); with `kept` (J, K) as if the tagger had only those cuts."""
+        n_cuts = len(self.cuts)
+        places = np.arange(n_cuts + 2)
+        ends = np.ones((len(bins), 1), dtype=bool)
+        is_cut = np.concatenate([ends, np.ones((len(bins), n_cuts), bool) if kept is None else kept, ends], axis=1)
+        lower = np.maximum.accumulate(np.where(is_cut, places, 0), axis=1)  # the last cut up to each place
+        upper = np.minimum.accumulate(np.where(is_cut, places, n_cuts + 1)[:, ::-1], axis=1)[:, ::-1]
+        row = np.arange(len(bins))
+        found = np.maximum(bins, 0)
+        below, above = lower[row, found], upper[row, found + 1]
+        span = np.searchsorted(self.edges, np.asarray(pt, dtype=np.float64), side="right")  # (J,)
+        passing = np.pad(self.efficiency, ((0, 0), (0, 0), (1, 1)), constant_values=((0, 0), (0, 0), (1, 0)))
+        share = np.maximum(passing[:, span, below] - passing[:, span, above], 1e-12)  # (3, J)
+        ratio = np.clip(np.log(share[:2] / share[2]), -MOST, MOST)
+        ratio[1] *= self.has_c
+        b, c = np.where(bins >= 0, ratio, 0.0)
+        return b, c
+
+    def drawn_cuts(self, rng: np.random.Generator, events: int) -> npt.NDArray[np.bool_]:
+        """(events, K): cuts of a tagger of random resolution: all of them, some, or one.
+
+        One of them is always a cut that analyses use: one that between half and 95 % of the b jets pass.
+        """
+        b_efficiency = self.efficiency[0].mean(axis=0)
+        (usual,) = np.nonzero((b_efficiency >= 0.5) & (b_efficiency <= 0.95))
+        usual = usual if len(usual) else np.arange(len(self.cuts))
+        number = rng.choice([1, 2, 3, 4, 5, len(self.cuts)], size=events, p=[0.4, 0.1, 0.1, 0.1, 0.1, 0.2])
+        number = np.minimum(number, len(self.cuts))
+        order = np.argsort(rng.random((events, len(self.cuts))), axis=1)
+        first = rng.choice(usual, size=events)
+        rank = np.argsort(order, axis=1)  # of each cut in a random order
+        swapped = np.where(rank == 0, rank[np.arange(events), first][:, None], rank)
+        swapped[np.arange(events), first] = 0
+        return np.asarray(swapped < number[:, None])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as in a table's file."""
+        limit = {"abs_eta": self.abs_eta} if self.abs_eta < inf else {}
+        ranges = {"pt": self.edges.tolist()} if len(self.edges) else {}
+        rows = {
+            flavour: (part if len(self.edges) else part[0]).tolist()
+            for flavour, part in zip(FLAVOURS, self.efficiency, strict=True)
+            if flavour != "c" or self.has_c
+        }
+        start = {"name": self.name, "field": self.field, "about": self.about, "measured": self.measured}
+        return {**start, **limit, "cuts": self.cuts.tolist(), **ranges, "efficiency": rows}
+
+
+def builtin_tables() -> tuple[str, ...]:
+    """Names of the tables that come with Pairton."""
+    return tuple(sorted(path.stem for path in TABLES.glob("*.yaml")))
+
+
+@lru_cache(maxsize=16)
+def load_table(name_or_path: str | Path) -> TagTable:
+    """A table by its name, or from a YAML file.
+
+    >>> load_table("generator").field
+    'btag'
+    """
+    path = Path(name_or_path)
+    if path.suffix not in (".yaml", ".yml"):
+        known = builtin_tables()
+        if str(name_or_path) not in known:
+            hint = nearest(str(name_or_path), known)
+            raise ConfigError(
+                f"no table of tags {str(name_or_path)!r}: choose {', '.join(known)}, or give a .yaml file{hint}"
+            )
+        path = TABLES / f"{name_or_path}.yaml"
+    return parse_table(read_yaml(path), str(name_or_path))
+
+
+def parse_table(raw: object, source: str = "table") -> TagTable:
+    """A table from what YAML or JSON gave."""
+    known = ["name", "field", "about", "measured", "abs_eta", "cuts", "pt", "efficiency"]
+    given = check_keys(raw, source, known, ["cuts", "efficiency"])
+    rows = check_keys(given["efficiency"], f"{source}: efficiency", FLAVOURS, ["b", "light"])
+    with sensible(source):
+        cuts = np.array(given["cuts"], dtype=np.float64)
+        edges = np.array(given.get("pt", []), dtype=np.float64)
+        table = TagTable(
+            name=str(given.get("name", Path(source).stem)),
+            field=str(given.get("field", "btag")),
+            cuts=cuts,
+            efficiency=np.array([_rows(rows.get(f, rows["light"]), len(edges) + 1) for f in FLAVOURS]),
+            edges=edges,
+            abs_eta=float(given.get("abs_eta", inf)),
+            has_c="c" in rows,
+            about=str(given.get("about", "")),
+            measured=bool(given.get("measured", True)),
+        )
+    _check(table, source)
+    return table
+
+
+def _rows(raw: Any, ranges: int) -> Floats:
+    rows = np.array(raw, dtype=np.float64)
+    return np.broadcast_to(rows, (ranges, rows.shape[-1]))
+
+
+def _check(table: TagTable, source: str) -> None:
+    cuts, edges = table.cuts, table.edges
+    if cuts.ndim != 1 or not len(cuts) or not np.isfinite(cuts).all() or (np.diff(cuts) <= 0).any():
+        raise ConfigError(f"{source}: cuts is {shown(cuts.tolist())}, but must be a list of rising numbers")
+    if edges.ndim != 1 or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
+        raise ConfigError(f"{source}: pt is {shown(edges.tolist())}, but must be a list of rising numbers")
+    shape = (len(FLAVOURS), len(edges) + 1, len(cuts))
+    if table.efficiency.shape != shape:
+        raise ConfigError(
+            f"{source}: efficiency needs {len(cuts)} numbers for each flavour, one per cut, in each of the "
+            f"{len(edges) + 1} ranges of pT"
+        )
+    falling = (np.diff(table.efficiency, axis=2) <= 0).all()
+    if not falling or not ((table.efficiency > 0) & (table.efficiency < 1)).all():
+        raise ConfigError(f"{source}: efficiencies must lie between 0 and 1 and fall from one cut to the next")
+    if not table.abs_eta > 0:
+        raise ConfigError(f"{source}: abs_eta is {table.abs_eta:g}, but must be above 0")
+
+
+def with_evidence(jets: ak.Array, table: TagTable | None = None) -> ak.Array:
+    """Jets (ragged records) with the fields b_evidence and c_evidence, from the field that the table is for.
+
+    Without a table, a `btag` of 0 or 1 is taken at the efficiencies of the generator's card. Jets without the
+    field are returned as they are.
+
+    >>> from pairton.events.objects import make_jets
+    >>> jets = make_jets(pt=[[100.0, 100.0]], eta=[[0.0, 0.0]], phi=[[0.0, 1.0]], mass=[[5.0, 5.0]], btag=[[1, 0]])
+    >>> with_evidence(jets).b_evidence.to_numpy().astype(float).round(2).tolist()
+    [[5.56, -1.31]]
+    """
+    table = load_table(DEFAULT_TABLE) if table is None else table
+    if table.field not in ak.fields(jets):
+        return jets
+    pt, eta, values = (np.asarray(ak.flatten(jets[name]), dtype=np.float64) for name in ("pt", "eta", table.field))
+    counts = ak.num(jets, axis=1)
+    for name, evidence in zip(EVIDENCE, table.evidence(values, pt, eta), strict=True):
+        jets = ak.with_field(jets, ak.unflatten(evidence.astype(np.float32), counts), name)
+    return jets
