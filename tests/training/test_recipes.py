@@ -10,6 +10,7 @@ import yaml
 from pairton.errors import ConfigError, TopologyError
 from pairton.events.nodes import Nodes
 from pairton.network import Network
+from pairton.topology import load_topology, same_tree
 from pairton.training import load_recipe, parse_recipe
 from pairton.training.losses import batch_loss, make_batch, terms_of
 from pairton.training.process import draw_revealed
@@ -75,7 +76,10 @@ def test_built_in_recipes_go_by_name(tmp_path, monkeypatch):
     assert load_recipe("ablations/one_shot") == load_recipe(FOLDER / "ablations" / "one_shot.yaml")
     (tmp_path / "own.yaml").write_text("base: cpu\nrun: {seed: 5}\n")
     assert load_recipe("own.yaml") == load_recipe("cpu").with_run(seed=5)
-    with pytest.raises(ConfigError, match=r"no recipe 'cpuu'.*cpu, iterative, paper, ablations/.*mean 'cpu'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"no recipe 'cpuu'.*cpu, iterative, paper, ttbar_allhad, ttbar_dilep, .*ablations/.*mean 'cpu'",
+    ):
         load_recipe("cpuu")
 
 
@@ -166,3 +170,10 @@ def test_events_beyond_the_exact_sums_are_left_out():
     assert [parse_recipe(raw).max_objects for raw in (plain, exact)] == [20, 16]
     fewer = exact | {"data": {"max_objects": 14}}
     assert parse_recipe(fewer).max_objects == 14
+
+
+def test_a_recipe_may_widen_the_selection_of_a_built_in_topology():
+    recipe = load_recipe("ttbar_semilep")
+    assert recipe.topology.selection.cuts("jet").pt == 20
+    assert same_tree(recipe.topology, load_topology("ttbar_semilep"))
+    assert parse_recipe(recipe.to_dict()) == recipe

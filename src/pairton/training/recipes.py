@@ -239,13 +239,16 @@ def load_recipe(name: str | Path, topology: str | Path | None = None) -> Recipe:
 
 def parse_recipe(raw: Mapping[str, Any], source: str = "recipe") -> Recipe:
     """A recipe from what YAML or JSON gave; an unknown key is an error that suggests the nearest name."""
-    check_keys(raw, source, ["topology", "stages", "inputs", "heads", *SECTIONS], ["topology", "optimiser"])
+    check_keys(
+        raw, source, ["topology", "stages", "selection", "inputs", "heads", *SECTIONS], ["topology", "optimiser"]
+    )
     given = raw["topology"]
     if not isinstance(given, Mapping | str | Path | Topology):
         raise ConfigError(f"{source}: topology reads {shown(given)}, but must be a name, a file or a decay tree")
     topology = parse_topology(given, source) if isinstance(given, Mapping) else load_topology(given)
-    if raw.get("stages") is not None:
-        topology = parse_topology({**topology.to_dict(), "stages": raw["stages"]}, f"{source}: stages")
+    for part in ("stages", "selection"):
+        if raw.get(part) is not None:
+            topology = parse_topology({**topology.to_dict(), part: raw[part]}, f"{source}: {part}")
     inputs = Inputs.parse(raw.get("inputs", {}), topology, f"{source}: inputs")
     heads = _heads(raw.get("heads", {}), source)
     parts: dict[str, Any] = {}
@@ -289,7 +292,7 @@ def _renamed(section: str, raw: object) -> object:
 def _read(path: Path, depth: int) -> dict[str, Any]:
     if depth > MAX_BASES:
         raise ConfigError(f"{path}: more than {MAX_BASES} recipes build on one another: is `base` a circle?")
-    keys = ["base", "topology", "stages", "inputs", "heads", *SECTIONS]
+    keys = ["base", "topology", "stages", "selection", "inputs", "heads", *SECTIONS]
     raw = check_keys(read_yaml(path), str(path), keys)
     base = raw.pop("base", None)
     if base is None:
