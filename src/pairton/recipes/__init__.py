@@ -12,7 +12,7 @@ __all__ = ["builtin_recipes", "find_recipe"]
 def builtin_recipes() -> dict[str, Path]:
     """Names and files of the recipes that come with the package.
 
-    >>> [name for name in builtin_recipes() if "/" not in name]
+    >>> list(builtin_recipes())[:3]
     ['cpu', 'iterative', 'paper']
     """
     folder = Path(__file__).parent

@@ -164,6 +164,8 @@ SECTIONS = {
     "run": RunConfig,
 }
 
+KEYS = ("topology", "stages", "selection", "inputs", "heads", *SECTIONS)
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -239,9 +241,7 @@ def load_recipe(name: str | Path, topology: str | Path | None = None) -> Recipe:
 
 def parse_recipe(raw: Mapping[str, Any], source: str = "recipe") -> Recipe:
     """A recipe from what YAML or JSON gave; an unknown key is an error that suggests the nearest name."""
-    check_keys(
-        raw, source, ["topology", "stages", "selection", "inputs", "heads", *SECTIONS], ["topology", "optimiser"]
-    )
+    check_keys(raw, source, KEYS, ["topology", "optimiser"])
     given = raw["topology"]
     if not isinstance(given, Mapping | str | Path | Topology):
         raise ConfigError(f"{source}: topology reads {shown(given)}, but must be a name, a file or a decay tree")
@@ -292,8 +292,7 @@ def _renamed(section: str, raw: object) -> object:
 def _read(path: Path, depth: int) -> dict[str, Any]:
     if depth > MAX_BASES:
         raise ConfigError(f"{path}: more than {MAX_BASES} recipes build on one another: is `base` a circle?")
-    keys = ["base", "topology", "stages", "selection", "inputs", "heads", *SECTIONS]
-    raw = check_keys(read_yaml(path), str(path), keys)
+    raw = check_keys(read_yaml(path), str(path), ["base", *KEYS])
     base = raw.pop("base", None)
     if base is None:
         return raw
