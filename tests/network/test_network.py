@@ -41,6 +41,7 @@ FORMS = {
         "gates": False, "triplets": "potential",
     },
     "symmetric_attention_alone": {"architecture": "symmetric", "triangle_multiplication": False, "tokens": False},
+    "objects_into_pairs": {"objects_into_pairs": True},
     "transformer": {"architecture": "transformer", "tokens": False},
     "biased_transformer": {"architecture": "biased_transformer", "edges_from": "both"},
 }  # fmt: skip
@@ -135,6 +136,18 @@ def test_hyperedges_stand_for_the_edges_of_their_type():
 def test_the_paper_model_has_its_size():
     count = sum(p.numel() for p in Network(TTBAR, NetworkConfig()).parameters())
     assert 1.15e6 <= count <= 1.30e6
+
+
+def test_tags_reach_the_pairs_of_ordered_networks_only_by_objects_into_pairs():
+    jets, tokens = event()
+    tagged = jets.clone()
+    tagged[..., 4] = 1 - tagged[..., 4]
+    for reached in (False, True):
+        settings = {**SMALL, "edges_from": "pair", "single_stream": False, "objects_into_pairs": reached}
+        torch.manual_seed(0)
+        network = Network(TTBAR, NetworkConfig(**settings)).eval()
+        same = torch.equal(*(network({"jet": given}, None, tokens)["edges"] for given in (jets, tagged)))
+        assert same != reached
 
 
 def test_potential_starts_at_zero():

@@ -36,6 +36,7 @@ symmetric, transformer, biased_transformer; did you mean 'pairformer'?
     dropout: float = 0.25  # of whole rows or columns of pair updates
     tokens: bool = True  # whether revealed particles are an input
     pair_features: str = "paper"  # paper, reference; a symmetric network has its own
+    objects_into_pairs: bool = False  # ordered pairs start with z_ij += A x_i + B x_j; symmetric ones always do so
     single_stream: bool = True
     triangle_multiplication: bool = True
     triangle_attention: bool = True
@@ -65,6 +66,11 @@ symmetric, transformer, biased_transformer; did you mean 'pairformer'?
         if not self.gates and self.architecture != "symmetric":
             raise ConfigError(
                 f"network.architecture {self.architecture} has gates: set gates: true, or architecture: symmetric"
+            )
+        if self.objects_into_pairs and self.architecture not in ("pairformer", "biased_transformer"):
+            raise ConfigError(
+                f"network.objects_into_pairs is for pairformer and biased_transformer, not {self.architecture}: "
+                "leave it out"
             )
         if self.architecture == "transformer" and (self.tokens or self.edges_from != "single"):
             raise ConfigError(

@@ -73,13 +73,15 @@ class Network(nn.Module):
         self.embed = nn.ModuleDict(
             {kind: nn.Linear(own + len(self.inputs[kind]), width) for kind in topology.kinds}
         )
-        self.nodes_to_pairs = self.kinds_to_pairs = None
+        self.nodes_to_pairs = self.kinds_to_pairs = self.sides_to_pairs = None
         if config.architecture == "symmetric":
             self.nodes_to_pairs = nn.Linear(width, pair, bias=False)
         if config.architecture != "transformer":
             flag = config.architecture == "symmetric"  # of the diagonal
             self.embed_pairs = nn.Linear(PAIR_FEATURES[self.features] + flag, pair)
             self.embed_tokens = TokenEmbedding(len(topology.types), pair) if config.tokens else None
+            if config.objects_into_pairs:
+                self.sides_to_pairs = nn.Linear(width, 2 * pair, bias=False)
             if not flag and len(topology.kinds) > 1:
                 self.kinds_to_pairs = nn.Embedding(len(topology.kinds), pair)
         self.blocks = nn.ModuleList(self._block() for _ in range(config.blocks))
@@ -180,6 +182,9 @@ class Network(nn.Module):
                 x = block(x, None, mask)
             return x, None
         z = self.embed_pairs(self._pair_features(momenta[:, :, None], momenta[:, None], kinds[:, None], kinds))
+        if self.sides_to_pairs is not None:
+            first, second = self.sides_to_pairs(x).chunk(2, dim=-1)  # (B, N, P) each
+            z = z + first[:, :, None] + second[:, None]
         if self.kinds_to_pairs is not None:
             kind = self.kinds_to_pairs(kinds)
             z = z + kind[:, None] + kind
