@@ -8,7 +8,7 @@ from pairton.errors import ConfigError
 from pairton.events import Events
 from pairton.events.inputs import EVIDENCE
 from pairton.events.objects import make_jets
-from pairton.events.tags import TagTable, builtin_tables, load_table, parse_table, with_evidence
+from pairton.events.tags import TagTable, builtin_tables, load_table, parse_table, tables_of, with_evidence
 from pairton.generator.card import load_card
 from pairton.topology import load_topology, parse_topology
 from pairton.training.draws import draw_acceptance, draw_tags
@@ -71,11 +71,54 @@ def test_ranges_of_pt():
         ({"pt": [40, 30]}, "rising"),
         ({"abs_eta": -1}, "abs_eta"),
         ({"cuts": "many"}, "table"),
+        ({"range": [0.5, 1.0]}, "within"),
+        ({"range": [0.0]}, "wrong kind"),
+        ({"tag_point": 3}, "from 1 to 2"),
     ],
 )
 def test_a_wrong_table_is_one_line(change, said):
     with pytest.raises(ConfigError, match=said):
         parse_table({**TWO, **change})
+
+
+def test_a_value_outside_the_range_is_no_tag():
+    table = parse_table({**TWO, "range": [0, 1]})
+    b, c = worth(table, [-3000.0, -1.0, 1.1, 0.0, 1.0])
+    assert (b[:3] == 0).all()
+    assert (c[:3] == 0).all()
+    np.testing.assert_allclose(b[3:], np.log([0.1 / 0.9, 60.0]))
+
+
+@pytest.mark.parametrize("name", builtin_tables())
+def test_values_are_worth_what_their_bins_are(name):
+    table = load_table(name)
+    rng = np.random.default_rng(0)
+    values = rng.uniform(table.cuts[0] - 2, table.cuts[-1] + 2, 300)
+    pt, eta = rng.uniform(15, 700, 300), rng.uniform(-4, 4, 300)
+    np.testing.assert_array_equal(table.evidence(values, pt, eta), table.of_bins(table.bins(values, eta), pt))
+
+
+def test_the_cut_that_makes_a_tag():
+    assert parse_table(TWO).tag_cut == 0.3  # 90 % of b jets is nearer to 77 % than 60 % is
+    assert parse_table({**TWO, "tag_point": 2}).tag_cut == 0.8
+    assert load_table("gn2v01").tag_cut == 0.828
+
+
+def test_eras_of_a_tagger_differ_in_cuts_alone():
+    tables = tables_of("btagDeepFlavB")
+    assert tables[0].name == "deepjet_2018"
+    assert {len(table.cuts) for table in tables} == {3, 5}
+    assert len({tuple(table.cuts) for table in tables}) == len(tables)
+    for table in tables[1:]:
+        n = min(len(table.cuts), 3)
+        np.testing.assert_array_equal(table.efficiency[..., :n], tables[0].efficiency[..., :n])
+
+
+def test_a_table_that_is_not_there_is_one_line():
+    with pytest.raises(ConfigError, match="did you mean 'upart_2024'"):
+        load_table("upart2024")
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
+        load_table("nowhere.yaml")
 
 
 @pytest.mark.parametrize("name", builtin_tables())

@@ -13,8 +13,9 @@ Shapes: J jets, K cuts, R ranges of pT. K cuts make K + 1 bins; a value is in bi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,11 @@ from pairton._common.configuration import check_keys, read_yaml, sensible
 from pairton.errors import ConfigError, nearest, shown
 from pairton.events.inputs import EVIDENCE
 
-__all__ = ["TagTable", "builtin_tables", "load_table", "parse_table", "with_evidence"]
+__all__ = ["TagTable", "builtin_tables", "load_table", "parse_table", "tables_of", "with_evidence"]
 
 FLAVOURS = ("b", "c", "light")
 DEFAULT_TABLE = "generator"  # of tags of 0 or 1 about which nothing is known
+USUAL_POINT = 0.77  # of b jets are tagged, where a table does not say which of its cuts makes a tag
 MOST = 8.0  # of either sign: no measurement of an efficiency is better than one in three thousand
 TABLES = Path(__file__).parent / "tag_tables"
 
@@ -38,7 +40,7 @@ Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TagTable:
     """The efficiencies of a tagger at some cuts.
 
@@ -56,18 +58,47 @@ class TagTable:
     abs_eta: float = inf  # jets beyond have no tag
     has_c: bool = True  # without efficiencies for c jets, c_evidence is zero
     about: str = ""  # where the numbers come from
-    measured: bool = True  # False: quoted from memory, to be replaced by one's own
+    measured: bool = True  # False: approximate, to be replaced by one's own
+    valid: tuple[float, float] = (-inf, inf)  # values outside mean that a jet has no tag
+    tag_point: int = 0  # of the cuts, the one that makes a tag of 0 or 1; 0: the one nearest to 77 % of b jets
+
+    @property
+    def tag_cut(self) -> float:
+        """The cut that makes a `btag` of 0 or 1.
+
+        >>> load_table("deepjet_2018").tag_cut
+        0.2783
+        """
+        nearest_point = int(np.argmin(np.abs(self.efficiency[0].mean(axis=0) - USUAL_POINT)))
+        return float(self.cuts[self.tag_point - 1 if self.tag_point else nearest_point])
+
+    def has_value(self, values: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """(J,): which values the tagger can give; others stand for jets that it was not run on."""
+        values = np.asarray(values, dtype=np.float64)
+        return np.asarray(np.isfinite(values) & (values >= self.valid[0]) & (values <= self.valid[1]))
 
     def bins(self, values: npt.ArrayLike, eta: npt.ArrayLike) -> Index:
         """(J,): how many cuts each value passes; -1 where there is no tag."""
         values = np.asarray(values, dtype=np.float64)
         passed = np.searchsorted(self.cuts, values, side="left")
-        known = np.isfinite(values) & (np.abs(np.asarray(eta)) <= self.abs_eta)
-        return np.where(known, passed, -1)
+        return np.where(self.has_value(values) & (np.abs(np.asarray(eta)) <= self.abs_eta), passed, -1)
 
     def evidence(self, values: npt.ArrayLike, pt: npt.ArrayLike, eta: npt.ArrayLike) -> tuple[Floats, Floats]:
         """The log likelihood ratios of b and of c against light (J,), for values of the tagger."""
-        return self.of_bins(self.bins(values, eta), pt)
+        b, c = self._ratios[:, self._span(pt), self.bins(values, eta)]
+        return b, c
+
+    @cached_property
+    def _ratios(self) -> Floats:
+        """(2, R, K + 2): of all bins; the last one stands for no tag."""
+        bins = np.append(np.arange(len(self.cuts) + 1), -1)
+        pt = np.concatenate([[0.0], self.edges])  # each in a range of its own
+        found = [self.of_bins(bins, np.full(len(bins), value)) for value in pt]
+        return np.stack([np.stack(ratio) for ratio in found], axis=1)
+
+    def _span(self, pt: npt.ArrayLike) -> Index:
+        """(J,): the range that each pT is in."""
+        return np.searchsorted(self.edges, np.asarray(pt, dtype=np.float64), side="right")
 
     def of_bins(
         self, bins: Index, pt: npt.ArrayLike, kept: npt.NDArray[np.bool_] | None = None
@@ -82,7 +113,7 @@ class TagTable:
         row = np.arange(len(bins))
         found = np.maximum(bins, 0)
         below, above = lower[row, found], upper[row, found + 1]
-        span = np.searchsorted(self.edges, np.asarray(pt, dtype=np.float64), side="right")  # (J,)
+        span = self._span(pt)
         passing = np.pad(self.efficiency, ((0, 0), (0, 0), (1, 1)), constant_values=((0, 0), (0, 0), (1, 0)))
         share = np.maximum(passing[:, span, below] - passing[:, span, above], 1e-12)  # (3, J)
         ratio = np.clip(np.log(share[:2] / share[2]), -MOST, MOST)
@@ -109,7 +140,9 @@ class TagTable:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as in a table's file."""
-        limit = {"abs_eta": self.abs_eta} if self.abs_eta < inf else {}
+        limit: dict[str, Any] = {"abs_eta": self.abs_eta} if self.abs_eta < inf else {}
+        limit |= {"range": list(self.valid)} if self.valid != (-inf, inf) else {}
+        limit |= {"tag_point": self.tag_point} if self.tag_point else {}
         ranges = {"pt": self.edges.tolist()} if len(self.edges) else {}
         rows = {
             flavour: (part if len(self.edges) else part[0]).tolist()
@@ -122,36 +155,62 @@ class TagTable:
 
 def builtin_tables() -> tuple[str, ...]:
     """Names of the tables that come with Pairton."""
-    return tuple(sorted(path.stem for path in TABLES.glob("*.yaml")))
+    return tuple(_builtin())
 
 
-@lru_cache(maxsize=16)
-def load_table(name_or_path: str | Path) -> TagTable:
-    """A table by its name, or from a YAML file.
+@lru_cache(maxsize=1)
+def _builtin() -> dict[str, TagTable]:
+    """By name. A file may have `eras` with a list of cuts each: NAME_ERA, the most usual one first."""
+    found: dict[str, TagTable] = {}
+    for path in sorted(TABLES.glob("*.yaml")):
+        raw = dict(read_yaml(path))
+        eras = {f"{path.stem}_{era}": cuts for era, cuts in raw.pop("eras", {}).items()}
+        for name, cuts in (eras or {path.stem: raw["cuts"]}).items():
+            rows = {flavour: row[: len(cuts)] if eras else row for flavour, row in raw["efficiency"].items()}
+            found[name] = parse_table({**raw, "name": name, "cuts": cuts, "efficiency": rows}, name)
+    return found
+
+
+def tables_of(field: str) -> tuple[TagTable, ...]:
+    """The tables that come with Pairton for a field of jets; the default one first.
+
+    >>> [table.name for table in tables_of("btagUParTAK4B")]
+    ['upart_2024']
+    """
+    return tuple(table for table in _builtin().values() if table.field == field)
+
+
+def load_table(table: TagTable | Mapping[str, Any] | str | Path) -> TagTable:
+    """A table by its name, from a YAML file, or from plain data.
 
     >>> load_table("generator").field
     'btag'
     """
-    path = Path(name_or_path)
-    if path.suffix not in (".yaml", ".yml"):
-        known = builtin_tables()
-        if str(name_or_path) not in known:
-            hint = nearest(str(name_or_path), known)
-            raise ConfigError(
-                f"no table of tags {str(name_or_path)!r}: choose {', '.join(known)}, or give a .yaml file{hint}"
-            )
-        path = TABLES / f"{name_or_path}.yaml"
-    return parse_table(read_yaml(path), str(name_or_path))
+    if isinstance(table, TagTable):
+        return table
+    if isinstance(table, Mapping):
+        return parse_table(table)
+    if Path(table).suffix in (".yaml", ".yml"):
+        return parse_table(read_yaml(Path(table)), str(table))
+    known = _builtin()
+    if str(table) not in known:
+        hint = nearest(str(table), known)
+        raise ConfigError(
+            f"no table of tags {str(table)!r}: `pairton tags` lists those that come with Pairton, one of your "
+            f"own is a .yaml file{hint}"
+        )
+    return known[str(table)]
 
 
 def parse_table(raw: object, source: str = "table") -> TagTable:
     """A table from what YAML or JSON gave."""
-    known = ["name", "field", "about", "measured", "abs_eta", "cuts", "pt", "efficiency"]
+    known = ["name", "field", "about", "measured", "abs_eta", "range", "tag_point", "cuts", "pt", "efficiency"]
     given = check_keys(raw, source, known, ["cuts", "efficiency"])
     rows = check_keys(given["efficiency"], f"{source}: efficiency", FLAVOURS, ["b", "light"])
     with sensible(source):
         cuts = np.array(given["cuts"], dtype=np.float64)
         edges = np.array(given.get("pt", []), dtype=np.float64)
+        low, high = map(float, given.get("range", (-inf, inf)))
         table = TagTable(
             name=str(given.get("name", Path(source).stem)),
             field=str(given.get("field", "btag")),
@@ -162,6 +221,8 @@ def parse_table(raw: object, source: str = "table") -> TagTable:
             has_c="c" in rows,
             about=str(given.get("about", "")),
             measured=bool(given.get("measured", True)),
+            valid=(low, high),
+            tag_point=int(given.get("tag_point", 0)),
         )
     _check(table, source)
     return table
@@ -187,6 +248,10 @@ def _check(table: TagTable, source: str) -> None:
     falling = (np.diff(table.efficiency, axis=2) <= 0).all()
     if not falling or not ((table.efficiency > 0) & (table.efficiency < 1)).all():
         raise ConfigError(f"{source}: efficiencies must lie between 0 and 1 and fall from one cut to the next")
+    if not table.valid[0] < table.valid[1] or (cuts < table.valid[0]).any() or (cuts >= table.valid[1]).any():
+        raise ConfigError(f"{source}: range is {shown(list(table.valid))}, but all cuts must be within it")
+    if not 0 <= table.tag_point <= len(cuts):
+        raise ConfigError(f"{source}: tag_point is {table.tag_point}, but must be from 1 to {len(cuts)}: a cut")
     if not table.abs_eta > 0:
         raise ConfigError(f"{source}: abs_eta is {table.abs_eta:g}, but must be above 0")
 
