@@ -205,3 +205,81 @@ def test_codes_are_kept_and_are_no_part_of_the_tree():
 def test_wrong_codes_are_refused(codes):
     with pytest.raises(TopologyError, match="codes"):
         parse_topology({"name": "x", "event": ["th"], "particles": {"th": ["b", "b"]}, "codes": codes})
+
+
+# -- what is invisible -------------------------------------------------------------------------------------
+
+LEPTONIC = {
+    "name": "x",
+    "event": ["tl", "tl"],
+    "particles": {"tl": ["b", "l"]},
+    "objects": {"l": "lepton"},
+    "context": ["met"],
+    "codes": {"tl": [6]},
+}
+
+
+def test_neutrinos_of_a_resonance_that_the_tree_does_not_name():
+    topology = parse_topology({**LEPTONIC, "invisible": {"tl": {"W": ["l", "nu"]}}})
+    first, second = topology.neutrinos
+    assert (first.name, first.lepton, first.others, first.mother) == ("tl1.nu", (1,), (0,), 0)
+    assert (second.name, second.lepton, second.others, second.mother) == ("tl2.nu", (3,), (2,), 1)
+    assert (first.mass, first.mother_mass) == (80.37, 172.5)
+    assert parse_topology(topology.to_dict()).neutrinos == topology.neutrinos
+    assert topology == parse_topology(LEPTONIC)  # no part of the tree that a network is for
+
+
+def test_neutrinos_of_a_resonance_in_the_tree():
+    tree = {"event": ["tl"], "particles": {"tl": ["Wl", "b"], "Wl": ["l"]}, "codes": {"tl": [6], "Wl": [24]}}
+    topology = parse_topology({**LEPTONIC, **tree, "invisible": {"Wl": ["l", "nu"]}})
+    (neutrino,) = topology.neutrinos
+    assert (neutrino.name, neutrino.particle, neutrino.mother) == ("tl.Wl.nu", 1, 0)
+    assert (neutrino.lepton, neutrino.others) == ((0,), (1,))
+    assert parse_topology(topology.to_dict()).neutrinos == topology.neutrinos
+    alone = {"event": ["W"], "particles": {"W": ["l"]}, "codes": {}}
+    (neutrino,) = parse_topology({**LEPTONIC, **alone, "invisible": {"W": ["l", "nu"]}}).neutrinos
+    assert neutrino.mother == -1  # only the mass of the W is known
+
+
+def test_two_neutrinos_below_one_mass_have_no_mother():
+    tree = {"event": ["H"], "particles": {"H": ["W", "W"], "W": ["l"]}, "codes": {}}
+    topology = parse_topology({**LEPTONIC, **tree, "invisible": {"W": ["l", "nu"]}})
+    assert [neutrino.mother for neutrino in topology.neutrinos] == [-1, -1]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"invisible": ["tl"]}, "for example {tl: {W: .l, nu.}}"),
+        ({"invisible": {"t": {"W": ["l", "nu"]}}}, "invisible names 't', but the particles are tl"),
+        ({"invisible": {"tl": {"W": ["l"]}}}, "one name more"),
+        ({"invisible": {"tl": {"W": ["nu"]}}}, "one name more"),
+        ({"invisible": {"tl": {"W": ["l", "nu", "mu"]}}}, "one name more"),
+        ({"invisible": {"tl": {"W": "l nu"}}}, "for example"),
+        ({"invisible": {"tl": {"W": ["l", "nu"], "Z": ["b", "nu"]}}}, "2 resonances"),
+        ({"invisible": {"tl": {"X": ["l", "nu"]}}}, "the mass of X is not known"),
+        ({"invisible": {"tl": {"W": ["l", "nu"]}}, "context": []}, "add `context: .met.`"),
+        ({"invisible": {"tl": {"W": ["l", "nu"]}}, "event": ["tl"] * 3}, "3 neutrinos"),
+        ({"bins": 4}, "bins must list"),
+        ({"bins": [5, 4]}, "rising"),
+    ],
+)
+def test_what_cannot_be_solved_or_binned_is_refused(change, said):
+    with pytest.raises(TopologyError, match=said):
+        parse_topology({**LEPTONIC, **change})
+
+
+def test_bins_of_results():
+    topology = parse_topology({**LEPTONIC, "bins": [2, 3, 5]})
+    assert topology.bins == ("2", "3-4", "5+")
+    assert topology.bin_index(np.array([1, 2, 3, 4, 5, 9])).tolist() == [-1, 0, 1, 1, 2, 2]
+    assert parse_topology(topology.to_dict()).bins == topology.bins
+    assert {name: load_topology(name).bins for name in builtin_topologies()} == {
+        "hh4b": ("4", "5", "6+"),
+        "ttbar_allhad": ("6", "7", "8+"),
+        "ttbar_dilep": ("2", "3", "4+"),
+        "ttbar_semilep": ("4", "5", "6", "7+"),
+        "tth_allhad": ("8", "9", "10+"),
+        "tth_semilep": ("6", "7", "8+"),
+        "tttt_allhad": ("12", "13", "14+"),
+    }

@@ -7,53 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib import resources
 from typing import Any
 
 import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton._common.configuration import parse_yaml
 from pairton.topology import Topology
+from pairton.topology.pdg import codes_of, pdg_codes, unknown_names
 
 __all__ = ["RADIUS", "codes_of", "fill_slots", "is_one_of", "match", "match_slots", "pdg_codes", "unknown_names"]
 
 Ints = npt.NDArray[np.int64]
-Codes = Mapping[str, Sequence[int]]
 
 RADIUS = 0.4  # of the matching, in delta R
 BLOCK = 1024  # events compared at once: their distances stay in the cache
 TURN = np.float32(2 * np.pi)
 FAR = 1e6  # eta of what is not there
-
-
-@cache
-def pdg_codes() -> Codes:
-    """PDG codes, without sign, of the names that a topology may use.
-
-    >>> pdg_codes()["H"]
-    [25]
-    """
-    text = (resources.files("pairton.topology") / "pdg.yaml").read_text("utf-8")
-    codes: dict[str, list[int]] = parse_yaml(text, "pdg.yaml")
-    return codes
-
-
-def codes_of(topology: Topology) -> Codes:
-    """PDG codes of the names of a topology: its own `codes`, then the usual ones.
-
-    >>> from pairton.topology import load_topology
-    >>> codes_of(load_topology("ttbar_semilep"))["tl"]
-    (6,)
-    """
-    return {**pdg_codes(), **dict(topology.codes)}
-
-
-def unknown_names(topology: Topology) -> list[str]:
-    """Names of the topology that stand for no PDG code: with any, a record cannot be searched."""
-    names = {*topology.event, *(name for _, products in topology.decays for name in products)}
-    return sorted(names - set(codes_of(topology)))
 
 
 def fill_slots(topology: Topology, entry: Ints, event: Ints, code: Ints, parent: Ints, n_events: int) -> Ints:

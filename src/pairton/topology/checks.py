@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pairton.errors import TopologyError, nearest
+from pairton.topology.invisible import neutrinos_of
 from pairton.topology.selection import JET, collection_name
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ def check_topology(topology: Topology) -> None:
     _check_products(topology)
     _check_names(topology)
     _check_stages(topology)
+    _check_bins(topology)
+    neutrinos_of(topology)  # raises where they cannot be solved for
     for namespace, names in topology.given_labels:
         _check_labels(topology, namespace, names)
 
@@ -56,6 +60,12 @@ def _check_names(topology: Topology) -> None:
                 f"{twice[0]} would name two things, since siblings of one name are numbered, and parts of a name "
                 "joined by _: choose names that keep them apart"
             )
+
+
+def _check_bins(topology: Topology) -> None:
+    edges = topology.given_bins
+    if any(high <= low for low, high in pairwise(edges)):
+        raise TopologyError(f"bins reads {list(edges)}, but must list where each begins, rising, as in [4, 5, 6]")
 
 
 def _check_stages(topology: Topology) -> None:

@@ -10,12 +10,16 @@ from typing import Any
 
 from pairton._common.configuration import parse_yaml, read_yaml, sensible
 from pairton.errors import TopologyError, nearest, shown
+from pairton.topology.invisible import parse_invisible
 from pairton.topology.selection import JET, Cuts, Selection, collection_name
 from pairton.topology.tree import Stage, Topology
 
 __all__ = ["builtin_topologies", "load_topology", "parse_topology"]
 
-KEYS = ("name", "event", "particles", "objects", "context", "stages", "selection", "labels", "process", "codes")
+KEYS = (
+    *("name", "event", "particles", "objects", "context", "stages", "selection", "labels", "process", "codes"),
+    *("invisible", "bins"),
+)
 MOST_SLOTS = 24
 NAMESPACES = ("hyper", "spanet")
 
@@ -67,13 +71,14 @@ def parse_topology(raw: object, source: str = "topology") -> Topology:
         context = _names(top["context"], source, "context") if top.get("context") else ()
         kinds = dict.fromkeys([*objects.values(), JET, *context])
         selection = _parse_selection(top.get("selection"), kinds, source)
-        made = (
-            _parse_process(top.get("process", []), source),
-            _parse_codes(top.get("codes", {}), event, decays, source),
-        )
+        process = _parse_process(top.get("process", []), source)
+        codes = _parse_codes(top.get("codes", {}), event, decays, source)
+        invisible = parse_invisible(top.get("invisible", {}), decays, source)
+        bins = _parse_bins(top.get("bins", []), source)
     tree = event, tuple(decays.items())
+    seen = tuple(objects.items()), context
     try:
-        return Topology(top["name"], *tree, selection, stages, labels, tuple(objects.items()), context, *made)
+        return Topology(top["name"], *tree, selection, stages, labels, *seen, process, codes, invisible, bins)
     except TopologyError as error:
         raise TopologyError(f"{source}: {error}") from None
 
@@ -166,6 +171,12 @@ def _parse_codes(
         if not isinstance(codes, list) or not codes or not all(type(c) is int and 0 < c < 10_000 for c in codes):
             raise _fail(source, codes, f"codes.{name} must list PDG codes without sign, for example [6]")
     return tuple((name, tuple(codes)) for name, codes in given.items())
+
+
+def _parse_bins(raw: object, source: str) -> tuple[int, ...]:
+    if not isinstance(raw, list) or not all(type(n) is int and 0 <= n < 1000 for n in raw):
+        raise _fail(source, raw, "bins must list the numbers of objects at which bins begin, as in [4, 5, 6, 7]")
+    return tuple(raw)
 
 
 def _parse_selection(raw: object, kinds: Iterable[str], source: str) -> Selection:

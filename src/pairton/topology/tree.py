@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations, permutations, product
+from itertools import combinations, pairwise, permutations, product
 from math import factorial, perm
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from pairton.errors import TopologyError, nearest
 from pairton.topology.checks import check_topology
+from pairton.topology.invisible import Invisible, Neutrino, neutrinos_of
 from pairton.topology.labels import hyper_labels, spanet_labels
 from pairton.topology.selection import JET, Selection
 
@@ -88,6 +89,8 @@ class Topology:
     context: tuple[str, ...] = ()  # kinds that the network sees and no slot takes
     process: tuple[str, ...] = field(default=(), compare=False)  # lines for Pythia
     codes: tuple[tuple[str, tuple[int, ...]], ...] = field(default=(), compare=False)  # name -> PDG codes
+    invisible: tuple[Invisible, ...] = field(default=(), compare=False)
+    given_bins: tuple[int, ...] = field(default=(), compare=False)  # where bins of results begin
     particles: tuple[Particle, ...] = field(init=False, compare=False, repr=False)
     slots: tuple[Slot, ...] = field(init=False, compare=False, repr=False)
 
@@ -117,6 +120,10 @@ class Topology:
             raw["process"] = list(self.process)
         if self.codes:
             raw["codes"] = {name: list(codes) for name, codes in self.codes}
+        if self.invisible:
+            raw["invisible"] = {entry.type: entry.to_raw() for entry in self.invisible}
+        if self.given_bins:
+            raw["bins"] = list(self.given_bins)
         return raw
 
     # -- what follows from the tree ------------------------------------------------------------------------
@@ -291,18 +298,29 @@ class Topology:
 
     @cached_property
     def bins(self) -> tuple[str, ...]:
-        """Bins of the results in the number of objects of the main kind: n, n + 1, n + 2 and more."""
-        n = self._main_slots
-        return (str(n), str(n + 1), f"{n + 2}+")
+        """Bins of the results in the number of objects of the main kind: by default n, n + 1, n + 2 and more."""
+        edges = self._bin_edges
+        each = [str(low) if high == low + 1 else f"{low}-{high - 1}" for low, high in pairwise(edges)]
+        return (*each, f"{edges[-1]}+")
 
     @property
-    def _main_slots(self) -> int:
-        return self.slots_per_kind[self.kinds.index(self.main_kind)]
+    def _bin_edges(self) -> tuple[int, ...]:
+        n = self.slots_per_kind[self.kinds.index(self.main_kind)]
+        return self.given_bins or (n, n + 1, n + 2)
 
     def bin_index(self, counts: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
         """The bin of each number of objects of the main kind; -1 below the smallest."""
-        n = self._main_slots
-        return np.where(counts < n, -1, np.clip(np.asarray(counts) - n, 0, 2)).astype(np.intp)
+        return np.searchsorted(self._bin_edges, counts, side="right") - 1
+
+    @cached_property
+    def neutrinos(self) -> tuple[Neutrino, ...]:
+        """What `invisible` adds to the tree.
+
+        >>> from pairton.topology import load_topology
+        >>> [neutrino.name for neutrino in load_topology("ttbar_dilep").neutrinos]
+        ['tl1.nu', 'tl2.nu']
+        """
+        return neutrinos_of(self)
 
     def labels(self, namespace: str) -> tuple[str, ...]:
         """How another code names the slots, in the order of `slots`: `hyper` numbers, `spanet` paths.

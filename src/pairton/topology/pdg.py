@@ -1,0 +1,71 @@
+"""PDG codes of the names in a topology, and what is known of a code: its mass and its charge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, NamedTuple
+
+from pairton._common.configuration import parse_yaml
+
+if TYPE_CHECKING:
+    from pairton.topology.tree import Topology
+
+__all__ = ["Codes", "Properties", "codes_of", "pdg_codes", "pdg_properties", "properties_of", "unknown_names"]
+
+Codes = Mapping[str, Sequence[int]]
+
+
+class Properties(NamedTuple):
+    """What is known of a PDG code."""
+
+    code: int
+    mass: float  # GeV
+    charge: float  # of the particle, not of its antiparticle
+
+
+@cache
+def pdg_codes() -> Codes:
+    """PDG codes, without sign, of the names that a topology may use.
+
+    >>> pdg_codes()["H"]
+    [25]
+    """
+    text = (resources.files("pairton.topology") / "pdg.yaml").read_text("utf-8")
+    codes: dict[str, list[int]] = parse_yaml(text, "pdg.yaml")
+    return codes
+
+
+@cache
+def pdg_properties() -> Mapping[int, Properties]:
+    """Masses and charges by PDG code.
+
+    >>> pdg_properties()[24].mass
+    80.37
+    """
+    text = (resources.files("pairton.topology") / "pdg_properties.yaml").read_text("utf-8")
+    raw: dict[int, dict[str, float]] = parse_yaml(text, "pdg_properties.yaml")
+    return {code: Properties(code, float(row["mass"]), float(row["charge"])) for code, row in raw.items()}
+
+
+def codes_of(topology: Topology) -> Codes:
+    """PDG codes of the names of a topology: its own `codes`, then the usual ones.
+
+    >>> from pairton.topology import load_topology
+    >>> codes_of(load_topology("ttbar_semilep"))["tl"]
+    (6,)
+    """
+    return {**pdg_codes(), **dict(topology.codes)}
+
+
+def properties_of(topology: Topology, name: str) -> Properties | None:
+    """Mass and charge of what a name stands for; None if that is not one code, or not a known one."""
+    codes = codes_of(topology).get(name, ())
+    return pdg_properties().get(codes[0]) if len(codes) == 1 else None
+
+
+def unknown_names(topology: Topology) -> list[str]:
+    """Names of the topology that stand for no PDG code: with any, a record cannot be searched."""
+    names = {*topology.event, *(name for _, products in topology.decays for name in products)}
+    return sorted(names - set(codes_of(topology)))
