@@ -158,7 +158,7 @@ def test_every_solution_fulfils_all_six_constraints_and_one_is_the_truth(dilepto
 
 
 def test_the_solutions_are_all_that_a_scan_of_transverse_momenta_finds(dilepton):
-    """A grid of the first neutrino's px and py, both signs of both quadratics, and a root finder from its cells."""
+    """A grid of the first neutrino's px and py, both signs of both quadratics, a root finder from its cells."""
     b, lepton, neutrino = (part[:400] for part in dilepton)
     met = neutrino[:, :, :2].sum(axis=1)
     found = two_neutrinos(lepton, b, met, W, TOP)
