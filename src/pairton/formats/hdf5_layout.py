@@ -30,6 +30,7 @@ from pairton.formats.writing import FileWriter, column_kind
 __all__ = ["Disk", "Growing", "Hdf5Source", "Hdf5Writer", "Sidecar"]
 
 IDS, WEIGHT, COLUMNS = "METADATA/event_id", "METADATA/weight", "METADATA/columns"
+LABELS = ("CLASSIFICATIONS", "REGRESSIONS", "CLASSIFICATIONS/EVENT", "REGRESSIONS/EVENT")  # SPANet's
 CHUNK_ROWS = DEFAULT_CHUNK // 8  # whole chunks make up a batch: none is ever read back to be filled up
 COMPRESSION = {"compression": "gzip", "compression_opts": 1, "shuffle": True}  # a third of the size at little cost
 
@@ -55,7 +56,8 @@ class Sidecar:
                 self._offsets[name] = np.concatenate([[0], np.cumsum(every, dtype=np.int64)])
                 self._columns[name] = file.dataset(f"{own}/content")
             else:
-                self._columns[name] = file.dataset(own if file.is_dataset(own) else name)
+                places = [own, name, *(f"{group}/{name}" for group in LABELS)]
+                self._columns[name] = file.dataset(next((p for p in places if file.is_dataset(p)), name))
 
     def lengths(self) -> dict[str, Any]:
         """Datasets with one row per event, for the check that all have as many."""

@@ -4,6 +4,8 @@ INPUTS/<Jets>/{MASK, pt, eta, phi | sin_phi + cos_phi, mass | energy, btag}   (n
 INPUTS/<Leptons>/{MASK, pt, eta, phi, charge, ...}                            (n, width), or (n,) without a MASK
 INPUTS/<Met>/{met | pt, phi}                                                  (n,)
 TARGETS/<particle>/<product>                                                  (n,), -1 missing
+CLASSIFICATIONS/EVENT/<name>, CLASSIFICATIONS/<particle>/PARTICLE/<name>, ... (n,), -1 missing: columns for `keep`
+REGRESSIONS/EVENT/<name>, REGRESSIONS/<particle>/PARTICLE/<name>, ...         (n,), NaN missing: columns for `keep`
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from pairton.formats.columns import Padded, choose_columns, combined, objects_fr
 from pairton.formats.common import clean_labels, report_labels, small, unit_scale
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.hdf5_layout import Growing, Hdf5Source, Hdf5Writer
+from pairton.formats.stored import KEY
 from pairton.formats.writing import stored_fields
 from pairton.topology import JET, Topology, collection_name
 from pairton.topology.selection import TRANSVERSE
@@ -139,6 +142,7 @@ class _Source(Hdf5Source):
         truth = None
         if self._targets:
             targets = np.stack([small(self._file.read(data, start, stop)) for data in self._targets.values()])
+            self._split_targets(targets)
             for kind in topology.object_kinds:  # (S, n), a slot contiguous: quick to compare
                 if rows[kind].holes:
                     mine = [slot.index for slot in topology.slots if slot.kind == kind]
@@ -147,6 +151,19 @@ class _Source(Hdf5Source):
             truth, bad = clean_labels(topology, targets.T, counts)
             report_labels(bad, options.bad_labels, options.strict, self.path, start)
         return self._events(objects, truth, start, stop)
+
+    def _split_targets(self, targets: npt.NDArray[Any]) -> None:
+        """Targets (S, n) that count through all inputs: as rows of the input of their kind, in place."""
+        first = 0
+        for kind in self.options.topology.joined if self._file.text(KEY) is None else ():  # files of ours never do
+            mask = self._kinds[kind].mask
+            width = 1 if mask is None or len(mask.shape) == 1 else mask.shape[1]
+            for slot in self.options.topology.slots:
+                if slot.kind == kind:
+                    inside = (targets[slot.index] >= first) & (targets[slot.index] < first + width)
+                    elsewhere = np.where(targets[slot.index] == -1, -1, -2)  # a label of another input is wrong
+                    targets[slot.index] = np.where(inside, targets[slot.index] - first, elsewhere)
+            first += width
 
     def _read_kind(self, group: _Group, start: int, stop: int) -> tuple[Padded, dict[str, npt.NDArray[Any]]]:
         def padded(data: Any) -> npt.NDArray[Any]:
@@ -174,6 +191,8 @@ def _group(file: Hdf5File, kind: str, options: ReadOptions) -> str:
             "one with MASK, pt, eta, phi, mass, btag"
         )
     asked = options.map.get(kind, options.tree if kind == JET else None)
+    if asked is None and (stored := dict(options.topology.groups).get(kind)) in groups:
+        return str(stored)
     if asked is not None:
         if asked not in groups:
             how = "--tree" if kind not in options.map else f"--map {kind}=GROUP"
@@ -195,8 +214,9 @@ def _group(file: Hdf5File, kind: str, options: ReadOptions) -> str:
 class _Writer(Hdf5Writer):
     def _begin_layout(self, file: Any, first: Events) -> None:
         self._kinds: dict[str, dict[str, Growing]] = {}
+        given = WRITTEN | dict(self.topology.groups)
         for kind in first.objects:
-            group = file.create_group(f"INPUTS/{WRITTEN.get(kind, collection_name(kind).capitalize())}")
+            group = file.create_group(f"INPUTS/{given.get(kind, collection_name(kind).capitalize())}")
             single = kind in TRANSVERSE
             width = () if single else (_width(first, kind),)
             columns = {name: Growing(group, name, np.float32, width) for name in _columns(first, kind)}

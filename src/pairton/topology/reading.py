@@ -12,13 +12,15 @@ from pairton._common.configuration import parse_yaml, read_yaml, sensible
 from pairton.errors import TopologyError, nearest, shown
 from pairton.topology.invisible import parse_invisible
 from pairton.topology.selection import JET, Cuts, Selection, collection_name
+from pairton.topology.spanet_event import SpanetEvent, is_spanet_event, parse_spanet_event
+from pairton.topology.spanet_tree import tree_of
 from pairton.topology.tree import Stage, Topology
 
-__all__ = ["builtin_topologies", "load_topology", "parse_topology"]
+__all__ = ["builtin_topologies", "load_spanet_event", "load_topology", "parse_topology"]
 
 KEYS = (
     *("name", "event", "particles", "objects", "context", "stages", "selection", "labels", "process", "codes"),
-    *("invisible", "bins"),
+    *("invisible", "bins", "groups", "joined"),
 )
 MOST_SLOTS = 24
 NAMESPACES = ("hyper", "spanet")
@@ -75,10 +77,13 @@ def parse_topology(raw: object, source: str = "topology") -> Topology:
         codes = _parse_codes(top.get("codes", {}), event, decays, source)
         invisible = parse_invisible(top.get("invisible", {}), decays, source)
         bins = _parse_bins(top.get("bins", []), source)
+        groups = _parse_groups(top.get("groups", {}), kinds, source)
+        joined = _names(top["joined"], source, "joined") if top.get("joined") else ()
     tree = event, tuple(decays.items())
     seen = tuple(objects.items()), context
     try:
-        return Topology(top["name"], *tree, selection, stages, labels, *seen, process, codes, invisible, bins)
+        given = *tree, selection, stages, labels, *seen, process, codes, invisible, bins
+        return Topology(top["name"], *given, groups=groups, joined=joined)
     except TopologyError as error:
         raise TopologyError(f"{source}: {error}") from None
 
@@ -179,6 +184,13 @@ def _parse_bins(raw: object, source: str) -> tuple[int, ...]:
     return tuple(raw)
 
 
+def _parse_groups(raw: object, kinds: Iterable[str], source: str) -> tuple[tuple[str, str], ...]:
+    groups = _mapping(raw, source, "groups", list(kinds))
+    for kind, group in groups.items():
+        _names([group], source, f"groups.{kind}")
+    return tuple(groups.items())
+
+
 def _parse_selection(raw: object, kinds: Iterable[str], source: str) -> Selection:
     if raw is None:
         return Selection()
@@ -230,7 +242,7 @@ def _builtin(name: str) -> Topology:
 
 
 def load_topology(name: str | Path | Topology = "ttbar_allhad") -> Topology:
-    """A topology by its built-in name, or from a YAML file by path.
+    """A topology by its built-in name, or from a YAML file by path: ours, or an event file of SPANet.
 
     >>> load_topology("tth_allhad").types
     ('W', 'H', 't')
@@ -246,4 +258,15 @@ def load_topology(name: str | Path | Topology = "ttbar_allhad") -> Topology:
         raise TopologyError(
             f"no topology {str(name)!r}: neither a built-in one ({known}) nor a file{nearest(str(name), builtin)}"
         )
-    return parse_topology(read_yaml(path, TopologyError), str(path))
+    raw = read_yaml(path, TopologyError)
+    if is_spanet_event(raw):
+        raw = tree_of(parse_spanet_event(raw, path.stem, str(path)), str(path))
+    return parse_topology(raw, str(path))
+
+
+def load_spanet_event(path: str | Path) -> SpanetEvent | None:
+    """What an event file of SPANet says; None if the path is something else, as the name of a topology."""
+    if str(path) in builtin_topologies() or not Path(path).is_file():
+        return None
+    raw = read_yaml(path, TopologyError)
+    return parse_spanet_event(raw, Path(path).stem, str(path)) if is_spanet_event(raw) else None

@@ -91,6 +91,8 @@ class Topology:
     codes: tuple[tuple[str, tuple[int, ...]], ...] = field(default=(), compare=False)  # name -> PDG codes
     invisible: tuple[Invisible, ...] = field(default=(), compare=False)
     given_bins: tuple[int, ...] = field(default=(), compare=False)  # where bins of results begin
+    groups: tuple[tuple[str, str], ...] = field(default=(), compare=False)  # kind -> its group in SPANet's files
+    joined: tuple[str, ...] = field(default=(), compare=False)  # kinds that targets there count through, in order
     particles: tuple[Particle, ...] = field(init=False, compare=False, repr=False)
     slots: tuple[Slot, ...] = field(init=False, compare=False, repr=False)
 
@@ -124,6 +126,10 @@ class Topology:
             raw["invisible"] = {entry.type: entry.to_raw() for entry in self.invisible}
         if self.given_bins:
             raw["bins"] = list(self.given_bins)
+        if self.groups:
+            raw["groups"] = dict(self.groups)
+        if self.joined:
+            raw["joined"] = list(self.joined)
         return raw
 
     # -- what follows from the tree ------------------------------------------------------------------------

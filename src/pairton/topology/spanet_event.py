@@ -1,0 +1,333 @@
+"""SPANet's event files: inputs, particles with products, permutations, regressions and classifications.
+
+    INPUTS:
+      SEQUENTIAL:
+        Jets: {pt: log_normalize, eta: normalize, phi: normalize, mass: log_normalize, btag: none}
+    EVENT:
+      t1: [q1, q2, b]
+      t2: [q1, q2, b]
+    PERMUTATIONS: {EVENT: [[t1, t2]], t1: [[q1, q2]], t2: [[q1, q2]]}
+
+`SpanetEvent` is what such a file says; `tree_of` is it as a topology of ours, with the same symmetry group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pairton.errors import TopologyError, nearest, shown
+from pairton.topology.interchange import Permutation
+from pairton.topology.selection import JET
+
+__all__ = [
+    "MOMENTUM_FEATURES",
+    "Feature",
+    "InputGroup",
+    "Product",
+    "Quantity",
+    "SpanetEvent",
+    "is_spanet_event",
+    "parse_spanet_event",
+]
+
+SECTIONS = ("INPUTS", "EVENT", "PERMUTATIONS", "REGRESSIONS", "CLASSIFICATIONS")
+FORMS = ("SEQUENTIAL", "GLOBAL", "RELATIVE")
+OPTIONS = ("none", "log", "normalize", "log_normalize")
+REGRESSIONS = ("gaussian", "laplacian", "log_gaussian")
+WHOLE, PARTICLE = "EVENT", "PARTICLE"
+JET_GROUPS = ("source", "jets", "jet", "momenta")
+MET_GROUPS = ("met", "missingenergy", "missinget", "etmiss", "puppimet")
+LEPTONS = {"l": "lepton", "lep": "lepton", "e": "electron", "el": "electron", "mu": "muon"} | {
+    name: name for name in ("lepton", "electron", "muon", "tau", "photon")
+}  # product -> kind, where the file does not name its source
+# features that are parts of the four-momentum
+MOMENTUM_FEATURES = frozenset(
+    ("pt", "met", "eta", "phi", "sin_phi", "cos_phi", "sinphi", "cosphi", "mass", "m", "energy", "e")
+)
+MOST_NAMES = 100  # particles, products or features
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One number of an input, and what SPANet does with it: x -> log(1 + x), then to mean 0 and deviation 1."""
+
+    name: str
+    log: bool = False
+    normalize: bool = False
+
+
+@dataclass(frozen=True)
+class InputGroup:
+    """A group of INPUTS: a collection of objects, or one vector per event."""
+
+    name: str  # "Jets"
+    form: str  # SEQUENTIAL, GLOBAL, RELATIVE
+    features: tuple[Feature, ...]
+    kind: str  # ours: "jet"
+
+    @property
+    def has_momentum(self) -> bool:
+        """Whether it has a transverse momentum and a direction: else it is no object."""
+        names = {feature.name for feature in self.features}
+        angle = "phi" in names or {"sin_phi", "cos_phi"} <= names or {"sinphi", "cosphi"} <= names
+        return bool(names & {"pt", "met"}) and angle
+
+
+@dataclass(frozen=True)
+class Product:
+    """A decay product, and the kind of object that it is."""
+
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number to be regressed, or a class, of the event, of a particle or of a product."""
+
+    owner: str  # EVENT, t1/PARTICLE, t1/b
+    name: str  # signal
+    loss: str | None = None  # of a regression: gaussian, laplacian, log_gaussian; None: a class
+
+    @property
+    def path(self) -> str:
+        """As SPANet names it: EVENT/signal."""
+        return f"{self.owner}/{self.name}"
+
+
+@dataclass(frozen=True)
+class SpanetEvent:
+    """All that an event file says."""
+
+    name: str
+    inputs: tuple[InputGroup, ...]  # in the order of the file
+    particles: Mapping[str, tuple[Product, ...]]
+    generators: Mapping[str, tuple[Permutation, ...]]  # EVENT: of particles; particle: of its products
+    joined: bool  # targets count through all inputs, one after the other
+    regressions: tuple[Quantity, ...] = ()
+    classifications: tuple[Quantity, ...] = ()
+
+    def group(self, kind: str) -> InputGroup:
+        """The input of a kind."""
+        return next(group for group in self.inputs if group.kind == kind)
+
+
+def is_spanet_event(raw: object) -> bool:
+    """Whether plain data from YAML are an event file of SPANet, not a topology of ours."""
+    return isinstance(raw, Mapping) and "EVENT" in raw and "INPUTS" in raw
+
+
+def parse_spanet_event(raw: Mapping[str, Any], name: str, source: str) -> SpanetEvent:
+    """From what YAML gave.
+
+    name     of the topology
+    source   named in errors
+    """
+    for key in raw:
+        if key not in SECTIONS:
+            hint = nearest(str(key), SECTIONS)
+            raise TopologyError(f"{source}: no section {shown(key)} in SPANet's event files{hint}")
+    inputs = _inputs(raw["INPUTS"], source)
+    several = [group for group in inputs if group.form != "GLOBAL"]
+    if not several:
+        raise TopologyError(f"{source}: INPUTS has no SEQUENTIAL input: particles are found among its objects")
+    particles: dict[str, tuple[Product, ...]] = {}
+    joined = False
+    for particle, products in _mapping(raw["EVENT"], f"{source}: EVENT").items():
+        listed = _list(products, f"{source}: EVENT: {particle}")
+        found = [_product(entry, several, f"{source}: EVENT: {particle}") for entry in listed]
+        names = [product.name for product, _ in found]
+        if not names or len(set(names)) < len(names):
+            raise TopologyError(f"{source}: EVENT: {particle} must list its products once each: read {names}")
+        joined |= len(several) > 1 and any(bare for _, bare in found)
+        particles[particle] = tuple(product for product, _ in found)
+    if not particles:
+        raise TopologyError(f"{source}: EVENT names no particle")
+    quantities = {section: _quantities(raw.get(section), particles, section, source) for section in SECTIONS[3:]}
+    return SpanetEvent(
+        name,
+        inputs,
+        particles,
+        _permutations(raw.get("PERMUTATIONS"), particles, source),
+        joined,
+        quantities["REGRESSIONS"],
+        quantities["CLASSIFICATIONS"],
+    )
+
+
+# -- INPUTS and EVENT --------------------------------------------------------------------------------------
+
+
+def _inputs(raw: object, source: str) -> tuple[InputGroup, ...]:
+    groups: list[InputGroup] = []
+    for form, members in _mapping(raw, f"{source}: INPUTS").items():
+        if form.upper() not in FORMS:
+            hint = nearest(form, FORMS)
+            raise TopologyError(f"{source}: INPUTS has {shown(form)}, but knows {', '.join(FORMS)}{hint}")
+        for name, features in _mapping(members, f"{source}: INPUTS: {form}").items():
+            listed = _mapping(features, f"{source}: INPUTS: {form}: {name}")
+            parsed = tuple(_feature(key, value, f"{source}: {name}") for key, value in listed.items())
+            groups.append(InputGroup(name, form.upper(), parsed, _kind(name)))
+    several = [k for k, group in enumerate(groups) if group.form != "GLOBAL"]
+    if len(several) == 1:  # whatever its name
+        groups[several[0]] = replace(groups[several[0]], kind=JET)
+    for attribute in ("name", "kind"):
+        values = [getattr(group, attribute) for group in groups]
+        if twice := [value for value in values if values.count(value) > 1]:
+            names = ", ".join(group.name for group in groups if getattr(group, attribute) == twice[0])
+            raise TopologyError(f"{source}: INPUTS has two groups of {twice[0]} ({names}): rename one")
+    return tuple(groups)
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "")
+
+
+def _is_jets(name: str) -> bool:
+    return _plain(name) in JET_GROUPS
+
+
+def _kind(name: str) -> str:
+    """Our kind of a group: jet, met, and else its name in lower case without the plural."""
+    plain = _plain(name)
+    if _is_jets(name) or plain in MET_GROUPS:
+        return JET if _is_jets(name) else "met"
+    return plain[:-1] if plain.endswith("s") and len(plain) > 2 else plain
+
+
+def _feature(name: str, option: object, source: str) -> Feature:
+    text = ("normalize" if option else "none") if option is None or isinstance(option, bool) else option
+    if not isinstance(text, str) or text.lower() not in OPTIONS:
+        raise TopologyError(f"{source}: {name} is {shown(option)}, but must be one of {', '.join(OPTIONS)}")
+    return Feature(name, "log" in text.lower(), "normalize" in text.lower())
+
+
+def _product(entry: object, several: list[InputGroup], source: str) -> tuple[Product, bool]:
+    """A product, and whether the file leaves open which input it comes from."""
+    if isinstance(entry, str):
+        wanted = LEPTONS.get(entry.rstrip("0123456789").lower())
+        kinds = [group.kind for group in several]
+        if wanted in ("electron", "muon") and wanted not in kinds:
+            wanted = "lepton"
+        first = JET if JET in kinds else kinds[0]
+        return Product(_name(entry, source), wanted if wanted in kinds and wanted is not None else first), True
+    if not isinstance(entry, Mapping) or len(entry) != 1:
+        raise TopologyError(f"{source} has the product {shown(entry)}, but needs a name, or `name: Input`")
+    ((name, group),) = entry.items()
+    for known in several:
+        if known.name == group:
+            return Product(_name(name, source), known.kind), False
+    names = [known.name for known in several]
+    hint = nearest(str(group), names)
+    raise TopologyError(f"{source}: {name} comes from {shown(group)}, but the inputs are {', '.join(names)}{hint}")
+
+
+# -- PERMUTATIONS ------------------------------------------------------------------------------------------
+
+
+def _permutations(
+    raw: object, particles: Mapping[str, tuple[Product, ...]], source: str
+) -> dict[str, tuple[Permutation, ...]]:
+    given = _mapping(raw, f"{source}: PERMUTATIONS")
+    for key in given:
+        if key != WHOLE and key not in particles:
+            hint = nearest(key, [WHOLE, *particles])
+            raise TopologyError(f"{source}: PERMUTATIONS names {shown(key)}, but EVENT has no such particle{hint}")
+    result = {WHOLE: _generators(given.get(WHOLE), list(particles), f"{source}: PERMUTATIONS: {WHOLE}")}
+    for name, products in particles.items():
+        names = [product.name for product in products]
+        result[name] = _generators(given.get(name), names, f"{source}: PERMUTATIONS: {name}")
+    return result
+
+
+def _generators(raw: object, names: list[str], source: str) -> tuple[Permutation, ...]:
+    """Each entry is a list of names, all of them interchangeable, or a list of cycles that go together."""
+    result: list[Permutation] = []
+    for entry in _list(raw, source):
+        listed = _list(entry, source)
+        if all(isinstance(item, str) for item in listed):
+            cycles = [[[one, other]] for k, one in enumerate(listed) for other in listed[k + 1 :]]
+        else:
+            cycles = [[_list(cycle, source) for cycle in listed]]
+        for together in cycles:
+            moved = list(range(len(names)))
+            flat = [name for cycle in together for name in cycle]
+            for name in flat:
+                if name not in names:
+                    hint = nearest(str(name), names)
+                    raise TopologyError(f"{source} names {shown(name)}, but there are {', '.join(names)}{hint}")
+            if len(set(flat)) < len(flat):
+                raise TopologyError(f"{source}: {shown(together)} names one thing twice: list each once")
+            for cycle in together:
+                for one, other in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
+                    moved[names.index(one)] = names.index(other)
+            result.append(tuple(moved))
+    return tuple(result)
+
+
+# -- REGRESSIONS and CLASSIFICATIONS -----------------------------------------------------------------------
+
+
+def _quantities(
+    raw: object, particles: Mapping[str, tuple[Product, ...]], section: str, source: str
+) -> tuple[Quantity, ...]:
+    source = f"{source}: {section}"
+    found = []
+    for key, value in _mapping(raw, source).items():
+        if key == WHOLE:
+            found += [_quantity(entry, WHOLE, section, source) for entry in _list(value, f"{source}: {key}")]
+            continue
+        if key not in particles:
+            raise TopologyError(
+                f"{source} names {shown(key)}, but must name EVENT or a particle{nearest(key, particles)}"
+            )
+        parts = value
+        if isinstance(value, list):  # as SPANet's documentation writes it: a list of mappings of one key
+            parts = {name: entries for part in value for name, entries in _mapping(part, source).items()}
+        known = [PARTICLE, *(product.name for product in particles[key])]
+        for part, entries in _mapping(parts, f"{source}: {key}").items():
+            if part not in known:
+                raise TopologyError(f"{source}: {key} has no {shown(part)}, but {', '.join(known)}")
+            listed = _list(entries, f"{source}: {key}: {part}")
+            found += [_quantity(entry, f"{key}/{part}", section, source) for entry in listed]
+    return tuple(found)
+
+
+def _quantity(entry: object, owner: str, section: str, source: str) -> Quantity:
+    if section == "CLASSIFICATIONS":
+        return Quantity(owner, _name(entry, source))
+    parts = entry if isinstance(entry, list) else [entry]
+    if not 1 <= len(parts) <= 2 or (len(parts) == 2 and parts[1] not in REGRESSIONS):
+        raise TopologyError(
+            f"{source}: read {shown(entry)}, but needs a name, or [name, {' | '.join(REGRESSIONS)}]"
+        )
+    return Quantity(owner, _name(parts[0], source), str(parts[1]) if len(parts) == 2 else "gaussian")
+
+
+# -- plain data --------------------------------------------------------------------------------------------
+
+
+def _mapping(raw: object, source: str) -> dict[str, Any]:
+    if raw is None:
+        return {}
+    if not isinstance(raw, Mapping) or len(raw) > MOST_NAMES:
+        raise TopologyError(f"{source} is {shown(raw)}, but must be a mapping of up to {MOST_NAMES} names")
+    return {_name(key, source): value for key, value in raw.items()}
+
+
+def _list(raw: object, source: str) -> list[Any]:
+    if raw is None:
+        return []
+    if not isinstance(raw, list) or len(raw) > MOST_NAMES:
+        raise TopologyError(f"{source} is {shown(raw)}, but must be a list of up to {MOST_NAMES} entries")
+    return raw
+
+
+def _name(raw: object, source: str) -> str:
+    if not isinstance(raw, str) or not raw or not raw.isidentifier():
+        raise TopologyError(
+            f"{source}: read {shown(raw)}, but a name may only have letters, digits and _: rename it"
+        )
+    return raw
