@@ -56,7 +56,9 @@ def make_events(recipe: Recipe, count: int) -> PackedEvents:
         columns = [pt, eta, phi, pt * np.cosh(eta) + 5, rng.integers(0, 2, shape)]
         truth = np.argsort(rng.random(shape), axis=1)[:, :n_slots].astype(np.int8)
         jets = np.stack(columns, -1).astype(np.float32)
-        groups[(shape[1],)] = Group({"jet": jets}, truth, np.zeros((shape[0], 2), np.uint64))
+        groups[(shape[1],)] = Group(
+            {"jet": jets}, truth, np.zeros((shape[0], 2), np.uint64), np.ones(shape[0], np.float32)
+        )
     return PackedEvents(groups)
 
 

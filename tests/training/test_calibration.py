@@ -37,7 +37,7 @@ def drawn(topology, n_jets, rng):
     jets = np.zeros((EVENTS, n_jets, 5), dtype=np.float32)
     jets[:, 0, 0] = np.arange(EVENTS)
     ids = np.stack([np.zeros(EVENTS), np.arange(EVENTS)], axis=1).astype(np.uint64)
-    return logits, PackedEvents({(n_jets,): Group({"jet": jets}, truth, ids)})
+    return logits, PackedEvents({(n_jets,): Group({"jet": jets}, truth, ids, np.ones(len(truth), np.float32))})
 
 
 def numbers(nodes):

@@ -44,7 +44,7 @@ def some_events(count=24, seed=0):
             truth[row, left[:n_jets]] = rng.permutation(n_jets)[: len(left[:n_jets])]
         ids = np.stack([np.full(count, n_jets), np.arange(count)], axis=1).astype(np.uint64)
         objects = {"jet": np.stack(columns, axis=-1).astype(np.float32)}
-        groups[n_jets,] = Group(objects, truth.astype(np.int8), ids)
+        groups[n_jets,] = Group(objects, truth.astype(np.int8), ids, np.ones(len(truth), np.float32))
     return PackedEvents(groups, f"patterns {seed}")
 
 

@@ -296,6 +296,37 @@ def test_packed_events_are_the_events(tmp_path):
         assert len(more) == (events.in_split("train", (0.7, 0.2, 0.1)) & kept).sum()
 
 
+@pytest.mark.parametrize("terms", [EDGES, EVENT])
+def test_weight_two_is_the_event_twice(terms):
+    found, truth = output(TTBAR, 7, 3), truths(TTBAR, 7, 3)
+    weights = np.array([2.0, 1.0, 1.0], np.float32) / np.float32(4 / 3)  # of mean 1
+    twice = [0, 0, 1, 2]
+    (name,) = terms
+    batches = [
+        make_batch(TTBAR, nodes(7, 3), truth, None, terms, weights=weights),
+        make_batch(TTBAR, nodes(7, 4), truth[twice], None, terms),
+    ]
+    outputs = [found, {key: tensor[twice] for key, tensor in found.items()}]
+    weighted, doubled = (
+        batch_loss(None, given, batch, terms)[name] / batch.counts(terms)[name]
+        for given, batch in zip(outputs, batches, strict=True)
+    )
+    torch.testing.assert_close(weighted, doubled)
+
+
+def test_packed_weights_have_the_mean_one_and_may_be_negative(tmp_path):
+    events = labelled_events()
+    weights = np.where(np.arange(len(events)) % 5 == 0, -3.0, 6.0)
+    train, _ = pack([events.replace(weights=weights)], TTBAR, INPUTS, folder=tmp_path)
+    assert train.mean_weight == pytest.approx(weights[events.in_split("train") & events.complete].mean())
+    scaled = np.concatenate([train.weights(layout, slice(None)) for layout in train.groups])
+    assert scaled.mean() == pytest.approx(1)
+    assert scaled.min() < 0
+    train, _ = pack([events.replace(weights=-weights)], TTBAR, INPUTS, folder=tmp_path)
+    with pytest.raises(TrainingError, match="above 0"):
+        train.weights(next(iter(train.groups)), slice(None))
+
+
 def test_memory_mapped_equals_in_memory(tmp_path):
     events = labelled_events()
     chunks = [events[start : start + 70] for start in range(0, 300, 70)]

@@ -60,7 +60,9 @@ def random_events(topology="ttbar_allhad", count=32, extra=(0, 1), seed=0):
         truth = np.argsort(rng.random(shape), axis=1)[:, :n_slots]
         ids = np.stack([np.full(count, n_jets), np.arange(count)], axis=1)
         objects = {"jet": np.stack(columns, axis=-1).astype(np.float32)}
-        groups[n_jets,] = Group(objects, truth.astype(np.int8), ids.astype(np.uint64))
+        groups[n_jets,] = Group(
+            objects, truth.astype(np.int8), ids.astype(np.uint64), np.ones(len(truth), np.float32)
+        )
     return PackedEvents(groups, f"random {seed}")
 
 
@@ -291,7 +293,8 @@ def gradients_of(fabric, out, plan):
         jets = np.stack([pt, eta, phi, pt * np.cosh(eta) + 5, rng.integers(0, 2, shape)], axis=-1)
         truth = np.argsort(rng.random(shape), axis=1)[:, :6]
         objects = {"jet": jets.astype(np.float32)}
-        groups[n_jets,] = Group(objects, truth.astype(np.int8), np.zeros((count, 2), np.uint64))
+        ids, weights = np.zeros((count, 2), np.uint64), np.ones(count, np.float32)
+        groups[n_jets,] = Group(objects, truth.astype(np.int8), ids, weights)
     events = PackedEvents(groups, "x")
     torch.manual_seed(0)
     trainer, network = Trainer(plan, events, events, Path(out)), Network(plan.topology, plan.network)

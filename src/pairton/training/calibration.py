@@ -78,14 +78,16 @@ def _fit_exact(predict: Predict, topology: Topology, events: PackedEvents, which
     likelihood, asked = np.zeros(len(EXACT_GRID)), 0
     for layout, rows in which:
         group = events.groups[layout]
-        found = _truths(predict, topology, group.nodes(rows), np.array(group.truth[rows]))
-        likelihood += found.sum(axis=1)
+        found, has_truth = _truths(predict, topology, group.nodes(rows), np.array(group.truth[rows]))
+        likelihood += found @ events.weights(layout, rows)[has_truth]
         asked += found.shape[1]
     return 1.0 if asked < MIN_EVENTS else _between(EXACT_GRID, likelihood, int(likelihood.argmax()))
 
 
-def _truths(predict: Predict, topology: Topology, nodes: Nodes, truth: npt.NDArray[np.int8]) -> Floats:
-    """(G, B): the log likelihood of the truth of those events of a layout that have one, at each temperature."""
+def _truths(
+    predict: Predict, topology: Topology, nodes: Nodes, truth: npt.NDArray[np.int8]
+) -> tuple[Floats, Bools]:
+    """The log likelihood of the truth at each temperature (G, some of B), and which events have one (B,)."""
     n_events, n_nodes = nodes.mask.shape
     outputs = predict(nodes, np.full((n_events, len(topology.types), n_nodes, n_nodes), MASKED, dtype=np.uint8))
     complete_only = "patterns" not in outputs
@@ -98,7 +100,8 @@ def _truths(predict: Predict, topology: Topology, nodes: Nodes, truth: npt.NDArr
         cold = {name: values / np.float32(temperature) for name, values in scores.items()}
         sums = log_sums(tables, cold, None if terms is None else terms / np.float32(temperature))
         result.append(true / temperature - log_normaliser(sums))
-    return np.stack(result)[:, chosen.pattern >= 0]
+    has_truth = np.asarray(chosen.pattern >= 0)
+    return np.stack(result)[:, has_truth], has_truth
 
 
 def _chains(

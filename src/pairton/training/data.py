@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +43,7 @@ class Group:
     objects: Mapping[str, npt.NDArray[np.float32]]  # kind -> (E, N, F)
     truth: npt.NDArray[np.int8]  # (E, S): nodes, -1 for none
     ids: npt.NDArray[np.uint64]  # (E, 2)
+    weights: npt.NDArray[np.float32]  # (E,)
     columns: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)  # (E, ...): for further heads to learn
 
     def __len__(self) -> int:
@@ -54,14 +56,14 @@ class Group:
         """All arrays by name; the inverse of `of_arrays`."""
         named = {f"{OBJECTS}{kind}": array for kind, array in self.objects.items()}
         named |= {f"{COLUMNS}{name}": array for name, array in self.columns.items()}
-        return named | {"truth": self.truth, "ids": self.ids}
+        return named | {"truth": self.truth, "ids": self.ids, "weights": self.weights}
 
     @classmethod
     def of_arrays(cls, named: Mapping[str, npt.NDArray[Any]]) -> Group:
         def part(start: str) -> dict[str, npt.NDArray[Any]]:
             return {name.removeprefix(start): array for name, array in named.items() if name.startswith(start)}
 
-        return cls(part(OBJECTS), named["truth"], named["ids"], part(COLUMNS))
+        return cls(part(OBJECTS), named["truth"], named["ids"], named["weights"], part(COLUMNS))
 
 
 @dataclass
@@ -78,6 +80,20 @@ class PackedEvents:
     @property
     def counts(self) -> dict[Layout, int]:
         return {layout: len(group) for layout, group in self.groups.items()}
+
+    @cached_property
+    def mean_weight(self) -> float:
+        """Of all events; an error where negative weights outweigh the positive ones."""
+        mean = sum(float(group.weights.sum(dtype=np.float64)) for group in self.groups.values()) / max(
+            1, len(self)
+        )
+        if not mean > 0:
+            raise TrainingError(f"the weights of the events have the mean {mean:g}, but it must be above 0")
+        return mean
+
+    def weights(self, layout: Layout, rows: npt.NDArray[Any] | slice) -> npt.NDArray[np.float32]:
+        """The weights of some events, scaled to a mean of 1 over all events: weight 2 is the event twice."""
+        return np.asarray(self.groups[layout].weights[rows] / np.float32(self.mean_weight))
 
 
 @dataclass
@@ -167,6 +183,8 @@ def pack(
         usable &= accepted.nodes.counts.sum(axis=1) <= MOST_OBJECTS
         split = {name: chosen.in_split(name, fractions) for name in stores}
         assert chosen.truth is not None
+        weights = np.ones(len(chosen)) if chosen.weights is None else np.asarray(chosen.weights)
+        weights = weights.astype(np.float32)
         found = {}  # layout -> rows and truth
         some, every = np.zeros(len(chosen), dtype=bool), np.zeros(len(chosen), dtype=bool)
         for layout, rows in accepted.by_layout(usable):
@@ -189,7 +207,7 @@ def pack(
                     kept = rows[mine]
                     labels = {key: np.asarray(chosen.columns[key])[kept] for key in columns}
                     objects = accepted.batch(kept, layout).values
-                    store.add(layout, Group(objects, truth[mine], chosen.ids[kept], labels))
+                    store.add(layout, Group(objects, truth[mine], chosen.ids[kept], weights[kept], labels))
     train, validation = (store.finish() for store in stores.values())
     if len(train) < MIN_TRAINING_EVENTS or len(validation) == 0:
         raise TrainingError(

@@ -127,7 +127,9 @@ class Trainer:
             known = None if revealed is None else revealed[part]
             columns = {name: np.asarray(values[drawn.rows[part]]) for name, values in group.columns.items()}
             labelled = recipe.topology, nodes[part], truth[part], known, self.terms(drawn), device
-            batches.append(make_batch(*labelled, columns=columns, patterns=recipe.network.patterns))
+            weights = self.train_events.weights(drawn.layout, drawn.rows[part])
+            patterns = recipe.network.patterns
+            batches.append(make_batch(*labelled, columns=columns, patterns=patterns, weights=weights))
             batches[-1].weight = 0 if idle else 1
         return batches
 
@@ -220,7 +222,9 @@ class Trainer:
         mine = blocks(self.validation_events, self.recipe.data.validation_events)
         mine = mine[fabric.global_rank :: fabric.world_size]
         counts = count_right(network, self.validation_events, mine, self.recipe.decoding)
-        total = fabric.all_reduce(torch.as_tensor(counts, device=fabric.device), reduce_op="sum")
+        total = fabric.all_reduce(
+            torch.as_tensor(counts, dtype=torch.float32, device=fabric.device), reduce_op="sum"
+        )
         found = efficiencies_of(self.recipe.topology, total.cpu().numpy())
         if self.recipe.loss.event_likelihood:
             sums = sum_likelihood(network, self.validation_events, mine, self.recipe.loss)

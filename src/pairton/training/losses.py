@@ -56,11 +56,11 @@ class Loss(ABC):
         """What the outputs are compared with, as numpy arrays."""
 
     @abstractmethod
-    def sum(self, outputs: Mapping[str, Tensor], target: Target) -> Tensor:
-        """The loss, summed over what is counted."""
+    def per_event(self, outputs: Mapping[str, Tensor], target: Target) -> Tensor:
+        """(B,): the loss, summed over what is counted in each event."""
 
     def count(self, target: Target, events: int) -> int:
-        """What the sum is divided by: events, or entries."""
+        """What the sum over events is divided by: events, or entries."""
         return int(target["counted"].sum()) if "counted" in target else events
 
 
@@ -78,7 +78,7 @@ class MaskedEdges(Loss):
             hidden = hidden & with_edges[:, None, None]
         return {"truth": edges, "counted": np.array(hidden)}
 
-    def sum(self, outputs: Mapping[str, Tensor], target: Target) -> Tensor:
+    def per_event(self, outputs: Mapping[str, Tensor], target: Target) -> Tensor:
         return _cross_entropy(outputs["edges"], target)
 
 
@@ -91,7 +91,7 @@ class Hyperedges(Loss):
         triplets, counted = _true_triplets(example.topology, example.truth, example.nodes.mask.shape[1])
         return {"truth": triplets, "counted": counted}
 
-    def sum(self, outputs: Mapping[str, Tensor], target: Target) -> Tensor:
+    def per_event(self, outputs: Mapping[str, Tensor], target: Target) -> Tensor:
         return _cross_entropy(outputs["triplets"], target)
 
 
@@ -106,12 +106,13 @@ class EventLikelihood(Loss):
         truth = hypotheses(tables, example.truth)
         return {"tables": tables, "truth": truth, "counted": truth.pattern >= 0}
 
-    def sum(self, outputs: Mapping[str, Tensor], target: Target) -> Tensor:
+    def per_event(self, outputs: Mapping[str, Tensor], target: Target) -> Tensor:
         triplets = outputs["triplets"].float() if "triplets" in outputs else None
         scores = candidate_scores(target["tables"], outputs["edges"].float(), triplets)
         terms = outputs["patterns"].float().T if "patterns" in outputs else None
         chances = log_likelihood(target["tables"], scores, target["truth"], terms)
-        return -chances[target["counted"]].sum()  # an incomplete event is no hypothesis among complete ones
+        # an incomplete event is no hypothesis among complete ones
+        return torch.where(target["counted"], -chances, torch.zeros_like(chances))
 
 
 LOSSES: dict[str, Loss] = {loss.name: loss for loss in (MaskedEdges(), EventLikelihood(), Hyperedges())}
@@ -124,6 +125,7 @@ class Batch:
     objects: dict[str, Tensor]  # kind -> (B, N, F)
     tokens: Tensor | None = None  # (B, T, N, N), None where nothing is revealed
     targets: dict[str, Target] = field(default_factory=dict)  # loss -> what it compares with
+    event_weights: Tensor | None = None  # (B,), of mean 1 over all training events; None: all are 1
     weight: int = 1  # 0 for a process without a share of the batch, which must take part all the same
 
     def __len__(self) -> int:
@@ -165,11 +167,13 @@ def make_batch(
     *,
     columns: Mapping[str, npt.NDArray[Any]] | None = None,
     patterns: bool = False,
+    weights: npt.NDArray[np.float32] | None = None,
 ) -> Batch:
     """A batch of events of one layout; `revealed` (B, P) is None for a network without tokens.
 
     columns    of the events, for the losses of further heads
     patterns   whether the network has the output of that name
+    weights    (B,): of the events
     """
     tokens = None
     if revealed is not None:
@@ -187,25 +191,27 @@ def make_batch(
         tensors(nodes.values),
         None if tokens is None else torch.as_tensor(tokens, device=device),
         {name: tensors(LOSSES[name].target(example)) if name in LOSSES else labels for name in terms},
+        None if weights is None else torch.as_tensor(weights, device=device),
     )
 
 
 def batch_loss(network: Any, outputs: Mapping[str, Tensor], batch: Batch, terms: Mapping[str, float]) -> Target:
-    """The sum of each loss over the batch: over hidden entries, or events."""
+    """The sum of each loss over the events of the batch, times their weights."""
     sums = {}
     for name in terms:
         if name in LOSSES:
-            value = LOSSES[name].sum(outputs, batch.targets[name])
+            each = LOSSES[name].per_event(outputs, batch.targets[name])
         else:
-            value = network.heads[name].loss(outputs[name], batch.targets[name]).sum()
-        sums[name] = batch.weight * value
+            each = network.heads[name].loss(outputs[name], batch.targets[name])
+        each = each if batch.event_weights is None else each * batch.event_weights
+        sums[name] = batch.weight * each.sum()
     return sums
 
 
 def _cross_entropy(logits: Tensor, target: Target) -> Tensor:
     truth = target["truth"].float()
     each = functional.binary_cross_entropy_with_logits(logits.float(), truth, reduction="none")
-    total: Tensor = (each * target["counted"]).sum()
+    total: Tensor = (each * target["counted"]).flatten(1).sum(dim=1)
     return total
 
 

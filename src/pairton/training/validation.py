@@ -21,7 +21,7 @@ from pairton.training.recipes import LossConfig
 __all__ = ["Block", "Counts", "asked", "blocks", "count_right", "efficiencies_of", "sum_likelihood"]
 
 BLOCK = 256  # events decoded at once
-Counts = npt.NDArray[np.int64]
+Counts = npt.NDArray[np.float64]
 Block = tuple[Layout, slice]
 
 
@@ -48,25 +48,26 @@ def asked(network: Network) -> Iterator[None]:
 
 
 def count_right(network: Network, events: PackedEvents, which: list[Block], decoding: str) -> Counts:
-    """(1 + types, 2): right and possible answers, for whole events and then each type."""
+    """(1 + types, 2): right and possible answers, for whole events and then each type; sums of event weights."""
     topology = network.topology
     main = topology.kinds.index(topology.main_kind)
-    counts = np.zeros((1 + len(topology.types), 2), dtype=np.int64)
+    counts = np.zeros((1 + len(topology.types), 2))
     for layout, rows in which:
         group = events.groups[layout]
         truth = np.array(group.truth[rows])
         with asked(network):
             found = decode(predictor(network), topology, group.nodes(rows), decoding=decoding).assignment
+        weights = events.weights(layout, rows)
         counted = score(topology, truth, found, np.full(len(truth), layout[main]))
         for k, name in enumerate(("event", *topology.types)):
-            counts[k] += counted.correct[name].sum(), counted.total[name].sum()
+            counts[k] += (counted.correct[name] * weights).sum(), (counted.total[name] * weights).sum()
     return counts
 
 
 def sum_likelihood(
     network: Network, events: PackedEvents, which: list[Block], loss: LossConfig
 ) -> npt.NDArray[np.float64]:
-    """(2,): the sum of - log P(truth), nothing revealed, and of how many events, below the bound."""
+    """(2,): the sum of - log P(truth) times weight, nothing revealed, and the sum of weights, below the bound."""
     topology, name = network.topology, "event_likelihood"
     total = np.zeros(2)
     for layout, rows in which:
@@ -77,10 +78,12 @@ def sum_likelihood(
             continue
         device = next(network.parameters()).device
         given = topology, group.nodes(rows), truth, None, terms, device
-        batch = make_batch(*given, patterns=network.config.patterns)
+        weights = events.weights(layout, rows)
+        batch = make_batch(*given, patterns=network.config.patterns, weights=weights)
         with asked(network), torch.no_grad():  # no inference mode: training shares the tables of a layout
             sums = batch_loss(network, network(batch.objects), batch, terms)
-        total += float(sums[name]), batch.counts(terms)[name]
+        counted = batch.targets[name]["counted"].cpu().numpy()
+        total += float(sums[name]), float(weights[counted].sum())
     return total
 
 
