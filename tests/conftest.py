@@ -12,7 +12,7 @@ from pairton.cli import main
 from pairton.decoding.terms import triplet_types
 from pairton.events import Events
 from pairton.events.domain import Domain, KindDomain
-from pairton.events.inputs import MOMENTUM, Inputs
+from pairton.events.inputs import EVIDENCE, MOMENTUM, Inputs
 from pairton.events.objects import make_jets
 from pairton.events.vectors import cartesian, pair_products
 from pairton.models.storage import ModelInfo
@@ -88,11 +88,12 @@ class MassModel:
     takes_tokens: bool = False
     domain: Domain = field(default_factory=lambda: Domain({"jet": KindDomain(count=(6, 16), binary=("btag",))}))
     strength: float = 1.0
+    tags: tuple[str, ...] = ("btag",)  # fields of jets that it takes; the first one raises the logit of a triplet
     calls: list = field(default_factory=list)  # shape of every batch
 
     @property
     def inputs(self):
-        return Inputs.default(self.topology)
+        return Inputs.parse({"jet": self.tags}, self.topology)
 
     @property
     def info(self):
@@ -119,7 +120,7 @@ class MassModel:
             + 2 * products[:, None, :, :]
         )
         away = (np.sqrt(np.maximum(square, 0)) - 170) / 15
-        tag = jets[:, None, None, :, self.inputs.columns("jet").index("btag")]
+        tag = jets[:, None, None, :, self.inputs.columns("jet").index(self.tags[0])]
         triplets = (2 * tag - np.minimum(away**2, 50)).astype(np.float32)[:, None]
         return {"edges": self.strength * edges, "triplets": self.strength * triplets}
 
@@ -132,6 +133,12 @@ def decays():
 @pytest.fixture
 def mass_model():
     return MassModel()
+
+
+@pytest.fixture
+def evidence_model():
+    """The same, of what tags are worth."""
+    return MassModel(domain=Domain({"jet": KindDomain(count=(6, 16))}), tags=EVIDENCE)
 
 
 @pytest.fixture(scope="session")

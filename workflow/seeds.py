@@ -109,7 +109,7 @@ def main() -> None:
             networks |= {f"{kind} {each.seed}": network for kind, network in found.items()}
         samples = list(map(str, plan.train_samples(trainings[0].name)))
         with tempfile.TemporaryDirectory() as folder:
-            fields = {kind: recipe.inputs.read_fields(kind) for kind in recipe.inputs.kinds}
+            fields = {kind: recipe.inputs.fields(kind) for kind in recipe.inputs.kinds}
             chunks = iterate(samples, topology=recipe.topology, fields=fields)
             how = recipe.topology, recipe.inputs
             _, events = pack(chunks, *how, folder=Path(folder), config=recipe.data, max_objects=recipe.max_objects)

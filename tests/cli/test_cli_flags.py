@@ -14,6 +14,7 @@ READING = {
     "--tree",
     "--units",
     "--btag",
+    "--tags",
     "--keep",
     "--set",
     "--strict",
@@ -112,6 +113,7 @@ def test_a_verb_that_does_not_exist():
         (["convert", "--to"], "spanet", {"spanet_hdf5"}),
         (["inspect", "--format"], "nano", {"nanoaod", "nanoaod_parquet"}),
         (["generate", "--card"], "", {"atlas"}),
+        (["reconstruct", "--tags"], "deepjet", {"deepjet_2018"}),
         (["topologies"], "hh", {"hh4b"}),
     ],
 )

@@ -98,7 +98,7 @@ def test_b_tags_follow_the_link(lite: Path) -> None:
     assert load(lite).jets.btag.tolist() == [[0, 0, 0, 1], [1]]
     assert load(lite, btag="DL1dv01:0.2").jets.btag.tolist() == [[1, 0, 0, 1], [1]]
     assert load(lite, btag="DL1dv01:-5").jets.btag.tolist() == [[1, 1, 0, 1], [1]]
-    with pytest.warns(PairtonWarning, match=r"DL1dv01 > 2.456 \(77 % of b jets\), by default"):
+    with pytest.warns(PairtonWarning, match=r"DL1dv01 > 2.456 \(table dl1d\), by default"):
         assert load(lite, btag=None).jets.btag.tolist() == [[0, 0, 0, 1], [0]]
 
 

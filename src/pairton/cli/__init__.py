@@ -68,6 +68,9 @@ class LazyGroup(click.Group):
         return command
 
 
+_SAID: set[str] = set()  # warnings of this run
+
+
 def _cite(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value:
         click.echo(CITATION % __version__)
@@ -91,9 +94,11 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """What concerns the user in one line, the rest as Python shows it."""
+    """What concerns the user in one line, said once however many files have it; the rest as Python shows it."""
     if issubclass(category, PairtonWarning):
-        click.echo(f"pairton: warning: {printable(str(message))}", err=True)
+        if str(message) not in _SAID:
+            click.echo(f"pairton: warning: {printable(str(message))}", err=True)
+        _SAID.add(str(message))
     else:
         click.echo(warnings.formatwarning(message, category, filename, lineno), err=True, nl=False)
 
@@ -104,6 +109,7 @@ def main(arguments: list[str] | None = None) -> Any:
         with warnings.catch_warnings(), protecting_inputs():
             warnings.simplefilter("always", PairtonWarning)
             warnings.showwarning = _show_warning
+            _SAID.clear()
             return cli.main(args=arguments, prog_name="pairton", standalone_mode=True)
     except PairtonError as error:
         click.echo(f"pairton: {printable(str(error))}", err=True)

@@ -53,6 +53,10 @@ def _built_in(what: str) -> list[str]:
         from pairton.formats import REGISTRY
 
         return list(REGISTRY)
+    if what == "tags":
+        from pairton.events.tags import builtin_tables
+
+        return list(builtin_tables())
     folder, pattern = BUILT_IN[what]
     top = Path(__file__).parent.parent / folder
     found = (path.parent if path.suffix == ".json" else path.with_suffix("") for path in top.glob(pattern))
@@ -94,6 +98,12 @@ _OPTIONS = (
     click.option("--tree", metavar="NAME", help="Tree of a ROOT file, or collection of an HDF5 file."),
     click.option("--units", metavar="GeV|MeV", help="Units of the input; default: GeV, checked."),
     click.option("--btag", metavar="TAGGER:CUT", help="b-tag score and the cut that makes a tag."),
+    click.option(
+        "--tags",
+        metavar="NAME|FILE",
+        shell_complete=completing("tags"),
+        help="Table of the tagger's efficiencies: `pairton tags` lists those in the package; or a YAML file.",
+    ),
     click.option("--keep", multiple=True, metavar="COLUMN,…", help="Further columns to carry along."),
     click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the input's format."),
     click.option("--strict", is_flag=True, help="Bad labels are an error, not a warning."),
@@ -120,6 +130,10 @@ def reading_options(command: Command) -> Command:
 
         reading = {name: rest.pop(name) for name in ("topology", "tree", "units", "btag", "strict")}
         reading |= {"format": format_, "map": parse_map(maps)}
+        if (tags := rest.pop("tags")) is not None:
+            from pairton.events.tags import load_table
+
+            reading["tags"] = load_table(tags)  # its content, which a file may change, is part of the settings
         if rest.pop("isolate"):
             reading["isolate"] = True
         reading["keep"] = [name.strip() for entry in keep for name in entry.split(",") if name.strip()]

@@ -260,7 +260,7 @@ def _model_methods(models: Sequence[Model], decodings: Sequence[str], settings: 
 
 
 def _ask_model(assigner: Assigner, method: Method, events: Events, rows: Rows) -> Decoded:
-    found, _ = assigner.assign_all(method.accept(events))
+    found, _ = assigner.assign_all(method.accept(assigner.with_evidence(events)))
     return replace(found, assignment=stored_assignment(events, found.assignment))
 
 

@@ -18,10 +18,10 @@ import numpy.typing as npt
 from pairton.errors import ConfigError, EventsError
 from pairton.events.domain import Domain, KindDomain
 from pairton.events.events import Events, Status
+from pairton.events.evidence import evident
 from pairton.events.inputs import EVIDENCE, Inputs
 from pairton.events.nodes import MOST_OBJECTS, Nodes
 from pairton.events.objects import is_physical
-from pairton.events.tags import with_evidence
 from pairton.topology import JET, Layout, Topology, collection_name
 
 __all__ = ["MAX_OBJECTS", "Accepted", "accept", "check_max_objects", "selection_domain"]
@@ -158,8 +158,8 @@ def check_max_objects(topology: Topology, max_objects: int) -> None:
 def _features(events: Events, kind: str, columns: tuple[str, ...]) -> npt.NDArray[np.float32]:
     """(J, F): the columns that a network takes of the objects of a kind."""
     objects = events.objects[kind]
-    if kind == JET and (wanted := set(columns) & set(EVIDENCE)) and not wanted <= set(ak.fields(objects)):
-        objects = with_evidence(objects)
+    if kind == JET and not set(columns).isdisjoint(EVIDENCE):
+        objects = evident(events).jets
     missing = [name for name in columns if name not in ak.fields(objects)]
     if missing:
         prefix = "" if kind == JET else f"{kind}."

@@ -63,10 +63,6 @@ class Inputs:
         """The fields beyond the four-momentum."""
         return tuple(item.field for item in self[kind])
 
-    def read_fields(self, kind: str) -> tuple[str, ...]:
-        """The fields that a file must have: evidence is made from tags."""
-        return tuple(dict.fromkeys("btag" if name in EVIDENCE else name for name in self.fields(kind)))
-
     def columns(self, kind: str) -> tuple[str, ...]:
         """The columns of an object as the network gets it."""
         return (*MOMENTUM, *self.fields(kind))

@@ -13,6 +13,7 @@ Shapes: J jets, K cuts, R ranges of pT. K cuts make K + 1 bins; a value is in bi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -24,15 +25,28 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton._common.configuration import check_keys, read_yaml, sensible
-from pairton.errors import ConfigError, nearest, shown
+from pairton._common.configuration import check_keys, parse_yaml, read_yaml, sensible
+from pairton.errors import ConfigError, EventsError, nearest, shown
 from pairton.events.inputs import EVIDENCE
 
-__all__ = ["TagTable", "builtin_tables", "load_table", "parse_table", "tables_of", "with_evidence"]
+__all__ = [
+    "GENERATED",
+    "TagTable",
+    "builtin_tables",
+    "check_binary",
+    "is_generated",
+    "load_table",
+    "parse_table",
+    "tables_of",
+    "usual_table",
+    "with_evidence",
+]
 
 FLAVOURS = ("b", "c", "light")
 DEFAULT_TABLE = "generator"  # of tags of 0 or 1 about which nothing is known
+GENERATED = ("score", "tagbin")  # fields of jets that `pairton generate` makes beside btag, the finest first
 USUAL_POINT = 0.77  # of b jets are tagged, where a table does not say which of its cuts makes a tag
+MOST_STRANGE = 0.01  # share of values other than 0 and 1 that tags of 0 or 1 may have
 MOST = 8.0  # of either sign: no measurement of an efficiency is better than one in three thousand
 TABLES = Path(__file__).parent / "tag_tables"
 
@@ -180,7 +194,7 @@ def tables_of(field: str) -> tuple[TagTable, ...]:
     return tuple(table for table in _builtin().values() if table.field == field)
 
 
-def load_table(table: TagTable | Mapping[str, Any] | str | Path) -> TagTable:
+def load_table(table: TagTable | Mapping[str, Any] | str | os.PathLike[str]) -> TagTable:
     """A table by its name, from a YAML file, or from plain data.
 
     >>> load_table("generator").field
@@ -256,11 +270,51 @@ def _check(table: TagTable, source: str) -> None:
         raise ConfigError(f"{source}: abs_eta is {table.abs_eta:g}, but must be above 0")
 
 
+def is_generated(metadata: Mapping[str, Any]) -> bool:
+    """Whether events were made by `pairton generate` with the tags of its card, as their metadata say.
+
+    >>> is_generated({}), is_generated({"generator": {"seed": 1}})
+    (False, True)
+    """
+    made = metadata.get("generator")
+    return isinstance(made, Mapping) and _has_usual_tags(str(made.get("card", "")))
+
+
+@lru_cache(maxsize=8)
+def _has_usual_tags(card: str) -> bool:
+    """Whether a detector card has the efficiencies of our tables, as far as it says: users may change them."""
+    points, binary = load_table("generator_points").efficiency[:, 0], load_table(DEFAULT_TABLE)
+    pt = (binary.edges[4] + binary.edges[5]) / 2  # GeV, the middle of a range
+    nothing = dict.fromkeys(("offset", "slope", "a", "b", "c"), 0.0)
+    try:
+        own = (parse_yaml(card, "card") or {}).get("btag", {})
+        given = own.get("points")
+        if given is not None and not np.allclose([given[f] for f in FLAVOURS], points, rtol=1e-3):
+            return False
+        rows = [nothing | own[flavour] for flavour in FLAVOURS if flavour in own]
+        found = [r["offset"] + r["slope"] * pt + r["a"] * np.tanh(r["b"] * pt) / (1 + r["c"] * pt) for r in rows]
+        return not found or np.allclose(found, binary.efficiency[:, 5, 0], rtol=1e-3)
+    except (ConfigError, AttributeError, KeyError, TypeError, ValueError):
+        return False
+
+
+def usual_table(jets: ak.Array, metadata: Mapping[str, Any]) -> TagTable:
+    """The table for jets of which nothing is said: the finest one of `pairton generate` for the jets it made.
+
+    For others their `btag` of 0 or 1 is taken at the efficiencies of the generator's card.
+    """
+    if is_generated(metadata):
+        fields = ak.fields(jets)
+        names = [name for name in ("generator_score", "generator_points") if load_table(name).field in fields]
+        return load_table([*names, DEFAULT_TABLE][0])
+    return load_table(DEFAULT_TABLE)
+
+
 def with_evidence(jets: ak.Array, table: TagTable | None = None) -> ak.Array:
     """Jets (ragged records) with the fields b_evidence and c_evidence, from the field that the table is for.
 
     Without a table, a `btag` of 0 or 1 is taken at the efficiencies of the generator's card. Jets without the
-    field are returned as they are.
+    field are returned as they are. Raises EventsError for a score where tags of 0 or 1 are expected.
 
     >>> from pairton.events.objects import make_jets
     >>> jets = make_jets(pt=[[100.0, 100.0]], eta=[[0.0, 0.0]], phi=[[0.0, 1.0]], mass=[[5.0, 5.0]], btag=[[1, 0]])
@@ -271,7 +325,20 @@ def with_evidence(jets: ak.Array, table: TagTable | None = None) -> ak.Array:
     if table.field not in ak.fields(jets):
         return jets
     pt, eta, values = (np.asarray(ak.flatten(jets[name]), dtype=np.float64) for name in ("pt", "eta", table.field))
+    check_binary(values, table)
     counts = ak.num(jets, axis=1)
     for name, evidence in zip(EVIDENCE, table.evidence(values, pt, eta), strict=True):
         jets = ak.with_field(jets, ak.unflatten(evidence.astype(np.float32), counts), name)
     return jets
+
+
+def check_binary(values: Floats, table: TagTable) -> None:
+    """Refuse a score where a table is for tags of 0 or 1; a few other values may stand for jets without a tag."""
+    if table.field != "btag" or len(table.cuts) > 1:
+        return
+    strange = values[np.isfinite(values) & (values > 0) & (values != 1)]
+    if len(strange) > MOST_STRANGE * len(values):
+        raise EventsError(
+            f"btag of jets must be 0 or 1, but has values such as {strange[0]:g}: cut on the score with "
+            "--btag CUT, or give a table of its efficiencies with --tags TABLE"
+        )

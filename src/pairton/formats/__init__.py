@@ -14,9 +14,11 @@ from typing import Any
 
 from pairton.errors import ConfigError, FormatError, InputError, nearest
 from pairton.events import Events
+from pairton.events.tags import load_table
 from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions, Source, Writer, check_chunk, damage
 from pairton.formats.common import BadLabels
 from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand, file_state, require_container, unchanged
+from pairton.formats.taggers import OneTagger
 from pairton.topology import Topology, load_topology, same_tree
 
 __all__ = [
@@ -112,7 +114,7 @@ def _open_container(path: str, container: str, checked: bool = False) -> Any:
 
 
 def read_options(
-    topology: Topology | str | Path | None = None, units: str | None = None, **options: Any
+    topology: Topology | str | Path | None = None, units: str | None = None, tags: Any = None, **options: Any
 ) -> ReadOptions:
     """Options from keyword arguments, checked."""
     if units is not None:
@@ -120,13 +122,14 @@ def read_options(
         if units.lower() not in known:
             raise ConfigError(f"units {units!r}: choose GeV or MeV")
         units = known[units.lower()]
-    allowed = [name for name in ReadOptions.__dataclass_fields__ if name not in ("topology", "units")]
+    allowed = [name for name in ReadOptions.__dataclass_fields__ if name not in ("topology", "units", "tags")]
     for name in options:
         if name not in allowed:
             raise ConfigError(
                 f"no option {name!r} for reading: choose from {', '.join(allowed)}{nearest(name, allowed)}"
             )
-    return ReadOptions(topology=load_topology(topology or "ttbar_allhad"), units=units, **options)
+    table = None if tags is None else load_table(tags)
+    return ReadOptions(topology=load_topology(topology or "ttbar_allhad"), units=units, tags=table, **options)
 
 
 def as_for(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,7 +137,7 @@ def as_for(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
     Files that say that they are of another topology are then refused.
     """
-    fields = {kind: model.inputs.read_fields(kind) for kind in model.inputs.kinds}
+    fields = {kind: model.inputs.fields(kind) for kind in model.inputs.kinds}
     if options.get("topology") is not None:
         return {**options, "fields": fields}
     return {**options, "fields": fields, "topology": model.topology, "refuse_others": True}
@@ -161,6 +164,8 @@ def open_source(
         limits = None if isolate is True else isolate
         if refuse_others:
             options["refuse_others"] = True
+        if options.get("tags") is not None:
+            options["tags"] = load_table(options["tags"]).to_dict()  # a message has plain data only
         return IsolatedSource(name, format, topology=topology, limits=limits, **options)
     chosen = read_options(topology, **options)
     file, found = _open(name, format)
@@ -194,10 +199,11 @@ def sources(
     paths: Paths, *, format: str | None = None, topology: Topology | str | Path | None = None, **options: Any
 ) -> Iterator[Source]:
     """Every file, opened one after the other; bad labels end in one warning."""
-    bad_labels = BadLabels()
+    bad_labels, tagger = BadLabels(), OneTagger(options)
     for path in expand(paths):
         how = {"topology": topology, "bad_labels": bad_labels, **options}
         with unchanged(path), open_source(path, format, **how) as source:
+            tagger.check(source)
             yield source
     bad_labels.warn()
 
@@ -212,8 +218,8 @@ def iterate(
 ) -> Iterator[Events]:
     """Events of all files, `chunk` at a time; at least once, perhaps with none.
 
-    Options: `map`, `fields`, `tree`, `units`, `btag`, `keep`, `truth`, `strict`, as in `ReadOptions`; `isolate` as
-    in `open_source`.
+    Options: `map`, `fields`, `tree`, `units`, `btag`, `tags`, `keep`, `truth`, `strict`, as in `ReadOptions`;
+    `isolate` as in `open_source`.
     """
     check_chunk(chunk)
     some, empty = False, None

@@ -17,7 +17,8 @@ from pairton._common.atomic import CompleteOrNothing
 from pairton.errors import ConfigError, InputError, OutputError, PairtonError, nearest
 from pairton.events import Events
 from pairton.events.events import MARKS
-from pairton.events.inputs import DEFAULT_FIELDS
+from pairton.events.inputs import DEFAULT_FIELDS, EVIDENCE
+from pairton.events.tags import TagTable
 from pairton.formats.columns import KNOWN_FIELDS, Wanted
 from pairton.formats.common import BadLabels
 from pairton.formats.files import file_state, one_line, unchanged
@@ -41,6 +42,7 @@ class ReadOptions:
     tree: str | None = None  # of a ROOT file, where there are several
     units: str | None = None  # "GeV" or "MeV"; None: what the format says, with a check
     btag: str | None = None  # "TAGGER:CUT" or what the format calls it
+    tags: TagTable | None = None  # efficiencies of the tagger, of the field that the table names
     keep: Sequence[str] = ()  # further columns to carry along
     truth: bool = True  # read labels, where there are any
     strict: bool = False  # a bad label is an error, not a warning
@@ -57,10 +59,16 @@ class ReadOptions:
         given = {name: column for name, column in self.map.items() if self.meaning(name) == kind}
         given = {name.removeprefix(f"{kind}."): column for name, column in given.items()}
         fields = (self.fields or {}).get(kind, DEFAULT_FIELDS.get(kind, ()))
+        fields = ["btag" if name in EVIDENCE and kind == JET else name for name in fields]  # which it is made from
         more = [name for name in given if name not in ("pt", "eta", "phi", *COMPLETION)]
         known = [*KNOWN_FIELDS.get(kind, ()), *((stored or {}).get(kind, ()) if self.fields is None else ())]
         known = [name for name in known if name not in MARKS]
         return Wanted(kind, tuple(dict.fromkeys([*fields, *more])), tuple(dict.fromkeys(known)), given)
+
+    @property
+    def evidence(self) -> bool:
+        """Whether anybody may ask what the tags of jets are worth."""
+        return self.fields is None or not set(EVIDENCE).isdisjoint(self.fields.get(JET, ()))
 
     def meaning(self, name: str) -> str:
         """What a name of `--map` is about: a kind (for a field of its objects), "slot", "group" or itself."""
@@ -127,6 +135,7 @@ class Source(ABC):
     n_events: int
     has_truth: bool
     metadata: Mapping[str, Any]
+    tagging: str = ""  # where tags come from: files of one run must agree
 
     @abstractmethod
     def read(self, start: int, stop: int) -> Events:

@@ -15,6 +15,7 @@ from pairton.formats.columns import flat_fields
 from pairton.formats.experiment import Collections, Columns, ExperimentSource, Flat
 from pairton.formats.gen_truth import GenRecord
 from pairton.formats.root_files import RootFile, RootTree
+from pairton.formats.taggers import Tagger
 from pairton.topology import JET
 
 __all__ = ["FORMAT", "Delphes"]
@@ -37,15 +38,22 @@ class DelphesSource(ExperimentSource):
     field_names: ClassVar[dict[str, str]] = {
         name: name.upper() if name in ("pt", "met") else name.capitalize()
         for name in ("pt", "eta", "phi", "mass", "charge", "met")
-    }
+    } | {"flavour": "Flavor"}
 
     def __init__(self, tree: RootTree, options: ReadOptions) -> None:
         self.collection = options.settings.get("jets", "Jet")
         self.tag_column, self.bit = self._tag(tree, options.btag)
+        if options.tags is not None and options.tags.field != "btag":
+            raise ConfigError(
+                f"--tags {options.tags.name} is for {options.tags.field}, but tags of Delphes are 0 or 1: give a "
+                "table for btag, such as delphes_cms"
+            )
+        self.tagger = Tagger("BTag", 0.5, "btag", options.tags, options.evidence)
         self.weight = next((name for name in ("Event.Weight",) if name in tree), None)
         self.number = next((name for name in ("Event.Number",) if name in tree), None)
         super().__init__(tree, options, {**COLLECTIONS, JET: ((f"{self.collection}.",),)})
-        self.metadata = {"btag": f"{self.tag_column}:{self.bit}"}
+        self.metadata |= {"btag": f"{self.tag_column}:{self.bit}"}
+        self.tagging = f"{self.tag_column}:{self.bit}{f' ({options.tags.name})' if options.tags else ''}"
 
     def _tag(self, tree: RootTree, given: str | None) -> tuple[str, int]:
         """Column and bit of `--btag BIT` or `--btag COLUMN:BIT`."""
@@ -61,7 +69,7 @@ class DelphesSource(ExperimentSource):
     def more_columns(self) -> Sequence[str]:
         return [self.tag_column, *(name for name in (self.weight, self.number) if name)]
 
-    def btags(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
+    def scores(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
         _, flat = flat_fields(found, {"btag": (self.tag_column,)}, self.path, like=counts)
         return (flat["btag"].astype(np.int64) >> self.bit) & 1
 

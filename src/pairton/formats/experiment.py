@@ -18,6 +18,7 @@ from pairton.formats.base import ReadOptions, Source
 from pairton.formats.columns import Chosen, choose_columns, flat_fields, objects_from_flat, row_ids
 from pairton.formats.gen_truth import GenRecord, can_search
 from pairton.formats.table_files import Table
+from pairton.formats.taggers import Tagger
 from pairton.formats.variations import Variations
 from pairton.topology import JET
 
@@ -41,6 +42,7 @@ class ExperimentSource(Source):
     scale: ClassVar[float] = 1.0  # what momenta are divided by to be GeV
     units: ClassVar[str] = "GeV"
     field_names: ClassVar[Mapping[str, str]] = {}  # field -> how the experiment names it, where that differs
+    tagger: Tagger  # set before the rest
 
     def __init__(self, tree: Table, options: ReadOptions, collections: Collections) -> None:
         """`collections`: where the objects of each kind are; `--map` names other columns."""
@@ -59,7 +61,8 @@ class ExperimentSource(Source):
         tree.require(self.more)
         complete = options.truth and JET in self._objects and all(name in tree for name in self.record_columns())
         self.has_truth = bool(self.record_columns()) and complete and can_search(self.topology, self.path)
-        self.metadata: dict[str, Any] = {}
+        self.metadata: dict[str, Any] = self.tagger.metadata
+        self.tagging = str(self.tagger)
 
     def _find(self, kind: str, collections: Collections) -> dict[str, Chosen]:
         """Collection -> the columns of its fields."""
@@ -67,7 +70,9 @@ class ExperimentSource(Source):
         if kind == JET:
             if "btag" in wanted.given:
                 raise ConfigError("map btag=…: choose the tagger and its cut with --btag TAGGER:CUT")
-            wanted = replace(wanted, required=tuple(n for n in wanted.required if n != "btag"), optional=())
+            from_tagger = ("btag", self.tagger.field)
+            required = tuple(name for name in wanted.required if name not in from_tagger)
+            wanted = replace(wanted, required=required, optional=())
         choices = collections.get(kind, (("",),))  # of other kinds nothing is known: `--map` must say all
         best = next((c for c in choices if all(self._named(p, "pt") in self.tree for p in c)), choices[0])
         made = {"flavour"} if all(_flavour(part) for part in best) else set()  # without a column
@@ -103,8 +108,8 @@ class ExperimentSource(Source):
         """Columns that the methods below need, beyond momenta and the generator record."""
 
     @abstractmethod
-    def btags(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
-        """0 or 1 for every jet, one event after the other."""
+    def scores(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
+        """The value of the tagger for every jet, one event after the other."""
 
     @abstractmethod
     def use(self, found: Columns, jets: ak.Array) -> ak.Array | None:
@@ -159,7 +164,10 @@ class ExperimentSource(Source):
         for collection, chosen in self._objects[kind].items():
             counts, flat = flat_fields(found, chosen, self.path, kind)
             if kind == JET:
-                flat["btag"] = self.btags(found, counts)
+                scores = self.scores(found, counts)
+                flat |= self.tagger.fields(scores, flat["pt"] / self.scale, flat["eta"])
+                if self.tagger.field in self.options.wanted(JET).required:
+                    flat[self.tagger.field] = scores
             elif code := _flavour(collection):
                 flat.setdefault("flavour", np.full(len(flat["pt"]), code))
             parts.append(objects_from_flat(counts, flat, scale=self.scale))

@@ -10,7 +10,6 @@ weight, event_source, event_number
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Protocol
 
 import awkward as ak
@@ -22,16 +21,15 @@ from pairton.events import Events
 from pairton.formats.base import EVENT_NAMES, ReadOptions, Source
 from pairton.formats.columns import (
     Chosen,
-    btag_option,
     choose_columns,
     flat_fields,
     objects_from_flat,
     row_ids,
     shown,
-    tagged,
 )
 from pairton.formats.common import clean_labels, labels_to_truth, report_labels, small, unit_scale
 from pairton.formats.stored import KEY, Stored
+from pairton.formats.tag_columns import TagColumns
 from pairton.formats.variations import Variations
 from pairton.formats.writing import stored_fields
 from pairton.topology import JET, Topology
@@ -84,11 +82,9 @@ class FlatSource(Source):
         """`labels`: the column of HyPER's numbers on jets, in the place of truth columns."""
         self.path, self.n_events, self._table = table.path, table.n_events, table
         stored = Stored.from_json(table.text(KEY), table.path)
-        self.metadata = stored.metadata
-        tag, self._cut = btag_option(options.btag)
-        if tag:
-            options = replace(options, map={**options.map, "btag": tag})
-        self.options = options
+        self._tags = TagColumns(options, stored.metadata, table.path)
+        self.metadata, self.options = self._tags.metadata, self._tags.options
+        options = self.options
         self._objects = {kind: self._find_objects(kind, stored) for kind in options.topology.kinds}
         self._labels = labels if options.truth and labels in table.columns else None
         self._truth = [] if self._labels else self._find_truth()
@@ -99,13 +95,18 @@ class FlatSource(Source):
         self._kept = list(dict.fromkeys([*stored.columns, *options.keep]))
         self._require(self._kept)
         self._variations = Variations(options.variations, lambda _, names: self._require(names))
+        self.tagging = self._tags.tagging
 
     def _find_objects(self, kind: str, stored: Stored) -> Chosen:
         prefix = self.options.map.get(kind, kind)
         wanted = self.options.wanted(kind, stored.fields)
-        return choose_columns(
-            wanted, self._table.columns, self.path, lambda name: f"{prefix}_{name}" if name else prefix
-        )
+
+        def named(name: str) -> str:
+            return f"{prefix}_{name}" if name else prefix
+
+        if kind == JET:
+            wanted = self._tags.wanted(wanted, lambda n: wanted.given.get(n, named(n)) in self._table.columns)
+        return choose_columns(wanted, self._table.columns, self.path, named)
 
     def _find_one(self, ours: str, default: str) -> str | None:
         if ours in self.options.map:
@@ -150,9 +151,9 @@ class FlatSource(Source):
         scale: float | None = None
         for kind in self._objects:
             counts[kind], flat = flat_fields(data, self._objects[kind], self.path, kind)
-            if kind == JET and "btag" in flat:
-                flat["btag"] = tagged(flat["btag"], self._cut)
             scale = unit_scale(flat["pt"], options.units, self.path, kind) if scale is None else scale
+            if kind == JET:
+                self._tags.complete(flat, scale)
             objects[kind] = objects_from_flat(counts[kind], flat, scale=scale)
         numbers = {name: self._number(data[name], name) for name in scalars}
         truth = None

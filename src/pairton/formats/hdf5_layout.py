@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import io
 from abc import abstractmethod
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,10 @@ import numpy.typing as npt
 from pairton.errors import FormatError
 from pairton.events import Events
 from pairton.formats.base import DEFAULT_CHUNK, ReadOptions, Source
-from pairton.formats.columns import btag_option, row_ids
+from pairton.formats.columns import row_ids
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.stored import KEY, Stored
+from pairton.formats.tag_columns import TagColumns
 from pairton.formats.writing import FileWriter, column_kind
 
 __all__ = ["Disk", "Growing", "Hdf5Source", "Hdf5Writer", "Sidecar"]
@@ -93,11 +93,11 @@ class Hdf5Source(Source):
 
     def __init__(self, file: Hdf5File, options: ReadOptions) -> None:
         self.path, self._file = file.path, file
-        tag, self._cut = btag_option(options.btag)
-        self.options = replace(options, map={**options.map, "btag": tag}) if tag else options
         self._sidecar = Sidecar(file, options)
-        self.metadata = self._sidecar.stored.metadata
+        self._tags = TagColumns(options, self._sidecar.stored.metadata, file.path)
+        self.metadata, self.options = self._tags.metadata, self._tags.options
         self._prepare(file)
+        self.tagging = self._tags.tagging
 
     @abstractmethod
     def _prepare(self, file: Hdf5File) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from pairton.errors import FormatError, OutputError
 from pairton.events import Events
 from pairton.formats.base import Format, ReadOptions, Source, Writer
-from pairton.formats.columns import Padded, choose_columns, combined, objects_from_flat, tagged
+from pairton.formats.columns import Padded, choose_columns, combined, objects_from_flat
 from pairton.formats.common import labels_to_truth, report_labels, unit_scale
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.hdf5_layout import Growing, Hdf5Source, Hdf5Writer
@@ -54,7 +54,9 @@ class _Source(Hdf5Source):
     def _prepare(self, file: Hdf5File) -> None:
         self._jets = file.dataset(JETS)
         wanted = self.options.wanted(JET, self._sidecar.stored.fields)
-        self._columns = choose_columns(wanted, self._jets.dtype.names or (), f"{file.path}: {JETS}")
+        there = self._jets.dtype.names or ()
+        wanted = self._tags.wanted(wanted, lambda field: wanted.given.get(field, field) in there)
+        self._columns = choose_columns(wanted, there, f"{file.path}: {JETS}")
         self._labels = file.dataset(LABELS) if self.options.truth and file.is_dataset(LABELS) else None
         shapes = {JETS: self._jets.shape} | ({LABELS: self._labels.shape} if self._labels is not None else {})
         if len(self._jets.shape) != 2 or len({shape[1:] for shape in shapes.values()}) > 1:
@@ -74,9 +76,8 @@ class _Source(Hdf5Source):
         columns = {
             ours: combined([rows.take(records[name]) for name in parts]) for ours, parts in self._columns.items()
         }
-        if "btag" in columns:
-            columns["btag"] = tagged(columns["btag"], self._cut)
         scale = unit_scale(columns["pt"], options.units, self.path)
+        self._tags.complete(columns, scale)
         truth = None
         if self._labels is not None:
             labels = rows.take(self._file.read(self._labels, start, stop))

@@ -159,7 +159,7 @@ class IsolatedSource(Source):
             said, _ = self._ask(request | {"limits": asdict(self._limits)})
             self.format = str(said["format"])
             self.n_events, self.has_truth = int(said["n_events"]), bool(said["has_truth"])
-            self.metadata = said["metadata"]
+            self.metadata, self.tagging = said["metadata"], str(said["tagging"])
             self.topology = parse_topology(said["topology"], path)
         except BaseException:
             self._end()
@@ -260,7 +260,7 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
                     source = open_source(path, request["format"], **options)
                     header = {"format": source.format, "n_events": source.n_events}
                     header |= {"has_truth": bool(source.has_truth), "metadata": dict(source.metadata)}
-                    header |= {"topology": source.topology.to_dict()}
+                    header |= {"topology": source.topology.to_dict(), "tagging": source.tagging}
                 elif "close" in request:
                     bad_labels.warn()
                 else:

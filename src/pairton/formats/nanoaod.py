@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import awkward as ak
@@ -17,7 +18,7 @@ from pairton.formats.experiment import Collections, Columns, ExperimentSource, F
 from pairton.formats.gen_truth import GenRecord
 from pairton.formats.root_files import RootFile
 from pairton.formats.table_files import Table
-from pairton.formats.taggers import WorkingPoint, choose_tagger
+from pairton.formats.taggers import choose_tagger, first_values
 from pairton.formats.variations import choice
 
 __all__ = ["FORMAT", "FRACTIONS", "NanoAOD", "NanoAODSource", "tight_id"]
@@ -35,15 +36,7 @@ EVENT = ("run", "luminosityBlock", "event")
 RECORD = tuple(f"GenPart_{name}" for name in ("pdgId", "genPartIdxMother", "statusFlags", "eta", "phi"))
 STATUS = "GenPart_status"
 
-# Medium working points of the CMS b-tagging group (1 % of light jets pass), newest tagger first.
-DEFAULTS = {
-    "UParTAK4B": WorkingPoint(0.1272, "medium, 2024"),
-    "PNetB": WorkingPoint(0.245, "medium, 2022 preEE"),
-    "RobustParTAK4B": WorkingPoint(0.4319, "medium, 2022 preEE"),
-    "DeepFlavB": WorkingPoint(0.2783, "medium, 2018 ultra-legacy"),
-    "DeepB": WorkingPoint(0.4168, "medium, 2018 ultra-legacy"),
-    "CSVV2": WorkingPoint(0.8484, "medium, 2016 legacy"),
-}
+TAGGERS = ("UParTAK4B", "PNetB", "RobustParTAK4B", "DeepFlavB", "DeepB", "CSVV2")  # newest first
 
 IS_HARD_PROCESS = 1 << 7  # of GenPart_statusFlags
 INCOMING = 21  # status of the partons that collide
@@ -62,7 +55,7 @@ ELECTRONS = ("Electron_pt", "Electron_eta", "Electron_phi", "Electron_cutBased")
 
 class NanoAODSource(ExperimentSource):
     truth_rows = DEFAULT_CHUNK
-    field_names: ClassVar[dict[str, str]] = {"pdgid": "pdgId"}
+    field_names: ClassVar[dict[str, str]] = {"pdgid": "pdgId", "flavour": "hadronFlavour"}
 
     def __init__(self, tree: Table, options: ReadOptions) -> None:
         self.identification = choice(options.settings, "jet_id", ("tight", "tight_lepton_veto", "none"))
@@ -74,17 +67,24 @@ class NanoAODSource(ExperimentSource):
         other = "; name the jets of another collection with --set jets=COLLECTION"
         tree.require([f"{jets}_pt"] if not options.map else [], hint=other)
         given = options.btag.removeprefix(f"{jets}_").removeprefix("btag") if options.btag else None
-        named = f"{jets}_{given.partition(':')[0]}" if given else ""  # a score whose name does not begin with btag
-        scores = [name for name in tree.columns if name.startswith(f"{jets}_btag") or name == named]
-        columns = {name.removeprefix(f"{jets}_").removeprefix("btag"): name for name in sorted(scores)}
-        self.tagger = choose_tagger(given, list(columns), DEFAULTS, tree.path)
-        self.score = columns[self.tagger.name]
+        others = [given.partition(":")[0]] if given else []  # scores whose names do not begin with btag
+        others += [options.tags.field] if options.tags else []
+        begin = f"{jets}_btag"
+        fields = [name.removeprefix(f"{jets}_") for name in sorted(tree.columns) if name.startswith(begin)]
+        fields += [name for name in others if f"{jets}_{name}" in tree and name not in fields]
+        scores = {name.removeprefix("btag"): name for name in fields}
+
+        def look(name: str) -> Flat:
+            column = f"{jets}_{scores[name]}"
+            return first_values(lambda *rows: _flat(tree.read([column], *rows)[column]), tree.n_events)
+
+        self.tagger = choose_tagger(replace(options, btag=given), scores, TAGGERS, look, tree.path)
+        self.score = f"{jets}_{self.tagger.field}"
         self.id_columns = self._identification_columns(tree)
         self.has_ids = all(name in tree for name in EVENT)
         self.has_weights = "genWeight" in tree
         self.with_status = STATUS in tree
         super().__init__(tree, options, {**COLLECTIONS, "jet": ((f"{jets}_",),)})
-        self.metadata = {"btag": f"{self.tagger.name}:{self.tagger.cut:g}"}
         self.metadata |= {"jets": jets} if jets != "Jet" else {}
         self.metadata |= (
             {"without_jets_beside_leptons_above": self.lepton_pt} if self.lepton_pt is not None else {}
@@ -118,9 +118,9 @@ class NanoAODSource(ExperimentSource):
             *(["genWeight"] if self.has_weights else []),
         ]
 
-    def btags(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
-        _, flat = flat_fields(found, {"btag": (self.score,)}, self.path, like=counts)
-        return flat["btag"] > self.tagger.cut
+    def scores(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
+        _, flat = flat_fields(found, {"score": (self.score,)}, self.path, like=counts)
+        return flat["score"]
 
     def use(self, found: Columns, jets: ak.Array) -> ak.Array | None:
         usable = ak.ones_like(jets.pt, dtype=bool)
@@ -183,6 +183,10 @@ class NanoAOD(Format):
 
     def open(self, file: RootFile, options: ReadOptions) -> NanoAODSource:
         return NanoAODSource(file.choose(options.tree, [TREE]), options)
+
+
+def _flat(column: ak.Array) -> Flat:
+    return np.asarray(ak.flatten(column, axis=None), dtype=np.float64)
 
 
 def _lepton_pt(value: str) -> float | None:

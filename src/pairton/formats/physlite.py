@@ -15,7 +15,7 @@ from pairton.errors import ConfigError, FormatError, PairtonWarning
 from pairton.formats.base import Format, ReadOptions
 from pairton.formats.experiment import Columns, ExperimentSource, Flat
 from pairton.formats.root_files import RootFile, RootTree
-from pairton.formats.taggers import WorkingPoint, choose_tagger
+from pairton.formats.taggers import choose_tagger, first_values
 from pairton.formats.variations import choice
 from pairton.topology import JET
 
@@ -48,20 +48,20 @@ class Fractions:
     tau: float = 0.0
 
 
-# The 77 % working points of the ATLAS flavour-tagging group, for AntiKt4EMPFlow jets; newest tagger first.
-DEFAULTS = {
-    "GN2v01": WorkingPoint(0.828, "77 % of b jets"),
-    "GN2v00": WorkingPoint(2.893, "77 % of b jets"),
-    "DL1dv01": WorkingPoint(2.456, "77 % of b jets"),
+TAGGERS = ("GN2v01", "GN2v00", "DL1dv01", "DL1r")  # newest first
+FRACTIONS = {
+    "GN2v01": Fractions(0.2, 0.01),
+    "GN2v00": Fractions(0.1),
+    "DL1dv01": Fractions(0.018),
+    "DL1r": Fractions(0.018),
 }
-FRACTIONS = {"GN2v01": Fractions(0.2, 0.01), "GN2v00": Fractions(0.1), "DL1dv01": Fractions(0.018)}
 
 
 class PhysliteSource(ExperimentSource):
     scale = 1000.0
     units = "MeV"
     truth_rows = 0  # decays of tops are not in these files
-    field_names: ClassVar[dict[str, str]] = {"mass": "m"}
+    field_names: ClassVar[dict[str, str]] = {"mass": "m", "flavour": "HadronConeExclTruthLabelID"}
 
     def __init__(self, tree: RootTree, options: ReadOptions) -> None:
         self.mark = ":" if tree.is_rntuple else "."
@@ -72,7 +72,18 @@ class PhysliteSource(ExperimentSource):
             for name in tree.columns
             if name.startswith(TAGS) and name.endswith("_pb")
         ]
-        self.tagger = choose_tagger(options.btag, present, DEFAULTS, tree.path)
+
+        def look(name: str) -> Flat:
+            share = _fractions(options.settings.get("fractions"), name)
+            columns = [self._tag(part, name) for part in _parts(share)]
+            tree.require(columns)
+            return first_values(
+                lambda *rows: _flat(self._discriminant(tree.read(columns, *rows), name, share)), tree.n_events
+            )
+
+        share = options.settings.get("fractions", "")  # other ones make another score, of which no table is known
+        scores = {name: f"{name},{share}".rstrip(",") for name in present}
+        self.tagger = choose_tagger(options, scores, () if share else TAGGERS, look, tree.path)
         self.fractions = _fractions(options.settings.get("fractions"), self.tagger.name)
         self.link = _link(tree, f"{JETS}{self.mark}btaggingLink")
         self.jvt = self._jvt_column(tree, choice(options.settings, "jvt", ("pass", "none")))
@@ -85,7 +96,6 @@ class PhysliteSource(ExperimentSource):
         super().__init__(
             tree, options, {kind: (tuple(name + self.mark for name in each),) for kind, each in containers.items()}
         )
-        self.metadata = {"btag": f"{self.tagger.name}:{self.tagger.cut:g}"}
 
     def _jvt_column(self, tree: RootTree, wanted: str) -> str | None:
         if wanted == "none":
@@ -105,20 +115,22 @@ class PhysliteSource(ExperimentSource):
         return name if name in self.tree else name.replace(".", self.mark)
 
     def more_columns(self) -> Sequence[str]:
-        parts = ("pb", "pc", "pu", *(["ptau"] if self.fractions.tau else []))
         return [
-            *(self._tag(part) for part in parts),
+            *(self._tag(part, self.tagger.name) for part in _parts(self.fractions)),
             self.link,
             *([f"{JETS}{self.mark}{self.jvt}"] if self.jvt else []),
             *self.info.values(),
         ]
 
-    def _tag(self, part: str) -> str:
-        return f"{TAGS}{self.mark}{self.tagger.name}_{part}"
+    def _tag(self, part: str, tagger: str) -> str:
+        return f"{TAGS}{self.mark}{tagger}_{part}"
 
-    def btags(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
-        pb, pc, pu = (found[self._tag(part)] for part in ("pb", "pc", "pu"))
-        scores = _discriminant(pb, pc, pu, found.get(self._tag("ptau")), self.fractions)
+    def _discriminant(self, found: Columns, tagger: str, share: Fractions) -> ak.Array:
+        pb, pc, pu = (found[self._tag(part, tagger)] for part in ("pb", "pc", "pu"))
+        return _discriminant(pb, pc, pu, found.get(self._tag("ptau", tagger)), share)
+
+    def scores(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
+        scores = self._discriminant(found, self.tagger.name, self.fractions)
         link = found[self.link]
         if not np.array_equal(np.asarray(ak.num(link, axis=1)), counts):
             raise FormatError(f"{self.path}: {self.link} has other lengths than the jets: write the file again")
@@ -129,7 +141,7 @@ class PhysliteSource(ExperimentSource):
         first = np.concatenate([[0], np.cumsum(n_tags)])
         valid = (linked >= 0) & (linked < n_tags[event])
         flat = np.append(np.asarray(ak.flatten(scores)), -np.inf)
-        return flat[np.where(valid, first[event] + linked, -1)] > self.tagger.cut
+        return flat[np.where(valid, first[event] + linked, -1)]
 
     def use(self, found: Columns, jets: ak.Array) -> ak.Array | None:
         if self.jvt is None:
@@ -200,6 +212,14 @@ def _fractions(given: str | None, tagger: str) -> Fractions:
             f"set fractions={given}: write CHARM or CHARM,TAU, numbers from 0 that add up to at most 1"
         )
     return Fractions(charm, tau)
+
+
+def _parts(share: Fractions) -> tuple[str, ...]:
+    return ("pb", "pc", "pu", "ptau") if share.tau else ("pb", "pc", "pu")
+
+
+def _flat(column: ak.Array) -> Flat:
+    return np.asarray(ak.flatten(column, axis=None), dtype=np.float64)
 
 
 def _discriminant(pb: ak.Array, pc: ak.Array, pu: ak.Array, ptau: ak.Array | None, share: Fractions) -> ak.Array:

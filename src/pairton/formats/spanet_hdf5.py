@@ -24,7 +24,7 @@ from pairton.errors import FormatError, PairtonWarning
 from pairton.events import Events
 from pairton.events.vectors import mass_of
 from pairton.formats.base import Format, ReadOptions, Source, Writer
-from pairton.formats.columns import Padded, choose_columns, combined, objects_from_flat, tagged
+from pairton.formats.columns import Padded, choose_columns, combined, objects_from_flat
 from pairton.formats.common import clean_labels, report_labels, small, unit_scale
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.hdf5_layout import Growing, Hdf5Source, Hdf5Writer
@@ -88,6 +88,8 @@ class _Source(Hdf5Source):
         name = f"INPUTS/{_group(file, kind, self.options)}"
         there = sorted(file.names(name))
         wanted = self.options.wanted(kind, self._sidecar.stored.fields)
+        if kind == JET:
+            wanted = self._tags.wanted(wanted, lambda field: wanted.given.get(field, field) in there)
         chosen = choose_columns(wanted, there, f"{file.path}: {name}", last=("mass", "energy"))
         if kind == JET and MASK not in there:
             raise FormatError(
@@ -135,9 +137,9 @@ class _Source(Hdf5Source):
         scale: float | None = None
         for kind, group in self._kinds.items():
             rows[kind], flat = self._read_kind(group, start, stop)
-            if kind == JET and "btag" in flat:
-                flat["btag"] = tagged(flat["btag"], self._cut)
             scale = unit_scale(flat["pt"], options.units, self.path, kind) if scale is None else scale
+            if kind == JET:
+                self._tags.complete(flat, scale)
             objects[kind] = objects_from_flat(rows[kind].counts, flat, index=rows[kind].index, scale=scale)
         truth = None
         if self._targets:

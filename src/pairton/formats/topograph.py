@@ -13,6 +13,7 @@ from pairton.formats.base import Format, ReadOptions, Source
 from pairton.formats.columns import Padded, Wanted, choose_columns, combined, objects_from_flat, row_ids
 from pairton.formats.common import labels_to_truth, report_labels, unit_scale
 from pairton.formats.hdf5_files import Hdf5File
+from pairton.formats.tag_columns import TagColumns
 from pairton.topology import JET
 
 __all__ = ["FORMAT", "Topograph"]
@@ -27,7 +28,9 @@ class TopographSource(Source):
             raise ConfigError(f"{file.path}: Topograph's columns are fixed: leave out --btag and --map")
         self.file, self.path, self.options = file, file.path, options
         self._jets = file.dataset(JETS)
+        self._tags = TagColumns(options, {}, file.path)
         wanted = Wanted(JET, options.wanted(JET).required, given={"btag": "is_tagged"})
+        wanted = self._tags.wanted(wanted, lambda _: False)
         self._columns = choose_columns(wanted, self._jets.dtype.names or (), f"{file.path}: {JETS}")
         if len(self._jets.shape) != 2:
             raise FormatError(f"{file.path}: {JETS} has the shape {self._jets.shape}, but must be (events, jets)")
@@ -37,7 +40,7 @@ class TopographSource(Source):
         datasets = {JETS: self._jets, LABELS: self._labels, COUNTS: self._counts, **self._kept}
         self.n_events = file.same_length({name: data for name, data in datasets.items() if data is not None})
         self.has_truth = self._labels is not None
-        self.metadata: dict[str, object] = {}
+        self.metadata, self.tagging = self._tags.metadata, self._tags.tagging
 
     def read(self, start: int, stop: int) -> Events:
         jets = self.file.read(self._jets, start, stop)
@@ -52,6 +55,7 @@ class TopographSource(Source):
         columns = {
             ours: combined([rows.take(jets[name]) for name in parts]) for ours, parts in self._columns.items()
         }
+        self._tags.complete(columns, scale)
         return Events(
             {JET: objects_from_flat(rows.counts, columns, index=rows.index, scale=scale)},
             self.options.topology,

@@ -24,6 +24,7 @@ from pairton.events import Events, Status
 from pairton.formats import as_for, expand, open_source
 from pairton.formats.base import DEFAULT_CHUNK, check_chunk
 from pairton.formats.files import CONTAINERS, Paths, digest, fingerprint, is_url, unchanged
+from pairton.formats.taggers import OneTagger
 from pairton.models.storage import INFO, WEIGHTS
 from pairton.reconstruction.running import DEFAULT_SETTINGS, WINDOW, Assigner, RunSettings, windows
 from pairton.reconstruction.writers import (
@@ -106,6 +107,7 @@ def reconstruct_parts(
     folder: str | Path,
     model: Model | str = "default",
     settings: RunSettings = DEFAULT_SETTINGS,
+    /,  # `settings` by name is that of a format, as of `pairton.iterate`
     *,
     client: Any = None,
     jobs: int = 1,
@@ -215,9 +217,11 @@ def _cut(files: list[str], rows: int, options: Mapping[str, Any]) -> Iterator[tu
     held = 0
     some = False
     empty: Segment | None = None
+    tagger = OneTagger(options)
     for name in files:
         path = name if is_url(name) else os.path.abspath(name)  # a worker may have another current folder
         with open_source(path, **options) as source:
+            tagger.check(source)
             n_events = source.n_events
         mark = _mark(path)
         empty = Segment(path, 0, 0, mark)

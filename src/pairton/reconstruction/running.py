@@ -26,9 +26,11 @@ from pairton.decoding.set_tables import exact_limit
 from pairton.errors import EventsError, ModelError, PairtonWarning
 from pairton.events import Events, Status
 from pairton.events.acceptance import MAX_OBJECTS, Accepted, accept, check_max_objects
+from pairton.events.evidence import evident, with_table
 from pairton.events.inputs import EVIDENCE
 from pairton.events.nodes import Nodes
 from pairton.events.objects import as_polar, make_objects, mev_median
+from pairton.events.tags import TagTable, is_generated, load_table
 from pairton.reconstruction.result import Reconstruction
 from pairton.topology import JET, Layout, Topology, same_tree
 
@@ -41,6 +43,10 @@ BATCH = 128  # events of one call of the network: few enough to stay in cache, a
 DECODED = ("edges", "triplets", "patterns")  # outputs that the decoding uses; others describe events
 TAG_CUT = 0.5
 SURE = 1000  # jets of which some have a b-tag and some have none, unless something is wrong
+ASSUMED = (
+    "b-tags are taken at the efficiencies of the generator's card (about 70 % of b jets, 0.3 % of light jets), "
+    "since nothing is known of the tagger: give its table with --tags (`pairton tags` lists them)"
+)
 WINDOW = 4096  # rows of the input that are batched together
 
 
@@ -68,12 +74,26 @@ class RunSettings:
 DEFAULT_SETTINGS = RunSettings()
 
 
+def _rests_on(events: Events) -> str:
+    """What there is to say of the tags of events as they were read; nothing where they are well known."""
+    if EVIDENCE[0] not in ak.fields(events.jets):
+        return "" if is_generated(events.metadata) else ASSUMED
+    table = events.metadata.get("tag_table", {})
+    if table.get("measured", True):
+        return ""
+    return (
+        f"the efficiencies in the table {table.get('name')} are approximate: `pairton tags measure` makes a table "
+        "from your simulation, and --tags takes it"
+    )
+
+
 class Assigner:
     """A model and how to decode it; several threads may ask it at once."""
 
     def __init__(self, model: Model, settings: RunSettings) -> None:
         self.model, self.settings = model, settings.for_model(model)
         self._warned = False  # of tags that cannot be
+        self._said = False  # what evidence rests on
         decoding = get_decoding(str(self.settings.decoding))
         fitted = model.decoding in (decoding.name, decoding.fitted_as)
         self.temperatures = model.temperatures if fitted else None  # None: not fitted for this decoding
@@ -95,6 +115,18 @@ class Assigner:
             max_objects=self.settings.max_objects,
             cuts=self.settings.cuts,
         )
+
+    def with_evidence(self, events: Events) -> Events:
+        """The same events with what the model takes of tags; says once what that rests on."""
+        inputs = self.model.inputs
+        if JET not in inputs.kinds or set(EVIDENCE).isdisjoint(inputs.fields(JET)):
+            return events
+        found = evident(events)
+        if not self._said:
+            self._said = True
+            if said := _rests_on(events):
+                warnings.warn(said, PairtonWarning, stacklevel=2)
+        return found
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -157,6 +189,7 @@ class Assigner:
 
     def run(self, window: Events) -> Reconstruction:
         """Reconstruct the events of one window, and their variations."""
+        window = self.with_evidence(window)
         accepted = self.accept(window)
         found, described = self.assign_all(accepted)
         tags = self._tags(window, accepted)
@@ -231,6 +264,7 @@ def reconstruct(
     beam: int | None = None,
     max_objects: int = MAX_OBJECTS,
     cuts: bool = True,
+    tags: TagTable | str | os.PathLike[str] | None = None,
     variations: Mapping[str, ak.Array] | None = None,
     threads: int | None = None,
     engine: str = "onnx",
@@ -244,6 +278,7 @@ def reconstruct(
     beam         hypotheses of a beam; chooses the decoding `beam`
     max_objects  of each kind; events with more use those of highest pT, and have the status `truncated`
     cuts         leave out objects outside the model's domain (pT, |eta|)
+    tags         the efficiencies of the tagger: a table, its name (`pairton tags` lists them) or a YAML file
     variations   the same jets calibrated otherwise, by name: their results are `.variations[name]`
     threads      of the engine; by default one for each core
     engine       onnx, or torch where it is installed
@@ -265,13 +300,16 @@ def reconstruct(
     if isinstance(events, str | os.PathLike):
         from pairton.formats import as_for, read
 
-        events = read(os.fspath(events), truth=False, **as_for(loaded, {}))
+        events, tags = read(os.fspath(events), truth=False, tags=tags, **as_for(loaded, {})), None
     if not isinstance(events, Events):
         events = Events(_by_kind(events), loaded.topology)
     if variations is not None:
         events = events.replace(variations={name: _by_kind(given) for name, given in variations.items()})
+    if tags is not None:
+        events = with_table(events, load_table(tags))
     assigner = Assigner(loaded, RunSettings(decoding, beam, max_objects, cuts))
     assigner.check(events.topology)
+    events = assigner.with_evidence(events)
     parts = [assigner.run(window) for window in windows([events])]
     return _joined(events, parts).made_by(loaded, assigner.settings)
 

@@ -49,6 +49,7 @@ def reconstruct_stream(
     paths: Paths,
     model: Model | str = "default",
     settings: RunSettings = DEFAULT_SETTINGS,
+    /,  # `settings` by name is that of a format, as of `pairton.iterate`
     *,
     chunk: int = DEFAULT_CHUNK,
     **options: Any,
@@ -73,6 +74,7 @@ def reconstruct_files(
     output: str | Path | None,
     model: Model | str = "default",
     settings: RunSettings = DEFAULT_SETTINGS,
+    /,  # `settings` by name is that of a format, as of `pairton.iterate`
     *,
     chunk: int = DEFAULT_CHUNK,
     threads: int | None = None,

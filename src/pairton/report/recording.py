@@ -60,7 +60,7 @@ def record_event(
     assigner = Assigner(model, settings)
     assigner.check(events.topology)
     topology, decoding = model.topology, str(assigner.settings.decoding)
-    accepted = assigner.accept(one)
+    accepted = assigner.accept(assigner.with_evidence(one))
     seen = {kind: position[0][position[0] >= 0] for kind, position in accepted.position.items()}
     base = _Base.of(one, seen, row if number is None else number, source, topology)
     label = decoding.replace("_", "-")

@@ -51,7 +51,7 @@ def train(
     fabric.barrier()
     folder = out / "packed" / str(fabric.global_rank)
     columns = tuple(dict.fromkeys(name for head in recipe.heads for name in get_head(head).columns))
-    fields = {kind: recipe.inputs.read_fields(kind) for kind in recipe.inputs.kinds}
+    fields = {kind: recipe.inputs.fields(kind) for kind in recipe.inputs.kinds}
     if recipe.data.tag_table is not None:
         fields[JET] = tuple(dict.fromkeys((*fields[JET], load_table(recipe.data.tag_table).field)))
     keep = [*options.pop("keep", ()), *columns]

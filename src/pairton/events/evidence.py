@@ -1,0 +1,66 @@
+"""Events whose jets have evidence: what their tags are worth, by the table that fits."""
+
+from __future__ import annotations
+
+import awkward as ak
+import numpy as np
+
+from pairton.errors import EventsError
+from pairton.events.events import Events
+from pairton.events.inputs import EVIDENCE
+from pairton.events.tags import TagTable, usual_table, with_evidence
+from pairton.topology import JET
+
+__all__ = ["evident", "with_table"]
+
+
+def evident(events: Events) -> Events:
+    """The same events with evidence of jets, from what is known of their tags; as they are where they have it.
+
+    >>> from pairton.events.objects import make_jets
+    >>> jets = make_jets(**{name: [[50.0]] for name in ("pt", "phi", "mass")}, eta=[[0.0]], btag=[[1]])
+    >>> found = evident(Events(jets, "hh4b"))
+    >>> round(float(found.jets.b_evidence[0, 0]), 2), found.metadata["tag_table"]["name"]
+    (5.65, 'generator')
+    """
+    jets, fields = events.jets, ak.fields(events.jets)
+    if EVIDENCE[0] not in fields:
+        return with_table(events, usual_table(jets, events.metadata))
+    if EVIDENCE[1] in fields:
+        return events
+    return _added(events, {EVIDENCE[1]: ak.zeros_like(jets[EVIDENCE[0]])})  # the tagger tells nothing of c jets
+
+
+def with_table(events: Events, table: TagTable) -> Events:
+    """The same events with the evidence of a table, and a `btag` of 0 or 1 if they have none.
+
+    The table is recorded in their metadata. Raises EventsError where jets do not have the field that it is for.
+    """
+    if table.field not in ak.fields(events.jets):
+        found = ", ".join(ak.fields(events.jets))
+        raise EventsError(
+            f"the table {table.name} is for the field {table.field} of jets, which have {found}: name its column "
+            f"with --map {table.field}=COLUMN, or give the field to pairton.make_jets"
+        )
+    jets = with_evidence(events.jets, table)
+    new = {name: jets[name] for name in EVIDENCE}
+    if "btag" not in ak.fields(jets):
+        new["btag"] = ak.values_astype(jets[table.field] > table.tag_cut, np.float32)
+    return _added(events, new, {"tag_table": table.to_dict()})
+
+
+def _added(events: Events, fields: dict[str, ak.Array], metadata: dict[str, object] | None = None) -> Events:
+    """Events with further fields of jets; varied jets have the tags of the nominal ones."""
+
+    def more(jets: ak.Array) -> ak.Array:
+        for name, values in fields.items():
+            jets = ak.with_field(jets, values, name)
+        return jets
+
+    varied = {
+        name: {kind: more(array) if kind == JET else array for kind, array in objects.items()}
+        for name, objects in events.variations.items()
+    }
+    return events.replace(
+        jets=more(events.jets), variations=varied, metadata={**events.metadata, **(metadata or {})}
+    )

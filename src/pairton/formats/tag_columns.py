@@ -1,0 +1,84 @@
+"""Tags in files with columns of our own names, or those of `--map`: a btag, the score of a table, or evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy.typing as npt
+
+from pairton.errors import FormatError
+from pairton.events.inputs import EVIDENCE
+from pairton.events.tags import GENERATED, check_binary, is_generated
+from pairton.formats.base import ReadOptions
+from pairton.formats.columns import Wanted, btag_option, tagged
+from pairton.formats.taggers import FEW
+
+__all__ = ["TagColumns"]
+
+Flat = npt.NDArray[Any]
+
+
+class TagColumns:
+    """Which columns of jets tell their flavour, and what becomes of them.
+
+    `--tags TABLE` reads the field that the table is for. Else the file's own evidence is taken, where it has some;
+    of files that `pairton generate` made also the score, whose efficiencies are known. Else there is a btag alone.
+    """
+
+    def __init__(self, options: ReadOptions, metadata: Mapping[str, Any], path: str) -> None:
+        column, self._cut = btag_option(options.btag)
+        self.options = replace(options, map={**options.map, "btag": column}) if column else options
+        self._table, self._path = options.tags, path
+        self._own = options.tags is None and options.btag is None  # nobody said what to take
+        self._generated = is_generated(metadata)
+        self._chosen: tuple[str, ...] = ()
+        kept = {name: value for name, value in metadata.items() if self._own or name not in ("btag", "tag_table")}
+        said: dict[str, Any] = {"tag_table": self._table.to_dict()} if self._table is not None else {}
+        said |= {"btag": options.btag} if options.btag else {}
+        self.metadata: dict[str, Any] = {**kept, **said}
+
+    def wanted(self, wanted: Wanted, has: Callable[[str], bool]) -> Wanted:
+        """What to read of jets; `has`: whether the file has a column for a field."""
+        required, optional = list(wanted.required), list(wanted.optional)
+        if self._table is not None and self._table.field != "btag":
+            required = [*(name for name in required if name != "btag"), self._table.field]
+        elif self._own and self.options.evidence:
+            if all(map(has, EVIDENCE)):
+                required = [name for name in required if name != "btag"]
+            optional += EVIDENCE if has(EVIDENCE[0]) else GENERATED if self._generated else ()
+        if not self._own:
+            optional = [name for name in optional if name not in EVIDENCE]
+        optional += ["btag"]
+        self._chosen = tuple(name for name in (*EVIDENCE[:1], *GENERATED) if name in optional and has(name))
+        return replace(wanted, required=tuple(dict.fromkeys(required)), optional=tuple(dict.fromkeys(optional)))
+
+    def complete(self, flat: dict[str, Flat], scale: float) -> None:
+        """Make the btag 0 or 1 and add the evidence of the table; momenta are divided by `scale` to be GeV."""
+        if "btag" in flat:
+            flat["btag"] = tagged(flat["btag"], self._cut)
+        table = self._table
+        if table is None:
+            return
+        values = flat[table.field]
+        if len(values) >= FEW and not table.has_value(values).any():
+            low, high = table.valid
+            raise FormatError(
+                f"{self._path}: {table.field} is not filled: none of {len(values)} jets has a value from {low:g} "
+                f"to {high:g}, as the table {table.name} says"
+            )
+        check_binary(values, table)
+        if "btag" not in flat:
+            flat["btag"] = (values > table.tag_cut) & table.has_value(values)
+        if self.options.evidence:
+            flat |= dict(zip(EVIDENCE, table.evidence(values, flat["pt"] / scale, flat["eta"]), strict=True))
+
+    @property
+    def tagging(self) -> str:
+        """Where the tags come from, in words; known once `wanted` was asked."""
+        cut = f" > {self._cut:g}" if self._cut is not None else ""
+        btag = f"{self.options.map.get('btag', 'btag')}{cut}"
+        if self._table is not None:
+            return f"{self._table.field} ({self._table.name})"
+        return self._chosen[0] if self._chosen and self.options.evidence else btag

@@ -1,0 +1,302 @@
+"""Taggers of files: which one is used, what its values are worth, and scores that are not there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import pytest
+import uproot
+import yaml
+
+import pairton
+from pairton.errors import ConfigError, EventsError, FormatError, InputError, PairtonWarning
+from pairton.events import Events
+from pairton.events.inputs import EVIDENCE
+from pairton.events.tags import load_table, parse_table
+from pairton.formats import create, iterate, open_source, read
+from pairton.reconstruction.parts import reconstruct_parts
+from pairton.reconstruction.streaming import reconstruct_files
+from pairton.reconstruction.writers import result_metadata
+
+SAMPLES = Path("/work/shared/data/samples")
+OPEN_DATA, TTBAR = SAMPLES / "nanoaod_cms_opendata_2015.root", SAMPLES / "nanoaod_cms_ttbar_v12.root"
+POINTS = {"b": [0.85, 0.6], "c": [0.3, 0.05], "light": [0.05, 0.001]}
+QUIET = {"settings": {"jet_id": "none"}, "topology": "ttbar_allhad"}
+
+
+def nano(path: Path, events: Events, **scores: Any) -> Path:
+    """A NanoAOD file of these jets, with columns of scores (ragged)."""
+    jets = {name: getattr(events.jets, name) for name in ("pt", "eta", "phi", "mass")} | scores
+    content = {f"Jet_{name}": ak.values_astype(values, np.float32) for name, values in jets.items()}
+    block = {"luminosityBlock": np.ones(len(events), dtype=np.uint32)}
+    with uproot.recreate(path) as file:
+        file.mktree("Events", dict.fromkeys(content, "var * float32") | {"luminosityBlock": np.uint32})
+        file["Events"].extend(content | block)
+    return path
+
+
+def bins_of(events: Events, seed: int = 4) -> ak.Array:
+    """0, 1 or 2 points passed: tagged jets mostly two, others mostly none."""
+    rng = np.random.default_rng(seed)
+    tagged = np.asarray(ak.flatten(events.jets.btag)) > 0.5
+    chance = rng.random(len(tagged))
+    return ak.unflatten(np.where(tagged, 2 - (chance < 0.3), chance < 0.1), events.n_jets)
+
+
+@pytest.fixture
+def events(decays):
+    return decays(60, seed=3)
+
+
+@pytest.fixture
+def filled(events):
+    """Scores from 0 to 1 that pass none, one or both of the cuts 0.3 and 0.8."""
+    return bins_of(events) * 0.4 + 0.1
+
+
+# -- which tagger ------------------------------------------------------------------------------------------
+
+
+def test_a_tagger_that_is_not_filled_is_passed_over_and_said(tmp_path, events, filled):
+    unfilled = {"btagPNetB": filled * 0 - 1, "btagDeepFlavB": filled * 0 - 3000}
+    path = nano(tmp_path / "a.root", events, **unfilled, btagCSVV2=filled)
+    said = r"CSVV2 > 0.8484 \(table csvv2_2016\), by default, since there are no values in PNetB and DeepFlavB"
+    with pytest.warns(PairtonWarning, match=said):
+        found = read(path, **QUIET)
+    assert found.jets.btag.tolist() == (filled > 0.8484).tolist()
+    assert found.metadata["btag"] == "CSVV2:0.8484"
+    for how in ({"btag": "DeepFlavB:0.3"}, {"btag": "DeepFlavB"}, {"tags": "deepjet_2017"}):
+        with pytest.raises(FormatError, match=r"DeepFlavB is not filled: none of .* tagger: PNetB, CSVV2"):
+            read(path, **QUIET, **how)
+
+
+def test_no_tagger_is_filled(tmp_path, events, filled):
+    path = nano(tmp_path / "a.root", events, btagPNetB=filled * 0 + 0.5, btagCSVV2=filled * np.nan)
+    with pytest.raises(FormatError, match="none of the taggers PNetB, CSVV2 is filled"):
+        read(path, **QUIET)
+    with pytest.raises(FormatError, match=r"the first \d+ jets all have the value 0.5"):
+        read(path, **QUIET, btag="PNetB:0.3")
+
+
+@pytest.mark.parametrize("cut", [8, 1, -0.1])
+def test_a_cut_outside_the_range_of_the_score(tmp_path, events, filled, cut):
+    path = nano(tmp_path / "a.root", events, btagCSVV2=filled)
+    with pytest.raises(ConfigError, match=r"goes from 0 to 1, .* its usual cuts are 0.5426, 0.8484, 0.9535"):
+        read(path, **QUIET, btag=f"CSVV2:{cut}")
+
+
+def test_the_table_is_that_of_the_era_with_the_cut(tmp_path, events, filled):
+    path = nano(tmp_path / "a.root", events, btagDeepFlavB=filled)
+    names = {
+        cut: read(path, **QUIET, btag=f"DeepFlavB:{cut}").metadata["tag_table"]["name"]
+        for cut in (0.304, 0.2783, 0.3086, 0.5)
+    }
+    assert names == {0.304: "deepjet_2017", 0.2783: "deepjet_2018", 0.3086: "deepjet_2022", 0.5: "deepjet_2018"}
+    chosen = read(path, **QUIET, tags="deepjet_2016pre")
+    assert chosen.metadata["btag"] == "DeepFlavB:0.2598"
+    np.testing.assert_array_equal(chosen.jets.btag, filled > 0.2598)
+    values, pt, eta = (np.asarray(ak.flatten(a)) for a in (filled, events.jets.pt, events.jets.eta))
+    expected = load_table("deepjet_2016pre").evidence(values, pt, eta)
+    for name, evidence in zip(EVIDENCE, expected, strict=True):
+        np.testing.assert_allclose(ak.flatten(chosen.jets[name]), evidence, rtol=1e-5)
+
+
+def test_jets_that_a_tagger_was_not_run_on_have_no_evidence(tmp_path, events, filled):
+    some = ak.where(events.jets.pt < 60, -1.0, filled)
+    found = read(nano(tmp_path / "a.root", events, btagPNetB=some), **QUIET, btag="PNetB:0.245").jets
+    assert ak.all(found.b_evidence[found.pt < 60] == 0)
+    assert ak.all(found.b_evidence[(found.pt > 61) & (abs(found.eta) < 2.5)] != 0)
+
+
+def test_a_tagger_of_which_nothing_is_known_gives_a_tag_alone(tmp_path, events, filled):
+    path = nano(tmp_path / "a.root", events, btagMine=filled, odd=filled)
+    found = read(path, **QUIET, btag="Mine:0.3")
+    assert not set(EVIDENCE) & set(ak.fields(found.jets))
+    table = {"name": "mine", "field": "odd", "cuts": [0.3, 0.8], "efficiency": POINTS}
+    found = read(path, **QUIET, tags=table)
+    assert found.metadata["btag"] == "odd:0.3"
+    assert found.metadata["tag_table"]["efficiency"] == POINTS
+    # a table of tags of 0 or 1 is for the tag that a cut makes
+    found = read(path, **QUIET, btag="Mine:0.3", tags="binary_77")
+    b = np.asarray(ak.flatten(found.jets.b_evidence[abs(found.jets.eta) < 2.5]))
+    assert set(np.round(b, 2)) == set(np.round(np.log([0.77 / 0.0088496, 0.23 / 0.9911504]), 2).astype(np.float32))
+
+
+def test_a_table_for_another_score(tmp_path, events, filled):
+    path = nano(tmp_path / "a.root", events, btagPNetB=filled, btagDeepFlavB=filled)
+    with pytest.raises(ConfigError, match="dl1d is for DL1dv01, but the file has the scores DeepFlavB, PNetB"):
+        read(path, **QUIET, tags="dl1d")
+    with pytest.raises(ConfigError, match="name two taggers: choose one"):
+        read(path, **QUIET, tags="pnet_2022", btag="DeepFlavB:0.3")
+
+
+def test_files_with_different_taggers_are_refused(tmp_path, events, filled, evidence_model):
+    one = nano(tmp_path / "one.root", events, btagPNetB=filled, btagDeepFlavB=filled)
+    two = nano(tmp_path / "two.root", events, btagDeepFlavB=filled)
+    both = [str(one), str(two)]
+    for run in (
+        lambda: list(iterate(both, **QUIET)),
+        lambda: reconstruct_parts(both, tmp_path / "parts", evidence_model, settings={"jet_id": "none"}),
+    ):
+        with (
+            pytest.warns(PairtonWarning, match="by default"),
+            pytest.raises(InputError, match=r"two.root has the tags DeepFlavB > 0.2783 .*PNetB > 0.245 .*--btag"),
+        ):
+            run()
+    assert sum(map(len, iterate(both, **QUIET, btag="DeepFlavB:0.2783"))) == 120
+
+
+@pytest.mark.skipif(not OPEN_DATA.exists(), reason="needs the shared samples")
+def test_open_data_of_2015():
+    with pytest.warns(PairtonWarning, match="CSVV2 > 0.8484 .* no values in DeepFlavB and DeepB"):
+        found = read(OPEN_DATA, settings={"leptons": "none"})
+    assert 0 < float(ak.mean(found.jets.btag)) < 0.2
+    assert ak.any(found.jets.b_evidence > 0)
+
+
+@pytest.mark.skipif(not TTBAR.exists(), reason="needs the shared samples")
+def test_tables_fit_simulated_ttbar_events():
+    """b jets of 200 real events pass the points about as often as the tables say."""
+    for field, name in (("btagPNetB", "pnet_2022"), ("btagDeepFlavB", "deepjet_2022")):
+        jets = read(TTBAR, tags=name, fields={"jet": [field, "flavour"]}, settings={"leptons": "none"}).jets
+        values = ak.flatten(jets[field][(jets.pt > 30) & (abs(jets.eta) < 2.5) & (jets.flavour == 5)])
+        table = load_table(name)
+        share = [float(ak.mean(values > cut)) for cut in table.cuts]
+        np.testing.assert_allclose(share, table.efficiency[0, 0], atol=0.05)
+
+
+# -- columns of our own ------------------------------------------------------------------------------------
+
+
+def stored(path: Path, events: Events, metadata: dict[str, Any] | None = None, **fields: Any) -> Path:
+    jets = events.jets
+    for name, values in fields.items():
+        jets = ak.without_field(jets, name) if values is None else ak.with_field(jets, values, name)
+    with create(path, events.topology, metadata) as writer:
+        writer.write(events.replace(jets=jets))
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".root", ".parquet"])
+def test_integer_bins_with_a_table(tmp_path, events, suffix):
+    bins = bins_of(events) + 2.0  # two to four of the points of tagbin
+    path = stored(tmp_path / f"a{suffix}", events, tagbin=bins)
+    found = read(path, tags="generator_points").jets
+    np.testing.assert_array_equal(found.btag, events.jets.btag)  # the file's own
+    inside = abs(found.eta) < 2.5
+    np.testing.assert_allclose(ak.flatten(found.b_evidence[inside & (bins == 2)]), np.log(0.08 / 0.0256334), 1e-4)
+    assert ak.all(found.b_evidence[~inside] == 0)
+    assert ak.all(found.c_evidence[inside & (bins == 2)] > 1)
+    # without a btag of its own the tag is that of the 77 % point
+    bare = stored(tmp_path / f"bare{suffix}", events, tagbin=bins, btag=None)
+    np.testing.assert_array_equal(read(bare, tags="generator_points").jets.btag, bins > 2.5)
+    with pytest.raises(FormatError, match="no column for btag"):
+        read(bare)
+
+
+def test_evidence_in_the_file_is_taken_as_it_is(tmp_path, events, evidence_model):
+    own = events.jets.btag * 7.0 - 3
+    path = stored(tmp_path / "a.h5", events, b_evidence=own, c_evidence=own * 0, btag=None)
+    found = read(path, **as_for(evidence_model)).jets
+    np.testing.assert_array_equal(found.b_evidence, own)
+    kept = stored(tmp_path / "b.h5", events, b_evidence=own, c_evidence=own * 0)
+    assert EVIDENCE[0] not in ak.fields(read(kept, btag="btag:0.5").jets)  # it is that of other tags
+
+
+def as_for(model: Any) -> dict[str, Any]:
+    from pairton.formats import as_for
+
+    return as_for(model, {})
+
+
+def test_a_column_without_values(tmp_path, events, filled):
+    path = stored(tmp_path / "a.parquet", events, mine=filled * 0 - 999)
+    table = parse_table(
+        {"field": "mine", "range": [0, 1], "cuts": [0.5], "efficiency": {"b": [0.7], "light": [0.01]}}
+    )
+    with pytest.raises(FormatError, match=r"mine is not filled: none of \d+ jets has a value from 0 to 1"):
+        read(path, tags=table)
+
+
+def test_isolated_readers_have_the_table_too(tmp_path, events):
+    path = stored(tmp_path / "a.h5", events, tagbin=bins_of(events) + 1.0)
+    with open_source(path, tags="generator_points", isolate=True) as source:
+        assert source.tagging == "tagbin (generator_points)"
+        alone = source.read(0, 60)
+    assert ak.all(alone.jets.b_evidence == read(path, tags="generator_points").jets.b_evidence)
+
+
+# -- what a model gets -------------------------------------------------------------------------------------
+
+
+def test_same_efficiencies_same_answers(tmp_path, events, evidence_model):
+    """Three scales and two formats of one tagger: bins of 0 to 2, a score from 0 to 1, a discriminant."""
+    bins = bins_of(events)
+    scales = {"btagDeepFlavB": (bins * 0.4 + 0.1, [0.3, 0.7]), "btagOther": (bins * 9.0 - 12, [-8.0, 2.0])}
+    answers = {}
+    for field, (values, cuts) in scales.items():
+        table = tmp_path / f"{field}.yaml"
+        table.write_text(yaml.safe_dump({"field": field, "cuts": cuts, "efficiency": POINTS}))
+        path = nano(tmp_path / f"{field}.root", events, **{field: values})
+        reco = pairton.reconstruct(read(path, **QUIET, tags=table), evidence_model)
+        answers[field] = reco.assignment, reco.event_probability
+    table = parse_table({"field": "passed", "cuts": [0.5, 1.5], "efficiency": POINTS}, "bins")
+    jets = ak.with_field(events.jets, bins, "passed")
+    reco = pairton.reconstruct(jets, evidence_model, tags=table)
+    for assignment, probability in answers.values():
+        np.testing.assert_array_equal(assignment, reco.assignment)
+        np.testing.assert_allclose(probability, reco.event_probability, rtol=1e-3)  # masses are float32 in files
+    worse = parse_table({"field": "passed", "cuts": [0.5], "efficiency": {"b": [0.85], "light": [0.05]}}, "bins")
+    other = pairton.reconstruct(jets, evidence_model, tags=worse)
+    assert (other.assignment != reco.assignment).any()
+
+
+def test_tags_of_which_nothing_is_known_are_said_once(events, evidence_model):
+    with pytest.warns(PairtonWarning) as caught:
+        reco = pairton.reconstruct(events, evidence_model)
+    assert [str(w.message)[:48] for w in caught] == ["b-tags are taken at the efficiencies of the gene"]
+    assert reco.events.metadata["tag_table"]["name"] == "generator"
+    with pytest.warns(PairtonWarning, match="efficiencies in the table binary_70 are approximate"):
+        pairton.reconstruct(events, evidence_model, tags="binary_70")
+    known = ak.with_field(events.jets, events.jets.btag * 5.0, "b_evidence")
+    assert ak.all(pairton.reconstruct(known, evidence_model).events.jets.c_evidence == 0)
+
+
+def test_a_score_is_not_a_tag(events, evidence_model):
+    jets = ak.with_field(events.jets, events.jets.btag * 0.5 + 0.2, "btag")
+    with pytest.raises(EventsError, match=r"btag of jets must be 0 or 1, .* as 0\."):
+        pairton.reconstruct(jets, evidence_model)
+    none = ak.where(events.jets.pt < 40, -1, events.jets.btag)  # a few jets without a tag
+    with pytest.warns(PairtonWarning):
+        reco = pairton.reconstruct(ak.with_field(events.jets, none, "btag"), evidence_model)
+    assert ak.all(reco.events.jets.b_evidence[reco.events.jets.pt < 40] == 0)
+
+
+def test_generated_events_use_their_finest_tags(tmp_path, events, evidence_model):
+    """No warning, and the score instead of the tag, of events that `pairton generate` made."""
+    score = bins_of(events) * 0.3 + 0.2
+    made = {"generator": {"seed": 1, "card": ""}}
+    path = stored(tmp_path / "a.h5", events, made, score=score)
+    output = tmp_path / "out.parquet"
+    reconstruct_files(str(path), output, evidence_model)
+    said = result_metadata(output)["input_metadata"]
+    assert said["tag_table"] == json.loads(json.dumps(load_table("generator_score").to_dict()))
+    in_memory = pairton.reconstruct(read(path), evidence_model)
+    assert in_memory.events.metadata["tag_table"]["name"] == "generator_score"
+    other = {"generator": {"card": "btag: {points: {b: [0.9], c: [0.5], light: [0.1]}}"}}
+    with pytest.warns(PairtonWarning, match="nothing is known of the tagger"):
+        pairton.reconstruct(read(stored(tmp_path / "b.h5", events, other, score=score)), evidence_model)
+
+
+def test_a_result_says_which_tags_it_used(tmp_path, events, filled, evidence_model):
+    path = nano(tmp_path / "a.root", events, btagPNetB=filled)
+    output = tmp_path / "out.parquet"
+    with pytest.warns(PairtonWarning, match="pnet_2022EE are approximate"):
+        reconstruct_files(str(path), output, evidence_model, **QUIET, tags="pnet_2022EE")
+    said = result_metadata(output)["input_metadata"]
+    assert said["btag"] == "PNetB:0.2605"
+    assert said["tag_table"]["cuts"] == load_table("pnet_2022EE").cuts.tolist()
