@@ -47,7 +47,7 @@ FLAGS = {
     | {"--event", "--output", "--model", "--decoding", "--max-objects", "--no-cuts", "--engine"},
     "inspect": READING | {"--json"},
     "convert": READING | {"--to", "--select", "--force"},
-    "generate": {"-n", "--output", "--seed", "--keep", "--filter", "--lhe", "--card", "--pythia"}
+    "generate": {"-n", "--output", "--process", "--seed", "--keep", "--filter", "--lhe", "--card", "--pythia"}
     | {"--jobs", "--dask", "--resume", "--force"},
     "topologies": set(),
     "models": set(),

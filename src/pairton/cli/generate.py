@@ -6,10 +6,14 @@ import shutil
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from pairton.cli.options import completing, force_option
+
+if TYPE_CHECKING:
+    from pairton.generator.production import Counts
 
 __all__ = ["generate"]
 
@@ -18,6 +22,7 @@ __all__ = ["generate"]
 @click.argument("topology", default="ttbar_allhad", shell_complete=completing("topology"))
 @click.option("-n", "n_events", type=int, help="Events to simulate; with --lhe, all of the file by default.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="File to write.")
+@click.option("--process", metavar="NAME", help="Another process than the topology's own, as background: multijet.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Different seeds never share events.")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Processes; the events do not depend on it.")
 @click.option("--dask", metavar="ADDRESS|local[:N]", help="Run on a Dask cluster; the folder of OUTPUT is shared.")
@@ -38,6 +43,7 @@ def generate(
     topology: str,
     n_events: int | None,
     output: Path,
+    process: str | None,
     seed: int,
     jobs: int,
     dask: str | None,
@@ -53,14 +59,24 @@ def generate(
 
     Finished chunks wait in OUTPUT.parts until all are there; an interrupted run goes on with --resume.
 
+    `multijet`, in place of TOPOLOGY or with --process, is background: jets without any of the particles, and weights.
+
     Example: pairton generate ttbar_allhad -n 100000 -o events.h5 --seed 1 --jobs 2
     """
     from pairton._common.parallel import dask_client
-    from pairton.generator.production import Counts, is_complete, parts_folder, produce
+    from pairton.generator.production import is_complete, parts_folder, produce
     from pairton.generator.settings import make_settings
 
     settings = make_settings(
-        topology, n_events, seed=seed, keep=keep, filtered=filtered, lhe=lhe, card=card, pythia=pythia
+        topology,
+        n_events,
+        process=process,
+        seed=seed,
+        keep=keep,
+        filtered=filtered,
+        lhe=lhe,
+        card=card,
+        pythia=pythia,
     )
     if resume and is_complete(settings, output):
         shutil.rmtree(parts_folder(output), ignore_errors=True)  # killed just before it was removed
@@ -94,12 +110,13 @@ def generate(
     click.echo(f"wrote {output}")
 
 
-def report(counts: object) -> str:
-    """What became of the events, a line each, as shares of those simulated."""
-    numbers: dict[str, int] = dict(vars(counts))
-    shown = max(1, numbers["simulated"])  # all may have been vetoed
+def report(counts: Counts) -> str:
+    """What became of the events, a line each, as shares of those simulated; of weights, what they are worth."""
+    numbers = {name: number for name, number in vars(counts).items() if isinstance(number, int)}
+    shown = max(1, counts.simulated)  # all may have been vetoed
     width = max(map(len, numbers))
-    return "\n".join(
-        f"{name.replace('_', ' '):{width}}  {number:>10,}  {number / shown:8.2%}"
-        for name, number in numbers.items()
-    )
+    shares = {name: f"{number / shown:8.2%}" if name != "tried" else "" for name, number in numbers.items()}
+    lines = [f"{name:{width}}  {number:>10,}  {shares[name]}".rstrip() for name, number in numbers.items()]
+    if counts.sum_of_weights != counts.kept:
+        lines.append(f"{'weights':{width}}  {counts.sum_of_weights:>10.5g}  worth {counts.effective:,.0f} equal events")
+    return "\n".join(lines)

@@ -135,7 +135,10 @@ def _overview(summary: Summary) -> Table:
     table.add_column(style="dim")
     table.add_row("format", ", ".join(summary.formats))
     table.add_row("topology", topology.name)
-    table.add_row("events", str(summary.events), "with weights" if summary.has_weights else "")
+    table.add_row("events", str(summary.events))
+    if summary.has_weights:
+        worth = f"sum; worth {summary.effective:,.0f} events of equal weight"
+        table.add_row("weights", f"{summary.sum_of_weights:.5g}", worth)
     for kind, counts in summary.counts.items():
         name = collection_name(kind)
         table.add_row(name, str(sum(n * count for n, count in counts.items())), ", ".join(summary.fields[kind]))

@@ -40,6 +40,8 @@ class Summary:
     complete: int = 0
     has_truth: bool = False
     has_weights: bool = False
+    sum_of_weights: float = 0.0
+    sum_of_squares: float = 0.0  # of the weights
     median_pt: float | None = None  # of the main kind in the first chunk, GeV
     first: Events | None = None
     metadata: dict[str, Any] = field(default_factory=dict)  # what the first file says of itself
@@ -65,10 +67,18 @@ class Summary:
         self.bad += int((events.status == Status.BAD_OBJECT).sum())
         self.has_truth |= events.truth is not None
         self.has_weights |= events.weights is not None
+        if events.weights is not None:
+            self.sum_of_weights += float(events.weights.sum())
+            self.sum_of_squares += float((events.weights**2).sum())
         for name in events.topology.types:
             same = [particle.index for particle in events.topology.of_type(name)]
             self.present[name] += int(events.present[:, same].any(axis=1).sum())
         self.complete += int(events.complete.sum())
+
+    @property
+    def effective(self) -> float:
+        """How many events of equal weight have the same relative uncertainty as these."""
+        return self.sum_of_weights**2 / self.sum_of_squares if self.sum_of_squares else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -82,6 +92,7 @@ class Summary:
             "selected": self.selected,
             "present": dict(self.present),
             "complete": self.complete,
+            **({"weights": {"sum": self.sum_of_weights, "effective": self.effective}} if self.has_weights else {}),
             "topology": None if self.topology is None else self.topology.name,
             "metadata": self.metadata,
         }

@@ -40,13 +40,24 @@ __all__ = ["Counts", "Task", "is_complete", "make_chunk", "parts_folder", "produ
 class Counts:
     """What became of the events."""
 
-    tried: int = 0  # hard processes, before the filter
+    tried: int = 0  # hard processes, before any veto
     simulated: int = 0  # through shower and detector
     failed: int = 0  # of those, given up by Pythia
     selected: int = 0
     reconstructible: int = 0  # selected, at least one particle complete
     complete: int = 0  # selected, all of them
     kept: int = 0
+    sum_of_weights: float = 0.0  # of those kept
+    sum_of_squares: float = 0.0  # of these weights
+
+    @property
+    def effective(self) -> float:
+        """How many events of equal weight have the same relative uncertainty as those kept.
+
+        >>> Counts(kept=3, sum_of_weights=4.0, sum_of_squares=6.0).effective  # weights 1, 1, 2
+        2.6666666666666665
+        """
+        return self.sum_of_weights**2 / self.sum_of_squares if self.sum_of_squares else 0.0
 
     def __add__(self, other: Counts) -> Counts:
         mine, theirs = vars(self), vars(other)
@@ -96,7 +107,7 @@ def run_chunk(
     number = np.concatenate(numbers)
     made = Events.concatenate(batches)
     ids = _ids(settings, chunk, number)
-    own = None if weights is None else weights[number]
+    own = run.weights if weights is None else weights[number]
     columns = dict(made.columns)
     complete = columns.pop("found")[number < n_events]  # in the hard process
     events = made.replace(weights=own, ids=ids, columns=columns)[number < n_events]
@@ -107,6 +118,7 @@ def run_chunk(
             "hard process: give the topology of that file, or take it as background with --keep all"
         )
     kept = keep_mask(events, settings.keep)
+    of_kept = np.ones(int(kept.sum())) if events.weights is None else events.weights[kept]
     counts = Counts(
         tried=run.tried(n_events),
         simulated=n_events - run.vetoed,
@@ -115,6 +127,8 @@ def run_chunk(
         reconstructible=int(keep_mask(events, "reconstructible").sum()),
         complete=int((events.selected & events.keep(events.passes).complete).sum()),
         kept=int(kept.sum()),
+        sum_of_weights=float(of_kept.sum()),
+        sum_of_squares=float((of_kept**2).sum()),
     )
     return events[kept], counts
 
@@ -220,7 +234,8 @@ def produce(
             if not any(path.exists() for path in paths):
                 shutil.rmtree(folder)  # nothing to go on from
             raise
-        metadata = {"generator": {**settings.as_dict(), "counts": vars(total)}}
+        counted = {**vars(total), "effective": total.effective}
+        metadata = {"generator": {**settings.as_dict(), "counts": counted}}
         with create(output, topology, metadata) as writer:
             for events in _merged(paths, settings):
                 writer.write(events)

@@ -1,34 +1,26 @@
-"""Pythia 8: what it is told, the filter before the shower, and batches of events."""
+"""Pythia 8: what it is told, and batches of events with their weights."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from math import inf
 from pathlib import Path
 from typing import Any
 
 import awkward as ak
+import numpy as np
+import numpy.typing as npt
 
 from pairton._common.configuration import read_yaml
 from pairton.errors import ConfigError, InputError, MissingExtraError, nearest
+from pairton.generator.hooks import MOST_DECAYS, MOST_TRIES, Filter, Vetoes, make_hook, split_lines
 from pairton.topology import Topology
 
-__all__ = ["MAX_SEED", "Filter", "Processes", "PythiaRun", "load_processes", "versions"]
+__all__ = ["MAX_SEED", "Processes", "PythiaRun", "load_processes", "versions"]
 
 MAX_SEED = 900_000_000  # Pythia's own bound; 0 would be the time of day
-LEPTONS = re.compile(r"\s*Pairton:leptons\s*=\s*(\d+)\s*")
-MOST_DECAYS = 10_000  # drawn for one event, before Pairton:leptons is given up
-
-
-@dataclass(frozen=True)
-class Filter:
-    """What all quarks from resonances must pass before the shower."""
-
-    pt: float  # GeV, above
-    abs_eta: float  # below
+WEIGHTED = ("PhaseSpace:bias2Selection", "Enhancements:doEnhance")  # flags that give events weights
 
 
 @dataclass(frozen=True)
@@ -37,15 +29,22 @@ class Processes:
 
     pythia: tuple[str, ...]
     filter: Filter
-    built_in: Mapping[str, tuple[str, ...]]  # by topology
+    built_in: Mapping[str, tuple[str, ...]]  # by topology, or by a name of its own
 
-    def lines(self, topology: Topology, lhe: bool, further: Sequence[str] = ()) -> tuple[str, ...]:
+    def lines(
+        self, topology: Topology, lhe: bool, further: Sequence[str] = (), name: str | None = None
+    ) -> tuple[str, ...]:
         """Settings for a topology, from Pythia's own process or, with `lhe`, from Les Houches events.
 
-        A topology's own `process` replaces the built-in lines of its name; `further` ones come last. Les Houches
-        events take lines on particles only, `25:onMode = off`: Pythia would mix in events of its own processes.
+        A topology's own `process` replaces the built-in lines of its name, and the built-in process `name`
+        replaces both; `further` lines come last. Les Houches events take lines on particles only,
+        `25:onMode = off`: Pythia would mix in events of its own processes.
         """
-        process = topology.process or self.built_in.get(topology.name, ())
+        if name is not None and name not in self.built_in:
+            raise ConfigError(
+                f"no process {name!r}: choose one of {', '.join(self.built_in)}{nearest(name, self.built_in)}"
+            )
+        process = topology.process or self.built_in.get(topology.name, ()) if name is None else self.built_in[name]
         if lhe:
             process = tuple(filter(_on_a_particle, process))
         elif not further and all(map(_on_a_particle, process)):
@@ -116,14 +115,15 @@ class PythiaRun:
             # A vetoed event must not make Pythia read on into the events of the next chunk.
             own += ["Beams:frameType = 4", "Check:abortIfVeto = on"]
             self._pythia.settings.word("Beams:LHEF", str(lhe))  # a line would end at a blank in the path
-        leptons: int | None = None
-        for line in (*lines, *own):
-            if wanted := LEPTONS.fullmatch(line):
-                leptons = int(wanted[1])
-            elif not self._pythia.readString(line, True):
+        told, vetoes = split_lines(lines, Vetoes(quarks))
+        for line in (*told, *own):
+            if not self._pythia.readString(line, True):
                 raise ConfigError(f"Pythia does not understand {line!r}: see its manual for names and values")
+        self._weighted = any(self._pythia.settings.flag(name) for name in WEIGHTED)
+        if self._weighted and self._lhe:
+            raise ConfigError(f"--lhe has weights of its own: leave out {' and '.join(WEIGHTED)}")
         # Pythia keeps a bare pointer to the hook: it must live as long.
-        self._hook = None if quarks is None and leptons is None else _hook(pythia8, quarks, leptons)
+        self._hook = make_hook(pythia8, self._pythia, vetoes) if vetoes.any or self._weighted else None
         if self._hook is not None:
             self._pythia.setUserHooksPtr(self._hook)
         if not self._pythia.init():
@@ -151,57 +151,25 @@ class PythiaRun:
                     f"of {MOST_DECAYS} events none has as many leptonic W as `Pairton:leptons` says: change it, "
                     "or allow such decays with `24:onIfAny`"
                 )
+            if self._hook is not None and self._hook.hopeless:
+                raise ConfigError(
+                    f"of {MOST_TRIES} events none has as many jets as `Pairton:jets` and `Pairton:bjets` say: ask "
+                    "for fewer, or for harder collisions with `PhaseSpace:pTHatMin`"
+                )
+
+    @property
+    def weights(self) -> npt.NDArray[np.float64] | None:
+        """Weights of the events that did not fail, so far; None if the process has none."""
+        return np.array(self._hook.weights) if self._weighted else None
 
     @property
     def vetoed(self) -> int:
-        """Les Houches events that the filter left without a successor; Pythia's own are drawn anew."""
+        """Les Houches events that a veto left without a successor; Pythia's own are drawn anew."""
         return self._hook.tried - len(self._hook.passed) if self._hook is not None and self._lhe else 0
 
     def tried(self, n_events: int) -> int:
-        """Hard processes drawn or read, before the filter, to get the first `n_events` events."""
+        """Hard processes drawn or read, before any veto, to get the first `n_events` events."""
         if self._hook is None or self._lhe:
             return n_events
         passed: list[int] = self._hook.passed
         return passed[min(n_events, len(passed)) - 1] if passed else self._hook.tried
-
-
-def _hook(pythia8: Any, quarks: Filter | None, leptons: int | None) -> Any:
-    least = quarks or Filter(0.0, inf)
-
-    class HardFilter(pythia8.UserHooks):  # type: ignore[misc]
-        """Vetoes an event before the shower unless enough W are leptonic, and all quarks from resonances pass."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.drawn = 0  # decays of W, for this event
-            self.tried = 0
-            self.passed: list[int] = []  # `tried` at each event that passed
-
-        def canVetoProcessLevel(self) -> bool:
-            return True
-
-        def canVetoResonanceDecays(self) -> bool:
-            return leptons is not None
-
-        def doVetoResonanceDecays(self, process: Any) -> bool:
-            products = [process[i] for i in range(process.size()) if process[process[i].mother1()].idAbs() == 24]
-            charged = sum(p.idAbs() in (11, 13, 15) and p.statusAbs() == 23 for p in products)
-            self.drawn += 1
-            if products and charged != leptons and self.drawn <= MOST_DECAYS:
-                return True
-            self.drawn = self.drawn if self.drawn > MOST_DECAYS else 0
-            return False
-
-        def doVetoProcessLevel(self, process: Any) -> bool:
-            self.tried += 1
-            # A dozen entries: the shower that a veto saves takes a thousand times as long.
-            for i in range(process.size()):
-                quark = process[i]
-                if quark.idAbs() > 5 or quark.statusAbs() != 23 or process[quark.mother1()].statusAbs() != 22:
-                    continue
-                if quark.pT() <= least.pt or abs(quark.eta()) >= least.abs_eta:
-                    return True
-            self.passed.append(self.tried)
-            return False
-
-    return HardFilter()

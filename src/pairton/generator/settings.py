@@ -13,11 +13,12 @@ import numpy as np
 from pairton._version import __version__
 from pairton.errors import ConfigError
 from pairton.generator.card import Card, load_card
+from pairton.generator.hooks import Filter
 from pairton.generator.leshouches import LHEFile, scan
-from pairton.generator.pythia import MAX_SEED, Filter, load_processes, versions
+from pairton.generator.pythia import MAX_SEED, load_processes, versions
 from pairton.generator.simulation import KEEP
 from pairton.generator.truth import check_topology
-from pairton.topology import Topology, load_topology, parse_topology
+from pairton.topology import Topology, builtin_topologies, load_topology, parse_topology
 
 __all__ = ["CHUNK", "MAX_CHUNKS", "Settings", "detector_rng", "make_settings", "pythia_seed"]
 
@@ -84,6 +85,7 @@ def make_settings(
     topology: str | Path | Topology,
     n_events: int | None,
     *,
+    process: str | None = None,
     seed: int = 1,
     keep: str = "selected",
     filtered: bool = False,
@@ -91,11 +93,17 @@ def make_settings(
     card: str | Path | Card = "atlas",
     pythia: tuple[str, ...] = (),
 ) -> Settings:
-    """Settings from what a user says; with `lhe`, all its events unless `n_events` says fewer."""
+    """Settings from what a user says; with `lhe`, all its events unless `n_events` says fewer.
+
+    `process` names a built-in process that is not the topology's own: a background. The name of one that is no
+    topology, such as `multijet`, may stand in place of the topology, which is then `ttbar_allhad`.
+    """
     processes = load_processes()
+    if topology in processes.built_in and topology not in builtin_topologies() and process is None:
+        topology, process = "ttbar_allhad", str(topology)
     tree = load_topology(topology)
     check_topology(tree)
-    lines = processes.lines(tree, lhe is not None, pythia)
+    lines = processes.lines(tree, lhe is not None, pythia, process)
     file = None if lhe is None else scan(lhe)
     if n_events is None:
         if file is None:

@@ -1,0 +1,166 @@
+"""What Pairton asks of Pythia while an event is made: vetoes before and during the shower, and event weights.
+
+An event that is vetoed costs little: Pythia stops there and draws another one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+__all__ = ["MOST_DECAYS", "MOST_TRIES", "Filter", "Vetoes", "make_hook", "split_lines"]
+
+OWN = re.compile(r"\s*Pairton:(leptons|jets|bjets)\s*=\s*(\d+)\s*")
+MOST_DECAYS = 10_000  # drawn for one event, before Pairton:leptons is given up
+MOST_TRIES = 1_000_000  # for one event, before Pairton:jets and Pairton:bjets are given up: minutes
+
+# Of `Pairton:jets` and `Pairton:bjets`, in GeV: looser than a selection at 25 GeV, as jets gain and lose energy later.
+SCALE = 10.0  # where the shower is interrupted: what it adds below rarely makes a jet of its own
+PT_AT_SCALE = 20.0
+PT_AT_END = 18.0
+PT_B = 10.0
+ABS_ETA = 2.8
+RADIUS = 0.4
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What all quarks from resonances must pass before the shower."""
+
+    pt: float  # GeV, above
+    abs_eta: float  # below
+
+
+@dataclass(frozen=True)
+class Vetoes:
+    """What an event must have to go on; None and zero ask for nothing."""
+
+    quarks: Filter | None = None
+    leptons: int | None = None  # charged ones from decays of W, exactly
+    jets: int = 0  # of partons, at least
+    bjets: int = 0  # of those, with a b quark, at least
+
+    @property
+    def any(self) -> bool:
+        return self != Vetoes()
+
+
+def split_lines(lines: Iterable[str], vetoes: Vetoes) -> tuple[list[str], Vetoes]:
+    """Lines for Pythia, and the vetoes with what our own lines say; later lines win.
+
+    >>> split_lines(["HardQCD:all = on", "Pairton:jets = 5", "Pairton:jets = 6"], Vetoes())
+    (['HardQCD:all = on'], Vetoes(quarks=None, leptons=None, jets=6, bjets=0))
+    """
+    others = []
+    for line in lines:
+        if own := OWN.fullmatch(line):
+            vetoes = replace(vetoes, **{own[1]: int(own[2])})
+        else:
+            others.append(line)
+    return others, vetoes
+
+
+def make_hook(pythia8: Any, pythia: Any, vetoes: Vetoes) -> Any:
+    """The hook for one run: `tried` and `passed` count events, `weights` has one number per finished event."""
+    least = vetoes.quarks or Filter(0.0, inf)
+    by_jets = vetoes.jets > 0 or vetoes.bjets > 0
+
+    def jet_finder(pt: float) -> Any:
+        # anti-kt on all partons; not FastJet's code, which would print a banner
+        return pythia8.SlowJet(-1, RADIUS, pt, ABS_ETA, 1, 2, None, False)
+
+    at_scale, at_end = jet_finder(PT_AT_SCALE), jet_finder(PT_B)
+
+    class Hook(pythia8.UserHooks):  # type: ignore[misc]
+        """Vetoes an event as early as possible, and remembers the weights of the others."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.drawn = 0  # decays of W, for this event
+            self.tried = 0
+            self.hopeless = False  # too many vetoes: let events pass, so that Pythia returns
+            self.passed: list[int] = []  # `tried` at each event that passed all vetoes
+            self.weights: list[float] = []
+
+        # -- before the shower
+
+        def canVetoResonanceDecays(self) -> bool:
+            return vetoes.leptons is not None
+
+        def doVetoResonanceDecays(self, process: Any) -> bool:
+            products = [process[i] for i in range(process.size()) if process[process[i].mother1()].idAbs() == 24]
+            charged = sum(p.idAbs() in (11, 13, 15) and p.statusAbs() == 23 for p in products)
+            self.drawn += 1
+            if products and charged != vetoes.leptons and self.drawn <= MOST_DECAYS:
+                return True
+            self.drawn = self.drawn if self.drawn > MOST_DECAYS else 0
+            return False
+
+        def canVetoProcessLevel(self) -> bool:
+            return True
+
+        def doVetoProcessLevel(self, process: Any) -> bool:
+            self.tried += 1
+            if vetoes.quarks is not None:
+                # A dozen entries: the shower that a veto saves takes a thousand times as long.
+                for i in range(process.size()):
+                    quark = process[i]
+                    if quark.idAbs() > 5 or quark.statusAbs() != 23 or process[quark.mother1()].statusAbs() != 22:
+                        continue
+                    if quark.pT() <= least.pt or abs(quark.eta()) >= least.abs_eta:
+                        return True
+            if not by_jets:
+                self.passed.append(self.tried)
+            return False
+
+        @property
+        def tries(self) -> int:
+            """Events tried since the last one that passed."""
+            return self.tried - (self.passed[-1] if self.passed else 0)
+
+        # -- in the shower, at a scale: some twenty entries
+
+        def canVetoPT(self) -> bool:
+            return by_jets
+
+        def scaleVetoPT(self) -> float:
+            return SCALE
+
+        def doVetoPT(self, position: int, event: Any) -> bool:
+            if self.hopeless or self.tries > MOST_TRIES:
+                self.hopeless = True
+                return False
+            if event.nFinal() < vetoes.jets:
+                return True
+            hard = [q for q in (event[i] for i in range(5, event.size())) if q.isFinal() and q.pT() > PT_B]
+            if len(hard) < vetoes.jets or sum(q.idAbs() == 5 for q in hard) < vetoes.bjets:
+                return True
+            at_scale.analyze(event)
+            return bool(at_scale.sizeJet() < vetoes.jets)
+
+        # -- after the shower: hundreds of entries, but few events come so far
+
+        def canVetoPartonLevel(self) -> bool:
+            return by_jets
+
+        def doVetoPartonLevel(self, event: Any) -> bool:
+            if self.hopeless:
+                return False
+            at_end.analyze(event)
+            n = vetoes.jets
+            if at_end.sizeJet() < n or (n > 0 and at_end.pT(n - 1) <= PT_AT_END):  # by falling pT
+                return True
+            quarks = (i for i in range(event.size() - 1, 4, -1) if event[i].idAbs() == 5 and event[i].isFinal())
+            if len({at_end.jetAssignment(i) for i in quarks} - {-1}) < vetoes.bjets:
+                return True
+            self.passed.append(self.tried)
+            return False
+
+        def onEndEvent(self, status: Any) -> None:
+            if status == pythia8.UserHooks.COMPLETE:
+                self.weights.append(pythia.infoPython().weight())
+
+    return Hook()
