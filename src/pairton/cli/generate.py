@@ -22,7 +22,7 @@ __all__ = ["generate"]
 @click.argument("topology", default="ttbar_allhad", shell_complete=completing("topology"))
 @click.option("-n", "n_events", type=int, help="Events to simulate; with --lhe, all of the file by default.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="File to write.")
-@click.option("--process", metavar="NAME", help="Another process than the topology's own, as background: multijet.")
+@click.option("--process", metavar="NAME", help="Background: another process than TOPOLOGY's own.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Different seeds never share events.")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Processes; the events do not depend on it.")
 @click.option("--dask", metavar="ADDRESS|local[:N]", help="Run on a Dask cluster; the folder of OUTPUT is shared.")
@@ -59,7 +59,7 @@ def generate(
 
     Finished chunks wait in OUTPUT.parts until all are there; an interrupted run goes on with --resume.
 
-    `multijet`, in place of TOPOLOGY or with --process, is background: jets without any of the particles, and weights.
+    `multijet`, in place of TOPOLOGY or as --process, is background: jets without any of the particles.
 
     Example: pairton generate ttbar_allhad -n 100000 -o events.h5 --seed 1 --jobs 2
     """
@@ -118,5 +118,7 @@ def report(counts: Counts) -> str:
     shares = {name: f"{number / shown:8.2%}" if name != "tried" else "" for name, number in numbers.items()}
     lines = [f"{name:{width}}  {number:>10,}  {shares[name]}".rstrip() for name, number in numbers.items()]
     if counts.sum_of_weights != counts.kept:
-        lines.append(f"{'weights':{width}}  {counts.sum_of_weights:>10.5g}  worth {counts.effective:,.0f} equal events")
+        lines.append(
+            f"{'weights':{width}}  {counts.sum_of_weights:>10.5g}  worth {counts.effective:,.0f} equal events"
+        )
     return "\n".join(lines)

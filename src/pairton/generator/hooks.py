@@ -17,7 +17,7 @@ OWN = re.compile(r"\s*Pairton:(leptons|jets|bjets)\s*=\s*(\d+)\s*")
 MOST_DECAYS = 10_000  # drawn for one event, before Pairton:leptons is given up
 MOST_TRIES = 1_000_000  # for one event, before Pairton:jets and Pairton:bjets are given up: minutes
 
-# Of `Pairton:jets` and `Pairton:bjets`, in GeV: looser than a selection at 25 GeV, as jets gain and lose energy later.
+# Of `Pairton:jets` and `Pairton:bjets`, in GeV: looser than a selection at 25 GeV, as jets may still gain energy.
 SCALE = 10.0  # where the shower is interrupted: what it adds below rarely makes a jet of its own
 PT_AT_SCALE = 20.0
 PT_AT_END = 18.0
@@ -57,7 +57,8 @@ def split_lines(lines: Iterable[str], vetoes: Vetoes) -> tuple[list[str], Vetoes
     others = []
     for line in lines:
         if own := OWN.fullmatch(line):
-            vetoes = replace(vetoes, **{own[1]: int(own[2])})
+            said: dict[str, Any] = {own[1]: int(own[2])}
+            vetoes = replace(vetoes, **said)
         else:
             others.append(line)
     return others, vetoes

@@ -160,7 +160,7 @@ class PythiaRun:
     @property
     def weights(self) -> npt.NDArray[np.float64] | None:
         """Weights of the events that did not fail, so far; None if the process has none."""
-        return np.array(self._hook.weights) if self._weighted else None
+        return np.array(self._hook.weights) if self._hook is not None and self._weighted else None
 
     @property
     def vetoed(self) -> int:
