@@ -20,7 +20,7 @@ from pairton.events.inputs import Inputs  # noqa: E402
 from pairton.formats import create, read  # noqa: E402
 from pairton.network import Network, NetworkConfig  # noqa: E402
 from pairton.training.data import pack  # noqa: E402
-from pairton.training.recipes import LossConfig  # noqa: E402
+from pairton.training.recipes import DataConfig, LossConfig  # noqa: E402
 from pairton.training.validation import blocks, sum_likelihood  # noqa: E402
 
 
@@ -91,7 +91,8 @@ def test_seeds_beside_one_another(decays, tmp_path):
         networks[name] = Network(topology, NetworkConfig(**small, tokens=False, triplets="potential"))
     ids = np.stack([np.zeros(800), np.arange(800)], axis=1)
     events = decays(800, extra=1, ids=ids)
-    _, validation = pack([events], topology, Inputs.default(topology), folder=tmp_path, fractions=(0.5, 0.3, 0.2))
+    config = DataConfig(train_fraction=0.5, validation_fraction=0.3)
+    _, validation = pack([events], topology, Inputs.default(topology), folder=tmp_path, config=config)
     found = seeds.compare(networks, validation)
     assert list(found) == [*networks, "together"]
     loss = LossConfig(event_likelihood=1, masked_edges=0)

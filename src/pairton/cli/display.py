@@ -22,8 +22,7 @@ __all__ = ["display"]
 @click.option(
     "--model",
     default="default",
-    show_default=True,
-    help="A built-in model, or the path of one.",
+    help="A built-in model, or the path of one. [that of the topology]",
     shell_complete=completing("model"),
 )
 @click.option(
@@ -60,12 +59,13 @@ def display(
     from pairton._common.atomic import Replacement
     from pairton.formats.files import sample_file
     from pairton.models.engines import load_model
+    from pairton.reconstruction.model_choice import model_for_files
     from pairton.reconstruction.running import RunSettings
     from pairton.report.event_display import check_suffix, display_event
 
     output = output or Path(f"event-{row}.html")
     check_suffix(output)
-    loaded = load_model(model, engine=engine)
+    loaded = load_model(model_for_files(model, inputs, reading), engine=engine)
     paths = list(inputs) or [str(sample_file(loaded.topology.name))]
     as_the_model(reading, loaded)
     events, first = _window_of(paths, row, reading)

@@ -26,7 +26,7 @@ __all__ = ["evaluate"]
     "--model",
     "models",
     multiple=True,
-    help="Built-in or a path; several are compared. [default]",
+    help="Built-in or a path; several are compared. [that of the topology]",
     shell_complete=completing("model"),
 )
 @click.option(
@@ -79,9 +79,10 @@ def evaluate(
     from pairton.evaluation.evaluating import evaluate as run
     from pairton.formats import expand
     from pairton.models.engines import load_model
+    from pairton.reconstruction.model_choice import model_for_files
     from pairton.reconstruction.streaming import count_events
 
-    names = models or (() if how["assignments"] else ("default",))
+    names = models or (() if how["assignments"] else (model_for_files(None, inputs, reading),))
     loaded = [load_model(name, engine=engine, threads=threads) for name in names]
     files = expand(inputs)
     for path in how["assignments"]:

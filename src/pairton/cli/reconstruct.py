@@ -66,8 +66,7 @@ def model_options(command: Any) -> Any:
 @click.option(
     "--model",
     default="default",
-    show_default=True,
-    help="A built-in model, or the path of one.",
+    help="A built-in model, or the path of one. [that of the topology]",
     shell_complete=completing("model"),
 )
 @click.option(
@@ -121,6 +120,7 @@ def reconstruct(
     from pairton.cli.progress import progress
     from pairton.formats.files import sample_file
     from pairton.models.engines import load_model
+    from pairton.reconstruction.model_choice import model_for_files
     from pairton.reconstruction.running import RunSettings
     from pairton.reconstruction.streaming import count_events, reconstruct_files
 
@@ -131,7 +131,7 @@ def reconstruct(
         raise ConfigError(f"{given[0]} is for results in parts: add --dask, --jobs or --resume")
     else:
         refuse_existing(output, force)
-    loaded = load_model(model, engine=engine, threads=threads)
+    loaded = load_model(model_for_files(model, inputs, reading), engine=engine, threads=threads)
     paths = list(inputs) or [str(sample_file(loaded.topology.name))]
     as_the_model(reading, loaded)
     total = count_events(paths, **reading) if sys.stderr.isatty() else None

@@ -187,7 +187,7 @@ def load_model(name: str | Path = "default", *, engine: str = "onnx", threads: i
 
     Raises ModelError where the model cannot be found, read or run by that engine.
 
-    >>> load_model("ttbar_allhad").inputs.fields("jet")
+    >>> load_model("iterative").inputs.fields("jet")
     ('btag',)
     """
     if engine not in ENGINES:

@@ -293,6 +293,10 @@ def reconstruct(
     if model is None or isinstance(model, str):
         from pairton.models.engines import load_model, model_for
 
+        if model is None and isinstance(events, str | os.PathLike):
+            from pairton.reconstruction.model_choice import model_for_files
+
+            model = model_for_files(None, [os.fspath(events)])
         name = model or (model_for(events.topology) if isinstance(events, Events) else "default")
         loaded = load_model(name, engine=engine, threads=threads)
     else:
