@@ -20,7 +20,7 @@ READING = {
     "--strict",
     "--isolate",
 }
-RUNNING = {"--beam", "--max-objects", "--no-cuts", "--threads", "--engine"}
+RUNNING = {"--beam", "--max-objects", "--jets", "--leptons", "--no-cuts", "--threads", "--engine"}
 PARTS = {"--dask", "--jobs", "--resume", "--part-rows", "--part-suffix"}
 
 FLAGS = {
@@ -44,7 +44,17 @@ FLAGS = {
         "--plots",
     },
     "display": READING
-    | {"--event", "--output", "--model", "--decoding", "--max-objects", "--no-cuts", "--engine"},
+    | {
+        "--event",
+        "--output",
+        "--model",
+        "--decoding",
+        "--max-objects",
+        "--jets",
+        "--leptons",
+        "--no-cuts",
+        "--engine",
+    },
     "inspect": READING | {"--json"},
     "convert": READING | {"--to", "--select", "--force"},
     "generate": {"-n", "--output", "--process", "--seed", "--keep", "--filter", "--lhe", "--card", "--pythia"}

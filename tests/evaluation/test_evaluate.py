@@ -462,7 +462,7 @@ def test_labels_that_the_model_cuts_away_count_as_missing_and_are_said(decays, m
     mass_model.domain = Domain({"jet": KindDomain(25.0, 2.5)})
     soft = (events.jets.pt < 25) | (abs(events.jets.eta) > 2.5)
     lost = [int(sum(soft[row][k] for k in events.truth[row])) for row in range(40)]
-    with pytest.warns(PairtonWarning, match=rf"^{sum(lost)} labelled objects are cut away.* --no-cuts"):
+    with pytest.warns(PairtonWarning, match=rf"^{sum(lost)} labelled objects are cut away.* --jets none"):
         found = evaluate(events, mass_model).to_dict()
     efficiency = found["methods"]["masses"]["efficiency"]["event"]["inclusive"]
     assert efficiency["total"] == sum(count == 0 for count in lost)

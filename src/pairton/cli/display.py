@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairton.cli.options import DECODINGS, as_the_model, completing, reading_options
+from pairton.cli.options import DECODINGS, as_the_model, completing, cut_options, reading_options
 
 if TYPE_CHECKING:
     from pairton.events import Events
@@ -34,7 +34,7 @@ __all__ = ["display"]
 @click.option(
     "--max-objects", "--max-jets", type=int, default=12, show_default=True, help="Use this many of each kind."
 )
-@click.option("--no-cuts", "--no-jet-cuts", is_flag=True, help="Use objects outside the model's domain as well.")
+@cut_options
 @click.option("--engine", default="onnx", show_default=True, help="onnx, or torch if it is installed.")
 @reading_options
 def display(
@@ -44,7 +44,7 @@ def display(
     model: str,
     decoding: str | None,
     max_objects: int,
-    no_cuts: bool,
+    cuts: Any,
     engine: str,
     reading: dict[str, Any],
 ) -> None:
@@ -74,7 +74,7 @@ def display(
         events,
         row - first,
         loaded,
-        settings=RunSettings(decoding, None, max_objects, not no_cuts),
+        settings=RunSettings(decoding, None, max_objects, cuts),
         source=", ".join(Path(path).name for path in paths),
         number=row,
     )

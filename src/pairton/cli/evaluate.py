@@ -60,7 +60,7 @@ def evaluate(
     json_file: str | None,
     report: str | None,
     plots: str | None,
-    no_cuts: bool,
+    cuts: Any,
     threads: int | None,
     engine: str,
     reading: dict[str, Any],
@@ -105,7 +105,7 @@ def evaluate(
     result = run(
         list(inputs),
         loaded,
-        cuts=not no_cuts,
+        cuts=cuts,
         mix=None if mix is None else _shares(mix),
         metrics=drawn,
         progress=lambda stream: progress(stream, total, "evaluating", size=len),

@@ -19,6 +19,7 @@ __all__ = [
     "DECODINGS",
     "as_the_model",
     "completing",
+    "cut_options",
     "force_option",
     "parse_map",
     "reading_options",
@@ -144,6 +145,25 @@ def reading_options(command: Command) -> Command:
         return command(*args, reading=reading, **rest)
 
     for option in reversed(_OPTIONS):
+        wrapper = option(wrapper)
+    return wrapper  # type: ignore[return-value]  # the keywords differ, the command is the same to click
+
+
+def cut_options(command: Command) -> Command:
+    """Which objects are used; passed as one keyword `cuts`, for `RunSettings`."""
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, jets: str | None, leptons: str | None, no_cuts: bool, **rest: Any) -> Any:
+        from pairton.events.domain import chosen_cuts
+
+        return command(*args, cuts=chosen_cuts(jets, leptons, not no_cuts), **rest)
+
+    said = "Use only {} that pass, as in pt>30,abs_eta<2.4; none: all of them. [as the model was trained]"
+    for option in (
+        click.option("--no-cuts", "--no-jet-cuts", is_flag=True, hidden=True, help="No cuts on any kind."),
+        click.option("--leptons", metavar="CUTS", help=said.format("leptons")),
+        click.option("--jets", metavar="CUTS", help=said.format("jets")),
+    ):
         wrapper = option(wrapper)
     return wrapper  # type: ignore[return-value]  # the keywords differ, the command is the same to click
 

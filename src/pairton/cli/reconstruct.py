@@ -16,6 +16,7 @@ from pairton.cli.options import (
     DECODINGS,
     as_the_model,
     completing,
+    cut_options,
     force_option,
     reading_options,
     refuse_existing,
@@ -47,15 +48,12 @@ def model_options(command: Any) -> Any:
                 show_default=True,
                 help="Use this many objects of each kind, of highest pT.",
             ),
-            click.option(
-                "--no-cuts", "--no-jet-cuts", is_flag=True, help="Use objects outside the model's domain as well."
-            ),
             click.option("--threads", type=int, metavar="N", help="Threads of the network; default: all cores."),
             click.option("--engine", default="onnx", show_default=True, help="onnx, or torch if it is installed."),
         )
     ):
         command = option(command)
-    return command
+    return cut_options(command)
 
 
 @click.command()
@@ -96,7 +94,7 @@ def reconstruct(
     decoding: str | None,
     beam: int | None,
     max_objects: int,
-    no_cuts: bool,
+    cuts: Any,
     threads: int | None,
     engine: str,
     chunk: int,
@@ -136,7 +134,7 @@ def reconstruct(
     as_the_model(reading, loaded)
     total = count_events(paths, **reading) if sys.stderr.isatty() else None
     begun = time.monotonic()
-    settings = RunSettings(decoding, beam, max_objects, not no_cuts)
+    settings = RunSettings(decoding, beam, max_objects, cuts)
     if dask is not None or jobs is not None or resume:
         more = {"chunk": chunk, **reading, **{name: value for name, value in parts.items() if value is not None}}
         _in_parts(paths, output, loaded, settings, total, more, dask=dask, jobs=jobs, resume=resume, force=force)

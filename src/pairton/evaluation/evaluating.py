@@ -25,7 +25,7 @@ from pairton.evaluation.registry import BASELINES, METRICS, Baseline, Chunk, Met
 from pairton.evaluation.scoreboard import Evaluation, Method
 from pairton.events import Events
 from pairton.events.acceptance import MAX_OBJECTS, selection_domain
-from pairton.events.domain import Domain
+from pairton.events.domain import Bounds, Domain, chosen_cuts, cut_domain
 from pairton.formats import as_for, expand, iterate
 from pairton.formats.files import Paths
 from pairton.reconstruction.result import stored_assignment
@@ -56,7 +56,9 @@ def evaluate(
     select: bool = False,
     split: str | None = None,
     max_objects: int = MAX_OBJECTS,
-    cuts: bool = True,
+    cuts: bool | Bounds = True,
+    jets: str | None = None,
+    leptons: str | None = None,
     mix: Sequence[float] | None = None,
     jet_scales: Sequence[float] = (),
     metrics: Iterable[Metric] = (),
@@ -77,6 +79,8 @@ def evaluate(
     split        only the events of a split, train, validation or test, as the (first) model was trained on
     max_objects  of a kind; events with more use those of highest pT
     cuts         leave out objects outside the domain of the model
+    jets         cuts on jets in place of the model's, as in "pt>30,abs_eta<2.4"; "none" uses all of them
+    leptons      the same for leptons
     mix          share of complete events in each multiplicity bin, to which efficiencies are also reweighted
     jet_scales   every model and baseline once more, with pT and energy of all jets times each of these numbers;
                  which jets and events there are stays as it was, and so does what a baseline was fitted on
@@ -111,7 +115,7 @@ def evaluate(
 
     known = options["topology"] if given is None else given.topology
     topology = options["topology"] = load_topology(known) if known is not None else next(read(chunk=1)).topology
-    settings = RunSettings(beam=beam, max_objects=max_objects, cuts=cuts)
+    settings = RunSettings(beam=beam, max_objects=max_objects, cuts=chosen_cuts(jets, leptons, cuts))
     methods = _model_methods(models, decodings, settings)
     methods += [_baseline_method(name, read, select) for name in baselines]
     methods += [_scaled(method, scale) for scale in jet_scales for method in methods]
@@ -149,8 +153,8 @@ def evaluate(
         if split is not None:
             inside = window.in_split(split, fractions)
             window, rows = window[inside], rows[inside]
-        if cuts and models:
-            window, cut = _labels_within(window, models[0].domain)
+        if models:
+            window, cut = _labels_within(window, cut_domain(models[0].domain, settings.cuts, topology.kinds))
             outside += cut
         scored += len(window)
         for model in models:
@@ -164,9 +168,9 @@ def evaluate(
                     method.counts.setdefault(metric.name, []).append(found)
     _check_files(methods, row)
     if outside:
+        why = f"as {models[0].name} learned from none like them" if settings.cuts is True else "by the given cuts"
         warnings.warn(
-            f"{outside} labelled objects are cut away, as {models[0].name} learned from none like them, and count "
-            "as missing: --no-cuts asks for them too",
+            f"{outside} labelled objects are cut away, {why}, and count as missing: --jets none asks for all jets",
             PairtonWarning,
             stacklevel=2,
         )

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import ConfigError, EventsError
-from pairton.events.domain import Domain, KindDomain
+from pairton.events.domain import Bounds, Domain, KindDomain, cut_domain
 from pairton.events.events import Events, Status
 from pairton.events.evidence import evident
 from pairton.events.inputs import EVIDENCE, Inputs
@@ -84,17 +84,18 @@ class Accepted:
 
 
 def accept(
-    events: Events, domain: Domain, inputs: Inputs, *, max_objects: int = MAX_OBJECTS, cuts: bool = True
+    events: Events, domain: Domain, inputs: Inputs, *, max_objects: int = MAX_OBJECTS, cuts: bool | Bounds = True
 ) -> Accepted:
     """Cut, judge and order the objects of each kind, and fetch what the network takes of them.
 
-    domain        bounds of pT and |eta| to cut on, and what is usual: outside it the status says so
+    domain        what is usual: outside it the status says so, and objects are not used
     inputs        fields of each kind that the network takes
     max_objects   of each kind; events with more use those of highest pT, and have the status `truncated`
-    cuts          False: objects outside the domain are used, and the status says so
+    cuts          bounds of pT and |eta| by kind, in place of the domain's; False: none, all objects are used
     """
     check_max_objects(events.topology, max_objects)
     topology, n = events.topology, len(events)
+    bounds = cut_domain(domain, cuts, topology.kinds)
     values, masks, positions = {}, {}, {}
     bad, strange, truncated = (np.zeros(n, dtype=bool) for _ in range(3))
     for kind in topology.kinds:
@@ -103,7 +104,8 @@ def accept(
         row = np.repeat(np.arange(n), events.counts[kind])  # (J,)
         usual = domain[kind]
         outside = (pt < usual.pt) | (abs_eta > usual.abs_eta)  # False for NaN, which is judged below
-        used = np.asarray(ak.flatten(events.usable[kind]), dtype=bool) & ~(outside & cuts)
+        cut = (pt < bounds[kind].pt) | (abs_eta > bounds[kind].abs_eta)
+        used = np.asarray(ak.flatten(events.usable[kind]), dtype=bool) & ~cut
         wrong = used & ~(is_physical(features, kind) & np.isfinite(features).all(axis=1))
         bad[row[wrong]] = True
         (kept,) = np.nonzero(used & ~bad[row])

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
-from pairton.errors import ModelError, shown
+from pairton.errors import ConfigError, ModelError, shown
+from pairton.topology import JET
 
-__all__ = ["Domain", "KindDomain"]
+__all__ = ["Bounds", "Domain", "KindDomain", "chosen_cuts", "cut_domain", "parse_cuts"]
+
+Bounds = Mapping[str, Mapping[str, float | None]]  # kind -> pt and abs_eta that the user wants; None: no bound
+CUTS = {"pt": ">", "abs_eta": "<"}  # what may be cut on, and on which side the objects are that are used
+CUT = re.compile(r"\s*(\S+?)\s*([<>])=?\s*(\S+)\s*")
+SPELLINGS = {"abs(eta)": "abs_eta", "|eta|": "abs_eta"}
+LEPTONS = ("lepton", "electron", "muon")
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,63 @@ class Domain:
             raise ModelError(
                 f"{source}: the domain is {shown(raw)}, but each kind needs pt, abs_eta and count: [fewest, most]"
             ) from None
+
+
+def parse_cuts(text: str, option: str = "jets") -> dict[str, float | None]:
+    """The cuts of `--jets` and `--leptons`: `pt>30,abs_eta<2.4`, or `none`.
+
+    >>> parse_cuts("pt > 30, |eta| < 2.4"), parse_cuts("none")
+    ({'pt': 30.0, 'abs_eta': 2.4}, {'pt': None, 'abs_eta': None})
+    """
+    if text.strip().lower() == "none":
+        return dict.fromkeys(CUTS)
+    found: dict[str, float | None] = {}
+    for part in text.split(","):
+        match = CUT.fullmatch(part)
+        name, sign, value = match.groups() if match else ("", "", "")
+        name = SPELLINGS.get(name, name)
+        try:
+            number = float(value)
+        except ValueError:
+            number = -1.0
+        if CUTS.get(name) != sign or name in found or not 0 <= number < inf:
+            raise ConfigError(
+                f"{option} {text!r}: write cuts in GeV as in pt>30,abs_eta<2.4, each once, or none to use all"
+            )
+        found[name] = number
+    return found
+
+
+def chosen_cuts(jets: str | None, leptons: str | None, cuts: bool | Bounds = True) -> bool | Bounds:
+    """The cuts that a user chose, by kind, in place of those of a model; True for those of the model.
+
+    cuts: False for none on any kind of object, or cuts by kind.
+
+    >>> chosen_cuts("pt>30", None)
+    {'jet': {'pt': 30.0}}
+    """
+    if jets is None and leptons is None:
+        return cuts
+    if not cuts:
+        raise ConfigError("cuts on jets or leptons, and no cuts at all (--no-cuts, cuts=False): choose one")
+    found: dict[str, Mapping[str, float | None]] = {}
+    if jets is not None:
+        found[JET] = parse_cuts(jets, "jets")
+    if leptons is not None:
+        found |= dict.fromkeys(LEPTONS, parse_cuts(leptons, "leptons"))
+    return found
+
+
+def cut_domain(domain: Domain, cuts: bool | Bounds, kinds: Iterable[str]) -> Domain:
+    """Which objects of some kinds are used: those within the bounds of pT and |eta| of this domain."""
+
+    def of(kind: str) -> KindDomain:
+        usual = domain[kind]
+        chosen = dict.fromkeys(CUTS) if cuts is False else {} if cuts is True else cuts.get(kind, {})
+        pt, abs_eta = chosen.get("pt", usual.pt), chosen.get("abs_eta", usual.abs_eta)
+        return replace(usual, pt=-inf if pt is None else pt, abs_eta=inf if abs_eta is None else abs_eta)
+
+    return Domain({kind: of(kind) for kind in kinds})
 
 
 def _kind(raw: Mapping[str, Any]) -> KindDomain:

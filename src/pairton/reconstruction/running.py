@@ -23,16 +23,17 @@ from pairton._common.parallel import in_parallel
 from pairton.decoding import Decoded, Outputs, decode, get_decoding
 from pairton.decoding.patterns import plan_of
 from pairton.decoding.set_tables import exact_limit
-from pairton.errors import EventsError, ModelError, PairtonWarning
+from pairton.errors import ConfigError, EventsError, ModelError, PairtonWarning
 from pairton.events import Events, Status
 from pairton.events.acceptance import MAX_OBJECTS, Accepted, accept, check_max_objects
+from pairton.events.domain import Bounds, chosen_cuts
 from pairton.events.evidence import evident, with_table
 from pairton.events.inputs import EVIDENCE
 from pairton.events.nodes import Nodes
 from pairton.events.objects import as_polar, make_objects, mev_median
 from pairton.events.tags import TagTable, is_generated, load_table
 from pairton.reconstruction.result import Reconstruction
-from pairton.topology import JET, Layout, Topology, same_tree
+from pairton.topology import JET, Layout, Topology, collection_name, same_tree
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
@@ -57,7 +58,7 @@ class RunSettings:
     decoding: str | None = None  # a name in `pairton.decoding.DECODINGS`; None: what the model was trained for
     beam: int | None = None  # hypotheses of a beam; a number alone chooses the decoding `beam`
     max_objects: int = MAX_OBJECTS  # of each kind; events with more use those of highest pT
-    cuts: bool = True  # leave out objects outside the model's domain
+    cuts: bool | Bounds = True  # leave out objects outside the model's domain, or outside bounds of the user's
 
     def for_model(self, model: Model) -> RunSettings:
         """With the decoding that is meant, checked."""
@@ -68,7 +69,19 @@ class RunSettings:
         if decoding == "exact":  # no more than the sums take; events with more are truncated
             most = min(most, exact_limit(model.topology))
         check_max_objects(model.topology, most)
-        return replace(self, decoding=decoding, max_objects=most)
+        return replace(self, decoding=decoding, max_objects=most, cuts=self._cuts_for(model.topology))
+
+    def _cuts_for(self, topology: Topology) -> bool | Bounds:
+        """Cuts on kinds of objects that there are."""
+        if isinstance(self.cuts, bool):
+            return self.cuts
+        found = {kind: bounds for kind, bounds in self.cuts.items() if kind in topology.kinds}
+        if not found:
+            names = ", ".join(map(collection_name, topology.kinds))
+            raise ConfigError(
+                f"cuts on {', '.join(map(collection_name, self.cuts))}, but {topology.name} has {names}"
+            )
+        return found
 
 
 DEFAULT_SETTINGS = RunSettings()
@@ -264,6 +277,8 @@ def reconstruct(
     beam: int | None = None,
     max_objects: int = MAX_OBJECTS,
     cuts: bool = True,
+    jets: str | None = None,
+    leptons: str | None = None,
     tags: TagTable | str | os.PathLike[str] | None = None,
     variations: Mapping[str, ak.Array] | None = None,
     threads: int | None = None,
@@ -278,6 +293,8 @@ def reconstruct(
     beam         hypotheses of a beam; chooses the decoding `beam`
     max_objects  of each kind; events with more use those of highest pT, and have the status `truncated`
     cuts         leave out objects outside the model's domain (pT, |eta|)
+    jets         cuts on jets in place of the model's, as in "pt>30,abs_eta<2.4"; "none" uses all of them
+    leptons      the same for leptons
     tags         the efficiencies of the tagger: a table, its name (`pairton tags` lists them) or a YAML file
     variations   the same jets calibrated otherwise, by name: their results are `.variations[name]`
     threads      of the engine; by default one for each core
@@ -311,7 +328,7 @@ def reconstruct(
         events = events.replace(variations={name: _by_kind(given) for name, given in variations.items()})
     if tags is not None:
         events = with_table(events, load_table(tags))
-    assigner = Assigner(loaded, RunSettings(decoding, beam, max_objects, cuts))
+    assigner = Assigner(loaded, RunSettings(decoding, beam, max_objects, chosen_cuts(jets, leptons, cuts)))
     assigner.check(events.topology)
     events = assigner.with_evidence(events)
     parts = [assigner.run(window) for window in windows([events])]

@@ -15,6 +15,7 @@ from pairton.decoding.exact import sums_of
 from pairton.decoding.graph import MASKED, adjacency, visible_tokens
 from pairton.errors import EventsError
 from pairton.events import Events, Status
+from pairton.events.domain import Domain, cut_domain
 from pairton.events.inputs import MOMENTUM
 from pairton.events.vectors import mass_of
 from pairton.reconstruction.running import DEFAULT_SETTINGS, Assigner, RunSettings
@@ -30,9 +31,9 @@ from pairton.report.record import (
 )
 from pairton.topology import Layout, Topology, collection_name
 from pairton.topology.assignments import canonical
+from pairton.topology.selection import Cuts
 
 if TYPE_CHECKING:
-    from pairton.events.domain import Domain
     from pairton.models.engines import Model
 
 __all__ = ["LISTED", "record_answer", "record_event"]
@@ -65,7 +66,7 @@ def record_event(
     base = _Base.of(one, seen, row if number is None else number, source, topology)
     label = decoding.replace("_", "-")
     status = Status(int(accepted.status[0])).label
-    base.domain = model.domain if settings.cuts else None
+    base.domain = cut_domain(model.domain, assigner.settings.cuts, topology.kinds)
     if not accepted.answerable[0]:
         return base.record(label, model.name, status, (), None, ())
     nodes = accepted.batch(np.array([0]), tuple(accepted.nodes.counts[0].tolist()))
@@ -173,8 +174,9 @@ class _Base:
         said = []
         for kind in self.topology.object_kinds:
             there = [item.used for item in self.objects if item.kind == kind]
-            cuts = self.domain[kind] if self.domain is not None else None
-            passing = f" (pT > {cuts.pt:g} GeV, |η| < {cuts.abs_eta:g})" if cuts is not None else ""
+            bounds = (self.domain or Domain())[kind]
+            cuts = str(Cuts(bounds.pt, bounds.abs_eta)).replace("eta", "η")
+            passing = f" ({cuts})" if cuts else ""
             said.append(f"{sum(there)} of {len(there)} {collection_name(kind)} can be used{passing}")
             said.append(f"{self.topology.name} needs {sum(slot.kind == kind for slot in self.topology.slots)}")
         return "; ".join(said) + "."

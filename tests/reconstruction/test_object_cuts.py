@@ -1,0 +1,96 @@
+"""A user's cuts on jets and leptons: in place of the model's, recorded, and said where they take labels away."""
+
+import json
+
+import awkward as ak
+import numpy as np
+import pytest
+
+import pairton
+from pairton.errors import ConfigError, PairtonWarning
+from pairton.events import Status
+from pairton.events.domain import Domain, KindDomain, chosen_cuts, cut_domain, parse_cuts
+from pairton.formats import create
+from pairton.reconstruction.writers import result_metadata
+
+
+@pytest.fixture
+def model(mass_model_type):
+    return mass_model_type(
+        domain=Domain({"jet": KindDomain(pt=20.0, abs_eta=4.5, count=(6, 16), binary=("btag",))})
+    )
+
+
+def used_jets(events, pt, abs_eta):
+    return ak.sum((events.jets.pt >= pt) & (abs(events.jets.eta) <= abs_eta), axis=1).tolist()
+
+
+def test_cuts_replace_those_of_the_model(decays, model):
+    events = decays(100, extra=4)
+    for jets, pt, abs_eta in (
+        (None, 20, 4.5),
+        ("pt>30,abs_eta<2.4", 30, 2.4),
+        ("pt > 30", 30, 4.5),  # the other one stays
+        ("|eta|<=2.0", 20, 2.0),
+        ("pt>10", 10, 4.5),  # looser than the model's
+        ("none", 0, np.inf),
+    ):
+        found = pairton.reconstruct(events, model, jets=jets)
+        assert found.used["jet"].tolist() == np.minimum(used_jets(events, pt, abs_eta), 12).tolist(), jets
+    tight = pairton.reconstruct(events, model, jets="pt>30,abs_eta<2.4")
+    same = events.keep({"jet": (events.jets.pt >= 30) & (abs(events.jets.eta) <= 2.4)})
+    np.testing.assert_array_equal(tight.index, pairton.reconstruct(same, model).index)
+
+
+def test_jets_beyond_the_domain_are_used_and_said(decays, model):
+    events = decays(100, extra=4)
+    found = pairton.reconstruct(events, model, jets="none")
+    soft = ak.to_numpy(ak.any((events.jets.pt < 20) | (abs(events.jets.eta) > 4.5), axis=1))
+    assert soft.any()
+    assert (found.status[soft] != Status.OK).all()
+    assert (found.status[~soft] == Status.OK).any()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["pt", "pt>", "pt<30", "mass>3", "pt>30,pt>40", "eta<2", "pt>30,", "pt>x", "pt>-1", "", "3<pt<5"],
+)
+def test_cuts_that_cannot_be(text):
+    with pytest.raises(ConfigError, match=r"write cuts in GeV as in pt>30,abs_eta<2\.4"):
+        parse_cuts(text)
+
+
+def test_cuts_for_objects_that_are_not_there(decays, model):
+    with pytest.raises(ConfigError, match="cuts on leptons, electrons, muons, but ttbar_allhad has jets"):
+        pairton.reconstruct(decays(5), model, leptons="pt>30")
+    with pytest.raises(ConfigError, match="choose one"):
+        pairton.reconstruct(decays(5), model, jets="pt>30", cuts=False)
+    domain = Domain({"lepton": KindDomain(pt=25.0, abs_eta=2.5)})
+    chosen = cut_domain(domain, chosen_cuts(None, "pt>30"), ["jet", "lepton"])
+    assert (chosen["lepton"].pt, chosen["lepton"].abs_eta, chosen["jet"].abs_eta) == (30.0, 2.5, np.inf)
+
+
+def test_labels_that_cuts_take_away_are_counted(decays, model):
+    events = decays(100)
+    gone = (events.jets.pt < 40)[ak.from_regular(events.truth)]
+    with pytest.warns(PairtonWarning, match=rf"^{int(ak.sum(gone))} labelled .* cut away, by the given cuts"):
+        result = pairton.evaluate(events, model, jets="pt>40,abs_eta<10")
+    total = result.to_dict()["methods"]["masses"]["efficiency"]["event"]["inclusive"]["total"]
+    assert total == int((~ak.to_numpy(ak.any(gone, axis=1))).sum())
+
+
+def test_the_command_line(command, tmp_path, decays, capsys):
+    events = decays(50)
+    with create(tmp_path / "in.h5", events.topology) as writer:
+        writer.write(events)
+    out = tmp_path / "out.parquet"
+    assert command("reconstruct", tmp_path / "in.h5", "-o", out, "--jets", "pt>30,abs_eta<2.4") == 0
+    assert result_metadata(out)["cuts"] == {"jet": {"pt": 30.0, "abs_eta": 2.4}}
+    assert command("reconstruct", tmp_path / "in.h5", "-o", out, "--force", "--jets", "none") == 0
+    assert json.loads(json.dumps(result_metadata(out)["cuts"])) == {"jet": {"pt": None, "abs_eta": None}}
+    numbers = tmp_path / "numbers.json"
+    assert command("evaluate", tmp_path / "in.h5", "--jets", "pt>40", "--json", numbers) == 0
+    assert "labelled objects are cut away, by the given cuts" in capsys.readouterr().err
+    assert command("display", tmp_path / "in.h5", "--jets", "pt>500", "-o", tmp_path / "event.html") == 0
+    assert "0 of 8 jets can be used (pT > 500 GeV)" in capsys.readouterr().out
+    assert command("evaluate", tmp_path / "in.h5", "--jets", "pt=40") == 2
