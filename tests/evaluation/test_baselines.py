@@ -4,11 +4,15 @@ import awkward as ak
 import numpy as np
 import pytest
 
+from leptonic_tops import leptonic_events
 from pairton.errors import ModelError
 from pairton.evaluation.chi_square import MassChiSquare
 from pairton.evaluation.metrics import efficiencies
+from pairton.evaluation.simple_baselines import MinMass, RandomChoice
 from pairton.events import Events
 from pairton.events.inputs import MOMENTUM
+from pairton.events.neutrinos import one_neutrino
+from pairton.events.vectors import cartesian, polar
 from pairton.topology import load_topology
 
 
@@ -92,3 +96,100 @@ def test_too_little_truth_is_an_error_that_says_so(decays):
     without = decays()
     with pytest.raises(ModelError, match="no truth"):
         MassChiSquare().fit(Events(without.jets))
+
+
+# -- leptons -----------------------------------------------------------------------------------------------
+
+
+def smeared(events, seed=0):
+    """Jets measured to 10 %, in another order, and half of their b-tags; truth follows."""
+    rng = np.random.default_rng(seed)
+    jets = events.jets
+    scale = ak.unflatten(rng.normal(1, 0.1, int(events.n_jets.sum())), events.n_jets)
+    for name in ("pt", "energy"):
+        jets = ak.with_field(jets, jets[name] * scale, name)
+    jets = ak.with_field(jets, ak.unflatten(rng.integers(0, 2, int(events.n_jets.sum())), events.n_jets), "btag")
+    order = np.argsort(rng.random((len(events), int(events.n_jets[0]))), axis=1)
+    place = np.argsort(order, axis=1)
+    truth = events.truth.copy()
+    for slot in events.topology.slots:
+        if slot.kind == "jet":
+            truth[:, slot.index] = np.take_along_axis(place, events.truth[:, [slot.index]], axis=1)[:, 0]
+    return events.replace(objects={**events.objects, "jet": jets[ak.from_regular(order)]}, truth=truth)
+
+
+def test_a_leptonic_top_is_weighed_with_its_neutrino():
+    """Against the formula, one event and one assignment at a time, with the better one of two solutions."""
+    events = smeared(leptonic_events(1, 400)[0])
+    fit = MassChiSquare().fit(events)
+    assert fit.masses["tl"][0] == pytest.approx(172, abs=3)
+    assignment, probability = fit.assign(events[:3])
+    for k in range(3):
+        p4 = {
+            kind: cartesian(*(events.objects[kind][k][name].to_numpy() for name in MOMENTUM))
+            for kind in events.objects
+        }
+        both = one_neutrino(p4["lepton"][0], p4["met"][0, :2], 80.37).p4
+
+        def chi2(q1, q2, b, other, p4=p4, both=both, k=k):
+            mass = {"W": polar(p4["jet"][[q1, q2]].sum(0))["mass"]}
+            mass["t"] = polar(p4["jet"][[q1, q2, b]].sum(0))["mass"] - mass["W"]
+            away = [(mass[name] - fit.masses[name][0]) / fit.masses[name][1] for name in ("W", "t")]
+            tops = polar(p4["jet"][other] + p4["lepton"][0] + both)["mass"]
+            away.append(np.abs(tops - fit.masses["tl"][0]).min() / fit.masses["tl"][1])
+            total = np.square(away).sum()
+            for kind, jet in zip(["W.q", "W.q", "t.b", "tl.b"], [q1, q2, b, other], strict=True):
+                rate, rest = fit.tag_rates[kind], fit.other_tag_rate
+                tagged = events.jets.btag[k, jet] > 0.5
+                total -= 2 * np.log(rate / rest if tagged else (1 - rate) / (1 - rest))
+            return total
+
+        every = np.array([chi2(*jets) for jets in permutations(range(4))])
+        assert chi2(*assignment[k, :4]) == pytest.approx(every.min(), rel=1e-3)
+        weight = np.exp(-(every - every.min()) / 2)
+        assert probability[k] == pytest.approx(2 * weight.max() / weight.sum(), rel=1e-3)
+
+
+def test_the_neutrino_helps_and_its_absence_does_no_harm():
+    events = smeared(leptonic_events(1, 1500)[0])
+    fit = MassChiSquare().fit(events)
+    assignment, _ = fit.assign(events)
+    result = efficiencies(events.topology, events.truth, assignment, events.n_jets)["tl"]["inclusive"].value
+    blind = events.replace(objects={**events.objects, "met": events.objects["met"][:, :0]})
+    without, _ = fit.assign(blind)
+    other = efficiencies(events.topology, events.truth, without, events.n_jets)["tl"]["inclusive"].value
+    assert result > other + 0.03
+    assert (without >= 0).all()
+
+
+def test_the_lightest_pairs_of_b_and_lepton():
+    events = leptonic_events(2, 300)[0]
+    assert MinMass().fit(events) == MinMass()
+    assignment, probability = MinMass().assign(events)
+    assert np.isnan(probability).all()
+    p4 = {kind: [cartesian(*(events.objects[kind][name][:, k].to_numpy() for name in MOMENTUM)) for k in (0, 1)]
+          for kind in ("jet", "lepton")}  # fmt: skip
+    sums = [
+        sum(polar(p4["jet"][b] + p4["lepton"][lepton])["mass"] for b, lepton in pairs)
+        for pairs in (((0, 0), (1, 1)), ((0, 1), (1, 0)))
+    ]
+    crossed = assignment[:, 0] != assignment[:, 1]
+    np.testing.assert_array_equal(crossed, sums[1] < sums[0])
+    right = efficiencies(events.topology, events.truth, assignment, events.n_jets)["event"]["inclusive"].value
+    assert right > 0.6
+
+
+def test_tags_come_before_masses():
+    events = leptonic_events(1, 200)[0]
+    tags = ak.from_regular(np.tile([1.0, 1.0, 0.0, 0.0], (200, 1)))  # of the quarks
+    events = events.replace(jets=ak.with_field(events.jets, tags, "btag"))
+    for baseline in (MinMass(), RandomChoice()):
+        assignment, _ = baseline.assign(events)
+        assert (np.sort(assignment[:, [2, 3]], axis=1) == [0, 1]).all()
+
+
+def test_a_random_choice_is_even_and_the_same_again():
+    events = leptonic_events(2, 2000)[0]
+    assignment, _ = RandomChoice().assign(events)
+    assert (assignment[:, 0] == assignment[:, 1]).mean() == pytest.approx(0.5, abs=0.04)
+    np.testing.assert_array_equal(RandomChoice().assign(events[700:900])[0], assignment[700:900])

@@ -4,37 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import root
 
+from leptonic_tops import TOP, W, leptonic_tops, mass
 from pairton.events.neutrinos import nearest_mass, neutrino_ellipse, one_neutrino, two_neutrinos
-
-W, TOP, B, MUON = 80.37, 172.5, 4.8, 0.1057
-
-
-def mass(p4):
-    return np.sqrt(np.maximum(p4[..., 3] ** 2 - (p4[..., :3] ** 2).sum(axis=-1), 0))
-
-
-def decay(rng, mother, m1, m2):
-    """Two products (n, 4) of each mother (n, 4), in a random direction."""
-    m, n = mass(mother), len(mother)
-    size = np.sqrt((m**2 - (m1 + m2) ** 2) * (m**2 - (m1 - m2) ** 2)) / (2 * m)
-    cos, phi = rng.uniform(-1, 1, n), rng.uniform(0, 2 * np.pi, n)
-    unit = np.stack([np.sqrt(1 - cos**2) * np.cos(phi), np.sqrt(1 - cos**2) * np.sin(phi), cos], axis=1)
-    beta, gamma = mother[:, :3] / mother[:, 3:], mother[:, 3] / m
-    found = []
-    for sign, mine in ((1, m1), (-1, m2)):
-        p, energy = sign * size[:, None] * unit, np.sqrt(size**2 + mine**2)
-        along = (beta * p).sum(axis=1)
-        more = (gamma - 1) * along / (beta**2).sum(axis=1) + gamma * energy
-        found.append(np.column_stack([p + beta * more[:, None], gamma * (energy + along)]))
-    return found
-
-
-def leptonic_tops(rng, n):
-    """b, lepton and neutrino of n tops."""
-    p = rng.normal(0, [100, 100, 300], (n, 3))
-    top = np.column_stack([p, np.sqrt((p**2).sum(axis=1) + TOP**2)])
-    w, b = decay(rng, top, W, B)
-    return b, *decay(rng, w, MUON, 0.0)
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import pytest
 
 from pairton.errors import TopologyError
 from pairton.topology import Stage, Topology, builtin_topologies, load_topology, parse_topology
+from pairton.topology.reading import completed
 
 
 def make(event, particles, **more):
@@ -283,3 +284,16 @@ def test_bins_of_results():
         "tth_semilep": ("6", "7", "8+"),
         "tttt_allhad": ("12", "13", "14+"),
     }
+
+
+def test_a_stored_topology_gets_what_its_file_is_too_old_to_say():
+    new = load_topology("ttbar_semilep")
+    raw = {key: value for key, value in new.to_dict().items() if key not in ("codes", "invisible", "bins")}
+    old = parse_topology(raw)
+    assert not old.neutrinos
+    assert completed(old).to_dict() == new.to_dict()
+    own = {**raw, "bins": [4, 8]}
+    assert completed(parse_topology(own)).bins == ("4-7", "8+")
+    other = {**raw, "particles": {**raw["particles"], "tl": ["l", "b"]}}  # another tree of the same name
+    assert not completed(parse_topology(other)).neutrinos
+    assert completed(new) is new

@@ -37,7 +37,9 @@ __all__ = ["evaluate"]
     help="Several are compared.",
     shell_complete=completing(DECODINGS),
 )
-@click.option("--baseline", "baselines", multiple=True, metavar="NAME", help="A method without a network: chi2.")
+@click.option(
+    "--baseline", "baselines", multiple=True, metavar="NAME", help="Without a network: chi2, min_mass, random."
+)
 @click.option("--assignments", multiple=True, metavar="FILE", help="Somebody's answers: ours, SPANet's, HyPER's.")
 @click.option("--select", is_flag=True, help="Apply the selection of the topology first.")
 @click.option(

@@ -4,10 +4,11 @@
                      - 2 sum over slots log P(tag | slot) / P(tag | other jet)
 
 m_children is the summed mass of the particles below, so that the mass of a W is not counted again in its top.
-Means, widths and tag rates are fitted on labelled objects: two numbers per type, one per kind of slot. Missing
-energy is not used.
+Means, widths and tag rates are fitted on labelled objects: two numbers per type, one per kind of slot. The mass of
+one leptonic top includes its neutrino, of the two solutions the one that fits better. The masses of two leptonic
+tops are those of their objects alone: there missing energy is not used.
 
-Shapes: B events, N nodes, S slots, C candidates of a type.
+Shapes: n events, B of them, N nodes, S slots, C candidates of a type.
 """
 
 from __future__ import annotations
@@ -16,25 +17,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding.set_sums import best, log_normaliser, log_sums
-from pairton.decoding.set_tables import SetTables, allowed_nodes, set_tables
+from pairton.decoding.set_tables import SetTables
 from pairton.errors import ModelError
+from pairton.evaluation.best_assignment import (
+    Batch,
+    Scores,
+    best_assignments,
+    candidate_masses,
+    dense_nodes,
+    product_name,
+)
 from pairton.evaluation.registry import register_baseline
 from pairton.events import Events
-from pairton.events.inputs import MOMENTUM
-from pairton.events.vectors import cartesian, pair_products
-from pairton.reconstruction.result import momenta
+from pairton.events.neutrinos import one_neutrino
+from pairton.events.vectors import polar
+from pairton.reconstruction.momenta import particle_momenta
 from pairton.topology import JET, Topology
+from pairton.topology.invisible import Neutrino
+from pairton.topology.selection import TRANSVERSE
 
 __all__ = ["MassChiSquare"]
 
 MIN_PARTICLES = 10  # of each type, for a mean and a width
-BATCH = 512  # events at once
-TAG_CUT = 0.5
 
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.integer[Any]]
@@ -59,11 +66,14 @@ class MassChiSquare:
         topology = events.topology
         if events.truth is None:
             raise ModelError("a mass chi-square is fitted on labelled objects, but these events have no truth")
-        mass = momenta(events, events.truth)["mass"]  # (n, P), NaN where a particle lacks an object
+        particles = particle_momenta(events, events.truth)
+        mass = polar(particles.visible)["mass"]  # (n, P), NaN where a particle lacks an object
+        solved = polar(particles.p4)["mass"]
         masses = {}
         for name in topology.types:
             same = topology.of_type(name)
-            excess = np.stack([mass[:, p.index] - mass[:, list(p.children)].sum(axis=1) for p in same])
+            whole = mass if _neutrino(topology, name) is None else solved
+            excess = np.stack([whole[:, p.index] - mass[:, list(p.children)].sum(axis=1) for p in same])
             values = excess[np.isfinite(excess)]
             if len(values) < MIN_PARTICLES:
                 raise ModelError(
@@ -71,7 +81,7 @@ class MassChiSquare:
                     f"a width need {MIN_PARTICLES}: give more events with truth"
                 )
             masses[name] = _core(values)
-        nodes, mask, tagged = _dense(events)
+        nodes, mask, tagged = dense_nodes(events)
         layout = tuple(part.shape[1] for part in nodes)
         truth = np.where(events.truth >= 0, events.truth + topology.offsets(layout), -1)
         mask &= np.isin(np.arange(mask.shape[1]), topology.nodes(JET, layout))  # nothing else has a tag
@@ -82,63 +92,50 @@ class MassChiSquare:
 
         Events with fewer objects of a kind than slots have -1 and NaN.
         """
-        topology = events.topology
-        momenta_of, _, tagged = _dense(events)
-        p4 = np.concatenate(momenta_of, axis=1)
-        widths = tuple(part.shape[1] for part in momenta_of)
-        counts = np.stack([events.counts[kind] for kind in topology.kinds], axis=1)
-        assignment = np.full((len(events), len(topology.slots)), -1, dtype=np.int32)
-        probability = np.full(len(events), np.nan)
-        for layout in np.unique(counts, axis=0):
-            if (layout < topology.slots_per_kind).any():
-                continue
-            kept = tuple(layout.tolist())
-            tables = set_tables(topology, allowed_nodes(topology, kept), complete_only=True)
-            used = np.concatenate([sum(widths[:k]) + np.arange(n) for k, n in enumerate(kept)])  # without padding
-            (rows,) = np.nonzero((counts == layout).all(axis=1))
-            for batch in np.split(rows, range(BATCH, len(rows), BATCH)):
-                scores = self._scores(tables, p4[batch][:, used], tagged[batch][:, used])
-                found = best(tables, scores).overall()
-                assignment[batch] = found.assignment[:, 0] - topology.offsets(kept)
-                chance = found.score[:, 0] - log_normaliser(log_sums(tables, scores))
-                probability[batch] = np.exp(chance)
-        return assignment, probability
+        return best_assignments(events, self._scores)
 
-    def _scores(self, tables: SetTables, p4: Floats, tagged: Bools) -> dict[str, Floats]:
-        """Type -> (C, B): what a candidate adds to -chi2 / 2, of nodes p4 (B, N, 4) and their tags (B, N)."""
-        topology, n_nodes = tables.topology, p4.shape[1]
-        products = pair_products(p4).astype(np.float32).reshape(len(p4), -1).T  # (N N, B): gathers take rows
-        products = np.ascontiguousarray(products)
-        scores: dict[str, Floats] = {}
-        masses: dict[str, Floats] = {}
-        for name, known in tables.candidates.items():  # children before parents
+    def _scores(self, tables: SetTables, batch: Batch) -> Scores:
+        """What a candidate adds to -chi2 / 2."""
+        topology = tables.topology
+        scores: Scores = {}
+        masses = candidate_masses(tables, batch.p4)
+        for name, known in tables.candidates.items():
             particle, nodes = topology.of_type(name)[0], known.objects.astype(np.intp).T
-            square = np.zeros((len(known.objects), len(p4)), dtype=np.float32)
-            for i, first in enumerate(nodes):
-                for j, second in enumerate(nodes[: i + 1]):
-                    square += products[first * n_nodes + second] * np.float32(1 if i == j else 2)
-            masses[name] = np.sqrt(np.maximum(square, 0))
-            mean, width = self.masses[name]
+            mean, width = (np.float32(value) for value in self.masses[name])
             below = sum(masses[child][rows] for child, rows in known.children)
-            scores[name] = -(((masses[name] - below - np.float32(mean)) / np.float32(width)) ** 2) / 2
+            away = np.abs(masses[name] - below - mean)
+            if (neutrino := _neutrino(topology, name)) is not None:
+                both = _with_neutrino(neutrino, nodes, batch, topology) - below - mean  # (2, C, B)
+                away = np.nan_to_num(np.abs(both).min(axis=0), nan=0.0)  # without missing energy nothing is known
+            scores[name] = -((away / width) ** 2) / 2
             for slot in particle.own_slots:
                 if topology.slots[slot].kind == JET:
                     rate, other = self.tag_rates[_kind(topology, slot)], self.other_tag_rate
                     gains = np.log(np.array([(1 - rate) / (1 - other), rate / other])).astype(np.float32)
-                    scores[name] += gains[tagged.T.astype(np.intp)][nodes[slot - particle.slots[0]]]
+                    scores[name] += gains[batch.tagged.T.astype(np.intp)][nodes[slot - particle.slots[0]]]
         return scores
 
 
-def _dense(events: Events) -> tuple[list[npt.NDArray[np.float64]], Bools, Bools]:
-    """Momenta (n, N, 4) of each kind, and of all nodes together the mask and the b-tags (n, N)."""
-    momenta_of, masks, tags = [], [], []
-    for kind in events.topology.kinds:
-        values, mask = events.dense(kind)
-        momenta_of.append(cartesian(*(values[:, :, MOMENTUM.index(name)] for name in MOMENTUM)))
-        masks.append(mask)
-        has = kind == JET and "btag" in ak.fields(events.jets)
-        tags.append(events.dense(kind, ("btag",))[0][:, :, 0] > TAG_CUT if has else np.zeros_like(mask))
-    return momenta_of, np.concatenate(masks, axis=1), np.concatenate(tags, axis=1)
+def _neutrino(topology: Topology, type_name: str) -> Neutrino | None:
+    """The neutrino of particles of a type, where the event has no other: then the mass of its W gives it."""
+    if len(topology.neutrinos) != 1:
+        return None
+    (neutrino,) = topology.neutrinos
+    return neutrino if topology.of_type(type_name)[0].index == neutrino.mother else None
+
+
+def _with_neutrino(
+    neutrino: Neutrino, nodes: npt.NDArray[np.intp], batch: Batch, topology: Topology
+) -> npt.NDArray[np.float32]:
+    """(2, C, B): masses of candidates, of objects (slots, C), with both solutions for the neutrino."""
+    met = next(kind for kind in topology.context if kind in TRANSVERSE)
+    seen = topology.nodes(met, batch.layout)
+    missing = batch.p4[:, seen.start, None, :2] if len(seen) else np.full((len(batch), 1, 2), np.nan)
+    first = topology.particles[neutrino.mother].slots[0]
+    lepton = batch.p4[:, nodes[[slot - first for slot in neutrino.lepton]]].sum(axis=1)  # (B, C, 4)
+    found = one_neutrino(lepton, missing, neutrino.mass).p4  # (B, C, 2, 4)
+    total = batch.p4[:, nodes].sum(axis=1)[:, :, None] + found
+    return polar(total)["mass"].transpose(2, 1, 0).astype(np.float32)
 
 
 def _core(values: npt.NDArray[np.float64]) -> tuple[float, float]:
@@ -162,8 +159,7 @@ def _core(values: npt.NDArray[np.float64]) -> tuple[float, float]:
 
 def _kind(topology: Topology, slot: int) -> str:
     """Slots that stand for the same product share a tag rate: W.q, t.b."""
-    particle = topology.particles[topology.slots[slot].particle]
-    return f"{particle.type}.{topology.slots[slot].name.split('.')[-1].rstrip('0123456789')}"
+    return f"{topology.particles[topology.slots[slot].particle].type}.{product_name(topology, slot)}"
 
 
 def _tag_rates(topology: Topology, tagged: Bools, mask: Bools, truth: Ints) -> tuple[dict[str, float], float]:

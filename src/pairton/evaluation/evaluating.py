@@ -16,7 +16,8 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-import pairton.evaluation.chi_square  # noqa: F401  # registers its baseline
+import pairton.evaluation.chi_square  # registers its baseline
+import pairton.evaluation.simple_baselines  # noqa: F401  # registers theirs
 from pairton.decoding import Decoded
 from pairton.errors import ConfigError, InputError, ModelError, PairtonWarning, nearest
 from pairton.evaluation import metrics as counting

@@ -21,7 +21,7 @@ from pairton.events.objects import check_fields, is_physical
 from pairton.topology import JET, Topology, collection_name, load_topology
 from pairton.topology.assignments import present
 
-__all__ = ["SPLITS", "Events", "Objects", "Status"]
+__all__ = ["SPLITS", "Events", "Objects", "Status", "uniform"]
 
 SPLITS = ("train", "validation", "test")
 MARKS = ("index", "usable")  # fields of an object that say something of its place in the file
@@ -400,7 +400,7 @@ class Events:
         edges = np.concatenate([[0.0], np.cumsum(fractions)])
         edges[-1] = np.inf
         k = SPLITS.index(name)
-        u = _uniform(self.ids, seed)
+        u = uniform(self.ids, seed)
         return np.asarray((u >= edges[k]) & (u < edges[k + 1]))
 
     def dense(
@@ -426,7 +426,7 @@ def _joined(parts: Sequence[ak.Array]) -> ak.Array:
     return ak.with_name(ak.concatenate(parts), "Momentum4D")
 
 
-def _uniform(ids: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.float64]:
+def uniform(ids: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.float64]:
     """A number in [0, 1) for each (source, number): splitmix64, chained over the words."""
     state = np.full(len(ids), (seed * 0x9E3779B97F4A7C15 + 0x2545F4914F6CDD1D) % 2**64, dtype=np.uint64)
     for word in ids.T:

@@ -15,18 +15,27 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
+from pairton.decoding import Decoded
 from pairton.errors import EventsError, nearest
 from pairton.events import Events, Status
-from pairton.events.inputs import MOMENTUM
-from pairton.events.vectors import cartesian, polar
+from pairton.events.vectors import polar
+from pairton.reconstruction.momenta import (
+    Momenta,
+    particle_momenta,
+    pick,
+    signed_codes,
+    slot_momenta,
+    with_sign,
+)
 from pairton.topology import Topology
+from pairton.topology.assignments import ranked
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
     from pairton.reconstruction.running import RunSettings
     from pairton.report.event_display import Display
 
-__all__ = ["Reconstruction", "momenta", "slot_momenta", "stored_assignment"]
+__all__ = ["Reconstruction", "by_falling_pt", "momenta", "slot_momenta", "stored_assignment"]
 
 Ints = npt.NDArray[np.integer[Any]]
 
@@ -68,9 +77,19 @@ class Reconstruction:
         return stored_assignment(self.events, self.assignment)
 
     @cached_property
+    def particles(self) -> Momenta:
+        """Four-momenta of all particles, of their objects alone, and every solution for the neutrinos."""
+        return particle_momenta(self.events, self.assignment)
+
+    @cached_property
     def momenta(self) -> dict[str, npt.NDArray[np.float64]]:
-        """pt, eta, phi, mass of every particle, (n, P) each."""
-        return momenta(self.events, self.assignment)
+        """pt, eta, phi, mass of every particle, (n, P) each, neutrinos included."""
+        return polar(self.particles.p4)
+
+    @cached_property
+    def pdgid(self) -> npt.NDArray[np.int32]:
+        """(n, P): the PDG code of each particle, negative for an antiparticle; 0 where no lepton tells."""
+        return signed_codes(self.events, self.assignment)
 
     def object(self, slot: str) -> ak.Array:
         """(n,): what is in a slot, such as `t1.b`, as a four-vector with its fields and `index`; None for none."""
@@ -110,24 +129,38 @@ class Reconstruction:
     def __getattr__(self, name: str) -> ak.Array:
         if name.startswith("_") or "events" not in self.__dict__:  # as pickle and copy ask, before there are any
             raise AttributeError(name)
-        if name not in self.topology.types:
-            raise AttributeError(f"no attribute {name!r}: particle types are {', '.join(self.topology.types)}")
+        if name not in (known := self._names):
+            raise AttributeError(f"no attribute {name!r}: particle types are {', '.join(known)}")
         return self[name]
 
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return (*self.topology.types, *self.topology.systems)
+
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self.topology.types]
+        return [*super().__dir__(), *self._names]
 
     def __getitem__(self, type_name: str) -> ak.Array:
         """(n, particles of the type): Momentum4D records with `probability` and `objects`.
 
-        `jets` is another name for `objects` where all of them are jets.
+        `jets` is another name for `objects` where all of them are jets. The momentum of a type with a neutrino
+        includes it; `neutrino` and `visible` are Momentum4D records of both parts. `pdgid` is there where the
+        charge of a lepton tells a particle from its antiparticle. `tt`, the sum of both tops, has one record (n,).
         """
+        if type_name in self.topology.systems:
+            return ak.zip(polar(self.particles.systems[type_name]), with_name="Momentum4D")
         particles = self.topology.of_type(type_name)
         if not particles:
-            types = self.topology.types
-            raise EventsError(f"no type {type_name!r}: there are {', '.join(types)}{nearest(type_name, types)}")
+            known = self._names
+            raise EventsError(f"no type {type_name!r}: there are {', '.join(known)}{nearest(type_name, known)}")
         columns = [p.index for p in particles]
         fields = {name: ak.from_regular(values[:, columns]) for name, values in self.momenta.items()}
+        unseen = [k for k, neutrino in enumerate(self.topology.neutrinos) if neutrino.particle in columns]
+        if unseen:
+            fields["neutrino"] = _records(self.particles.neutrinos.used[:, unseen])
+            fields["visible"] = _records(self.particles.visible[:, columns])
+        if set(columns) & set(with_sign(self.topology)):
+            fields["pdgid"] = ak.from_regular(self.pdgid[:, columns])
         fields["probability"] = ak.from_regular(self.particle_probability[:, columns])
         fields["objects"] = self._objects([p.slots for p in particles])
         if self.topology.kinds == ("jet",):
@@ -165,6 +198,12 @@ class Reconstruction:
         return ak.unflatten(ak.unflatten(ordered, sizes.ravel()), np.full(len(at), len(slots)))
 
 
+def _records(p4: npt.NDArray[np.float64]) -> ak.Array:
+    """(n, k) Momentum4D records of p4 (n, k, 4)."""
+    parts = {name: ak.from_regular(values) for name, values in polar(p4).items()}
+    return ak.zip(parts, with_name="Momentum4D")
+
+
 def stored_assignment(events: Events, assignment: Ints) -> npt.NDArray[np.int32]:
     """Positions (n, S) as the numbers that the objects have in the input file, -1 for none."""
     result = np.array(assignment, dtype=np.int32)
@@ -172,31 +211,22 @@ def stored_assignment(events: Events, assignment: Ints) -> npt.NDArray[np.int32]
         if "index" in ak.fields(events.objects[slot.kind]):
             flat = np.asarray(ak.flatten(events.stored_index[slot.kind]), dtype=np.int32)
             result[:, slot.index] = np.where(
-                assignment[:, slot.index] >= 0, _pick(flat, events, slot.kind, assignment[:, slot.index]), -1
+                assignment[:, slot.index] >= 0, pick(flat, events, slot.kind, assignment[:, slot.index]), -1
             )
     return result
 
 
-def _pick(flat: npt.NDArray[Any], events: Events, kind: str, position: Ints) -> npt.NDArray[Any]:
-    """Values (J, ...) of the objects at positions (n,); anything where there is none."""
-    if not len(flat):
-        return np.zeros((len(position), *flat.shape[1:]), dtype=flat.dtype)
-    starts = np.cumsum(events.counts[kind]) - events.counts[kind]
-    return np.asarray(flat[np.where(position >= 0, starts + position, 0)])
-
-
-def slot_momenta(events: Events, assignment: Ints) -> npt.NDArray[np.float64]:
-    """(n, S, 4): px, py, pz and energy of the object in each slot; NaN where there is none."""
-    p4 = {
-        kind: cartesian(*(np.asarray(ak.flatten(events.objects[kind][name])) for name in MOMENTUM))
-        for kind in events.topology.object_kinds
-    }
-    columns = [_pick(p4[s.kind], events, s.kind, assignment[:, s.index]) for s in events.topology.slots]
-    return np.where(assignment[:, :, None] >= 0, np.stack(columns, axis=1), np.nan)
-
-
 def momenta(events: Events, assignment: Ints) -> dict[str, npt.NDArray[np.float64]]:
-    """pt, eta, phi, mass of the summed objects of each particle, (n, P) each; NaN where one is missing."""
-    slots = slot_momenta(events, assignment)
-    particles = [slots[:, list(particle.slots)].sum(axis=1) for particle in events.topology.particles]
-    return polar(np.stack(particles, axis=1))
+    """pt, eta, phi, mass of each particle, (n, P) each, neutrinos included; NaN where an object is missing."""
+    return polar(particle_momenta(events, assignment).p4)
+
+
+def by_falling_pt(events: Events, found: Decoded) -> Decoded:
+    """The same answers, of positions in `events.objects`, with interchangeable particles by falling pT."""
+    pt = momenta(events, found.assignment)["pt"]
+    slots, particles = ranked(events.topology, pt)
+    return replace(
+        found,
+        assignment=np.take_along_axis(found.assignment, slots, axis=1),
+        particle_probability=np.take_along_axis(found.particle_probability, particles, axis=1),
+    )

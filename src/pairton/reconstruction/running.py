@@ -32,7 +32,7 @@ from pairton.events.inputs import EVIDENCE
 from pairton.events.nodes import Nodes
 from pairton.events.objects import as_polar, make_objects, mev_median
 from pairton.events.tags import TagTable, is_generated, load_table
-from pairton.reconstruction.result import Reconstruction
+from pairton.reconstruction.result import Reconstruction, by_falling_pt
 from pairton.topology import JET, Layout, Topology, collection_name, same_tree
 
 if TYPE_CHECKING:
@@ -205,6 +205,7 @@ class Assigner:
         window = self.with_evidence(window)
         accepted = self.accept(window)
         found, described = self.assign_all(accepted)
+        found = by_falling_pt(window, found)
         tags = self._tags(window, accepted)
         outputs = {**described, **self._pattern_columns(found), **tags}
         status = accepted.status.copy()

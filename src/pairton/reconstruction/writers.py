@@ -10,7 +10,12 @@
     n_<objects>                  objects of each kind that were used: n_jets, n_leptons, ...
     <slot>_<kind>                index of the object in its collection of the input, -1 for none (int32); t1.W.q1
                                  is t1_W_q1_jet
-    <particle>_probability, _pt, _eta, _phi, _mass    NaN for none (float32); GeV and radians
+    <particle>_probability, _pt, _eta, _phi, _mass    NaN for none (float32); GeV and radians; with its neutrino
+    <particle>_pdgid             6 or -6, where the charge of a lepton tells top from antitop; 0: not known (int32)
+    <particle>_visible_mass      of its objects alone, without its neutrino
+    <particle>_nu_pt, _nu_eta, _nu_phi, _nu_pz, _nu_pz_other    the neutrino, and pz of the next best solution
+    neutrino_solutions           real solutions; 0: there is none, and the nearest is used; -1: no neutrino (int32)
+    tt_pt, _eta, _phi, _mass     the sum of all particles of the hard process with one PDG code
     event_probability            of the answer: all of it is right
     complete_probability, event_probability_if_complete, pattern_<particles>
                                  where the model knows missing particles: that every particle is present, that the
@@ -40,9 +45,11 @@ from pairton._common.atomic import CompleteOrNothing, Replacement
 from pairton._version import __version__
 from pairton.errors import ConfigError, OutputError
 from pairton.events import Events, Status
+from pairton.events.vectors import polar
 from pairton.formats.files import CONTAINERS
 from pairton.formats.writing import column_kind, writing_errors
 from pairton.models.storage import WEIGHTS_KEY
+from pairton.reconstruction.momenta import with_sign
 from pairton.reconstruction.result import Reconstruction
 from pairton.reconstruction.running import Assigner, RunSettings
 from pairton.topology import Slot, Topology, collection_name
@@ -110,7 +117,31 @@ def _answers(reco: Reconstruction) -> Columns:
         for field, values in reco.momenta.items():
             ours[f"{name}_{field}"] = values[:, particle.index].astype(np.float32)
     ours["event_probability"] = reco.event_probability.astype(np.float32)
-    return ours | dict(reco.outputs)
+    return ours | _invisible(reco) | dict(reco.outputs)
+
+
+def _invisible(reco: Reconstruction) -> Columns:
+    """Neutrinos, what is known of particles because of them, and sums of particles with them."""
+    topology, particles = reco.topology, reco.particles
+    ours: Columns = {}
+    for index in with_sign(topology):
+        ours[f"{topology.particles[index].name}_pdgid"] = reco.pdgid[:, index]
+    visible = polar(particles.visible)["mass"]
+    solved = particles.neutrinos.p4  # (n, solutions, neutrinos, 4)
+    for k, neutrino in enumerate(topology.neutrinos):
+        for index in topology.ancestry(neutrino.particle):
+            ours[f"{topology.particles[index].name}_visible_mass"] = visible[:, index]
+        used = polar(solved[:, 0, k])
+        ours |= {f"{neutrino.name}_{field}": used[field] for field in ("pt", "eta", "phi")}
+        ours |= {f"{neutrino.name}_pz": solved[:, 0, k, 2], f"{neutrino.name}_pz_other": solved[:, 1, k, 2]}
+    if topology.neutrinos:
+        ours["neutrino_solutions"] = particles.neutrinos.solutions
+    for name, p4 in particles.systems.items():
+        ours |= {f"{name}_{field}": values for field, values in polar(p4).items()}
+    return {
+        name.replace(".", "_"): column.astype(np.float32) if column.dtype.kind == "f" else column
+        for name, column in ours.items()
+    }
 
 
 def same_kept(chunks: Iterable[Events]) -> Iterator[Events]:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from pairton._common.plain import as_plain
 from pairton.events.vectors import cartesian, energy_of, polar
+from pairton.reconstruction.momenta import Momenta, momenta_of
 from pairton.topology import JET, Topology
 from pairton.topology.selection import TRANSVERSE
 
@@ -59,6 +60,7 @@ class Shown:
     mass: float | None = None
     probability: float | None = None
     right: bool | None = None
+    neutrino: bool = False  # whether the mass includes one
 
 
 @dataclass(frozen=True)
@@ -156,12 +158,17 @@ def particle_label(topology: Topology, index: int, revealed: npt.NDArray[np.bool
     return particle.name
 
 
-def summed_mass(objects: Sequence[Item], chosen: Sequence[int]) -> float:
-    """The invariant mass of some objects, GeV."""
-    pt, eta, phi, mass = np.array(
-        [(objects[k].pt, objects[k].eta, objects[k].phi, objects[k].mass) for k in chosen]
-    ).T
-    return float(polar(cartesian(pt, eta, phi, energy_of(pt, eta, mass)).sum(axis=0))["mass"])
+def momenta_shown(
+    topology: Topology, objects: Sequence[Item], assignments: npt.NDArray[np.integer[Any]]
+) -> Momenta:
+    """Particles of assignments (k, S), with neutrinos where the missing energy gives them."""
+    pt, eta, phi, mass = np.array([(item.pt, item.eta, item.phi, item.mass) for item in objects]).T
+    p4 = cartesian(pt, eta, phi, energy_of(pt, eta, mass))
+    there = assignments >= 0
+    slots = np.where(there[..., None], p4[np.where(there, assignments, 0)], np.nan)
+    missing = [p4[k, :2] for k, item in enumerate(objects) if item.kind in TRANSVERSE and item.used]
+    met = missing[0] if missing else np.full(2, np.nan)
+    return momenta_of(topology, slots, np.tile(met, (len(assignments), 1)))
 
 
 def shown_particles(
@@ -180,6 +187,9 @@ def shown_particles(
     if revealed is not None:
         there &= revealed
     verdict = verdicts(topology, assignment, truth)
+    momenta = momenta_shown(topology, objects, assignment[None])
+    masses, visible = polar(momenta.p4[0])["mass"], polar(momenta.visible[0])["mass"]
+    above = {index for neutrino in topology.neutrinos for index in topology.ancestry(neutrino.particle)}
     found = []
     for name in topology.types:
         for particle in topology.of_type(name):
@@ -187,8 +197,9 @@ def shown_particles(
                 chosen = tuple(int(assignment[slot]) for slot in particle.slots)
                 chance = None if probability is None else probability.get(particle.index)
                 label = particle_label(topology, particle.index, revealed)
-                mass = summed_mass(objects, chosen)
-                found.append(Shown(name, label, chosen, mass, chance, verdict[particle.index]))
+                solved = particle.index in above and bool(np.isfinite(masses[particle.index]))
+                mass = float((masses if solved else visible)[particle.index])
+                found.append(Shown(name, label, chosen, mass, chance, verdict[particle.index], solved))
     return tuple(found)
 
 

@@ -17,7 +17,7 @@ from pairton.errors import EventsError
 from pairton.events import Events, Status
 from pairton.events.domain import Domain, cut_domain
 from pairton.events.inputs import MOMENTUM
-from pairton.events.vectors import mass_of
+from pairton.events.vectors import mass_of, polar
 from pairton.reconstruction.running import DEFAULT_SETTINGS, Assigner, RunSettings
 from pairton.report.record import (
     Candidate,
@@ -26,11 +26,12 @@ from pairton.report.record import (
     Item,
     Matrices,
     Shown,
+    momenta_shown,
     shown_particles,
     verdicts,
 )
 from pairton.topology import Layout, Topology, collection_name
-from pairton.topology.assignments import canonical
+from pairton.topology.assignments import canonical, ranked
 from pairton.topology.selection import Cuts
 
 if TYPE_CHECKING:
@@ -74,9 +75,10 @@ def record_event(
     answer = decode(model.predict, topology, nodes, decoding=decoding, temperatures=temperatures, record=True)
     if (answer.assignment[0] < 0).any():  # the network gives something else than numbers
         return base.record(label, model.name, Status.BAD_OUTPUT.label, (), None, ())
-    base.align(answer.assignment[0])
-    chances = {p.index: float(answer.particle_probability[0, p.index]) for p in topology.particles}
-    final = shown_particles(topology, base.objects, answer.assignment[0], truth=base.truth, probability=chances)
+    found, particles = base.ranked(answer.assignment[0])
+    base.align(found)
+    chances = {p.index: float(answer.particle_probability[0, particles[p.index]]) for p in topology.particles}
+    final = shown_particles(topology, base.objects, found, truth=base.truth, probability=chances)
     if answer.exact[0] and decoding == "exact":
         temperature = 1.0 if temperatures is None else float(temperatures[0])
         outputs = model.predict(nodes, np.full_like(answer.steps[0].tokens, MASKED))
@@ -103,11 +105,11 @@ def record_answer(
     one = _one(events, row)
     seen = {kind: np.argsort(-np.asarray(array.pt[0]), kind="stable") for kind, array in one.objects.items()}
     base = _Base.of(one, seen, row if number is None else number, source, events.topology)
-    moved = base.places(np.asarray(assignment))
+    moved, particles = base.ranked(base.places(np.asarray(assignment)))
     base.align(moved)
     chances = None
     if particle_probability is not None:
-        chances = {k: float(value) for k, value in enumerate(particle_probability)}
+        chances = {k: float(value) for k, value in enumerate(np.asarray(particle_probability)[particles])}
     final = shown_particles(events.topology, base.objects, moved, truth=base.truth, probability=chances)
     frames: tuple[Frame, ...] = ()
     if final:
@@ -155,6 +157,12 @@ class _Base:
         at = {(kind, position): place for place, (kind, position, _) in enumerate(self.order)}
         kinds = [slot.kind for slot in self.topology.slots]
         return np.array([at.get((kind, int(k)), -1) for kind, k in zip(kinds, assignment, strict=True)])
+
+    def ranked(self, assignment: Ints) -> tuple[Ints, Ints]:
+        """An assignment (S,) with interchangeable particles by falling pT; and which particle each was (P,)."""
+        pt = polar(momenta_shown(self.topology, self.objects, assignment[None]).p4)["pt"]
+        slots, particles = ranked(self.topology, pt)
+        return assignment[slots[0]], particles[0]
 
     def align(self, assignment: Ints) -> None:
         """Name the true particles like those of the answer that they are closest to: t1 and t2 are only names."""
@@ -273,7 +281,7 @@ def _candidate(base: _Base, type_name: str, nodes: list[int]) -> Shown:
     alone = np.full(len(topology.slots), -1, dtype=np.int64)
     alone[list(particle.slots)] = nodes
     (shown,) = (s for s in shown_particles(topology, base.objects, alone, truth=base.truth) if s.type == type_name)
-    return Shown(type_name, type_name, shown.objects, shown.mass, None, shown.right)
+    return replace(shown, label=type_name, probability=None)
 
 
 def _all_right(known: Iterable[bool | None]) -> bool | None:
@@ -290,7 +298,8 @@ def _exact_frames(base: _Base, outputs: Outputs, layout: Layout, temperature: fl
     sums = sums_of(topology, layout, outputs, temperature)
     found = sums.best_complete(LISTED)
     there = np.isfinite(found.score[0])
-    assignments, chances = found.assignment[0, there].astype(np.int64), sums.probability(found)[0, there]
+    assignments = [base.ranked(each.astype(np.int64))[0] for each in found.assignment[0, there]]
+    chances = sums.probability(found)[0, there]
     together = [
         _together(known.objects, sums.present[name][:, 0], count) for name, known in sums.tables.candidates.items()
     ]

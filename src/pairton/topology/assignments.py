@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pairton.topology.tree import Particle, Topology
 
-__all__ = ["canonical", "canonical_within", "present"]
+__all__ = ["canonical", "canonical_within", "present", "ranked"]
 
 Ints = npt.NDArray[np.integer[Any]]
 Bools = npt.NDArray[np.bool_]
@@ -43,6 +43,44 @@ def canonical_within(topology: Topology, particle: Particle, assignment: Ints) -
     alone[:, inside] = assignment[:, inside]
     within = [g for g in topology.sibling_groups if {slot for slots in g for slot in slots} <= set(inside)]
     return _sorted_siblings(within, alone)[:, inside]
+
+
+def ranked(topology: Topology, values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Interchangeable particles by falling values (B, P): which slots (B, S) and particles (B, P) to take.
+
+    What is below a particle goes with it. Equal values stay in their order; NaN comes last.
+
+    >>> from pairton.topology import load_topology
+    >>> slots, particles = ranked(load_topology("ttbar_allhad"), np.array([[50.0, 0.0, 90.0, 0.0]]))
+    >>> slots.tolist(), particles.tolist()
+    ([[3, 4, 5, 0, 1, 2]], [[2, 3, 0, 1]])
+    """
+    falling = np.where(np.isnan(values), np.inf, -np.asarray(values, dtype=np.float64))
+    slots = np.tile(np.arange(len(topology.slots)), (len(values), 1))
+    particles = np.tile(np.arange(len(topology.particles)), (len(values), 1))
+    below = {
+        p.index: [q.index for q in topology.particles if p.index in topology.ancestry(q.index)]
+        for p in topology.particles
+    }
+    families = [p.children for p in reversed(topology.particles)] + [tuple(p.index for p in topology.roots)]
+    for family in families:  # the deepest first
+        for name in dict.fromkeys(topology.particles[index].type for index in family):
+            same = [index for index in family if topology.particles[index].type == name]
+            if len(same) > 1:
+                order = np.argsort(falling[:, same], axis=1, kind="stable")
+                _rearrange(slots, [topology.particles[index].slots for index in same], order)
+                _rearrange(particles, [below[index] for index in same], order)
+    return slots, particles
+
+
+def _rearrange(
+    columns: npt.NDArray[np.intp], members: Sequence[Sequence[int]], order: npt.NDArray[np.intp]
+) -> None:
+    """Put the members of a group, lists of columns, in an order (B, members)."""
+    parts = np.stack([columns[:, list(member)] for member in members], axis=1)
+    parts = np.take_along_axis(parts, order[:, :, None], axis=1)
+    for k, member in enumerate(members):
+        columns[:, list(member)] = parts[:, k]
 
 
 def _sorted_siblings(groups: Sequence[tuple[tuple[int, ...], ...]], assignment: Ints) -> Ints:

@@ -12,7 +12,16 @@ from pairton._common.configuration import parse_yaml
 if TYPE_CHECKING:
     from pairton.topology.tree import Topology
 
-__all__ = ["Codes", "Properties", "codes_of", "pdg_codes", "pdg_properties", "properties_of", "unknown_names"]
+__all__ = [
+    "Codes",
+    "Properties",
+    "codes_of",
+    "pdg_codes",
+    "pdg_properties",
+    "properties_of",
+    "systems_of",
+    "unknown_names",
+]
 
 Codes = Mapping[str, Sequence[int]]
 
@@ -63,6 +72,24 @@ def properties_of(topology: Topology, name: str) -> Properties | None:
     """Mass and charge of what a name stands for; None if that is not one code, or not a known one."""
     codes = codes_of(topology).get(name, ())
     return pdg_properties().get(codes[0]) if len(codes) == 1 else None
+
+
+def systems_of(topology: Topology) -> dict[str, tuple[int, ...]]:
+    """Root particles that stand for one PDG code, several of them: name of the system -> their indices.
+
+    >>> from pairton.topology import load_topology
+    >>> systems_of(load_topology("ttbar_semilep")), systems_of(load_topology("hh4b"))
+    ({'tt': (0, 2)}, {'HH': (0, 1)})
+    """
+    codes = codes_of(topology)
+    names = {code[0]: name for name, code in reversed([*pdg_codes().items()]) if len(code) == 1}
+    found: dict[int, list[int]] = {}
+    for root in topology.roots:
+        mine = codes.get(root.type, ())
+        if len(mine) == 1 and mine[0] in pdg_properties() and mine[0] in names:
+            found.setdefault(mine[0], []).append(root.index)
+    systems = {names[code] * len(same): tuple(same) for code, same in found.items() if len(same) > 1}
+    return {name: same for name, same in systems.items() if name not in topology.types}
 
 
 def unknown_names(topology: Topology) -> list[str]:

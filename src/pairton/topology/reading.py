@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -14,7 +15,7 @@ from pairton.topology.invisible import parse_invisible
 from pairton.topology.selection import JET, Cuts, Selection, collection_name
 from pairton.topology.spanet_event import SpanetEvent, is_spanet_event, parse_spanet_event
 from pairton.topology.spanet_tree import tree_of
-from pairton.topology.tree import Stage, Topology
+from pairton.topology.tree import Stage, Topology, same_tree
 
 __all__ = ["builtin_topologies", "load_spanet_event", "load_topology", "parse_topology"]
 
@@ -262,6 +263,15 @@ def load_topology(name: str | Path | Topology = "ttbar_allhad") -> Topology:
     if is_spanet_event(raw):
         raw = tree_of(parse_spanet_event(raw, path.stem, str(path)), str(path))
     return parse_topology(raw, str(path))
+
+
+def completed(topology: Topology) -> Topology:
+    """A stored topology with what its file is too old to say, if it is a built-in one: codes, neutrinos, bins."""
+    if topology.name not in builtin_topologies() or not same_tree(topology, _builtin(topology.name)):
+        return topology
+    names = ("codes", "invisible", "given_bins")
+    missing = {name: getattr(_builtin(topology.name), name) for name in names if not getattr(topology, name)}
+    return replace(topology, **missing) if any(missing.values()) else topology
 
 
 def load_spanet_event(path: str | Path) -> SpanetEvent | None:

@@ -20,6 +20,7 @@ from pairton.errors import TopologyError, nearest
 from pairton.topology.checks import check_topology
 from pairton.topology.invisible import Invisible, Neutrino, neutrinos_of
 from pairton.topology.labels import hyper_labels, spanet_labels
+from pairton.topology.pdg import systems_of
 from pairton.topology.selection import JET, Selection
 
 __all__ = ["Layout", "Particle", "Slot", "Stage", "Topology", "same_tree"]
@@ -327,6 +328,11 @@ class Topology:
         ['tl1.nu', 'tl2.nu']
         """
         return neutrinos_of(self)
+
+    @cached_property
+    def systems(self) -> dict[str, tuple[int, ...]]:
+        """Particles of the hard process that belong together, such as the two tops as `tt`: see `systems_of`."""
+        return systems_of(self)
 
     def labels(self, namespace: str) -> tuple[str, ...]:
         """How another code names the slots, in the order of `slots`: `hyper` numbers, `spanet` paths.

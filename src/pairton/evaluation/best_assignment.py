@@ -1,0 +1,102 @@
+"""The best of all assignments by a score that is a sum over particles: what baselines without a network share.
+
+Shapes: n events, B of them, N nodes, S slots, C candidates of a type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+
+from pairton.decoding.set_sums import best, log_normaliser, log_sums
+from pairton.decoding.set_tables import SetTables, allowed_nodes, set_tables
+from pairton.events import Events
+from pairton.events.inputs import MOMENTUM
+from pairton.events.vectors import cartesian, pair_products
+from pairton.topology import JET, Layout, Topology
+
+__all__ = ["Batch", "Scores", "best_assignments", "candidate_masses", "dense_nodes", "product_name"]
+
+BATCH = 512  # events at once
+TAG_CUT = 0.5
+
+Floats = npt.NDArray[np.floating[Any]]
+Bools = npt.NDArray[np.bool_]
+Scores = dict[str, Floats]  # type -> (C, B): what a candidate adds to the score of an assignment
+
+
+class Batch:
+    """Events of one layout, as a baseline sees them."""
+
+    def __init__(self, p4: Floats, tagged: Bools, rows: npt.NDArray[np.intp], layout: Layout) -> None:
+        self.p4, self.tagged = p4, tagged  # (B, N, 4), (B, N)
+        self.rows, self.layout = rows, layout  # (B,): which of the events they are
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def best_assignments(
+    events: Events, score: Callable[[SetTables, Batch], Scores]
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]:
+    """The assignments (n, S) of largest score, and exp(score) of each over the sum of all (n,).
+
+    Events with fewer objects of a kind than slots have -1 and NaN.
+    """
+    topology = events.topology
+    momenta_of, _, tagged = dense_nodes(events)
+    p4 = np.concatenate(momenta_of, axis=1)
+    widths = tuple(part.shape[1] for part in momenta_of)
+    counts = np.stack([events.counts[kind] for kind in topology.kinds], axis=1)
+    assignment = np.full((len(events), len(topology.slots)), -1, dtype=np.int32)
+    probability = np.full(len(events), np.nan)
+    for layout in np.unique(counts, axis=0):
+        if (layout < topology.slots_per_kind).any():
+            continue
+        kept = tuple(layout.tolist())
+        tables = set_tables(topology, allowed_nodes(topology, kept), complete_only=True)
+        used = np.concatenate([sum(widths[:k]) + np.arange(n) for k, n in enumerate(kept)])  # without padding
+        (rows,) = np.nonzero((counts == layout).all(axis=1))
+        for some in np.split(rows, range(BATCH, len(rows), BATCH)):
+            scores = score(tables, Batch(p4[some][:, used], tagged[some][:, used], some, kept))
+            found = best(tables, scores).overall()
+            assignment[some] = found.assignment[:, 0] - topology.offsets(kept)
+            probability[some] = np.exp(found.score[:, 0] - log_normaliser(log_sums(tables, scores)))
+    return assignment, probability
+
+
+def candidate_masses(tables: SetTables, p4: Floats) -> dict[str, npt.NDArray[np.float32]]:
+    """Type -> (C, B): the mass of the objects of each candidate, of nodes p4 (B, N, 4)."""
+    n_nodes = p4.shape[1]
+    products = pair_products(p4).astype(np.float32).reshape(len(p4), -1).T  # (N N, B): gathers take rows
+    products = np.ascontiguousarray(products)
+    masses = {}
+    for name, known in tables.candidates.items():
+        nodes = known.objects.astype(np.intp).T
+        square = np.zeros((len(known.objects), len(p4)), dtype=np.float32)
+        for i, first in enumerate(nodes):
+            for j, second in enumerate(nodes[: i + 1]):
+                square += products[first * n_nodes + second] * np.float32(1 if i == j else 2)
+        masses[name] = np.sqrt(np.maximum(square, 0))
+    return masses
+
+
+def dense_nodes(events: Events) -> tuple[list[npt.NDArray[np.float64]], Bools, Bools]:
+    """Momenta (n, N, 4) of each kind, and of all nodes together the mask and the b-tags (n, N)."""
+    momenta_of, masks, tags = [], [], []
+    for kind in events.topology.kinds:
+        values, mask = events.dense(kind)
+        momenta_of.append(cartesian(*(values[:, :, MOMENTUM.index(name)] for name in MOMENTUM)))
+        masks.append(mask)
+        has = kind == JET and "btag" in ak.fields(events.jets)
+        tags.append(events.dense(kind, ("btag",))[0][:, :, 0] > TAG_CUT if has else np.zeros_like(mask))
+    return momenta_of, np.concatenate(masks, axis=1), np.concatenate(tags, axis=1)
+
+
+def product_name(topology: Topology, slot: int) -> str:
+    """The name of a slot's product in the topology: b for t1.b, q for W.q2."""
+    return topology.slots[slot].name.split(".")[-1].rstrip("0123456789")

@@ -1,0 +1,195 @@
+"""Four-momenta of the particles of an assignment: sums of objects, and the neutrinos that nothing measures.
+
+Shapes: n events, S slots, P particles, K neutrinos, L solutions, J objects of one kind of all events together.
+p4 is (..., 4): px, py, pz, energy; GeV.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+
+from pairton.events import Events
+from pairton.events.inputs import MOMENTUM
+from pairton.events.neutrinos import nearest_mass, one_neutrino, two_neutrinos
+from pairton.events.vectors import cartesian
+from pairton.topology import Topology
+from pairton.topology.pdg import properties_of
+from pairton.topology.selection import TRANSVERSE
+
+__all__ = [
+    "Momenta",
+    "Neutrinos",
+    "missing_momentum",
+    "momenta_of",
+    "particle_momenta",
+    "pick",
+    "signed_codes",
+    "slot_momenta",
+    "with_sign",
+]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class Neutrinos:
+    """Every solution, the one that is used first; NaN behind the last one and where there is none."""
+
+    p4: Floats  # (n, L, K, 4)
+    solutions: npt.NDArray[np.int32]  # (n,): real ones; 0: none, and an approximation is used; -1: none looked for
+
+    @property
+    def used(self) -> Floats:
+        """(n, K, 4)."""
+        return self.p4[:, 0]
+
+
+@dataclass(frozen=True)
+class Momenta:
+    """Particles of some assignments."""
+
+    topology: Topology
+    visible: Floats  # (n, P, 4): the sum of a particle's objects; NaN where one is missing
+    neutrinos: Neutrinos
+
+    @cached_property
+    def p4(self) -> Floats:
+        """(n, P, 4): with the neutrinos below each particle."""
+        total = self.visible.copy()
+        for k, neutrino in enumerate(self.topology.neutrinos):
+            for particle in self.topology.ancestry(neutrino.particle):
+                total[:, particle] += self.neutrinos.used[:, k]
+        return total
+
+    @cached_property
+    def systems(self) -> dict[str, Floats]:
+        """Name -> (n, 4): the sum of root particles that belong together, `tt`."""
+        return {name: self.p4[:, list(same)].sum(axis=1) for name, same in self.topology.systems.items()}
+
+
+def particle_momenta(events: Events, assignment: Ints) -> Momenta:
+    """The particles of an assignment (n, S) of positions in `events.objects`, -1 for none."""
+    return momenta_of(events.topology, slot_momenta(events, assignment), missing_momentum(events))
+
+
+def momenta_of(topology: Topology, slots: Floats, met: Floats) -> Momenta:
+    """The particles of objects in slots (n, S, 4), with missing momenta (n, 2); NaN for none."""
+    visible = np.stack([slots[:, list(particle.slots)].sum(axis=1) for particle in topology.particles], axis=1)
+    return Momenta(topology, visible, _solved(topology, slots, met))
+
+
+def _solved(topology: Topology, slots: Floats, met: Floats) -> Neutrinos:
+    unseen, n = topology.neutrinos, len(slots)
+    p4 = np.full((n, max(1, 2 * len(unseen)), len(unseen), 4), np.nan)
+    solutions = np.full(n, -1, dtype=np.int32)
+    leptons = [slots[:, list(neutrino.lepton)].sum(axis=1) for neutrino in unseen]
+    others = [slots[:, list(neutrino.others)].sum(axis=1) for neutrino in unseen]
+    if len(unseen) == 1:
+        ((neutrino,), (lepton,), (other,)) = unseen, leptons, others
+        found = one_neutrino(lepton, met, neutrino.mass)
+        p4[:, :, 0] = found.p4
+        if neutrino.mother >= 0:
+            second = nearest_mass(lepton + other, found.p4, neutrino.mother_mass) == 1
+            p4[second] = p4[second][:, ::-1]
+        known = np.isfinite(found.p4).all(axis=(1, 2))
+        solutions[known] = np.where(found.real, 2, 0)[known]
+    elif len(unseen) == 2 and all(neutrino.mother >= 0 for neutrino in unseen):
+        masses = [[getattr(neutrino, name) for neutrino in unseen] for name in ("mass", "mother_mass")]
+        both = two_neutrinos(np.stack(leptons, axis=1), np.stack(others, axis=1), met, *masses)
+        p4 = both.p4
+        known = np.isfinite(p4[:, 0]).all(axis=(1, 2))
+        solutions[known] = both.n_real[known]
+    return Neutrinos(p4, solutions)
+
+
+# -- objects -----------------------------------------------------------------------------------------------
+
+
+def slot_momenta(events: Events, assignment: Ints) -> Floats:
+    """(n, S, 4): px, py, pz and energy of the object in each slot; NaN where there is none."""
+    p4 = {
+        kind: cartesian(*(np.asarray(ak.flatten(events.objects[kind][name])) for name in MOMENTUM))
+        for kind in events.topology.object_kinds
+    }
+    columns = [pick(p4[s.kind], events, s.kind, assignment[:, s.index]) for s in events.topology.slots]
+    return np.where(assignment[:, :, None] >= 0, np.stack(columns, axis=1), np.nan)
+
+
+def missing_momentum(events: Events) -> Floats:
+    """(n, 2): px and py of the missing energy; NaN where an event has none."""
+    kind = next((kind for kind in events.topology.context if kind in TRANSVERSE), None)
+    if kind is None:
+        return np.full((len(events), 2), np.nan)
+    pt, phi = (np.asarray(ak.flatten(events.objects[kind][name]), np.float64) for name in ("pt", "phi"))
+    flat = np.stack([pt * np.cos(phi), pt * np.sin(phi)], axis=1)
+    none = events.counts[kind] == 0
+    found = pick(flat, events, kind, np.where(none, -1, 0))
+    return np.where(none[:, None], np.nan, found)
+
+
+def pick(flat: npt.NDArray[Any], events: Events, kind: str, position: Ints) -> npt.NDArray[Any]:
+    """Values (J, ...) of the objects at positions (n,); anything where there is none."""
+    if not len(flat):
+        return np.zeros((len(position), *flat.shape[1:]), dtype=flat.dtype)
+    starts = np.cumsum(events.counts[kind]) - events.counts[kind]
+    return np.asarray(flat[np.where(position >= 0, starts + position, 0)])
+
+
+# -- particle or antiparticle ------------------------------------------------------------------------------
+
+
+def with_sign(topology: Topology) -> tuple[int, ...]:
+    """Particles that the charge of a lepton may tell from their antiparticles, and their partners."""
+    known = {_charged(topology, k): None for k in range(len(topology.neutrinos))} if topology.neutrinos else {}
+    pairs = [pair for pair in topology.systems.values() if len(pair) == 2 and known.keys() & set(pair)]
+    return tuple(sorted({*known, *(index for pair in pairs for index in pair)}))
+
+
+def signed_codes(events: Events, assignment: Ints) -> npt.NDArray[np.int32]:
+    """(n, P): PDG codes of particles, negative for antiparticles, from the charges of leptons; 0: not known.
+
+    A positive lepton comes from a W+, and that from a top. The other one of a pair is the antiparticle.
+    """
+    topology = events.topology
+    signs = np.zeros((len(events), len(topology.particles)), dtype=np.int32)
+    codes = np.zeros(len(topology.particles), dtype=np.int32)
+    for index in with_sign(topology):
+        known = properties_of(topology, topology.particles[index].type)
+        codes[index] = 0 if known is None else known.code
+    for k, neutrino in enumerate(topology.neutrinos):
+        known = properties_of(topology, topology.particles[_charged(topology, k)].type)
+        if known is not None:
+            charge = _charges(events, assignment[:, neutrino.lepton[0]], neutrino.lepton[0])
+            signs[:, _charged(topology, k)] = np.sign(known.charge) * np.sign(charge)
+    for pair in topology.systems.values():
+        if len(pair) == 2:
+            one, other = signs[:, pair[0]].copy(), signs[:, pair[1]].copy()
+            differ = one != other
+            signs[:, pair[0]] = np.where(one == 0, -other, one) * differ
+            signs[:, pair[1]] = np.where(other == 0, -one, other) * differ
+    return signs * codes
+
+
+def _charged(topology: Topology, k: int) -> int:
+    """The particle whose sign the lepton of a neutrino tells: its mother, or the resonance itself."""
+    neutrino = topology.neutrinos[k]
+    return neutrino.mother if neutrino.mother >= 0 else neutrino.particle
+
+
+def _charges(events: Events, position: Ints, slot: int) -> Floats:
+    """(n,): charge of the objects in a slot; 0 where it is not known."""
+    kind = events.topology.slots[slot].kind
+    objects = events.objects[kind]
+    fields = ak.fields(objects)
+    if "charge" not in fields and "pdgid" not in fields:
+        return np.zeros(len(position))
+    values = objects.charge if "charge" in fields else -objects.pdgid  # an electron has the code 11
+    found = pick(np.asarray(ak.flatten(values), np.float64), events, kind, position)
+    return np.where((position >= 0) & np.isfinite(found), found, 0)
