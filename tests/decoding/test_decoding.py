@@ -482,7 +482,9 @@ def test_mistakes_are_named():
             {"decoding": "steps", "temperatures": [1.0]},
             r"temperatures are \[1.0\].*one per stage \(W, W, t \+ t\)",
         ),
-        ({"decoding": "exact", "temperatures": [0.0]}, "greater than 0"),
+        ({"decoding": "exact", "temperatures": [0.0]}, "from 0.001 to 1000"),
+        ({"decoding": "exact", "temperatures": [1e-30]}, "from 0.001 to 1000"),
+        ({"decoding": "steps", "temperatures": [1.0, float("nan")]}, "from 0.001 to 1000"),
         ({"decoding": "beam", "beam": 3, "record": True}, "no single chain"),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -74,7 +74,7 @@ def model_options(command: Any) -> Any:
     shell_complete=completing(DECODINGS),
 )
 @model_options
-@click.option("--chunk", type=int, default=50_000, show_default=True, help="Events read at a time.")
+@click.option("--chunk", type=int, default=16_384, show_default=True, help="Events read at a time.")
 @click.option(
     "--dask",
     metavar="ADDRESS|local[:N]",

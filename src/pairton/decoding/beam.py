@@ -53,7 +53,7 @@ def run_beam(
             )
             grown = state[row]
             found = reveals(step, grown, free[row], choice)
-            grown.reveal(found, np.exp(step_probability[row, choice]))
+            grown.reveal(found, step_probability[row, choice])
             kept = _merge(event[row], grown, width)
             state, row = grown[kept], row[kept]
             event = event[row]

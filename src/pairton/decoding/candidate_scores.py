@@ -6,7 +6,6 @@ below it are not in it. Shapes: B events, N nodes, T types, C candidates of a ty
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,9 +27,8 @@ class ScoreTerms(NamedTuple):
     potentials: Index  # of triplets, flattened to (K N N N, B)
 
 
-@lru_cache(maxsize=128)
 def score_terms(tables: SetTables, n_nodes: int) -> dict[str, ScoreTerms]:
-    """For each type the rows of a network's outputs for `n_nodes` nodes; made once and kept.
+    """For each type the rows of a network's outputs for `n_nodes` nodes; made once and kept with the tables.
 
     >>> from pairton.decoding.set_tables import allowed_nodes, set_tables
     >>> from pairton.topology import load_topology
@@ -39,6 +37,13 @@ def score_terms(tables: SetTables, n_nodes: int) -> dict[str, ScoreTerms]:
     >>> terms.added.tolist(), terms.subtracted[:, 0].tolist()  # pairs 01, 02, 12, 03, 13, 23; the diagonal
     ([[1, 2, 6, 3, 7, 11]], [0, 5])
     """
+    if n_nodes not in tables.derived:
+        tables.derived[n_nodes] = _score_terms(tables, n_nodes)
+    found: dict[str, ScoreTerms] = tables.derived[n_nodes]
+    return found
+
+
+def _score_terms(tables: SetTables, n_nodes: int) -> dict[str, ScoreTerms]:
     topology = tables.topology
     triplets = list(triplet_types(topology))
     result = {}

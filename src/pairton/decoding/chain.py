@@ -78,7 +78,7 @@ def run_chain(
             found = reveals(step, state, free, choice)
             probability = np.exp(log_probability)
             shown = choice_nodes(step, state, free, gain) if record else np.empty(0, dtype=np.int16)
-            state.reveal(found, np.take_along_axis(probability, choice[:, None], axis=1)[:, 0])
+            state.reveal(found, np.take_along_axis(log_probability, choice[:, None], axis=1)[:, 0])
             if record:
                 types = tuple(tuple(step.decays[step.decay[x]].name for x in row) for row in step.choices)
                 after = choice, *state.place()

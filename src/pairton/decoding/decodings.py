@@ -28,6 +28,8 @@ __all__ = ["BEAM", "DECODINGS", "Decoded", "Decoding", "Task", "decode", "get_de
 
 BEAM = 8  # hypotheses of a beam, where nothing else is said
 LISTED = 20  # assignments in the record of an exact decoding
+MOST_OUTPUT = 1e30  # of a logit: sums of a thousand, over any temperature, are still numbers in single precision
+TEMPERATURES = 1e-3, 1e3  # least and most: fitted ones are near 1
 
 Bools = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.intp]
@@ -54,6 +56,14 @@ class Decoded:
             np.zeros(events, dtype=bool),
             np.full((events, len(plan_of(topology).patterns)), np.nan),
         )
+
+    def drop(self, rows: Bools) -> None:
+        """Take back the answers for some events."""
+        if not rows.any():
+            return
+        self.assignment[rows], self.exact[rows] = -1, False
+        for chances in (self.particle_probability, self.event_probability, self.pattern_probability):
+            chances[rows] = np.nan
 
 
 @dataclass(frozen=True)
@@ -119,7 +129,7 @@ def decode(
     record         keep every step: what the network saw and said, the candidates, the choice; not for a beam
 
     An event with fewer objects of a kind than slots for it has no answer, nor has one for which the network gives
-    something else than numbers.
+    something else than numbers, or numbers beyond 1e30, whose sums are none.
 
     >>> from pairton.topology import load_topology
     >>> logits = np.zeros((1, 1, 4, 4), dtype=np.float32)
@@ -139,15 +149,15 @@ def decode(
     here = replace(nodes if len(rows) == len(nodes) else nodes[rows], rows=np.arange(len(rows)))
     checked = _Checked(predict, len(here))
     found = chosen.run(Task(checked, topology, here, given, width, record))
-    answered = rows[checked.good]
+    good = checked.good & np.isfinite(found.event_probability)
     for name in ("assignment", "particle_probability", "event_probability", "exact", "pattern_probability"):
-        getattr(result, name)[answered] = getattr(found, name)[checked.good]
+        getattr(result, name)[rows[good]] = getattr(found, name)[good]
     result.steps.extend(found.steps)
     return result
 
 
 class _Checked:
-    """A network whose answers are looked at: NaN and infinity would be taken for an answer by every decoding.
+    """A network whose outputs are checked: every decoding would make an answer of NaN, infinity or 1e38.
 
     Such outputs become zero, and the events that they were given for have no answer.
     """
@@ -158,14 +168,14 @@ class _Checked:
 
     def __call__(self, nodes: Nodes, tokens: npt.NDArray[np.uint8]) -> Outputs:
         outputs = self.predict(nodes, tokens)
-        if all(np.isfinite(array).all() for array in outputs.values()):
+        if all((np.abs(array) <= MOST_OUTPUT).all() for array in outputs.values()):
             return outputs  # nearly always, without a look at the padding
         mask = nodes.mask
         pairs = mask[:, None, :, None] & mask[:, None, None, :]
         inside = {"edges": pairs, "triplets": pairs[..., None] & mask[:, None, None, None]}
         clean = {}
         for name, array in outputs.items():
-            finite = np.isfinite(array)
+            finite = np.abs(array) <= MOST_OUTPUT  # False for NaN
             wrong = ~finite & inside[name] if name in inside else ~finite  # anything may stand in the padding
             assert nodes.rows is not None
             self.good[nodes.rows[wrong.reshape(len(array), -1).any(axis=1)]] = False
@@ -190,10 +200,12 @@ def _beam(decoding: str, beam: int | None, record: bool) -> int:
 def _temperatures(topology: Topology, decoding: Decoding, given: Sequence[float] | None) -> tuple[float, ...]:
     wanted = decoding.n_temperatures(topology)
     values = (1.0,) * wanted if given is None else tuple(float(value) for value in given)
-    if len(values) != wanted or not all(value > 0 and np.isfinite(value) for value in values):
+    least, most = TEMPERATURES
+    if len(values) != wanted or not all(least <= value <= most for value in values):
         takes = "one" if wanted == 1 else f"one per stage ({', '.join(map(str, topology.stages))})"
         raise ConfigError(
-            f"temperatures are {list(values)}, but {decoding.name} decoding takes {takes}, greater than 0"
+            f"temperatures are {list(values)}, but {decoding.name} decoding takes {takes}, from {least:g} to "
+            f"{most:g}"
         )
     return values
 

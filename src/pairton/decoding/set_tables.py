@@ -15,16 +15,18 @@ fewer ways than others, the rest point to one row behind the last.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from math import comb, factorial, perm, prod
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from pairton._common.remember import remember
 from pairton.decoding.patterns import Pattern, plan_of
+from pairton.decoding.set_pairs import Masks, Rows, Table, disjoint, index_table, masks_of, smallest
 from pairton.errors import ModelError
 from pairton.topology import Topology
 from pairton.topology.assignments import canonical, canonical_within, present
@@ -36,6 +38,7 @@ __all__ = [
     "Leaf",
     "Product",
     "SetTables",
+    "Table",
     "TooManySumsError",
     "allowed_nodes",
     "count_sums",
@@ -44,14 +47,13 @@ __all__ = [
     "set_tables",
 ]
 
+KEPT_BYTES = 2**26  # of tables for all layouts
 MAX_SUMS = 6_000_000  # four tops in 16 jets need 4.3 million: 10 ms per event with marginals, 100 MB of tables
 MOST_OBJECTS, MOST_SLOTS = 32, 12  # of an event, of a particle: five bits for each object in one integer
 
 Allowed = tuple[tuple[int, ...], ...]
 Ints = npt.NDArray[np.integer[Any]]
 Index = npt.NDArray[np.intp]
-Table = npt.NDArray[np.int32]
-Masks = npt.NDArray[np.uint64]
 
 
 class TooManySumsError(ModelError):
@@ -114,9 +116,12 @@ class Product:
         return self._partners(*self.factors[::-1])
 
     def _partners(self, own: Masks, other: Masks) -> tuple[Table, Table]:
-        one, two = _disjoint(own, other)
-        union = np.searchsorted(self.masks, own[one] | other[two])
-        return _table(one, two, len(own), len(other)), _table(one, union, len(own), len(self.masks))
+        most = max((int(np.bincount(one).max(initial=0)) for one, _ in disjoint(own, other)), default=0)
+        partner, union = (Rows(len(own), most, len(sets)) for sets in (other, self.masks))
+        for one, two in disjoint(own, other):
+            partner.add(one, two)
+            union.add(one, np.searchsorted(self.masks, own[one] | other[two]))
+        return partner.table, union.table
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +139,11 @@ class SetTables:
     candidates: Mapping[str, Candidates]  # of every type, children before parents
     entries: tuple[Leaf | Product, ...]  # factors before products
     patterns: tuple[Pattern, ...]  # the complete one first
+    derived: dict[int, Any] = field(default_factory=dict, repr=False)  # what others keep with them, by nodes
+
+    def bytes_of(self) -> int:
+        """The memory of the large tables, those of partners included, which are made when they are asked for."""
+        return sum(3 * table.nbytes for entry in self.entries for table in entry.ways)
 
     @cached_property
     def parents(self) -> dict[str, dict[str, Table]]:
@@ -143,7 +153,7 @@ class SetTables:
             for child in {name for name, _ in known.children}:
                 index = np.stack([rows for name, rows in known.children if name == child], axis=1)
                 rows = np.repeat(np.arange(len(index)), index.shape[1])
-                table = _table(index.ravel(), rows, len(self.candidates[child].objects), len(index))
+                table = index_table(index.ravel(), rows, len(self.candidates[child].objects), len(index))
                 found[child][parent] = table
         return found
 
@@ -266,9 +276,9 @@ def count_sums(topology: Topology, allowed: Allowed, complete_only: bool = False
 # -- tables ------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=64)
+@remember(KEPT_BYTES, SetTables.bytes_of)
 def set_tables(topology: Topology, allowed: Allowed, complete_only: bool = False) -> SetTables:
-    """The tables of a topology; made once and kept.
+    """The tables of a topology; made once and kept, unless those for other events need the memory.
 
     allowed: for each slot the nodes that it may take, from `allowed_nodes`.
     complete_only: only hypotheses in which every particle is present.
@@ -293,8 +303,8 @@ def set_tables(topology: Topology, allowed: Allowed, complete_only: bool = False
     entries: list[Leaf | Product] = []
     for spec in plan.specs:
         if spec.type:
-            masks, set_of = np.unique(_masks(candidates[spec.type].objects), return_inverse=True)
-            ways = _table(set_of, np.arange(len(set_of)), len(masks), len(set_of))
+            masks, set_of = np.unique(masks_of(candidates[spec.type].objects), return_inverse=True)
+            ways = index_table(set_of, np.arange(len(set_of)), len(masks), len(set_of))
             entries.append(Leaf(spec.type, masks, (ways,), set_of))
         else:
             entries.append(_product(plan.number(spec.left), plan.number(spec.right), spec.degree > 1, entries))
@@ -314,7 +324,7 @@ def _candidates(topology: Topology, name: str, allowed: Allowed, known: Mapping[
         else:
             options = np.array(allowed[next(own)], dtype=np.int8)[:, None]
             rank = np.arange(len(options))
-        masks = _masks(options)
+        masks = masks_of(options)
         free = (used[:, None] & masks[None, :]) == 0
         if product_name in last:
             free &= last[product_name][:, None] < rank[None, :]
@@ -331,43 +341,22 @@ def _candidates(topology: Topology, name: str, allowed: Allowed, known: Mapping[
 
 def _product(left: int, right: int, power: bool, entries: Sequence[Leaf | Product]) -> Product:
     factors = entries[left].masks, entries[right].masks
-    one, two = _disjoint(*factors)
-    if power:  # the left one holds the smallest object
-        kept = _smallest(factors[0])[one] < _smallest(factors[1])[two]
-        one, two = one[kept], two[kept]
-    masks, group = np.unique(factors[0][one] | factors[1][two], return_inverse=True)
-    ways = _table(group, one, len(masks), len(factors[0])), _table(group, two, len(masks), len(factors[1]))
-    return Product(left, right, power, masks, ways, factors)
+    first, second = (smallest(masks) for masks in factors)
 
+    def pairs() -> Iterator[tuple[Index, Index]]:
+        for one, two in disjoint(*factors):
+            kept = first[one] < second[two] if power else slice(None)  # the left one holds the smallest object
+            yield one[kept], two[kept]
 
-def _disjoint(left: Masks, right: Masks) -> tuple[Index, Index]:
-    """Indices of all pairs of disjoint sets; a block of left sets at a time."""
-    step = max(1, 4_000_000 // max(1, len(right)))
-    starts = range(0, len(left), step)
-    pairs = [np.nonzero((left[start : start + step, None] & right) == 0) for start in starts]
-    pairs = pairs or [(np.zeros(0, dtype=np.intp),) * 2]
-    return np.concatenate([row + k * step for k, (row, _) in enumerate(pairs)]), np.concatenate(
-        [c for _, c in pairs]
-    )
-
-
-def _table(group: Index, value: Index, n: int, fill: int) -> Table:
-    """(K, n): the values of each of n groups, in order, with `fill` behind those of smaller groups."""
-    order = np.argsort(group, kind="stable")
-    group, counts = group[order], np.bincount(group, minlength=n)
-    place = np.arange(len(group)) - (np.cumsum(counts) - counts)[group]
-    table = np.full((counts.max(initial=0), n), fill, dtype=np.int32)
-    table[place, group] = value[order]
-    return table
-
-
-def _masks(objects: Ints) -> Masks:
-    """(C,): the set of objects (C, slots), one bit each."""
-    return np.asarray(np.bitwise_or.reduce(np.uint64(1) << objects.astype(np.uint64), axis=1))
-
-
-def _smallest(masks: Masks) -> Masks:
-    return masks & (~masks + np.uint64(1))
+    unions = [factors[0][one] | factors[1][two] for one, two in pairs()]
+    masks, counts = np.unique(np.concatenate([np.zeros(0, np.uint64), *unions]), return_counts=True)
+    del unions
+    lefts, rights = (Rows(len(masks), counts.max(initial=0), len(sets)) for sets in factors)
+    for one, two in pairs():
+        group = np.searchsorted(masks, factors[0][one] | factors[1][two])
+        lefts.add(group, one)
+        rights.add(group, two)
+    return Product(left, right, power, masks, (lefts.table, rights.table), factors)
 
 
 def _keys(objects: Ints) -> npt.NDArray[np.int64]:

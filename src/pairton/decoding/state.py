@@ -99,10 +99,10 @@ class State:
         same = self.found[name]
         return (np.arange(same.taken.shape[1]) < same.count[:, None]) & ~same.taken
 
-    def reveal(self, reveals: Sequence[Reveal], probability: npt.NDArray[Any]) -> None:
-        """Add the particles of one step, which has this probability (B,)."""
-        with np.errstate(divide="ignore"):
-            self.log_probability = self.log_probability + np.log(probability)
+    def reveal(self, reveals: Sequence[Reveal], log_probability: npt.NDArray[Any]) -> None:
+        """Add the particles of one step, which has this probability (B,): its logarithm does not underflow."""
+        self.log_probability = self.log_probability + log_probability
+        probability = np.exp(log_probability)
         weights = [self._take_children(reveal, probability) for reveal in reveals]
         for reveal, weight in zip(reveals, weights, strict=True):  # children first: adding sorts
             same = self.found[reveal.type]

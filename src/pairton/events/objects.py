@@ -147,4 +147,5 @@ def _floats(values: Any, dtype: type[np.floating[Any]]) -> ak.Array:
         raise EventsError("some objects are None, as ak.pad_none makes them: leave them out with ak.drop_none")
     if "unknown" in str(array.type):  # only empty lists: no type to infer
         return ak.values_astype(ak.enforce_type(array, "var * float64"), dtype)
-    return ak.values_astype(array, dtype)
+    with np.errstate(over="ignore", invalid="ignore"):  # an overflow becomes inf: a bad object, not a crash
+        return ak.values_astype(array, dtype)

@@ -327,7 +327,10 @@ def btag_option(option: str | None) -> tuple[str | None, float | None]:
         return None, None
     name, _, cut = option.rpartition(":")
     try:
-        return name or None, float(cut)
+        value = float(cut)
+        if not np.isfinite(value):
+            raise ConfigError(f"btag {option!r}: the cut must be a number, as in 0.7 or score:0.7")
+        return name or None, value
     except ValueError:
         if name:
             raise ConfigError(f"btag {option!r}: after the colon a number is needed, as in score:0.7") from None

@@ -15,12 +15,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pairton.formats.columns import shown
-from pairton.formats.files import fingerprint, open_binary, reading_as
+from pairton.formats.files import fingerprint, is_url, open_binary, reading_as
 from pairton.formats.table_files import Table
 
 __all__ = ["ParquetTable", "open_file"]
 
 PIECE = 16_384  # rows that are decoded at once
+BUFFER = 2**20  # bytes of a column that are fetched at once; 0 (remote files): all of a row group
 
 Arrays = dict[str, ak.Array]
 
@@ -38,7 +39,7 @@ class ParquetTable(Table):
         self._stream = open_binary(path)
         try:
             with reading_as("Parquet", path):
-                self._file = pq.ParquetFile(self._stream)
+                self._file = pq.ParquetFile(self._stream, buffer_size=0 if is_url(path) else BUFFER)
                 groups = [self._file.metadata.row_group(k).num_rows for k in range(self._file.num_row_groups)]
                 self._inside = _fields_of_records(self._file.schema_arrow)
                 self.columns = (*self._file.schema_arrow.names, *self._inside)

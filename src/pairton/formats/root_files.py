@@ -32,9 +32,9 @@ def open_root(path: str) -> Any:
 def _open(path: str) -> Any:
     where = {path: None}  # a mapping: no colon in the path is taken for an object
     if not is_url(path):
-        return uproot.open(where)
+        return uproot.open(where, array_cache=None)  # rows are read once: nothing to remember
     try:
-        return uproot.open(where)
+        return uproot.open(where, array_cache=None)
     except (OSError, ImportError, ValueError) as error:  # the network, the server, or a driver that is missing
         raise InputError(f"{path}: cannot be opened ({one_line(error)})") from error
 

@@ -22,11 +22,12 @@ from pairton._version import __version__
 from pairton.errors import ConfigError, InputError, OutputError
 from pairton.events import Events, Status
 from pairton.formats import as_for, expand, open_source
-from pairton.formats.base import DEFAULT_CHUNK, check_chunk
+from pairton.formats.base import check_chunk
 from pairton.formats.files import CONTAINERS, Paths, digest, fingerprint, is_url, unchanged
 from pairton.formats.taggers import OneTagger
 from pairton.models.storage import INFO, WEIGHTS
 from pairton.reconstruction.running import DEFAULT_SETTINGS, WINDOW, Assigner, RunSettings, windows
+from pairton.reconstruction.streaming import READ_ROWS
 from pairton.reconstruction.writers import (
     ROWS,
     create_result,
@@ -115,7 +116,7 @@ def reconstruct_parts(
     force: bool = False,
     rows: int = PART_ROWS,
     suffix: str = ".parquet",
-    chunk: int = DEFAULT_CHUNK,
+    chunk: int = READ_ROWS,
     engine: str = "onnx",
     progress: Watch | None = None,
     **options: Any,

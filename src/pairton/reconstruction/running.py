@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton._common.parallel import in_parallel
-from pairton.decoding import Decoded, Outputs, decode, get_decoding
+from pairton.decoding import BEAM, Decoded, Outputs, decode, get_decoding
 from pairton.decoding.patterns import plan_of
 from pairton.decoding.set_tables import exact_limit
 from pairton.errors import ConfigError, EventsError, ModelError, PairtonWarning
@@ -38,9 +38,11 @@ from pairton.topology import JET, Layout, Topology, collection_name, same_tree
 if TYPE_CHECKING:
     from pairton.models.engines import Model
 
-__all__ = ["BATCH", "WINDOW", "Assigner", "RunSettings", "reconstruct", "windows"]
+__all__ = ["BATCH", "WINDOW", "Assigner", "RunSettings", "batch_size", "reconstruct", "windows"]
 
-BATCH = 128  # events of one call of the network: few enough to stay in cache, and for every core to have some
+BATCH = 128  # events of one call of the network at most: few enough for every core to have some
+BATCH_BYTES = 2**25  # of one call of the network
+TRIPLE_BYTES = 640  # that a network takes per event and triple of its objects, in ONNX Runtime
 DECODED = ("edges", "triplets", "patterns")  # outputs that the decoding uses; others describe events
 TAG_CUT = 0.5
 SURE = 1000  # jets of which some have a b-tag and some have none, unless something is wrong
@@ -186,16 +188,19 @@ class Assigner:
         def fill(batch: tuple[Layout, npt.NDArray[np.intp]]) -> None:
             layout, rows = batch
             answer, described = self.assign(accepted.batch(rows, layout))
+            answer.drop(~_all_finite(described, len(rows)))
             found.assignment[rows] = accepted.to_positions(answer.assignment, rows, layout)
             for name in ("particle_probability", "event_probability", "exact", "pattern_probability"):
                 getattr(found, name)[rows] = getattr(answer, name)
             for name, array in described.items():
                 outputs[name][rows] = array
 
+        width = (self.settings.beam or BEAM) if self.settings.decoding == "beam" else 1
         batches = [
             (layout, part)
             for layout, rows in accepted.by_layout(accepted.answerable)
-            for part in np.split(rows, range(BATCH, len(rows), BATCH))
+            for size in [batch_size(layout, width)]
+            for part in np.split(rows, range(size, len(rows), size))
         ]
         in_parallel(fill, batches, getattr(self.model, "at_once", 1))
         return found, outputs
@@ -268,6 +273,23 @@ class Assigner:
         for pattern, chance in zip(plan_of(self.model.topology).patterns, chances.T, strict=True):
             columns[f"pattern_{pattern.name.replace(' + ', '_').replace('.', '_')}"] = chance
         return columns
+
+
+def batch_size(layout: Layout, width: int = 1) -> int:
+    """Events of one call of the network: fewer as they grow, by their layout and the width of a beam alone.
+
+    >>> [batch_size((n,)) for n in (6, 8, 12, 16, 32)]
+    [128, 102, 30, 12, 1]
+    """
+    return int(np.clip(BATCH_BYTES // (TRIPLE_BYTES * max(1, sum(layout)) ** 3 * width), 1, BATCH))
+
+
+def _all_finite(outputs: Outputs, events: int) -> npt.NDArray[np.bool_]:
+    """(B,): events for which every output is a number."""
+    good = np.ones(events, dtype=bool)
+    for array in outputs.values():
+        good &= np.isfinite(array).reshape(events, -1).all(axis=1)
+    return good
 
 
 def reconstruct(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from pairton.errors import InputError
 from pairton.formats import as_for, expand, iterate, open_source
-from pairton.formats.base import DEFAULT_CHUNK
 from pairton.formats.files import Paths, is_url
 from pairton.reconstruction.result import Reconstruction
 from pairton.reconstruction.running import DEFAULT_SETTINGS, Assigner, RunSettings, windows
@@ -19,9 +18,10 @@ from pairton.reconstruction.writers import Tally, create_result, result_settings
 if TYPE_CHECKING:
     from pairton.models.engines import Model
 
-__all__ = ["Summary", "count_events", "reconstruct_files", "reconstruct_stream"]
+__all__ = ["READ_ROWS", "Summary", "count_events", "reconstruct_files", "reconstruct_stream"]
 
 SHOWN = 10  # events of the table on screen
+READ_ROWS = 16_384  # events read at a time: more of them would take memory, and not be faster
 
 Watch = Callable[[Iterator[Reconstruction]], Iterator[Reconstruction]]
 
@@ -51,7 +51,7 @@ def reconstruct_stream(
     settings: RunSettings = DEFAULT_SETTINGS,
     /,  # `settings` by name is that of a format, as of `pairton.iterate`
     *,
-    chunk: int = DEFAULT_CHUNK,
+    chunk: int = READ_ROWS,
     **options: Any,
 ) -> Iterator[Reconstruction]:
     """Reconstructions of fixed windows of rows, over all files; at least one, perhaps empty.
@@ -76,7 +76,7 @@ def reconstruct_files(
     settings: RunSettings = DEFAULT_SETTINGS,
     /,  # `settings` by name is that of a format, as of `pairton.iterate`
     *,
-    chunk: int = DEFAULT_CHUNK,
+    chunk: int = READ_ROWS,
     threads: int | None = None,
     engine: str = "onnx",
     progress: Watch | None = None,
