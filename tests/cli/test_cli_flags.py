@@ -61,6 +61,7 @@ FLAGS = {
     | {"--jobs", "--dask", "--resume", "--force"},
     "topologies": set(),
     "models": set(),
+    "tags": set(),
     "train": {
         "--data",
         "--out",

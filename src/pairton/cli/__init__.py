@@ -28,6 +28,7 @@ VERBS = {
     "generate": "pairton.cli.generate:generate",
     "topologies": "pairton.cli.catalogue:topologies",
     "models": "pairton.cli.catalogue:models",
+    "tags": "pairton.cli.tag_tables:tags",
     "train": "pairton.cli.train:train",
     "export": "pairton.cli.export:export",
 }

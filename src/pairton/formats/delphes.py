@@ -43,7 +43,7 @@ class DelphesSource(ExperimentSource):
     def __init__(self, tree: RootTree, options: ReadOptions) -> None:
         self.collection = options.settings.get("jets", "Jet")
         self.tag_column, self.bit = self._tag(tree, options.btag)
-        if options.tags is not None and options.tags.field != "btag":
+        if options.tags is not None and options.tags.field.lower() != "btag":
             raise ConfigError(
                 f"--tags {options.tags.name} is for {options.tags.field}, but tags of Delphes are 0 or 1: give a "
                 "table for btag, such as delphes_cms"

@@ -70,7 +70,7 @@ class ExperimentSource(Source):
         if kind == JET:
             if "btag" in wanted.given:
                 raise ConfigError("map btag=…: choose the tagger and its cut with --btag TAGGER:CUT")
-            from_tagger = ("btag", self.tagger.field)
+            from_tagger = ("btag", *self._score_names)
             required = tuple(name for name in wanted.required if name not in from_tagger)
             wanted = replace(wanted, required=required, optional=())
         choices = collections.get(kind, (("",),))  # of other kinds nothing is known: `--map` must say all
@@ -97,6 +97,11 @@ class ExperimentSource(Source):
             part: {name: parts for name, parts in chosen.items() if name in shared | completion}
             for part, chosen in found.items()
         }
+
+    @property
+    def _score_names(self) -> tuple[str, ...]:
+        """Fields of jets that hold the score: as we call it, and as the user's table does."""
+        return self.tagger.field, *([self.options.tags.field] if self.options.tags else [])
 
     def _named(self, collection: str, name: str) -> str:
         return collection + self.field_names.get(name, name)
@@ -166,8 +171,8 @@ class ExperimentSource(Source):
             if kind == JET:
                 scores = self.scores(found, counts)
                 flat |= self.tagger.fields(scores, flat["pt"] / self.scale, flat["eta"])
-                if self.tagger.field in self.options.wanted(JET).required:
-                    flat[self.tagger.field] = scores
+                asked = self.options.wanted(JET).required
+                flat |= {name: scores for name in self._score_names if name in asked}
             elif code := _flavour(collection):
                 flat.setdefault("flavour", np.full(len(flat["pt"]), code))
             parts.append(objects_from_flat(counts, flat, scale=self.scale))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -97,6 +97,8 @@ def choose_tagger(
     """
     name, cut = _asked(options, scores, order, path)
     chosen = options.tags
+    if name is not None and chosen is not None and chosen.field == name:
+        chosen = replace(chosen, field=scores[name])  # the user's name for the score
     if name is None:
         name, unfilled = _first_filled(scores, order, look, path)
         default = _usual_table(scores[name], None)

@@ -1,0 +1,259 @@
+"""Efficiencies of a tagger, measured on labelled jets: a table for `--tags`.
+
+Shapes: J jets, K cuts, R ranges of pT.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+import yaml
+
+from pairton.errors import ConfigError, InputError, PairtonWarning
+from pairton.events import Events
+from pairton.events.domain import parse_cuts
+from pairton.events.tags import FLAVOURS, TagTable, parse_table, tables_of
+from pairton.formats import expand, iterate
+from pairton.formats.files import Paths
+from pairton.topology import JET
+
+__all__ = ["B_EFFICIENCIES", "Measurement", "measure", "table_text"]
+
+B_EFFICIENCIES = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
+USUAL_JETS = "pt>20,abs_eta<2.5"
+PT_EDGES = (30.0, 40.0, 60.0, 100.0, 150.0, 250.0)  # GeV, between ranges that may have efficiencies of their own
+LEAST = {"b": 1000, "c": 300, "light": 1000}  # jets of a range of pT
+SOME = 20  # jets of a flavour, without which there are no efficiencies for it
+PASSING = 5  # light jets, of which at least so many must pass a cut
+DISCRETE = 20  # a score with no more values is one of bins or of tags
+SENTINELS = 3  # values below 0 of a score up to 1, which stand for no tag
+TAU = 15  # the flavour of jets that are neither b, c nor light
+
+Floats = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Jets:
+    """Labelled jets, one after the other."""
+
+    score: Floats
+    flavour: Index  # 0, 1, 2: b, c, light
+    pt: Floats
+    weight: Floats
+
+    def __len__(self) -> int:
+        return len(self.score)
+
+    def where(self, mask: npt.NDArray[np.bool_]) -> Jets:
+        return Jets(self.score[mask], self.flavour[mask], self.pt[mask], self.weight[mask])
+
+    def counts(self) -> dict[str, int]:
+        return {name: int((self.flavour == k).sum()) for k, name in enumerate(FLAVOURS)}
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A table, and how well it is known."""
+
+    table: TagTable
+    jets: Mapping[str, int]  # of each flavour
+    error: Floats  # (3, R, K), of the efficiencies
+
+
+def measure(
+    paths: Paths,
+    score: str,
+    *,
+    cuts: Sequence[float] | None = None,
+    efficiencies: Sequence[float] | None = None,
+    pt: Sequence[float] | None = None,
+    jets: str = USUAL_JETS,
+    name: str | None = None,
+    **options: Any,
+) -> Measurement:
+    """Measure the efficiencies of a score on the labelled jets of some files.
+
+    paths          files with the flavour of jets: simulation in NanoAOD, PHYSLITE or Delphes files, events of
+                   `pairton generate`, or a column that `map` names as flavour (5 for b, 4 for c)
+    score          the score: a column of jets, or the name of the tagger
+    cuts           its working points; else those that give `efficiencies` of b jets
+    pt             edges between ranges of pT; by default as many as there are jets for
+    jets           which jets: cuts on pt and abs_eta
+    options        those of `pairton.iterate`
+
+    Returns the table with its errors. Raises InputError where there are no b jets or no light ones.
+    """
+    field = score.removeprefix("Jet_").removeprefix("Jet.").removeprefix("jet_")
+    bounds = parse_cuts(jets)
+    found, valid = _read(paths, field, bounds, options)
+    files = expand(paths)
+    counts = found.counts()
+    for flavour in ("b", "light"):
+        if counts[flavour] < SOME:
+            raise InputError(
+                f"{files[0]}: {counts[flavour]} {flavour} jets among the {len(found)} that have a score and pass "
+                f"{jets}: measure on more simulated events"
+            )
+    chosen = _cuts(found, cuts, efficiencies)
+    edges = _edges(found, pt)
+    efficiency, error = _efficiencies(found, chosen, edges)
+    has_c = counts["c"] >= SOME
+    if not has_c:
+        said = f"only {counts['c']} c jets: the table has no efficiencies for them"
+        warnings.warn(said, PairtonWarning, stacklevel=2)
+    known = [flavour for flavour in FLAVOURS if flavour != "c" or has_c]
+    rows = {flavour: efficiency[FLAVOURS.index(flavour)].tolist() for flavour in known}
+    numbers = ", ".join(f"{n} {flavour}" for flavour, n in counts.items())
+    sources = ", ".join(dict.fromkeys(Path(file).name for file in files[:3])) + (", …" if len(files) > 3 else "")
+    raw = {
+        "name": name or field,
+        "field": field,
+        "about": f"measured on {sources}: {numbers} jets with {jets}",
+        **({"abs_eta": bounds["abs_eta"]} if bounds.get("abs_eta") is not None else {}),
+        **({"range": list(valid)} if valid != (-inf, inf) else {}),
+        "cuts": chosen.tolist(),
+        **({"pt": edges.tolist()} if len(edges) else {}),
+        "efficiency": rows if len(edges) else {flavour: row[0] for flavour, row in rows.items()},
+    }
+    return Measurement(parse_table(raw, "measured table"), counts, error)
+
+
+def table_text(table: TagTable) -> str:
+    """A table as YAML, with five digits.
+
+    >>> raw = {"cuts": [0.5], "efficiency": {"b": [0.7], "light": [0.01]}}
+    >>> print(table_text(parse_table(raw, "mine")).splitlines()[-2])
+      b: [0.7]
+    """
+
+    def short(value: Any) -> Any:
+        if isinstance(value, list):
+            return [short(item) for item in value]
+        return float(f"{value:.5g}") if isinstance(value, float) else value
+
+    plain = table.to_dict()
+    plain["cuts"], plain["efficiency"] = (
+        short(plain["cuts"]),
+        {k: short(v) for k, v in plain["efficiency"].items()},
+    )
+    return yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, width=10_000, allow_unicode=True)
+
+
+# -- jets --------------------------------------------------------------------------------------------------
+
+
+def _read(
+    paths: Paths, field: str, bounds: Mapping[str, float | None], options: Mapping[str, Any]
+) -> tuple[Jets, tuple[float, float]]:
+    """The labelled jets of all files that have a score, and the range of the score."""
+    stand_in = {"field": field, "cuts": [0.0, 1.0], "efficiency": {"b": [0.5, 0.4], "light": [0.1, 0.05]}}
+    # a table of no consequence tells readers which score to read
+    how = {"truth": False, **options, "tags": stand_in, "fields": {JET: ("flavour", field)}}
+    parts = [_jets(events, field, bounds) for events in iterate(paths, **how)]
+    columns = (np.concatenate([getattr(part, name) for part in parts]) for name in Jets.__dataclass_fields__)
+    jets = Jets(*columns)
+    known = tables_of(field)
+    valid = known[0].valid if known else _range(jets.score)
+    return jets.where(np.isfinite(jets.score) & (jets.score >= valid[0]) & (jets.score <= valid[1])), valid
+
+
+def _jets(events: Events, field: str, bounds: Mapping[str, float | None]) -> Jets:
+    jets = events.jets
+    pt, abs_eta, score, code = (
+        np.asarray(ak.flatten(values), dtype=np.float64)
+        for values in (jets.pt, abs(jets.eta), jets[field], abs(jets.flavour))
+    )
+    used = np.asarray(ak.flatten(events.usable[JET]), dtype=bool) & np.isfinite(code) & (code != TAU)
+    used &= (pt >= (bounds.get("pt") or 0.0)) & (abs_eta <= (bounds.get("abs_eta") or inf))
+    weights = np.ones(len(events)) if events.weights is None else events.weights
+    flavour = np.select([code == 5, code == 4], [0, 1], 2).astype(np.intp)
+    return Jets(score, flavour, pt, np.repeat(weights, events.n_jets)).where(used)
+
+
+def _range(score: Floats) -> tuple[float, float]:
+    """Of a score up to 1, values below 0 stand for no tag, if they are always the same few."""
+    below = np.unique(score[np.isfinite(score) & (score < 0)])
+    top = score[np.isfinite(score)].max(initial=-inf)
+    return (0.0, 1.0) if 0 < len(below) <= SENTINELS and 0 < top <= 1 else (-inf, inf)
+
+
+# -- efficiencies ------------------------------------------------------------------------------------------
+
+
+def _cuts(jets: Jets, cuts: Sequence[float] | None, efficiencies: Sequence[float] | None) -> Floats:
+    """The working points: given, between the values of a score that has few, or at quantiles of b jets."""
+    if cuts is not None:
+        chosen = np.array(cuts, dtype=np.float64)
+        if not len(chosen) or (np.diff(chosen) <= 0).any() or not np.isfinite(chosen).all():
+            raise ConfigError(f"cuts {', '.join(f'{c:g}' for c in chosen)}: give rising numbers")
+        for cut in chosen:
+            count = int(((jets.flavour == 2) & (jets.score > cut)).sum())
+            if count < PASSING:
+                said = f"only {count} light jets pass the cut {cut:g}: its efficiency is uncertain"
+                warnings.warn(said, PairtonWarning, stacklevel=3)
+        return chosen
+    values = np.unique(jets.score)
+    if len(values) < 2:
+        raise InputError(f"every jet has the score {values[0]:g}: there is nothing to measure")
+    wanted = np.array(B_EFFICIENCIES if efficiencies is None else efficiencies, dtype=np.float64)
+    if not len(wanted) or not ((wanted > 0) & (wanted < 1)).all():
+        raise ConfigError("efficiencies of b jets must lie between 0 and 1")
+    if len(values) <= DISCRETE:
+        chosen = (values[1:] + values[:-1]) / 2
+    else:
+        b = jets.where(jets.flavour == 0)
+        order = np.argsort(b.score)
+        passing = 1 - np.maximum.accumulate(np.cumsum(b.weight[order])) / b.weight.sum()
+        at = np.searchsorted(-passing, -np.sort(wanted)[::-1])
+        chosen = np.unique(b.score[order][np.minimum(at, len(order) - 1)])
+    light = np.sort(jets.score[jets.flavour == 2])
+    enough = len(light) - np.searchsorted(light, chosen, side="right") >= PASSING
+    if not enough.any():
+        raise InputError("too few light jets pass any cut: measure on more events, or give cuts")
+    return np.asarray(chosen[enough])
+
+
+def _edges(jets: Jets, given: Sequence[float] | None) -> Floats:
+    """Between ranges of pT; by default each range has enough jets of every flavour."""
+    if given is not None:
+        edges = np.array(given, dtype=np.float64)
+        if (np.diff(edges) <= 0).any() or not np.isfinite(edges).all():
+            raise ConfigError(f"edges of pT {', '.join(f'{e:g}' for e in edges)}: give rising numbers")
+        return edges
+    kept: list[float] = []
+    low = -inf
+    for edge in PT_EDGES:
+        inside = jets.where((jets.pt >= low) & (jets.pt < edge)).counts()
+        rest = jets.where(jets.pt >= edge).counts()
+        if all(inside[flavour] >= least and rest[flavour] >= least for flavour, least in LEAST.items()):
+            kept.append(edge)
+            low = edge
+    return np.array(kept)
+
+
+def _efficiencies(jets: Jets, cuts: Floats, edges: Floats) -> tuple[Floats, Floats]:
+    """(3, R, K): shares of jets that pass each cut, and their errors; a bin without jets counts for half a jet."""
+    shape = (len(FLAVOURS), len(edges) + 1, len(cuts) + 1)
+    span, passed = np.searchsorted(edges, jets.pt, side="right"), np.searchsorted(cuts, jets.score, side="left")
+    cell = np.ravel_multi_index((jets.flavour, span, passed), shape)
+    total, squares = (
+        np.bincount(cell, weights=weight, minlength=int(np.prod(shape))).reshape(shape)
+        for weight in (jets.weight, jets.weight**2)
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        size = np.abs(squares.sum(axis=2) / total.sum(axis=2))  # (3, R): of a typical weight
+    size = np.where(np.isfinite(size) & (size > 0), size, 1.0)
+    filled = np.where(total > 0, total, 0.5 * size[..., None])
+    share = filled / filled.sum(axis=2, keepdims=True)
+    efficiency = np.cumsum(share[..., ::-1], axis=2)[..., ::-1][..., 1:]
+    number = np.maximum(total.sum(axis=2) / size, 1.0)  # (3, R): jets of equal weight that would tell as much
+    return efficiency, np.sqrt(efficiency * (1 - efficiency) / number[..., None])
