@@ -44,6 +44,7 @@ class Decoded:
     event_probability: npt.NDArray[np.float64]  # (B,): of the assignment; of the chain for steps and one_shot
     exact: Bools  # (B,): from a sum over all hypotheses, not from steps
     pattern_probability: npt.NDArray[np.float64]  # (B, patterns); NaN where the network knows complete events only
+    heads: Outputs = field(default_factory=dict)  # (B, ...): what declared heads say of the answer, by name
     steps: list[Step] = field(default_factory=list)  # with record=True, of the events with enough objects
 
     @classmethod

@@ -6,7 +6,8 @@ One pass over the events; what stays in memory is a few numbers per event and me
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 import pairton.evaluation.chi_square  # registers its baseline
+import pairton.evaluation.head_metrics  # registers its metric
 import pairton.evaluation.simple_baselines  # noqa: F401  # registers theirs
 from pairton.decoding import Decoded
-from pairton.errors import ConfigError, InputError, ModelError, PairtonWarning, nearest
+from pairton.errors import ConfigError, InputError, ModelError, PairtonError, PairtonWarning, nearest
 from pairton.evaluation import metrics as counting
 from pairton.evaluation.answers import read_assignments
 from pairton.evaluation.registry import BASELINES, METRICS, Baseline, Chunk, Metric
@@ -27,7 +29,7 @@ from pairton.evaluation.scoreboard import Evaluation, Method
 from pairton.events import Events
 from pairton.events.acceptance import MAX_OBJECTS, selection_domain
 from pairton.events.domain import Bounds, Domain, chosen_cuts, cut_domain
-from pairton.formats import as_for, expand, iterate
+from pairton.formats import as_for, expand, iterate, open_source
 from pairton.formats.files import Paths
 from pairton.reconstruction.result import stored_assignment
 from pairton.reconstruction.running import Assigner, RunSettings, windows
@@ -110,6 +112,8 @@ def evaluate(
         raise ConfigError(f"no option {next(iter(options))!r} for events that are read already: leave it out")
     models = _load(model, given, bool(assignments))
     options = {"topology": None} | (as_for(models[0], options) if models else options)
+    if given is None:
+        options["keep"] = [*options.get("keep", ()), *_label_columns(models, files[0], options)]
 
     def read(**more: Any) -> Iterator[Events]:
         return iter([given]) if given is not None else iterate(files, **{**options, **more})
@@ -192,6 +196,18 @@ def evaluate(
     return Evaluation(topology, files, select, methods, measured, chosen_mix)
 
 
+def _label_columns(models: Sequence[Model], path: str, options: Mapping[str, Any]) -> list[str]:
+    """Columns of the labels of declared heads, as far as a file has them."""
+    wanted = dict.fromkeys(name for model in models for s in model.info.heads.values() for name in s.columns)
+    found = []
+    for name in wanted:
+        with suppress(PairtonError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with open_source(path, **{**options, "keep": [name]}):
+                found.append(name)
+    return [name for name in found if name not in options.get("keep", ())]
+
+
 def _labels_within(events: Events, domain: Domain) -> tuple[Events, int]:
     """The same events without labels on objects that a model's domain cuts away, and how many those were."""
     assert events.truth is not None
@@ -265,8 +281,8 @@ def _model_methods(models: Sequence[Model], decodings: Sequence[str], settings: 
 
 
 def _ask_model(assigner: Assigner, method: Method, events: Events, rows: Rows) -> Decoded:
-    found, _ = assigner.assign_all(method.accept(assigner.with_evidence(events)))
-    return replace(found, assignment=stored_assignment(events, found.assignment))
+    found, heads = assigner.assign_all(method.accept(assigner.with_evidence(events)))
+    return replace(found, assignment=stored_assignment(events, found.assignment), heads=heads)
 
 
 def _scaled(method: Method, scale: float) -> Method:

@@ -19,7 +19,8 @@ from pairton.topology import JET, Topology
 __all__ = ["DEFAULT_FIELDS", "EVIDENCE", "MOMENTUM", "TRANSFORMS", "Input", "Inputs"]
 
 MOMENTUM = ("pt", "eta", "phi", "energy")  # GeV and radians
-TRANSFORMS = ("none", "log")  # log: log(1 + x), for x of zero or more
+# log: log(1 + x), for x of zero or more; normalize: with the mean and deviation of the training events
+TRANSFORMS = ("none", "log", "normalize", "log_normalize")
 DEFAULT_FIELDS: Mapping[str, tuple[str, ...]] = {JET: ("btag",)}  # where a recipe says nothing of a kind
 EVIDENCE = ("b_evidence", "c_evidence")  # fields of jets that a table of tags gives: `pairton.events.tags`
 
@@ -32,6 +33,11 @@ class Input:
     transform: str = "none"
     offset: float = 0.0
     scale: float = 1.0
+
+    @property
+    def measures(self) -> bool:
+        """Whether offset and scale are left to the training events."""
+        return self.transform.endswith("normalize")
 
     def to_dict(self) -> dict[str, Any] | str:
         """As in a recipe: the name alone where nothing is transformed."""

@@ -26,6 +26,7 @@ from pairton._version import __version__
 from pairton.decoding import get_decoding
 from pairton.errors import ConfigError, ModelError, PairtonWarning, nearest, shown
 from pairton.events.domain import Domain
+from pairton.events.head_specs import HeadSpec, parse_head
 from pairton.events.inputs import Inputs
 from pairton.models.upgrade import upgrade_info
 from pairton.topology import Topology, parse_topology
@@ -68,6 +69,7 @@ class ModelInfo:
     code_version: str = __version__
     format_version: int = FORMAT_VERSION
     weights_sha256: str | None = None
+    heads: Mapping[str, HeadSpec] = field(default_factory=dict)  # that its recipe declares
 
     @property
     def takes_tokens(self) -> bool:
@@ -78,6 +80,7 @@ class ModelInfo:
         raw = {item.name: getattr(self, item.name) for item in fields(self)}
         for name in ("topology", "domain", "inputs"):
             raw[name] = raw[name].to_dict()
+        raw["heads"] = {name: spec.to_dict() for name, spec in self.heads.items()}
         raw["metrics"] = {name: value if math.isfinite(value) else None for name, value in self.metrics.items()}
         return raw
 
@@ -99,6 +102,10 @@ def parse_info(raw: Mapping[str, Any], source: str) -> ModelInfo:
             topology = completed(parse_topology(raw["topology"], source))
             inputs = Inputs.parse(raw["inputs"], topology, f"{source}: inputs")
             decoding = get_decoding(str(raw.get("decoding") or "exact"))
+            heads = {
+                name: parse_head(name, spec, topology, f"{source}: heads.{name}")[0]
+                for name, spec in raw.get("heads", {}).items()
+            }
         except ConfigError as error:
             raise ModelError(str(error) if source in str(error) else f"{source}: {error}") from None
         temperatures = tuple(map(float, raw.get("temperatures") or ()))
@@ -110,7 +117,7 @@ def parse_info(raw: Mapping[str, Any], source: str) -> ModelInfo:
         if len(temperatures) not in (0, stages):
             raise ModelError(f"{source}: has {len(temperatures)} temperatures, but {decoding.name} takes {stages}")
         about = topology, raw["network"], domain, inputs, outputs, decoding.name, temperatures
-        return ModelInfo(*about, metrics=metrics, **rest)
+        return ModelInfo(*about, metrics=metrics, heads=heads, **rest)
 
 
 def builtin_models() -> dict[str, Path]:

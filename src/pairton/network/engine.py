@@ -36,8 +36,8 @@ def load_network(model: str | Path) -> tuple[Network, ModelInfo]:
         if read_json(folder / INFO)["format_version"] == 1:
             weights = upgrade_weights(weights)
         with torch.device("meta"):  # takes no memory, however large the config says the network is
-            Network(info.topology, config, info.inputs).load_state_dict(weights, assign=True)
-        network = Network(info.topology, config, info.inputs)
+            Network(info.topology, config, info.inputs, info.heads).load_state_dict(weights, assign=True)
+        network = Network(info.topology, config, info.inputs, info.heads)
         network.load_state_dict(weights)
     except PairtonError:
         raise

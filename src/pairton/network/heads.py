@@ -66,7 +66,7 @@ class Head(nn.Module):
     """One named output of a network."""
 
     name: ClassVar[str]
-    axes: ClassVar[tuple[str, ...]] = ()  # of the output after that of events; "node" axes are zero in the padding
+    axes: tuple[str, ...] = ()  # of the output after that of events; "node" axes are zero in the padding
     columns: ClassVar[tuple[str, ...]] = ()  # of the events, that the loss compares the output with
 
     def __init__(self, topology: Topology, width: int) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from pairton.decoding.graph import MASKED
 from pairton.decoding.terms import triplet_types
 from pairton.errors import ConfigError
+from pairton.events.head_specs import HeadSpec
 from pairton.events.inputs import MOMENTUM, Inputs
 from pairton.events.nodes import MOST_OBJECTS
 from pairton.network.config import NetworkConfig
@@ -38,6 +39,7 @@ from pairton.network.heads import (
 )
 from pairton.network.pairformer import PairformerBlock
 from pairton.network.symmetric import PairIndex, SymmetricBlock
+from pairton.network.task_heads import TaskHead
 from pairton.network.transformer import TransformerBlock
 from pairton.topology import Topology
 from pairton.topology.selection import TRANSVERSE
@@ -55,10 +57,19 @@ class Network(nn.Module):
     {'edges': (1, 2, 7, 7)}
     """
 
-    def __init__(self, topology: Topology, config: NetworkConfig, inputs: Inputs | None = None) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        config: NetworkConfig,
+        inputs: Inputs | None = None,
+        heads: Mapping[str, HeadSpec] | None = None,
+    ) -> None:
+        """`heads` are those that a recipe declares; `config.heads` names those that code has registered."""
         super().__init__()
         self.topology, self.config = topology, config
         self.inputs = Inputs.default(topology) if inputs is None else inputs
+        if unknown := [item.field for kind in self.inputs.kinds for item in self.inputs[kind] if item.measures]:
+            raise ConfigError(f"the input {unknown[0]} is to be normalised by training events: train the network")
         triplets = triplet_types(topology)
         if config.triplets != "none" and not triplets:
             raise ConfigError(
@@ -102,6 +113,8 @@ class Network(nn.Module):
             self.heads["patterns"] = PatternHead(topology, hidden)
         for name in config.heads:
             self.heads[name] = get_head(name)(topology, hidden)
+        for name, spec in (heads or {}).items():
+            self.heads[name] = TaskHead(spec, topology, hidden)
 
     @property
     def features(self) -> str:

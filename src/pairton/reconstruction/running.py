@@ -32,6 +32,7 @@ from pairton.events.inputs import EVIDENCE
 from pairton.events.nodes import Nodes
 from pairton.events.objects import as_polar, make_objects, mev_median
 from pairton.events.tags import TagTable, is_generated, load_table
+from pairton.reconstruction.head_columns import head_columns, head_shape, head_values, reordered
 from pairton.reconstruction.result import Reconstruction, by_falling_pt
 from pairton.topology import JET, Layout, Topology, collection_name, same_tree
 
@@ -146,17 +147,18 @@ class Assigner:
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Of the outputs on whole events; asked of a made-up event, since a window may have none."""
-        axes = self.model.info.outputs
-        names = [name for name in axes if name not in DECODED and "node" not in axes[name]]
+        axes, heads = self.model.info.outputs, self.model.info.heads
+        declared = {name: head_shape(spec, self.model.topology) for name, spec in heads.items()}
+        names = [name for name in axes if name not in (*DECODED, *heads) and "node" not in axes[name]]
         if not names:
-            return {}
+            return declared
         topology, inputs = self.model.topology, self.model.inputs
         event = {
             kind: np.ones((1, max(1, slots), len(inputs.columns(kind))), dtype=np.float32)
             for kind, slots in zip(topology.kinds, topology.slots_per_kind, strict=True)
         }
         outputs = self.model.predict(Nodes.full(event))
-        return {name: outputs[name].shape[1:] for name in names}
+        return {name: outputs[name].shape[1:] for name in names} | declared
 
     def assign(self, nodes: Nodes) -> tuple[Decoded, Outputs]:
         """The answers for a batch, and those outputs of the network that describe events as a whole."""
@@ -177,9 +179,12 @@ class Assigner:
             beam=self.settings.beam,
             temperatures=self.temperatures,
         )
+        for name, spec in self.model.info.heads.items():
+            if name in described:  # not without an event that has an answer
+                described[name] = head_values(spec, self.model.topology, described[name], found.assignment)
         return found, described
 
-    def assign_all(self, accepted: Accepted) -> tuple[Decoded, Outputs]:
+    def assign_all(self, accepted: Accepted) -> tuple[Decoded, dict[str, npt.NDArray[Any]]]:
         """As `assign`, for events of any layouts; assignments are positions in `events.objects`."""
         n = len(accepted.status)
         found = Decoded.empty(accepted.topology, n)
@@ -209,10 +214,13 @@ class Assigner:
         """Reconstruct the events of one window, and their variations."""
         window = self.with_evidence(window)
         accepted = self.accept(window)
-        found, described = self.assign_all(accepted)
-        found = by_falling_pt(window, found)
+        decoded, described = self.assign_all(accepted)
+        found = by_falling_pt(window, decoded)
+        for name, spec in self.model.info.heads.items():
+            orders = decoded.assignment, found.assignment
+            described[name] = reordered(spec, self.model.topology, described[name], *orders)
         tags = self._tags(window, accepted)
-        outputs = {**described, **self._pattern_columns(found), **tags}
+        outputs = {**self._head_columns(described), **self._pattern_columns(found), **tags}
         status = accepted.status.copy()
         status[(status == Status.OK) & ~self._selected(accepted, tags)] = Status.OUTSIDE_SELECTION
         status[accepted.answerable & (found.assignment < 0).any(axis=1)] = Status.BAD_OUTPUT
@@ -260,6 +268,15 @@ class Assigner:
             count = counts[:, self.model.topology.kinds.index(kind)]
             chosen &= (count >= fewest) & (most is None or count <= most)
         return chosen & (tags["n_btags"] >= selection.btags) if tags else chosen
+
+    def _head_columns(self, described: Outputs) -> Outputs:
+        """What heads say, as columns: those that a recipe declares by class and particle, others as they are."""
+        heads = self.model.info.heads
+        columns: dict[str, npt.NDArray[Any]] = {}
+        for name, array in described.items():
+            named = head_columns(name, heads[name], self.model.topology, array) if name in heads else {name: array}
+            columns |= named
+        return columns
 
     def _pattern_columns(self, found: Decoded) -> Outputs:
         """What a model that knows missing particles says of every event; nothing for one that does not."""

@@ -20,7 +20,8 @@
     complete_probability, event_probability_if_complete, pattern_<particles>
                                  where the model knows missing particles: that every particle is present, that the
                                  answer is right if so, and that just these particles are present (float32)
-    <head>                       of further heads of the network that describe events
+    <head>, <particle>_<head>    what further heads of the network say of events and particles (float32); a label
+                                 of the input with that name is kept as true_<name>
     <each of ours>_<variation>   the same with varied objects, where --variation names some
 
 What was done, with which model, and how many events have each status is one JSON text named
@@ -97,6 +98,9 @@ def result_columns(reco: Reconstruction) -> Columns:
     ours = _answers(reco)
     for variation, varied in reco.variations.items():
         ours |= {f"{name}_{variation}": column for name, column in _answers(varied).items()}
+    heads = reco.model.info.heads.values() if reco.model is not None else ()
+    labels = {column for spec in heads for column in spec.columns}  # beside what a head says
+    kept = {f"true_{name}" if name in ours and name in labels else name: kept[name] for name in kept}
     ids: Columns = {"event_source": events.ids[:, 0], "event_number": events.ids[:, 1]}
     twice = sorted(kept.keys() & (ours.keys() | ids.keys()) | (events.columns.keys() & weight.keys()))
     if twice:

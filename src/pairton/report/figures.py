@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.evaluation import metrics
+from pairton.evaluation.head_metrics import roc_curve
 from pairton.report.palette import GREY, INK, RIGHT, WRONG
 from pairton.report.picture import new_figure
 from pairton.report.sankey import flow_plot
@@ -261,6 +262,40 @@ def _kept(probability: Floats, right: npt.NDArray[np.bool_]) -> tuple[Floats, Fl
     return above / len(order), pure
 
 
+def roc_curves(result: Evaluation) -> Iterable[Plot | None]:
+    """For each head of two classes: the rejection of the background against the efficiency of the signal."""
+    counted = {method.name: result.counted("heads", method) or {} for method in result.methods}
+    return [_roc(name, counted) for name in dict.fromkeys(n for found in counted.values() for n in found)]
+
+
+def _roc(head: str, counted: dict[str, Any]) -> Plot | None:
+    curves: dict[str, tuple[Floats, Floats]] = {}
+    for method, found in counted.items():
+        if head in found and found[head].values.ndim == 3 and found[head].values.shape[2] == 2:
+            judged, compared = found[head], found[head].compared
+            curves[method] = roc_curve(judged.labels[compared] == 1, judged.values[compared][:, 1])
+    curves = {name: curve for name, curve in curves.items() if np.isfinite(curve[1]).all()}
+    if not curves:
+        return None
+    rows = [
+        {"method": name, "signal": float(s), "background": float(b)}
+        for name, curve in curves.items()
+        for s, b in zip(*curve, strict=True)
+    ]
+
+    def draw() -> Figure:
+        figure, axes = _axes("efficiency of class 1", "rejection of class 0")
+        for k, (name, (signal, background)) in enumerate(curves.items()):
+            axes.plot(signal, 1 - background, color=COLOURS[k % len(COLOURS)], label=plain(name))
+        axes.plot([0, 1], [1, 0], color=GREY, linewidth=1, linestyle=":")
+        axes.set(xlim=(0, 1), ylim=(0, 1.02))
+        _legend(axes, loc="lower left")
+        return figure
+
+    about = "share of class 0 that a cut leaves out, against the share of class 1 that it keeps; dotted: by chance"
+    return Plot(_file_name(f"roc_{head}"), f"ROC of {head}", about, draw, rows)
+
+
 def _peaks(result: Evaluation) -> Iterable[Plot | None]:
     return [mass_peaks(result, name) for name in reversed(result.topology.types)]
 
@@ -276,4 +311,5 @@ FIGURES: dict[str, Callable[[Evaluation], Iterable[Plot | None]]] = {
     "candidates": _peaks,
     "calibration": lambda result: [calibration(result), cuts(result)],
     "flow": _flows,
+    "heads": roc_curves,
 }

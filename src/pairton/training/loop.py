@@ -27,15 +27,22 @@ from pairton.events.domain import Domain
 from pairton.models.storage import ModelInfo, save_model
 from pairton.network import Network
 from pairton.network.engine import load_network, predictor
+from pairton.network.task_heads import carried_over
 from pairton.topology import JET, collection_name, same_tree
 from pairton.training.calibration import CALIBRATED, fit_temperatures
 from pairton.training.data import BatchPlan, Drawn, PackedEvents
 from pairton.training.logs import Logs
 from pairton.training.losses import Batch, batch_loss, make_batch, terms_of
-from pairton.training.process import augment, draw_revealed
+from pairton.training.process import Symmetry, draw_revealed
 from pairton.training.recipes import OptimiserConfig, Recipe, parse_recipe
 from pairton.training.resume_state import STATE, load_state, read_progress, save_state
-from pairton.training.validation import blocks, count_right, efficiencies_of, sum_likelihood
+from pairton.training.validation import (
+    blocks,
+    count_right,
+    efficiencies_of,
+    sum_head_losses,
+    sum_likelihood,
+)
 
 __all__ = ["Result", "Trainer", "learning_rate", "make_optimiser", "update_average"]
 
@@ -116,7 +123,10 @@ class Trainer:
         recipe = self.recipe
         group = self.train_events.groups[drawn.layout]
         rng = np.random.default_rng([recipe.run.seed, drawn.step, 1])
-        nodes = augment(group.nodes(drawn.rows), recipe.augmentation, rng)
+        symmetry = Symmetry.draw(len(drawn.rows), recipe.augmentation, rng)
+        nodes = symmetry.of_nodes(group.nodes(drawn.rows))
+        columns = {name: np.asarray(values[drawn.rows]) for name, values in group.columns.items()}
+        columns = symmetry.of_labels(columns, recipe.specs.values())
         truth = np.asarray(group.truth[drawn.rows])
         revealed = draw_revealed(recipe.topology, truth, rng) if recipe.network.tokens else None
         mine = np.array_split(np.arange(len(truth)), world)[rank]
@@ -125,11 +135,11 @@ class Trainer:
         batches = []
         for part in shares or [np.array([0])]:
             known = None if revealed is None else revealed[part]
-            columns = {name: np.asarray(values[drawn.rows[part]]) for name, values in group.columns.items()}
+            labels = {name: values[part] for name, values in columns.items()}
             labelled = recipe.topology, nodes[part], truth[part], known, self.terms(drawn), device
             weights = self.train_events.weights(drawn.layout, drawn.rows[part])
-            patterns = recipe.network.patterns
-            batches.append(make_batch(*labelled, columns=columns, patterns=patterns, weights=weights))
+            given: dict[str, Any] = {"columns": labels, "specs": recipe.specs, "weights": weights}
+            batches.append(make_batch(*labelled, patterns=recipe.network.patterns, **given))
             batches[-1].weight = 0 if idle else 1
         return batches
 
@@ -200,7 +210,7 @@ class Trainer:
                 if done % recipe.run.validate_every == 0 or done == self.steps:
                     found = self.validate(fabric, averaged if config.ema else network)
                     log(done, "validation", found, 1)
-                    if _better(found, best):
+                    if _better(found, best, self.recipe):
                         best = found
                         self._keep(fabric, averaged if config.ema else network, best, done)
                 asked = torch.tensor(float(interrupted()), device=fabric.device)
@@ -231,6 +241,12 @@ class Trainer:
             shared = torch.as_tensor(sums, dtype=torch.float32, device=fabric.device)
             total_sum, total_events = fabric.all_reduce(shared, reduce_op="sum").tolist()
             found["event_likelihood"] = total_sum / total_events if total_events else math.nan
+        if self.recipe.specs:
+            sums = sum_head_losses(network, self.validation_events, mine, self.recipe.specs)
+            shared = torch.as_tensor(sums, dtype=torch.float32, device=fabric.device)
+            totals = fabric.all_reduce(shared, reduce_op="sum").tolist()
+            losses = [total / count if count else math.nan for total, count in totals]
+            found |= dict(zip(self.recipe.specs, losses, strict=True))
         return found
 
     # -- details -------------------------------------------------------------------------------------------
@@ -238,7 +254,7 @@ class Trainer:
     def _network(self) -> Network:
         recipe = self.recipe
         if self.init is None:
-            return Network(recipe.topology, recipe.network, recipe.inputs)
+            return Network(recipe.topology, recipe.network, recipe.inputs, recipe.specs)
         network, info = load_network(self.init)
         if not same_tree(info.topology, recipe.topology):
             raise TrainingError(
@@ -251,8 +267,8 @@ class Trainer:
         if different:
             listed = ", ".join(f"{name} {theirs[name]} (recipe: {mine[name]})" for name in different)
             raise TrainingError(f"{self.init} is another network than the recipe's: it has {listed}")
-        fresh = Network(recipe.topology, recipe.network, recipe.inputs)
-        fresh.load_state_dict(network.state_dict())
+        fresh = Network(recipe.topology, recipe.network, recipe.inputs, recipe.specs)
+        fresh.load_state_dict(carried_over(network.state_dict(), fresh.state_dict(), {*recipe.specs, *info.heads}))
         return fresh
 
     def _check_resume(self, progress: dict[str, Any]) -> None:
@@ -295,6 +311,7 @@ class Trainer:
             metrics={**metrics, "step": float(step)},
             recipe=self.recipe.to_dict(),
             decoding=self.recipe.decoding,
+            heads=self.recipe.specs,
         )
         save_model(self.out, weights, info)
 
@@ -334,14 +351,19 @@ class Trainer:
             yield log
 
 
-def _better(found: dict[str, float], best: dict[str, float]) -> bool:
+def _better(found: dict[str, float], best: dict[str, float], recipe: Recipe) -> bool:
     """By the likelihood where there is one: it fluctuates less than the number of right answers.
 
-    Else by events, or where none is complete by particles: what both have is compared.
+    The losses of declared heads are added to it, as in training. Without a likelihood by events, or where none is
+    complete by particles: what both have is compared.
     """
     likelihoods = found.get("event_likelihood", math.nan), best.get("event_likelihood", math.nan)
     if all(map(math.isfinite, likelihoods)):
-        return likelihoods[0] < likelihoods[1]
+        weights = {"event_likelihood": recipe.loss.event_likelihood} | {k: recipe.heads[k] for k in recipe.specs}
+        both = [
+            k for k in weights if math.isfinite(found.get(k, math.nan)) and math.isfinite(best.get(k, math.nan))
+        ]
+        return sum(weights[k] * (found[k] - best[k]) for k in both) < 0
     for name in ["e_event", *(name for name in found if name.startswith("e_"))]:
         mine, other = found.get(name, math.nan), best.get(name, math.nan)
         if math.isfinite(mine) and math.isfinite(other):

@@ -22,6 +22,7 @@ from torch.nn import functional
 from pairton.decoding.graph import MASKED, adjacency, visible_tokens
 from pairton.decoding.set_tables import allowed_nodes, count_sums, hypotheses, set_tables
 from pairton.decoding.terms import triplet_types
+from pairton.events.head_specs import HeadSpec, labels_of
 from pairton.events.nodes import Nodes
 from pairton.network.torch_set_sums import candidate_scores, log_likelihood
 from pairton.topology import Layout, Topology
@@ -134,8 +135,7 @@ class Batch:
     def counts(self, terms: Mapping[str, float]) -> dict[str, int]:
         """What the sum of each loss is divided by."""
         return {
-            name: self.weight
-            * (LOSSES[name].count(self.targets[name], len(self)) if name in LOSSES else len(self))
+            name: self.weight * (LOSSES[name].count if name in LOSSES else _count)(self.targets[name], len(self))
             for name in terms
         }
 
@@ -168,12 +168,14 @@ def make_batch(
     columns: Mapping[str, npt.NDArray[Any]] | None = None,
     patterns: bool = False,
     weights: npt.NDArray[np.float32] | None = None,
+    specs: Mapping[str, HeadSpec] | None = None,
 ) -> Batch:
     """A batch of events of one layout; `revealed` (B, P) is None for a network without tokens.
 
     columns    of the events, for the losses of further heads
     patterns   whether the network has the output of that name
     weights    (B,): of the events
+    specs      heads that the recipe declares
     """
     tokens = None
     if revealed is not None:
@@ -187,12 +189,19 @@ def make_batch(
         }
 
     labels = tensors({name: np.asarray(values, np.float32) for name, values in (columns or {}).items()})
+    declared = {name: spec for name, spec in (specs or {}).items() if name in terms}
     return Batch(
         tensors(nodes.values),
         None if tokens is None else torch.as_tensor(tokens, device=device),
-        {name: tensors(LOSSES[name].target(example)) if name in LOSSES else labels for name in terms},
+        {name: tensors(LOSSES[name].target(example)) if name in LOSSES else labels for name in terms}
+        | {name: tensors(labels_of(spec, columns or {}, topology, truth)) for name, spec in declared.items()},
         None if weights is None else torch.as_tensor(weights, device=device),
     )
+
+
+def _count(target: Target, events: int) -> int:
+    """What the sum of a head's loss is divided by: its labels, or events."""
+    return int(target["counted"].sum()) if "counted" in target else events
 
 
 def batch_loss(network: Any, outputs: Mapping[str, Tensor], batch: Batch, terms: Mapping[str, float]) -> Target:

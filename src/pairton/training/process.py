@@ -6,19 +6,22 @@ that it does not depend on how many processes share the batch.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pairton.events.head_specs import HeadSpec
 from pairton.events.inputs import MOMENTUM
 from pairton.events.nodes import Nodes
 from pairton.topology import Topology
 from pairton.topology.assignments import present
 from pairton.training.recipes import AugmentationConfig
 
-__all__ = ["augment", "draw_revealed"]
+__all__ = ["Symmetry", "augment", "draw_revealed"]
 
 
 @lru_cache(maxsize=32)
@@ -41,23 +44,66 @@ def draw_revealed(
     return states[drawn] & present(topology, truth)
 
 
+@dataclass(frozen=True)
+class Symmetry:
+    """How each event of a batch is seen: from another angle, in a mirror, with another energy scale."""
+
+    turn: npt.NDArray[np.float64] | None = None  # (B, 1): about the beam
+    signs: npt.NDArray[np.float32] | None = None  # (B, 1, 2): of eta and phi
+    scale: npt.NDArray[np.float32] | None = None  # (B, 1, 1): of energies
+
+    @classmethod
+    def draw(cls, events: int, config: AugmentationConfig, rng: np.random.Generator) -> Symmetry:
+        turn = rng.uniform(-np.pi, np.pi, (events, 1)) if config.rotate else None
+        signs = rng.choice(np.array([-1, 1], dtype=np.float32), (events, 1, 2)) if config.reflect else None
+        scale = None
+        if config.energy_jitter > 0:
+            scale = np.exp(config.energy_jitter * rng.standard_normal((events, 1, 1))).astype(np.float32)
+        return cls(turn, signs, scale)
+
+    def of_nodes(self, nodes: Nodes) -> Nodes:
+        """The objects as they are then seen."""
+        pt, eta, phi, energy = range(len(MOMENTUM))
+        changed = {}
+        for kind, given in nodes.values.items():
+            values = given.copy()
+            if self.turn is not None:
+                values[:, :, phi] = _angle(values[:, :, phi] + self.turn)
+            if self.signs is not None:
+                values[:, :, [eta, phi]] *= self.signs
+            if self.scale is not None:
+                values[:, :, [pt, energy]] *= self.scale
+            changed[kind] = values
+        return Nodes(changed, nodes.masks)
+
+    def of_labels(self, columns: Mapping[str, Any], specs: Iterable[HeadSpec]) -> dict[str, Any]:
+        """Columns (B,) by name, as those of heads that are components of vectors then are."""
+        seen = dict(columns)
+        for spec in specs:
+            for name in spec.columns:
+                seen[name] = self._seen(columns, spec, name)
+        return seen
+
+    def _seen(self, columns: Mapping[str, Any], spec: HeadSpec, name: str) -> Any:
+        eta, phi = (1.0, 1.0) if self.signs is None else self.signs[:, 0].T
+        value = columns[name]
+        if spec.component in ("pz", "eta"):
+            return value * eta
+        if spec.component == "phi":
+            return value * phi if self.turn is None else _angle(value + self.turn[:, 0]) * phi
+        if spec.component in ("px", "py"):
+            if self.turn is not None:
+                sine = np.sin(self.turn[:, 0]) * (-1 if spec.component == "px" else 1)
+                value = value * np.cos(self.turn[:, 0]) + columns[spec.partners[name]] * sine
+            return value * phi if spec.component == "py" else value
+        return value
+
+
 def augment(nodes: Nodes, config: AugmentationConfig, rng: np.random.Generator) -> Nodes:
     """The same events seen from another angle, in a mirror, with another energy scale."""
-    events = len(nodes)
-    pt, eta, phi, energy = range(len(MOMENTUM))
-    turn = rng.uniform(-np.pi, np.pi, (events, 1)) if config.rotate else None
-    signs = rng.choice(np.array([-1, 1], dtype=np.float32), (events, 1, 2)) if config.reflect else None
-    scale = None
-    if config.energy_jitter > 0:
-        scale = np.exp(config.energy_jitter * rng.standard_normal((events, 1, 1))).astype(np.float32)
-    changed = {}
-    for kind, given in nodes.values.items():
-        values = given.copy()
-        if turn is not None:
-            values[:, :, phi] = np.mod(values[:, :, phi] + turn + np.pi, 2 * np.pi) - np.pi
-        if signs is not None:
-            values[:, :, [eta, phi]] *= signs
-        if scale is not None:
-            values[:, :, [pt, energy]] *= scale
-        changed[kind] = values
-    return Nodes(changed, nodes.masks)
+    return Symmetry.draw(len(nodes), config, rng).of_nodes(nodes)
+
+
+def _angle(phi: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """From - pi to pi."""
+    return np.mod(phi + np.pi, 2 * np.pi) - np.pi

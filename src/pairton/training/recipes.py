@@ -12,6 +12,7 @@ from pairton._common.configuration import check_keys, configure, read_yaml
 from pairton.decoding.set_tables import MAX_SUMS, exact_limit
 from pairton.decoding.terms import triplet_types
 from pairton.errors import ConfigError, PairtonWarning, shown
+from pairton.events.head_specs import HeadSpec, parse_head
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import MOST_OBJECTS
 from pairton.events.tags import load_table
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 EVENTS = ("complete", "partial", "all")
+OUTPUTS = ("edges", "triplets", "patterns")  # of every network
 RENAMED = {"network": {"kind": "architecture"}, "data": {"max_jets": "max_objects"}}  # since Pairton 0.1
 MOST_DRAWS = 100
 MAX_BASES = 8  # recipes that build on one another; more is a circle
@@ -180,6 +182,7 @@ class Recipe:
     run: RunConfig = field(default_factory=RunConfig)
     given_inputs: Inputs | None = None  # None: the default ones of the topology
     heads: Mapping[str, float] = field(default_factory=dict)  # further heads -> weight of their loss
+    specs: Mapping[str, HeadSpec] = field(default_factory=dict)  # those of them that the recipe declares
 
     def __post_init__(self) -> None:
         only_edges = not self.loss.event_likelihood
@@ -197,7 +200,7 @@ class Recipe:
             )
         if self.network.patterns and not self.loss.event_likelihood:
             raise ConfigError("network.patterns is trained by loss.event_likelihood alone: weigh it")
-        if set(self.heads) != set(self.network.heads):
+        if set(self.heads) != {*self.network.heads, *self.specs}:
             raise ConfigError("heads and network.heads name different heads: give `heads` alone")
 
     @property
@@ -217,7 +220,8 @@ class Recipe:
         """Plain data that `parse_recipe` reads back to an equal recipe."""
         sections = {name: asdict(getattr(self, name)) for name in SECTIONS}
         sections["network"].pop("heads")
-        more = {"inputs": self.inputs.to_dict(), "heads": dict(self.heads)}
+        specs = {name: {**spec.to_dict(), "weight": self.heads[name]} for name, spec in self.specs.items()}
+        more = {"inputs": self.inputs.to_dict(), "heads": {**self.heads, **specs}}
         return {"topology": self.topology.to_dict(), **sections, **more}
 
     @property
@@ -250,26 +254,40 @@ def parse_recipe(raw: Mapping[str, Any], source: str = "recipe") -> Recipe:
         if raw.get(part) is not None:
             topology = parse_topology({**topology.to_dict(), part: raw[part]}, f"{source}: {part}")
     inputs = Inputs.parse(raw.get("inputs", {}), topology, f"{source}: inputs")
-    heads = _heads(raw.get("heads", {}), source)
+    heads, specs = _heads(raw.get("heads", {}), topology, source)
     parts: dict[str, Any] = {}
     for name, config in SECTIONS.items():
         section = _renamed(name, raw.get(name, {}))
         if name == "network" and heads and isinstance(section, Mapping):
-            section = {**section, "heads": tuple(heads)}
+            section = {**section, "heads": tuple(head for head in heads if head not in specs)}
         if name == "network" and isinstance(section, Mapping) and section.get("triplets") == "auto":
             trained = configure(LossConfig, raw.get("loss", {}), "loss").event_likelihood
             fits = trained and triplet_types(topology)  # what the tree and the loss allow
             section = {**section, "triplets": "potential" if fits else "none"}
         parts[name] = configure(config, section, name)
-    return Recipe(topology=topology, given_inputs=inputs, heads=heads, **parts)
+    return Recipe(topology=topology, given_inputs=inputs, heads=heads, specs=specs, **parts)
 
 
-def _heads(raw: object, source: str) -> dict[str, float]:
+def _heads(raw: object, topology: Topology, source: str) -> tuple[dict[str, float], dict[str, HeadSpec]]:
+    """The weights of all heads, and those that are declared: a mapping instead of the weight alone."""
     if not isinstance(raw, Mapping) or not all(
-        isinstance(weight, int | float) and weight > 0 for weight in raw.values()
+        isinstance(entry, Mapping) or (isinstance(entry, int | float) and entry > 0) for entry in raw.values()
     ):
-        raise ConfigError(f"{source}: heads is {shown(raw)}, but must map names of heads to weights above 0")
-    return {str(name): float(weight) for name, weight in raw.items()}
+        raise ConfigError(
+            f"{source}: heads is {shown(raw)}, but must map names to weights above 0, or to what the head is: "
+            "{kind: class, of: event, column: signal}"
+        )
+    weights: dict[str, float] = {}
+    specs: dict[str, HeadSpec] = {}
+    for name, entry in raw.items():
+        if isinstance(entry, Mapping):
+            where = f"{source}: heads.{name}"
+            if name in OUTPUTS:
+                raise ConfigError(f"{where}: {name} is an output of the network already: rename the head")
+            specs[str(name)], weights[str(name)] = parse_head(str(name), entry, topology, where)
+        else:
+            weights[str(name)] = float(entry)
+    return weights, specs
 
 
 def _renamed(section: str, raw: object) -> object:

@@ -21,6 +21,7 @@ from pairton.network.heads import get_head
 from pairton.topology import JET
 from pairton.training.data import pack
 from pairton.training.loop import Result, Trainer
+from pairton.training.measuring import measured
 from pairton.training.recipes import Recipe
 from pairton.training.resume_state import STATE
 
@@ -50,7 +51,9 @@ def train(
         _prepare(out, recipe, resume, force)
     fabric.barrier()
     folder = out / "packed" / str(fabric.global_rank)
-    columns = tuple(dict.fromkeys(name for head in recipe.heads for name in get_head(head).columns))
+    registered = [name for head in recipe.network.heads for name in get_head(head).columns]
+    declared = [name for spec in recipe.specs.values() for name in spec.needed_columns]
+    columns = tuple(dict.fromkeys([*registered, *declared]))
     fields = {kind: recipe.inputs.fields(kind) for kind in recipe.inputs.kinds}
     if recipe.data.tag_table is not None:
         fields[JET] = tuple(dict.fromkeys((*fields[JET], load_table(recipe.data.tag_table).field)))
@@ -69,6 +72,7 @@ def train(
                 memory=recipe.data.memory_gib * 2**30 / fabric.world_size,
                 columns=columns,
             )
+            recipe = measured(recipe, train_events)
             result = Trainer(recipe, train_events, validation_events, out, init=init, resume=resume).run(fabric)
             if result.leads and (out / INFO).is_file():  # ready for the default engine
                 export_model(out, out / ONNX)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 
 from pairton.decoding import decode
 from pairton.evaluation.metrics import score
+from pairton.events.head_specs import HeadSpec
 from pairton.network import Network
 from pairton.network.engine import predictor
 from pairton.topology import Layout, Topology
@@ -18,7 +19,16 @@ from pairton.training.data import PackedEvents
 from pairton.training.losses import batch_loss, make_batch, terms_of
 from pairton.training.recipes import LossConfig
 
-__all__ = ["Block", "Counts", "asked", "blocks", "count_right", "efficiencies_of", "sum_likelihood"]
+__all__ = [
+    "Block",
+    "Counts",
+    "asked",
+    "blocks",
+    "count_right",
+    "efficiencies_of",
+    "sum_head_losses",
+    "sum_likelihood",
+]
 
 BLOCK = 256  # events decoded at once
 Counts = npt.NDArray[np.float64]
@@ -84,6 +94,26 @@ def sum_likelihood(
             sums = batch_loss(network, network(batch.objects), batch, terms)
         counted = batch.targets[name]["counted"].cpu().numpy()
         total += float(sums[name]), float(weights[counted].sum())
+    return total
+
+
+def sum_head_losses(
+    network: Network, events: PackedEvents, which: list[Block], specs: Mapping[str, HeadSpec]
+) -> npt.NDArray[np.float64]:
+    """(heads, 2): the sum of the loss of each declared head times weight, and the sum of weights of its labels."""
+    total = np.zeros((len(specs), 2))
+    terms = dict.fromkeys(specs, 1.0)
+    device = next(network.parameters()).device
+    for layout, rows in which:
+        group = events.groups[layout]
+        given = network.topology, group.nodes(rows), np.array(group.truth[rows]), None, terms, device
+        columns = {name: np.asarray(values[rows]) for name, values in group.columns.items()}
+        weights = events.weights(layout, rows)
+        batch = make_batch(*given, columns=columns, specs=specs, weights=weights)
+        with asked(network), torch.no_grad():
+            sums = batch_loss(network, network(batch.objects), batch, terms)
+        counted = {name: batch.targets[name]["counted"].sum(dim=1).cpu().numpy() for name in specs}
+        total += [(float(sums[name]), float((weights * counted[name]).sum())) for name in specs]
     return total
 
 

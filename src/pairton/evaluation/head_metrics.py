@@ -1,0 +1,203 @@
+"""How good the heads are that a recipe declares: accuracy and ROC area of classes, bias and resolution of numbers.
+
+A head of particles is judged on particles of the answer that are right, with the label of the true particle.
+
+Shapes: n events, P places (particles or products of a head), C classes, L labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import rankdata
+
+from pairton.evaluation.intervals import CONFIDENCE
+from pairton.evaluation.metrics import Efficiency
+from pairton.evaluation.registry import Chunk, Metric, register_metric
+from pairton.evaluation.tables import Table
+from pairton.events.head_specs import HeadSpec, places_of
+from pairton.topology import Topology
+from pairton.topology.assignments import canonical_within
+
+if TYPE_CHECKING:
+    from pairton.evaluation.scoreboard import Evaluation, Method
+
+__all__ = ["Estimate", "Judged", "roc_area", "roc_curve"]
+
+REPLICAS = 200  # of a bootstrap of the resolution
+POINTS = 201  # of a curve
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+class Estimate(NamedTuple):
+    """A number with its interval, and of how many labels; `value` is NaN where there are none."""
+
+    value: float
+    low: float
+    high: float
+    total: int
+
+
+class Judged(NamedTuple):
+    """Labels (n, P), NaN where there is none to compare with, and what a head says: (n, P, C) or (n, P)."""
+
+    labels: Floats
+    values: Floats
+
+    @property
+    def compared(self) -> Bools:
+        values = self.values if self.values.ndim == 2 else self.values[..., 0]
+        return np.isfinite(self.labels) & np.isfinite(values)
+
+
+class Heads(Metric):
+    """Classes and numbers, where the model gives them and the events have the columns of their labels."""
+
+    name, title = "heads", "Classes and numbers"
+
+    def count(self, chunk: Chunk, method: Method) -> dict[str, Judged] | None:
+        answer, columns = chunk.answers[method.name], chunk.events.columns
+        if method.model is None:
+            return None
+        found = {}
+        for name, spec in method.model.info.heads.items():
+            if name in answer.heads and all(column in columns for column in spec.columns):
+                labels = np.stack(
+                    [np.asarray(columns[column], dtype=np.float64) for column in spec.columns], axis=1
+                )
+                if spec.is_class:
+                    labels[labels < 0] = np.nan
+                said = answer.heads[name].astype(np.float64)
+                if spec.of_event:
+                    found[name] = Judged(labels, said[:, None])
+                else:
+                    mine = _labels_of_answer(chunk.events.topology, spec, labels, answer.assignment, chunk.truth)
+                    found[name] = Judged(mine, said)
+        return found or None
+
+    def result(self, evaluation: Evaluation, method: Method) -> dict[str, Any] | None:
+        counted = evaluation.counted(self.name, method)
+        if counted is None or method.model is None:
+            return None
+        specs = method.model.info.heads
+        judge = {name: judge_class if specs[name].is_class else judge_number for name in counted}
+        return {name: judge[name](judged) for name, judged in counted.items()}
+
+    def tables(self, evaluation: Evaluation) -> Iterator[Table]:
+        found = {method.title: evaluation.result(self.name, method) or {} for method in evaluation.methods}
+        for key, title, header in (
+            ("accuracy", "classes", ("labels", "accuracy", "ROC area")),
+            ("resolution", "numbers", ("labels", "bias", "resolution", "spread of the labels")),
+        ):
+            names = dict.fromkeys(name for result in found.values() for name in result if key in result[name])
+            cells = {"labels": "labels", "accuracy": "accuracy", "ROC area": "roc_area"}
+            cells |= {"bias": "bias", "resolution": "resolution", "spread of the labels": "spread"}
+            rows = [
+                [f"{name}: {method}", *(result[name][cells[column]] for column in header)]
+                for name in names
+                for method, result in found.items()
+                if name in result
+            ]
+            if rows:
+                yield Table(title, ["head", *header], rows)
+
+
+def _labels_of_answer(
+    topology: Topology, spec: HeadSpec, labels: Floats, answer: npt.NDArray[Any], truth: npt.NDArray[Any]
+) -> Floats:
+    """(n, P): for each place of the answer the label of the true one with the same objects; NaN for none."""
+    result = np.full(labels.shape, np.nan)
+    true = [_objects(topology, spec, truth, k) for k in range(labels.shape[1])]
+    for k in range(labels.shape[1]):
+        mine = _objects(topology, spec, answer, k)
+        for other, objects in enumerate(true):
+            same = (mine == objects).all(axis=1) & (mine >= 0).all(axis=1)
+            result[same, k] = labels[same, other]
+    return result
+
+
+def _objects(topology: Topology, spec: HeadSpec, assignment: npt.NDArray[Any], place: int) -> npt.NDArray[Any]:
+    if spec.of in topology.types:
+        return canonical_within(topology, topology.of_type(spec.of)[place], assignment)
+    return assignment[:, list(places_of(topology, spec.of)[place].slots)]
+
+
+# -- numbers -----------------------------------------------------------------------------------------------
+
+
+def judge_class(judged: Judged) -> dict[str, Any]:
+    """Accuracy of the most probable class, and the area below the ROC curve, per class where there are several."""
+    compared = judged.compared
+    right = (judged.values.argmax(axis=2) == np.nan_to_num(judged.labels, nan=-1)) & compared
+    rng = np.random.default_rng(0)
+    accuracy = Efficiency.of_particles(rng, right.sum(axis=1), compared.sum(axis=1))
+    labels, chances = judged.labels[compared].astype(int), judged.values[compared]  # (L,), (L, C)
+    classes = chances.shape[1]
+    areas = [roc_area(labels == k, chances[:, k]) for k in ([1] if classes == 2 else range(classes))]
+    result: dict[str, Any] = {"labels": int(compared.sum()), "accuracy": accuracy}
+    if classes == 2:
+        return {**result, "roc_area": areas[0]}
+    value, low, high, _ = np.mean(areas, axis=0).tolist()
+    return {**result, "roc_area": Estimate(value, low, high, len(labels)), "roc_area_by_class": areas}
+
+
+def judge_number(judged: Judged) -> dict[str, Any]:
+    """Bias, resolution (half the width of the central 68 % of differences), RMS, and the spread of the labels."""
+    compared = judged.compared
+    labels, total = judged.labels[compared], int(compared.sum())
+    if not total:
+        none = Estimate(np.nan, np.nan, np.nan, 0)
+        return {"labels": 0, "bias": none, "resolution": none, "rms": np.nan, "spread": np.nan}
+    difference = judged.values[compared] - labels
+    error = float(difference.std() / np.sqrt(total))
+    bias = float(difference.mean())
+    rng = np.random.default_rng(0)
+    again = [_half_width(rng.choice(difference, total)) for _ in range(REPLICAS)]
+    low, high = np.quantile(again, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return {
+        "labels": total,
+        "bias": Estimate(bias, bias - error, bias + error, total),
+        "resolution": Estimate(_half_width(difference), float(low), float(high), total),
+        "rms": float(np.sqrt(np.mean(difference**2))),
+        "spread": _half_width(labels),
+    }
+
+
+def _half_width(values: Floats) -> float:
+    low, high = np.quantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(high - low) / 2
+
+
+def roc_area(signal: Bools, scores: Floats) -> Estimate:
+    """The area below the ROC curve, of scores (L,), with DeLong's standard deviation.
+
+    >>> roc_area(np.array([False, False, True, True]), np.array([0.1, 0.4, 0.35, 0.8])).value
+    0.75
+    """
+    m, n = int(signal.sum()), int((~signal).sum())
+    if not m or not n:
+        return Estimate(np.nan, np.nan, np.nan, m + n)
+    ranks = rankdata(scores)
+    above = (ranks[signal] - rankdata(scores[signal])) / n  # share of background below each signal
+    below = 1 - (ranks[~signal] - rankdata(scores[~signal])) / m
+    value = float(above.mean())
+    variance = (above.var(ddof=1) / m if m > 1 else 0.0) + (below.var(ddof=1) / n if n > 1 else 0.0)
+    return Estimate(value, value - float(np.sqrt(variance)), value + float(np.sqrt(variance)), m + n)
+
+
+def roc_curve(signal: Bools, scores: Floats) -> tuple[Floats, Floats]:
+    """Efficiencies of signal and of background at the same cuts, from none to all; for curves."""
+    share = np.linspace(0, 1, POINTS)
+    if not signal.any() or signal.all():
+        return share, np.full(POINTS, np.nan)
+    cuts = np.quantile(scores[signal], 1 - share)
+    background = np.sort(scores[~signal])
+    return share, 1 - np.searchsorted(background, cuts, side="left") / len(background)
+
+
+register_metric(Heads())

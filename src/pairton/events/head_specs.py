@@ -1,0 +1,229 @@
+"""Classes and numbers that a recipe asks a network for, beside the assignment: heads as plain data.
+
+    heads:
+      signal: {kind: class, of: event, column: is_signal, classes: 2}
+      nu_pz: {kind: regression, of: event, column: neutrino_pz}
+      charge: {kind: class, of: t, column: "{particle}_charge"}
+
+A head of the event has one label per event. A head of a type of particles has one per particle, and learns from
+those whose objects are all there; `of: t.b` is one of a product. Labels are columns of the events. A class of -1,
+or a number that is NaN, is missing, and left out of the loss.
+
+Shapes: B events, S slots, P places (particles or products of a head), K slots of a place, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton._common.configuration import check_keys, configure
+from pairton.errors import ConfigError, TrainingError, nearest, shown
+from pairton.topology import Topology
+
+__all__ = ["COMPONENTS", "HeadSpec", "Place", "labels_of", "parse_head", "places_of"]
+
+KINDS = ("class", "regression")
+LOSSES = ("gaussian", "laplacian", "log_gaussian")
+COMPONENTS = ("none", "px", "py", "pz", "eta", "phi")  # what a number is of a vector: it turns with the event
+EVENT = "event"
+RESERVED = ("probability", "pt", "eta", "phi", "mass")  # columns of a particle in results
+RESERVED_EVENT = ("status", "exact", "weight", "event_source", "event_number", "event_probability", "n_btags")
+MOST_CLASSES = 1000
+
+
+@dataclass(frozen=True)
+class Place:
+    """What one label of a head belongs to: the event, a particle or a product."""
+
+    name: str  # "" for the event; "t1", "t1.b"
+    slots: tuple[int, ...]  # none for the event
+
+
+@dataclass(frozen=True)
+class HeadSpec:
+    """One head. What is None is measured on the training events, and known of a trained model."""
+
+    kind: str  # class, regression
+    of: str = EVENT  # event, a type of particles (t), or a product of one (t.b)
+    columns: tuple[str, ...] = ()  # with the labels, one per place
+    classes: int | None = None  # of a class
+    loss: str = "gaussian"  # of a regression: square, laplacian: absolute difference, log_gaussian: of logarithms
+    component: str = "none"  # of a regression: px, py, pz, eta, phi, if it turns with the event
+    offset: float | None = None  # of a regression: the mean of its labels
+    scale: float | None = None  # and their deviation
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tuple(self.columns))
+        for name, value, allowed in (
+            ("kind", self.kind, KINDS),
+            ("loss", self.loss, LOSSES),
+            ("component", self.component, COMPONENTS),
+        ):
+            if value not in allowed:
+                raise ConfigError(
+                    f"{name} is {shown(value)}, but must be one of {', '.join(allowed)}{nearest(value, allowed)}"
+                )
+        if self.classes is not None and not 2 <= self.classes <= MOST_CLASSES:
+            raise ConfigError(f"classes is {self.classes}, but must be 2 to {MOST_CLASSES}")
+        if self.scale is not None and not 0 < self.scale < float("inf"):
+            raise ConfigError(f"scale is {self.scale}, but must be above 0")
+
+    @property
+    def of_event(self) -> bool:
+        return self.of == EVENT
+
+    @property
+    def is_class(self) -> bool:
+        return self.kind == "class"
+
+    @property
+    def width(self) -> int:
+        """Numbers that the network gives per place."""
+        return (self.classes or 2) if self.is_class else 1
+
+    @property
+    def needed_columns(self) -> tuple[str, ...]:
+        """Those of the labels, and those that turn into them with the event: px and py."""
+        return (*self.columns, *self.partners.values())
+
+    @property
+    def partners(self) -> dict[str, str]:
+        """Column -> that of the other transverse component."""
+        if self.component not in ("px", "py"):
+            return {}
+        other = "py" if self.component == "px" else "px"
+        return {name: f"{name.removesuffix(self.component)}{other}" for name in self.columns}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {**asdict(self), "columns": list(self.columns)}
+
+    def resolved(self, name: str, labels: Mapping[str, npt.NDArray[Any]]) -> HeadSpec:
+        """With what is to be measured, from all labels of the training events by column; `name` is for errors."""
+        values = np.concatenate([np.asarray(labels[column], dtype=np.float64).ravel() for column in self.columns])
+        values = values[np.isfinite(values) & (not self.is_class or values >= 0)]
+        if not len(values):
+            raise TrainingError(
+                f"heads.{name} has no label in the training events ({', '.join(self.columns)}): give others"
+            )
+        if self.is_class:
+            return self if self.classes is not None else replace(self, classes=max(2, int(values.max()) + 1))
+        seen = np.arcsinh(values / 2) if self.loss == "log_gaussian" else values
+        centre = np.median(seen) if self.loss == "laplacian" else seen.mean()
+        spread = np.abs(seen - centre).mean() if self.loss == "laplacian" else seen.std()
+        offset = float(centre) if self.offset is None else self.offset
+        return replace(self, offset=offset, scale=self.scale or float(spread) or 1.0)
+
+
+def places_of(topology: Topology, of: str) -> tuple[Place, ...]:
+    """The particles or products that a head is about.
+
+    >>> from pairton.topology import load_topology
+    >>> ttbar = load_topology("ttbar_allhad")
+    >>> [place.name for place in places_of(ttbar, "t")], places_of(ttbar, "t.b")[1]
+    (['t1', 't2'], Place(name='t2.b', slots=(5,)))
+    """
+    if of == EVENT:
+        return (Place("", ()),)
+    if of in topology.types:
+        return tuple(Place(particle.name, particle.slots) for particle in topology.of_type(of))
+    paths = _paths(topology)
+    found = tuple(
+        Place(slot.name, (slot.index,))
+        for slot, path in zip(topology.slots, paths, strict=True)
+        if path == of or path.endswith(f".{of}")
+    )
+    if not found or "." not in of:
+        known = [EVENT, *topology.types, *dict.fromkeys(paths)]
+        raise ConfigError(f"of is {shown(of)}, but must be one of {', '.join(known)}{nearest(of, known)}")
+    return found
+
+
+def _paths(topology: Topology) -> list[str]:
+    """The name of each slot without the numbers of siblings: t.W.q."""
+    decays = dict(topology.decays)
+    paths = [""] * len(topology.slots)
+    for particle in topology.particles:
+        chain = [topology.particles[index].type for index in topology.ancestry(particle.index)][::-1]
+        names = [name for name in decays.get(particle.type, ()) if name not in decays]
+        for slot, name in zip(particle.own_slots, names or [""], strict=True):
+            paths[slot] = ".".join([*chain, name] if name else chain)
+    return paths
+
+
+def parse_head(name: str, raw: object, topology: Topology, source: str) -> tuple[HeadSpec, float]:
+    """A head as a recipe or a model has it, and the weight of its loss.
+
+    `column` is a name in which {particle} stands for that of each place, or a list of one name per place.
+    """
+    settings = check_keys(raw, source, [*HeadSpec.__dataclass_fields__, "column", "weight"], ["kind"])
+    weight = settings.pop("weight", 1.0)
+    if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 < weight < float("inf"):
+        raise ConfigError(f"{source}: weight is {shown(weight)}, but must be a number above 0")
+    column = settings.pop("column", None)
+    if not name.isidentifier():
+        raise ConfigError(f"{source}: a name of a head may only have letters, digits and _: rename it")
+    try:
+        places = places_of(topology, str(settings.get("of", EVENT)))
+        if "columns" not in settings:
+            settings["columns"] = _columns(name, column, places)
+        settings.setdefault("component", _component(name) if settings["kind"] == "regression" else "none")
+        spec = configure(HeadSpec, settings, source)
+    except ConfigError as error:
+        raise ConfigError(str(error) if str(error).startswith(source) else f"{source}: {error}") from None
+    if len(spec.columns) != len(places):
+        listed = ", ".join(place.name or EVENT for place in places)
+        raise ConfigError(f"{source}: has {len(spec.columns)} columns, but one each is needed for {listed}")
+    if not spec.of_event and name in RESERVED:
+        raise ConfigError(f"{source}: results have a column {name} of each particle already: rename the head")
+    if spec.of_event and name in RESERVED_EVENT:
+        raise ConfigError(f"{source}: results have a column {name} already: rename the head")
+    return spec, float(weight)
+
+
+def _columns(name: str, column: object, places: Sequence[Place]) -> list[str]:
+    if isinstance(column, list):
+        return [str(entry) for entry in column]
+    if column is not None and not isinstance(column, str):
+        raise ConfigError(f"column is {shown(column)}, but must be a name, or a list of names")
+    template = column or (name if not places[0].name else f"{{particle}}_{name}")
+    if len(places) > 1 and "{particle}" not in template:
+        raise ConfigError(
+            f"column is {template!r}, but needs {{particle}} in it, or a list of {len(places)} names"
+        )
+    return [template.replace("{particle}", place.name.replace(".", "_")) for place in places]
+
+
+def _component(name: str) -> str:
+    """px of neutrino_px: such a number turns with the event."""
+    last = name.rsplit("_", 1)[-1]
+    return last if last in COMPONENTS else "none"
+
+
+def labels_of(
+    spec: HeadSpec, columns: Mapping[str, npt.NDArray[Any]], topology: Topology, truth: npt.NDArray[Any]
+) -> dict[str, npt.NDArray[Any]]:
+    """What a loss compares a head with: `labels` and `counted` (B, P), and `slots` (B, P, K), nodes of each place.
+
+    truth: (B, S), nodes, -1 for none. A label counts if it is there, and all objects of its place are.
+    """
+    places = places_of(topology, spec.of)
+    labels = np.stack([np.asarray(columns[name], dtype=np.float32) for name in spec.columns], axis=1)
+    counted = np.isfinite(labels) & (not spec.is_class or labels >= 0)
+    if spec.is_class and spec.classes is not None and (labels[counted] >= spec.classes).any():
+        raise TrainingError(
+            f"{', '.join(spec.columns)} has the class {labels[counted].max():g}, but the {spec.classes} classes "
+            f"are 0 to {spec.classes - 1}"
+        )
+    slots = np.stack([truth[:, list(place.slots)] for place in places], axis=1).astype(np.int64)
+    counted &= (slots >= 0).all(axis=2)
+    return {
+        "labels": np.where(counted, labels, 0).astype(np.float32),
+        "counted": counted,
+        "slots": np.maximum(slots, 0),
+    }

@@ -1,0 +1,103 @@
+"""Heads that a recipe declares: classes and numbers of events, particles and products (`HeadSpec`).
+
+A head of the event reads the pooled pairs. A head of particles gives each pair of objects a vector; what it says
+of a particle is the mean over the pairs of its objects, each with itself included. So one output serves any
+assignment: the true one in training, the answer in a reconstruction.
+
+Shapes: B events, N nodes, M pairs i <= j, P places, K slots of a place, C numbers per place: classes, or 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pairton.errors import ModelError
+from pairton.events.head_specs import HeadSpec
+from pairton.network.heads import Embedding, Head
+from pairton.topology import Topology
+
+__all__ = ["TaskHead", "carried_over", "place_values"]
+
+MOST_LOG = 30.0  # of a number that is learned by its logarithm
+
+
+class TaskHead(Head):
+    """The event: (B,) for a number, (B, C) for logits of classes. Particles: (B, C, N, N), C = 1 for a number."""
+
+    name = ""
+
+    def __init__(self, spec: HeadSpec, topology: Topology, width: int) -> None:
+        """`width` is that of a pair's vector."""
+        nn.Module.__init__(self)
+        if (spec.classes if spec.is_class else spec.scale) is None:
+            raise ModelError(f"a head on {', '.join(spec.columns)} was not measured: train the model again")
+        self.spec = spec
+        self.axes = ("class",) * spec.is_class if spec.of_event else ("class", "node", "node")
+        incoming = 2 * width if spec.of_event else width
+        self.layers = nn.Sequential(nn.Linear(incoming, width), nn.SiLU(), nn.Linear(width, spec.width))
+
+    def forward(self, embedding: Embedding) -> Tensor:
+        if self.spec.of_event:
+            values: Tensor = self.layers(embedding.pooled())
+            return values if self.spec.is_class else self._in_units(self._scaled(values[:, 0]))
+        values = self._scaled(self.layers(functional.silu(embedding.pairs)))
+        return embedding.index.unpack(values, embedding.n_nodes).permute(0, 3, 1, 2)
+
+    def loss(self, output: Tensor, labels: Mapping[str, Tensor]) -> Tensor:
+        """(B,): summed over the places with a label; `labels` as from `head_specs.labels_of`, as tensors."""
+        spec, truth, counted = self.spec, labels["labels"], labels["counted"]
+        if spec.of_event:
+            values = output.float()[:, None] if spec.is_class else output.float()[:, None, None]
+        else:
+            values = place_values(output.float(), labels["slots"])  # (B, P, C)
+            values = values if spec.is_class else self._in_units(values)
+        if spec.is_class:
+            flat = functional.cross_entropy(values.flatten(0, 1), truth.flatten().long(), reduction="none")
+            return (flat.reshape(truth.shape) * counted).sum(dim=1)
+        found = values[..., 0]
+        if spec.loss == "log_gaussian":
+            found, truth = torch.asinh(found / 2), torch.asinh(truth / 2)
+        pull = (found - truth) / float(spec.scale or 1)
+        each = pull.abs() if spec.loss == "laplacian" else pull.square()
+        return (each * counted).sum(dim=1)
+
+    def _scaled(self, value: Tensor) -> Tensor:
+        """A number with the mean and deviation of the labels, or of their logarithms; logits as they are."""
+        spec = self.spec
+        return value if spec.is_class else float(spec.offset or 0) + float(spec.scale or 1) * value
+
+    def _in_units(self, value: Tensor) -> Tensor:
+        return 2 * torch.sinh(value.clamp(-MOST_LOG, MOST_LOG)) if self.spec.loss == "log_gaussian" else value
+
+
+def carried_over(
+    weights: Mapping[str, Tensor], own: Mapping[str, Tensor], names: Iterable[str]
+) -> dict[str, Tensor]:
+    """The weights of a model for a network whose declared heads may be others: those that do not fit begin anew.
+
+    weights   of the model
+    own       of the network
+    names     of the declared heads of either
+    """
+    result = dict(weights)
+    for name in names:
+        start = f"heads.{name}."
+        theirs, mine = ({key: each[key] for key in each if key.startswith(start)} for each in (weights, own))
+        if {key: value.shape for key, value in theirs.items()} != {
+            key: value.shape for key, value in mine.items()
+        }:
+            result = {key: value for key, value in result.items() if key not in theirs} | mine
+    return result
+
+
+def place_values(output: Tensor, slots: Tensor) -> Tensor:
+    """(B, P, C): the mean of (B, C, N, N) over all pairs of the nodes of each place (B, P, K)."""
+    events, channels, nodes = output.shape[:3]
+    k = slots.shape[2]
+    flat = (slots[:, :, :, None] * nodes + slots[:, :, None, :]).reshape(events, 1, -1)  # (B, 1, P K K)
+    picked = output.reshape(events, channels, -1).gather(2, flat.expand(-1, channels, -1))
+    return picked.reshape(events, channels, slots.shape[1], k * k).mean(dim=3).transpose(1, 2)

@@ -1,0 +1,51 @@
+"""What a recipe leaves to the training events: means and deviations of inputs and labels, numbers of classes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.events.inputs import Input, Inputs
+from pairton.training.data import PackedEvents
+from pairton.training.recipes import Recipe
+
+__all__ = ["measured"]
+
+
+def measured(recipe: Recipe, events: PackedEvents) -> Recipe:
+    """The same recipe with everything that is to be measured on the training events."""
+    groups = list(events.groups.values())
+
+    def column(name: str) -> npt.NDArray[Any]:
+        return np.concatenate([np.asarray(group.columns[name]) for group in groups])
+
+    specs = {
+        name: spec.resolved(name, {key: column(key) for key in spec.columns})
+        for name, spec in recipe.specs.items()
+    }
+    return replace(recipe, specs=specs, given_inputs=_inputs(recipe.inputs, events))
+
+
+def _inputs(inputs: Inputs, events: PackedEvents) -> Inputs:
+    by_kind = []
+    for kind in inputs.kinds:
+        place = {name: k for k, name in enumerate(inputs.columns(kind))}
+        items = [
+            _measured(item, [np.asarray(g.objects[kind][..., place[item.field]]) for g in events.groups.values()])
+            if item.measures
+            else item
+            for item in inputs[kind]
+        ]
+        by_kind.append((kind, tuple(items)))
+    return Inputs(tuple(by_kind))
+
+
+def _measured(item: Input, parts: list[npt.NDArray[Any]]) -> Input:
+    values = np.concatenate([part.ravel() for part in parts]).astype(np.float64)
+    transform = "log" if item.transform.startswith("log") else "none"
+    values = np.log1p(values) if transform == "log" else values
+    spread = float(values.std()) if len(values) else 0.0
+    return Input(item.field, transform, float(values.mean()) if len(values) else 0.0, spread or 1.0)
