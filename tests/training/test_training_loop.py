@@ -223,6 +223,8 @@ def test_the_model_of_the_best_likelihood_is_kept_where_there_is_one():
     assert loop._better(first, {})
     assert not loop._better(more_right, first)
     assert loop._better(likelier, first)
+    assert loop._better(more_right | {"signal": 0.3}, first | {"signal": 0.6}, {"signal": 0.5})  # 1.45 against 1.5
+    assert not loop._better(more_right | {"signal": 0.5}, first | {"signal": 0.6}, {"signal": 0.5})
     assert loop._better({"e_event": 0.6}, {"e_event": 0.5})
     assert not loop._better({"e_event": 0.5}, {"e_event": 0.5})
     assert loop._better(more_right, {"e_event": 0.5})  # of a state that had none yet

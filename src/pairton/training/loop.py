@@ -10,7 +10,7 @@ import copy
 import math
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -210,7 +210,7 @@ class Trainer:
                 if done % recipe.run.validate_every == 0 or done == self.steps:
                     found = self.validate(fabric, averaged if config.ema else network)
                     log(done, "validation", found, 1)
-                    if _better(found, best, self.recipe):
+                    if _better(found, best, self._head_weights):
                         best = found
                         self._keep(fabric, averaged if config.ema else network, best, done)
                 asked = torch.tensor(float(interrupted()), device=fabric.device)
@@ -226,6 +226,13 @@ class Trainer:
             if fabric.is_global_zero and recipe.decoding in CALIBRATED:
                 self._calibrate()
         return Result(self.steps, self.steps, best, fabric.is_global_zero)
+
+    @property
+    def _head_weights(self) -> dict[str, float]:
+        """Of declared heads, relative to that of the likelihood."""
+        return {
+            name: self.recipe.heads[name] / (self.recipe.loss.event_likelihood or 1) for name in self.recipe.specs
+        }
 
     def validate(self, fabric: Any, network: Network) -> dict[str, float]:
         """Efficiencies on validation events, which the processes share; - log P(truth) where it is trained."""
@@ -351,19 +358,16 @@ class Trainer:
             yield log
 
 
-def _better(found: dict[str, float], best: dict[str, float], recipe: Recipe) -> bool:
+def _better(found: dict[str, float], best: dict[str, float], heads: Mapping[str, float] | None = None) -> bool:
     """By the likelihood where there is one: it fluctuates less than the number of right answers.
 
-    The losses of declared heads are added to it, as in training. Without a likelihood by events, or where none is
-    complete by particles: what both have is compared.
+    The losses of `heads` are added to it, times the weight that each has there. Without a likelihood by events, or
+    where none is complete by particles: what both have is compared.
     """
     likelihoods = found.get("event_likelihood", math.nan), best.get("event_likelihood", math.nan)
     if all(map(math.isfinite, likelihoods)):
-        weights = {"event_likelihood": recipe.loss.event_likelihood} | {k: recipe.heads[k] for k in recipe.specs}
-        both = [
-            k for k in weights if math.isfinite(found.get(k, math.nan)) and math.isfinite(best.get(k, math.nan))
-        ]
-        return sum(weights[k] * (found[k] - best[k]) for k in both) < 0
+        gains = [weight * (found.get(k, math.nan) - best.get(k, math.nan)) for k, weight in (heads or {}).items()]
+        return likelihoods[0] - likelihoods[1] + sum(gain for gain in gains if math.isfinite(gain)) < 0
     for name in ["e_event", *(name for name in found if name.startswith("e_"))]:
         mine, other = found.get(name, math.nan), best.get(name, math.nan)
         if math.isfinite(mine) and math.isfinite(other):
