@@ -63,7 +63,7 @@ def reordered(
     before: npt.NDArray[np.integer[Any]],
     after: npt.NDArray[np.integer[Any]],
 ) -> Floats:
-    """What a head says of the places of an assignment, for the same one with interchangeable particles exchanged."""
+    """What a head says of the places of an assignment, for the same with interchangeable particles exchanged."""
     if spec.of_event:
         return values
     result = np.full_like(values, np.nan)

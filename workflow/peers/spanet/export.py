@@ -1,8 +1,8 @@
 """SPANet's network as an ONNX file, by SPANet's own exporter: python export.py MODEL events.h5 net.onnx
 
-MODEL is a folder with options.json and event.yaml, and with weights.pt, as `train.py` writes them; without weights.pt
-the weights are random. The file of events gives statistics of the inputs and one event for tracing. The other options
-are those of `python -m spanet.export`, which itself needs a folder of PyTorch Lightning.
+MODEL is a folder with options.json and event.yaml, and with weights.pt, as `train.py` writes them; without
+weights.pt the weights are random. The file of events gives statistics of the inputs and one event for tracing. The
+other options are those of `python -m spanet.export`, which itself needs a folder of PyTorch Lightning.
 """
 
 from __future__ import annotations
