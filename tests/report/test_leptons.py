@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pairton
+from leptonic_tops import leptonic_events
 from pairton.decoding import decode
 from pairton.decoding.terms import triplet_types
 from pairton.errors import ConfigError
@@ -20,6 +21,7 @@ from pairton.events.domain import Domain, KindDomain
 from pairton.events.objects import make_met, make_objects
 from pairton.events.vectors import cartesian, mass_of, polar
 from pairton.formats import create
+from pairton.reconstruction.momenta import particle_momenta
 from pairton.reconstruction.running import RunSettings, reconstruct
 from pairton.reconstruction.streaming import reconstruct_files
 from pairton.report.collecting import Candidates, Gallery, positions
@@ -237,7 +239,7 @@ def test_leptons_and_missing_energy_are_drawn_with_marks_of_their_own(lepton_eve
     assert data["kinds"] == [
         {"name": "jet", "shape": "circle", "transverse": False},
         {"name": "lepton", "shape": "triangle", "transverse": False},
-        {"name": "met", "shape": "diamond", "transverse": True},
+        {"name": "met", "shape": "arrow", "transverse": True},
     ]
     assert [item["btag"] is None for item in data["objects"]] == [False] * 5 + [True] * 3
     shown = Display(record)
@@ -246,8 +248,13 @@ def test_leptons_and_missing_energy_are_drawn_with_marks_of_their_own(lepton_eve
     assert {"lepton", "met", "b-tagged"} < set(legend)
     corners = [len(points.get_paths()[0].vertices) for points in axes.collections]
     assert len(set(corners[:5])) == 1
-    assert len({corners[0], corners[5], corners[7]}) == 3  # circle, triangle, diamond
-    assert {"l0", "l1", "m0"} < {text.get_text() for text in axes.texts}
+    assert corners[0] != corners[5] == corners[6]  # circle, triangle
+    assert len(corners) == 7
+    said = {text.get_text() for text in axes.texts}
+    met = record.objects[7]
+    assert {"l0", "l1", f"m0  {met.pt:.0f} GeV"} < said
+    (arrow,) = [text for text in axes.texts if text.arrow_patch is not None]
+    assert arrow.xy[1] == pytest.approx(met.phi)
     shown.save(tmp_path / "event.svg")
     shown.save(tmp_path / "event.html")
     embedded = re.search(r'id="record">(.*?)</script>', (tmp_path / "event.html").read_text(), re.DOTALL)[1]
@@ -273,3 +280,29 @@ def test_an_object_has_the_mass_of_its_four_momentum(lepton_events, lepton_model
     for item in record.objects:
         source = events.objects[item.kind][0, item.index]
         assert item.mass == pytest.approx(float(mass_of(source.pt, source.eta, source.energy)), abs=1e-3)
+
+
+def test_the_mass_of_a_leptonic_top_is_shown_with_its_neutrino():
+    events, _ = leptonic_events(1, 20)
+    row = int(np.flatnonzero(particle_momenta(events, events.truth).neutrinos.solutions == 2)[0])
+    shown = {s.label: s for s in record_answer(events, row, events.truth[row]).answer}
+    assert shown["tl"].neutrino
+    assert not shown["t"].neutrino
+    assert shown["tl"].mass == pytest.approx(172.5, abs=0.5)
+    blind = events.replace(objects={**events.objects, "met": events.objects["met"][:, :0]})
+    alone = {s.label: s for s in record_answer(blind, row, events.truth[row]).answer}["tl"]
+    assert not alone.neutrino
+    visible = particle_momenta(events, events.truth).visible[row, 2]
+    assert alone.mass == pytest.approx(polar(visible)["mass"], abs=0.1)
+
+
+def test_two_leptonic_tops_share_the_missing_energy():
+    events, _ = leptonic_events(2, 20)
+    found = particle_momenta(events, events.truth)
+    row = int(np.flatnonzero(found.neutrinos.solutions > 0)[0])
+    record = record_answer(events, row, events.truth[row])
+    assert [s.mass for s in record.answer] == pytest.approx([172.5, 172.5], abs=0.5)
+    assert [s.label for s in record.answer] == ["tl1", "tl2"]
+    order = np.argsort(-polar(found.p4)["pt"][row])
+    leptons = [record.objects[s.objects[1]].index for s in record.answer]
+    assert leptons == order.tolist()  # as in results, the harder top first

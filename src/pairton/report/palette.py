@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pairton.topology import JET, Topology
+from pairton.topology.selection import TRANSVERSE
 
 __all__ = [
+    "ARROW",
     "GREY",
     "INK",
     "MASKED_COLOUR",
@@ -23,6 +25,7 @@ RIGHT, WRONG, THIRD = BLUE, VERMILLION, GREEN  # of two or three curves in one f
 INK, GREY = "#1b1f24", "#6b7280"
 MASKED_COLOUR, NO_EDGE_COLOUR = "#ffffff", "#d3d7dd"
 SHAPES = ("triangle", "diamond", "square", "pentagon")  # of other kinds than jets
+ARROW = "arrow"  # of kinds that have a direction across the beam alone
 
 
 def type_colours(topology: Topology) -> dict[str, str]:
@@ -31,9 +34,9 @@ def type_colours(topology: Topology) -> dict[str, str]:
 
 
 def kind_shapes(topology: Topology) -> dict[str, str]:
-    """Jets are circles; every other kind has a shape of its own, until they repeat after four."""
-    others = [kind for kind in topology.kinds if kind != JET]
-    shapes = {kind: SHAPES[k % len(SHAPES)] for k, kind in enumerate(others)}
+    """Jets are circles and missing energy an arrow; every other kind has a shape of its own, four in turn."""
+    others = [kind for kind in topology.kinds if kind != JET and kind not in TRANSVERSE]
+    shapes = {kind: SHAPES[k % len(SHAPES)] for k, kind in enumerate(others)} | dict.fromkeys(TRANSVERSE, ARROW)
     return {kind: shapes.get(kind, "circle") for kind in topology.kinds}
 
 

@@ -9,8 +9,17 @@ import numpy.typing as npt
 
 from pairton.decoding.graph import EDGE, MASKED
 from pairton.errors import MissingExtraError
-from pairton.report.palette import GREY, INK, MASKED_COLOUR, NO_EDGE_COLOUR, kind_shapes, mixed, type_colours
-from pairton.report.record import EventRecord, Frame, Shown, edge_pairs
+from pairton.report.palette import (
+    ARROW,
+    GREY,
+    INK,
+    MASKED_COLOUR,
+    NO_EDGE_COLOUR,
+    kind_shapes,
+    mixed,
+    type_colours,
+)
+from pairton.report.record import EventRecord, Frame, Item, Shown, edge_pairs
 from pairton.report.style import plain
 from pairton.topology import JET
 from pairton.topology.selection import TRANSVERSE
@@ -25,7 +34,8 @@ BEYOND = np.pi + 0.35  # phi is shown a little further than it goes round, so th
 DIAGONAL = 0.55  # share of the type's colour on the diagonal, which says: in none
 BARS = 6  # assignments in the bar chart of an exact likelihood
 
-MARKERS = {"circle": "o", "triangle": "^", "diamond": "D", "square": "s", "pentagon": "p"}
+MARKERS = {"circle": "o", "triangle": "^", "diamond": "D", "square": "s", "pentagon": "p", ARROW: r"$\rightarrow$"}
+NEUTRINO = " + ν"  # of a particle whose mass includes one
 NAME: dict[str, Any] = {"ha": "center", "va": "center", "fontweight": "bold"}  # of an object or particle
 
 Floats = npt.NDArray[np.float64]
@@ -125,14 +135,15 @@ def draw_plane(axes: Axes, record: EventRecord, particles: tuple[Shown, ...] = (
             for i, j in edge_pairs(record.topology, shown.type):
                 axes.plot(*place[[i, j]].T, color=INK, linewidth=1.3, linestyle=(0, (1.5, 2.5)), zorder=2.5)
     for item in objects:
+        if item.kind in TRANSVERSE:
+            _arrow(axes, item, reach)
+            continue
         face = "#24292f" if item.tagged and item.used else "white"
         size = 5.2 * item.pt if item.used else 50
         size = float(np.clip(size, 150 if item.kind == JET else 450, 1300)) if item.used else size
         style = "-" if item.used else ":"
         edge: dict[str, Any] = {"edgecolor": INK, "linewidth": 1.5, "linestyle": style, "zorder": 3}
         axes.scatter(item.eta, item.phi, s=size, marker=MARKERS[shapes[item.kind]], facecolor=face, **edge)
-        if item.kind in TRANSVERSE:  # without an eta: at any
-            axes.axhline(item.phi, color=GREY, linewidth=1, linestyle=(0, (1, 3)), zorder=0.7)
         if item.used:
             colour = "white" if item.tagged else INK
             inside = {"xytext": (0, -3 if shapes[item.kind] == "triangle" else 0), "textcoords": "offset points"}
@@ -141,6 +152,17 @@ def draw_plane(axes: Axes, record: EventRecord, particles: tuple[Shown, ...] = (
     _names(axes, record, particles, colours)
     if legend:
         _legend(axes, record, bool(missed))
+
+
+def _arrow(axes: Axes, item: Item, reach: float) -> None:
+    """Missing energy: it has a phi and no eta, so that its arrow begins at the side; the length is by its size."""
+    length = min(reach * (0.15 + item.pt / 150), 1.2 * reach)
+    style: dict[str, Any] = {"arrowstyle": "-|>", "color": INK, "linewidth": 3, "mutation_scale": 18, "shrinkA": 0}
+    axes.axhline(item.phi, color=GREY, linewidth=1, linestyle=(0, (1, 3)), zorder=0.7)
+    start, end = (-reach, item.phi), (-reach + length, item.phi)
+    axes.annotate("", end, xytext=start, arrowprops={**style, "shrinkB": 0}, zorder=2.8)
+    said: dict[str, Any] = {"xytext": (5, 5), "textcoords": "offset points", "fontsize": 10, "zorder": 5}
+    axes.annotate(f"{item.short}  {item.pt:.0f} GeV", start, color=INK, ha="left", va="bottom", **said)
 
 
 def _copies(record: EventRecord, shown: Shown) -> list[Floats]:
@@ -168,7 +190,7 @@ def _names(axes: Axes, record: EventRecord, particles: tuple[Shown, ...], colour
     """Names near the middle of each particle, moved to where no object or other name is."""
     from matplotlib.patheffects import withStroke
 
-    taken = [np.array([item.eta, item.phi]) for item in record.objects]
+    taken = [np.array([item.eta, item.phi]) for item in record.objects if item.kind not in TRANSVERSE]
     steps = [
         (r * np.cos(a), 1.3 * r * np.sin(a)) for r in (0, 0.2, 0.35, 0.5, 0.7) for a in np.arange(8) * np.pi / 4
     ]
@@ -182,7 +204,7 @@ def _names(axes: Axes, record: EventRecord, particles: tuple[Shown, ...], colour
         at = free[0] if free else middle
         taken.append(at)
         label = shown.label.rpartition(".")[2]
-        named = label if shown.mass is None else f"{label} {shown.mass:.0f}"
+        named = label if shown.mass is None else f"{label}{NEUTRINO * shown.neutrino} {shown.mass:.0f}"
         text = axes.annotate(named, (at[0], at[1]), fontsize=12, color=colours[shown.type], zorder=5, **NAME)
         text.set_path_effects([withStroke(linewidth=3, foreground="white")])
 
@@ -194,7 +216,12 @@ def _legend(axes: Axes, record: EventRecord, missed: bool) -> None:
     handles = []
     for kind, shape in kind_shapes(record.topology).items():
         label = r"jet, area by $p_\mathrm{T}$" if kind == JET else plain(kind)
-        handles.append(Line2D([], [], marker=MARKERS[shape], markerfacecolor="white", label=label, **dot))
+        look = (
+            dot | {"markersize": 15, "markerfacecolor": INK}
+            if shape == ARROW
+            else dot | {"markerfacecolor": "white"}
+        )
+        handles.append(Line2D([], [], marker=MARKERS[shape], label=label, **look))
         if kind == JET:
             handles.append(Line2D([], [], marker="o", markerfacecolor="#24292f", label="b-tagged", **dot))
     for name, colour in type_colours(record.topology).items():
@@ -257,7 +284,7 @@ def _bars(axes: Axes, record: EventRecord, frame: Frame) -> None:
     listed = frame.candidates[:BARS]
     names = [
         "   ".join(
-            f"{s.label}: {' '.join(record.objects[k].short for k in s.objects)}"
+            f"{s.label}: {' '.join(record.objects[k].short for k in s.objects)}{NEUTRINO * s.neutrino}"
             + ("" if s.mass is None else f" ({s.mass:.0f})")
             for s in c.particles
         )

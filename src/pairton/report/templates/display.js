@@ -69,7 +69,9 @@ const pairtonDisplay = (() => {
       drawObject(svg, record, jet, x, y, small);
     }
     if (small) return;
-    const taken = record.objects.map(jet => ({ x: x(jet.eta), y: y(jet.phi), w: extent(record, jet), h: extent(record, jet) }));
+    const taken = record.objects.map(jet => kindOf(record, jet).transverse
+      ? { x: left + arrowLength(jet) / 2, y: y(jet.phi) - 6, w: Math.max(arrowLength(jet), 80) / 2, h: 14 }
+      : { x: x(jet.eta), y: y(jet.phi), w: extent(record, jet), h: extent(record, jet) });
     names(svg, record, ordered, colours, x, y, taken);
     if (options.labels) labels(svg, record, x, y, taken);
   }
@@ -147,14 +149,29 @@ const pairtonDisplay = (() => {
     return make(parent, "polygon", { points, ...style });
   }
 
+  // missing energy has a phi and no eta: an arrow from the side, as long as it is large
+  const arrowLength = jet => Math.min(0.6 * FRAME.width, 40 + 1.6 * jet.pt);
+
+  function arrow(parent, x1, x2, y, size, style) {
+    make(parent, "line", { x1, x2: x2 - 2 * size, y1: y, y2: y, "stroke-width": 0.8 * size, stroke: style.fill, ...style });
+    make(parent, "polygon", { points: `${x2},${y} ${x2 - 2.6 * size},${y - 1.4 * size} ${x2 - 2.6 * size},${y + 1.4 * size}`, ...style });
+  }
+
+  function missing(group, jet, y, small) {
+    const { left, right, width } = FRAME;
+    make(group, "line", { x1: left, x2: width - right, y1: y, y2: y, stroke: SOFT, "stroke-dasharray": "1 4" });
+    arrow(group, left, left + arrowLength(jet), y, 5, { fill: jet.used ? INK : SOFT });
+    if (!jet.again) make(group, "text", { x: left + 5, y: y - 8, "font-size": small ? 18 : 13, "font-weight": 600 },
+      small ? short(jet) : `${short(jet)} ${jet.pt.toFixed(0)} GeV`);
+  }
+
   function drawObject(svg, record, jet, x, y, small) {
     const group = make(svg, "g", { "class": "pd-object", "data-kind": jet.kind });
     const kind = kindOf(record, jet);
     make(group, "title", {}, [`${jet.kind} ${jet.index}: pT ${jet.pt.toFixed(1)} GeV`, !kind.transverse && `η ${jet.eta.toFixed(2)}`,
       `φ ${jet.phi.toFixed(2)}`, !kind.transverse && `mass ${jet.mass.toFixed(1)} GeV`, jet.btag !== null && `b-tag ${+jet.btag.toFixed(3)}`,
       jet.again ? "seen once more across π" : !jet.used && "not used"].filter(Boolean).join(", "));
-    if (kind.transverse) make(group, "line", { x1: FRAME.left, x2: FRAME.width - FRAME.right, y1: y(jet.phi), y2: y(jet.phi),
-      stroke: SOFT, "stroke-dasharray": "1 4" }); // without an eta: at any
+    if (kind.transverse) return missing(group, jet, y(jet.phi), small);
     outline(group, kind.shape, x(jet.eta), y(jet.phi), radius(jet), {
       fill: !jet.used ? "#fff" : jet.tagged ? "#24292f" : "#fff",
       stroke: jet.used ? INK : SOFT, "stroke-width": jet.used ? 2 : 1, ...(jet.used ? {} : { "stroke-dasharray": "2 2" }),
@@ -250,9 +267,11 @@ const pairtonDisplay = (() => {
 
   // -- lists ----------------------------------------------------------------------------------------------
 
+  const members = (record, shown) => shown.objects.map(k => short(record.objects[k])).join(" ") + (shown.neutrino ? " + ν" : "");
+
   function chip(parent, record, shown) {
     const type = record.types.find(t => t.name === shown.type);
-    const node = make(parent, "span", { "class": "pd-chip" }, `${shown.label}: ${shown.objects.map(k => short(record.objects[k])).join(" ")}` +
+    const node = make(parent, "span", { "class": "pd-chip" }, `${shown.label}: ${members(record, shown)}` +
       (shown.mass === null ? "" : ` · ${shown.mass.toFixed(0)} GeV`));
     node.style.borderColor = type.colour;
   }
@@ -299,7 +318,7 @@ const pairtonDisplay = (() => {
       const row = make(body, "tr");
       const name = make(row, "td");
       make(name, "strong", {}, shown.label).style.color = record.types.find(t => t.name === shown.type).colour;
-      make(row, "td", {}, shown.objects.map(k => short(record.objects[k])).join(" "));
+      make(row, "td", {}, members(record, shown));
       make(row, "td", { "class": "pd-number" }, shown.mass === null ? "" : shown.mass.toFixed(1));
       if (chance) make(row, "td", { "class": "pd-number" }, percent(shown.probability));
       if (known) make(row, "td", { "class": "pd-mark" }, verdict(shown.right));
@@ -329,7 +348,8 @@ const pairtonDisplay = (() => {
     };
     for (const kind of record.kinds) {
       const jets = kind.name === "jet";
-      item(svg => outline(svg, kind.shape, 11, kind.shape === "triangle" ? 10 : 8, kind.shape === "circle" ? 6.5 : 5, { fill: "#fff", stroke: INK, "stroke-width": 1.5 }), jets ? "jet, area by pT" : kind.name);
+      if (kind.transverse) item(svg => arrow(svg, 1, 21, 8, 4, { fill: INK }), kind.name);
+      else item(svg => outline(svg, kind.shape, 11, kind.shape === "triangle" ? 10 : 8, kind.shape === "circle" ? 6.5 : 5, { fill: "#fff", stroke: INK, "stroke-width": 1.5 }), jets ? "jet, area by pT" : kind.name);
       if (jets) item(svg => make(svg, "circle", { cx: 11, cy: 8, r: 6.5, fill: "#24292f", stroke: INK }), "b-tagged");
     }
     for (const type of record.types) {
