@@ -1,6 +1,6 @@
 """What several tests share: decays with the right masses, and a model of them that needs no weights."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import awkward as ak
 import numpy as np
@@ -9,6 +9,7 @@ import vector
 
 from pairton import formats
 from pairton.cli import main
+from pairton.decoding.patterns import plan_of
 from pairton.decoding.terms import triplet_types
 from pairton.events import Events
 from pairton.events.domain import Domain, KindDomain
@@ -123,6 +124,36 @@ class MassModel:
         tag = jets[:, None, None, :, self.inputs.columns("jet").index(self.tags[0])]
         triplets = (2 * tag - np.minimum(away**2, 50)).astype(np.float32)[:, None]
         return {"edges": self.strength * edges, "triplets": self.strength * triplets}
+
+
+@dataclass
+class MissingModel(MassModel):
+    """A model of masses that knows missing particles: a pair or triplet of the right mass gains, others lose."""
+
+    terms: tuple[float, ...] = ()  # of the patterns; those that are not given are 0
+
+    @property
+    def info(self):
+        known = super().info
+        return replace(known, outputs={**known.outputs, "patterns": ("pattern",)})
+
+    def predict(self, nodes, tokens):
+        outputs = dict(super().predict(nodes, tokens))
+        at = np.arange(outputs["edges"].shape[-1])
+        outputs["edges"][:, :, at, at] = 0
+        terms = np.zeros((len(nodes), len(plan_of(self.topology).patterns)), dtype=np.float32)
+        terms[:, : len(self.terms)] = self.terms
+        return outputs | {"patterns": terms}
+
+
+@pytest.fixture
+def missing_model():
+    return MissingModel()
+
+
+@pytest.fixture(scope="session")
+def missing_model_type():
+    return MissingModel
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,13 @@
 //   reconstruct FILE.onnx < jets.txt
 //
 // A line of jets.txt is an event: pt eta phi energy btag of each jet in turn, in GeV and radians. A line of the output
-// is an event: the jet in every slot (counted from 0 in the order of the input, -1 for none), its probability.
+// is an event, with all that the file gives: the jet in every slot (counted from 0 in the order of the input, -1 for
+// none), the probability of the event, and that of every particle. A model that knows missing particles adds the
+// probability of every pattern, that the event is complete, and that the answer is right if it is.
 
 #include <onnxruntime_cxx_api.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <iostream>
@@ -26,7 +29,13 @@ int main(int argc, char** argv) try {
   Ort::Session session(env, argv[1], options);
   const auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
   const std::array<const char*, 2> inputs{"jet", "jet_mask"};
-  const std::array<const char*, 2> outputs{"indices", "event_probability"};
+  Ort::AllocatorWithDefaultOptions allocator;
+  std::vector<Ort::AllocatedStringPtr> names;
+  std::vector<const char*> outputs;  // indices first, then probabilities
+  for (std::size_t k = 0; k < session.GetOutputCount(); ++k) {
+    names.push_back(session.GetOutputNameAllocated(k, allocator));
+    outputs.push_back(names.back().get());
+  }
 
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream numbers(line);
@@ -51,8 +60,13 @@ int main(int argc, char** argv) try {
                                    outputs.size());
     const auto slots = found[0].GetTensorTypeAndShapeInfo().GetElementCount();
     const auto* indices = found[0].GetTensorData<std::int64_t>();
-    for (std::size_t slot = 0; slot < slots; ++slot) std::cout << indices[slot] << ' ';
-    std::cout << found[1].GetTensorData<float>()[0] << '\n';
+    for (std::size_t slot = 0; slot < slots; ++slot) std::cout << (slot ? " " : "") << indices[slot];
+    for (std::size_t k = 1; k < found.size(); ++k) {
+      const auto count = found[k].GetTensorTypeAndShapeInfo().GetElementCount();
+      const auto* values = found[k].GetTensorData<float>();
+      for (std::size_t i = 0; i < count; ++i) std::cout << ' ' << values[i];
+    }
+    std::cout << '\n';
   }
 } catch (const std::exception& error) {
   std::cerr << "reconstruct: " << error.what() << '\n';

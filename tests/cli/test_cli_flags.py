@@ -20,7 +20,8 @@ READING = {
     "--strict",
     "--isolate",
 }
-RUNNING = {"--beam", "--max-objects", "--jets", "--leptons", "--no-cuts", "--threads", "--engine"}
+ANSWER = {"--answer", "--allow-absent", "--prior"}
+RUNNING = {"--beam", "--max-objects", "--jets", "--leptons", "--no-cuts", "--threads", "--engine"} | ANSWER
 PARTS = {"--dask", "--jobs", "--resume", "--part-rows", "--part-suffix"}
 
 FLAGS = {
@@ -44,6 +45,7 @@ FLAGS = {
         "--plots",
     },
     "display": READING
+    | ANSWER
     | {
         "--event",
         "--output",
@@ -73,7 +75,7 @@ FLAGS = {
         "--devices",
         "--threads",
     },
-    "export": {"--output", "--force", "--decoding", "--whole", "--max-objects"},
+    "export": ANSWER | {"--output", "--force", "--decoding", "--whole", "--max-objects"},
 }
 
 

@@ -209,7 +209,7 @@ def test_too_few_jets_have_no_answer_and_do_not_disturb_the_others():
         nothing = decode(network, TTBAR, jet_nodes(jets[:, :5], mask[:, :5]), decoding=decoding)
         assert (nothing.assignment == -1).all()
         assert decode(network, TTBAR, nodes[:0], decoding=decoding).assignment.shape == (0, 6)
-    assert network.calls == 0
+    assert network.calls == 1  # by exact alone: its outputs tell whether the network knows missing particles
 
 
 @settings(max_examples=25, deadline=None)

@@ -9,7 +9,9 @@ import pytest
 import enumeration as reference
 from pairton.decoding import set_sums
 from pairton.decoding.candidate_scores import candidate_scores
-from pairton.decoding.set_sums import best, expected_best, log_normaliser, log_scores, log_sums, marginals
+from pairton.decoding.exact import Sums, expected_best
+from pairton.decoding.question import Question
+from pairton.decoding.set_sums import best, log_normaliser, log_scores, log_sums, marginals
 from pairton.decoding.set_tables import (
     MAX_SUMS,
     TooManySumsError,
@@ -47,7 +49,7 @@ TREES = [
     (TTW, 7),
     (DEEP, 6),
 ]
-TREES += [(HH, 5), (THREE, 7), (HH4B, 1), (TTBAR, 0)]
+TREES += [(HH, 5), (THREE, 7), (HH4B, 1), (TTBAR, 0), (TTBAR, 5), (TTH, 6), (TTH, 7), (HH4B, 6), (HH4B, 7)]
 
 
 def jets(topology, n):
@@ -192,6 +194,29 @@ def check(tables, allowed, scores, terms, event=0):
     worth = [sum(present[name][c, event] for name, c in members) for members in brute.members]
     answer = expected_best(tables, present)
     np.testing.assert_allclose(answer.score[event, 0], max(worth), rtol=1e-9)
+    check_answers(tables, scores, terms, (sums, present), brute, event)
+
+
+def check_answers(tables, scores, terms, summed, brute, event):
+    """All four answers: their expected number of right particles, or their probability, is the largest."""
+    size = np.array([len(members) for members in brute.members])
+    worth = np.array([sum(summed[1][name][c, event] for name, c in members) for members in brute.members])
+    complete = brute.patterns == 0
+    index = {tuple(row): k for k, row in enumerate(canonical(tables.topology, np.array(brute.rows)).tolist())}
+    for answer, allow_absent in itertools.product(("event", "particles"), (False, True)):
+        sums = Sums(tables, scores, terms, *summed, Question(answer, allow_absent))
+        assert sums.leaves_out == (allow_absent or not complete.any())
+        allowed = np.full(len(size), True) if sums.leaves_out else complete
+        value = brute.scores if answer == "event" else worth - 0.5 * size * sums.leaves_out
+        found = sums.answer()
+        chosen = index[tuple(found.assignment[event, 0].tolist())]
+        assert allowed[chosen]
+        assert value[chosen] == pytest.approx(value[allowed].max(), abs=1e-6)
+        assert found.score[event, 0] == pytest.approx(brute.scores[chosen], abs=1e-5)
+        chance = sums.particle_probability(found.assignment[:, 0])[event]
+        assert np.nansum(chance) == pytest.approx(worth[chosen], abs=1e-9)
+        if answer == "particles" and sums.leaves_out:
+            assert (chance[np.isfinite(chance)] >= 0.5).all()
 
 
 @pytest.mark.parametrize(("topology", "n_jets"), TREES, ids=lambda x: getattr(x, "name", x))
@@ -462,14 +487,17 @@ def test_what_is_probably_absent_can_be_left_out():
     tables = set_tables(HH4B, jets(HH4B, 4))
     present = {"H": np.array([[0.6], [0.1], [0.1], [0.1], [0.1], [0.3]])}  # 01 and 23
     assert expected_best(tables, present).assignment[0, 0].tolist() == [0, 1, 2, 3]
-    assert expected_best(tables, present, least=0.5).assignment[0, 0].tolist() == [-1, -1, 0, 1]
-    assert expected_best(tables, present, least=0.7).assignment[0, 0].tolist() == [-1, -1, -1, -1]
+    assert expected_best(tables, present, cost=0.5).assignment[0, 0].tolist() == [0, 1, -1, -1]
+    assert expected_best(tables, present, cost=0.7).assignment[0, 0].tolist() == [-1, -1, -1, -1]
+    assert expected_best(tables, present, patterns=[0], cost=0.7).assignment[0, 0].tolist() == [0, 1, 2, 3]
+    no_single = np.array([0.0, -np.inf, 0.0])[:, None]
+    assert expected_best(tables, present, no_single, cost=0.55).assignment[0, 0].tolist() == [-1] * 4
 
 
 def test_what_is_impossible_is_never_answered():
     tables = set_tables(HH4B, jets(HH4B, 4))
     scores = {"H": np.where(tables.candidates["H"].objects.max(axis=1) == 3, -np.inf, 0.0)[:, None]}
-    answer = expected_best(tables, marginals(tables, scores)[1])
+    answer = expected_best(tables, marginals(tables, scores)[1], cost=1e-6)
     assert (answer.assignment[0, 0] >= 0).sum() == 2
     assert 3 not in answer.assignment[0, 0]
 

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 import pairton
 import pairton.export
 from pairton.cli import cli
-from pairton.decoding import decode
+from pairton.decoding import Question, decode
 from pairton.errors import ConfigError, ModelError, PairtonError
 from pairton.events.nodes import Nodes
 from pairton.export import export_model, export_network
@@ -53,29 +53,63 @@ def feeds(nodes):
 
 
 def agree(found, wanted, atol=1e-4):
-    indices, event, particles = (np.asarray(part) for part in found)
+    indices, event, particles, *more = (np.asarray(part) for part in found)
     np.testing.assert_array_equal(indices, wanted.assignment)
     np.testing.assert_allclose(event, wanted.event_probability, atol=atol)
     np.testing.assert_allclose(particles, wanted.particle_probability, atol=atol)
+    if not more:
+        assert np.isnan(wanted.pattern_probability).all()
+        return
+    patterns, complete, if_complete = more
+    np.testing.assert_allclose(patterns, wanted.pattern_probability, atol=atol)
+    np.testing.assert_array_equal(complete, patterns[:, 0])
+    whole = (wanted.assignment >= 0).all(axis=1)
+    with np.errstate(invalid="ignore"):
+        expected = np.where(whole, wanted.event_probability, 0) / wanted.pattern_probability[:, 0]
+    np.testing.assert_allclose(if_complete, np.where(wanted.answered, expected, np.nan), atol=10 * atol)
 
 
 TOPOLOGIES = [TTBAR, HH4B, TTH, TTTT, TTW, DEEP, THREE, ONLY]
+
+
+def compare(network, topology, limit, question, padding=3):
+    """The graph as a torch module; some events have fewer jets than slots."""
+    graph = ExactGraph(network, topology, (limit,), temperature=1.5, question=question)
+    for n_jets in (len(topology.slots), limit):
+        nodes = events_of(n_jets, padding=padding)
+        wanted = decode(predictor(network), topology, nodes, temperatures=[1.5], question=question)
+        with torch.inference_mode():
+            found = graph(*(torch.from_numpy(array) for array in feeds(nodes).values()))
+        agree(found, wanted)
+    return wanted
 
 
 @pytest.mark.parametrize("patterns", [False, True], ids=["complete", "patterns"])
 @pytest.mark.parametrize("topology", TOPOLOGIES, ids=lambda topology: topology.name)
 def test_graphs_are_the_decoder(topology, patterns, small_network):
     network, _ = small_network(topology, tokens=False, patterns=patterns)
-    n_slots = len(topology.slots)
-    limit = n_slots + (1 if topology is TTTT else 2)
-    graph = ExactGraph(network, topology, (limit,), temperature=1.5)
-    for n_jets in (n_slots, limit):
-        nodes = events_of(n_jets, padding=3)  # some have fewer jets than slots
-        wanted = decode(predictor(network), topology, nodes, temperatures=[1.5])
-        with torch.inference_mode():
-            found = graph(*(torch.from_numpy(array) for array in feeds(nodes).values()))
-        agree(found, wanted)
+    limit = len(topology.slots) + (1 if topology is TTTT else 2)
+    wanted = compare(network, topology, limit, Question())
     assert (wanted.assignment < 0).any()
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        Question("particles"),
+        Question("particles", allow_absent=True),
+        Question(allow_absent=True),
+        Question(allow_absent=True, prior={"nothing": 3, "complete": 0.5}),
+        Question(prior={"incomplete": 0}),
+        Question("particles", prior={"complete": 0}),
+    ],
+    ids=["particles", "particles_absent", "absent", "prior", "if_complete", "never_complete"],
+)
+@pytest.mark.parametrize("topology", [TTBAR, HH4B, DEEP], ids=lambda topology: topology.name)
+def test_graphs_take_the_question(topology, question, small_network):
+    network, _ = small_network(topology, tokens=False, patterns=True)
+    wanted = compare(network, topology, len(topology.slots) + 1, question, padding=len(topology.slots))
+    assert wanted.answered.any()
 
 
 def whole_file(network, info, path, **options):
@@ -110,16 +144,20 @@ def test_a_whole_file_of_a_network_that_knows_missing_particles(small_network, t
     network, info = small_network(TTBAR, tokens=False, patterns=True)
     info = replace(info, decoding="exact", temperatures=(1.4,))
     session = whole_file(network, info, tmp_path / "whole.onnx", max_objects=8)
-    assert [item.name for item in session.get_outputs()][:3] == [
+    assert [item.name for item in session.get_outputs()] == [
         "indices", "event_probability", "particle_probability",
+        "pattern_probability", "complete_probability", "event_probability_if_complete",
     ]  # fmt: skip
-    for n_jets in (6, 8):
-        nodes = events_of(n_jets, padding=2, seed=5)
+    for n_jets in (1, 5, 6, 8):
+        nodes = events_of(n_jets, padding=min(2, n_jets), seed=5)
         wanted = decode(predictor(network), TTBAR, nodes, temperatures=[1.4])
-        agree(session.run(None, feeds(nodes))[:3], wanted)
-        answered = (wanted.assignment >= 0).all(axis=1)
-        np.testing.assert_allclose(wanted.pattern_probability[answered].sum(axis=1), 1, rtol=1e-6)
-        assert (wanted.event_probability <= wanted.pattern_probability[:, 0] + 1e-6)[answered].all()
+        agree(session.run(None, feeds(nodes)), wanted)
+        assert wanted.answered.any()
+        np.testing.assert_allclose(wanted.pattern_probability[wanted.answered].sum(axis=1), 1, rtol=1e-6)
+    question = Question("particles", True, {"nothing": 2.0})
+    about = export_network(network, info, tmp_path / "p.onnx", whole=True, max_objects=7, question=question)
+    assert (about["answer"], about["allow_absent"], about["prior"]) == ("particles", True, {"nothing": 2.0})
+    assert about["patterns"] == ["t_t", "t_W", "t", "W_W", "W", "nothing"]
 
 
 @pytest.mark.long
@@ -221,6 +259,8 @@ def test_what_cannot_be_exported_is_said_and_nothing_is_left(model_folder, tmp_p
             "29 jets .* lower --max-objects to 28",
         ),
         ({"max_objects": 8}, ConfigError, "belong to a whole reconstruction"),
+        ({"question": Question("particles")}, ConfigError, "belong to a whole reconstruction"),
+        ({"whole": True, "question": Question(allow_absent=True)}, ModelError, "knows complete events only"),
     ):
         with pytest.raises(kind, match=message):
             export_model(model_folder, output, **options)
@@ -266,25 +306,28 @@ def headers():
 
 
 @pytest.mark.long
-def test_the_cpp_program_gives_the_same_answer(small_network, tmp_path):
+@pytest.mark.parametrize("few", [None, 5])
+def test_the_cpp_program_gives_the_same_answer(few, small_network, tmp_path):
     compiler, include = shutil.which("g++"), headers()
     libraries = glob.glob(str(Path(onnxruntime.__file__).parent / "capi" / "libonnxruntime.so.*"))
     if compiler is None or include is None or not libraries:
         pytest.skip(
             "no g++, no headers of ONNX Runtime (set ONNXRUNTIME_INCLUDE), or no shared library in its wheel"
         )
-    network, info = small_network(TTBAR)
+    network, info = small_network(TTBAR, tokens=False, patterns=True)
     session = whole_file(network, info, tmp_path / "whole.onnx", decoding="exact", max_objects=9)
     (tmp_path / "libonnxruntime.so.1").symlink_to(libraries[0])
     build = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", "-isystem", include, str(CPP)]
     build += [str(tmp_path / "libonnxruntime.so.1"), f"-Wl,-rpath,{tmp_path}", "-o", str(tmp_path / "reconstruct")]
     subprocess.run(build, check=True)
     nodes = events_of(8)
+    nodes = Nodes.full({"jet": nodes.values["jet"][:, : 8 if few is None else few]})
     text = "\n".join(" ".join(repr(float(value)) for value in event.ravel()) for event in nodes.values["jet"])
     command = [str(tmp_path / "reconstruct"), str(tmp_path / "whole.onnx")]
     result = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
     rows = np.array([line.split() for line in result.stdout.splitlines()], dtype=float)
-    indices, event, _ = session.run(None, feeds(nodes))
-    np.testing.assert_array_equal(rows[:, :6], indices)
-    np.testing.assert_allclose(rows[:, 6], event, rtol=1e-4)
+    wanted = np.concatenate([part.reshape(len(nodes), -1) for part in session.run(None, feeds(nodes))], axis=1)
+    assert rows.shape == wanted.shape == (40, 6 + 1 + 4 + 6 + 1 + 1)
+    np.testing.assert_array_equal(rows[:, :6], wanted[:, :6])
+    np.testing.assert_allclose(rows[:, 6:], wanted[:, 6:], rtol=1e-4)
     assert subprocess.run(command, input="1 2 3", capture_output=True, text=True).returncode == 2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairton.cli.options import DECODINGS, as_the_model, completing, cut_options, reading_options
+from pairton.cli.options import DECODINGS, answer_options, as_the_model, completing, cut_options, reading_options
 
 if TYPE_CHECKING:
     from pairton.events import Events
@@ -35,6 +35,7 @@ __all__ = ["display"]
     "--max-objects", "--max-jets", type=int, default=12, show_default=True, help="Use this many of each kind."
 )
 @cut_options
+@answer_options
 @click.option("--engine", default="onnx", show_default=True, help="onnx, or torch if it is installed.")
 @reading_options
 def display(
@@ -45,6 +46,9 @@ def display(
     decoding: str | None,
     max_objects: int,
     cuts: Any,
+    answer: str,
+    allow_absent: bool,
+    prior: dict[str, float],
     engine: str,
     reading: dict[str, Any],
 ) -> None:
@@ -74,18 +78,20 @@ def display(
         events,
         row - first,
         loaded,
-        settings=RunSettings(decoding, None, max_objects, cuts),
+        settings=RunSettings(decoding, None, max_objects, cuts, answer, allow_absent, prior),
         source=", ".join(Path(path).name for path in paths),
         number=row,
     )
     shown.save(output)
     record = shown.record
     named = [f"{item.kind} {item.index}" for item in record.objects]
-    answer = ", ".join(
+    found = ", ".join(
         f"{s.label} {s.mass:.1f} GeV ({', '.join(named[k] for k in s.objects)})" for s in record.answer
     )
+    if not found and record.event_probability is not None:
+        found = f"nothing is present, with a probability of {record.event_probability:.3f}"
     why = f"no answer, {record.status}: {record.frames[0].note}"
-    click.echo(f"{record.name}: {answer or why}")
+    click.echo(f"{record.name}: {found or why}")
     click.echo(f"wrote {output}")
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from pairton.cli.options import completing, force_option, refuse_existing
+from pairton.cli.options import answer_options, completing, force_option, refuse_existing
 from pairton.errors import ConfigError
 
 __all__ = ["export"]
@@ -25,19 +26,28 @@ __all__ = ["export"]
 @click.option(
     "--decoding", help="With --whole: exact, which any model can do.  [default: as the model was trained]"
 )
+@answer_options
 def export(
-    model: str, output: Path, force: bool, whole: bool, max_objects: int | None, decoding: str | None
+    model: str,
+    output: Path,
+    force: bool,
+    whole: bool,
+    max_objects: int | None,
+    decoding: str | None,
+    **asked: Any,
 ) -> None:
     """Write MODEL (built-in, or a folder) as a self-contained ONNX file.
 
     Example: pairton export ttbar_allhad --whole -o reconstruct.onnx
     """
+    from pairton.decoding import Question
     from pairton.export import export_model
 
     if output.suffix != ".onnx":
         raise ConfigError(f"{output}: a model is an ONNX file: give a name that ends with .onnx")
     refuse_existing(output, force)
-    about = export_model(model, output, whole=whole, max_objects=max_objects, decoding=decoding)
+    settings: dict[str, Any] = {"max_objects": max_objects, "decoding": decoding, "question": Question(**asked)}
+    about = export_model(model, output, whole=whole, **settings)
     what = (
         f"whole reconstruction ({about['decoding']}, up to {about['max_objects']} objects)"
         if whole

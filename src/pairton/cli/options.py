@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DECODINGS",
+    "answer_options",
     "as_the_model",
     "completing",
     "cut_options",
     "force_option",
     "parse_map",
+    "parse_prior",
     "reading_options",
     "refuse_existing",
     "variation_option",
@@ -168,6 +170,36 @@ def cut_options(command: Command) -> Command:
     return wrapper  # type: ignore[return-value]  # the keywords differ, the command is the same to click
 
 
+def answer_options(command: Command) -> Command:
+    """What is asked of the exact likelihood; as the keywords `answer`, `allow_absent` and `prior`."""
+
+    def parsed(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
+        return parse_prior(given)
+
+    for option in (
+        click.option(
+            "--prior",
+            multiple=True,
+            metavar="PATTERN=FACTOR,…",
+            callback=parsed,
+            help="Times more events of a pattern than in training: nothing=5; incomplete=0 if all are complete.",
+        ),
+        click.option(
+            "--allow-absent", is_flag=True, help="Leave out particles that are more likely absent than present."
+        ),
+        click.option(
+            "--answer",
+            default="event",
+            show_default=True,
+            metavar="event|particles",
+            help="The most events right as a whole, or the most particles.",
+            shell_complete=completing(("event", "particles")),
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def as_the_model(reading: dict[str, Any], model: Model) -> None:
     """Read what the model takes; without --topology as its events, and a file of others is refused."""
     from pairton.formats import as_for
@@ -189,4 +221,23 @@ def parse_map(entries: tuple[str, ...]) -> dict[str, str]:
         if ours in found:
             raise ConfigError(f"map names {ours!r} twice ({found[ours]} and {column}): keep one")
         found[ours] = column
+    return found
+
+
+def parse_prior(entries: tuple[str, ...]) -> dict[str, float]:
+    """`nothing=5,t_W=0.5`, once or several times.
+
+    >>> parse_prior(("nothing=5,t_W=0.5",))
+    {'nothing': 5.0, 't_W': 0.5}
+    """
+    found: dict[str, float] = {}
+    for part in (part.strip() for entry in entries for part in entry.split(",")):
+        pattern, _, factor = (piece.strip() for piece in part.partition("="))
+        try:
+            value = float(factor)
+        except ValueError:
+            raise ConfigError(f"prior {part!r}: write PATTERN=FACTOR, as in nothing=5,t_W=0.5") from None
+        if pattern in found:
+            raise ConfigError(f"prior names {pattern!r} twice ({found[pattern]:g} and {value:g}): keep one")
+        found[pattern] = value
     return found

@@ -14,6 +14,7 @@ import click
 
 from pairton.cli.options import (
     DECODINGS,
+    answer_options,
     as_the_model,
     completing,
     cut_options,
@@ -37,6 +38,7 @@ TERMINATED = 128 + signal.SIGTERM
 
 def model_options(command: Any) -> Any:
     """How a model is run: options of `reconstruct` and `evaluate`."""
+    command = answer_options(command)
     for option in reversed(
         (
             click.option("--beam", type=int, metavar="K", help="Width of a beam; chooses the decoding beam."),
@@ -95,6 +97,9 @@ def reconstruct(
     beam: int | None,
     max_objects: int,
     cuts: Any,
+    answer: str,
+    allow_absent: bool,
+    prior: dict[str, float],
     threads: int | None,
     engine: str,
     chunk: int,
@@ -134,7 +139,7 @@ def reconstruct(
     as_the_model(reading, loaded)
     total = count_events(paths, **reading) if sys.stderr.isatty() else None
     begun = time.monotonic()
-    settings = RunSettings(decoding, beam, max_objects, cuts)
+    settings = RunSettings(decoding, beam, max_objects, cuts, answer, allow_absent, prior)
     if dask is not None or jobs is not None or resume:
         more = {"chunk": chunk, **reading, **{name: value for name, value in parts.items() if value is not None}}
         _in_parts(paths, output, loaded, settings, total, more, dask=dask, jobs=jobs, resume=resume, force=force)
@@ -239,6 +244,7 @@ def stop_cleanly() -> Iterator[None]:
 
 def _show(summary: Summary, sample: str | None) -> None:
     """The first events as a table: mass and objects of every root particle, those of its children first."""
+    import numpy as np
     from rich.console import Console
     from rich.table import Table
 
@@ -255,13 +261,15 @@ def _show(summary: Summary, sample: str | None) -> None:
         table.add_column("objects")
     for row in range(len(reco)):
         cells = [str(row), str(reco.events.ids[row, 1]), str(reco.used[main][row]), Status(reco.status[row]).label]
-        answered = reco.assignment[row, 0] >= 0
-        cells.append(f"{reco.event_probability[row]:.3f}" if answered else "")
+        probability = reco.event_probability[row]
+        cells.append("" if np.isnan(probability) else f"{probability:.3f}")
         for root in roots:
-            cells.append(f"{reco.momenta['mass'][row, root.index]:.1f}" if answered else "")
+            mass = reco.momenta["mass"][row, root.index]
+            cells.append("" if np.isnan(mass) else f"{mass:.1f}")
             groups = [reco.topology.particles[child].slots for child in root.children] + [root.own_slots]
-            found = (" ".join(str(reco.index[row, slot]) for slot in group) for group in groups if group)
-            cells.append(" + ".join(found) if answered else "")
+            found = [[reco.index[row, slot] for slot in group] for group in groups]
+            there = [" ".join(map(str, group)) for group in found if group and min(group) >= 0]
+            cells.append(" + ".join(there) or ("" if np.isnan(probability) else "absent"))
         table.add_row(*cells)
     console = Console(markup=False)  # names are no markup
     console.width = max(console.width, 100) if not console.is_terminal else console.width

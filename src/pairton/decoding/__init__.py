@@ -15,15 +15,18 @@ from pairton.decoding.decodings import (
     get_decoding,
     register_decoding,
 )
+from pairton.decoding.question import ANSWERS, Question
 from pairton.decoding.terms import Outputs
 
 __all__ = [
+    "ANSWERS",
     "BEAM",
     "DECODINGS",
     "Decoded",
     "Decoding",
     "Outputs",
     "Predict",
+    "Question",
     "Step",
     "Task",
     "decode",

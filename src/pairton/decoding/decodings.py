@@ -17,9 +17,10 @@ from pairton.decoding.chain import Predict, Step, run_chain
 from pairton.decoding.exact import packed, rows_of, sums_of
 from pairton.decoding.graph import MASKED
 from pairton.decoding.patterns import plan_of
+from pairton.decoding.question import Question
 from pairton.decoding.state import State
 from pairton.decoding.terms import Outputs
-from pairton.errors import ConfigError, nearest, shown
+from pairton.errors import ConfigError, ModelError, nearest, shown
 from pairton.events.nodes import Nodes
 from pairton.topology import Stage, Topology
 from pairton.topology.assignments import canonical
@@ -37,7 +38,10 @@ Index = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Decoded:
-    """One row per event. Without an answer the assignment is -1 and probabilities are NaN."""
+    """One row per event. Without an answer the assignment is -1 and probabilities are NaN.
+
+    An answer may leave particles out: their slots are -1 and their probability NaN. With nothing present, all are.
+    """
 
     assignment: npt.NDArray[np.int32]  # (B, S): nodes, in canonical order of interchangeable products
     particle_probability: npt.NDArray[np.float64]  # (B, P)
@@ -46,6 +50,11 @@ class Decoded:
     pattern_probability: npt.NDArray[np.float64]  # (B, patterns); NaN where the network knows complete events only
     heads: Outputs = field(default_factory=dict)  # (B, ...): what declared heads say of the answer, by name
     steps: list[Step] = field(default_factory=list)  # with record=True, of the events with enough objects
+
+    @property
+    def answered(self) -> Bools:
+        """(B,): events with an answer, be it that nothing is present."""
+        return np.isfinite(self.event_probability) | (self.assignment >= 0).any(axis=1)
 
     @classmethod
     def empty(cls, topology: Topology, events: int) -> Decoded:
@@ -69,7 +78,10 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Task:
-    """What a decoding gets: a network to ask, events with enough objects for all slots, and how to go about it."""
+    """What a decoding gets: a network to ask, events, and how to go about it.
+
+    The events have enough objects for all slots, unless the decoding says that it takes others too.
+    """
 
     predict: Predict
     topology: Topology
@@ -77,6 +89,7 @@ class Task:
     temperatures: tuple[float, ...]  # that gains are divided by
     beam: int = 1
     record: bool = False
+    question: Question = field(default_factory=Question)
 
 
 @dataclass(frozen=True)
@@ -90,12 +103,14 @@ class Decoding:
     temperatures: Literal["event", "stage"]  # one for the event, or one per stage
     exportable: bool = False  # as one ONNX graph, by `pairton export --whole`
     fitted_as: str | None = None  # the decoding whose temperatures hold for it, if they are not its own
+    knows_missing: bool = False  # it takes questions, and events with fewer objects than slots
 
     def n_temperatures(self, topology: Topology) -> int:
         return 1 if self.temperatures == "event" else len(topology.stages)
 
 
 DECODINGS: dict[str, Decoding] = {}
+DEFAULT_QUESTION = Question()
 
 
 def register_decoding(decoding: Decoding) -> None:
@@ -120,6 +135,7 @@ def decode(
     beam: int | None = None,
     temperatures: Sequence[float] | None = None,
     record: bool = False,
+    question: Question = DEFAULT_QUESTION,
 ) -> Decoded:
     """Assign nodes to the slots of the topology.
 
@@ -128,9 +144,11 @@ def decode(
     beam           hypotheses that a beam keeps; for the decoding `beam` alone
     temperatures   gains are divided by them: one for the event, or one per stage, as the decoding says
     record         keep every step: what the network saw and said, the candidates, the choice; not for a beam
+    question       which answer, whether it may leave particles out, and a prior; for the decoding `exact` alone
 
-    An event with fewer objects of a kind than slots for it has no answer, nor has one for which the network gives
-    something else than numbers, or numbers beyond 1e30, whose sums are none.
+    An event for which the network gives something else than numbers, or numbers beyond 1e30, whose sums are none,
+    has no answer. Nor has one with fewer objects of a kind than slots for it, unless the network has the output
+    `patterns` and the decoding is `exact`: then its answer is what fits, and only one without objects has none.
 
     >>> from pairton.topology import load_topology
     >>> logits = np.zeros((1, 1, 4, 4), dtype=np.float32)
@@ -143,13 +161,18 @@ def decode(
     chosen = get_decoding(decoding)
     width = _beam(decoding, beam, record)
     given = _temperatures(topology, chosen, temperatures)
+    if not (question.is_default or chosen.knows_missing):
+        raise ConfigError(f"{decoding} decoding gives one answer: ask for another, or with a prior, with exact")
     result = Decoded.empty(topology, len(nodes))
-    (rows,) = np.nonzero(nodes.can_fill(topology))
+    enough = nodes.can_fill(topology)
+    if chosen.knows_missing:
+        enough |= nodes.can_hold(topology, question.needs(topology))
+    (rows,) = np.nonzero(enough)
     if not len(rows):
         return result
     here = replace(nodes if len(rows) == len(nodes) else nodes[rows], rows=np.arange(len(rows)))
     checked = _Checked(predict, len(here))
-    found = chosen.run(Task(checked, topology, here, given, width, record))
+    found = chosen.run(Task(checked, topology, here, given, width, record, question))
     good = checked.good & np.isfinite(found.event_probability)
     for name in ("assignment", "particle_probability", "event_probability", "exact", "pattern_probability"):
         getattr(result, name)[rows[good]] = getattr(found, name)[good]
@@ -215,55 +238,73 @@ def _temperatures(topology: Topology, decoding: Decoding, given: Sequence[float]
 
 
 def _run_exact(task: Task) -> Decoded:
-    """The most probable complete hypothesis, from sums over all of them."""
-    topology, nodes = task.topology, task.nodes
+    """The best hypothesis, from sums over all of them."""
+    topology, nodes, question = task.topology, task.nodes, task.question
     result = Decoded.empty(topology, len(nodes))
     n_nodes = nodes.mask.shape[1]
     tokens = np.full((len(nodes), len(topology.types), n_nodes, n_nodes), MASKED, dtype=np.uint8)
     outputs = task.predict(nodes, tokens)
-    few = np.full((len(nodes), LISTED, len(topology.slots)), -1, dtype=np.int16)
+    if "patterns" not in outputs and (question.prior or question.allow_absent):
+        raise ModelError(
+            "the network knows complete events only, so that no particle can be left out and no prior be changed: "
+            "take a model that was trained with network.patterns"
+        )
+    listed = np.full((len(nodes), LISTED, len(topology.slots)), -1, dtype=np.int16)
     chances = np.zeros((len(nodes), LISTED))
+    choice = np.zeros(len(nodes), dtype=np.intp)
     layouts, group = np.unique(nodes.counts, axis=0, return_inverse=True)
     for k, layout in enumerate(layouts):
+        if "patterns" not in outputs and (layout < topology.slots_per_kind).any():
+            continue
         (same,) = np.nonzero(group.reshape(-1) == k)
         order = np.argsort(~nodes.mask[same], axis=1, kind="stable")[:, : layout.sum()]
         part = rows_of(outputs, same)
         if layout.sum() < n_nodes:
             part = packed(part, order)
-        sums = sums_of(topology, tuple(layout.tolist()), part, task.temperatures[0])
-        found = sums.best_complete(LISTED if task.record else 1)
-        chance = sums.probability(found)
+        sums = sums_of(topology, tuple(layout.tolist()), part, task.temperatures[0], question)
+        found = sums.answer()
         # an order-preserving map keeps the canonical order
-        listed = np.take_along_axis(order[:, None], found.assignment.astype(np.intp), axis=2)
-        result.assignment[same] = listed[:, 0]
-        result.event_probability[same] = chance[:, 0]
+        result.assignment[same] = _renamed(found.assignment, order)[:, 0]
+        result.event_probability[same] = sums.probability(found)[:, 0]
         result.particle_probability[same] = sums.particle_probability(found.assignment[:, 0])
         if "patterns" in outputs:
             result.pattern_probability[same] = sums.pattern_probability
-        few[same, : listed.shape[1]], chances[same, : listed.shape[1]] = listed, chance
-    result.exact[:] = True
+        result.exact[same] = True
+        if task.record:
+            few = sums.listed(LISTED)
+            count, row = few.score.shape[1], np.arange(len(same))
+            is_answer = (few.assignment == found.assignment).all(axis=2)
+            choice[same] = at = np.where(is_answer.any(axis=1), is_answer.argmax(axis=1), count - 1)
+            few.assignment[row, at], few.score[row, at] = found.assignment[:, 0], found.score[:, 0]
+            listed[same, :count], chances[same, :count] = _renamed(few.assignment, order), sums.probability(few)
     if task.record:
-        result.steps.append(_whole_event(topology, tokens, outputs, few, chances, result.assignment))
+        result.steps.append(_whole_event(topology, tokens, outputs, listed, chances, choice, result.assignment))
     return result
+
+
+def _renamed(assignment: npt.NDArray[np.int8], order: Index) -> npt.NDArray[np.intp]:
+    """(B, k, S): nodes of the batch from places in `order` (B, n); -1 stays."""
+    taken = np.take_along_axis(order[:, None], np.maximum(assignment, 0).astype(np.intp), axis=2)
+    return np.where(assignment >= 0, taken, -1)
 
 
 def _whole_event(
     topology: Topology,
     tokens: npt.NDArray[np.uint8],
     outputs: Outputs,
-    few: npt.NDArray[np.int16],
+    listed: npt.NDArray[np.int16],
     chances: npt.NDArray[np.float64],
+    choice: Index,
     assignment: npt.NDArray[np.int32],
 ) -> Step:
-    """The record of an exact decoding: one step, whose choices are the most probable assignments."""
+    """The record of an exact decoding: one step, whose choices are the most probable hypotheses."""
     types = (tuple(root.type for root in topology.roots),) * LISTED
     width = max(len(root.slots) for root in topology.roots)
-    shown = np.full((len(few), LISTED, len(topology.roots), width), -1, dtype=np.int16)
+    nodes = np.full((len(listed), LISTED, len(topology.roots), width), -1, dtype=np.int16)
     for k, root in enumerate(topology.roots):
-        shown[:, :, k, : len(root.slots)] = few[:, :, list(root.slots)]
-    everything = np.ones((len(few), len(topology.particles)), dtype=bool)
-    choice = np.zeros(len(few), dtype=np.intp)
-    return Step(None, tokens, outputs["edges"], types, shown, chances, choice, assignment, everything)
+        nodes[:, :, k, : len(root.slots)] = listed[:, :, list(root.slots)]
+    everything = np.ones((len(listed), len(topology.particles)), dtype=bool)
+    return Step(None, tokens, outputs["edges"], types, nodes, chances, choice, assignment, everything)
 
 
 def _run_steps(task: Task, refresh: bool = True) -> Decoded:
@@ -320,7 +361,9 @@ def _enter(result: Decoded, rows: Index, state: State) -> None:
 
 
 for _entry in (
-    Decoding("exact", "the most probable of all assignments, in one pass", _run_exact, False, "event", True),
+    Decoding(
+        "exact", "the best of all assignments, in one pass", _run_exact, False, "event", True, knows_missing=True
+    ),
     Decoding("steps", "stage by stage; the network sees what was revealed", _run_steps, True, "stage"),
     Decoding("one_shot", "stage by stage, from the first answer alone", _run_one_shot, False, "stage"),
     Decoding("beam", "steps with several hypotheses", _run_beam, True, "stage", fitted_as="steps"),

@@ -8,22 +8,32 @@ Shapes: B events, N nodes, S slots, P particles.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding.candidate_scores import candidate_scores
-from pairton.decoding.set_sums import Best, best, log_normaliser, marginals, probabilities
+from pairton.decoding.question import LEAST, Question
+from pairton.decoding.set_sums import (
+    Best,
+    best,
+    log_normaliser,
+    log_scores,
+    marginals,
+    probabilities,
+)
 from pairton.decoding.set_tables import SetTables, allowed_nodes, hypotheses, set_tables
 from pairton.decoding.terms import Outputs
 from pairton.topology import Layout, Topology
 
-__all__ = ["Sums", "packed", "rows_of", "sums_of"]
+__all__ = ["Sums", "expected_best", "packed", "rows_of", "sums_of"]
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
+DEFAULT_QUESTION = Question()
 
 
 def rows_of(outputs: Outputs, rows: npt.NDArray[Any] | slice) -> Outputs:
@@ -43,6 +53,30 @@ def packed(outputs: Outputs, order: Index) -> Outputs:
     return result
 
 
+def expected_best(
+    tables: SetTables,
+    present: Mapping[str, Floats],
+    terms: Floats | None = None,
+    patterns: Sequence[int] | None = None,
+    cost: float = 0.0,
+) -> Best:
+    """The disjoint candidates whose probabilities have the largest sum, so the most particles expected right.
+
+    present: from `marginals`. terms: -inf excludes a pattern, 0 allows it. patterns: only these. cost: of each
+    candidate; with 1/2, those that are more likely absent than present are left out.
+
+    >>> from pairton.decoding.set_tables import allowed_nodes, set_tables
+    >>> from pairton.topology import load_topology
+    >>> hh4b = load_topology("hh4b")
+    >>> tables = set_tables(hh4b, allowed_nodes(hh4b, 4))  # candidates 01, 02, 12, 03, 13, 23
+    >>> present = {"H": np.array([[0.6], [0.1], [0.1], [0.0], [0.0], [0.3]])}
+    >>> [expected_best(tables, present, cost=cost).assignment[0, 0].tolist() for cost in (0.0, 0.5)]
+    [[0, 1, 2, 3], [0, 1, -1, -1]]
+    """
+    gain = {name: values - cost for name, values in present.items()}
+    return best(tables, gain, terms, patterns=patterns).overall()
+
+
 @dataclass(frozen=True)
 class Sums:
     """The sums over the hypotheses of some events of one layout."""
@@ -53,14 +87,22 @@ class Sums:
     log_sums: Floats  # (patterns, B)
     present: dict[str, Floats]  # type -> (C, B): probability of each candidate
 
+    question: Question = field(default_factory=Question)
+
     @property
     def log_normaliser(self) -> Floats:
         return log_normaliser(self.log_sums)
 
     @property
     def pattern_probability(self) -> Floats:
-        """(B, patterns)."""
-        return np.asarray(np.exp(self.log_sums - self.log_normaliser).T)
+        """(B, patterns); NaN where no hypothesis is possible."""
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.exp(self.log_sums - self.log_normaliser).T)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether the answer may leave out particles: if asked for, or if no complete hypothesis is possible."""
+        return self.question.allow_absent or bool(np.isneginf(self.log_sums[0]).all())
 
     def best_complete(self, k: int = 1) -> Best:
         """The most probable hypotheses in which every particle is present."""
@@ -70,21 +112,51 @@ class Sums:
         """The most probable hypotheses, complete or not."""
         return best(self.tables, self.scores, self.terms, k).overall()
 
+    def listed(self, k: int) -> Best:
+        """The k most probable hypotheses among those that may be the answer."""
+        return self.best(k) if self.leaves_out else self.best_complete(k)
+
+    def answer(self) -> Best:
+        """The one hypothesis per event that is asked for; a score of -inf where none is possible."""
+        if self.question.answer == "event":
+            return self.listed(1)
+        present = {k: np.where(np.isneginf(self.scores[k]), -np.inf, p) for k, p in self.present.items()}
+        possible = np.where(np.isneginf(self.log_sums), -np.inf, 0.0)
+        cost, patterns = (LEAST, None) if self.leaves_out else (0.0, [0])
+        found = expected_best(self.tables, present, possible, patterns, cost)
+        chosen = hypotheses(self.tables, found.assignment[:, 0])
+        score = log_scores(self.tables, self.scores, chosen, self.terms)
+        return Best(found.assignment, score[:, None], found.pattern)
+
     def probability(self, found: Best) -> Floats:
-        """(B, k): of some hypotheses."""
-        return np.asarray(np.exp(found.score - self.log_normaliser[:, None]))
+        """(B, k): of some hypotheses; NaN where none is possible."""
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.exp(found.score - self.log_normaliser[:, None]))
 
     def particle_probability(self, assignment: npt.NDArray[np.integer[Any]]) -> Floats:
         """(B, P): of the particles of an assignment (B, S); NaN where one is absent."""
         return probabilities(self.tables, self.present, hypotheses(self.tables, assignment))
 
 
-def sums_of(topology: Topology, layout: Layout, outputs: Outputs, temperature: float = 1.0) -> Sums:
-    """Sum over all hypotheses of events of one layout, from the outputs of a network without padding."""
+def sums_of(
+    topology: Topology,
+    layout: Layout,
+    outputs: Outputs,
+    temperature: float = 1.0,
+    question: Question = DEFAULT_QUESTION,
+) -> Sums:
+    """Sum over all hypotheses of events of one layout, from the outputs of a network without padding.
+
+    The prior of the question is added to the pattern terms: a factor on the odds of a pattern.
+    """
     tables = set_tables(topology, allowed_nodes(topology, layout), "patterns" not in outputs)
     scores = candidate_scores(tables, outputs)
-    terms = np.ascontiguousarray(outputs["patterns"].T) if "patterns" in outputs else None
+    terms: npt.NDArray[Any] | None = None
+    if "patterns" in outputs:
+        terms = np.ascontiguousarray(outputs["patterns"].T)
     if temperature != 1:
         scores = {name: values / np.float32(temperature) for name, values in scores.items()}
         terms = None if terms is None else terms / np.float32(temperature)
-    return Sums(tables, scores, terms, *marginals(tables, scores, terms))
+    if terms is not None and question.prior:
+        terms = terms + question.log_prior(topology)[:, None]
+    return Sums(tables, scores, terms, *marginals(tables, scores, terms), question)

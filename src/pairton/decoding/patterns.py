@@ -38,6 +38,26 @@ class Pattern(NamedTuple):
     placed: tuple[tuple[str, int], ...]  # type and first slot, in the order in which the product is taken apart
     complete: bool
 
+    @property
+    def key(self) -> str:
+        """Its name without spaces, plus signs and dots, as in the columns of a result: t_W."""
+        return self.name.replace(" + ", "_").replace(".", "_")
+
+    def needs(self, topology: Topology) -> tuple[int, ...]:
+        """How many objects of each kind its particles have.
+
+        >>> from pairton.topology import load_topology
+        >>> semilep = load_topology("ttbar_semilep")
+        >>> {pattern.key: pattern.needs(semilep) for pattern in plan_of(semilep).patterns[:2]}
+        {'t_tl': (4, 1, 0), 't': (3, 0, 0)}
+        """
+        taken = Counter(
+            topology.slots[slot].kind
+            for name, first in self.placed
+            for slot in range(first, first + len(topology.of_type(name)[0].slots))
+        )
+        return tuple(taken[kind] for kind in topology.kinds)
+
 
 class _Option(NamedTuple):
     paths: tuple[str, ...]  # of the highest present particles, by type

@@ -27,7 +27,6 @@ __all__ = [
     "Best",
     "Ranking",
     "best",
-    "expected_best",
     "log_normaliser",
     "log_scores",
     "log_sums",
@@ -315,7 +314,7 @@ def best(
     >>> scores = {"H": np.array([[1.0], [0.5], [3.0], [0.0], [0.0], [-9.0]])}
     >>> ranking = best(tables, scores)
     >>> ranking.assignment[:, 0, 0].tolist(), ranking.score[:, 0, 0].tolist()  # H + H, H, nothing
-    ([[0, 3, 1, 2], [-1, -1, 1, 2], [-1, -1, -1, -1]], [3.0, 3.0, 0.0])
+    ([[0, 3, 1, 2], [1, 2, -1, -1], [-1, -1, -1, -1]], [3.0, 3.0, 0.0])
     """
     wanted = tuple(range(len(tables.patterns)) if patterns is None else patterns)
     needed = tables.needed(wanted)
@@ -335,15 +334,6 @@ def best(
         blocks.append((assignment, score))
     assignments, values = (np.concatenate(parts, axis=1) for parts in zip(*blocks, strict=True))
     return Ranking(assignments, values, wanted)
-
-
-def expected_best(tables: SetTables, present: Scores, least: float = 0.0) -> Best:
-    """The disjoint candidates whose probabilities have the largest sum, so the most particles expected right.
-
-    present: from `marginals`. least: candidates below this probability are left out, as are impossible ones.
-    """
-    gain = {name: np.where((values > 0) & (values >= least), values, -np.inf) for name, values in present.items()}
-    return best(tables, gain).overall()
 
 
 def _best_of(

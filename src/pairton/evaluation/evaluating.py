@@ -62,6 +62,9 @@ def evaluate(
     cuts: bool | Bounds = True,
     jets: str | None = None,
     leptons: str | None = None,
+    answer: str = "event",
+    allow_absent: bool = False,
+    prior: Mapping[str, float] | None = None,
     mix: Sequence[float] | None = None,
     jet_scales: Sequence[float] = (),
     metrics: Iterable[Metric] = (),
@@ -84,6 +87,7 @@ def evaluate(
     cuts         leave out objects outside the domain of the model
     jets         cuts on jets in place of the model's, as in "pt>30,abs_eta<2.4"; "none" uses all of them
     leptons      the same for leptons
+    answer       event or particles; with allow_absent and prior as in `pairton.reconstruct`
     mix          share of complete events in each multiplicity bin, to which efficiencies are also reweighted
     jet_scales   every model and baseline once more, with pT and energy of all jets times each of these numbers;
                  which jets and events there are stays as it was, and so does what a baseline was fitted on
@@ -120,7 +124,8 @@ def evaluate(
 
     known = options["topology"] if given is None else given.topology
     topology = options["topology"] = load_topology(known) if known is not None else next(read(chunk=1)).topology
-    settings = RunSettings(beam=beam, max_objects=max_objects, cuts=chosen_cuts(jets, leptons, cuts))
+    asked: dict[str, Any] = {"answer": answer, "allow_absent": allow_absent, "prior": prior or {}}
+    settings = RunSettings(beam=beam, max_objects=max_objects, cuts=chosen_cuts(jets, leptons, cuts), **asked)
     methods = _model_methods(models, decodings, settings)
     methods += [_baseline_method(name, read, select) for name in baselines]
     methods += [_scaled(method, scale) for scale in jet_scales for method in methods]
@@ -228,8 +233,7 @@ def _chunk(methods: Sequence[Method], events: Events, rows: Rows) -> Chunk:
     truth = stored_assignment(events, events.truth)
     answers = {method.name: method.ask(method, events, rows) for method in methods}
     for method in methods:
-        none = (answers[method.name].assignment < 0).all(axis=1)
-        method.unanswered += int((none & events.present.any(axis=1)).sum())
+        method.unanswered += int((~answers[method.name].answered & events.present.any(axis=1)).sum())
     scores = {
         name: counting.score(events.topology, truth, answer.assignment, events.counts[events.topology.main_kind])
         for name, answer in answers.items()
@@ -275,6 +279,8 @@ def _model_methods(models: Sequence[Model], decodings: Sequence[str], settings: 
             decoding = assigner.settings.decoding
             name = model.name if len(decodings) < 2 else f"{model.name}:{decoding}"
             about = {"model": model.name, "decoding": decoding, "beam": width}
+            if not settings.question.is_default:
+                about |= {name: getattr(settings, name) for name in ("answer", "allow_absent", "prior")}
             ask = partial(_ask_model, assigner)
             result.append(Method(name, about, ask, model, decoding, domain=model.domain, inputs=model.inputs))
     return result

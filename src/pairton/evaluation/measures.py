@@ -88,7 +88,8 @@ class Calibration(Metric):
     """Probabilities against the share that is right.
 
     Of complete events, where everything that is asked for can be right; or of every event, as in data, where it is
-    not known which are complete: a particle whose jet is missing cannot be right, nor can its event.
+    not known which are complete: a particle whose jet is missing cannot be right. An event is right when the
+    answer has exactly the particles that are there.
     """
 
     name: str = "calibration"
@@ -99,7 +100,8 @@ class Calibration(Metric):
         if not self.complete:
             return None  # the same numbers
         scores, answer, topology = chunk.scores[method.name], chunk.answers[method.name], chunk.events.topology
-        complete, right = scores.total[EVENT] > 0, scores.correct[EVENT] > 0
+        complete = scores.total[EVENT] > 0
+        right = metrics.same_hypothesis(topology, chunk.truth, answer.assignment)
         matched = metrics.matches(topology, answer.assignment, chunk.truth)
         found = {EVENT: Probabilities(answer.event_probability, right, complete)}
         for name in reversed(topology.types):

@@ -38,6 +38,7 @@ __all__ = [
     "flow",
     "matches",
     "reweighted",
+    "same_hypothesis",
     "score",
     "spread",
     "table",
@@ -129,6 +130,23 @@ def matches(topology: Topology, assignment: Ints, other: Ints) -> Bools:
             jets = canonical_within(topology, particle, assignment)
             found[:, particle.index] &= np.any([(jets == c).all(axis=1) for c in candidates], axis=0)
     return found
+
+
+def same_hypothesis(topology: Topology, truth: Ints, predicted: Ints) -> Bools:
+    """(n,): events in which exactly the particles of the truth were predicted, each with its jets, and no other.
+
+    A particle is present where all its jets are; the jets of one that is not do not matter.
+
+    >>> from pairton.topology import load_topology
+    >>> truth, answer = np.array([[0, 1, 2, 3, -1, 5]]), np.array([[-1, -1, -1, 1, 0, 2]])
+    >>> same_hypothesis(load_topology("ttbar_allhad"), truth, answer)  # one top, and nothing of the other
+    array([ True])
+    """
+    owners = [slot.particle for slot in topology.slots]
+    kept = [
+        canonical(topology, np.where(present(topology, each)[:, owners], each, -1)) for each in (truth, predicted)
+    ]
+    return np.asarray((kept[0] == kept[1]).all(axis=1))
 
 
 @dataclass(frozen=True)

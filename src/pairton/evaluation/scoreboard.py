@@ -24,7 +24,7 @@ from pairton.events.acceptance import Accepted, accept
 from pairton.events.domain import Domain
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import Nodes
-from pairton.reconstruction.running import DEFAULT_SETTINGS, RunSettings
+from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
 from pairton.topology import JET, Topology
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ class Method:
         """The objects that it is given."""
         inputs = self.inputs or Inputs(tuple((kind, ()) for kind in events.topology.kinds))
         most, cuts = self.settings.max_objects, self.settings.cuts
-        accepted = accept(events, self.domain, inputs, max_objects=most, cuts=cuts)
+        needs = () if self.model is None else self.settings.needs(self.model)
+        accepted = accept(events, self.domain, inputs, max_objects=most, cuts=cuts, needs=needs)
         if self.jet_scale == 1:
             return accepted
         scales = np.where(np.isin(inputs.columns(JET), ("pt", "energy")), self.jet_scale, 1).astype(np.float32)

@@ -8,7 +8,7 @@ Shapes: n events, K kinds, S slots, N objects of a kind, J objects of all events
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import awkward as ak
@@ -48,7 +48,7 @@ class Accepted:
 
     @property
     def answerable(self) -> Bools:
-        """Events with enough objects for every slot."""
+        """Events with enough objects: for every slot, or for one of the needs that `accept` was told."""
         return ~np.isin(self.status, [Status.TOO_FEW_OBJECTS, Status.BAD_OBJECT])
 
     def by_layout(self, rows: Bools) -> Iterator[tuple[Layout, npt.NDArray[np.intp]]]:
@@ -84,7 +84,13 @@ class Accepted:
 
 
 def accept(
-    events: Events, domain: Domain, inputs: Inputs, *, max_objects: int = MAX_OBJECTS, cuts: bool | Bounds = True
+    events: Events,
+    domain: Domain,
+    inputs: Inputs,
+    *,
+    max_objects: int = MAX_OBJECTS,
+    cuts: bool | Bounds = True,
+    needs: Sequence[tuple[int, ...]] = (),
 ) -> Accepted:
     """Cut, judge and order the objects of each kind, and fetch what the network takes of them.
 
@@ -92,6 +98,8 @@ def accept(
     inputs        fields of each kind that the network takes
     max_objects   of each kind; events with more use those of highest pT, and have the status `truncated`
     cuts          bounds of pT and |eta| by kind, in place of the domain's; False: none, all objects are used
+    needs         objects of each kind, one entry per pattern of particles: an event with enough for one of them,
+                  but not for every slot, has the status `incomplete` instead of `too_few_objects`
     """
     check_max_objects(events.topology, max_objects)
     topology, n = events.topology, len(events)
@@ -132,7 +140,8 @@ def accept(
     nodes = Nodes(values, masks)
     status = np.where(strange, Status.OUTSIDE_DOMAIN, Status.OK).astype(np.uint8)
     status[truncated] = Status.TRUNCATED
-    status[~nodes.can_fill(topology)] = Status.TOO_FEW_OBJECTS
+    short = ~nodes.can_fill(topology)
+    status[short] = np.where(nodes.can_hold(topology, needs), Status.INCOMPLETE, Status.TOO_FEW_OBJECTS)[short]
     status[bad] = Status.BAD_OBJECT
     return Accepted(topology, nodes, positions, status)
 

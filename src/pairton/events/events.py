@@ -39,6 +39,7 @@ class Status(IntEnum):
     OUTSIDE_DOMAIN = 4
     BAD_OUTPUT = 5  # the network gives something else than numbers
     OUTSIDE_SELECTION = 6  # not among the events that the model was trained on: too few b-tags, say
+    INCOMPLETE = 7  # fewer objects than slots, so that particles are missing: the answer is what fits
 
     @property
     def label(self) -> str:

@@ -5,7 +5,7 @@ Shapes: B events, N objects of all kinds together, F columns of a kind.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -68,6 +68,14 @@ class Nodes:
     def can_fill(self, topology: Topology) -> Bools:
         """(B,): events with enough objects of each kind for all slots."""
         return np.asarray((self.counts >= np.array(topology.slots_per_kind)).all(axis=1))
+
+    def can_hold(self, topology: Topology, needs: Sequence[tuple[int, ...]]) -> Bools:
+        """(B,): events with an object for some slot, and enough of each kind for one of several needs."""
+        some = (self.counts[:, [kind in topology.object_kinds for kind in topology.kinds]] > 0).any(axis=1)
+        enough = np.zeros(len(self), dtype=bool)
+        for need in needs:
+            enough |= (self.counts >= np.array(need)).all(axis=1)
+        return np.asarray(some & enough)
 
     def assignable(self, topology: Topology) -> Bools:
         """(B, N): the nodes that are there and that a slot may take."""

@@ -10,7 +10,7 @@ import io
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,9 @@ import numpy.typing as npt
 from pairton._common.atomic import replacing
 from pairton._common.configuration import read_json
 from pairton._version import __version__
-from pairton.decoding import DECODINGS, Outputs, decode, get_decoding
+from pairton.decoding import DECODINGS, Decoded, Question, decode, get_decoding
+from pairton.decoding.patterns import plan_of
+from pairton.decoding.question import LEAST
 from pairton.decoding.set_tables import exact_limit
 from pairton.errors import ConfigError, MissingExtraError, ModelError
 from pairton.events.nodes import MOST_OBJECTS, Nodes
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OPSET", "default_max_objects", "export_model", "export_network"]
 
+DEFAULT_QUESTION = Question()
 OPSET = 18
 MOST = 12  # objects of the main kind in a whole reconstruction, where nothing else is said
 TOLERANCE = 1e-5  # of logits, relative to the largest or 1
@@ -51,6 +54,7 @@ def export_model(
     whole: bool = False,
     max_objects: int | None = None,
     decoding: str | None = None,
+    question: Question = DEFAULT_QUESTION,
 ) -> dict[str, Any]:
     """Export a model by name or path; what its metadata say."""
     try:
@@ -60,7 +64,8 @@ def export_model(
     network, info = load_network(model)
     weights = read_json(find_model(model) / INFO, ModelError)[WEIGHTS_KEY]
     info = replace(info, weights_sha256=weights)  # so that an old export beside new weights is noticed
-    return export_network(network, info, output, whole=whole, max_objects=max_objects, decoding=decoding)
+    settings: dict[str, Any] = {"max_objects": max_objects, "decoding": decoding, "question": question}
+    return export_network(network, info, output, whole=whole, **settings)
 
 
 def export_network(
@@ -71,25 +76,40 @@ def export_network(
     whole: bool = False,
     max_objects: int | None = None,
     decoding: str | None = None,
+    question: Question = DEFAULT_QUESTION,
 ) -> dict[str, Any]:
     """Export a network with all that is known about it.
 
     whole         objects in, indices and probabilities out; else objects and tokens in, outputs of the network out
     max_objects   of a whole reconstruction: the most objects of the main kind that an event may have
     decoding      of a whole reconstruction; by default what the model was trained for
+    question      of a whole reconstruction: which answer, whether it may leave particles out, and a prior
     """
     _check_packages()
-    if not whole and (max_objects is not None or decoding is not None):
-        raise ConfigError("max_objects and decoding belong to a whole reconstruction: export with --whole")
+    if not whole and (max_objects is not None or decoding is not None or not question.is_default):
+        raise ConfigError(
+            "max_objects, decoding, answer, allow_absent and prior belong to a whole reconstruction: export with "
+            "--whole"
+        )
+    if (question.allow_absent or question.prior) and "patterns" not in network.outputs:
+        raise ModelError(
+            "the model knows complete events only: --allow-absent and --prior need one that was trained with "
+            "network.patterns"
+        )
     with replacing(output) as temporary:  # first of all, so that a folder that is missing costs no time
-        payload, about = _graph(network.eval(), info, whole, max_objects, decoding)
+        payload, about = _graph(network.eval(), info, whole, max_objects, decoding, question)
         metadata = {**info.to_dict(), **about, "exported_by": f"pairton {__version__}"}
         temporary.write_bytes(_finish(payload, metadata))
     return metadata
 
 
 def _graph(
-    network: Network, info: ModelInfo, whole: bool, max_objects: int | None, decoding: str | None
+    network: Network,
+    info: ModelInfo,
+    whole: bool,
+    max_objects: int | None,
+    decoding: str | None,
+    question: Question,
 ) -> tuple[bytes, dict[str, Any]]:
     """The graph, and what is to be said of it."""
     topology = info.topology
@@ -107,8 +127,11 @@ def _graph(
         "max_objects": limit,
         "slots": [slot.name for slot in topology.slots],
         "particles": [particle.name for particle in topology.particles],
+        **asdict(question),
     }
-    return _export_whole(network, topology, chosen, limit, temperatures), about
+    if "patterns" in network.outputs:
+        about["patterns"] = [pattern.key for pattern in plan_of(topology).patterns]
+    return _export_whole(network, topology, chosen, limit, temperatures, question), about
 
 
 def default_max_objects(topology: Topology) -> int:
@@ -167,15 +190,29 @@ def _export_step(network: Network, topology: Topology) -> bytes:
 
 
 def _export_whole(
-    network: Network, topology: Topology, decoding: str, limit: int, temperatures: list[float] | None
+    network: Network,
+    topology: Topology,
+    decoding: str,
+    limit: int,
+    temperatures: list[float] | None,
+    question: Question,
 ) -> bytes:
-    from pairton.export.exact_graph import ExactGraph
+    from pairton.export.exact_graph import ExactGraph, output_names
+    from pairton.network.engine import predictor
 
-    graph = ExactGraph(network, topology, _layout(topology, limit), temperatures[0] if temperatures else 1.0)
+    temperature = temperatures[0] if temperatures else 1.0
+    graph = ExactGraph(network, topology, _layout(topology, limit), temperature, question)
     nodes = _some_events(network, _layout(topology, min(limit, max(topology.slots_per_kind) + 1)))
-    outputs: dict[str, tuple[str, ...]] = {"indices": (), "event_probability": (), "particle_probability": ()}
-    payload = _trace(graph.eval(), _inputs(nodes), outputs)
-    _check_whole(payload, network, topology, decoding, limit, temperatures)
+    payload = _trace(graph.eval(), _inputs(nodes), dict.fromkeys(output_names(network), ()))
+    session, predict = open_session(payload, "the exported graph"), predictor(network)
+    fewest = max(topology.slots_per_kind)
+    for main in sorted({fewest, min(fewest + 2, limit), limit}):
+        nodes = _some_events(network, _layout(topology, main))
+        if "patterns" in network.outputs:  # events with fewer objects than slots have an answer too
+            for k in range(min(4, main)):
+                nodes.masks[topology.main_kind][k, main - 1 - k :] = False
+        wanted = decode(predict, topology, nodes, decoding=decoding, temperatures=temperatures, question=question)
+        _check_whole(session, topology, nodes, wanted, question)
     return payload
 
 
@@ -271,35 +308,31 @@ def _check_step(payload: bytes, network: Network, topology: Topology) -> None:
                 )
 
 
-def _check_whole(
-    payload: bytes,
-    network: Network,
-    topology: Topology,
-    decoding: str,
-    limit: int,
-    temperatures: list[float] | None,
-) -> None:
-    from pairton.network.engine import predictor
-
-    session, predict = open_session(payload, "the exported graph"), predictor(network)
-
-    def outputs(nodes: Nodes, tokens: npt.NDArray[np.uint8]) -> Outputs:
-        return predict(nodes, tokens if network.config.tokens else None)
-
-    fewest = max(topology.slots_per_kind)
-    for main in sorted({fewest, min(fewest + 2, limit), limit}):
-        layout = _layout(topology, main)
-        nodes = _some_events(network, layout)
-        wanted = decode(outputs, topology, nodes, decoding=decoding, temperatures=temperatures)
-        offsets = topology.offsets(layout)
-        positions = np.where(wanted.assignment >= 0, wanted.assignment - offsets, -1)
-        indices, event, particles = session.run(None, _inputs(nodes))
-        away = max(
-            float(np.nanmax(np.abs(event - wanted.event_probability))),
-            float(np.nanmax(np.abs(particles - wanted.particle_probability))),
+def _check_whole(session: Any, topology: Topology, nodes: Nodes, wanted: Decoded, question: Question) -> None:
+    """The graph and the decoder have the same answers and probabilities."""
+    found = dict(
+        zip([item.name for item in session.get_outputs()], session.run(None, _inputs(nodes)), strict=True)
+    )
+    offsets = topology.offsets(nodes.layout)
+    positions = np.where(wanted.assignment >= 0, wanted.assignment - offsets, -1)
+    same = (found["indices"] == positions).all(axis=1)
+    pairs = [(found[name], getattr(wanted, name)) for name in ("event_probability", "particle_probability")]
+    pairs = [(one[same], other[same]) for one, other in pairs]
+    if "pattern_probability" in found:
+        pairs.append((found["pattern_probability"], wanted.pattern_probability))
+    if question.answer == "particles":  # two answers may be equally good, up to rounding
+        cost = LEAST * (question.allow_absent | ~nodes.can_fill(topology))
+        worth = (
+            np.nansum(part - cost[:, None], axis=1)
+            for part in (found["particle_probability"], wanted.particle_probability)
         )
-        if not np.array_equal(indices, positions) or not away <= PROBABILITY_TOLERANCE:
-            raise ModelError(
-                f"the exported graph and the decoder disagree with {layout} objects (probabilities by "
-                f"{away:.1e}): nothing was written"
-            )
+        pairs.append((next(worth), next(worth)))
+    else:
+        pairs.append((same, np.ones_like(same)))
+    away = max(float(np.nanmax(np.abs(one.astype(float) - other), initial=0)) for one, other in pairs)
+    missing = any((np.isnan(one.astype(float)) != np.isnan(other)).any() for one, other in pairs)
+    if missing or not away <= PROBABILITY_TOLERANCE:
+        raise ModelError(
+            f"the exported graph and the decoder disagree with {nodes.layout} objects (by {away:.1e}): nothing "
+            "was written"
+        )

@@ -1,22 +1,33 @@
-"""The exact likelihood as a graph: objects in, the most probable assignment with its probabilities out.
+"""The exact likelihood as a graph: objects in, the best hypothesis with its probabilities out.
 
-Shapes: B events, N nodes, S slots, P particles, C candidates of a type.
+Shapes: B events, N nodes, S slots, P particles, C candidates of a type, K patterns.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pairton.decoding.question import LEAST, Question
 from pairton.decoding.set_tables import set_tables
 from pairton.decoding.terms import gain_terms, triplet_slots, triplet_types
-from pairton.export.set_graph import SetGraph
+from pairton.export.set_graph import SetGraph, Tables
 from pairton.export.step_graph import by_kind
 from pairton.network.network import Network
 from pairton.network.torch_set_sums import IMPOSSIBLE
 from pairton.topology import Layout, Particle, Topology
 
-__all__ = ["ExactGraph", "fitted"]
+__all__ = ["ExactGraph", "fitted", "output_names"]
+
+DEFAULT_QUESTION = Question()
+ANSWER = ("indices", "event_probability", "particle_probability")
+PATTERNS = ("pattern_probability", "complete_probability", "event_probability_if_complete")
+
+
+def output_names(network: Network) -> tuple[str, ...]:
+    """The names of what the graph gives; patterns only of a network that knows missing particles."""
+    return ANSWER + (PATTERNS if "patterns" in network.outputs else ())
 
 
 def fitted(objects: Tensor, mask: Tensor, fewest: int, most: int) -> tuple[Tensor, Tensor]:
@@ -39,8 +50,18 @@ class ExactGraph(nn.Module):
     cut. Inside, objects of the main kind are numbered last: tables for fewer of them are parts of larger ones.
     """
 
-    def __init__(self, network: Network, topology: Topology, layout: Layout, temperature: float = 1.0) -> None:
+    prior: Tensor  # (K, 1): logarithms
+
+    def __init__(
+        self,
+        network: Network,
+        topology: Topology,
+        layout: Layout,
+        temperature: float = 1.0,
+        question: Question = DEFAULT_QUESTION,
+    ) -> None:
         super().__init__()
+        self.question = question
         self.network, self.topology, self.temperature, self.layout = network, topology, temperature, layout
         self.main = topology.kinds.index(topology.main_kind)
         fixed = {kind: n for k, (kind, n) in enumerate(zip(topology.kinds, layout, strict=True)) if k != self.main}
@@ -55,8 +76,19 @@ class ExactGraph(nn.Module):
         self.starts = [nodes[slot.kind].start for slot in topology.slots]  # to count objects from 0 in their kind
         self.sums = SetGraph(set_tables(topology, allowed, not self.has_patterns), layout[self.main], self.first)
 
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Indices (B, S) of objects of their kind, probability of the event (B,), of its particles (B, P)."""
+        prior = np.maximum(question.log_prior(topology), IMPOSSIBLE)[:, None].astype(np.float32)
+        self.register_buffer("prior", torch.from_numpy(prior), persistent=False)
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """What `output_names` says.
+
+        indices                         (B, S): of objects of their kind; -1 for none
+        event_probability               (B,): that the answer is right as a whole
+        particle_probability            (B, P): NaN where one is absent
+        pattern_probability             (B, K)
+        complete_probability            (B,)
+        event_probability_if_complete   (B,)
+        """
         kinds = self.topology.kinds
         objects, masks = by_kind(kinds, inputs)
         for k, kind in enumerate(kinds):
@@ -71,27 +103,59 @@ class ExactGraph(nn.Module):
         at = self.sums.at(count)
         mask = torch.cat([masks[kind] for kind in kinds], dim=1).index_select(1, node)
         scores = self._scores(outputs, at, node, mask)
-        terms = (
-            outputs["patterns"].T / self.temperature if self.has_patterns else 0 * outputs["edges"][:, 0, 0, :1].T
-        )
+        terms = 0 * outputs["edges"][:, 0, 0, :1].T  # (K, B)
+        if self.has_patterns:
+            terms = outputs["patterns"].T / self.temperature + self.prior
         sums, present = self.sums.marginals(scores, terms, at)
-        score, slots = self.sums.best(scores, terms, at)
-        score, slots = score[0], slots[0]  # of the complete pattern
         top = sums.amax(dim=0)
         total = top + (sums - top).exp().sum(dim=0).log()
-        particles = [self._probability(p, slots, present[p.type], at) for p in self.topology.particles]
-        possible = score > 0.5 * IMPOSSIBLE
+        score, slots = self._answer(scores, terms, sums, present, at)
+        there = torch.stack([masks[kind].any(dim=1) for kind in self.topology.object_kinds]).any(dim=0)
+        possible = (score > 0.5 * IMPOSSIBLE) & there
         nothing = torch.full_like(total, torch.nan)
-        columns = [slots[:, slot] - start for slot, start in enumerate(self.starts)]
-        return (
+        particles = [self._probability(p, slots, present[p.type], at) for p in self.topology.particles]
+        columns = [torch.where(slots[:, k] >= 0, slots[:, k] - start, -1) for k, start in enumerate(self.starts)]
+        event = torch.where(possible, (score - total).exp(), nothing)
+        answer = (
             torch.where(possible[:, None], torch.stack(columns, dim=1), -1),
-            torch.where(possible, (score - total).exp(), nothing),
+            event,
             torch.where(possible[:, None], torch.stack(particles, dim=1), nothing[:, None]),
         )
+        if not self.has_patterns:
+            return answer
+        patterns = torch.where(possible, (sums - total).exp(), nothing).T
+        complete = patterns[:, 0]
+        # from logarithms, since the probabilities may be too small for single precision
+        if_complete = torch.where((slots >= 0).all(dim=1), (score - sums[0]).exp(), 0 * score)
+        fits = possible & (sums[0] > 0.5 * IMPOSSIBLE)
+        return (*answer, patterns, complete, torch.where(fits, if_complete, nothing))
 
-    def _scores(
-        self, outputs: dict[str, Tensor], at: dict[str, Tensor], node: Tensor, mask: Tensor
-    ) -> dict[str, Tensor]:
+    def _answer(
+        self, scores: dict[str, Tensor], terms: Tensor, sums: Tensor, present: dict[str, Tensor], at: Tables
+    ) -> tuple[Tensor, Tensor]:
+        """Score (B,) and nodes (B, S) of the hypothesis that is asked for; -1 where a particle is absent."""
+        complete = sums[0] > 0.5 * IMPOSSIBLE  # (B,): such a hypothesis is possible
+        if self.question.answer == "event":
+            score, slots = self.sums.best(scores, terms, at)
+            chosen = self._chosen(score, complete)
+            return _picked(score, chosen), _picked(slots, chosen)
+        # candidates with an object that is not there stay impossible
+        cost = LEAST if self.question.allow_absent else torch.where(complete, 0.0, LEAST)
+        possible = {name: values > 0.5 * IMPOSSIBLE for name, values in scores.items()}
+        gain = {name: torch.where(possible[name], values - cost, IMPOSSIBLE) for name, values in present.items()}
+        value, slots = self.sums.best(gain, torch.where(sums > 0.5 * IMPOSSIBLE, 0.0, IMPOSSIBLE), at)
+        chosen = self._chosen(value, complete)
+        slots = _picked(slots, chosen)
+        own = [self._own(p, slots, scores[p.type], at) for p in self.topology.particles]
+        score = _picked(terms, chosen) + torch.stack(own).sum(dim=0)
+        return torch.where(_picked(value, chosen) > 0.5 * IMPOSSIBLE, score, IMPOSSIBLE), slots
+
+    def _chosen(self, value: Tensor, complete: Tensor) -> Tensor:
+        """(B,): the pattern of highest value (K, B); that of complete events, unless particles may be left out."""
+        best = value.argmax(dim=0)
+        return best if self.question.allow_absent else torch.where(complete, 0 * best, best)
+
+    def _scores(self, outputs: dict[str, Tensor], at: Tables, node: Tensor, mask: Tensor) -> dict[str, Tensor]:
         """Type -> (C, B): own gains and potentials; IMPOSSIBLE where an object is not there."""
         edges, n_nodes = outputs["edges"], mask.shape[1]
         flat = edges.reshape(edges.shape[0], -1).T  # (T N N, B)
@@ -117,8 +181,19 @@ class ExactGraph(nn.Module):
                 scores[name] = scores[name] + torch.stack(terms).sum(dim=0) / self.temperature
         return scores
 
-    def _probability(self, particle: Particle, slots: Tensor, present: Tensor, at: dict[str, Tensor]) -> Tensor:
-        """(B,): the probability of the particle that an assignment (B, S) has at its place."""
+    def _probability(self, particle: Particle, slots: Tensor, present: Tensor, at: Tables) -> Tensor:
+        """(B,): the probability of the particle that an assignment (B, S) has at its place; NaN for none."""
+        there = (slots[:, list(particle.slots)] >= 0).all(dim=1)
+        return torch.where(there, self._own(particle, slots, present, at), torch.nan)
+
+    def _own(self, particle: Particle, slots: Tensor, values: Tensor, at: Tables) -> Tensor:
+        """(B,): the value (C, B) of the candidate that an assignment (B, S) has at a place; 0 for none."""
         mine = slots[:, list(particle.slots)]  # (B, slots)
         same = (at[f"objects {particle.type}"][:, None] == mine[None]).all(dim=2)  # (C, B)
-        return (same.to(present.dtype) * present).sum(dim=0)
+        return torch.where(same, values, 0.0).sum(dim=0)
+
+
+def _picked(values: Tensor, chosen: Tensor) -> Tensor:
+    """(B, ...): of values (K, B, ...) those of one pattern per event (B,)."""
+    index = chosen.reshape(1, -1, *[1] * (values.dim() - 2)).expand(1, *values.shape[1:])
+    return values.gather(0, index)[0]

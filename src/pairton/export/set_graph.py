@@ -23,7 +23,7 @@ from pairton.decoding.set_tables import Leaf, SetTables
 from pairton.errors import ModelError
 from pairton.network.torch_set_sums import IMPOSSIBLE
 
-__all__ = ["SetGraph"]
+__all__ = ["SetGraph", "Tables"]
 
 Scores = Mapping[str, Tensor]
 Tables = dict[str, Tensor]
@@ -198,8 +198,8 @@ class SetGraph(nn.Module):
         columns = list(slots.unbind(dim=1))
         for group in self.tables.topology.sibling_groups:
             members = torch.stack([torch.stack([columns[s] for s in part], dim=1) for part in group], dim=1)
-            key = members[:, :, 0] + 1  # (B, members)
-            for k in range(1, len(group[0])):
+            key = (members < 0).sum(dim=2)  # (B, members)
+            for k in range(len(group[0])):
                 key = key * 33 + members[:, :, k] + 1
             order = key.argsort(dim=1)
             for place, part in enumerate(group):

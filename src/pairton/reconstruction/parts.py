@@ -26,7 +26,8 @@ from pairton.formats.base import check_chunk
 from pairton.formats.files import CONTAINERS, Paths, digest, fingerprint, is_url, unchanged
 from pairton.formats.taggers import OneTagger
 from pairton.models.storage import INFO, WEIGHTS
-from pairton.reconstruction.running import DEFAULT_SETTINGS, WINDOW, Assigner, RunSettings, windows
+from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
+from pairton.reconstruction.running import WINDOW, Assigner, windows
 from pairton.reconstruction.streaming import READ_ROWS
 from pairton.reconstruction.writers import (
     ROWS,

@@ -45,6 +45,7 @@ class Reconstruction:
     """One row per event. Particles by their type: `reco.t.mass`, `reco.W[:, 0].objects.pt`, `reco["t"]`.
 
     An event without an answer has slots -1, probabilities and momenta NaN, no objects, and a status that says why.
+    So has a particle that the answer leaves out; the probability of the event is a number then.
     """
 
     events: Events

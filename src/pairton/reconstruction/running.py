@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +22,10 @@ import numpy.typing as npt
 from pairton._common.parallel import in_parallel
 from pairton.decoding import BEAM, Decoded, Outputs, decode, get_decoding
 from pairton.decoding.patterns import plan_of
-from pairton.decoding.set_tables import exact_limit
-from pairton.errors import ConfigError, EventsError, ModelError, PairtonWarning
+from pairton.errors import EventsError, ModelError, PairtonWarning
 from pairton.events import Events, Status
-from pairton.events.acceptance import MAX_OBJECTS, Accepted, accept, check_max_objects
-from pairton.events.domain import Bounds, chosen_cuts
+from pairton.events.acceptance import MAX_OBJECTS, Accepted, accept
+from pairton.events.domain import chosen_cuts
 from pairton.events.evidence import evident, with_table
 from pairton.events.inputs import EVIDENCE
 from pairton.events.nodes import Nodes
@@ -34,7 +33,8 @@ from pairton.events.objects import as_polar, make_objects, mev_median
 from pairton.events.tags import TagTable, is_generated, load_table
 from pairton.reconstruction.head_columns import head_columns, head_shape, head_values, reordered
 from pairton.reconstruction.result import Reconstruction, by_falling_pt
-from pairton.topology import JET, Layout, Topology, collection_name, same_tree
+from pairton.reconstruction.run_settings import RunSettings, knows_missing
+from pairton.topology import JET, Layout, Topology, same_tree
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
@@ -52,42 +52,6 @@ ASSUMED = (
     "since nothing is known of the tagger: give its table with --tags (`pairton tags` lists them)"
 )
 WINDOW = 4096  # rows of the input that are batched together
-
-
-@dataclass(frozen=True)
-class RunSettings:
-    """How a reconstruction is made; all that changes an answer, but for the model and the input."""
-
-    decoding: str | None = None  # a name in `pairton.decoding.DECODINGS`; None: what the model was trained for
-    beam: int | None = None  # hypotheses of a beam; a number alone chooses the decoding `beam`
-    max_objects: int = MAX_OBJECTS  # of each kind; events with more use those of highest pT
-    cuts: bool | Bounds = True  # leave out objects outside the model's domain, or outside bounds of the user's
-
-    def for_model(self, model: Model) -> RunSettings:
-        """With the decoding that is meant, checked."""
-        decoding = self.decoding or ("beam" if self.beam is not None else model.decoding)
-        get_decoding(decoding)
-        check_max_objects(model.topology, self.max_objects)
-        most = self.max_objects
-        if decoding == "exact":  # no more than the sums take; events with more are truncated
-            most = min(most, exact_limit(model.topology))
-        check_max_objects(model.topology, most)
-        return replace(self, decoding=decoding, max_objects=most, cuts=self._cuts_for(model.topology))
-
-    def _cuts_for(self, topology: Topology) -> bool | Bounds:
-        """Cuts on kinds of objects that there are."""
-        if isinstance(self.cuts, bool):
-            return self.cuts
-        found = {kind: bounds for kind, bounds in self.cuts.items() if kind in topology.kinds}
-        if not found:
-            names = ", ".join(map(collection_name, topology.kinds))
-            raise ConfigError(
-                f"cuts on {', '.join(map(collection_name, self.cuts))}, but {topology.name} has {names}"
-            )
-        return found
-
-
-DEFAULT_SETTINGS = RunSettings()
 
 
 def _rests_on(events: Events) -> str:
@@ -114,6 +78,10 @@ class Assigner:
         fitted = model.decoding in (decoding.name, decoding.fitted_as)
         self.temperatures = model.temperatures if fitted else None  # None: not fitted for this decoding
 
+    @property
+    def knows_missing(self) -> bool:
+        return knows_missing(self.model, str(self.settings.decoding))
+
     def check(self, topology: Topology) -> None:
         """Refuse events of another decay tree."""
         if not same_tree(topology, self.model.topology):
@@ -130,6 +98,7 @@ class Assigner:
             self.model.inputs,
             max_objects=self.settings.max_objects,
             cuts=self.settings.cuts,
+            needs=self.settings.needs(self.model),
         )
 
     def with_evidence(self, events: Events) -> Events:
@@ -178,6 +147,7 @@ class Assigner:
             decoding=str(self.settings.decoding),
             beam=self.settings.beam,
             temperatures=self.temperatures,
+            question=self.settings.question,
         )
         for name, spec in self.model.info.heads.items():
             if name in described:  # not without an event that has an answer
@@ -223,7 +193,8 @@ class Assigner:
         outputs = {**self._head_columns(described), **self._pattern_columns(found), **tags}
         status = accepted.status.copy()
         status[(status == Status.OK) & ~self._selected(accepted, tags)] = Status.OUTSIDE_SELECTION
-        status[accepted.answerable & (found.assignment < 0).any(axis=1)] = Status.BAD_OUTPUT
+        none = ~found.answered if self.knows_missing else (found.assignment < 0).any(axis=1)
+        status[accepted.answerable & none] = Status.BAD_OUTPUT
         return Reconstruction(
             window,
             found.assignment,
@@ -280,15 +251,16 @@ class Assigner:
 
     def _pattern_columns(self, found: Decoded) -> Outputs:
         """What a model that knows missing particles says of every event; nothing for one that does not."""
-        if "patterns" not in self.model.info.outputs or self.settings.decoding != "exact":
+        if not self.knows_missing:
             return {}
         complete = found.pattern_probability[:, 0]  # in double precision: it may be tiny
+        whole = ~found.answered | (found.assignment >= 0).all(axis=1)  # else it is wrong if the event is complete
         with np.errstate(invalid="ignore"):
-            if_complete = (found.event_probability / complete).astype(np.float32)
+            if_complete = (np.where(whole, found.event_probability, 0) / complete).astype(np.float32)
         chances = found.pattern_probability.astype(np.float32)  # (n, patterns)
         columns = {"complete_probability": chances[:, 0], "event_probability_if_complete": if_complete}
         for pattern, chance in zip(plan_of(self.model.topology).patterns, chances.T, strict=True):
-            columns[f"pattern_{pattern.name.replace(' + ', '_').replace('.', '_')}"] = chance
+            columns[f"pattern_{pattern.key}"] = chance
         return columns
 
 
@@ -320,6 +292,9 @@ def reconstruct(
     jets: str | None = None,
     leptons: str | None = None,
     tags: TagTable | str | os.PathLike[str] | None = None,
+    answer: str = "event",
+    allow_absent: bool = False,
+    prior: Mapping[str, float] | None = None,
     variations: Mapping[str, ak.Array] | None = None,
     threads: int | None = None,
     engine: str = "onnx",
@@ -336,6 +311,9 @@ def reconstruct(
     jets         cuts on jets in place of the model's, as in "pt>30,abs_eta<2.4"; "none" uses all of them
     leptons      the same for leptons
     tags         the efficiencies of the tagger: a table, its name (`pairton tags` lists them) or a YAML file
+    answer       event: the most probable assignment; particles: that with the most particles expected right
+    allow_absent leave out particles that are more likely absent than present; for models that know missing ones
+    prior        factors on the prior probabilities of patterns, such as {"nothing": 5}; for such models too
     variations   the same jets calibrated otherwise, by name: their results are `.variations[name]`
     threads      of the engine; by default one for each core
     engine       onnx, or torch where it is installed
@@ -368,7 +346,9 @@ def reconstruct(
         events = events.replace(variations={name: _by_kind(given) for name, given in variations.items()})
     if tags is not None:
         events = with_table(events, load_table(tags))
-    assigner = Assigner(loaded, RunSettings(decoding, beam, max_objects, chosen_cuts(jets, leptons, cuts)))
+    chosen = chosen_cuts(jets, leptons, cuts)
+    settings = RunSettings(decoding, beam, max_objects, chosen, answer, allow_absent, prior or {})
+    assigner = Assigner(loaded, settings)
     assigner.check(events.topology)
     events = assigner.with_evidence(events)
     parts = [assigner.run(window) for window in windows([events])]

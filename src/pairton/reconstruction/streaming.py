@@ -12,7 +12,8 @@ from pairton.errors import InputError
 from pairton.formats import as_for, expand, iterate, open_source
 from pairton.formats.files import Paths, is_url
 from pairton.reconstruction.result import Reconstruction
-from pairton.reconstruction.running import DEFAULT_SETTINGS, Assigner, RunSettings, windows
+from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
+from pairton.reconstruction.running import Assigner, windows
 from pairton.reconstruction.writers import Tally, create_result, result_settings, same_kept
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@
     <kept columns>               run, luminosityBlock, event where the input has them, and what --keep names
     weight                       where the input has weights
     status                       ok, too_few_objects, bad_object, truncated, outside_domain, bad_output,
-                                 outside_selection
+                                 outside_selection, incomplete
     n_btags                      b-tagged jets among those that were used, where the model takes tags (int32)
     exact                        whether the probabilities come from a sum over all assignments (bool)
     n_<objects>                  objects of each kind that were used: n_jets, n_leptons, ...
@@ -16,7 +16,7 @@
     <particle>_nu_pt, _nu_eta, _nu_phi, _nu_pz, _nu_pz_other    the neutrino, and pz of the next best solution
     neutrino_solutions           real solutions; 0: there is none, and the nearest is used; -1: no neutrino (int32)
     tt_pt, _eta, _phi, _mass     the sum of all particles of the hard process with one PDG code
-    event_probability            of the answer: all of it is right
+    event_probability            of the answer: all of it is right; a number also where nothing is present
     complete_probability, event_probability_if_complete, pattern_<particles>
                                  where the model knows missing particles: that every particle is present, that the
                                  answer is right if so, and that just these particles are present (float32)

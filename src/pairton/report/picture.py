@@ -71,7 +71,9 @@ def draw_event(record: EventRecord) -> Figure:
     draw_plane(left.subplots(), record, record.answer)
     about = [record.name, record.id and f"id {record.id}", record.source, record.model and f"model {record.model}"]
     lines = [" · ".join(filter(None, about))]
-    if not record.answer:
+    if not record.answer and record.event_probability is not None:
+        lines.append(f"Nothing is present, with a probability of {record.event_probability:.1%}.")
+    elif not record.answer:
         lines.append(f"{record.frames[0].title}. {record.frames[0].note}")
     figure.suptitle(plain("\n".join(lines), 400), fontsize=9, color=INK, x=0.01, ha="left")
     if not columns:
@@ -288,6 +290,7 @@ def _bars(axes: Axes, record: EventRecord, frame: Frame) -> None:
             + ("" if s.mass is None else f" ({s.mass:.0f})")
             for s in c.particles
         )
+        or "nothing"
         for c in listed
     ]
     chances = [c.probability for c in listed]

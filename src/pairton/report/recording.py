@@ -11,14 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding import Decoded, Outputs, Step, decode
-from pairton.decoding.exact import sums_of
+from pairton.decoding.exact import Sums, sums_of
 from pairton.decoding.graph import MASKED, adjacency, visible_tokens
+from pairton.decoding.set_sums import log_sums
 from pairton.errors import EventsError
 from pairton.events import Events, Status
 from pairton.events.domain import Domain, cut_domain
 from pairton.events.inputs import MOMENTUM
 from pairton.events.vectors import mass_of, polar
-from pairton.reconstruction.running import DEFAULT_SETTINGS, Assigner, RunSettings
+from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
+from pairton.reconstruction.running import Assigner
 from pairton.report.record import (
     Candidate,
     EventRecord,
@@ -30,7 +32,7 @@ from pairton.report.record import (
     shown_particles,
     verdicts,
 )
-from pairton.topology import Layout, Topology, collection_name
+from pairton.topology import Topology, collection_name
 from pairton.topology.assignments import canonical, ranked
 from pairton.topology.selection import Cuts
 
@@ -71,9 +73,17 @@ def record_event(
     if not accepted.answerable[0]:
         return base.record(label, model.name, status, (), None, ())
     nodes = accepted.batch(np.array([0]), tuple(accepted.nodes.counts[0].tolist()))
-    temperatures = assigner.temperatures
-    answer = decode(model.predict, topology, nodes, decoding=decoding, temperatures=temperatures, record=True)
-    if (answer.assignment[0] < 0).any():  # the network gives something else than numbers
+    temperatures, question = assigner.temperatures, assigner.settings.question
+    answer = decode(
+        model.predict,
+        topology,
+        nodes,
+        decoding=decoding,
+        temperatures=temperatures,
+        record=True,
+        question=question,
+    )
+    if not answer.answered[0]:  # the network gives something else than numbers
         return base.record(label, model.name, Status.BAD_OUTPUT.label, (), None, ())
     found, particles = base.ranked(answer.assignment[0])
     base.align(found)
@@ -82,7 +92,7 @@ def record_event(
     if answer.exact[0] and decoding == "exact":
         temperature = 1.0 if temperatures is None else float(temperatures[0])
         outputs = model.predict(nodes, np.full_like(answer.steps[0].tokens, MASKED))
-        frames = _exact_frames(base, outputs, nodes.layout, temperature)
+        frames = _exact_frames(base, outputs, sums_of(topology, nodes.layout, outputs, temperature, question))
     else:
         frames = _chain_frames(base, answer, decoding, final)
     return base.record(label, model.name, status, final, float(answer.event_probability[0]), frames)
@@ -202,8 +212,11 @@ class _Base:
         right: bool | None = None
         if self.truth is not None:
             true = shown_particles(self.topology, self.objects, self.truth)
+            whole = len(answer) == len(self.topology.particles)
             if bool((self.truth >= 0).all()) and answer:
-                right = all(bool(shown.right) for shown in answer)
+                right = whole and all(bool(shown.right) for shown in answer)
+            elif not whole and probability is not None:  # which particles are absent is part of the answer
+                right = _same_particles(true, answer)
         if not frames:
             frames = (Frame(f"No answer: {status.replace('_', ' ')}", self._why(status), ()),)
         truth = None if self.truth is None else tuple(int(k) for k in self.truth)
@@ -293,20 +306,27 @@ def _all_right(known: Iterable[bool | None]) -> bool | None:
 # -- the exact likelihood ----------------------------------------------------------------------------------
 
 
-def _exact_frames(base: _Base, outputs: Outputs, layout: Layout, temperature: float) -> tuple[Frame, ...]:
-    topology, count = base.topology, sum(layout)
-    sums = sums_of(topology, layout, outputs, temperature)
-    found = sums.best_complete(LISTED)
+def _exact_frames(base: _Base, outputs: Outputs, sums: Sums) -> tuple[Frame, ...]:
+    """What the network says, then the answer, then the leading alternatives."""
+    topology, count = base.topology, outputs["edges"].shape[-1]
+    answer, found = sums.answer(), sums.listed(LISTED)
+    same = (found.assignment[0] == answer.assignment[0]).all(axis=1)
+    chosen = int(same.argmax()) if same.any() else len(same) - 1
+    found.assignment[0, chosen], found.score[0, chosen] = answer.assignment[0, 0], answer.score[0, 0]
     there = np.isfinite(found.score[0])
     assignments = [base.ranked(each.astype(np.int64))[0] for each in found.assignment[0, there]]
     chances = sums.probability(found)[0, there]
     together = [
         _together(known.objects, sums.present[name][:, 0], count) for name, known in sums.tables.candidates.items()
     ]
-    total = topology.count_assignments(layout)
+    equal = {name: np.zeros((len(known.objects), 1)) for name, known in sums.tables.candidates.items()}
+    numbers = np.exp(log_sums(sums.tables, equal))[:, 0].round()  # of hypotheses of each pattern
+    total, one, every = int(numbers[0]), "Assignment", "assignments"
+    if sums.leaves_out:
+        total, one, every = int(numbers[np.isfinite(sums.log_sums[:, 0])].sum()), "Hypothesis", "hypotheses"
 
     every_one = [
-        Candidate(_roots(base, assignment), float(chances[k]), False, _event_verdict(base, assignment))
+        Candidate(_highest(base, assignment), float(chances[k]), False, _event_verdict(base, assignment))
         for k, assignment in enumerate(assignments)
     ]
 
@@ -317,30 +337,36 @@ def _exact_frames(base: _Base, outputs: Outputs, layout: Layout, temperature: fl
     known = (
         f" The event is complete with a probability of {100 * complete:.1f} %." if "patterns" in outputs else ""
     )
-    rest = max(0.0, complete - float(chances.sum()))
     unknown = np.full((len(topology.types), count, count), MASKED)
-    same = Frame(
+    common = Frame(
         "The network's answer",
-        f"One pass, nothing revealed. Each of the {total} assignments gets the sum of its gains.{known}",
+        f"One pass, nothing revealed. Each of the {total} {every} gets the sum of its gains.{known}",
         (),
         tokens=_lists(unknown),
         marginals=_lists(np.stack(together)),
         candidates=listed(None),
         others=total - len(assignments),
-        others_probability=rest,
+        others_probability=max(0.0, (1.0 if sums.leaves_out else complete) - float(chances.sum())),
     )
-    frames = [replace(same, logits=_lists(outputs["edges"][0]))]
+    frames = [replace(common, logits=_lists(outputs["edges"][0]))]
     mask = np.ones((1, count), dtype=bool)
-    for k, assignment in enumerate(assignments):
-        if k and chances[k] < NEGLIGIBLE:
-            break
+    for k in [chosen, *(k for k in range(len(assignments)) if k != chosen)]:
+        if k != chosen and chances[k] < NEGLIGIBLE:
+            continue
+        assignment = assignments[k]
         particles = dict(enumerate(sums.particle_probability(assignment[None])[0].tolist()))
         shown = shown_particles(topology, base.objects, assignment, truth=base.truth, probability=particles)
-        note = "The most probable of all." if k == 0 else "An alternative."
-        note += f"{known} Below: the probability that two objects share a particle, summed over all assignments."
-        title = f"Assignment {k + 1}: {100 * chances[k]:.1f} %"
+        note = "An alternative."
+        if k == chosen:
+            best = sums.question.answer == "event"
+            note = "The most probable of all." if best else "The answer: the most particles are expected right."
+        note += "" if shown else " Nothing is present."
+        note += f"{known} Below: the probability that two objects share a particle, summed over all {every}."
+        title = f"{one} {k + 1}: {100 * chances[k]:.1f} %"
         tokens = _lists(adjacency(topology, assignment[None], mask)[0][0])
-        frames.append(replace(same, title=title, note=note, particles=shown, tokens=tokens, candidates=listed(k)))
+        frames.append(
+            replace(common, title=title, note=note, particles=shown, tokens=tokens, candidates=listed(k))
+        )
     return tuple(frames)
 
 
@@ -354,15 +380,27 @@ def _together(candidates: Ints, chance: npt.NDArray[Any], count: int) -> npt.NDA
     return np.asarray(np.clip(pairs, 0, 1))
 
 
-def _roots(base: _Base, assignment: Ints) -> tuple[Shown, ...]:
+def _highest(base: _Base, assignment: Ints) -> tuple[Shown, ...]:
+    """The present particles that are in no other one."""
     shown = shown_particles(base.topology, base.objects, assignment, truth=base.truth)
-    names = {root.name for root in base.topology.roots}
-    return tuple(s for s in shown if s.label in names)
+    names = {s.label for s in shown}
+    parents = {p.name: base.topology.particles[p.parent].name for p in base.topology.particles if p.parent >= 0}
+    return tuple(s for s in shown if parents.get(s.label) not in names)
 
 
 def _event_verdict(base: _Base, assignment: Ints) -> bool | None:
+    if base.truth is not None and (assignment < 0).any():
+        return _same_particles(
+            *(shown_particles(base.topology, base.objects, each) for each in (base.truth, assignment))
+        )
     found = np.asarray(canonical(base.topology, assignment[None]))[0]
     return _all_right(verdicts(base.topology, found, base.truth))
+
+
+def _same_particles(one: Iterable[Shown], other: Iterable[Shown]) -> bool:
+    """Whether two lists have the same particles with the same objects."""
+    first, second = ({(shown.type, frozenset(shown.objects)) for shown in each} for each in (one, other))
+    return first == second
 
 
 def _lists(matrices: npt.NDArray[Any]) -> Matrices:

@@ -28,10 +28,12 @@ def present(topology: Topology, assignment: Ints) -> Bools:
 def canonical(topology: Topology, assignment: Ints) -> Ints:
     """The same representative for every assignment that differs only by interchangeable products.
 
+    Those with the most objects come first, those of equally many by their objects.
+
     >>> from pairton.topology import load_topology
-    >>> canonical(load_topology("ttbar_allhad"), np.array([[5, 4, 3, 1, 0, 2], [0, 1, 2, 4, 5, 3]]))
-    array([[0, 1, 2, 4, 5, 3],
-           [0, 1, 2, 4, 5, 3]])
+    >>> canonical(load_topology("ttbar_allhad"), np.array([[5, 4, 3, 1, 0, 2], [0, 1, -1, 4, 5, 3]]))
+    array([[ 0,  1,  2,  4,  5,  3],
+           [ 4,  5,  3,  0,  1, -1]])
     """
     return _sorted_siblings(topology.sibling_groups, np.asarray(assignment))
 
@@ -90,7 +92,8 @@ def _sorted_siblings(groups: Sequence[tuple[tuple[int, ...], ...]], assignment: 
     for siblings in groups:
         members = np.stack([result[:, list(slots)] for slots in siblings], axis=1)  # (B, members, slots)
         keys = [members[:, :, k] for k in reversed(range(members.shape[2]))]
-        if base ** members.shape[2] < 2**62:  # one integer that sorts like the tuple of objects
+        keys.append((members < 0).sum(axis=2) - 1)  # the last key counts most
+        if base ** members.shape[2] * len(keys) < 2**62:  # one integer that sorts like the tuple of keys
             packed = sum((key.astype(np.int64) + 1) * base**k for k, key in enumerate(keys))
             order = np.argsort(packed, axis=1, kind="stable")
         else:

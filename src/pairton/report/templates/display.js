@@ -294,6 +294,7 @@ const pairtonDisplay = (() => {
       const row = make(body, "tr", { tabindex: 0, ...(candidate.chosen ? { "class": "pd-chosen", "aria-current": "true" } : {}) });
       const cell = make(row, "td");
       for (const shown of candidate.particles) chip(cell, record, shown);
+      if (!candidate.particles.length) cell.textContent = "nothing";
       make(row, "td", { "class": "pd-number" }, percent(candidate.probability));
       const bar = make(make(row, "td", { style: "width: 28%" }), "span", { "class": "pd-bar" });
       bar.style.width = `${100 * candidate.probability}%`;

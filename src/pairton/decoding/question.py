@@ -1,0 +1,95 @@
+"""What is asked of the exact likelihood: which answer, whether it may leave particles out, and the prior.
+
+Two answers are best, each in its own sense. The one for the `event` is the most probable hypothesis. The one for
+`particles` has the disjoint candidates with the largest sum of probabilities: the most particles expected right.
+Either has every particle, unless it may leave out what is more likely absent than present.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.decoding.patterns import plan_of
+from pairton.errors import ConfigError, nearest, shown
+from pairton.topology import Topology
+
+__all__ = ["ANSWERS", "LEAST", "Question"]
+
+ANSWERS = {
+    "event": "the most probable hypothesis: most events right as a whole",
+    "particles": "the candidates with the largest sum of probabilities: most particles right",
+}
+LEAST = 0.5  # probability below which a candidate is more likely absent than present
+COMPLETE, INCOMPLETE = "complete", "incomplete"  # names in a prior: the first pattern, all others
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which answer, and at which mixture of events.
+
+    answer         a name in `ANSWERS`
+    allow_absent   whether it may leave out particles that are more likely absent than present
+    prior          pattern, by its `key`, -> factor on its prior probability; `complete` is the first pattern,
+                   `incomplete` all others; factors of one pattern multiply
+
+    >>> from pairton.topology import load_topology
+    >>> question = Question(prior={"nothing": 5, "incomplete": 2})
+    >>> np.exp(question.log_prior(load_topology("hh4b"))).round().tolist()  # H + H, H, nothing
+    [1.0, 2.0, 10.0]
+    """
+
+    answer: str = "event"
+    allow_absent: bool = False
+    prior: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.answer not in ANSWERS:
+            known = ", ".join(ANSWERS)
+            raise ConfigError(
+                f"no answer {shown(self.answer)}: choose one of {known}{nearest(str(self.answer), ANSWERS)}"
+            )
+        for name, factor in self.prior.items():
+            try:
+                allowed = 0 <= float(factor) < inf
+            except (TypeError, ValueError):
+                allowed = False
+            if not allowed:
+                raise ConfigError(
+                    f"the prior of {shown(name)} is {shown(factor)}: give a factor of 0 or more, 1 for no change"
+                )
+
+    @property
+    def is_default(self) -> bool:
+        return self == Question()
+
+    def log_prior(self, topology: Topology) -> npt.NDArray[np.float64]:
+        """(patterns,): the logarithm of the factor of each pattern; -inf where it is excluded."""
+        keys = [pattern.key for pattern in plan_of(topology).patterns]
+        groups = {COMPLETE: keys[:1], INCOMPLETE: keys[1:]} | {key: [key] for key in keys}
+        factors = np.ones(len(keys))
+        for name, factor in self.prior.items():
+            if name not in groups:
+                raise ConfigError(
+                    f"no pattern {shown(name)} of {topology.name}: choose from {', '.join(keys)}, {COMPLETE}, "
+                    f"{INCOMPLETE}{nearest(str(name), groups)}"
+                )
+            factors[[keys.index(key) for key in groups[name]]] *= factor
+        if not factors.any():
+            raise ConfigError("the prior excludes every pattern: give a factor above 0 to one of them")
+        with np.errstate(divide="ignore"):
+            return np.log(factors)
+
+    def needs(self, topology: Topology) -> tuple[tuple[int, ...], ...]:
+        """For each pattern that is not excluded, how many objects of each kind it needs.
+
+        >>> from pairton.topology import load_topology
+        >>> Question(prior={"nothing": 0}).needs(load_topology("hh4b"))
+        ((4,), (2,))
+        """
+        patterns = zip(plan_of(topology).patterns, self.log_prior(topology), strict=True)
+        return tuple(pattern.needs(topology) for pattern, log_prior in patterns if np.isfinite(log_prior))

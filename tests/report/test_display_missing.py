@@ -1,0 +1,70 @@
+"""Displays of answers in which particles are absent, and of answers for particles."""
+
+import awkward as ak
+import numpy as np
+import pytest
+
+from pairton.reconstruction.running import RunSettings, reconstruct
+from pairton.report.event_display import Display
+from pairton.report.recording import record_event
+
+
+@pytest.fixture
+def five(decays):
+    """Events of five jets: the b of the second top is missing."""
+    whole = decays(6, seed=3, extra=0)
+    kept = np.ones((6, 6), dtype=bool)
+    kept[np.arange(6), whole.truth[:, 5]] = False
+    return whole.keep({"jet": ak.from_regular(ak.Array(kept))})
+
+
+def test_an_answer_of_a_top_and_a_w(five, missing_model):
+    reco = reconstruct(five, missing_model)
+    row = int(np.flatnonzero((reco.assignment >= 0).sum(axis=1) == 5)[0])
+    record = record_event(five, row, missing_model)
+    assert record.status == "incomplete"
+    assert [shown.label for shown in record.answer] == ["t1.W", "t2.W", "t1"]
+    assert record.event_probability == pytest.approx(reco.event_probability[row])
+    assert record.right is True
+    first, second = record.frames[:2]
+    assert "Each of the 86 hypotheses" in first.note  # 30 t W, 30 t, 15 W W, 10 W, 1 nothing
+    assert "complete with a probability of 0.0 %" in first.note
+    assert second.title.startswith("Hypothesis 1: ")
+    chosen = [candidate for candidate in second.candidates if candidate.chosen]
+    assert [{shown.label for shown in c.particles} for c in chosen] == [{"t1", "t2.W"}]
+    assert chosen[0].right is True
+    everything = sum(c.probability for c in first.candidates) + first.others_probability
+    assert everything == pytest.approx(1)
+    picture = Display(record).figure()
+    assert "No answer" not in picture.get_suptitle()
+    assert "Hypothesis 1" in Display(record).html()
+
+
+def test_nothing_is_an_answer(decays, missing_model_type):
+    model = missing_model_type(terms=(0, 0, 0, 0, 0, 60))
+    events = decays(1, extra=0)
+    record = record_event(events, 0, model, RunSettings(allow_absent=True))
+    assert record.answer == ()
+    assert record.event_probability == pytest.approx(1, abs=1e-3)
+    assert record.right is False  # there are two tops
+    assert "Nothing is present." in record.frames[1].note
+    assert record.frames[1].candidates[0].particles == ()
+    figure = Display(record).figure()
+    assert "Nothing is present, with a probability of 100.0%." in figure.get_suptitle()
+    assert "nothing" in [label.get_text() for label in figure.axes[-1].get_yticklabels()]
+    empty = events.replace(truth=np.full((1, 6), -1))
+    assert record_event(empty, 0, model, RunSettings(allow_absent=True)).right is True
+
+
+def test_an_answer_for_particles_is_shown_first(decays, missing_model_type):
+    model, events = missing_model_type(strength=0.15), decays(30, seed=4, extra=1)
+    event, particles = (reconstruct(events, model, answer=name) for name in ("event", "particles"))
+    (rows,) = np.nonzero((event.index != particles.index).any(axis=1))
+    record = record_event(events, int(rows[0]), model, RunSettings(answer="particles"))
+    shown = {s.label: sorted(record.objects[k].index for k in s.objects) for s in record.answer}
+    t1 = sorted(particles.index[rows[0], :3].tolist())
+    assert shown["t1"] == t1
+    assert record.frames[1].note.startswith("The answer: the most particles are expected right.")
+    chances = [candidate.probability for candidate in record.frames[0].candidates]
+    assert record.event_probability < chances[0]
+    assert sum(c.chosen for c in record.frames[1].candidates) == 1
