@@ -14,7 +14,9 @@ from pairton.errors import ConfigError, ModelError
 from pairton.evaluation.answers import read_assignments
 from pairton.evaluation.metrics import matches, same_hypothesis
 from pairton.events import Events, Status
+from pairton.export import export_network
 from pairton.models import engines
+from pairton.models.storage import save_model
 from pairton.reconstruction.parts import reconstruct_parts
 from pairton.reconstruction.running import RunSettings, reconstruct
 from pairton.reconstruction.streaming import reconstruct_files
@@ -257,6 +259,44 @@ def test_what_cannot_be_asked_of_a_model(five, mass_model, missing_model):
     with pytest.raises(ConfigError, match=r"no pattern 'noting' .* did you mean 'nothing'"):
         reconstruct(five, missing_model, prior={"noting": 2})
     assert (reconstruct(five, mass_model, answer="particles").assignment == -1).all()
+
+
+# -- with networks -----------------------------------------------------------------------------------------
+
+
+def test_networks_answer_events_that_lack_a_kind_of_objects(small_network, tmp_path):
+    """l+jets events with 0 to 6 jets and 0 or 1 lepton, by both engines."""
+    topology = pairton.load_topology("ttbar_semilep")
+    network, info = small_network(topology, tokens=False, patterns=True)
+    info = replace(info, decoding="exact")
+    save_model(tmp_path, {name: tensor.numpy() for name, tensor in network.state_dict().items()}, info)
+    export_network(network, info, tmp_path / "model.onnx")
+    rng = np.random.default_rng(0)
+    n_jets, n_leptons = np.divmod(np.arange(14), 2)
+
+    def drawn(counts, **more):
+        total = counts.sum()
+        fields = {"pt": 30 + rng.exponential(50, total), "eta": rng.normal(0, 0.5, total)}
+        fields |= {"phi": rng.uniform(-3, 3, total), "mass": np.full(total, 5.0)} | {
+            k: f(total) for k, f in more.items()
+        }
+        return {name: ak.unflatten(values, counts) for name, values in fields.items()}
+
+    objects = {
+        "jet": pairton.make_jets(**drawn(n_jets, btag=lambda n: rng.integers(0, 2, n))),
+        "lepton": pairton.make_objects(**drawn(n_leptons)),
+        "met": pairton.make_met(pt=rng.exponential(40, 14), phi=rng.uniform(-3, 3, 14)),
+    }
+    events = Events(objects, topology)
+    onnx, torch = (reconstruct(events, engines.load_model(tmp_path, engine=name)) for name in ("onnx", "torch"))
+    np.testing.assert_array_equal(onnx.assignment, torch.assignment)
+    np.testing.assert_allclose(onnx.event_probability, torch.event_probability, rtol=1e-3)
+    short = (n_jets < 4) | (n_leptons < 1)
+    np.testing.assert_array_equal(np.isnan(onnx.event_probability), (n_jets + n_leptons) == 0)
+    np.testing.assert_array_equal(onnx.status == Status.INCOMPLETE, short & (n_jets + n_leptons > 0))
+    lacking = [name for name in onnx.outputs if name.startswith("pattern_") and "tl" in name]
+    assert len(lacking) == 3
+    assert all((onnx.outputs[name][2::2] == 0).all() for name in lacking)  # without a lepton
 
 
 # -- on the command line -----------------------------------------------------------------------------------
