@@ -72,20 +72,21 @@ def test_two_leptonic_tops_have_their_neutrinos():
 
 
 def test_without_missing_energy_or_an_answer_there_is_no_neutrino():
-    events, _ = leptonic_events(1, 4)
-    met = events.objects["met"][[0, 1, 2, 3]]
+    events, _ = leptonic_events(1, 5)
+    met = events.objects["met"]
     met = ak.concatenate([met[:1], met[1:2, :0], met[2:]])
     assignment = events.truth.copy()
     assignment[2] = -1
     assignment[3, 4] = -1  # no lepton
+    assignment[4, 3] = -1  # no b
     reco = answered(events.replace(objects={**events.objects, "met": met}), assignment)
     columns = reco.to_columns()
-    assert columns["neutrino_solutions"].tolist()[1:] == [-1, -1, -1]
+    assert columns["neutrino_solutions"].tolist()[1:] == [-1, -1, -1, -1]
     for name in ("tl_mass", "tl_nu_pz", "tl_nu_pz_other", "tl_nu_eta", "tt_mass"):
-        assert np.isfinite(columns[name]).tolist() == [True, False, False, False]
-    assert np.isfinite(columns["tl_visible_mass"]).tolist() == [True, True, False, False]
-    assert columns["tl_pdgid"].tolist() == [6, 6, 0, 0]
-    assert columns["t_pdgid"].tolist() == [-6, -6, 0, 0]
+        assert np.isfinite(columns[name]).tolist() == [True, False, False, False, False]
+    assert np.isfinite(columns["tl_visible_mass"]).tolist() == [True, True, False, False, False]
+    assert columns["tl_pdgid"].tolist() == [6, 6, 0, 0, 6]
+    assert columns["t_pdgid"].tolist() == [-6, -6, 0, 0, -6]
 
 
 def test_a_w_in_the_tree_gives_the_same_neutrino():

@@ -22,9 +22,10 @@ from pairton.events.objects import make_met, make_objects
 from pairton.events.vectors import cartesian, mass_of, polar
 from pairton.formats import create
 from pairton.reconstruction.momenta import particle_momenta
+from pairton.reconstruction.result import positions
 from pairton.reconstruction.running import RunSettings, reconstruct
 from pairton.reconstruction.streaming import reconstruct_files
-from pairton.report.collecting import Candidates, Gallery, positions
+from pairton.report.collecting import Candidates, Gallery
 from pairton.report.evaluation_page import plots_of, write_report
 from pairton.report.event_display import Display
 from pairton.report.recording import record_answer, record_event

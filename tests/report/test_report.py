@@ -17,10 +17,11 @@ from pairton.evaluation.evaluating import evaluate
 from pairton.evaluation.registry import Chunk
 from pairton.events.vectors import cartesian, pair_products
 from pairton.formats import create
+from pairton.reconstruction.result import positions
 from pairton.reconstruction.running import reconstruct
 from pairton.reconstruction.streaming import reconstruct_files
 from pairton.report import evaluation_page, figures, sankey
-from pairton.report.collecting import GALLERY, GROUPS, Candidates, Gallery, positions
+from pairton.report.collecting import GALLERY, GROUPS, Candidates, Gallery
 from pairton.report.style import styled
 
 

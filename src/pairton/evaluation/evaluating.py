@@ -19,11 +19,14 @@ import numpy.typing as npt
 
 import pairton.evaluation.chi_square  # registers its baseline
 import pairton.evaluation.head_metrics  # registers its metric
+import pairton.evaluation.measures  # registers its metrics
+import pairton.evaluation.neutrino_metric  # registers its metric
 import pairton.evaluation.simple_baselines  # noqa: F401  # registers theirs
 from pairton.decoding import Decoded
 from pairton.errors import ConfigError, InputError, ModelError, PairtonError, PairtonWarning, nearest
 from pairton.evaluation import metrics as counting
 from pairton.evaluation.answers import read_assignments
+from pairton.evaluation.neutrino_metric import TRUE_MOMENTUM
 from pairton.evaluation.registry import BASELINES, METRICS, Baseline, Chunk, Metric
 from pairton.evaluation.scoreboard import Evaluation, Method
 from pairton.events import Events
@@ -202,8 +205,11 @@ def evaluate(
 
 
 def _label_columns(models: Sequence[Model], path: str, options: Mapping[str, Any]) -> list[str]:
-    """Columns of the labels of declared heads, as far as a file has them."""
+    """Columns of the labels of declared heads, and of true neutrinos, as far as a file has them."""
     wanted = dict.fromkeys(name for model in models for s in model.info.heads.values() for name in s.columns)
+    known = models[0].topology if models else options["topology"]
+    if known is not None and load_topology(known).neutrinos:
+        wanted |= dict.fromkeys(TRUE_MOMENTUM)
     found = []
     for name in wanted:
         with suppress(PairtonError), warnings.catch_warnings():

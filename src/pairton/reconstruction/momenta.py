@@ -98,7 +98,8 @@ def _solved(topology: Topology, slots: Floats, met: Floats) -> Neutrinos:
         if neutrino.mother >= 0:
             second = nearest_mass(lepton + other, found.p4, neutrino.mother_mass) == 1
             p4[second] = p4[second][:, ::-1]
-        known = np.isfinite(found.p4).all(axis=(1, 2))
+            p4[np.isnan(other).any(axis=1)] = np.nan  # the mother is not there
+        known = np.isfinite(p4).all(axis=(1, 2, 3))
         solutions[known] = np.where(found.real, 2, 0)[known]
     elif len(unseen) == 2 and all(neutrino.mother >= 0 for neutrino in unseen):
         masses = [[getattr(neutrino, name) for neutrino in unseen] for name in ("mass", "mother_mass")]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pairton.reconstruction.running import RunSettings
     from pairton.report.event_display import Display
 
-__all__ = ["Reconstruction", "by_falling_pt", "momenta", "slot_momenta", "stored_assignment"]
+__all__ = ["Reconstruction", "by_falling_pt", "momenta", "positions", "slot_momenta", "stored_assignment"]
 
 Ints = npt.NDArray[np.integer[Any]]
 
@@ -214,6 +214,20 @@ def stored_assignment(events: Events, assignment: Ints) -> npt.NDArray[np.int32]
             result[:, slot.index] = np.where(
                 assignment[:, slot.index] >= 0, pick(flat, events, slot.kind, assignment[:, slot.index]), -1
             )
+    return result
+
+
+def positions(events: Events, stored: Ints) -> npt.NDArray[np.int64]:
+    """Objects by their number in the input (n, S) as positions in `events.objects`; -1 for none."""
+    result = np.array(stored, dtype=np.int64)
+    for slot in events.topology.slots if len(stored) else ():
+        column, counts = stored[:, slot.index], events.counts[slot.kind]
+        if "index" not in ak.fields(events.objects[slot.kind]):
+            result[:, slot.index] = np.where(column < counts, column, -1)
+            continue
+        padded = ak.pad_none(events.stored_index[slot.kind], int(counts.max()), axis=1)
+        same = ak.to_numpy(ak.fill_none(padded, -2)) == column[:, None]  # (n, N)
+        result[:, slot.index] = np.where(same.any(axis=1), same.argmax(axis=1), -1)
     return result
 
 

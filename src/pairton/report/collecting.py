@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
 from pairton.evaluation import metrics
 from pairton.evaluation.registry import Chunk, Metric
 from pairton.events import Events
-from pairton.reconstruction.result import momenta
+from pairton.reconstruction.result import momenta, positions
 
 if TYPE_CHECKING:
     from pairton.evaluation.scoreboard import Method
@@ -84,17 +83,3 @@ class Gallery(Metric):
             group: sorted(exhibits, key=lambda exhibit: (exhibit.order, exhibit.number))[:GALLERY]
             for group, exhibits in every.items()
         }
-
-
-def positions(events: Events, stored: Ints) -> npt.NDArray[np.int64]:
-    """Objects by their number in the input (n, S) as positions in `events.objects`; -1 for none."""
-    result = np.array(stored, dtype=np.int64)
-    for slot in events.topology.slots if len(stored) else ():
-        column, counts = stored[:, slot.index], events.counts[slot.kind]
-        if "index" not in ak.fields(events.objects[slot.kind]):
-            result[:, slot.index] = np.where(column < counts, column, -1)
-            continue
-        padded = ak.pad_none(events.stored_index[slot.kind], int(counts.max()), axis=1)
-        same = ak.to_numpy(ak.fill_none(padded, -2)) == column[:, None]  # (n, N)
-        result[:, slot.index] = np.where(same.any(axis=1), same.argmax(axis=1), -1)
-    return result

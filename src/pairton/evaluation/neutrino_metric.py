@@ -1,0 +1,107 @@
+"""How well the longitudinal momentum of a neutrino is found, where the events say what it is.
+
+The columns `neutrino_px`, `neutrino_py` and `neutrino_pz` of the events have its momentum in GeV, NaN for none.
+Only topologies with one neutrino are judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.evaluation.head_metrics import Judged, judge_number
+from pairton.evaluation.metrics import Efficiency
+from pairton.evaluation.registry import Chunk, Metric, register_metric
+from pairton.evaluation.tables import Table
+from pairton.events import Events
+from pairton.reconstruction.momenta import particle_momenta
+from pairton.reconstruction.result import positions
+
+if TYPE_CHECKING:
+    from pairton.evaluation.scoreboard import Evaluation, Method
+
+__all__ = ["TRUE_MOMENTUM", "NeutrinoMomentum"]
+
+TRUE_MOMENTUM = ("neutrino_px", "neutrino_py", "neutrino_pz")
+TRUTH = "true objects"  # the row of the neutrino that true labels give
+SMALLEST = 5.0  # GeV: median pT below which the columns have another unit
+
+Floats = npt.NDArray[np.float64]
+
+
+class Solved(NamedTuple):
+    """The neutrino of some events."""
+
+    true: Floats  # (n, 3)
+    pz: Floats  # (n, 2): the solution that is used, and the other one; NaN for none
+    real: npt.NDArray[np.bool_]  # (n,)
+
+
+class NeutrinoMomentum(Metric):
+    """pz of the neutrino of every answer, and of the truth's, less the true one."""
+
+    name, title = "neutrino_pz", "Longitudinal momentum of the neutrino"
+
+    def count(self, chunk: Chunk, method: Method) -> dict[str, Solved] | None:
+        events = chunk.events
+        if len(events.topology.neutrinos) != 1 or not all(name in events.columns for name in TRUE_MOMENTUM):
+            return None
+        found = {method.name: _solved(events, positions(events, chunk.answers[method.name].assignment))}
+        if method.name == next(iter(chunk.answers)) and events.truth is not None:
+            found[TRUTH] = _solved(events, events.truth)
+        return found
+
+    def result(self, evaluation: Evaluation, method: Method) -> dict[str, Any] | None:
+        counted = evaluation.counted(self.name, method)
+        if counted is None or _unit_is_wrong(counted[method.name]):
+            return None
+        found = {name: _judged(solved) for name, solved in counted.items()}
+        return found[method.name] | ({"true_objects": found[TRUTH]} if TRUTH in found else {})
+
+    def tables(self, evaluation: Evaluation) -> Iterator[Table]:
+        found = {method.title: evaluation.result(self.name, method) for method in evaluation.methods}
+        counted = evaluation.counted(self.name, evaluation.methods[0])
+        if counted is not None and _unit_is_wrong(next(iter(counted.values()))):
+            note = f"their median pT is below {SMALLEST:g}, so that they are not in GeV: nothing is compared"
+            yield Table(", ".join(TRUE_MOMENTUM), notes=[note])
+        known = {name: result for name, result in found.items() if result is not None}
+        rows = [_row(TRUTH, result["true_objects"]) for result in known.values() if "true_objects" in result]
+        rows += [_row(name, result) for name, result in known.items()]
+        if rows:
+            header = ["", "neutrinos", "real solutions", "better one used", "bias [GeV]", "resolution [GeV]"]
+            yield Table("pz of the neutrino, less the true one", header, rows)
+
+
+def _solved(events: Events, assignment: npt.NDArray[np.integer[Any]]) -> Solved:
+    true = np.stack([np.asarray(events.columns[name], np.float64) for name in TRUE_MOMENTUM], axis=1)
+    found = particle_momenta(events, assignment).neutrinos
+    return Solved(true, found.p4[:, :, 0, 2], found.solutions > 0)
+
+
+def _unit_is_wrong(solved: Solved) -> bool:
+    size = np.hypot(*solved.true[np.isfinite(solved.true).all(axis=1), :2].T)
+    return bool(len(size)) and float(np.median(size)) < SMALLEST
+
+
+def _judged(solved: Solved) -> dict[str, Any]:
+    known = np.isfinite(solved.true).all(axis=1) & np.isfinite(solved.pz).all(axis=1)
+    pz, true, real = solved.pz[known], solved.true[known, 2], solved.real[known]
+    better = np.abs(pz[real, 0] - true[real]) <= np.abs(pz[real, 1] - true[real])
+    found = judge_number(Judged(true[:, None], pz[:, :1]))
+    return {
+        "neutrinos": int(known.sum()),
+        "real": Efficiency.binomial(int(real.sum()), len(real)),
+        "better": Efficiency.binomial(int(better.sum()), len(better)),
+        "bias": found["bias"],
+        "resolution": found["resolution"],
+    }
+
+
+def _row(name: str, result: dict[str, Any]) -> list[Any]:
+    return [name, *(result[key] for key in ("neutrinos", "real", "better", "bias", "resolution"))]
+
+
+register_metric(NeutrinoMomentum())
