@@ -300,7 +300,7 @@ def test_mistakes_are_named(six, answers, decays, mass_model, tmp_path):
         evaluate(unlabelled, [mass_model])
     with pytest.raises(ConfigError, match="nothing to evaluate"):
         evaluate(source, [])
-    with pytest.raises(ConfigError, match="no baseline 'chi': choose one of chi2, .*; did you mean"):
+    with pytest.raises(ConfigError, match=r"no baseline 'chi': choose one of chi2, .*; did you mean"):
         evaluate(source, [], baselines=["chi"])
     with pytest.raises(ModelError, match="only 4 particles of type W"):
         evaluate(write(tmp_path / "few.h5", six[:2]), [], baselines=["chi2"])
