@@ -2,10 +2,11 @@
 //
 //   reconstruct FILE.onnx < jets.txt
 //
-// A line of jets.txt is an event: pt eta phi energy btag of each jet in turn, in GeV and radians. A line of the output
-// is an event, with all that the file gives: the jet in every slot (counted from 0 in the order of the input, -1 for
-// none), the probability of the event, and that of every particle. A model that knows missing particles adds the
-// probability of every pattern, that the event is complete, and that the answer is right if it is.
+// A line of jets.txt is an event: pt eta phi energy of each jet, in GeV and radians, each followed by what else the
+// model takes of a jet, such as b_evidence and c_evidence. A line of the output is an event, with all that the file
+// gives: the jet in every slot (counted from 0 in the order of the input, -1 for none), the probability of the event,
+// and that of every particle. A model that knows missing particles adds the probability of every pattern, that the
+// event is complete, and that the answer is right if it is.
 
 #include <onnxruntime_cxx_api.h>
 
@@ -29,6 +30,8 @@ int main(int argc, char** argv) try {
   Ort::Session session(env, argv[1], options);
   const auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
   const std::array<const char*, 2> inputs{"jet", "jet_mask"};
+  const auto jet_type = session.GetInputTypeInfo(0);
+  const std::int64_t columns = jet_type.GetTensorTypeAndShapeInfo().GetShape().back();  // numbers of each jet
   Ort::AllocatorWithDefaultOptions allocator;
   std::vector<Ort::AllocatedStringPtr> names;
   std::vector<const char*> outputs;  // indices first, then probabilities
@@ -39,18 +42,18 @@ int main(int argc, char** argv) try {
 
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream numbers(line);
-    std::vector<float> jets;  // 5 of each jet
+    std::vector<float> jets;
     for (float value; numbers >> value;) jets.push_back(value);
-    if (jets.empty() || jets.size() % 5 != 0) {
-      std::cerr << "an event has " << jets.size() << " numbers, but needs five of each jet\n";
+    const std::int64_t n = static_cast<std::int64_t>(jets.size()) / columns;
+    if (n == 0 || n * columns != static_cast<std::int64_t>(jets.size())) {
+      std::cerr << "an event has " << jets.size() << " numbers, but needs " << columns << " of each jet\n";
       return 2;
     }
     // A batch of one event: all its jets are there. Several events of different size are padded to the largest, with
     // jet_mask false behind the jets of each.
-    const std::int64_t n = static_cast<std::int64_t>(jets.size()) / 5;
     const auto jet_mask = std::make_unique<bool[]>(static_cast<std::size_t>(n));
     std::fill_n(jet_mask.get(), n, true);
-    const std::array<std::int64_t, 3> jets_shape{1, n, 5};
+    const std::array<std::int64_t, 3> jets_shape{1, n, columns};
     const std::array<std::int64_t, 2> mask_shape{1, n};
     std::array<Ort::Value, 2> feeds{
         Ort::Value::CreateTensor<float>(memory, jets.data(), jets.size(), jets_shape.data(), jets_shape.size()),

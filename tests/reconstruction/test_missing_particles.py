@@ -14,7 +14,6 @@ from pairton.errors import ConfigError, ModelError
 from pairton.evaluation.answers import read_assignments
 from pairton.evaluation.metrics import matches, same_hypothesis
 from pairton.events import Events, Status
-from pairton.export import export_network
 from pairton.models import engines
 from pairton.models.storage import save_model
 from pairton.reconstruction.parts import reconstruct_parts
@@ -266,6 +265,8 @@ def test_what_cannot_be_asked_of_a_model(five, mass_model, missing_model):
 
 def test_networks_answer_events_that_lack_a_kind_of_objects(small_network, tmp_path):
     """l+jets events with 0 to 6 jets and 0 or 1 lepton, by both engines."""
+    from pairton.export import export_network
+
     topology = pairton.load_topology("ttbar_semilep")
     network, info = small_network(topology, tokens=False, patterns=True)
     info = replace(info, decoding="exact")
