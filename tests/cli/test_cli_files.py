@@ -76,7 +76,16 @@ def test_inspect_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert json.loads(run(capsys, "inspect", path, "--json")) == {
         "format": "spanet_hdf5",
         "events": 4,
-        "objects": {"jet": {"fields": ["pt", "eta", "phi", "energy", "btag"], "counts": {"6": 2, "7": 2}}},
+        "objects": {
+            "jet": {
+                "fields": ["pt", "eta", "phi", "energy", "btag"],
+                "counts": {"6": 2, "7": 2},
+                "usable": 26,
+                "passing": {"6": 2, "7": 2},
+            }
+        },
+        "others": [],
+        "median_pt": {"jet": 60.0},
         "selected": 4,
         "present": {"W": 3, "t": 3},
         "complete": 2,
@@ -125,9 +134,24 @@ def test_inspect_and_convert_know_kinds(tmp_path: Path, capsys: pytest.CaptureFi
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     how = ["--topology", tmp_path / "tl.yaml", "--map", "lepton=el,width=jet_width"]
     said = json.loads(run(capsys, "inspect", tmp_path / "a.parquet", "--json", *how))
-    assert said["objects"]["lepton"] == {"fields": ["pt", "eta", "phi", "energy", "charge"], "counts": {"1": 1}}
+    assert said["objects"]["lepton"] == {
+        "fields": ["pt", "eta", "phi", "energy", "charge"],
+        "counts": {"1": 1},
+        "usable": 1,
+        "passing": {"1": 1},
+    }
+    assert said["median_pt"] == {"jet": 45.0, "met": 7.0}
+    assert said["metadata"]["reading"] == {"map": {"lepton": "el", "width": "jet_width"}}
     assert said["objects"]["jet"]["fields"][-1] == "width"
     assert (said["present"], said["complete"]) == ({"tl": 1}, 1)
+    alone = [*how[:2], "--map", "lepton.pt=jet_pt,lepton.eta=jet_eta,lepton.phi=jet_phi"]
+    alone += ["--set", "lepton_id=pt > 45", "--set", "overlap=none"]
+    said = json.loads(run(capsys, "inspect", tmp_path / "a.parquet", "--json", *alone))
+    assert (said["objects"]["lepton"]["usable"], said["objects"]["lepton"]["passing"]) == (1, {"1": 1})
+    assert said["others"] == ["el"]
+    lines = [" ".join(x.split()) for x in run(capsys, "inspect", tmp_path / "a.parquet", *alone).splitlines()]
+    assert {"usable 1 50.0% leptons: pt > 45", "1 leptons pass 1 ████████████████████████ 100.0%"} <= set(lines)
+    assert {"median 7 GeV", "also there el"} <= set(lines)
     run(capsys, "convert", tmp_path / "a.parquet", tmp_path / "b.h5", *how)
     lines = [" ".join(line.split()) for line in run(capsys, "inspect", tmp_path / "b.h5").splitlines()]
     assert "leptons 1 pt, eta, phi, energy, charge" in lines

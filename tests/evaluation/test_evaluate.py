@@ -468,3 +468,14 @@ def test_labels_that_the_model_cuts_away_count_as_missing_and_are_said(decays, m
     assert efficiency["total"] == sum(count == 0 for count in lost)
     every = evaluate(events, mass_model, cuts=False).to_dict()
     assert every["methods"]["masses"]["efficiency"]["event"]["inclusive"]["total"] == 40
+
+
+def test_objects_that_are_not_usable_are_none_to_baselines(decays, mass_model):
+    """A jet that an experiment rejects, or that is a lepton, changes no answer and no multiplicity."""
+    events = decays(60, seed=4, extra=1)
+    jets = ak.with_field(events.jets, ak.ones_like(events.jets.pt, dtype=bool), "usable")
+    first = ak.with_field(jets[:, :1], ak.zeros_like(jets.pt[:, :1], dtype=bool), "usable")
+    more = events.replace(jets=ak.with_name(ak.concatenate([first, jets], axis=1), "Momentum4D"), truth=None)
+    more = more.replace(truth=events.truth + 1)
+    plain, marked = (evaluate(each, [mass_model], baselines=["chi2"]).to_dict() for each in (events, more))
+    assert marked["efficiency"] == plain["efficiency"]

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import uproot
 
-from pairton.errors import ConfigError, FormatError, OutputError
+from pairton.errors import ConfigError, FormatError, OutputError, PairtonWarning
 from pairton.events import Events
 from pairton.events.inputs import Inputs
 from pairton.events.objects import make_met, make_objects
@@ -32,6 +32,7 @@ SEMILEP = parse_topology(
     "test",
 )
 WRITERS = {"spanet_hdf5": "a.h5", "flat_root": "a.root", "parquet": "a.parquet"}
+APART = {"overlap": "none"}  # jets beside leptons are used
 
 
 def events_with_leptons(n: int = 20, seed: int = 3, topology: Topology = SEMILEP) -> Events:
@@ -132,11 +133,8 @@ def test_writers_refuse_kinds_that_differ(tmp_path: Path, to: str) -> None:
 
 def test_formats_of_jets_refuse_others_in_one_line(tmp_path: Path) -> None:
     path = write(events_with_leptons(4), tmp_path / "a.h5")
-    with pytest.raises(ConfigError, match="hyper_hdf5 has only jets, but semilep needs leptons, met"):
-        create(tmp_path / "b.h5", SEMILEP, format="hyper_hdf5")
-    for name in ("hyper_hdf5", "topograph"):
-        with pytest.raises(ConfigError, match=f"{name} has only jets"):
-            read(path, format=name, topology=SEMILEP)
+    with pytest.raises(ConfigError, match="topograph has only jets, but semilep needs leptons, met"):
+        read(path, format="topograph", topology=SEMILEP)
 
 
 # -- columns of others -------------------------------------------------------------------------------------
@@ -168,16 +166,17 @@ def write_root(path: Path, columns: dict[str, ak.Array]) -> Path:
 @pytest.mark.parametrize(("name", "make"), [("a.parquet", write_parquet), ("a.root", write_root)])
 def test_flat_columns_of_any_name(tmp_path: Path, name: str, make: Callable[..., Path]) -> None:
     path = make(tmp_path / name, flat_columns())
-    events = read(path, topology=SEMILEP, map={**NAMES, "width": "jw"}, fields={"lepton": ["charge"]})
+    how: dict[str, Any] = {"topology": SEMILEP, "settings": APART}
+    events = read(path, **how, map={**NAMES, "width": "jw"}, fields={"lepton": ["charge"]})
     np.testing.assert_allclose(ak.flatten(events.jets.width), [0.1, 0.2, 0.3], rtol=1e-6)
     lepton, met = events.objects["lepton"], events.objects["met"]
     assert lepton.charge.tolist() == [[-1], []]
     np.testing.assert_allclose(lepton.energy[0], 60 * np.cosh(0.5), rtol=1e-6)  # massless
     assert met.pt.tolist() == met.energy.tolist() == [[30], [0]]
     assert met.eta.tolist() == [[0], [0]]
-    by_prefix = read(path, topology=SEMILEP, map={"lepton": "el", "met.pt": "missing"})
+    by_prefix = read(path, **how, map={"lepton": "el", "met.pt": "missing"})
     assert by_prefix.objects["lepton"].charge.tolist() == [[-1], []]
-    in_mev = read(path, topology=SEMILEP, map=NAMES, units="MeV")
+    in_mev = read(path, **how, map=NAMES, units="MeV")
     assert in_mev.objects["met"].pt[0, 0] == pytest.approx(0.03)
 
 
@@ -305,7 +304,8 @@ def test_nanoaod_leptons_and_met(tmp_path: Path) -> None:
         columns |= {f"Electron_{name}": electrons, f"Muon_{name}": muons}
     columns |= {"MET_pt": [1.0, 2.0], "MET_phi": [0.0, 0.5]}
     path = tree(tmp_path / "a.root", "Events", NANO, columns)
-    how = {"topology": SEMILEP, "btag": "PNetB:0.5", "settings": {"jet_id": "none"}, "truth": False}
+    as_stored = APART | {"jet_id": "none", "electron_id": "none", "muon_id": "none"}
+    how = {"topology": SEMILEP, "btag": "PNetB:0.5", "settings": as_stored, "truth": False}
     events = read(path, **how, fields={"lepton": ["charge", "iso"]})
     leptons = events.objects["lepton"]
     assert leptons.pt.tolist() == [[30, 20, 10], [40]]
@@ -332,7 +332,11 @@ def test_delphes_leptons_and_met(tmp_path: Path) -> None:
     for name in ("PT", "Eta", "Phi"):
         columns |= {f"Electron.{name}": [[30.0], []], f"Muon.{name}": [[], [20.0]]}
     columns |= {"Electron.Charge": [[1], []], "Muon.Charge": [[], [-1]]}
-    events = read(tree(tmp_path / "a.root", "Delphes", jets, columns), topology=SEMILEP)
+    path = tree(tmp_path / "a.root", "Delphes", jets, columns)
+    with pytest.warns(
+        PairtonWarning, match=r"leptons are electrons \(all of the file\) and muons .*within 0\.4 of"
+    ):
+        events = read(path, topology=SEMILEP)
     assert events.objects["lepton"].charge.tolist() == [[1], [-1]]
     assert events.objects["lepton"].flavour.tolist() == [[11], [13]]
     assert events.objects["met"].pt.tolist() == [[5], [6]]

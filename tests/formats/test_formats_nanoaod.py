@@ -240,16 +240,21 @@ def test_jets_beside_selected_leptons_go_by_default_and_that_is_said(tmp_path: P
         "Electron_cutBased": ak.Array([[2, 4, 4]]),
     }
     path = write(tmp_path / "nano.root", content)
-    assert ak.all(load(path, settings={"leptons": "none"}).usable["jet"])
+    assert ak.all(load(path, settings={"overlap": "none"}).usable["jet"])
     beside = [[False, True, True, True, True, True, False]]
-    assert load(path, settings={"leptons": "15"}).usable["jet"].tolist() == beside
-    assert load(path, settings={"leptons": "25"}).usable["jet"].tolist() == [[False] + [True] * 6]
-    with pytest.warns(PairtonWarning, match=r"above 15 GeV are not used, by default: --set leptons=none"):
+    assert load(path, settings={"overlap": "0.4"}).usable["jet"].tolist() == beside
+    hard = {"overlap": "0.4", "lepton_pt": "25"}
+    assert load(path, settings=hard).usable["jet"].tolist() == [[False] + [True] * 6]
+    nearer = {"overlap": "0.2"}  # the electron beside jet 0 is 0.3 away
+    assert load(path, settings=nearer).usable["jet"].tolist() == [[True] * 6 + [False]]
+    with pytest.warns(PairtonWarning, match=r"above 15 GeV are not used, by default: --set overlap=none"):
         events = load(path)
     assert events.usable["jet"].tolist() == beside
-    assert events.metadata["without_jets_beside_leptons_above"] == 15
-    with pytest.raises(FormatError, match="lacks Muon_pt"):
-        load(write(tmp_path / "without.root", columns()), settings={"leptons": "15"})
+    said = {"electron_id": "cutBased >= 4", "muon_id": "tightId, pfRelIso04_all < 0.15"}
+    assert said.items() <= events.metadata.items()
+    assert (events.metadata["overlap"], events.metadata["lepton_pt"]) == (0.4, 15)
+    with pytest.raises(FormatError, match=r"lacks Muon_pt.*asked for by --set muon_id=tightId"):
+        load(write(tmp_path / "without.root", columns()), settings={"muon_id": "tightId"})
 
 
 # -- b-tags ------------------------------------------------------------------------------------------------
@@ -324,8 +329,14 @@ def test_settings_that_cannot_be(nano: Path) -> None:
         load(nano, settings={"jetid": "tight"})
     with pytest.raises(ConfigError, match="set jet_id=loose: choose one of tight, tight_lepton_veto, none"):
         load(nano, settings={"jet_id": "loose"})
-    with pytest.raises(ConfigError, match="set leptons=electrons: give none, or a pT"):
-        load(nano, settings={"leptons": "electrons"})
+    for wrong in ("tight ID", "iso <", "iso << 3", "a/b", "iso < few", "", "pt > 3 & iso"):
+        with pytest.raises(ConfigError, match=r"set muon_id=.*write conditions on fields of the file such as"):
+            load(nano, settings={"muon_id": wrong})
+    for wrong in ("near", "-1", "nan", "10"):
+        with pytest.raises(ConfigError, match=f"set overlap={wrong}: give a number such as 0.4, or none"):
+            load(nano, settings={"overlap": wrong})
+    with pytest.raises(ConfigError, match="set lepton_pt=soft: give a number such as 15"):
+        load(nano, settings={"lepton_pt": "soft"})
     with pytest.raises(ConfigError, match="these files are in GeV"):
         load(nano, units="MeV")
     with pytest.raises(FormatError, match=r"no column for pz \(Jet_pz\) of jets; .*--map pz=COLUMN"):

@@ -19,6 +19,7 @@ from pairton.generator.pythia import PythiaRun, load_processes
 from pairton.generator.pythia_record import Record, flatten
 from pairton.generator.settings import make_settings
 from pairton.generator.simulation import measure
+from pairton.generator.truth import slot_entries
 from pairton.reconstruction.result import momenta
 from pairton.topology import load_topology
 
@@ -63,6 +64,26 @@ def test_leptons_are_prompt_through_copies_and_taus_only():
     ]
     stable = np.flatnonzero(np.array([row[1] for row in rows]) > 0)
     assert stable[prompt(record(rows))].tolist() == [3, 8]
+
+
+def test_the_lepton_of_a_tau_is_that_of_its_top():
+    rows = [
+        (6, -22, -1, 0, 0, 0),
+        (-6, -22, -1, 0, 0, 0),
+        (24, -22, 0, 0, 0, 0),
+        (5, -23, 0, 1, 0, 0),  # 3
+        (-24, -22, 1, 0, 0, 0),
+        (-5, -23, 1, 2, 0, 0),  # 5
+        (2, -23, 2, 3, 0, 0),  # 6
+        (-1, -23, 2, 4, 0, 0),  # 7
+        (15, -23, 4, 0, 0, 0),
+        (-16, 23, 4, 0, 0, 0),
+        (15, -51, 8, 0, 0, 0),
+        (13, -91, 10, 0, 30, 0),  # 11
+        (13, 51, 11, 0, 30, 0),
+        (-11, 91, 5, 0, 30, 0),  # from the b
+    ]
+    assert slot_entries(record(rows), load_topology("ttbar_semilep")).tolist() == [[6, 7, 3, 5, 11]]
 
 
 def shot(n: int, code: int, pt: float, eta: float):

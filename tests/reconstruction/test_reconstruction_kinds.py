@@ -101,6 +101,20 @@ def test_objects_are_cut_first_and_judged_then(model):
     assert labels(uncut) == ["bad_object"] * 6
 
 
+def test_no_lepton_or_two_where_one_is_expected(model):
+    """Two leptons have an answer with a caveat, none has no answer; what is not usable is no lepton."""
+    cuts = SEMILEP.to_dict()["selection"] | {"event": {"leptons": [1, 1]}}
+    one = parse_topology(SEMILEP.to_dict() | {"selection": cuts}, "test")
+    events = lepton_events(4, lepton_pt={(1, 0): 5.0, (2, 0): 5.0, (2, 1): 5.0}).replace(topology=one)
+    usable = [[True, True], [True, True], [True, True], [False, True]]
+    leptons = ak.with_field(events.objects["lepton"], ak.Array(usable), "usable")
+    events = events.replace(objects={**events.objects, "lepton": leptons})
+    reco = reconstruct(events, replace(model, info=replace(model.info, topology=one)))
+    assert labels(reco) == ["outside_selection", "ok", "too_few_objects", "ok"]
+    assert reco.index[:, 4].tolist()[1:] == [1, -1, 1]
+    assert reco.to_columns()["n_leptons"].tolist() == [2, 1, 0, 1]
+
+
 def test_columns_of_a_result(model, tmp_path):
     events = lepton_events(lepton_pt={(3, 0): 5.0, (3, 1): 5.0, (4, 1): 5.0})
     reco = reconstruct(events, model)

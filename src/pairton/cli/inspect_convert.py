@@ -41,6 +41,7 @@ def inspect(files: tuple[str, ...], as_json: bool, reading: dict[str, Any]) -> N
 
     summary = Summary()
     for source in sources(files, **reading):
+        summary.others += [name for name in source.others if name not in summary.others]
         summary.add(source.read(0, 0), source.format)
         for events in progress(source.chunks(), source.n_events, f"reading {Path(source.path).name}", len):
             summary.add(events, source.format)
@@ -125,6 +126,7 @@ def _overview(summary: Summary) -> Table:
     from rich import box
     from rich.table import Table
 
+    from pairton.formats.lepton_selection import LEPTONS
     from pairton.topology import collection_name
 
     topology = summary.topology
@@ -142,10 +144,19 @@ def _overview(summary: Summary) -> Table:
     for kind, counts in summary.counts.items():
         name = collection_name(kind)
         table.add_row(name, str(sum(n * count for n, count in counts.items())), ", ".join(summary.fields[kind]))
-        most = max(counts.values(), default=1)
-        for n, count in sorted(counts.items()) if set(counts) != {1} else ():
+        total, usable = sum(n * count for n, count in counts.items()), summary.usable[kind]
+        if usable < total:
+            table.add_row("  usable", str(usable), f"{_share(usable, total)}  {_rule(kind, summary.metadata)}")
+        shown = summary.passing[kind] if usable < total and kind in LEPTONS else counts
+        which = f"{name} pass" if shown is not counts else name
+        most = max(shown.values(), default=1)
+        for n, count in sorted(shown.items()) if set(shown) != {1} or shown is not counts else ():
             bar = "█" * round(BAR * count / most) or "▏"
-            table.add_row(f"{n} {name}", str(count), f"{bar} {_share(count, summary.events)}")
+            table.add_row(f"{n} {which}", str(count), f"{bar} {_share(count, summary.events)}")
+        if kind in summary.medians and kind != topology.main_kind:
+            table.add_row("  median", f"{summary.medians[kind]:.0f}", f"GeV  {summary.metadata.get(kind, '')}")
+    if summary.others:
+        table.add_row("also there", "", ", ".join(summary.others))
     cuts = topology.selection
     said = str(cuts)
     table.add_row("selected", str(summary.selected), f"{_share(summary.selected, summary.events)}  {said}")
@@ -160,9 +171,18 @@ def _overview(summary: Summary) -> Table:
         table.add_row("truth", "none")
     if made := summary.metadata.get("generator"):
         table.add_row("made by", "generate", _generated(made))
-    if summary.median_pt is not None:
-        table.add_row("units", "GeV", f"median {topology.main_kind} pT {summary.median_pt:.0f} GeV")
+    if (median := summary.medians.get(topology.main_kind)) is not None:
+        table.add_row("units", "GeV", f"median {topology.main_kind} pT {median:.0f} GeV")
     return table
+
+
+def _rule(kind: str, metadata: Mapping[str, Any]) -> str:
+    """Which objects of a kind are usable, as far as a format says it."""
+    if kind == "jet":
+        far = metadata.get("overlap", "none")
+        return f"not within {far:g} of leptons above {metadata['lepton_pt']:g} GeV" if far != "none" else ""
+    kinds = ("electron", "muon") if kind == "lepton" and "lepton_id" not in metadata else (kind,)
+    return "; ".join(f"{each}s: {metadata[f'{each}_id']}" for each in kinds if f"{each}_id" in metadata)
 
 
 def _generated(made: Mapping[str, Any]) -> str:
@@ -202,9 +222,11 @@ def _event(event: Events) -> Iterator[Table]:
         if event.truth is not None and labelled:
             table.add_column("truth")
             labels = {int(event.truth[0, slot.index]): slot.name for slot in slots}
-        for k, (item, index) in enumerate(zip(collection[0], event.stored_index[kind][0], strict=True)):
+        rows = zip(collection[0], event.stored_index[kind][0], event.usable[kind][0], strict=True)
+        for k, (item, index, usable) in enumerate(rows):
             mass = float(mass_of(item.pt, item.eta, item.energy))
             values = [f"{item.pt:.1f}", f"{item.eta:.2f}", f"{item.phi:.2f}", f"{item.energy:.1f}", f"{mass:.1f}"]
             values += [f"{item[name]:g}" for name in fields]
-            table.add_row(str(index), *values, *([labels.get(k, "")] if labelled else []))
+            truth = [labels.get(k, "")] if labelled else []
+            table.add_row(str(index), *values, *truth, style=None if usable else "dim")
         yield table

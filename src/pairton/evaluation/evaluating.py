@@ -172,9 +172,10 @@ def evaluate(
         scored += len(window)
         for model in models:
             trained_on[model.name] += _trained_on(model, window)
-        chunk = (
-            _chunk(methods, window.select(), rows[window.selected]) if select else _chunk(methods, window, rows)
-        )
+        if select:
+            chunk = _chunk(methods, window.select(), rows[window.selected])
+        else:  # what an experiment rejects is no object, for baselines as for models
+            chunk = _chunk(methods, window.keep(window.usable), rows)
         for method in methods:
             for metric in measured.values():
                 if (found := metric.count(chunk, method)) is not None:
@@ -315,7 +316,8 @@ def _baseline_method(name: str, read: Callable[..., Iterator[Events]], select: b
     parts: list[Events] = []
     n = 0
     for events in read(chunk=FIT_EVENTS):
-        parts.append(events[:FIT_EVENTS].select() if select else events[:FIT_EVENTS])
+        some = events[:FIT_EVENTS]
+        parts.append(some.select() if select else some.keep(some.usable))
         n += len(events)
         if n >= FIT_EVENTS:
             break

@@ -5,7 +5,7 @@ Flat arrays over the entries of all events: a few per event, so that nothing loo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -16,11 +16,22 @@ import numpy.typing as npt
 from pairton.topology import Topology
 from pairton.topology.pdg import codes_of, pdg_codes, unknown_names
 
-__all__ = ["RADIUS", "codes_of", "fill_slots", "is_one_of", "match", "match_slots", "pdg_codes", "unknown_names"]
+__all__ = [
+    "RADIUS",
+    "codes_of",
+    "fill_slots",
+    "from_taus",
+    "is_one_of",
+    "match",
+    "match_slots",
+    "pdg_codes",
+    "unknown_names",
+]
 
 Ints = npt.NDArray[np.int64]
 
 RADIUS = 0.4  # of the matching, in delta R
+LEPTONS, TAU = (11, 13), 15
 BLOCK = 1024  # events compared at once: their distances stay in the cache
 TURN = np.float32(2 * np.pi)
 FAR = 1e6  # eta of what is not there
@@ -120,6 +131,29 @@ def is_one_of(code: npt.NDArray[Any], wanted: Sequence[int]) -> npt.NDArray[np.b
     table = np.zeros(max(wanted, default=0) + 2, dtype=bool)  # the last one is for all larger codes
     table[list(wanted)] = True
     return np.asarray(table[np.minimum(np.abs(code), len(table) - 1)])
+
+
+def from_taus(
+    code: npt.NDArray[Any], hard: npt.NDArray[np.bool_], mother: Callable[[Ints], Ints]
+) -> npt.NDArray[np.bool_]:
+    """Entries of a record that are electrons or muons from a tau of the hard process, perhaps after it radiated.
+
+    Each counts as the lepton of what the tau comes from. `mother` gives the entries above some, -1 for none.
+
+    >>> code, up = np.array([24, -15, -15, -11, 511, 13]), np.array([-1, 0, 1, 2, -1, 4])
+    >>> from_taus(code, np.array([True, True, False, False, False, False]), lambda at: up[at]).tolist()
+    [False, False, False, True, False, False]
+    """
+    found = np.zeros(len(code), dtype=bool)
+    lepton = here = np.flatnonzero(is_one_of(code, LEPTONS) & ~hard)
+    while len(lepton):
+        up = mother(here)
+        on = (up >= 0) & (up < here)  # mothers come first
+        on[on] = np.abs(code[up[on]]) == TAU
+        lepton, here = lepton[on], up[on]
+        found[lepton[hard[here]]] = True
+        lepton, here = lepton[~hard[here]], here[~hard[here]]
+    return found
 
 
 def match_slots(

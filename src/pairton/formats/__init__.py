@@ -185,6 +185,9 @@ def open_source(
         file.close()
         raise
     source.format, source.topology = found.name, chosen.topology
+    asked = {name: getattr(chosen, name) for name in ("map", "units", "settings")}
+    if asked := {name: dict(value) if name != "units" else value for name, value in asked.items() if value}:
+        source.metadata = {**source.metadata, "reading": asked}  # what changes an answer is part of it
     state = file_state(name)
     if source.n_events < 0 or (state and source.n_events * LEAST_BYTES > max(state[1], SMALL)):
         source.close()

@@ -71,10 +71,12 @@ class ReadOptions:
         return self.fields is None or not set(EVIDENCE).isdisjoint(self.fields.get(JET, ()))
 
     def meaning(self, name: str) -> str:
-        """What a name of `--map` is about: a kind (for a field of its objects), "slot", "group" or itself."""
+        """What a name of `--map` is about: a kind (a field of it), "slot", "particle", "group" or itself."""
         kinds = self.topology.kinds
         if name in [slot.name for slot in self.topology.slots]:
             return "slot"
+        if name in [root.name for root in self.topology.roots]:
+            return "particle"
         if name in EVENT_NAMES:
             return name
         if name in kinds:
@@ -136,6 +138,7 @@ class Source(ABC):
     has_truth: bool
     metadata: Mapping[str, Any]
     tagging: str = ""  # where tags come from: files of one run must agree
+    others: Sequence[str] = ()  # collections that the topology does not take
 
     @abstractmethod
     def read(self, start: int, stop: int) -> Events:
@@ -181,7 +184,7 @@ class Format(ABC):
     suffixes: ClassVar[tuple[str, ...]]  # of files it may be; the first is for writing
     settings: ClassVar[Mapping[str, str]] = {}  # key of `--set` -> what it does, with its values
     reads_variations: ClassVar[bool] = False
-    names: ClassVar[tuple[str, ...]] = ()  # what `--map` may name beside fields of objects: slot, weight, group
+    names: ClassVar[tuple[str, ...]] = ()  # what `--map` may name beside fields of objects: slot, weight, group, …
     jets_only: ClassVar[bool] = False
 
     @abstractmethod

@@ -8,16 +8,20 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
+import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import EventsError, InputError, PairtonWarning
-from pairton.events.objects import mev_median
+from pairton.events.objects import UNIT_SAMPLE, mev_median
 from pairton.topology import JET, Topology
+from pairton.topology.selection import TRANSVERSE
 
 __all__ = [
     "BadLabels",
+    "check_units",
     "clean_labels",
+    "kind_labels_to_truth",
     "labels_from_jets",
     "labels_to_truth",
     "report_labels",
@@ -26,6 +30,8 @@ __all__ = [
 ]
 
 NO_OBJECT = 2**31 - 1
+LEAST_MEDIAN = 0.5  # GeV, of the pT of any kind of object
+SURE = 100  # events of which one has some missing energy
 
 Ints = npt.NDArray[np.integer[Any]]
 
@@ -40,6 +46,37 @@ def unit_scale(pt: npt.NDArray[Any], units: str | None, path: str, kind: str = J
             "(or --units GeV, if it is right)"
         )
     return 1.0
+
+
+def check_units(objects: Mapping[str, ak.Array], path: str) -> None:
+    """Refuse a kind of object that is in other units than the first; warn of missing energy that is always 0.
+
+    Momenta are in GeV if the file has one unit for all: then no median is a thousand times too large or small.
+    """
+    reference: str | None = None
+    for kind, array in objects.items():
+        pt = np.asarray(ak.flatten(array.pt))[:UNIT_SAMPLE]
+        if kind in TRANSVERSE and len(pt) >= SURE and not pt.any():
+            warnings.warn(
+                f"{path}: {kind} is 0 in each of {len(pt)} events: it may not be filled; name another column with "
+                f"--map {kind}.pt=COLUMN",
+                PairtonWarning,
+                stacklevel=2,
+            )
+        pt = pt[np.isfinite(pt) & (pt > 0)]
+        median = float(np.median(pt)) if len(pt) else None
+        if median is None:
+            continue
+        wrong = mev_median(pt) is not None or median < LEAST_MEDIAN
+        if reference is None:
+            if wrong:  # the first kind was judged, or its units were given: nothing to compare with
+                return
+            reference = kind
+        elif wrong:
+            raise InputError(
+                f"{path}: the median {kind} pT is {median:.3g}, in the units that are right for the {reference}: "
+                f"some is in MeV and some in GeV; name columns of the same units with --map {kind}.pt=COLUMN"
+            )
 
 
 @dataclass
@@ -121,20 +158,39 @@ def small(labels: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
 def labels_to_truth(
     topology: Topology, labels: npt.NDArray[Any], counts: Ints
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """HyPER's numbers on jets (J,), `counts` (n,) in each event, to the jet of each slot (n, S) and bad ones (n,).
-
-    A number on two jets is bad, and so is one that means no slot; 0 and NaN are no label.
+    """As `kind_labels_to_truth`, of numbers on jets alone.
 
     >>> from pairton.topology import load_topology
     >>> labels_to_truth(load_topology("hh4b"), np.array([0, 3, 1, 2, 4]), np.array([5]))[0].tolist()
     [[2, 3, 1, 4]]
     """
-    at = np.repeat(np.arange(len(counts)), counts)  # the event of each jet
-    position = np.arange(len(labels)) - (np.cumsum(counts) - counts)[at]
-    numbers = [int(number) for number in topology.labels("hyper")]
-    labels = np.asarray(labels, dtype=np.float64)
-    truth, repeated, strange = labels_from_jets(labels, at, position, len(counts), numbers)
-    clean, bad = clean_labels(topology, truth, {JET: counts}, repeated)
+    return kind_labels_to_truth(topology, {JET: labels}, {JET: counts})
+
+
+def kind_labels_to_truth(
+    topology: Topology, labels: Mapping[str, npt.NDArray[Any]], counts: Mapping[str, Ints]
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """HyPER's numbers on objects to the object of each slot (n, S), and the number of bad ones per event (n,).
+
+    labels   kind -> (J,): numbers on the objects of all events; slots of other kinds have no object
+    counts   kind -> (n,): objects per event
+
+    A number on two objects of a kind is bad, and so is one that means no slot; 0 and NaN are no label.
+    """
+    n = len(next(iter(counts.values())))
+    truth = np.full((n, len(topology.slots)), -1, dtype=np.int64)
+    repeated = np.zeros(truth.shape, dtype=bool)
+    strange = np.zeros(n, dtype=np.int64)
+    named = topology.labels("hyper")
+    for kind, numbers in labels.items():
+        at = np.repeat(np.arange(n), counts[kind])  # the event of each object
+        position = np.arange(len(numbers)) - (np.cumsum(counts[kind]) - counts[kind])[at]
+        mine = [slot.index for slot in topology.slots if slot.kind == kind]
+        wanted = [int(named[slot].rpartition("-")[2]) for slot in mine]  # "2-1": label 1 of leptons
+        values = np.asarray(numbers, dtype=np.float64)
+        truth[:, mine], repeated[:, mine], odd = labels_from_jets(values, at, position, n, wanted)
+        strange += odd
+    clean, bad = clean_labels(topology, truth, counts, repeated)
     return clean, bad + strange
 
 

@@ -12,8 +12,9 @@ import numpy.typing as npt
 from pairton.errors import ConfigError
 from pairton.formats.base import Format, ReadOptions
 from pairton.formats.columns import flat_fields
-from pairton.formats.experiment import Collections, Columns, ExperimentSource, Flat
+from pairton.formats.experiment import Collections, Columns, ExperimentSource, Flat, named_collections
 from pairton.formats.gen_truth import GenRecord
+from pairton.formats.lepton_selection import SETTINGS, Flavour
 from pairton.formats.root_files import RootFile, RootTree
 from pairton.formats.taggers import Tagger
 from pairton.topology import JET
@@ -25,6 +26,7 @@ RECORD = tuple(f"Particle.{name}" for name in ("PID", "Status", "M1", "Eta", "Ph
 HARD = (22, 23, 3)  # of the hard process: resonances and products in Pythia 8, all of it in Pythia 6 and Herwig 6
 BITS = 32
 COLLECTIONS: Collections = {
+    JET: (("Jet.",),),
     "electron": (("Electron.",),),
     "muon": (("Muon.",),),
     "lepton": (("Electron.", "Muon."),),
@@ -33,12 +35,17 @@ COLLECTIONS: Collections = {
 }
 
 
+FLAVOURS = (Flavour("electron", "Electron."), Flavour("muon", "Muon."))  # identified and isolated by the card
+
+
 class DelphesSource(ExperimentSource):
     truth_rows = 2_000  # a record has some thousand particles
     field_names: ClassVar[dict[str, str]] = {
         name: name.upper() if name in ("pt", "met") else name.capitalize()
         for name in ("pt", "eta", "phi", "mass", "charge", "met")
     } | {"flavour": "Flavor"}
+
+    flavours = FLAVOURS
 
     def __init__(self, tree: RootTree, options: ReadOptions) -> None:
         self.collection = options.settings.get("jets", "Jet")
@@ -51,7 +58,7 @@ class DelphesSource(ExperimentSource):
         self.tagger = Tagger("BTag", 0.5, "btag", options.tags, options.evidence)
         self.weight = next((name for name in ("Event.Weight",) if name in tree), None)
         self.number = next((name for name in ("Event.Number",) if name in tree), None)
-        super().__init__(tree, options, {**COLLECTIONS, JET: ((f"{self.collection}.",),)})
+        super().__init__(tree, options, named_collections(COLLECTIONS, options.settings, "."))
         self.metadata |= {"btag": f"{self.tag_column}:{self.bit}"}
         self.tagging = f"{self.tag_column}:{self.bit}{f' ({options.tags.name})' if options.tags else ''}"
 
@@ -96,7 +103,13 @@ class Delphes(Format):
     name = "delphes"
     description = "Delphes: tree Delphes with Jet.PT, Jet.Eta, …"
     suffixes = (".root",)
-    settings: ClassVar[dict[str, str]] = {"jets": "the collection of jets, Jet by default; JetPUPPI, say"}
+    settings: ClassVar[dict[str, str]] = {
+        "jets": "the collection of jets, Jet by default; JetPUPPI, say",
+        "electron_id": "conditions on fields of electrons, IsolationVar < 0.1, say; default none: as in the file",
+        "muon_id": "the same of muons",
+        **SETTINGS,
+        "met": "the collection of missing energy, MissingET by default; PuppiMissingET, say",
+    }
     reads_variations = True
 
     def recognises(self, file: RootFile) -> bool:

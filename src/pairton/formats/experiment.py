@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,17 +13,19 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton.errors import ConfigError, FormatError
+from pairton.errors import ConfigError, FormatError, PairtonWarning
 from pairton.events import Events
 from pairton.formats.base import ReadOptions, Source
 from pairton.formats.columns import Chosen, choose_columns, flat_fields, objects_from_flat, row_ids
+from pairton.formats.common import check_units
 from pairton.formats.gen_truth import GenRecord, can_search
+from pairton.formats.lepton_selection import LEPTONS, Flavour, IdentifiedLeptons
 from pairton.formats.table_files import Table
 from pairton.formats.taggers import Tagger
 from pairton.formats.variations import Variations
-from pairton.topology import JET
+from pairton.topology import JET, collection_name
 
-__all__ = ["ExperimentSource"]
+__all__ = ["ExperimentSource", "named_collections"]
 
 Columns = Mapping[str, ak.Array]
 Flat = npt.NDArray[Any]
@@ -43,6 +46,7 @@ class ExperimentSource(Source):
     units: ClassVar[str] = "GeV"
     field_names: ClassVar[Mapping[str, str]] = {}  # field -> how the experiment names it, where that differs
     tagger: Tagger  # set before the rest
+    flavours: tuple[Flavour, ...] = ()  # electrons and muons, and how they are identified
 
     def __init__(self, tree: Table, options: ReadOptions, collections: Collections) -> None:
         """`collections`: where the objects of each kind are; `--map` names other columns."""
@@ -51,17 +55,29 @@ class ExperimentSource(Source):
         self.tree, self.path, self.n_events = tree, tree.path, tree.n_events
         self.options, self.topology = options, options.topology
         self._objects = {kind: self._find(kind, collections) for kind in self.topology.kinds}
+        self.leptons = IdentifiedLeptons(
+            tree, options.settings, self.flavours, self._named, self.topology, self.scale
+        )
+        used = {part for parts in self._objects.values() for part in parts}
+        self.others = [
+            collection_name(kind)
+            for kind, choices in collections.items()
+            if kind not in self._objects
+            and any(len(c) == 1 and self._there(c[0]) and c[0] not in used for c in choices)
+        ]
         self._variations = Variations(
             options.variations,
             lambda name, columns: tree.require(columns, hint=f" (asked for by the variation {name})"),
         )
         self.kept = {name: self.kept_column(name) for name in options.keep}
         tree.require(list(self.kept.values()))
-        self.more = list(dict.fromkeys(self.more_columns()))
+        self.more = list(dict.fromkeys([*self.more_columns(), *self.leptons.columns]))
         tree.require(self.more)
         complete = options.truth and JET in self._objects and all(name in tree for name in self.record_columns())
         self.has_truth = bool(self.record_columns()) and complete and can_search(self.topology, self.path)
-        self.metadata: dict[str, Any] = self.tagger.metadata
+        self.metadata: dict[str, Any] = {**self.tagger.metadata, **self.leptons.metadata}
+        for chosen in self._objects.get("met", {}).values():
+            self.metadata["met"] = chosen["pt"][0]
         self.tagging = str(self.tagger)
 
     def _find(self, kind: str, collections: Collections) -> dict[str, Chosen]:
@@ -74,7 +90,15 @@ class ExperimentSource(Source):
             required = tuple(name for name in wanted.required if name not in from_tagger)
             wanted = replace(wanted, required=required, optional=())
         choices = collections.get(kind, (("",),))  # of other kinds nothing is known: `--map` must say all
-        best = next((c for c in choices if all(self._named(p, "pt") in self.tree for p in c)), choices[0])
+        best = next((c for c in choices if all(map(self._there, c))), None)
+        given = wanted.given.get("pt", "")
+        if (
+            len(choices[0]) > 1
+            and given in self.tree
+            and not any(self._named(part, given) in self.tree for part in choices[0])
+        ):
+            best = ("",)  # `--map` names the columns of one collection, not a field of all
+        best = best or self._some(kind, choices[0])
         made = {"flavour"} if all(_flavour(part) for part in best) else set()  # without a column
         wanted = replace(wanted, required=tuple(n for n in wanted.required if n not in made - set(wanted.given)))
         where = f"{self.path}: {self.tree.title}"
@@ -102,6 +126,21 @@ class ExperimentSource(Source):
     def _score_names(self) -> tuple[str, ...]:
         """Fields of jets that hold the score: as we call it, and as the user's table does."""
         return self.tagger.field, *([self.options.tags.field] if self.options.tags else [])
+
+    def _some(self, kind: str, merged: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of several collections that the file has; all, where it has none, for the error to name them."""
+        there = tuple(part for part in merged if self._there(part))
+        if there and len(merged) > 1:
+            gone = ", ".join(self._named(part, "pt") for part in merged if part not in there)
+            warnings.warn(
+                f"{self.path}: no {gone}: {kind}s are those of {', '.join(there).rstrip('_.:')} alone",
+                PairtonWarning,
+                stacklevel=5,
+            )
+        return there or merged
+
+    def _there(self, collection: str) -> bool:
+        return any(self._named(collection, name) in self.tree for name in ("pt", "met"))
 
     def _named(self, collection: str, name: str) -> str:
         return collection + self.field_names.get(name, name)
@@ -150,6 +189,7 @@ class ExperimentSource(Source):
         ]
         found = self.tree.read([*fields, *self.more, *self._variations.columns, *self.kept.values()], start, stop)
         objects = {kind: self._read_kind(found, kind) for kind in self._objects}
+        check_units(objects, self.path)
         kept = {name: found[column] for name, column in self.kept.items()}
         return Events(
             objects,
@@ -165,7 +205,7 @@ class ExperimentSource(Source):
         )
 
     def _read_kind(self, found: Columns, kind: str) -> ak.Array:
-        parts = []
+        parts, identified = [], []
         for collection, chosen in self._objects[kind].items():
             counts, flat = flat_fields(found, chosen, self.path, kind)
             if kind == JET:
@@ -176,8 +216,13 @@ class ExperimentSource(Source):
             elif code := _flavour(collection):
                 flat.setdefault("flavour", np.full(len(flat["pt"]), code))
             parts.append(objects_from_flat(counts, flat, scale=self.scale))
+            good = self.leptons.identified(found, collection) if kind in LEPTONS else None
+            identified.append(ak.ones_like(parts[-1].pt, dtype=bool) if good is None else good)
         objects = parts[0] if len(parts) == 1 else ak.with_name(ak.concatenate(parts, axis=1), "Momentum4D")
-        usable = self.use(found, objects) if kind == JET else None
+        if kind == JET:
+            usable = self.leptons.keep_apart(found, objects, self.use(found, objects))
+        else:
+            usable = ak.concatenate(identified, axis=1) if kind in LEPTONS else None
         return objects if usable is None else ak.with_field(objects, usable, "usable")
 
     def _truth(self, objects: Mapping[str, ak.Array], start: int, stop: int) -> npt.NDArray[np.int32]:
@@ -194,6 +239,16 @@ class ExperimentSource(Source):
 
     def close(self) -> None:
         self.tree.close()
+
+
+def named_collections(known: Collections, settings: Mapping[str, str], mark: str) -> Collections:
+    """Where objects are, with the collections that `--set jets=NAME` and `--set met=NAME` choose.
+
+    >>> named_collections({"jet": (("Jet_",),), "met": (("MET_",),)}, {"met": "PFMET"}, "_")
+    {'jet': (('Jet_',),), 'met': (('PFMET_',),)}
+    """
+    asked = {"jet": settings.get("jets"), "met": settings.get("met")}
+    return {**known, **{kind: ((f"{name}{mark}",),) for kind, name in asked.items() if name}}
 
 
 def _flavour(collection: str) -> int | None:

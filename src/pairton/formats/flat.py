@@ -10,6 +10,7 @@ weight, event_source, event_number
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import awkward as ak
@@ -21,13 +22,15 @@ from pairton.events import Events
 from pairton.formats.base import EVENT_NAMES, ReadOptions, Source
 from pairton.formats.columns import (
     Chosen,
+    Wanted,
     choose_columns,
     flat_fields,
     objects_from_flat,
     row_ids,
     shown,
 )
-from pairton.formats.common import clean_labels, labels_to_truth, report_labels, small, unit_scale
+from pairton.formats.common import check_units, clean_labels, labels_to_truth, report_labels, small, unit_scale
+from pairton.formats.lepton_selection import LEPTONS, StoredLeptons
 from pairton.formats.stored import KEY, Stored
 from pairton.formats.tag_columns import TagColumns
 from pairton.formats.variations import Variations
@@ -85,7 +88,16 @@ class FlatSource(Source):
         self._tags = TagColumns(options, stored.metadata, table.path)
         self.metadata, self.options = self._tags.metadata, self._tags.options
         options = self.options
+        self._leptons = StoredLeptons(options.settings, options.topology, ours=table.text(KEY) is not None)
         self._objects = {kind: self._find_objects(kind, stored) for kind in options.topology.kinds}
+        there = [k for k in LEPTONS if all(f"{k}_{name}" in table.columns for name in ("pt", "eta", "phi"))]
+        self._beside = {
+            kind: choose_columns(Wanted(kind), table.columns, self.path, f"{kind}_{{}}".format)
+            for kind in self._leptons.beside(there)
+        }
+        used = {name for chosen in self._objects.values() for parts in chosen.values() for name in parts}
+        self.others = [c.removesuffix("_pt") for c in table.columns if c.endswith("_pt") and c not in used]
+        self.metadata = {**self.metadata, **self._leptons.metadata}
         self._labels = labels if options.truth and labels in table.columns else None
         self._truth = [] if self._labels else self._find_truth()
         self.has_truth = bool(self._truth or self._labels)
@@ -100,6 +112,7 @@ class FlatSource(Source):
     def _find_objects(self, kind: str, stored: Stored) -> Chosen:
         prefix = self.options.map.get(kind, kind)
         wanted = self.options.wanted(kind, stored.fields)
+        wanted = replace(wanted, required=(*wanted.required, *self._leptons.fields(kind)))
 
         def named(name: str) -> str:
             return f"{prefix}_{name}" if name else prefix
@@ -143,7 +156,8 @@ class FlatSource(Source):
     def read(self, start: int, stop: int) -> Events:
         options = self.options
         scalars = [*self._truth, *self._ids, *([self._weight] if self._weight else [])]
-        columns = [name for chosen in self._objects.values() for parts in chosen.values() for name in parts]
+        found = (*self._objects.values(), *self._beside.values())
+        columns = [name for chosen in found for parts in chosen.values() for name in parts]
         lists = [*columns, *self._variations.columns, *([self._labels] if self._labels else [])]
         data = self._table.read([*lists, *scalars, *self._kept], start, stop)
         objects: dict[str, ak.Array] = {}
@@ -155,6 +169,12 @@ class FlatSource(Source):
             if kind == JET:
                 self._tags.complete(flat, scale)
             objects[kind] = objects_from_flat(counts[kind], flat, scale=scale)
+        check_units(objects, self.path)
+        others = {
+            kind: objects_from_flat(*flat_fields(data, chosen, self.path, kind), scale=scale or 1.0)
+            for kind, chosen in self._beside.items()
+        }
+        objects = self._leptons.mark(objects, others)
         numbers = {name: self._number(data[name], name) for name in scalars}
         truth = None
         if self.has_truth:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import awkward as ak
 import numpy as np
@@ -15,6 +15,7 @@ from pairton.errors import OutputError
 from pairton.events import Events
 from pairton.formats.base import Format, ReadOptions, Source, Writer
 from pairton.formats.flat import MAP_NAMES, NUMBER, SOURCE, WEIGHT, FlatSource, object_columns, truth_columns
+from pairton.formats.lepton_selection import stored_settings
 from pairton.formats.root_files import RootFile
 from pairton.formats.stored import KEY
 from pairton.formats.writing import FileWriter, column_kind
@@ -35,6 +36,7 @@ class FlatRoot(Format):
     suffixes = (".root",)
     reads_variations = True
     names = MAP_NAMES
+    settings: ClassVar[dict[str, str]] = stored_settings()
 
     def recognises(self, file: RootFile) -> bool:
         return True  # the last of its container: a missing column is named on opening

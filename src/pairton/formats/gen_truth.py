@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,16 @@ import numpy.typing as npt
 
 from pairton.errors import PairtonWarning
 from pairton.events.events import Objects
-from pairton.events.matching import codes_of, fill_slots, is_one_of, match_slots, pdg_codes, unknown_names
-from pairton.topology import Topology
+from pairton.events.matching import (
+    codes_of,
+    fill_slots,
+    from_taus,
+    is_one_of,
+    match_slots,
+    pdg_codes,
+    unknown_names,
+)
+from pairton.topology import JET, Topology
 
 __all__ = ["GenRecord", "can_search"]
 
@@ -50,7 +58,14 @@ class GenRecord:
         return GenRecord(self.counts[rows], *(column[entries] for column in columns))
 
     def slot_entries(self, topology: Topology) -> Ints:
-        """(n, S) entry of the quark of each slot, -1 where the event has none: a leptonic W, say."""
+        """(n, S) entry of the quark or lepton of each slot, -1 where the event has none.
+
+        An electron or muon that a tau of the hard process decays to counts as one of the hard process.
+        """
+        with_leptons = any(slot.kind != JET for slot in topology.slots)
+        return replace(self, hard=self.hard | self._from_taus() if with_leptons else self.hard)._fill(topology)
+
+    def _fill(self, topology: Topology) -> Ints:
         chosen, event, parent = self._tree(topology)
         return fill_slots(topology, chosen, event, self.code[chosen], parent, len(self.counts))
 
@@ -77,6 +92,14 @@ class GenRecord:
             parent[climbing] = np.where(up < here, up, -1)  # mothers come first; what says otherwise is beam
             climbing = climbing[parent[climbing] >= 0]
         return chosen, event, parent
+
+    def _from_taus(self) -> npt.NDArray[np.bool_]:
+        first = np.concatenate([[0], np.cumsum(self.counts)])
+
+        def mother(entries: Ints) -> Ints:
+            return self._mothers(entries, np.searchsorted(first, entries, side="right") - 1, first)
+
+        return from_taus(self.code, self.hard, mother)
 
     def _mothers(self, entries: Ints, event: Ints, first: Ints) -> Ints:
         local = self.mother[entries].astype(np.int64)

@@ -1,44 +1,52 @@
-"""HyPER's HDF5 layout: padded records of jets, and on each jet the number of the product it is.
+"""HyPER's HDF5 layout: padded records of objects, and on each the number of the product it is.
 
 INPUTS/JET            (n, width) records e, eta, phi, pt, btag and further fields; padding is NaN
+INPUTS/LEPTON         (n, width) the same of leptons, with charge; other kinds by their names
+INPUTS/MET            (n, 1) the same of missing energy, as (met, 0, phi, met)
 INPUTS/GLOBAL         (n, 1) records njet, nbTagged
-LABELS/JET            (n, width) 0 for none, 1, 2, ... as `labels("hyper")` of the topology
+LABELS/JET, LEPTON    (n, width) 0 for none, 1, 2, ... as `labels("hyper")` of the topology
 METADATA/FullyMatched (n,)
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import awkward as ak
 import numpy as np
+import numpy.typing as npt
 
 from pairton.errors import FormatError, OutputError
 from pairton.events import Events
 from pairton.formats.base import Format, ReadOptions, Source, Writer
-from pairton.formats.columns import Padded, choose_columns, combined, objects_from_flat
-from pairton.formats.common import labels_to_truth, report_labels, unit_scale
+from pairton.formats.columns import Chosen, Padded, Wanted, choose_columns, combined, objects_from_flat
+from pairton.formats.common import check_units, kind_labels_to_truth, report_labels, unit_scale
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.hdf5_layout import Growing, Hdf5Source, Hdf5Writer
+from pairton.formats.lepton_selection import LEPTONS, StoredLeptons, stored_settings
+from pairton.formats.stored import KEY
 from pairton.formats.writing import stored_fields
-from pairton.topology import JET, Topology
+from pairton.topology import JET, Topology, collection_name
+from pairton.topology.selection import TRANSVERSE
 
 __all__ = ["FORMAT", "HyperHdf5"]
 
-JETS, GLOBAL, LABELS, MATCHED = "INPUTS/JET", "INPUTS/GLOBAL", "LABELS/JET", "METADATA/FullyMatched"
+INPUTS, LABELS = "INPUTS", "LABELS"
+JETS, GLOBAL, MATCHED = "INPUTS/JET", "INPUTS/GLOBAL", "METADATA/FullyMatched"
 ORDER = ("energy", "eta", "phi", "pt", "btag")  # of HyPER's own records
-WIDTH = 20  # HyPER's own padding; more where events have more jets
+WIDTHS = {JET: 20}  # HyPER's own padding; more where events have more
 COUNTS = np.dtype([("njet", np.float32), ("nbTagged", np.float32)])
 
 
 class HyperHdf5(Format):
     name = "hyper_hdf5"
-    description = "INPUTS/JET records of e, eta, phi, pt, btag, LABELS/JET"
+    description = "INPUTS/JET, LEPTON, MET: records of e, eta, phi, pt, btag; LABELS/JET, LEPTON"
     suffixes = (".h5", ".hdf5")
     names = ("weight",)
-    jets_only = True
+    settings: ClassVar[dict[str, str]] = stored_settings()
 
     def recognises(self, file: Hdf5File) -> bool:
         return file.is_dataset(JETS)
@@ -50,76 +58,148 @@ class HyperHdf5(Format):
         return _Writer(path, topology, metadata)
 
 
+@dataclass(frozen=True)
+class _Nodes:
+    """The datasets of a kind."""
+
+    records: Any
+    columns: Chosen
+    labels: Any = None  # None: no truth of this kind
+
+    @property
+    def datasets(self) -> dict[str, Any]:
+        return {data.name: data for data in (self.records, self.labels) if data is not None}
+
+
 class _Source(Hdf5Source):
     def _prepare(self, file: Hdf5File) -> None:
-        self._jets = file.dataset(JETS)
-        wanted = self.options.wanted(JET, self._sidecar.stored.fields)
-        there = self._jets.dtype.names or ()
-        wanted = self._tags.wanted(wanted, lambda field: wanted.given.get(field, field) in there)
-        self._columns = choose_columns(wanted, there, f"{file.path}: {JETS}")
-        self._labels = file.dataset(LABELS) if self.options.truth and file.is_dataset(LABELS) else None
-        shapes = {JETS: self._jets.shape} | ({LABELS: self._labels.shape} if self._labels is not None else {})
-        if len(self._jets.shape) != 2 or len({shape[1:] for shape in shapes.values()}) > 1:
+        topology, stored = self.options.topology, self._sidecar.stored.fields
+        self._leptons = StoredLeptons(self.options.settings, topology, ours=file.text(KEY) is not None)
+        there = [kind for kind in LEPTONS if file.is_dataset(_place(kind))]
+        self._kinds = {kind: self._find(file, self.options.wanted(kind, stored)) for kind in topology.kinds}
+        self._beside = {kind: self._find(file, Wanted(kind)) for kind in self._leptons.beside(there)}
+        self.has_truth = any(nodes.labels is not None for nodes in self._kinds.values())
+        datasets: dict[str, Any] = {}
+        for nodes in (*self._kinds.values(), *self._beside.values()):
+            datasets |= nodes.datasets
+        self.n_events = file.same_length(datasets | self._sidecar.lengths())
+        used = {_place(kind) for kind in self._kinds} | {GLOBAL}
+        self.others = [name for name in file.names(INPUTS) if f"{INPUTS}/{name}" not in used]
+        self.metadata = {**self.metadata, **self._leptons.metadata}
+
+    def _find(self, file: Hdf5File, wanted: Wanted) -> _Nodes:
+        kind, place = wanted.kind, _place(wanted.kind)
+        if not file.is_dataset(place):
+            has = ", ".join(file.names(INPUTS))
+            raise FormatError(f"{file.path}: no {place} for {collection_name(kind)}; {INPUTS} has {has}")
+        records, labels = file.dataset(place), _place(kind, LABELS)
+        wanted = replace(wanted, required=(*wanted.required, *self._leptons.fields(kind)))
+        there = records.dtype.names or ()
+        if kind == JET:
+            wanted = self._tags.wanted(wanted, lambda field: wanted.given.get(field, field) in there)
+        columns = choose_columns(wanted, there, f"{file.path}: {place}")
+        labelled = kind in self.options.topology.object_kinds and self.options.truth and file.is_dataset(labels)
+        found = _Nodes(records, columns, file.dataset(labels) if labelled else None)
+        shapes = {name.removeprefix("/"): data.shape for name, data in found.datasets.items()}
+        if len(records.shape) != 2 or len({shape[1:] for shape in shapes.values()}) > 1:
             said = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-            raise FormatError(f"{file.path}: jets and labels must have one shape (events, width), but have {said}")
-        columns = {JETS: self._jets} | ({LABELS: self._labels} if self._labels is not None else {})
-        self.n_events = file.same_length(columns | self._sidecar.lengths())
-        self.has_truth = self._labels is not None
+            raise FormatError(
+                f"{file.path}: {collection_name(kind)} and labels must have one shape (events, width), but have "
+                f"{said}"
+            )
+        return found
 
     def read(self, start: int, stop: int) -> Events:
         options = self.options
-        records = self._file.read(self._jets, start, stop)
-        padding = np.ones(records.shape, dtype=bool)
-        for name in (name for parts in self._columns.values() for name in parts):
+        objects: dict[str, ak.Array] = {}
+        labels: dict[str, npt.NDArray[Any]] = {}
+        counts: dict[str, npt.NDArray[np.int64]] = {}
+        scale: float | None = None
+        for kind, nodes in self._kinds.items():
+            rows, flat = self._read_kind(kind, nodes, start, stop)
+            scale = unit_scale(flat["pt"], options.units, self.path, kind) if scale is None else scale
+            if kind == JET:
+                self._tags.complete(flat, scale)
+            objects[kind] = objects_from_flat(rows.counts, flat, index=rows.index, scale=scale)
+            counts[kind] = rows.counts
+            if nodes.labels is not None:
+                labels[kind] = rows.take(self._file.read(nodes.labels, start, stop))
+        others = {}
+        for kind, nodes in self._beside.items():
+            rows, flat = self._read_kind(kind, nodes, start, stop)
+            others[kind] = objects_from_flat(rows.counts, flat, scale=scale or 1.0)
+        check_units(objects, self.path)
+        truth = None
+        if self.has_truth:
+            truth, bad = kind_labels_to_truth(options.topology, labels, counts)
+            report_labels(bad, options.bad_labels, options.strict, self.path, start)
+        return self._events(self._leptons.mark(objects, others), truth, start, stop)
+
+    def _read_kind(
+        self, kind: str, nodes: _Nodes, start: int, stop: int
+    ) -> tuple[Padded, dict[str, npt.NDArray[Any]]]:
+        records = self._file.read(nodes.records, start, stop)
+        padding = np.full(records.shape, kind not in TRANSVERSE)  # missing energy that is NaN is no padding
+        for name in (name for parts in nodes.columns.values() for name in parts):
             padding &= np.isnan(records[name])
         rows = Padded(~padding)
-        columns = {
-            ours: combined([rows.take(records[name]) for name in parts]) for ours, parts in self._columns.items()
-        }
-        scale = unit_scale(columns["pt"], options.units, self.path)
-        self._tags.complete(columns, scale)
-        truth = None
-        if self._labels is not None:
-            labels = rows.take(self._file.read(self._labels, start, stop))
-            truth, bad = labels_to_truth(options.topology, labels, rows.counts)
-            report_labels(bad, options.bad_labels, options.strict, self.path, start)
-        jets = objects_from_flat(rows.counts, columns, index=rows.index, scale=scale)
-        return self._events({JET: jets}, truth, start, stop)
+        flat = {n: combined([rows.take(records[name]) for name in parts]) for n, parts in nodes.columns.items()}
+        return rows, flat
+
+
+def _place(kind: str, group: str = INPUTS) -> str:
+    return f"{group}/{kind.upper()}"
 
 
 class _Writer(Hdf5Writer):
+    """All kinds have the same fields, as HyPER's nodes do; 0 stands for what a kind has not."""
+
     def _begin_layout(self, file: Any, first: Events) -> None:
-        width = (max(WIDTH, int(first.n_jets.max(initial=0))),)
-        nothing = np.full((), np.nan, dtype=np.float32)
-        if "btag" not in ak.fields(first.jets):
+        if JET not in first.objects or "btag" not in ak.fields(first.jets):
             raise OutputError(f"{self.path}: HyPER's layout has a btag of jets, and these events have none")
-        self._fields = [*ORDER, *(name for name in stored_fields(first, JET) if name not in ORDER)]
-        self._record = np.dtype([("e" if name == "energy" else name, np.float32) for name in self._fields])
-        self._jets = Growing(file, JETS, self._record, width, np.full((), np.nan, dtype=self._record)[()])
+        fields = dict.fromkeys([*ORDER, *(name for kind in first.objects for name in stored_fields(first, kind))])
+        self._record = np.dtype([("e" if name == "energy" else name, np.float32) for name in fields])
+        nothing = np.full((), np.nan, dtype=self._record)[()]
+        widths = {kind: (self._width(first, kind),) for kind in first.objects}
+        self._objects = {k: Growing(file, _place(k), self._record, width, nothing) for k, width in widths.items()}
         self._global = Growing(file, GLOBAL, COUNTS, (1,))
-        self._labels = self._matched = None
+        self._labels: dict[str, Growing] = {}
+        self._matched = None
         if first.truth is not None:
-            self._labels = Growing(file, LABELS, np.float32, width, nothing)
+            for kind in self.topology.object_kinds:
+                nan = np.full((), np.nan, dtype=np.float32)
+                self._labels[kind] = Growing(file, _place(kind, LABELS), np.float32, widths[kind], nan)
             self._matched = Growing(file, MATCHED, np.int64)
 
+    @staticmethod
+    def _width(events: Events, kind: str) -> int:
+        return max(WIDTHS.get(kind, 1), int(events.counts[kind].max(initial=0)))
+
     def _append_layout(self, events: Events) -> None:
-        n_jets = events.n_jets
-        mask = np.arange(max(WIDTH, int(n_jets.max(initial=0)))) < n_jets[:, None]
-        records = np.full(mask.shape, np.nan, dtype=self._record)
-        for ours, theirs in zip(self._fields, self._record.names or (), strict=True):
-            records[theirs][mask] = np.asarray(ak.flatten(events.jets[ours]))
-        self._jets.append(records)
+        masks = {k: np.arange(self._width(events, k)) < n[:, None] for k, n in events.counts.items()}
+        for kind, growing in self._objects.items():
+            records = np.full(masks[kind].shape, np.nan, dtype=self._record)
+            records[masks[kind]] = np.zeros((), dtype=self._record)
+            for name in stored_fields(events, kind):
+                values = np.asarray(ak.flatten(events.objects[kind][name]))
+                records["e" if name == "energy" else name][masks[kind]] = values
+            if kind in TRANSVERSE:
+                records["e"] = records["pt"]
+            growing.append(records)
         counts = np.zeros((len(events), 1), dtype=COUNTS)
-        counts["njet"][:, 0] = n_jets
+        counts["njet"][:, 0] = events.n_jets
         counts["nbTagged"][:, 0] = np.asarray(ak.sum(events.jets.btag > 0.5, axis=1))
         self._global.append(counts)
-        if self._labels is not None and self._matched is not None and events.truth is not None:
-            labels = np.where(mask, np.float32(0), np.float32(np.nan))
-            for slot, number in enumerate(self.topology.labels("hyper")):
-                (rows,) = np.nonzero(events.truth[:, slot] >= 0)
-                labels[rows, events.truth[rows, slot]] = float(number)
-            self._labels.append(labels)
-            self._matched.append(events.complete.astype(np.int64))
+        if self._matched is None or events.truth is None:
+            return
+        named = self.topology.labels("hyper")
+        for kind, growing in self._labels.items():
+            labels = np.where(masks[kind], np.float32(0), np.float32(np.nan))
+            for slot in (slot for slot in self.topology.slots if slot.kind == kind):
+                (rows,) = np.nonzero(events.truth[:, slot.index] >= 0)
+                labels[rows, events.truth[rows, slot.index]] = float(named[slot.index].rpartition("-")[2])
+            growing.append(labels)
+        self._matched.append(events.complete.astype(np.int64))
 
 
 FORMAT = HyperHdf5()

@@ -6,8 +6,11 @@ jet_truthmatch                                     0 for none, 1, 2, ... as `lab
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pairton.formats.base import Format, ReadOptions, Source
 from pairton.formats.flat import MAP_NAMES, FlatSource
+from pairton.formats.lepton_selection import SETTINGS
 from pairton.formats.root_files import RootFile
 
 __all__ = ["FORMAT", "HyperRoot"]
@@ -24,6 +27,7 @@ class HyperRoot(Format):
     reads_variations = True
     names = MAP_NAMES
     jets_only = True
+    settings: ClassVar[dict[str, str]] = dict(SETTINGS)
 
     def recognises(self, file: RootFile) -> bool:
         return set(OWN).issubset(file.columns(TREE))

@@ -11,11 +11,12 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton.errors import ConfigError, PairtonWarning
+from pairton.errors import PairtonWarning
 from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions
 from pairton.formats.columns import flat_fields, row_ids
-from pairton.formats.experiment import Collections, Columns, ExperimentSource, Flat
+from pairton.formats.experiment import Collections, Columns, ExperimentSource, Flat, named_collections
 from pairton.formats.gen_truth import GenRecord
+from pairton.formats.lepton_selection import SETTINGS, Flavour
 from pairton.formats.root_files import RootFile
 from pairton.formats.table_files import Table
 from pairton.formats.taggers import choose_tagger, first_values
@@ -24,14 +25,19 @@ from pairton.formats.variations import choice
 __all__ = ["FORMAT", "FRACTIONS", "NanoAOD", "NanoAODSource", "tight_id"]
 
 TREE = "Events"
-COLLECTIONS: Collections = {  # beside jets, whose collection may be named
+COLLECTIONS: Collections = {
+    "jet": (("Jet_",),),
     "electron": (("Electron_",),),
     "muon": (("Muon_",),),
     "lepton": (("Electron_", "Muon_"),),
     "photon": (("Photon_",),),
     "tau": (("Tau_",),),
-    "met": (("PuppiMET_",), ("MET_",)),
+    "met": (("PuppiMET_",), ("MET_",), ("PFMET_",)),
 }
+FLAVOURS = (  # tight, as analyses of one lepton and jets take them; that of electrons includes isolation
+    Flavour("electron", "Electron_", ("mvaIso_WP80", "mvaFall17V2Iso_WP80", "cutBased >= 4")),
+    Flavour("muon", "Muon_", ("tightId, pfRelIso04_all < 0.15",)),
+)
 EVENT = ("run", "luminosityBlock", "event")
 RECORD = tuple(f"GenPart_{name}" for name in ("pdgId", "genPartIdxMother", "statusFlags", "eta", "phi"))
 STATUS = "GenPart_status"
@@ -42,26 +48,19 @@ IS_HARD_PROCESS = 1 << 7  # of GenPart_statusFlags
 INCOMING = 21  # status of the partons that collide
 TIGHT, LEPTON_VETO = 2, 4  # bits of Jet_jetId
 PU_ID_BELOW = 50.0  # GeV; above, pile-up does not make jets
-OVERLAP = 0.4  # delta R between a jet and a lepton
 
 # What the recomputed identification needs where Jet_jetId is gone (version 15).
 FRACTIONS = ("neHEF", "neEmEF", "chHEF", "chMultiplicity", "neMultiplicity")
 VETO_FRACTIONS = ("muEF", "chEmEF")
 
-LEPTON_PT = 15.0  # GeV, above which identified leptons are taken for what they are, not for jets
-MUONS = ("Muon_pt", "Muon_eta", "Muon_phi", "Muon_tightId", "Muon_pfRelIso04_all")
-ELECTRONS = ("Electron_pt", "Electron_eta", "Electron_phi", "Electron_cutBased")
-
 
 class NanoAODSource(ExperimentSource):
     truth_rows = DEFAULT_CHUNK
     field_names: ClassVar[dict[str, str]] = {"pdgid": "pdgId", "flavour": "hadronFlavour"}
+    flavours = FLAVOURS
 
     def __init__(self, tree: Table, options: ReadOptions) -> None:
         self.identification = choice(options.settings, "jet_id", ("tight", "tight_lepton_veto", "none"))
-        there = all(name in tree for name in (*MUONS, *ELECTRONS))
-        self.lepton_pt = _lepton_pt(options.settings.get("leptons", str(LEPTON_PT) if there else "none"))
-        self._to_say = "leptons" not in options.settings  # that a default took jets away
         self.collection = jets = options.settings.get("jets", "Jet")
         self.pile_up = choice(options.settings, "pu_id", ("loose", "none")) == "loose" and f"{jets}_puId" in tree
         other = "; name the jets of another collection with --set jets=COLLECTION"
@@ -84,11 +83,8 @@ class NanoAODSource(ExperimentSource):
         self.has_ids = all(name in tree for name in EVENT)
         self.has_weights = "genWeight" in tree
         self.with_status = STATUS in tree
-        super().__init__(tree, options, {**COLLECTIONS, "jet": ((f"{jets}_",),)})
+        super().__init__(tree, options, named_collections(COLLECTIONS, options.settings, "_"))
         self.metadata |= {"jets": jets} if jets != "Jet" else {}
-        self.metadata |= (
-            {"without_jets_beside_leptons_above": self.lepton_pt} if self.lepton_pt is not None else {}
-        )
 
     def _identification_columns(self, tree: Table) -> list[str]:
         jets = self.collection
@@ -113,7 +109,6 @@ class NanoAODSource(ExperimentSource):
             self.score,
             *self.id_columns,
             *([f"{self.collection}_puId"] if self.pile_up else []),
-            *([*MUONS, *ELECTRONS] if self.lepton_pt is not None else []),
             *(EVENT if self.has_ids else ()),
             *(["genWeight"] if self.has_weights else []),
         ]
@@ -129,18 +124,6 @@ class NanoAODSource(ExperimentSource):
             usable = usable & tight_id(part, jets.eta, self.identification == "tight_lepton_veto")
         if self.pile_up:  # 0 fails even the loose working point, in either order of the bits
             usable = usable & ((jets.pt > PU_ID_BELOW) | (found[f"{self.collection}_puId"] > 0))
-        if self.lepton_pt is not None:
-            before = usable
-            for leptons in (_muons(found, self.lepton_pt), _electrons(found, self.lepton_pt)):
-                usable = usable & ~_near(jets, leptons)
-            if self._to_say and ak.any(before & ~usable):
-                self._to_say = False
-                warnings.warn(
-                    f"jets within {OVERLAP} of an identified electron or muon above {self.lepton_pt:g} GeV are "
-                    "not used, by default: --set leptons=none uses them, --set leptons=PT moves the threshold",
-                    PairtonWarning,
-                    stacklevel=2,
-                )
         return usable
 
     def record_columns(self) -> Sequence[str]:
@@ -174,7 +157,11 @@ class NanoAOD(Format):
         "jets": "the collection, Jet by default; ScoutingPFJet, say",
         "jet_id": "tight (default), tight_lepton_veto or none",
         "pu_id": "loose (default, below 50 GeV, where the file has Jet_puId) or none",
-        "leptons": "the pT in GeV above which electrons and muons remove jets beside them (default 15), or none",
+        "electron_id": "conditions on fields of electrons, cutBased >= 3, say; default by what the file has: "
+        "mvaIso_WP80, mvaFall17V2Iso_WP80 or cutBased >= 4",
+        "muon_id": "conditions on fields of muons; default tightId, pfRelIso04_all < 0.15",
+        **SETTINGS,
+        "met": "the collection of missing energy; default PuppiMET, else MET, else PFMET",
     }
     reads_variations = True
 
@@ -187,18 +174,6 @@ class NanoAOD(Format):
 
 def _flat(column: ak.Array) -> Flat:
     return np.asarray(ak.flatten(column, axis=None), dtype=np.float64)
-
-
-def _lepton_pt(value: str) -> float | None:
-    if value == "none":
-        return None
-    try:
-        pt = float(value)
-    except ValueError:
-        pt = -1.0
-    if not 0 <= pt < np.inf:
-        raise ConfigError(f"set leptons={value}: give none, or a pT in GeV such as 15")
-    return pt
 
 
 def tight_id(part: Mapping[str, Any], eta: ak.Array, lepton_veto: bool = False) -> ak.Array:
@@ -226,30 +201,6 @@ def tight_id(part: Mapping[str, Any], eta: ak.Array, lepton_veto: bool = False) 
     if lepton_veto:
         passes = passes & ((abs_eta > 2.7) | ((part["muEF"] < 0.8) & (part["chEmEF"] < 0.8)))
     return passes
-
-
-def _muons(found: Columns, pt: float) -> ak.Array:
-    good = (found["Muon_pt"] > pt) & (abs(found["Muon_eta"]) < 2.4)
-    good = good & (found["Muon_tightId"] != 0) & (found["Muon_pfRelIso04_all"] < 0.15)
-    return ak.zip({"eta": found["Muon_eta"], "phi": found["Muon_phi"]})[good]
-
-
-def _electrons(found: Columns, pt: float) -> ak.Array:
-    good = (found["Electron_pt"] > pt) & (abs(found["Electron_eta"]) < 2.5) & (found["Electron_cutBased"] >= 4)
-    return ak.zip({"eta": found["Electron_eta"], "phi": found["Electron_phi"]})[good]
-
-
-def _near(jets: ak.Array, leptons: ak.Array) -> ak.Array:
-    """Jets with a lepton within OVERLAP."""
-    near = ak.zeros_like(jets.pt, dtype=bool)
-    most = int(ak.max(ak.num(leptons, axis=1), axis=0) or 0)
-    padded = ak.pad_none(leptons, most, axis=1, clip=True)
-    for k in range(most):  # over the leptons of an event: few
-        eta, phi = (ak.fill_none(padded[:, k][name], np.nan) for name in ("eta", "phi"))
-        d_phi = jets.phi - phi
-        d_phi = d_phi - 2 * np.pi * np.round(d_phi / (2 * np.pi))
-        near = near | (np.hypot(jets.eta - eta, d_phi) < OVERLAP)
-    return near
 
 
 FORMAT = NanoAOD()

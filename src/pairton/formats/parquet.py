@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import awkward as ak
 import numpy as np
@@ -16,6 +16,7 @@ from pairton.errors import OutputError
 from pairton.events import Events
 from pairton.formats.base import Format, ReadOptions, Source, Writer
 from pairton.formats.flat import MAP_NAMES, NUMBER, SOURCE, WEIGHT, FlatSource, object_columns, truth_columns
+from pairton.formats.lepton_selection import stored_settings
 from pairton.formats.parquet_files import ParquetTable
 from pairton.formats.stored import KEY
 from pairton.formats.writing import FileWriter, column_kind
@@ -31,6 +32,7 @@ class Parquet(Format):
     suffixes = (".parquet", ".pq")
     reads_variations = True
     names = MAP_NAMES
+    settings: ClassVar[dict[str, str]] = stored_settings()
 
     def recognises(self, file: ParquetTable) -> bool:
         return True  # the last of its container: a missing column is named on opening

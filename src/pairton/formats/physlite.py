@@ -13,7 +13,10 @@ import numpy.typing as npt
 
 from pairton.errors import ConfigError, FormatError, PairtonWarning
 from pairton.formats.base import Format, ReadOptions
-from pairton.formats.experiment import Columns, ExperimentSource, Flat
+from pairton.formats.columns import Chosen, flat_fields, objects_from_flat
+from pairton.formats.experiment import Collections, Columns, ExperimentSource, Flat
+from pairton.formats.lepton_selection import SETTINGS, Flavour
+from pairton.formats.physlite_met import SoftTerms, summed_met
 from pairton.formats.root_files import RootFile, RootTree
 from pairton.formats.taggers import choose_tagger, first_values
 from pairton.formats.variations import choice
@@ -25,13 +28,25 @@ TREES = {"CollectionTree": ".", "EventData": ":"}  # TTree, RNTuple -> what stan
 JETS = "AnalysisJetsAuxDyn"
 TAGS = "BTagging_AntiKt4EMPFlowAuxDyn"
 INFO = "EventInfoAuxDyn"
-CONTAINERS = {  # of kinds beside jets; missing energy is to be computed from objects, and is not in the files
+CONTAINERS = {  # of kinds beside jets; missing energy is summed
     "electron": ("AnalysisElectronsAuxDyn",),
     "muon": ("AnalysisMuonsAuxDyn",),
     "lepton": ("AnalysisElectronsAuxDyn", "AnalysisMuonsAuxDyn"),
     "photon": ("AnalysisPhotonsAuxDyn",),
     "tau": ("AnalysisTauJetsAuxDyn",),
 }
+TRACKS = "ptvarcone30_Nonprompt_All_MaxWeightTTVA"  # of the isolation
+IDENTIFICATIONS = {  # tight electrons and medium muons, isolated as `Tight_VarRad`; the first that a file has
+    "electron": (
+        f"DFCommonElectronsLHTight, {TRACKS}LooseCone_pt1000 / pt < 0.06, topoetcone20 / pt < 0.06",
+        "DFCommonElectronsLHTight, topoetcone20 / pt < 0.06",
+    ),
+    "muon": (
+        f"quality <= 1, {TRACKS}_pt1000 / pt < 0.04, topoetcone20 / pt < 0.15",
+        "quality <= 1, ptvarcone30 / pt < 0.04, topoetcone20 / pt < 0.15",
+    ),
+}
+BITS = {"quality": 3}  # 0 tight, 1 medium, 2 loose, 3 none; further bits are flags
 NUMBERS = ("runNumber", "lumiBlock", "eventNumber")
 CHANNEL = "mcChannelNumber"
 WEIGHTS = "mcEventWeights"
@@ -92,10 +107,36 @@ class PhysliteSource(ExperimentSource):
             for name in (*NUMBERS, CHANNEL, WEIGHTS)
             if f"{INFO}{self.mark}{name}" in tree
         }
+        self.flavours = tuple(
+            Flavour(kind, f"{CONTAINERS[kind][0]}{self.mark}", defaults, BITS)
+            for kind, defaults in IDENTIFICATIONS.items()
+        )
+        self.soft: SoftTerms | None = None
+        if {JET, "met"} <= set(options.topology.kinds) and "met.pt" not in options.map:
+            self.soft = SoftTerms.find(tree, self.mark)
         containers = {JET: (JETS,), **CONTAINERS}
         super().__init__(
             tree, options, {kind: (tuple(name + self.mark for name in each),) for kind, each in containers.items()}
         )
+        if self.soft is not None:
+            self.metadata["met"] = "sum of leptons, jets and the track soft term"
+            warnings.warn(
+                "missing energy is summed from leptons, jets and the track soft term, as these files hold no "
+                "final one: name yours with --map met.pt=COLUMN,met.phi=COLUMN",
+                PairtonWarning,
+                stacklevel=4,
+            )
+
+    def _find(self, kind: str, collections: Collections) -> dict[str, Chosen]:
+        return {} if kind == "met" and self.soft is not None else super()._find(kind, collections)
+
+    def _read_kind(self, found: Columns, kind: str) -> ak.Array:
+        if kind != "met" or self.soft is None:
+            return super()._read_kind(found, kind)
+        (columns,) = self._objects[JET].values()
+        jets = objects_from_flat(*flat_fields(found, columns, self.path), scale=self.scale)
+        electrons, muons = (self.leptons.selected(found, kind) for kind in ("electron", "muon"))
+        return summed_met(found, self.soft, jets, self.use(found, jets), electrons, muons, self.scale)
 
     def _jvt_column(self, tree: RootTree, wanted: str) -> str | None:
         if wanted == "none":
@@ -118,6 +159,7 @@ class PhysliteSource(ExperimentSource):
         return [
             *(self._tag(part, self.tagger.name) for part in _parts(self.fractions)),
             self.link,
+            *(self.soft.columns if self.soft is not None else []),
             *([f"{JETS}{self.mark}{self.jvt}"] if self.jvt else []),
             *self.info.values(),
         ]
@@ -179,6 +221,9 @@ class Physlite(Format):
     suffixes = (".root",)
     settings: ClassVar[dict[str, str]] = {
         "jvt": "pass (default: jets must pass the jet vertex tag, where the file has it) or none",
+        "electron_id": "conditions on fields of electrons; default DFCommonElectronsLHTight and isolated",
+        "muon_id": "conditions on fields of muons; default quality <= 1 and isolated",
+        **SETTINGS,
         "fractions": "CHARM or CHARM,TAU: fractions of a tagger's discriminant, where they are not known",
     }
     reads_variations = True

@@ -6,28 +6,32 @@ INPUTS/<Met>/{met | pt, phi}                                                  (n
 TARGETS/<particle>/<product>                                                  (n,), -1 missing
 CLASSIFICATIONS/EVENT/<name>, CLASSIFICATIONS/<particle>/PARTICLE/<name>, ... (n,), -1 missing: columns for `keep`
 REGRESSIONS/EVENT/<name>, REGRESSIONS/<particle>/PARTICLE/<name>, ...         (n,), NaN missing: columns for `keep`
+
+Leptons may be in the collection of the jets, with flags `etag` and `utag`: they keep their places there, are not
+used as jets, and are the leptons.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton.errors import FormatError, PairtonWarning
+from pairton.errors import FormatError
 from pairton.events import Events
 from pairton.events.vectors import mass_of
 from pairton.formats.base import Format, ReadOptions, Source, Writer
-from pairton.formats.columns import Padded, choose_columns, combined, objects_from_flat
-from pairton.formats.common import clean_labels, report_labels, small, unit_scale
+from pairton.formats.columns import Padded, Wanted, choose_columns, combined, objects_from_flat
+from pairton.formats.common import check_units, clean_labels, report_labels, small, unit_scale
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.hdf5_layout import Growing, Hdf5Source, Hdf5Writer
+from pairton.formats.lepton_selection import LEPTONS, StoredLeptons, stored_settings
+from pairton.formats.spanet_targets import counted_through, target_names
 from pairton.formats.stored import KEY
 from pairton.formats.writing import stored_fields
 from pairton.topology import JET, Topology, collection_name
@@ -41,13 +45,21 @@ GROUPS = {
     "met": ("met", "missingenergy", "missinget"),
 }  # preferred first
 MASK = "MASK"
+FLAGS = {"etag": ("electron", 11), "utag": ("muon", 13)}  # of leptons among the jets: kind, PDG code
+NEUTRINO = {f"neutrino_p{axis}": f"REGRESSIONS/EVENT/neutrino_p{axis}" for axis in "xyz"}
+UNITS = (1.0, 100.0, 1e-3)  # GeV in which files have them
+SAMPLE = 10_000  # events that are looked at on opening
 
 
 class SpanetHdf5(Format):
     name = "spanet_hdf5"
     description = "INPUTS/<Collection>/{MASK, pt, eta, phi, mass, btag}, TARGETS/<particle>/<product>"
     suffixes = (".h5", ".hdf5")
-    names = ("weight", "group")
+    names = ("weight", "group", "slot", "particle")
+    settings: ClassVar[dict[str, str]] = {
+        **stored_settings(),
+        "targets": "own (each counts its collection), or the groups that targets count through, as Jets,Leptons",
+    }
 
     def recognises(self, file: Hdf5File) -> bool:
         return bool(_groups(file))
@@ -66,30 +78,52 @@ class _Group:
     path: str
     mask: Any  # None: one object per event
     fields: Mapping[str, tuple[Any, ...]]  # field -> the datasets it is made of
+    flags: Mapping[str, Any] = field(default_factory=dict)  # etag, utag: of leptons that are among the jets
 
     @property
     def datasets(self) -> dict[str, Any]:
-        return {data.name: data for parts in self.fields.values() for data in parts} | (
-            {} if self.mask is None else {self.mask.name: self.mask}
-        )
+        parts = [*(data for parts in self.fields.values() for data in parts), *self.flags.values()]
+        return {data.name: data for data in parts} | ({} if self.mask is None else {self.mask.name: self.mask})
+
+    @property
+    def width(self) -> int:
+        return 1 if self.mask is None or len(self.mask.shape) == 1 else int(self.mask.shape[1])
 
 
 class _Source(Hdf5Source):
     def _prepare(self, file: Hdf5File) -> None:
-        self._kinds = {kind: self._find_objects(file, kind) for kind in self.options.topology.kinds}
+        topology = self.options.topology
+        self._leptons = StoredLeptons(self.options.settings, topology, ours=file.text(KEY) is not None)
+        self._kinds = {kind: self._find_objects(file, kind) for kind in topology.kinds}
+        there = _lepton_groups(file) + (["lepton"] if JET in self._kinds and self._kinds[JET].flags else [])
+        beside = self._leptons.beside(there)
+        self._beside = {kind: self._find_objects(file, kind, Wanted(kind)) for kind in beside}
         self._targets = self._find_targets(file)
         self.has_truth = bool(self._targets)
         everything: dict[str, Any] = {}
-        for group in self._kinds.values():
+        for group in (*self._kinds.values(), *self._beside.values()):
             everything |= group.datasets
+        self._neutrino = self._find_neutrino(file) if self.options.truth else {}
+        everything |= self._neutrino
         self.n_events = file.same_length(everything | self._targets | self._sidecar.lengths())
+        self._joined = self._find_joined()
+        self._neutrino_unit = self._find_neutrino_unit()
+        used = {group.path.removeprefix("INPUTS/") for group in self._kinds.values()}
+        self.others = [name for name in _groups(file) if name not in used]
+        self.metadata = {**self.metadata, **self._leptons.metadata}
 
-    def _find_objects(self, file: Hdf5File, kind: str) -> _Group:
+    def _find_objects(self, file: Hdf5File, kind: str, wanted: Wanted | None = None) -> _Group:
         name = f"INPUTS/{_group(file, kind, self.options)}"
         there = sorted(file.names(name))
-        wanted = self.options.wanted(kind, self._sidecar.stored.fields)
+        if wanted is None:
+            wanted = self.options.wanted(kind, self._sidecar.stored.fields)
+            wanted = replace(wanted, required=(*wanted.required, *self._leptons.fields(kind)))
+        flags = self._find_flags(file, kind, name, wanted)
+        if flags and kind != JET:
+            wanted = replace(wanted, required=tuple(n for n in wanted.required if n != "flavour"))
         if kind == JET:
-            wanted = self._tags.wanted(wanted, lambda field: wanted.given.get(field, field) in there)
+            given = wanted.given
+            wanted = self._tags.wanted(wanted, lambda field: given.get(field, field) in there)
         chosen = choose_columns(wanted, there, f"{file.path}: {name}", last=("mass", "energy"))
         if kind == JET and MASK not in there:
             raise FormatError(
@@ -99,7 +133,7 @@ class _Source(Hdf5Source):
         fields = {
             field: tuple(file.dataset(f"{name}/{part}") for part in parts) for field, parts in chosen.items()
         }
-        group = _Group(name, mask, fields)
+        group = _Group(name, mask, fields, flags)
         shapes = {path.removeprefix("/"): data.shape for path, data in group.datasets.items()}
         allowed = (2,) if kind == JET else (1,) if mask is None else (1, 2)
         if len({shape[1:] for shape in shapes.values()}) > 1 or any(
@@ -112,23 +146,66 @@ class _Source(Hdf5Source):
             )
         return group
 
+    def _find_flags(self, file: Hdf5File, kind: str, name: str, wanted: Wanted) -> dict[str, Any]:
+        """Flags that tell leptons from jets in one collection; a model that takes them as inputs has them all."""
+        if kind not in (JET, *LEPTONS) or JET not in self.options.topology.kinds:
+            return {}
+        if name != f"INPUTS/{_group(file, JET, self.options)}":
+            return {}
+        found = [flag for flag in FLAGS if file.is_dataset(f"{name}/{flag}")]
+        if kind == JET:
+            found = [] if set(FLAGS) & set(wanted.required) else found
+        elif not (mine := [flag for flag in found if kind in ("lepton", FLAGS[flag][0])]):
+            raise FormatError(
+                f"{file.path}: {name} has jets and {collection_name(kind)}, but no {' or '.join(FLAGS)} to tell "
+                f"them apart: name another group with --map {kind}=GROUP"
+            )
+        else:
+            found = mine
+        return {flag: file.dataset(f"{name}/{flag}") for flag in found}
+
     def _find_targets(self, file: Hdf5File) -> dict[str, Any]:
         found = file.datasets("TARGETS")
-        if not found:
+        names = target_names(found, self.options, file.path) if found else None
+        if names is None or not self.options.truth:
             return {}
+        return {f"TARGETS/{name}": file.dataset(f"TARGETS/{name}") for name in names}
+
+    def _find_joined(self) -> tuple[tuple[str, int], ...]:
+        """Groups and their widths through which targets count one after the other; none if each counts its own."""
         topology = self.options.topology
-        wanted = topology.labels("spanet")
-        missing = [name for name in wanted if name not in found]
-        if missing:
-            said = f"{file.path}: TARGETS lacks {', '.join(missing)} of {topology.name}; it has {', '.join(found)}"
-            if self.options.truth:
-                raise FormatError(
-                    f"{said}: give the topology of these events (--topology; in a recipe `topology:`)"
-                )
-            warnings.warn(f"{said}: are these events of {topology.name}?", PairtonWarning, stacklevel=2)
-        if not self.options.truth:
+        groups = {kind: group.path.removeprefix("INPUTS/") for kind, group in self._kinds.items()}
+        widths = {groups[kind]: group.width for kind, group in self._kinds.items()}
+        if not self._targets or self._file.text(KEY) is not None:  # in files of ours each counts its own
+            return ()
+        some = min(SAMPLE, self.n_events) if len({groups[kind] for kind in topology.object_kinds}) > 1 else 0
+        targets = {
+            slot.name: small(self._file.read(data, 0, some))
+            for slot, data in zip(topology.slots, self._targets.values(), strict=True)
+        }
+        setting = self.options.settings.get("targets")
+        if setting is None and topology.groups:  # an event file of SPANet says it
+            return tuple((groups[kind], self._kinds[kind].width) for kind in topology.joined)
+        return tuple((name, widths[name]) for name in counted_through(setting, groups, widths, targets, topology))
+
+    def _find_neutrino(self, file: Hdf5File) -> dict[str, Any]:
+        kept = {*self._sidecar.stored.columns, *self.options.keep}
+        if "met" not in self._kinds or kept & set(NEUTRINO) or not all(map(file.is_dataset, NEUTRINO.values())):
             return {}
-        return {f"TARGETS/{name}": file.dataset(f"TARGETS/{name}") for name in wanted}
+        return {path: file.dataset(path) for path in NEUTRINO.values()}
+
+    def _find_neutrino_unit(self) -> float | None:
+        """The unit of the neutrino's momentum in GeV: in it the pT is like the missing energy; None if in none."""
+        some = min(SAMPLE, self.n_events)
+        if not self._neutrino or not some:
+            return None
+        px, py = (self._file.read(data, 0, some) for data in list(self._neutrino.values())[:2])
+        size = np.hypot(px, py)
+        met = np.asarray(self._read_kind("met", self._kinds["met"], 0, some)[1]["pt"], np.float64)
+        met = met / (1000.0 if self.options.units == "MeV" else 1.0)
+        good = (met > 0) & (size > 0)
+        ratio = float(np.median(met[good] / size[good])) if good.any() else np.nan
+        return next((unit for unit in UNITS if 1 / 3 < ratio / unit < 3), None)
 
     def read(self, start: int, stop: int) -> Events:
         options, topology = self.options, self.options.topology
@@ -136,11 +213,20 @@ class _Source(Hdf5Source):
         objects: dict[str, ak.Array] = {}
         scale: float | None = None
         for kind, group in self._kinds.items():
-            rows[kind], flat = self._read_kind(group, start, stop)
+            rows[kind], flat = self._read_kind(kind, group, start, stop)
+            leptons = flat.pop("is_lepton", None)
             scale = unit_scale(flat["pt"], options.units, self.path, kind) if scale is None else scale
             if kind == JET:
                 self._tags.complete(flat, scale)
             objects[kind] = objects_from_flat(rows[kind].counts, flat, index=rows[kind].index, scale=scale)
+            if leptons is not None:
+                objects[kind] = ak.with_field(objects[kind], ak.unflatten(~leptons, rows[kind].counts), "usable")
+        others = {}
+        for kind, group in self._beside.items():
+            padded, flat = self._read_kind(kind, group, start, stop)
+            others[kind] = objects_from_flat(padded.counts, flat, scale=scale or 1.0)
+        check_units(objects, self.path)
+        objects = self._leptons.mark(objects, others)
         truth = None
         if self._targets:
             targets = np.stack([small(self._file.read(data, start, stop)) for data in self._targets.values()])
@@ -152,36 +238,56 @@ class _Source(Hdf5Source):
             counts = {kind: padded.counts for kind, padded in rows.items()}
             truth, bad = clean_labels(topology, targets.T, counts)
             report_labels(bad, options.bad_labels, options.strict, self.path, start)
-        return self._events(objects, truth, start, stop)
+        events = self._events(objects, truth, start, stop)
+        if self._neutrino_unit is None:
+            return events
+        neutrino = {
+            name: self._file.read(self._neutrino[path], start, stop).astype(np.float64) * self._neutrino_unit
+            for name, path in NEUTRINO.items()
+        }
+        return events.replace(columns={**events.columns, **neutrino})
 
     def _split_targets(self, targets: npt.NDArray[Any]) -> None:
-        """Targets (S, n) that count through all inputs: as rows of the input of their kind, in place."""
+        """Targets (S, n) that count through several groups: as columns of the group of their kind, in place."""
         first = 0
-        for kind in self.options.topology.joined if self._file.text(KEY) is None else ():  # files of ours never do
-            mask = self._kinds[kind].mask
-            width = 1 if mask is None or len(mask.shape) == 1 else mask.shape[1]
+        for name, width in self._joined:
             for slot in self.options.topology.slots:
-                if slot.kind == kind:
-                    inside = (targets[slot.index] >= first) & (targets[slot.index] < first + width)
-                    elsewhere = np.where(targets[slot.index] == -1, -1, -2)  # a label of another input is wrong
-                    targets[slot.index] = np.where(inside, targets[slot.index] - first, elsewhere)
+                if self._kinds[slot.kind].path == f"INPUTS/{name}":
+                    column = targets[slot.index]
+                    inside = (column >= first) & (column < first + width)
+                    targets[slot.index] = np.where(inside, column - first, np.where(column == -1, -1, -2))
             first += width
 
-    def _read_kind(self, group: _Group, start: int, stop: int) -> tuple[Padded, dict[str, npt.NDArray[Any]]]:
+    def _read_kind(
+        self, kind: str, group: _Group, start: int, stop: int
+    ) -> tuple[Padded, dict[str, npt.NDArray[Any]]]:
+        """Fields of the objects, for jets also `is_lepton` where leptons are among them."""
+
         def padded(data: Any) -> npt.NDArray[Any]:
             values = self._file.read(data, start, stop)
             return values[:, None] if values.ndim == 1 else values
 
-        there = np.ones((stop - start, 1), dtype=bool) if group.mask is None else padded(group.mask)
-        rows = Padded(there.astype(bool, copy=False))
-        flat = {}
-        for field, parts in group.fields.items():
-            flat[field] = combined([rows.take(padded(data)) for data in parts])
+        there = np.ones((stop - start, 1), dtype=bool) if group.mask is None else padded(group.mask).astype(bool)
+        flags = {name: padded(data) > 0.5 for name, data in group.flags.items()}
+        flagged = np.logical_or.reduce([*flags.values()]) if flags else np.zeros(1, dtype=bool)
+        rows = Padded(there & flagged if flags and kind != JET else there)
+        flat = {field: combined([rows.take(padded(d)) for d in parts]) for field, parts in group.fields.items()}
+        if flags and kind == JET:
+            flat["is_lepton"] = rows.take(flagged)
+        elif flags:
+            codes = [np.where(rows.take(values), FLAGS[name][1], 0) for name, values in flags.items()]
+            flat.setdefault("flavour", np.max(codes, axis=0))
         return rows, flat
 
 
 def _groups(file: Hdf5File) -> list[str]:
     return [name for name in file.names("INPUTS") if file.is_group(f"INPUTS/{name}")]
+
+
+def _lepton_groups(file: Hdf5File) -> list[str]:
+    """Kinds of lepton that have a group of their name."""
+    plain = {name.lower().replace("_", "") for name in _groups(file)}
+    return [kind for kind in LEPTONS if {kind, f"{kind}s"} & plain]
 
 
 def _group(file: Hdf5File, kind: str, options: ReadOptions) -> str:
@@ -207,6 +313,10 @@ def _group(file: Hdf5File, kind: str, options: ReadOptions) -> str:
     padded = [name for name in groups if file.is_dataset(f"INPUTS/{name}/{MASK}")] or groups
     if kind == JET and len(padded) == 1:
         return padded[0]
+    if kind in LEPTONS and JET in options.topology.kinds:  # perhaps among the jets
+        jets = _group(file, JET, options)
+        if any(file.is_dataset(f"INPUTS/{jets}/{flag}") for flag in FLAGS):
+            return jets
     raise FormatError(
         f"{file.path}: INPUTS has {', '.join(groups)}: name the group of {collection_name(kind)} with "
         f"--map {kind}=GROUP"

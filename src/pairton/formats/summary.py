@@ -13,6 +13,7 @@ from pairton.errors import InputError
 from pairton.events import Events, Status
 from pairton.events.events import MARKS
 from pairton.topology import Topology
+from pairton.topology.selection import TRANSVERSE
 
 __all__ = ["Summary"]
 
@@ -34,6 +35,10 @@ class Summary:
     events: int = 0
     counts: dict[str, Counter[int]] = field(default_factory=dict)  # kind -> objects per event -> events
     fields: dict[str, list[str]] = field(default_factory=dict)  # kind -> fields of the first file
+    usable: Counter[str] = field(default_factory=Counter)  # kind -> objects that passed an identification
+    passing: dict[str, Counter[int]] = field(default_factory=dict)  # as counts, of those within the selection
+    medians: dict[str, float] = field(default_factory=dict)  # kind -> pT in the first chunk, GeV
+    others: list[str] = field(default_factory=list)  # what else the files have
     selected: int = 0
     bad: int = 0  # events with a bad object
     present: Counter[str] = field(default_factory=Counter)
@@ -42,7 +47,6 @@ class Summary:
     has_weights: bool = False
     sum_of_weights: float = 0.0
     sum_of_squares: float = 0.0  # of the weights
-    median_pt: float | None = None  # of the main kind in the first chunk, GeV
     first: Events | None = None
     metadata: dict[str, Any] = field(default_factory=dict)  # what the first file says of itself
 
@@ -55,14 +59,18 @@ class Summary:
             self.formats.append(format)
         if self.first is None and len(events):
             self.first = events[:1]
-            pt = np.asarray(ak.flatten(events.objects[events.topology.main_kind].pt))
-            self.median_pt = float(np.median(pt)) if len(pt) else None
+            for kind in (events.topology.main_kind, *TRANSVERSE & set(events.objects)):
+                pt = np.asarray(ak.flatten(events.objects[kind].pt))
+                self.medians |= {kind: float(np.median(pt))} if len(pt) else {}
         self.events += len(events)
         for kind, objects in events.objects.items():
             self.fields.setdefault(kind, [name for name in ak.fields(objects) if name not in MARKS])
-            counts = np.bincount(events.counts[kind])
-            per_event = self.counts.setdefault(kind, Counter())
-            per_event.update({int(n): int(counts[n]) for n in np.flatnonzero(counts)})
+            self.usable[kind] += int(ak.sum(events.usable[kind]))
+            passing = np.asarray(ak.sum(events.passes[kind], axis=1), dtype=np.int64)
+            for kept, numbers in ((self.counts, events.counts[kind]), (self.passing, passing)):
+                counts = np.bincount(numbers)
+                per_event = kept.setdefault(kind, Counter())
+                per_event.update({int(n): int(counts[n]) for n in np.flatnonzero(counts)})
         self.selected += int(events.selected.sum())
         self.bad += int((events.status == Status.BAD_OBJECT).sum())
         self.has_truth |= events.truth is not None
@@ -86,9 +94,16 @@ class Summary:
             "format": ", ".join(self.formats),
             "events": self.events,
             "objects": {
-                kind: {"fields": self.fields[kind], "counts": {str(n): counts[n] for n in sorted(counts)}}
+                kind: {
+                    "fields": self.fields[kind],
+                    "counts": {str(n): counts[n] for n in sorted(counts)},
+                    "usable": self.usable[kind],
+                    "passing": {str(n): self.passing[kind][n] for n in sorted(self.passing[kind])},
+                }
                 for kind, counts in self.counts.items()
             },
+            "others": self.others,
+            "median_pt": self.medians,
             "selected": self.selected,
             "present": dict(self.present),
             "complete": self.complete,

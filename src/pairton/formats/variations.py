@@ -52,8 +52,8 @@ def check_variation(name: str, columns: Mapping[str, str]) -> None:
 def parse_settings(given: Iterable[str]) -> dict[str, str]:
     """`KEY=VALUE` of the command line.
 
-    >>> parse_settings(["leptons=15"])
-    {'leptons': '15'}
+    >>> parse_settings(["lepton_pt=15"])
+    {'lepton_pt': '15'}
     """
     found = {}
     for text in given:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from pairton.errors import TopologyError
 from pairton.events import Events
-from pairton.events.matching import fill_slots, match_slots, pdg_codes, unknown_names
+from pairton.events.matching import fill_slots, from_taus, match_slots, pdg_codes, unknown_names
 from pairton.generator.pythia_record import Record
 from pairton.topology import Topology, collection_name
 
@@ -38,11 +38,12 @@ def hard_parents(record: Record) -> tuple[Ints, Ints]:
     """Entries of the hard process, and the entry of the resonance each comes from, -1 at the root.
 
     Between the two lie copies, as showers make the resonance recoil: mothers are followed up through them.
+    Electrons and muons from taus of the hard process count as entries of it.
     """
     status = np.abs(record.status)
-    hard = np.flatnonzero((status == RESONANCE) | (status == OUTGOING))
-    is_hard = np.zeros(len(status), dtype=bool)
-    is_hard[hard] = True
+    is_hard = (status == RESONANCE) | (status == OUTGOING)
+    is_hard |= from_taus(record.code, is_hard, lambda entries: record.mother[entries])
+    hard = np.flatnonzero(is_hard)
     parent = record.mother[hard]
     while True:
         climbing = np.flatnonzero((parent >= 0) & ~is_hard[parent])

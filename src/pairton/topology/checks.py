@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -106,5 +107,8 @@ def _check_labels(topology: Topology, namespace: str, names: tuple[str, ...]) ->
             f"labels.{namespace} has {len(set(names))} different labels for {len(topology.slots)} slots:"
             f" give one each, in the order {order}"
         )
-    if namespace == "hyper" and not all(name.isdigit() and int(name) > 0 for name in names):
-        raise TopologyError(f"labels.hyper reads {', '.join(names)}, but must be numbers from 1")
+    if namespace == "hyper" and not all(re.fullmatch(r"([1-9]\d*-)?[1-9]\d*", name) for name in names):
+        raise TopologyError(
+            f"labels.hyper reads {', '.join(names)}, but must be numbers from 1, or pairs such as 2-1: "
+            "label 1 on leptons"
+        )

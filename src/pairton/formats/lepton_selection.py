@@ -1,0 +1,298 @@
+"""Which electrons and muons are used as leptons, and which jets lie beside them: one rule for every format.
+
+Nothing is taken out of a collection. Leptons that are not identified, and jets beside identified leptons, stay in
+their places and are marked as not usable.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+
+from pairton.errors import ConfigError, FormatError, PairtonWarning
+from pairton.formats.columns import flat_fields
+from pairton.formats.identification import NONE, Identification
+from pairton.formats.table_files import Table
+from pairton.topology import JET, Topology, collection_name
+
+__all__ = ["LEPTONS", "SETTINGS", "Flavour", "IdentifiedLeptons", "Overlap", "StoredLeptons", "stored_settings"]
+
+Bools = npt.NDArray[np.bool_]
+Columns = Mapping[str, ak.Array]
+
+LEPTONS = ("lepton", "electron", "muon")  # kinds that remove jets
+RADIUS, LEAST_PT = 0.4, 15.0
+SETTINGS: Mapping[str, str] = {  # keys of `--set` that all formats with leptons share
+    "overlap": "jets within this delta R of an identified lepton are not used (default 0.4), or none",
+    "lepton_pt": "the pT in GeV above which a lepton removes jets (default 15)",
+}
+
+
+def stored_settings() -> dict[str, str]:
+    """Settings of formats that have one collection per kind of lepton, and no identification of their own."""
+    about = "conditions on fields, such as isolation < 0.1; default none: all of the file"
+    return {f"{kind}_id": f"which {collection_name(kind)} are used: {about}" for kind in LEPTONS} | dict(SETTINGS)
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Jets near a lepton are not used."""
+
+    radius: float = RADIUS  # 0: all jets are used
+    pt: float = LEAST_PT  # GeV, of the lepton
+    default: bool = True  # nobody asked for it
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, str]) -> Overlap:
+        given = settings.get("overlap", str(RADIUS))
+        radius = 0.0 if given.lower() == NONE else _number("overlap", given, 2 * np.pi)
+        pt = _number("lepton_pt", settings.get("lepton_pt", str(LEAST_PT)))
+        return cls(radius, pt, "overlap" not in settings)
+
+    def metadata(self) -> dict[str, Any]:
+        if not self.radius:
+            return {"overlap": NONE}
+        return {"overlap": self.radius, "lepton_pt": self.pt}
+
+    def beside(self, jets: ak.Array, leptons: ak.Array) -> ak.Array:
+        """Jets with one of the leptons, records of eta and phi, within the radius.
+
+        >>> jets = ak.Array({"eta": [[0.0, 1.0], [0.0]], "phi": [[3.1, 0.0], [3.1]]})
+        >>> Overlap().beside(jets, ak.Array({"eta": [[0.1], []], "phi": [[-3.1], []]})).tolist()
+        [[True, False], [False]]
+        """
+        counts = np.asarray(ak.num(jets.eta, axis=1))
+        eta, phi = (np.asarray(ak.flatten(jets[name]), np.float64) for name in ("eta", "phi"))
+        near = np.zeros(len(eta), dtype=bool)
+        there = np.asarray(ak.num(leptons.eta, axis=1))
+        first = np.cumsum(there) - there
+        own = [np.append(np.asarray(ak.flatten(leptons[name]), np.float64), np.nan) for name in ("eta", "phi")]
+        for k in range(int(there.max(initial=0))):  # over the leptons of an event: few
+            at = np.repeat(np.where(k < there, first + k, -1), counts)
+            d_phi = phi - own[1][at]
+            d_phi -= 2 * np.pi * np.round(d_phi / (2 * np.pi))
+            near |= np.hypot(eta - own[0][at], d_phi) < self.radius
+        return ak.unflatten(near, counts)
+
+    def say(self, which: str) -> None:
+        """Warn that jets were removed without being asked for."""
+        if self.default:
+            warnings.warn(
+                f"jets within {self.radius:g} of {which} above {self.pt:g} GeV are not used, by default: "
+                "--set overlap=none uses them",
+                PairtonWarning,
+                stacklevel=2,
+            )
+
+
+def _number(key: str, text: str, most: float = inf) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < most:
+        example = "0.4, or none" if key == "overlap" else "15"
+        raise ConfigError(f"set {key}={text}: give a number such as {example}")
+    return value
+
+
+# -- files of experiments ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """Electrons or muons of an experiment."""
+
+    kind: str
+    collection: str  # the beginning of their columns
+    defaults: tuple[str, ...] = (NONE,)  # identifications; the first whose fields a file has is taken
+    bits: Mapping[str, int] = field(default_factory=dict)  # field -> those of its bits that are the number meant
+
+
+class IdentifiedLeptons:
+    """Electrons and muons in a table of an experiment, whatever the topology takes of them."""
+
+    def __init__(
+        self,
+        tree: Table,
+        settings: Mapping[str, str],
+        flavours: Iterable[Flavour],
+        named: Callable[[str, str], str],
+        topology: Topology,
+        scale: float = 1.0,
+    ) -> None:
+        """`named`: the column of a field of a collection; `scale`: what momenta are divided by to be GeV."""
+        self._path, self._named, self._scale = tree.path, named, scale
+        self.overlap = Overlap.parse(settings)
+        self.needed = any(kind in LEPTONS for kind in topology.kinds)
+        self._flavours: dict[str, tuple[Flavour, Identification]] = {}
+        for flavour in flavours:
+            there = named(flavour.collection, "pt") in tree
+            chosen = self._choose(tree, flavour, settings) if there or f"{flavour.kind}_id" in settings else None
+            if chosen is not None:
+                self._flavours[flavour.collection] = flavour, chosen
+        keys = [f"{flavour.kind}_id" for flavour, _ in self._flavours.values()]
+        self._said = all(key in settings for key in keys) and not self.overlap.default
+        if self.needed and not self._said:
+            self._said = True
+            self._say()
+
+    def _choose(self, tree: Table, flavour: Flavour, settings: Mapping[str, str]) -> Identification | None:
+        key = f"{flavour.kind}_id"
+        if key in settings:
+            chosen = Identification.parse(settings[key], key)
+            tree.require(self._columns(flavour, chosen), hint=f" (asked for by --set {key}={settings[key]})")
+            return chosen
+        choices = [Identification.parse(text, key) for text in flavour.defaults]
+        for choice in choices:
+            if all(name in tree for name in self._columns(flavour, choice)):
+                return choice
+        known = " or ".join(f"`{choice}`" for choice in choices)
+        kind = collection_name(flavour.kind)
+        missing = f"{tree.path}: {kind} cannot be identified, the file lacks the fields of {known}"
+        if self.needed:
+            raise FormatError(f"{missing}: give --set {key}=CONDITIONS, or {key}=none if all of them are good")
+        if self.overlap.radius:
+            warnings.warn(
+                f"{missing}: jets beside them are used; give --set {key}=CONDITIONS, or overlap=none",
+                PairtonWarning,
+                stacklevel=5,
+            )
+        return None
+
+    def _columns(self, flavour: Flavour, identification: Identification) -> list[str]:
+        names = dict.fromkeys(["pt", "eta", "phi", *identification.fields])
+        return [self._named(flavour.collection, name) for name in names]
+
+    def _say(self) -> None:
+        which = [
+            f"{collection_name(f.kind)} ({'all of the file' if not chosen.conditions else chosen})"
+            for f, chosen in self._flavours.values()
+        ]
+        overlap = f"; jets within {self.overlap.radius:g} of one above {self.overlap.pt:g} GeV are not used"
+        keys = [f"{f.kind}_id=…" for f, _ in self._flavours.values()]
+        warnings.warn(
+            f"by default leptons are {' and '.join(which)}{overlap if self.overlap.radius else ''}: change it "
+            f"with --set {', '.join([*keys, 'overlap=…'])}",
+            PairtonWarning,
+            stacklevel=6,
+        )
+
+    @property
+    def columns(self) -> list[str]:
+        """What must be read."""
+        return [name for flavour, chosen in self._flavours.values() for name in self._columns(flavour, chosen)]
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        if not self._flavours:
+            return {}
+        chosen = {f"{flavour.kind}_id": str(chosen) for flavour, chosen in self._flavours.values()}
+        return chosen | self.overlap.metadata()
+
+    def identified(self, found: Columns, collection: str) -> ak.Array | None:
+        """Which objects of a collection pass; None where there is no identification of it."""
+        return self._read(found, collection)[1] if collection in self._flavours else None
+
+    def _read(self, found: Columns, collection: str) -> tuple[ak.Array, ak.Array]:
+        flavour, chosen = self._flavours[collection]
+        names = dict.fromkeys(["pt", "eta", "phi", *chosen.fields])
+        columns = {name: (self._named(collection, name),) for name in names}
+        counts, flat = flat_fields(found, columns, self._path, flavour.kind)
+        flat |= {name: flat[name] & bits for name, bits in flavour.bits.items() if name in flat}
+        good = chosen.passes(flat, len(flat["pt"]))
+        leptons = ak.zip({name: ak.unflatten(flat[name], counts) for name in ("pt", "eta", "phi")})
+        return leptons, ak.unflatten(good, counts)
+
+    def selected(self, found: Columns, kind: str) -> list[ak.Array]:
+        """Identified electrons, or muons: pt in GeV, eta, phi."""
+        mine = [collection for collection, (flavour, _) in self._flavours.items() if flavour.kind == kind]
+        chosen = [leptons[good] for leptons, good in (self._read(found, collection) for collection in mine)]
+        return [ak.with_field(leptons, leptons.pt / self._scale, "pt") for leptons in chosen]
+
+    def keep_apart(self, found: Columns, jets: ak.Array, usable: ak.Array | None) -> ak.Array | None:
+        """Usable jets without those beside an identified lepton."""
+        if not self.overlap.radius:
+            return usable
+        for collection in self._flavours:
+            leptons, good = self._read(found, collection)
+            near = self.overlap.beside(jets, leptons[good & (leptons.pt > self.overlap.pt * self._scale)])
+            if not ak.any(near):
+                continue
+            before = ak.ones_like(near) if usable is None else usable
+            if not self._said and ak.any(before & near):
+                self._said = True
+                self.overlap.say("an identified electron or muon")
+            usable = before & ~near
+        return usable
+
+
+# -- files of objects that somebody selected before --------------------------------------------------------
+
+
+class StoredLeptons:
+    """Leptons in flat tables and in files for training: all of them are used, unless a setting says which."""
+
+    def __init__(self, settings: Mapping[str, str], topology: Topology, ours: bool = False) -> None:
+        """`ours`: a file that Pairton wrote, which holds the objects that were usable then."""
+        self.overlap = Overlap.parse({"overlap": NONE, **settings} if ours else settings)
+        self._ours = ours and "overlap" not in settings
+        self._kinds = topology.kinds
+        self._chosen = {
+            kind: Identification.parse(settings[key], key) for kind in LEPTONS if (key := f"{kind}_id") in settings
+        }
+        for kind in self._chosen:
+            if kind not in topology.kinds:
+                kinds = ", ".join(topology.kinds)
+                raise ConfigError(f"set {kind}_id=…: {topology.name} has no {collection_name(kind)}, but {kinds}")
+        self._said = False
+
+    def fields(self, kind: str) -> tuple[str, ...]:
+        """Fields that the identification of a kind needs, beyond the momentum."""
+        names = self._chosen[kind].fields if kind in self._chosen else ()
+        return tuple(name for name in names if name not in ("pt", "eta", "phi"))
+
+    def beside(self, there: Sequence[str]) -> list[str]:
+        """Kinds of lepton that only remove jets: those that are there, but not in the topology."""
+        if not self.overlap.radius or JET not in self._kinds:
+            return []
+        return [kind for kind in LEPTONS if kind in there and kind not in self._kinds]
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        if not any(kind in LEPTONS for kind in self._kinds):
+            return {}
+        overlap = {} if self._ours else self.overlap.metadata()
+        return {f"{kind}_id": str(chosen) for kind, chosen in self._chosen.items()} | overlap
+
+    def mark(self, objects: Mapping[str, ak.Array], others: Mapping[str, ak.Array]) -> dict[str, ak.Array]:
+        """The objects with `usable` where some are not; `others` are leptons that only remove jets."""
+        marked = dict(objects)
+        for kind, chosen in self._chosen.items():
+            flat = {name: np.asarray(ak.flatten(objects[kind][name])) for name in chosen.fields}
+            counts = np.asarray(ak.num(objects[kind], axis=1))
+            good = chosen.passes(flat, int(counts.sum()))
+            marked[kind] = ak.with_field(objects[kind], ak.unflatten(good, counts), "usable")
+        if not self.overlap.radius or JET not in marked:
+            return marked
+        for kind, leptons in [*marked.items(), *others.items()]:
+            if kind not in LEPTONS:
+                continue
+            hard = leptons.pt > self.overlap.pt
+            hard = hard & leptons.usable if "usable" in ak.fields(leptons) else hard
+            near = self.overlap.beside(marked[JET], leptons[hard])
+            before = marked[JET].usable if "usable" in ak.fields(marked[JET]) else ak.ones_like(near)
+            if not ak.any(before & near):
+                continue
+            if not self._said:
+                self._said = True
+                self.overlap.say(f"a {kind}")
+            marked[JET] = ak.with_field(marked[JET], before & ~near, "usable")
+        return marked

@@ -1,0 +1,110 @@
+"""Missing energy of PHYSLITE files, which hold no final one: the sum over leptons, jets and the track soft term.
+
+What the experiment's own tool does from the association map is done here by distances: a jet within 0.2 of an
+identified electron is that electron. Photons and taus count as jets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+
+from pairton.errors import FormatError
+from pairton.events.objects import make_met
+from pairton.formats.lepton_selection import Overlap
+from pairton.formats.table_files import Table
+
+__all__ = ["SoftTerms", "summed_met"]
+
+CORE = "MET_Core_AnalysisMETAuxDyn"
+ASSOCIATIONS = "METAssoc_AnalysisMET"
+SOFT_TRACKS = 0x4020  # bits of `source`: a soft term, from tracks
+JET_PT, FORWARD_PT, FORWARD, MOST_ETA = 20.0, 30.0, 2.4, 4.5  # jets of the sum, GeV
+LEPTON_PT = 10.0  # leptons of the sum, GeV
+SAME = 0.2  # delta R between an electron and its jet
+
+Columns = Mapping[str, ak.Array]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SoftTerms:
+    """The columns of what is in no object: tracks of no jet, and tracks of jets too soft for the sum."""
+
+    core: tuple[str, str, str]  # mpx, mpy, source
+    tracks: tuple[str, ...]  # jettrkpx, jettrkpy; none where the file has no associations
+
+    @classmethod
+    def find(cls, tree: Table, mark: str) -> SoftTerms:
+        core = (f"{CORE}{mark}mpx", f"{CORE}{mark}mpy", f"{CORE}{mark}source")
+        if missing := [name for name in core if name not in tree]:
+            raise FormatError(
+                f"{tree.path}: no missing energy, since {', '.join(missing)} of its soft term is not there: name "
+                "yours with --map met.pt=COLUMN,met.phi=COLUMN"
+            )
+        tracks = [
+            next((c for c in tree.columns if c.startswith(ASSOCIATIONS) and c.endswith(f"jettrkp{axis}")), None)
+            for axis in "xy"
+        ]
+        return cls(core, tuple(name for name in tracks if name) if all(tracks) else ())
+
+    @property
+    def columns(self) -> list[str]:
+        return [*self.core, *self.tracks]
+
+    def core_sum(self, found: Columns) -> tuple[Floats, Floats]:
+        """(n,) each, MeV: the soft term of tracks that belong to no jet."""
+        mpx, mpy, source = (found[name] for name in self.core)
+        mine = (source & SOFT_TRACKS) == SOFT_TRACKS
+        return _sum(mpx[mine]), _sum(mpy[mine])
+
+    def jet_tracks(self, found: Columns, jets: ak.Array) -> tuple[ak.Array, ak.Array] | None:
+        """x and y of the tracks of each jet, MeV; one more association than jets is for all that is in none."""
+        if not self.tracks:
+            return None
+        counts = ak.num(jets, axis=1)
+        lists = [found[name] for name in self.tracks]
+        if not all(ak.all(ak.num(each, axis=1) > counts) for each in lists):
+            return None  # thinned otherwise than the jets: which track belongs to which is not known
+        x, y = (each[ak.local_index(each, axis=1) < counts] for each in lists)
+        return x, y
+
+
+def summed_met(
+    found: Columns,
+    soft: SoftTerms,
+    jets: ak.Array,
+    usable: ak.Array | None,
+    electrons: Sequence[ak.Array],
+    muons: Sequence[ak.Array],
+    scale: float,
+) -> ak.Array:
+    """Missing energy in GeV, one per event.
+
+    jets, usable   in GeV, and which of them pass the jet vertex tag; None for all
+    electrons, muons   collections of identified ones, in GeV
+    scale   what the soft terms are divided by to be GeV
+    """
+    x, y = (part / scale for part in soft.core_sum(found))
+    hard = (jets.pt > JET_PT) & ((abs(jets.eta) < FORWARD) | (jets.pt > FORWARD_PT)) & (abs(jets.eta) < MOST_ETA)
+    hard = hard if usable is None else hard & usable
+    free = ak.ones_like(hard)
+    for leptons in (*electrons, *muons):
+        kept = leptons[leptons.pt > LEPTON_PT]
+        x, y = x - _sum(kept.pt * np.cos(kept.phi)), y - _sum(kept.pt * np.sin(kept.phi))
+    for leptons in electrons:
+        free = free & ~Overlap(SAME).beside(jets, leptons[leptons.pt > LEPTON_PT])
+    used = jets[hard & free]
+    x, y = x - _sum(used.pt * np.cos(used.phi)), y - _sum(used.pt * np.sin(used.phi))
+    if (tracks := soft.jet_tracks(found, jets)) is not None:
+        left = ~hard & free
+        x, y = x - _sum(tracks[0][left]) / scale, y - _sum(tracks[1][left]) / scale
+    return make_met(np.hypot(x, y), np.arctan2(y, x))
+
+
+def _sum(values: ak.Array) -> Floats:
+    return np.asarray(ak.sum(values, axis=1), dtype=np.float64)

@@ -1,0 +1,708 @@
+"""Leptons as analyses take them: identified, apart from jets, with missing energy, from every format."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import awkward as ak
+import h5py
+import numpy as np
+import pytest
+import uproot
+
+from pairton.errors import ConfigError, FormatError, InputError, PairtonWarning
+from pairton.events import Events
+from pairton.formats import create, open_source, read
+from pairton.formats.identification import Identification
+from pairton.formats.lepton_selection import Overlap
+from pairton.topology import load_topology, parse_topology
+
+SAMPLES = Path(os.environ.get("PAIRTON_SAMPLES", Path(__file__).parents[3] / "shared" / "data" / "samples"))
+SEMILEP = load_topology("ttbar_semilep")
+HARD = 1 << 7
+
+
+def sample(name: str) -> Path:
+    if not (SAMPLES / name).exists():
+        pytest.skip("the sample is not here")
+    return SAMPLES / name
+
+
+def tree(path: Path, name: str, columns: dict[str, Any]) -> Path:
+    arrays = {column: ak.Array(values) for column, values in columns.items()}
+    with uproot.recreate(path) as file:
+        file.mktree(name, {column: array.type.content for column, array in arrays.items()}).extend(arrays)
+    return path
+
+
+def delta_r(eta: float, phi: float, other_eta: float, other_phi: float) -> float:
+    return float(np.hypot(eta - other_eta, (phi - other_phi + np.pi) % (2 * np.pi) - np.pi))
+
+
+# -- conditions, distances ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "passes"),
+    [
+        ("none", [True, True, True, True]),
+        ("tight", [True, False, False, True]),
+        ("iso<0.2", [True, True, False, False]),
+        ("tight, iso <= 0.5, pt>10", [True, False, False, False]),
+        ("iso / pt < 0.02", [True, False, False, False]),
+        ("tight == 2", [False, False, False, True]),
+    ],
+)
+def test_conditions_on_fields(text: str, passes: list[bool]) -> None:
+    """A NaN passes nothing, and neither does a ratio with 0."""
+    fields = {
+        "tight": np.array([1, 0, 0, 2]),
+        "iso": np.array([0.1, 0.1, 0.5, np.nan]),
+        "pt": np.array([30.0, 4.0, 0.0, 30.0]),
+    }
+    chosen = Identification.parse(text, "muon_id")
+    assert chosen.passes(fields, 4).tolist() == passes
+    assert Identification.parse(str(chosen), "muon_id") == chosen
+
+
+def test_jets_beside_leptons_against_brute_force() -> None:
+    rng = np.random.default_rng(1)
+
+    def some(most: int) -> ak.Array:
+        counts = rng.integers(0, most, 200)
+        size = int(counts.sum())
+        return ak.unflatten(
+            ak.zip({"eta": rng.uniform(-1, 1, size), "phi": rng.uniform(-3 * np.pi, 3 * np.pi, size)}), counts
+        )
+
+    jets, leptons = some(9), some(4)
+    expected = [
+        [any(delta_r(j.eta, j.phi, lepton.eta, lepton.phi) < 0.7 for lepton in others) for j in mine]
+        for mine, others in zip(jets, leptons, strict=True)
+    ]
+    assert sum(map(sum, expected)) > 50
+    assert Overlap(0.7).beside(jets, leptons).tolist() == expected
+
+
+# -- NanoAOD -----------------------------------------------------------------------------------------------
+
+# Jets 0 to 4 on a line; an electron beside jet 4, a muon far from all.
+NANO: dict[str, Any] = {
+    "Jet_pt": [[90.0, 80.0, 70.0, 60.0, 50.0]],
+    "Jet_eta": [[-2.0, -1.0, 0.0, 1.0, 2.0]],
+    "Jet_phi": [[0.0] * 5],
+    "Jet_mass": [[9.0] * 5],
+    "Jet_btagPNetB": [[0.9] * 5],
+    "Jet_jetId": [[6] * 5],
+    "Electron_pt": [[40.0, 30.0]],
+    "Electron_eta": [[2.0, -2.0]],
+    "Electron_phi": [[0.1, 2.0]],
+    "Electron_charge": [[-1, 1]],
+    "Electron_cutBased": [[4, 4]],
+    "Electron_mvaFall17V2Iso_WP80": [[True, False]],
+    "Electron_mvaIso_WP80": [[False, True]],
+    "Electron_mvaIso_WP90": [[True, True]],
+    "Muon_pt": [[35.0, 28.0, 26.0]],
+    "Muon_eta": [[0.0, 0.0, 1.0]],
+    "Muon_phi": [[3.0, 2.0, -2.0]],
+    "Muon_charge": [[-1, 1, 1]],
+    "Muon_tightId": [[True, True, False]],
+    "Muon_mediumId": [[True, True, True]],
+    "Muon_pfRelIso04_all": [[0.1, 0.2, 0.1]],
+    "PuppiMET_pt": [50.0],
+    "PuppiMET_phi": [1.0],
+    "MET_pt": [60.0],
+    "MET_phi": [1.5],
+    "PFMET_pt": [70.0],
+    "PFMET_phi": [2.0],
+}
+VERSIONS = {
+    "15": ("MET_pt", "Electron_mvaFall17V2Iso_WP80"),
+    "12": ("PFMET_pt", "Electron_mvaFall17V2Iso_WP80"),
+    "9": ("PFMET_pt", "Electron_mvaIso_WP80"),
+    "old": ("PFMET_pt", "PuppiMET_pt", "Electron_mvaIso_WP80", "Electron_mvaFall17V2Iso_WP80"),
+}
+SILENT = {"electron_id": "mvaIso_WP80", "muon_id": "tightId", "overlap": "0.4"}
+
+
+def nano(path: Path, without: tuple[str, ...] = (), **columns: Any) -> Path:
+    content = {name: values for name, values in NANO.items() if name not in without}
+    return tree(path, "Events", content | columns)
+
+
+def nano_read(path: Path, settings: dict[str, str] | None = None, **options: Any) -> Events:
+    how: dict[str, Any] = {"btag": "PNetB:0.5", "topology": SEMILEP} | options
+    return read(path, **how, settings=settings or {})
+
+
+@pytest.mark.parametrize(
+    ("version", "electron_id", "electrons", "met"),
+    [
+        ("15", "mvaIso_WP80", [False, True], 50),
+        ("12", "mvaIso_WP80", [False, True], 50),
+        ("9", "mvaFall17V2Iso_WP80", [True, False], 50),
+        ("old", "cutBased >= 4", [True, True], 60),
+    ],
+)
+def test_leptons_of_every_version(
+    tmp_path: Path, version: str, electron_id: str, electrons: list[bool], met: float
+) -> None:
+    path = nano(tmp_path / "nano.root", VERSIONS[version])
+    with pytest.warns(PairtonWarning) as said:
+        events = nano_read(path)
+    (line,) = [str(warning.message) for warning in said]
+    assert line.startswith(
+        f"by default leptons are electrons ({electron_id}) and muons (tightId, pfRelIso04_all < 0.15); jets "
+        "within 0.4 of one above 15 GeV are not used: change it with --set electron_id=…, muon_id=…, overlap=…"
+    )
+    assert events.usable["lepton"].tolist() == [[*electrons, True, False, False]]
+    assert events.counts["lepton"].tolist() == [5]  # none is taken out: indices refer to the file
+    assert events.usable["jet"].tolist() == [[True] * 4 + [not electrons[0]]]
+    assert events.objects["met"].pt.tolist() == [[met]]
+    assert events.metadata["electron_id"] == electron_id
+    assert events.metadata["met"] == ("PuppiMET_pt" if met == 50 else "MET_pt")
+
+
+def test_identification_and_missing_energy_by_setting(tmp_path: Path) -> None:
+    path = nano(tmp_path / "nano.root")
+    all_of_them = {"electron_id": "none", "muon_id": "none", "overlap": "none"}
+    events = nano_read(path, all_of_them)
+    assert ak.all(events.usable["lepton"])
+    assert ak.all(events.usable["jet"])
+    assert events.metadata["reading"] == {"settings": all_of_them}
+    loose = {"electron_id": "mvaIso_WP90, pt > 35", "muon_id": "mediumId, pfRelIso04_all < 0.15", "overlap": "0.4"}
+    events = nano_read(path, loose | {"met": "PFMET"})
+    assert events.usable["lepton"].tolist() == [[True, False, True, False, True]]
+    assert events.objects["met"].pt.tolist() == [[70]]
+    with pytest.raises(FormatError, match=r"no column for pt \(ChsMET_pt\) or|no column for pt"):
+        nano_read(path, loose | {"met": "ChsMET"})
+    with pytest.raises(FormatError, match=r"lacks Muon_tightID; .*did you mean 'Muon_tightId'"):
+        nano_read(path, SILENT | {"muon_id": "tightID"})
+
+
+def test_the_selection_counts_identified_leptons(tmp_path: Path) -> None:
+    """One in the first event, two in the second, none in the third, one too soft in the fourth."""
+    many = {name: values * 4 for name, values in NANO.items()}
+    many["Muon_tightId"] = [[True, False, False], [True, True, False], [False] * 3, [True, False, False]]
+    many["Muon_pfRelIso04_all"] = [[0.1] * 3] * 4
+    many["Muon_pt"] = [*many["Muon_pt"][:3], [24.0, 28.0, 26.0]]
+    path = tree(tmp_path / "nano.root", "Events", many)
+    events = nano_read(path, SILENT | {"electron_id": "pt > 1000"})
+    assert ak.sum(events.passes["lepton"], axis=1).tolist() == [1, 2, 0, 0]
+    assert events.selected.tolist() == [True, False, False, False]
+    assert events.objects["lepton"].flavour[0].tolist() == [11, 11, 13, 13, 13]
+    every = nano_read(path, SILENT | {"electron_id": "none"})
+    assert every.selected.tolist() == [False, False, False, False]
+
+
+def test_leptons_that_cannot_be_identified(tmp_path: Path) -> None:
+    path = nano(tmp_path / "nano.root", ("Muon_pfRelIso04_all",))
+    line = r"muons cannot be identified, the file lacks the fields of `tightId, pfRelIso04_all < 0\.15`"
+    with pytest.raises(FormatError, match=line + r": give --set muon_id=CONDITIONS, or muon_id=none"):
+        nano_read(path)
+    with pytest.warns(PairtonWarning, match=line + ": jets beside them are used"):
+        events = nano_read(path, {"overlap": "0.4"}, topology="ttbar_allhad")
+    assert ak.all(events.usable["jet"])  # the electron beside a jet is not identified
+    assert nano_read(path, SILENT | {"muon_id": "tightId"}).usable["lepton"][0].tolist()[2:] == [True, True, False]
+
+
+def test_a_file_without_electrons_or_without_leptons(tmp_path: Path) -> None:
+    electrons = tuple(name for name in NANO if name.startswith("Electron"))
+    muons = tuple(name for name in NANO if name.startswith("Muon"))
+    path = nano(tmp_path / "muons.root", electrons)
+    with pytest.warns(PairtonWarning, match=r"no Electron_pt: leptons are those of Muon alone"):
+        events = nano_read(path, {"muon_id": "none", "overlap": "none"})
+    assert events.objects["lepton"].flavour.tolist() == [[13, 13, 13]]
+    neither = nano(tmp_path / "none.root", (*electrons, *muons))
+    with pytest.raises(FormatError, match=r"no column for pt \(Electron_pt\), .* of leptons; .*--map lepton\.pt="):
+        nano_read(neither)
+    assert ak.all(nano_read(neither, topology="ttbar_allhad").usable["jet"])
+    nothing = tuple(f"{kind}_pt" for kind in ("PuppiMET", "MET", "PFMET"))
+    with pytest.raises(FormatError, match=r"no column for pt \(PuppiMET_pt\) of met; .*--map met\.pt=COLUMN"):
+        nano_read(nano(tmp_path / "no_met.root", nothing), SILENT)
+    names = {f"lepton.{name}": f"Muon_{name}" for name in ("pt", "eta", "phi")}
+    mapped = nano_read(path, {"muon_id": "none", "overlap": "none"}, map=names)
+    assert mapped.objects["lepton"].pt.tolist() == [[35, 28, 26]]  # once, not for each collection
+
+
+# W -> u d~ on one side, W -> tau nu on the other, the tau to a muon, which radiates; an electron from a b.
+TAU = {
+    "pdgId": [21, 21, 6, -6, 24, 5, -24, -5, 2, -1, 15, -16, 15, 13, -14, 16, 13, 11],
+    "genPartIdxMother": [-1, -1, 0, 0, 2, 2, 3, 3, 4, 4, 6, 6, 10, 12, 12, 12, 13, 7],
+    "status": [21, 21, 22, 22, 22, 23, 22, 23, 23, 23, 23, 23, 2, 1, 1, 1, 1, 1],
+    "hard": [1] * 12 + [0] * 6,
+    "eta": [0] * 5 + [-2.0, 0, -1.0, 0.0, 1.0, 2.5, 0, 2.5, 0.05, 0, 0, 0.3, -2.0],
+    "phi": [0] * 5 + [0.0, 0, 0.0, 0.0, 0.0, 2.5, 0, 2.5, 2.95, 0, 0, 2.5, 2.0],
+}
+
+
+def test_a_lepton_of_a_tau_is_the_lepton_of_its_top(tmp_path: Path) -> None:
+    flags = [HARD * hard for hard in TAU["hard"]]
+    record = {f"GenPart_{n}": [TAU[n]] for n in ("pdgId", "genPartIdxMother", "status", "eta", "phi")}
+    record |= {"GenPart_statusFlags": [flags]}
+    path = nano(tmp_path / "tau.root", **record)
+    assert nano_read(path, SILENT).truth.tolist() == [[2, 3, 0, 1, 2]]  # the first muon, not the electron of the b
+    direct = dict(record)
+    direct["GenPart_pdgId"] = [[*TAU["pdgId"][:10], 13, -14, *TAU["pdgId"][12:]]]
+    direct["GenPart_eta"] = [[*TAU["eta"][:10], 0.0, *TAU["eta"][11:]]]
+    direct["GenPart_phi"] = [[*TAU["phi"][:10], 2.1, *TAU["phi"][11:]]]
+    found = nano_read(nano(tmp_path / "mu.root", **direct), SILENT)
+    assert found.truth.tolist() == [[2, 3, 0, 1, 3]]
+    hadronic = dict(record) | {"GenPart_pdgId": [[*TAU["pdgId"][:13], 211, -14, 16, 211, 11]]}
+    assert nano_read(nano(tmp_path / "had.root", **hadronic), SILENT).truth.tolist() == [[2, 3, 0, 1, -1]]
+
+
+def test_the_real_file_agrees_with_loops_over_its_events() -> None:
+    """Leptons, jets, selection of 200 CMS events, computed without arrays of ours; 53 have a tight lepton of an
+    analysis (26 GeV for muons, 30 for electrons, by cuts)."""
+    path = sample("nanoaod_cms_ttbar_v12.root")
+    with pytest.warns(PairtonWarning):
+        events = read(path, topology=SEMILEP)
+    raw = uproot.open(path)["Events"].arrays(
+        [f"Muon_{n}" for n in ("pt", "eta", "phi", "tightId", "pfRelIso04_all")]
+        + [f"Electron_{n}" for n in ("pt", "eta", "phi", "mvaIso_WP80", "cutBased")]
+        + ["Jet_pt", "Jet_eta", "Jet_phi", "Jet_jetId", "Jet_btagPNetB", "PuppiMET_pt"],
+        library="np",
+    )
+    tight = selected = 0
+    for row in range(len(events)):
+        event = {name: values[row] for name, values in raw.items()}
+        electrons = zip(*(event[f"Electron_{n}"] for n in ("pt", "eta", "phi", "mvaIso_WP80")), strict=True)
+        leptons = [(*momentum, bool(good)) for *momentum, good in electrons]
+        muons = zip(*(event[f"Muon_{n}"] for n in ("pt", "eta", "phi", "tightId", "pfRelIso04_all")), strict=True)
+        leptons += [(pt, eta, phi, good and iso < 0.15) for pt, eta, phi, good, iso in muons]
+        near = [
+            any(good and pt > 15 and delta_r(eta, phi, j_eta, j_phi) < 0.4 for pt, eta, phi, good in leptons)
+            for j_eta, j_phi in zip(event["Jet_eta"], event["Jet_phi"], strict=True)
+        ]
+        usable = [bool(bits & 2) and not beside for bits, beside in zip(event["Jet_jetId"], near, strict=True)]
+        assert events.usable["lepton"][row].tolist() == [good for *_, good in leptons]
+        assert events.usable["jet"][row].tolist() == usable
+        jets = [
+            k for k, ok in enumerate(usable) if ok and event["Jet_pt"][k] >= 25 and abs(event["Jet_eta"][k]) <= 2.5
+        ]
+        one = sum(good and pt >= 25 and abs(eta) <= 2.5 for pt, eta, _, good in leptons) == 1
+        tags = sum(event["Jet_btagPNetB"][k] > 0.245 for k in jets)
+        assert events.selected[row] == (one and len(jets) >= 4 and tags >= 1)
+        selected += bool(events.selected[row])
+        by_cuts = sum(
+            pt > 30 and cut >= 4 for pt, cut in zip(event["Electron_pt"], event["Electron_cutBased"], strict=True)
+        )
+        by_cuts += sum(
+            pt > 26 and good and iso < 0.15
+            for pt, good, iso in zip(
+                event["Muon_pt"], event["Muon_tightId"], event["Muon_pfRelIso04_all"], strict=True
+            )
+        )
+        tight += by_cuts == 1
+    assert (tight, selected) == (53, 61)
+    assert (events.truth >= 0).sum(axis=0).tolist() == [161, 154, 182, 177, 61]
+    assert ak.flatten(events.objects["met"].pt).tolist() == raw["PuppiMET_pt"].tolist()
+
+
+# -- Delphes -----------------------------------------------------------------------------------------------
+
+
+def test_delphes_leptons(tmp_path: Path) -> None:
+    content: dict[str, Any] = {f"Jet.{n}": NANO[f"Jet_{n.lower()}"] for n in ("PT", "Eta", "Phi", "Mass")}
+    content |= {"Jet.BTag": [[1, 1, 0, 0, 0]], "MissingET.MET": [[30.0]], "MissingET.Phi": [[1.0]]}
+    content |= {"PuppiMissingET.MET": [[20.0]], "PuppiMissingET.Phi": [[1.0]]}
+    for name, theirs in (("PT", "pt"), ("Eta", "eta"), ("Phi", "phi"), ("Charge", "charge")):
+        content |= {f"{kind}.{name}": NANO[f"{kind}_{theirs}"] for kind in ("Electron", "Muon")}
+    content |= {"Electron.IsolationVar": [[0.05, 0.5]], "Muon.IsolationVar": [[0.05, 0.05, 0.5]]}
+    record = {"PID": TAU["pdgId"], "M1": TAU["genPartIdxMother"], "Eta": TAU["eta"], "Phi": TAU["phi"]}
+    record |= {
+        "Status": [
+            22 if hard and s == 22 else 23 if hard and s == 23 else s
+            for hard, s in zip(TAU["hard"], TAU["status"], strict=True)
+        ]
+    }
+    content |= {f"Particle.{name}": [values] for name, values in record.items()}
+    path = tree(tmp_path / "delphes.root", "Delphes", content)
+    with pytest.warns(
+        PairtonWarning, match=r"electrons \(all of the file\) and muons \(all of the file\); jets within"
+    ):
+        events = read(path, topology=SEMILEP)
+    assert ak.all(events.usable["lepton"])
+    assert events.usable["jet"].tolist() == [[True] * 4 + [False]]
+    assert events.objects["met"].pt.tolist() == [[30]]
+    assert events.truth.tolist() == [[2, 3, 0, 1, 2]]  # by way of the tau
+    isolated = {"electron_id": "IsolationVar < 0.1", "muon_id": "IsolationVar < 0.1", "overlap": "none"}
+    chosen = read(path, topology=SEMILEP, settings=isolated | {"met": "PuppiMissingET"})
+    assert chosen.usable["lepton"].tolist() == [[True, False, True, True, False]]
+    assert chosen.objects["met"].pt.tolist() == [[20]]
+    with pytest.warns(
+        PairtonWarning, match=r"jets within 0\.4 of an identified electron or muon above 15 GeV are"
+    ):
+        hadronic = read(path)  # in all-hadronic topologies as well
+    assert hadronic.usable["jet"].tolist() == [[True] * 4 + [False]]
+
+
+# -- PHYSLITE ----------------------------------------------------------------------------------------------
+
+ELECTRONS, MUONS, CORE = "AnalysisElectronsAuxDyn", "AnalysisMuonsAuxDyn", "MET_Core_AnalysisMETAuxDyn"
+ISOLATION = "ptvarcone30_Nonprompt_All_MaxWeightTTVA"
+
+
+def physlite(path: Path, without: tuple[str, ...] = ()) -> Path:
+    """Jets: an electron's, a good one, one from pile-up, a soft one; electrons and muons, good and others."""
+    jets = {
+        "pt": [[50e3, 40e3, 30e3, 15e3]],
+        "eta": [[0.0, 1.0, -1.0, 0.5]],
+        "phi": [[0.0, np.pi / 2, np.pi, 0.0]],
+    }
+    content: dict[str, Any] = {f"AnalysisJetsAuxDyn.{name}": values for name, values in jets.items()}
+    content |= {"AnalysisJetsAuxDyn.m": [[5e3] * 4], "AnalysisJetsAuxDyn.NNJvtPass": [[1, 1, 0, 1]]}
+    content |= {"AnalysisJetsAuxDyn.btaggingLink.m_persIndex": [[0, 1, 2, 3]]}
+    content |= {f"BTagging_AntiKt4EMPFlowAuxDyn.DL1dv01_{p}": [[0.3] * 4] for p in ("pb", "pc", "pu")}
+    electrons = {"pt": [[60e3, 20e3]], "eta": [[0.1, 1.0]], "phi": [[0.0, 1.5]], "charge": [[1.0, -1.0]]}
+    electrons |= {"DFCommonElectronsLHTight": [[1, 1]], f"{ISOLATION}LooseCone_pt1000": [[3e3, 2e3]]}
+    electrons |= {"topoetcone20": [[-1e3, 0.0]]}
+    content |= {f"{ELECTRONS}.{name}": values for name, values in electrons.items()}
+    muons = {"pt": [[30e3, 30e3, 30e3]], "eta": [[2.0, 2.0, 2.0]], "phi": [[-np.pi / 2, 1.0, 2.0]]}
+    muons |= {"charge": [[1.0] * 3], "quality": [[9, 10, 0]], f"{ISOLATION}_pt1000": [[0.0, 0.0, 2e3]]}
+    muons |= {"topoetcone20": [[0.0] * 3]}
+    content |= {f"{MUONS}.{name}": values for name, values in muons.items()}
+    content |= {
+        f"{CORE}.mpx": [[99e3, 1e3]],
+        f"{CORE}.mpy": [[99e3, -2e3]],
+        f"{CORE}.source": [[0x11020, 0x14020]],
+    }
+    content |= {"METAssoc_AnalysisMETAux.jettrkpx": [[7e3, 7e3, 500.0, 250.0, 8e3]]}
+    content |= {"METAssoc_AnalysisMETAux.jettrkpy": [[7e3, 7e3, 0.0, 0.0, 8e3]]}
+    return tree(path, "CollectionTree", {k: v for k, v in content.items() if k not in without})
+
+
+def test_physlite_leptons_and_summed_missing_energy(tmp_path: Path) -> None:
+    how: dict[str, Any] = {"topology": SEMILEP, "btag": "DL1dv01:0"}
+    with pytest.warns(PairtonWarning) as said:
+        events = read(physlite(tmp_path / "a.root"), **how)
+    lines = [str(warning.message) for warning in said]
+    assert any("missing energy is summed from leptons, jets and the track soft term" in line for line in lines)
+    assert any(line.startswith("by default leptons are electrons (DFCommonElectronsLHTight, ") for line in lines)
+    # isolated electrons; medium, isolated muons, whatever the flags in further bits
+    assert events.usable["lepton"].tolist() == [[True, False, True, False, False]]
+    assert events.usable["jet"].tolist() == [[False, True, False, True]]
+    np.testing.assert_allclose(events.objects["lepton"].pt[0], [60, 20, 30, 30, 30])
+    # electron -60 x, muon +30 y, jet 1 -40 y, tracks of jets 2 and 3 -0.75 x, core +1 x -2 y
+    x, y = -60 - 0.75 + 1, 30 - 40 - 2
+    np.testing.assert_allclose(events.objects["met"].pt, [[np.hypot(x, y)]], rtol=1e-5)
+    np.testing.assert_allclose(events.objects["met"].phi, [[np.arctan2(y, x)]], rtol=1e-5)
+    assert events.metadata["met"].startswith("sum of leptons")
+
+
+def test_physlite_without_soft_terms(tmp_path: Path) -> None:
+    silent = {"electron_id": "none", "muon_id": "none", "overlap": "none"}
+    how: dict[str, Any] = {"topology": SEMILEP, "btag": "DL1dv01:0", "settings": silent}
+    path = physlite(tmp_path / "a.root", (f"{CORE}.mpx",))
+    with pytest.raises(
+        FormatError, match=rf"no missing energy, since {CORE}.mpx of its soft term is not there: name"
+    ):
+        read(path, **how)
+    names = {"met.pt": "EventInfoAuxDyn.met", "met.phi": "EventInfoAuxDyn.phi"}
+    with uproot.open(path) as file:
+        found = file["CollectionTree"]
+        content = {name: found[name].array() for name in found.keys() if not name.startswith("n")}  # noqa: SIM118
+    content |= {"EventInfoAuxDyn.met": ak.Array([30e3]), "EventInfoAuxDyn.phi": ak.Array([1.0])}
+    mapped = read(tree(tmp_path / "b.root", "CollectionTree", content), **how, map=names)
+    assert mapped.objects["met"].pt.tolist() == [[30]]
+    wrong = tree(tmp_path / "c.root", "CollectionTree", content | {"EventInfoAuxDyn.met": ak.Array([30.0])})
+    with pytest.raises(InputError, match=r"the median met pT is 0\.03, in the units that are right for the jet"):
+        read(wrong, **how, map=names)
+
+
+@pytest.mark.long
+def test_missing_energy_of_the_real_physlite_file() -> None:
+    """Z to two electrons, so none is expected; summed event by event without arrays of ours."""
+    path = sample("physlite_atlas.root")
+    with pytest.warns(PairtonWarning):
+        events = read(path, topology=SEMILEP)
+    raw = uproot.open(path)["CollectionTree"]
+    core = {axis: raw[f"{CORE}.mp{axis}"].array().tolist() for axis in "xy"}
+    tracks = {axis: raw[f"METAssoc_AnalysisMETAux.jettrkp{axis}"].array().tolist() for axis in "xy"}
+    passed = raw["AnalysisJetsAuxDyn.NNJvtPass"].array().tolist()
+    met = events.objects["met"]
+    for row, (jets, leptons) in enumerate(
+        zip(events.jets.tolist(), events.objects["lepton"].tolist(), strict=True)
+    ):
+        good = [p for p in leptons if p["usable"] and p["pt"] > 10]
+        total = np.array([core["x"][row][1], core["y"][row][1]]) / 1000
+        total -= sum((p["pt"] * np.array([np.cos(p["phi"]), np.sin(p["phi"])]) for p in good), np.zeros(2))
+        electrons = [p for p in good if p["flavour"] == 11]
+        for k, jet in enumerate(jets):
+            pt, eta, phi = (jet[name] for name in ("pt", "eta", "phi"))
+            if any(delta_r(eta, phi, p["eta"], p["phi"]) < 0.2 for p in electrons):
+                continue
+            hard = passed[row][k] and pt > (20 if abs(eta) < 2.4 else 30) and abs(eta) < 4.5
+            soft = np.array([tracks["x"][row][k], tracks["y"][row][k]]) / 1000
+            total -= pt * np.array([np.cos(phi), np.sin(phi)]) if hard else soft
+        assert met.pt[row, 0] == pytest.approx(np.hypot(*total), rel=1e-4)
+        assert np.cos(met.phi[row, 0] - np.arctan2(total[1], total[0])) == pytest.approx(1, abs=1e-6)
+    assert ak.mean(met.pt) < 40  # with electrons counted as jets too it is more than 60
+
+
+# -- SPANet's layout ---------------------------------------------------------------------------------------
+
+
+def spanet(path: Path, groups: dict[str, dict[str, Any]], targets: dict[str, Any], **more: Any) -> Path:
+    with h5py.File(path, "w") as file:
+        for group, columns in groups.items():
+            for name, values in columns.items():
+                file[f"INPUTS/{group}/{name}"] = np.asarray(values)
+        for name, values in targets.items():
+            file[f"TARGETS/{name}"] = np.asarray(values)
+        for name, values in more.items():
+            file[f"REGRESSIONS/EVENT/{name}"] = np.asarray(values)
+    return path
+
+
+def padded(n: int, width: int, seed: int = 0) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    place = np.arange(width) / 2 - 2
+    fields = {"pt": rng.uniform(30, 90, (n, width)), "eta": np.tile(place, (n, 1)), "phi": np.zeros((n, width))}
+    return fields | {"mass": np.full((n, width), 5.0), "MASK": np.ones((n, width), dtype=bool)}
+
+
+LABELS = {"t/q1": 0, "t/q2": 1, "t/b": 2, "tl/b": 3, "tl/l": 0}
+
+
+def own(n: int, **changed: int) -> dict[str, Any]:
+    return {name: np.full(n, value) for name, value in (LABELS | changed).items()}
+
+
+def test_leptons_among_the_jets(tmp_path: Path) -> None:
+    momenta = padded(3, 7) | {"btag": np.ones((3, 7))}
+    momenta["etag"], momenta["utag"] = np.zeros((3, 7)), np.zeros((3, 7))
+    momenta["utag"][0, 2] = momenta["etag"][1, 6] = 1
+    met = {"met": [40.0] * 3, "sin_phi": [0.0] * 3, "cos_phi": [-1.0] * 3}
+    targets = {"t/q1": [0] * 3, "t/q2": [1] * 3, "t/b": [3] * 3, "tl/b": [4, 4, 5], "tl/l": [2, 6, -1]}
+    path = spanet(tmp_path / "a.h5", {"Momenta": momenta, "Met": met}, targets)
+    events = read(path, topology=SEMILEP)
+    assert events.stored_index["lepton"].tolist() == [[2], [6], []]  # columns of the shared collection
+    assert events.objects["lepton"].flavour.tolist() == [[13], [11], []]
+    assert events.n_jets.tolist() == [7, 7, 7]  # all keep their places
+    assert ak.local_index(events.jets.pt)[~events.usable["jet"]].tolist() == [[2], [6], []]
+    assert events.truth.tolist() == [[0, 1, 3, 4, 0], [0, 1, 3, 4, 0], [0, 1, 3, 5, -1]]
+    np.testing.assert_allclose(events.objects["met"].phi, np.full((3, 1), np.pi), rtol=1e-6)
+    assert ak.sum(events.passes["lepton"], axis=1).tolist() == [1, 1, 0]
+    mapped = read(path, topology=SEMILEP, map={"jet": "Momenta", "lepton": "Momenta", "met": "Met"})
+    assert mapped.objects["lepton"].tolist() == events.objects["lepton"].tolist()
+    muons = parse_topology(
+        SEMILEP.to_dict() | {"objects": {"l": "muon"}, "selection": {}, "invisible": {}}, "test"
+    )
+    assert read(path, topology=muons, truth=False).counts["muon"].tolist() == [1, 0, 0]
+    with h5py.File(path, "r+") as file:
+        del file["INPUTS/Momenta/etag"], file["INPUTS/Momenta/utag"]
+    with pytest.raises(FormatError, match="INPUTS has Met, Momenta: name the group of leptons with --map lepton="):
+        read(path, topology=SEMILEP)
+    with pytest.raises(FormatError, match="INPUTS/Momenta has jets and leptons, but no etag or utag to tell them"):
+        read(path, topology=SEMILEP, map={"lepton": "Momenta"})
+
+
+def test_leptons_among_the_jets_of_an_all_hadronic_topology(tmp_path: Path) -> None:
+    """They are no jets, and one beside them is not used; a model that takes the flags gets all."""
+    momenta = padded(1, 7) | {"btag": np.ones((1, 7)), "etag": np.eye(1, 7), "utag": np.zeros((1, 7))}
+    momenta["eta"][0, 3] = momenta["eta"][0, 0] + 0.1
+    path = spanet(tmp_path / "a.h5", {"Momenta": momenta}, {})
+    with pytest.warns(PairtonWarning, match=r"jets within 0\.4 of a lepton above 15 GeV are not used, by default"):
+        events = read(path)
+    assert events.usable["jet"].tolist() == [[False, True, True, False, True, True, True]]
+    every = read(path, fields={"jet": ["btag", "etag", "utag"]}, settings={"overlap": "none"})
+    assert ak.all(every.usable["jet"])
+    assert every.jets.etag[0, 0] == 1
+
+
+def test_the_example_of_spanet_as_tth(tmp_path: Path) -> None:
+    path = sample("spanet_tth_semilep.h5")
+    with pytest.warns(PairtonWarning, match="TARGETS ht, lt, h are taken for t, tl, H, since they decay alike"):
+        events = read(path, topology="tth_semilep")
+    names = {"t": "ht", "tl": "lt", "H": "h", "jet": "Momenta", "lepton": "Momenta", "met": "Met"}
+    mapped = read(path, topology="tth_semilep", map=names)
+    np.testing.assert_array_equal(events.truth, mapped.truth)
+    slots = {"t.W.q1": "ht/q1", "t.W.q2": "ht/q2", "t.b": "ht/b", "tl.b": "lt/b", "tl.l": "lt/l"}
+    by_slot = read(path, topology="tth_semilep", map=slots | {"H.b1": "h/b1", "H.b2": "h/b2"})
+    with h5py.File(path) as file:
+        for slot in events.topology.slots:  # the lepton is row 0 of its event, and so 0 among the leptons
+            label = {**slots, "H.b1": "h/b1", "H.b2": "h/b2"}[slot.name]
+            np.testing.assert_array_equal(events.truth[:, slot.index], file[f"TARGETS/{label}"][:])
+        pz = file["REGRESSIONS/EVENT/neutrino_pz"][:]
+    np.testing.assert_array_equal(by_slot.truth, events.truth)
+    assert events.selected.all()
+    assert (events.counts["lepton"] == 1).all()
+    np.testing.assert_allclose(events.columns["neutrino_pz"], 100.0 * pz)
+    lepton = {name: np.asarray(events.objects["lepton"][name][:, 0]) for name in ("pt", "eta", "phi")}
+    nu = np.stack([events.columns[f"neutrino_p{axis}"] for axis in "xyz"])
+    p = lepton["pt"] * np.stack([np.cos(lepton["phi"]), np.sin(lepton["phi"]), np.sinh(lepton["eta"])])
+    energy = np.linalg.norm(p, axis=0) + np.linalg.norm(nu, axis=0)
+    mass = np.sqrt(np.maximum(energy**2 - ((p + nu) ** 2).sum(axis=0), 0))
+    assert np.median(mass) == pytest.approx(80.2, abs=0.1)
+    with open_source(path, topology="tth_semilep", truth=False) as source:
+        assert source.read(0, 5).columns == {}
+
+
+def test_targets_that_do_not_decay_alike_are_refused(tmp_path: Path) -> None:
+    groups = {"Jets": padded(2, 6) | {"btag": np.ones((2, 6))}}
+    targets = {f"{p}/{b}": [k, k] for k, (p, b) in enumerate((p, b) for p in ("x", "y") for b in ("b1", "b2"))}
+    path = spanet(tmp_path / "a.h5", groups, targets)
+    with pytest.warns(PairtonWarning, match="TARGETS x, y are taken for H1, H2"):
+        assert read(path, topology="hh4b").truth.tolist() == [[0, 1, 2, 3]] * 2
+    other = parse_topology(
+        {"name": "zh", "event": ["Z", "H"], "particles": {"Z": ["b", "b"], "H": ["b", "b"]}}, "t"
+    )
+    with pytest.raises(FormatError, match=r"TARGETS lacks Z/b1, .*; it has x/b1, .*--map Z=PARTICLE"):
+        read(path, topology=other)
+    assert read(path, topology=other, map={"Z": "y", "H": "x"}).truth.tolist() == [[2, 3, 0, 1]] * 2
+    with pytest.raises(FormatError, match="TARGETS lacks q/b1, q/b2 of zh"):
+        read(path, topology=other, map={"Z": "y", "H": "q"})
+
+
+def test_targets_that_count_through_all_groups(tmp_path: Path) -> None:
+    n = 200
+    jets, leptons = padded(n, 6) | {"btag": np.ones((n, 6))}, padded(n, 2, 1)
+    leptons["eta"] = leptons["eta"] + 3.1
+    groups = {"Jets": jets, "Leptons": leptons, "Met": {"met": np.full(n, 40.0), "phi": np.zeros(n)}}
+    expected = [[0, 1, 2, 3, 1]] * n
+    each = spanet(tmp_path / "own.h5", groups, own(n, **{"tl/l": 1}))
+    assert read(each, topology=SEMILEP).truth.tolist() == expected
+    behind = spanet(tmp_path / "behind.h5", groups, own(n, **{"tl/l": 7}))
+    with pytest.warns(PairtonWarning, match="targets count through Jets and Leptons together, as it seems"):
+        assert read(behind, topology=SEMILEP).truth.tolist() == expected
+    assert read(behind, topology=SEMILEP, settings={"targets": "Jets,Leptons"}).truth.tolist() == expected
+    with pytest.warns(PairtonWarning, match=f"{n} labels in {n} events out of range"):
+        assert (read(behind, topology=SEMILEP, settings={"targets": "own"}).truth[:, 4] == -1).all()
+    first = {"t/q1": 2, "t/q2": 3, "t/b": 4, "tl/b": 5, "tl/l": 1}
+    before = spanet(tmp_path / "before.h5", groups, own(n, **first))
+    with pytest.warns(PairtonWarning, match="targets count through Leptons and Jets together"):
+        assert read(before, topology=SEMILEP).truth.tolist() == expected
+    with pytest.raises(
+        ConfigError, match="set targets=Jets,Lepton: there is no group Lepton, but Jets, Leptons, Met"
+    ):
+        read(behind, topology=SEMILEP, settings={"targets": "Jets,Lepton"})
+
+
+@pytest.mark.parametrize(("unit", "known"), [(1.0, True), (100.0, True), (0.001, True), (10.0, False)])
+def test_neutrinos_in_gev(tmp_path: Path, unit: float, known: bool) -> None:
+    n = 50
+    rng = np.random.default_rng(2)
+    nu = rng.normal(0, 60, (3, n))
+    met = {"met": np.hypot(*nu[:2]), "phi": np.zeros(n)}
+    groups = {
+        "Jets": padded(n, 6) | {"btag": np.ones((n, 6))},
+        "Leptons": padded(n, 1) | {"eta": np.full((n, 1), 4.0)},
+    }
+    stored = {f"neutrino_p{axis}": nu[k] / unit for k, axis in enumerate("xyz")}
+    path = spanet(tmp_path / "a.h5", groups | {"Met": met}, own(n), **stored)
+    columns = read(path, topology=SEMILEP).columns
+    assert set(columns) == (set(stored) if known else set())
+    if known:
+        np.testing.assert_allclose(columns["neutrino_pz"], nu[2])
+
+
+# -- HyPER's layout ----------------------------------------------------------------------------------------
+
+
+def test_hyper_with_leptons_and_missing_energy(tmp_path: Path) -> None:
+    n = 4
+    jets = padded(n, 6) | {"btag": np.ones((n, 6))}
+    leptons = padded(n, 1, 1) | {"eta": np.full((n, 1), 2.4), "charge": [[1], [-1], [1], [-1]]}
+    groups = {"Jets": jets, "Leptons": leptons, "Met": {"met": np.arange(40.0, 44), "phi": np.arange(4.0)}}
+    events = read(spanet(tmp_path / "a.h5", groups, own(n)), topology=SEMILEP)
+    with create(tmp_path / "hyper.h5", SEMILEP, format="hyper_hdf5") as writer:
+        writer.write(events)
+    with h5py.File(tmp_path / "hyper.h5") as file:
+        assert sorted(file["INPUTS"]) == ["GLOBAL", "JET", "LEPTON", "MET"]
+        record = file["INPUTS/MET"][1, 0]
+        assert [float(record[name]) for name in ("e", "eta", "phi", "pt")] == [41, 0, 1, 41]
+        assert file["INPUTS/LEPTON"].dtype == file["INPUTS/JET"].dtype  # HyPER's nodes have the same features
+        assert file["LABELS/JET"][0, :6].tolist() == [2, 3, 1, 4, 0, 0]
+        assert file["LABELS/LEPTON"][:].tolist() == [[5]] * n
+    back = read(tmp_path / "hyper.h5")
+    np.testing.assert_array_equal(back.truth, events.truth)
+    assert back.objects["lepton"].fields == events.objects["lepton"].fields
+    assert back.objects["lepton"].charge.tolist() == events.objects["lepton"].charge.tolist()
+    np.testing.assert_allclose(back.objects["met"].pt, events.objects["met"].pt)
+    numbers = {"hyper": ["1-2", "1-3", "1-1", "1-4", "2-1"]}  # type of node and label
+    pairs = parse_topology(SEMILEP.to_dict() | {"labels": numbers}, "test")
+    with h5py.File(tmp_path / "hyper.h5", "r+") as file:
+        file["LABELS/LEPTON"][...] = 1
+        file["INPUTS/MET"][2] = np.full((), np.nan, dtype=file["INPUTS/MET"].dtype)
+    found = read(tmp_path / "hyper.h5", topology=pairs)
+    np.testing.assert_array_equal(found.truth, events.truth)
+    assert found.counts["met"].tolist() == [1] * n  # no missing energy is a bad object, not none
+    assert found.status.tolist() == [0, 0, 2, 0]
+    with h5py.File(tmp_path / "hyper.h5", "r+") as file:
+        del file["INPUTS/MET"]
+    with pytest.raises(FormatError, match="no INPUTS/MET for met; INPUTS has GLOBAL, JET, LEPTON"):
+        read(tmp_path / "hyper.h5", topology=SEMILEP)
+    allhad = read(tmp_path / "hyper.h5", topology="hh4b", truth=False, settings={"overlap": "0.4"})
+    assert allhad.usable["jet"].tolist() == [[True] * 6] * n  # eta up to 0.5
+
+
+# -- flat tables -------------------------------------------------------------------------------------------
+
+
+def flat(path: Path, **changed: Any) -> Path:
+    """A home-made tree: the lepton is jet 1 as well; the first of two leptons is not isolated."""
+    columns: dict[str, Any] = {
+        "jet_pt": [[50.0, 40.0, 35.0, 30.0]] * 120,
+        "jet_eta": [[0.0, 1.0, -1.0, 2.0]] * 120,
+    }
+    columns |= {
+        "jet_phi": [[0.0, 1.0, 2.0, 3.0]] * 120,
+        "jet_mass": [[5.0] * 4] * 120,
+        "jet_btag": [[1] * 4] * 120,
+    }
+    columns |= {"lep_pt": [[60.0, 40.0]] * 120, "lep_eta": [[0.1, 1.1]] * 120, "lep_phi": [[0.1, 1.1]] * 120}
+    columns |= {"lep_isolation": [[0.5, 0.01]] * 120, "met": [30.0] * 120, "met_phi": [1.0] * 120}
+    return tree(path, "events", columns | changed)
+
+
+def test_flat_tables_keep_leptons_and_jets_apart(tmp_path: Path) -> None:
+    path = flat(tmp_path / "a.root")
+    how: dict[str, Any] = {"topology": SEMILEP, "map": {"lepton": "lep"}}
+    with pytest.warns(PairtonWarning, match=r"jets within 0\.4 of a lepton above 15 GeV are not used, by default"):
+        events = read(path, **how)
+    assert events.usable["jet"][0].tolist() == [False, False, True, True]
+    assert (events.metadata["overlap"], events.metadata["lepton_pt"]) == (0.4, 15)
+    isolated = read(path, **how, settings={"lepton_id": "isolation < 0.1", "overlap": "0.4"})
+    assert isolated.usable["lepton"][0].tolist() == [False, True]
+    assert isolated.usable["jet"][0].tolist() == [True, False, True, True]  # only good leptons remove jets
+    assert isolated.metadata["lepton_id"] == "isolation < 0.1"
+    with pytest.raises(FormatError, match=r"no column for tight \(lep_tight\) of leptons"):
+        read(path, **how, settings={"lepton_id": "tight"})
+    with pytest.raises(ConfigError, match=r"set muon_id=…: ttbar_semilep has no muons, but jet, lepton, met"):
+        read(path, **how, settings={"muon_id": "tight"})
+    ours = {f"lepton_{name}": ak.Array([[40.0 if name == "pt" else 1.0]] * 120) for name in ("pt", "eta", "phi")}
+    named = flat(tmp_path / "b.root", **ours)
+    with pytest.warns(PairtonWarning, match=r"jets within 0\.4 of a lepton"):  # in all-hadronic topologies as well
+        hadronic = read(named, topology="hh4b")
+    assert hadronic.usable["jet"][0].tolist() == [True, False, True, True]
+    with create(tmp_path / "ours.parquet", SEMILEP) as writer:  # what we write was chosen before: nothing is said
+        writer.write(events)
+    assert ak.all(read(tmp_path / "ours.parquet").usable["jet"])
+
+
+def test_missing_energy_in_other_units_or_not_filled(tmp_path: Path) -> None:
+    how: dict[str, Any] = {"topology": SEMILEP, "map": {"lepton": "lep"}, "settings": {"overlap": "none"}}
+    mev = flat(tmp_path / "mev.root", met=[30e3] * 120)
+    with pytest.raises(
+        InputError, match=r"the median met pT is 3e\+04, in the units that are right for the jet: some"
+    ):
+        read(mev, **how)
+    gev = flat(
+        tmp_path / "gev.root", jet_pt=[[50e3] * 4] * 120, jet_mass=[[5e3] * 4] * 120, lep_pt=[[6e4] * 2] * 120
+    )
+    with pytest.raises(
+        InputError, match=r"the median met pT is 0\.03, in the units that are right for the jet: some"
+    ):
+        read(gev, **how, units="MeV")
+    soft = flat(tmp_path / "soft.root", lep_pt=[[60e3, 40e3]] * 120)
+    with pytest.raises(InputError, match=r"the median lepton pT is 5e\+04"):
+        read(soft, **how)
+    empty = flat(tmp_path / "empty.root", met=[0.0] * 120)
+    with pytest.warns(PairtonWarning, match=r"met is 0 in each of 120 events: it may not be filled; name another"):
+        assert read(empty, **how).selected.any() is np.False_
+    nan = flat(tmp_path / "nan.root", met=[np.nan] * 119 + [30.0])
+    assert read(nan, **how).status.tolist() == [2] * 119 + [0]
