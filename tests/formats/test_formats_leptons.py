@@ -94,7 +94,7 @@ NANO: dict[str, Any] = {
     "Jet_eta": [[-2.0, -1.0, 0.0, 1.0, 2.0]],
     "Jet_phi": [[0.0] * 5],
     "Jet_mass": [[9.0] * 5],
-    "Jet_btagPNetB": [[0.9] * 5],
+    "Jet_btagPNetB": [[0.9, 0.8, 0.7, 0.6, 0.55]],
     "Jet_jetId": [[6] * 5],
     "Electron_pt": [[40.0, 30.0]],
     "Electron_eta": [[2.0, -2.0]],
@@ -132,7 +132,7 @@ def nano(path: Path, without: tuple[str, ...] = (), **columns: Any) -> Path:
     return tree(path, "Events", content | columns)
 
 
-def nano_read(path: Path, settings: dict[str, str] | None = None, **options: Any) -> Events:
+def nano_read(path: Path | list[Path], settings: dict[str, str] | None = None, **options: Any) -> Events:
     how: dict[str, Any] = {"btag": "PNetB:0.5", "topology": SEMILEP} | options
     return read(path, **how, settings=settings or {})
 
@@ -163,6 +163,16 @@ def test_leptons_of_every_version(
     assert events.objects["met"].pt.tolist() == [[met]]
     assert events.metadata["electron_id"] == electron_id
     assert events.metadata["met"] == ("PuppiMET_pt" if met == 50 else "MET_pt")
+
+
+def test_files_of_one_run_agree_on_what_a_lepton_is(tmp_path: Path) -> None:
+    paths = [nano(tmp_path / f"{v}.root", VERSIONS[v]) for v in ("12", "9")]
+    line = (
+        r"9\.root is read with electron_id=mvaFall17V2Iso_WP80, but .*12\.root with mvaIso_WP80: give one"
+    )
+    with pytest.warns(PairtonWarning), pytest.raises(InputError, match=line):
+        nano_read(paths)
+    assert len(nano_read(paths, SILENT | {"electron_id": "cutBased >= 4"})) == 2
 
 
 def test_identification_and_missing_energy_by_setting(tmp_path: Path) -> None:
@@ -343,6 +353,7 @@ def test_delphes_leptons(tmp_path: Path) -> None:
 # -- PHYSLITE ----------------------------------------------------------------------------------------------
 
 ELECTRONS, MUONS, CORE = "AnalysisElectronsAuxDyn", "AnalysisMuonsAuxDyn", "MET_Core_AnalysisMETAuxDyn"
+TAGS = {"pb": 0.1, "pc": 0.2, "pu": 0.3}  # of the last jet
 ISOLATION = "ptvarcone30_Nonprompt_All_MaxWeightTTVA"
 
 
@@ -356,7 +367,7 @@ def physlite(path: Path, without: tuple[str, ...] = ()) -> Path:
     content: dict[str, Any] = {f"AnalysisJetsAuxDyn.{name}": values for name, values in jets.items()}
     content |= {"AnalysisJetsAuxDyn.m": [[5e3] * 4], "AnalysisJetsAuxDyn.NNJvtPass": [[1, 1, 0, 1]]}
     content |= {"AnalysisJetsAuxDyn.btaggingLink.m_persIndex": [[0, 1, 2, 3]]}
-    content |= {f"BTagging_AntiKt4EMPFlowAuxDyn.DL1dv01_{p}": [[0.3] * 4] for p in ("pb", "pc", "pu")}
+    content |= {f"BTagging_AntiKt4EMPFlowAuxDyn.DL1dv01_{p}": [[0.2, 0.3, 0.4, v]] for p, v in TAGS.items()}
     electrons = {"pt": [[60e3, 20e3]], "eta": [[0.1, 1.0]], "phi": [[0.0, 1.5]], "charge": [[1.0, -1.0]]}
     electrons |= {"DFCommonElectronsLHTight": [[1, 1]], f"{ISOLATION}LooseCone_pt1000": [[3e3, 2e3]]}
     electrons |= {"topoetcone20": [[-1e3, 0.0]]}

@@ -18,6 +18,7 @@ from pairton.events.tags import load_table
 from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions, Source, Writer, check_chunk, damage
 from pairton.formats.common import BadLabels
 from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand, file_state, require_container, unchanged
+from pairton.formats.lepton_selection import OneChoice
 from pairton.formats.taggers import OneTagger
 from pairton.topology import Topology, load_topology, same_tree
 
@@ -202,11 +203,12 @@ def sources(
     paths: Paths, *, format: str | None = None, topology: Topology | str | Path | None = None, **options: Any
 ) -> Iterator[Source]:
     """Every file, opened one after the other; bad labels end in one warning."""
-    bad_labels, tagger = BadLabels(), OneTagger(options)
+    bad_labels, tagger, choice = BadLabels(), OneTagger(options), OneChoice()
     for path in expand(paths):
         how = {"topology": topology, "bad_labels": bad_labels, **options}
         with unchanged(path), open_source(path, format, **how) as source:
             tagger.check(source)
+            choice.check(source.path, source.chosen)
             yield source
     bad_labels.warn()
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, ClassVar, Protocol, Self
 
 from pairton._common.atomic import CompleteOrNothing
@@ -139,6 +139,7 @@ class Source(ABC):
     metadata: Mapping[str, Any]
     tagging: str = ""  # where tags come from: files of one run must agree
     others: Sequence[str] = ()  # collections that the topology does not take
+    chosen: Mapping[str, str] = MappingProxyType({})  # key of `--set` -> what was taken by what the file has
 
     @abstractmethod
     def read(self, start: int, stop: int) -> Events:

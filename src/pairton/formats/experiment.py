@@ -79,6 +79,7 @@ class ExperimentSource(Source):
         for chosen in self._objects.get("met", {}).values():
             self.metadata["met"] = chosen["pt"][0]
         self.tagging = str(self.tagger)
+        self.chosen = {k: self.metadata[k] for k in ("electron_id", "muon_id", "met") if k in self.metadata}
 
     def _find(self, kind: str, collections: Collections) -> dict[str, Chosen]:
         """Collection -> the columns of its fields."""

@@ -16,13 +16,22 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton.errors import ConfigError, FormatError, PairtonWarning
+from pairton.errors import ConfigError, FormatError, InputError, PairtonWarning
 from pairton.formats.columns import flat_fields
 from pairton.formats.identification import NONE, Identification
 from pairton.formats.table_files import Table
 from pairton.topology import JET, Topology, collection_name
 
-__all__ = ["LEPTONS", "SETTINGS", "Flavour", "IdentifiedLeptons", "Overlap", "StoredLeptons", "stored_settings"]
+__all__ = [
+    "LEPTONS",
+    "SETTINGS",
+    "Flavour",
+    "IdentifiedLeptons",
+    "OneChoice",
+    "Overlap",
+    "StoredLeptons",
+    "stored_settings",
+]
 
 Bools = npt.NDArray[np.bool_]
 Columns = Mapping[str, ak.Array]
@@ -232,6 +241,23 @@ class IdentifiedLeptons:
                 self.overlap.say("an identified electron or muon")
             usable = before & ~near
         return usable
+
+
+class OneChoice:
+    """Refuses files of one run of which leptons are identified, or missing energy is taken, in different ways."""
+
+    def __init__(self) -> None:
+        self._first: tuple[str, Mapping[str, str]] | None = None
+
+    def check(self, path: str, chosen: Mapping[str, str]) -> None:
+        """`chosen`: key of `--set` -> what was taken by what the file has."""
+        first, before = self._first = self._first or (path, chosen)
+        for key in before.keys() & chosen.keys():
+            if before[key] != chosen[key]:
+                raise InputError(
+                    f"{path} is read with {key}={chosen[key]}, but {first} with {before[key]}: give one that all "
+                    f"files have with --set {key}=…, or work on them one by one"
+                )
 
 
 # -- files of objects that somebody selected before --------------------------------------------------------

@@ -24,6 +24,7 @@ from pairton.events import Events, Status
 from pairton.formats import as_for, expand, open_source
 from pairton.formats.base import check_chunk
 from pairton.formats.files import CONTAINERS, Paths, digest, fingerprint, is_url, unchanged
+from pairton.formats.lepton_selection import OneChoice
 from pairton.formats.taggers import OneTagger
 from pairton.models.storage import INFO, WEIGHTS
 from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
@@ -219,11 +220,12 @@ def _cut(files: list[str], rows: int, options: Mapping[str, Any]) -> Iterator[tu
     held = 0
     some = False
     empty: Segment | None = None
-    tagger = OneTagger(options)
+    tagger, choice = OneTagger(options), OneChoice()
     for name in files:
         path = name if is_url(name) else os.path.abspath(name)  # a worker may have another current folder
         with open_source(path, **options) as source:
             tagger.check(source)
+            choice.check(source.path, source.chosen)
             n_events = source.n_events
         mark = _mark(path)
         empty = Segment(path, 0, 0, mark)
