@@ -167,9 +167,7 @@ def test_leptons_of_every_version(
 
 def test_files_of_one_run_agree_on_what_a_lepton_is(tmp_path: Path) -> None:
     paths = [nano(tmp_path / f"{v}.root", VERSIONS[v]) for v in ("12", "9")]
-    line = (
-        r"9\.root is read with electron_id=mvaFall17V2Iso_WP80, but .*12\.root with mvaIso_WP80: give one"
-    )
+    line = r"9\.root is read with electron_id=mvaFall17V2Iso_WP80, but .*12\.root with mvaIso_WP80: give one"
     with pytest.warns(PairtonWarning), pytest.raises(InputError, match=line):
         nano_read(paths)
     assert len(nano_read(paths, SILENT | {"electron_id": "cutBased >= 4"})) == 2
