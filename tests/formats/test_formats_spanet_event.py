@@ -103,4 +103,7 @@ def test_the_example_of_spanet(tmp_path):
     with h5py.File(SAMPLE) as file:
         for slot, label in zip(events.topology.slots, events.topology.labels("spanet"), strict=True):
             np.testing.assert_array_equal(events.truth[:, slot.index], file[f"TARGETS/{label}"][:])
-        np.testing.assert_array_equal(events.columns["neutrino_pz"], file["REGRESSIONS/EVENT/neutrino_pz"][:])
+        stored = file["REGRESSIONS/EVENT/neutrino_pz"][:]
+    np.testing.assert_allclose(events.columns["neutrino_pz"], 100.0 * stored)  # in GeV; by its path as it is
+    raw = pairton.read(SAMPLE, topology=event, keep=["REGRESSIONS/EVENT/neutrino_pz"], truth=False).columns
+    np.testing.assert_array_equal(raw["REGRESSIONS/EVENT/neutrino_pz"], stored)

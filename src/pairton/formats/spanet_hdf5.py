@@ -103,7 +103,7 @@ class _Source(Hdf5Source):
         everything: dict[str, Any] = {}
         for group in (*self._kinds.values(), *self._beside.values()):
             everything |= group.datasets
-        self._neutrino = self._find_neutrino(file) if self.options.truth else {}
+        self._neutrino = self._find_neutrino(file)
         everything |= self._neutrino
         self.n_events = file.same_length(everything | self._targets | self._sidecar.lengths())
         self._joined = self._find_joined()
@@ -189,8 +189,9 @@ class _Source(Hdf5Source):
         return tuple((name, widths[name]) for name in counted_through(setting, groups, widths, targets, topology))
 
     def _find_neutrino(self, file: Hdf5File) -> dict[str, Any]:
-        kept = {*self._sidecar.stored.columns, *self.options.keep}
-        if "met" not in self._kinds or kept & set(NEUTRINO) or not all(map(file.is_dataset, NEUTRINO.values())):
+        asked = self.options.truth or not set(NEUTRINO).isdisjoint(self.options.keep)
+        stored = not set(NEUTRINO).isdisjoint(self._sidecar.stored.columns)  # by us, in GeV
+        if "met" not in self._kinds or not asked or stored or not all(map(file.is_dataset, NEUTRINO.values())):
             return {}
         return {path: file.dataset(path) for path in NEUTRINO.values()}
 
@@ -244,6 +245,7 @@ class _Source(Hdf5Source):
         neutrino = {
             name: self._file.read(self._neutrino[path], start, stop).astype(np.float64) * self._neutrino_unit
             for name, path in NEUTRINO.items()
+            if options.truth or name in options.keep
         }
         return events.replace(columns={**events.columns, **neutrino})
 
