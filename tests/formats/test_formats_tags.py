@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import yaml
 import pairton
 from pairton.errors import ConfigError, EventsError, FormatError, InputError, PairtonWarning
 from pairton.events import Events
+from pairton.events.domain import Domain
 from pairton.events.inputs import EVIDENCE
 from pairton.events.tags import load_table, parse_table
 from pairton.formats import create, iterate, open_source, read
@@ -300,3 +303,66 @@ def test_a_result_says_which_tags_it_used(tmp_path, events, filled, evidence_mod
     said = result_metadata(output)["input_metadata"]
     assert said["btag"] == "PNetB:0.2605"
     assert said["tag_table"]["cuts"] == load_table("pnet_2022EE").cuts.tolist()
+
+
+# -- what is said ------------------------------------------------------------------------------------------
+
+
+def test_inspect_shows_the_taggers(command, tmp_path, events, filled, capsys):
+    unfilled = {"btagPNetB": filled * 0 - 1, "btagPNetCvB": filled}
+    path = nano(tmp_path / "a.root", events, **unfilled, btagDeepFlavB=ak.where(events.jets.pt < 40, -1, filled))
+    assert command("inspect", path, "--json", "--set", "jet_id=none") == 0
+    found = {tagger["name"]: tagger for tagger in json.loads(capsys.readouterr().out)["taggers"]}
+    assert list(found) == ["PNetB", "DeepFlavB", "PNetCvB"]
+    assert {name: (tagger["filled"], tagger["used"]) for name, tagger in found.items()} == {
+        "PNetB": (False, None),
+        "DeepFlavB": (True, "DeepFlavB > 0.2783 (deepjet_2018)"),
+        "PNetCvB": (True, None),
+    }
+    first = ak.flatten(events.jets.pt)
+    assert found["DeepFlavB"]["known"] == int(ak.sum(first >= 40))
+    assert found["DeepFlavB"]["low"] == pytest.approx(0.1)
+    assert found["PNetB"]["tables"][0] == "pnet_2022"
+    assert command("inspect", path, "--set", "jet_id=none", "--isolate") == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "PNetB not filled; tables pnet_2022" in text
+    assert "used: DeepFlavB > 0.2783 (deepjet_2018); 0.1 to 0.9" in text
+    assert "other scores PNetCvB" in text
+
+
+def test_the_share_of_tagged_jets_is_said(command, tmp_path, events, capsys):
+    path = stored(tmp_path / "a.h5", events)
+    share = 100 * float(ak.mean(events.jets.btag))
+    assert command("reconstruct", path, "-o", tmp_path / "out.parquet") == 0
+    assert f"{share:.1f} % of jets b-tagged" in capsys.readouterr().out
+    said = result_metadata(tmp_path / "out.parquet")
+    assert said["btagged_jets"] == int(ak.sum(events.jets.btag))
+    assert said["jets"] == int(events.n_jets.sum())
+    for again in ([], ["--resume"]):
+        assert command("reconstruct", path, "-o", tmp_path / "parts", "--jobs", 1, *again) == 0
+        assert f"{share:.1f} % of jets b-tagged" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("value", [0, 1])
+def test_no_tags_and_nothing_but_tags_are_warned_of(events, mass_model, value):
+    jets = ak.with_field(events.jets, ak.zeros_like(events.jets.btag) + value, "btag")
+    word = "every one" if value else "none"
+    for run in (pairton.reconstruct, pairton.evaluate):
+        with pytest.warns(PairtonWarning, match=f"{word} of 480 jets has a b-tag"):
+            run(events.replace(jets=jets), mass_model)
+
+
+def test_padding_of_minus_999_is_no_jet(tmp_path, events, evidence_model, mass_model):
+    """Jets that are padding are cut away before anything is judged, whatever is in their other fields."""
+    table = {name: getattr(events.jets, name) for name in ("pt", "eta", "phi", "mass", "btag")}
+    padded = {f"jet_{name}": ak.fill_none(ak.pad_none(v, 12), -999.0) for name, v in table.items()}
+    ak.to_parquet(ak.Array(padded), tmp_path / "padded.parquet")
+    for model in (evidence_model, mass_model):
+        bounded = replace(model, domain=Domain({"jet": replace(model.domain["jet"], pt=5.0, abs_eta=10.0)}))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PairtonWarning)
+            found = pairton.reconstruct(tmp_path / "padded.parquet", bounded)
+            expected = pairton.reconstruct(events, bounded)
+        np.testing.assert_array_equal(found.assignment, expected.assignment)
+        assert (found.status == expected.status).all()
+        assert (found.status == 0).any()

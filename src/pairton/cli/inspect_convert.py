@@ -42,6 +42,7 @@ def inspect(files: tuple[str, ...], as_json: bool, reading: dict[str, Any]) -> N
     summary = Summary()
     for source in sources(files, **reading):
         summary.others += [name for name in source.others if name not in summary.others]
+        summary.taggers = summary.taggers or source.taggers()
         summary.add(source.read(0, 0), source.format)
         for events in progress(source.chunks(), source.n_events, f"reading {Path(source.path).name}", len):
             summary.add(events, source.format)
@@ -157,6 +158,14 @@ def _overview(summary: Summary) -> Table:
             table.add_row("  median", f"{summary.medians[kind]:.0f}", f"GeV  {summary.metadata.get(kind, '')}")
     if summary.others:
         table.add_row("also there", "", ", ".join(summary.others))
+    if summary.tagged[1]:
+        share = f"{_share(*summary.tagged)} of usable jets"
+        table.add_row("b-tagged", str(summary.tagged[0]), f"{share}  {_tags(summary)}")
+    for tagger in summary.taggers:
+        if tagger["tables"] or tagger["used"]:
+            table.add_row(f"  {tagger['name']}", "", _tagger(tagger))
+    if others := [tagger["name"] for tagger in summary.taggers if not (tagger["tables"] or tagger["used"])]:
+        table.add_row("  other scores", "", ", ".join(others))
     cuts = topology.selection
     said = str(cuts)
     table.add_row("selected", str(summary.selected), f"{_share(summary.selected, summary.events)}  {said}")
@@ -183,6 +192,31 @@ def _rule(kind: str, metadata: Mapping[str, Any]) -> str:
         return f"not within {far:g} of leptons above {metadata['lepton_pt']:g} GeV" if far != "none" else ""
     kinds = ("electron", "muon") if kind == "lepton" and "lepton_id" not in metadata else (kind,)
     return "; ".join(f"{each}s: {metadata[f'{each}_id']}" for each in kinds if f"{each}_id" in metadata)
+
+
+def _tags(summary: Summary) -> str:
+    """Where the tags come from, and what is known of their efficiencies."""
+    from pairton.events.tags import is_generated
+
+    said = [str(summary.metadata["btag"])] if "btag" in summary.metadata else []
+    if table := summary.metadata.get("tag_table"):
+        said.append(f"table {table['name']}" + ("" if table.get("measured", True) else " (approximate)"))
+    elif not is_generated(summary.metadata):
+        said.append("of unknown efficiencies: --tags gives a table")
+    return ", ".join(said)
+
+
+def _tagger(tagger: Mapping[str, Any]) -> str:
+    """The values of a score, its tables, and whether it is used."""
+    if not tagger["jets"]:
+        values = "not looked at"
+    elif not tagger["filled"]:
+        values = "not filled"
+    else:
+        values = f"{tagger['low']:.3g} to {tagger['high']:.3g}, {_share(tagger['known'], tagger['jets'])} of jets"
+    tables = tagger["tables"]
+    known = f"tables {', '.join(tables[:3])}{', …' * (len(tables) > 3)}" if tables else "no table"
+    return "; ".join([*([f"used: {tagger['used']}"] if tagger["used"] else []), values, known])
 
 
 def _generated(made: Mapping[str, Any]) -> str:
@@ -226,7 +260,7 @@ def _event(event: Events) -> Iterator[Table]:
         for k, (item, index, usable) in enumerate(rows):
             mass = float(mass_of(item.pt, item.eta, item.energy))
             values = [f"{item.pt:.1f}", f"{item.eta:.2f}", f"{item.phi:.2f}", f"{item.energy:.1f}", f"{mass:.1f}"]
-            values += [f"{item[name]:g}" for name in fields]
+            values += [f"{item[name]:.4g}" for name in fields]
             truth = [labels.get(k, "")] if labelled else []
             table.add_row(str(index), *values, *truth, style=None if usable else "dim")
         yield table

@@ -206,7 +206,9 @@ def _in_parts(
 
 
 def _report(summary: Summary | Parts, begun: float, where: str) -> None:
-    click.echo(f"{summary.events} events ({_counts(summary.status)}) in {time.monotonic() - begun:.1f} s{where}")
+    tags = f", {100 * summary.tagged / summary.jets:.1f} % of jets b-tagged," if summary.jets else ""
+    took = f"{time.monotonic() - begun:.1f} s"
+    click.echo(f"{summary.events} events ({_counts(summary.status)}){tags} in {took}{where}")
     for name, status in summary.varied.items():
         click.echo(f"  variation {name}: {_counts(status)}")
     unanswered = ("too_few_objects", "bad_object", "bad_output")

@@ -294,7 +294,9 @@ def _model_methods(models: Sequence[Model], decodings: Sequence[str], settings: 
 
 
 def _ask_model(assigner: Assigner, method: Method, events: Events, rows: Rows) -> Decoded:
-    found, heads = assigner.assign_all(method.accept(assigner.with_evidence(events)))
+    accepted = method.accept(assigner.with_evidence(events))
+    assigner.count_tags(events, accepted)
+    found, heads = assigner.assign_all(accepted)
     return replace(found, assignment=stored_assignment(events, found.assignment), heads=heads)
 
 

@@ -145,6 +145,10 @@ class Source(ABC):
     def read(self, start: int, stop: int) -> Events:
         """The events of some rows, objects as stored, in GeV, with permanent ids."""
 
+    def taggers(self) -> list[dict[str, Any]]:
+        """What the first values of each score of jets are, and which is used: plain data for `pairton inspect`."""
+        return []
+
     def chunks(self, size: int = DEFAULT_CHUNK, start: int = 0, stop: int | None = None) -> Iterator[Events]:
         """Rows [start, stop) in windows of `size` that begin at multiples of it."""
         check_chunk(size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -47,6 +47,7 @@ class ExperimentSource(Source):
     field_names: ClassVar[Mapping[str, str]] = {}  # field -> how the experiment names it, where that differs
     tagger: Tagger  # set before the rest
     flavours: tuple[Flavour, ...] = ()  # electrons and muons, and how they are identified
+    describe_taggers: Callable[[], list[dict[str, Any]]] | None = None
 
     def __init__(self, tree: Table, options: ReadOptions, collections: Collections) -> None:
         """`collections`: where the objects of each kind are; `--map` names other columns."""
@@ -181,6 +182,9 @@ class ExperimentSource(Source):
     def kept_column(self, name: str) -> str:
         """The column that a name of `--keep` means."""
         return name
+
+    def taggers(self) -> list[dict[str, Any]]:
+        return self.describe_taggers() if self.describe_taggers is not None else []
 
     # -- reading -------------------------------------------------------------------------------------------
 

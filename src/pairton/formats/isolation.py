@@ -165,6 +165,10 @@ class IsolatedSource(Source):
             self._end()
             raise
 
+    def taggers(self) -> list[dict[str, Any]]:
+        header, _ = self._ask({"taggers": True})
+        return list(header.get("taggers", ()))
+
     def read(self, start: int, stop: int) -> Events:
         header, arrays = self._ask({"read": [start, stop]})
         try:
@@ -263,6 +267,8 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
                     header |= {"topology": source.topology.to_dict(), "tagging": source.tagging}
                 elif "close" in request:
                     bad_labels.warn()
+                elif "taggers" in request:
+                    header = {"taggers": source.taggers()}
                 else:
                     header, arrays = encode_events(source.read(*request["read"]))
             except PairtonError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import awkward as ak
@@ -19,7 +20,7 @@ from pairton.formats.gen_truth import GenRecord
 from pairton.formats.lepton_selection import SETTINGS, Flavour
 from pairton.formats.root_files import RootFile
 from pairton.formats.table_files import Table
-from pairton.formats.taggers import choose_tagger, first_values
+from pairton.formats.taggers import choose_tagger, described, first_values
 from pairton.formats.variations import choice
 
 __all__ = ["FORMAT", "FRACTIONS", "NanoAOD", "NanoAODSource", "tight_id"]
@@ -78,6 +79,7 @@ class NanoAODSource(ExperimentSource):
             return first_values(lambda *rows: _flat(tree.read([column], *rows)[column]), tree.n_events)
 
         self.tagger = choose_tagger(replace(options, btag=given), scores, TAGGERS, look, tree.path)
+        self.describe_taggers = partial(described, scores, look, self.tagger, TAGGERS)
         self.score = f"{jets}_{self.tagger.field}"
         self.id_columns = self._identification_columns(tree)
         self.has_ids = all(name in tree for name in EVENT)

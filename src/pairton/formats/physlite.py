@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import awkward as ak
@@ -18,7 +19,7 @@ from pairton.formats.experiment import Collections, Columns, ExperimentSource, F
 from pairton.formats.lepton_selection import SETTINGS, Flavour
 from pairton.formats.physlite_met import SoftTerms, summed_met
 from pairton.formats.root_files import RootFile, RootTree
-from pairton.formats.taggers import choose_tagger, first_values
+from pairton.formats.taggers import choose_tagger, described, first_values
 from pairton.formats.variations import choice
 from pairton.topology import JET
 
@@ -99,6 +100,7 @@ class PhysliteSource(ExperimentSource):
         share = options.settings.get("fractions", "")  # other ones make another score, of which no table is known
         scores = {name: f"{name},{share}".rstrip(",") for name in present}
         self.tagger = choose_tagger(options, scores, () if share else TAGGERS, look, tree.path)
+        self.describe_taggers = partial(described, scores, look, self.tagger, TAGGERS)
         self.fractions = _fractions(options.settings.get("fractions"), self.tagger.name)
         self.link = _link(tree, f"{JETS}{self.mark}btaggingLink")
         self.jvt = self._jvt_column(tree, choice(options.settings, "jvt", ("pass", "none")))

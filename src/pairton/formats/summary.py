@@ -12,7 +12,7 @@ import numpy as np
 from pairton.errors import InputError
 from pairton.events import Events, Status
 from pairton.events.events import MARKS
-from pairton.topology import Topology
+from pairton.topology import JET, Topology
 from pairton.topology.selection import TRANSVERSE
 
 __all__ = ["Summary"]
@@ -49,6 +49,8 @@ class Summary:
     sum_of_squares: float = 0.0  # of the weights
     first: Events | None = None
     metadata: dict[str, Any] = field(default_factory=dict)  # what the first file says of itself
+    taggers: list[dict[str, Any]] = field(default_factory=list)  # scores of jets in the first file
+    tagged: tuple[int, int] = (0, 0)  # jets with a b-tag, and all that have or lack one
 
     def add(self, events: Events, format: str) -> None:
         if self.topology not in (None, events.topology):
@@ -63,6 +65,9 @@ class Summary:
                 pt = np.asarray(ak.flatten(events.objects[kind].pt))
                 self.medians |= {kind: float(np.median(pt))} if len(pt) else {}
         self.events += len(events)
+        if JET in events.objects and "btag" in ak.fields(events.jets):
+            tags = np.asarray(ak.flatten(events.jets.btag[events.usable[JET]]))
+            self.tagged = self.tagged[0] + int((tags > 0.5).sum()), self.tagged[1] + len(tags)
         for kind, objects in events.objects.items():
             self.fields.setdefault(kind, [name for name in ak.fields(objects) if name not in MARKS])
             self.usable[kind] += int(ak.sum(events.usable[kind]))
@@ -109,5 +114,7 @@ class Summary:
             "complete": self.complete,
             **({"weights": {"sum": self.sum_of_weights, "effective": self.effective}} if self.has_weights else {}),
             "topology": None if self.topology is None else self.topology.name,
+            "taggers": self.taggers,
+            "tagged": {"b": self.tagged[0], "jets": self.tagged[1]},
             "metadata": self.metadata,
         }

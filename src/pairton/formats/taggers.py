@@ -16,7 +16,7 @@ from pairton.events.inputs import EVIDENCE
 from pairton.events.tags import TagTable, tables_of
 from pairton.formats.base import ReadOptions, Source
 
-__all__ = ["Filling", "OneTagger", "Tagger", "choose_tagger", "first_values"]
+__all__ = ["Filling", "OneTagger", "Tagger", "choose_tagger", "described", "first_values"]
 
 FEW = 20  # jets, of which nothing can be said
 ENOUGH = 200  # jets that are looked at to see whether a score is filled
@@ -48,6 +48,12 @@ class Filling:
     def filled(self) -> bool:
         """Not so if many jets have no value that is possible, or all the same one."""
         return self.jets < FEW or self.low < self.high
+
+    def described(self, name: str) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        some = self.known > 0
+        bounds = {"low": self.low if some else None, "high": self.high if some else None}
+        return {"name": name, "filled": self.filled, "jets": self.jets, "known": self.known, **bounds}
 
 
 @dataclass(frozen=True)
@@ -139,6 +145,25 @@ def choose_tagger(
             f"or every one; its usual cuts are {', '.join(f'{c:g}' for c in same.cuts)}"
         )
     return Tagger(name, cut, scores[name], chosen, options.evidence)
+
+
+def described(
+    scores: Mapping[str, str], look: Callable[[str], Flat], used: Tagger, order: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Of each score of a file, as plain data: its values, the tables that are known for it, whether it is used.
+
+    Those of `order` come first.
+    """
+    found = []
+    for name in sorted(scores, key=lambda name: (name not in order, order.index(name) if name in order else 0)):
+        tables = tables_of(scores[name])
+        try:
+            filling = _look(look, name, tables[0] if tables else None)
+        except ConfigError:  # what its values are must be said first
+            filling = Filling(0, 0)
+        found.append(filling.described(name) | {"tables": [table.name for table in tables]})
+        found[-1] |= {"used": str(used) if name == used.name else None}
+    return found
 
 
 def _asked(

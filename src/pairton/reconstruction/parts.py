@@ -88,6 +88,8 @@ class Done:
     columns: tuple[str, ...]
     varied: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # the status of each variation
     new: bool = True
+    jets: int = 0  # that were used, where the model takes tags
+    tagged: int = 0  # of those, with a b-tag
 
     def __len__(self) -> int:
         return sum(self.status.values())
@@ -103,6 +105,8 @@ class Parts:
     varied: Mapping[str, dict[str, int]] = field(default_factory=dict)  # the status of each variation
     skipped: int = 0  # parts that were there already
     replaced: int = 0  # parts that were there, but made from other inputs or with other settings
+    jets: int = 0  # that were used, where the model takes tags
+    tagged: int = 0  # of those, with a b-tag
 
 
 def reconstruct_parts(
@@ -200,7 +204,8 @@ def make_part(part: Part) -> Done:
         assert writer.names is not None  # there is always a window
         columns = tuple(writer.names)
         writer.metadata["part"] = {**part.metadata["part"], "columns": columns}
-    return Done(part.path, writer.tally.status, columns, writer.tally.varied)
+    tally = writer.tally
+    return Done(part.path, tally.status, columns, tally.varied, jets=tally.jets, tagged=tally.tagged)
 
 
 def _events(part: Part) -> Iterator[Events]:
@@ -283,7 +288,10 @@ def _find_finished(plan: list[Part], folder: Path, resume: bool, force: bool) ->
         own = (said or {}).get("part", {})
         if said is not None and own.get("key") == part.metadata["part"]["key"]:
             varied = said.get("variation_status", {})
-            found[part.index] = Done(part.path, said["status"], tuple(own["columns"]), varied, new=False)
+            jets, tagged = (int(said.get(name, 0)) for name in ("jets", "btagged_jets"))
+            found[part.index] = Done(
+                part.path, said["status"], tuple(own["columns"]), varied, new=False, jets=jets, tagged=tagged
+            )
     return found
 
 
@@ -304,12 +312,14 @@ def _complete(
     parts = [{"name": part.path.name, "events": part.n_events} for part in plan]
     whole: dict[str, Any] = {**said, **settings, "events": events, "status": status, "parts": parts}
     whole |= {"variation_status": varied} if varied else {}
+    jets, tagged = sum(d.jets for d in done.values()), sum(d.tagged for d in done.values())
+    whole |= {"jets": jets, "btagged_jets": tagged} if jets else {}
     with replacing(folder / COMPLETE) as temporary:
         temporary.write_text(json.dumps(whole, indent=1), encoding="utf-8")
     for left in folder.glob(".part-*"):  # of runs that were killed; a slow worker of this one may still write
         if left.stat().st_mtime < begun:
             left.unlink(missing_ok=True)
-    return Parts(events, status, tuple(part.path for part in plan), varied)
+    return Parts(events, status, tuple(part.path for part in plan), varied, jets=jets, tagged=tagged)
 
 
 def _summed(each: list[Mapping[str, int]]) -> dict[str, int]:

@@ -46,7 +46,7 @@ BATCH_BYTES = 2**25  # of one call of the network
 TRIPLE_BYTES = 640  # that a network takes per event and triple of its objects, in ONNX Runtime
 DECODED = ("edges", "triplets", "patterns")  # outputs that the decoding uses; others describe events
 TAG_CUT = 0.5
-SURE = 1000  # jets of which some have a b-tag and some have none, unless something is wrong
+SURE = 300  # jets of which some have a b-tag and some have none, unless something is wrong
 ASSUMED = (
     "b-tags are taken at the efficiencies of the generator's card (about 70 % of b jets, 0.3 % of light jets), "
     "since nothing is known of the tagger: give its table with --tags (`pairton tags` lists them)"
@@ -189,7 +189,7 @@ class Assigner:
         for name, spec in self.model.info.heads.items():
             orders = decoded.assignment, found.assignment
             described[name] = reordered(spec, self.model.topology, described[name], *orders)
-        tags = self._tags(window, accepted)
+        tags = self.count_tags(window, accepted)
         outputs = {**self._head_columns(described), **self._pattern_columns(found), **tags}
         status = accepted.status.copy()
         status[(status == Status.OK) & ~self._selected(accepted, tags)] = Status.OUTSIDE_SELECTION
@@ -207,8 +207,11 @@ class Assigner:
             {name: self.run(window.varied(name)) for name in window.variations},
         )
 
-    def _tags(self, events: Events, accepted: Accepted) -> dict[str, npt.NDArray[Any]]:
-        """How many of the jets that are used have a b-tag, for a model that takes tags or what they are worth."""
+    def count_tags(self, events: Events, accepted: Accepted) -> dict[str, npt.NDArray[Any]]:
+        """How many of the jets that are used have a b-tag, for a model that takes tags or what they are worth.
+
+        Warns once where none or all have one.
+        """
         domain, inputs = self.model.domain, self.model.inputs
         fields = inputs.fields(JET) if JET in inputs.kinds else ()
         takes = "btag" in domain[JET].binary or not set(EVIDENCE).isdisjoint(fields)

@@ -35,6 +35,8 @@ class Summary:
     status: dict[str, int]  # label -> events
     first: Reconstruction  # some events to show
     varied: Mapping[str, dict[str, int]] = field(default_factory=dict)  # the same of each variation
+    jets: int = 0  # that were used, where the model takes tags
+    tagged: int = 0  # of those, with a b-tag
 
 
 def count_events(paths: Paths, **options: Any) -> int:
@@ -106,7 +108,7 @@ def reconstruct_files(
             else:
                 tally.add(reco)
     assert first is not None  # there is always a window
-    return Summary(tally.events, tally.status, first, tally.varied)
+    return Summary(tally.events, tally.status, first, tally.varied, tally.jets, tally.tagged)
 
 
 def _head(reco: Reconstruction) -> Reconstruction:

@@ -53,7 +53,7 @@ from pairton.models.storage import WEIGHTS_KEY
 from pairton.reconstruction.momenta import with_sign
 from pairton.reconstruction.result import Reconstruction
 from pairton.reconstruction.running import Assigner, RunSettings
-from pairton.topology import Slot, Topology, collection_name
+from pairton.topology import JET, Slot, Topology, collection_name
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
@@ -222,7 +222,9 @@ class ResultWriter(CompleteOrNothing):
     def close(self) -> None:
         try:
             self._flush()
-            said = {"events": self.tally.events, "status": self.tally.status}
+            said: dict[str, Any] = {"events": self.tally.events, "status": self.tally.status}
+            if self.tally.jets:
+                said |= {"jets": self.tally.jets, "btagged_jets": self.tally.tagged}
             if self.tally.varied:
                 said["variation_status"] = self.tally.varied
             with writing_errors(self.path):
@@ -244,6 +246,7 @@ class Tally:
     def __init__(self) -> None:
         self.status = dict.fromkeys(LABELS.tolist(), 0)
         self.varied: dict[str, dict[str, int]] = {}
+        self.jets = self.tagged = 0  # jets that were used, and those of them with a b-tag
 
     @property
     def events(self) -> int:
@@ -251,6 +254,9 @@ class Tally:
 
     def add(self, reco: Reconstruction) -> None:
         _add_status(self.status, reco)
+        if "n_btags" in reco.outputs:
+            self.tagged += int(reco.outputs["n_btags"].sum())
+            self.jets += int(reco.used[JET].sum())
         for name, other in reco.variations.items():
             _add_status(self.varied.setdefault(name, dict.fromkeys(LABELS.tolist(), 0)), other)
 
