@@ -16,15 +16,16 @@ from coffea import processor
 from coffea.nanoevents import NanoAODSchema
 
 import pairton
+from pairton.events.tags import load_table
 from pairton.formats.nanoaod import FRACTIONS, tight_id
 
 
 class TopMass(processor.ProcessorABC):
     """Masses of reconstructed tops and their probabilities, in events that have an answer."""
 
-    def __init__(self, model: str = "default", tagger: str = "btagPNetB", cut: float = 0.245) -> None:
+    def __init__(self, model: str = "default", tags: str = "pnet_2022") -> None:
         self.model = pairton.load_model(model, threads=1)  # workers share the cores, so one thread each
-        self.tagger, self.cut = tagger, cut
+        self.table = load_table(tags)  # the score, its working points and their efficiencies
 
     def process(self, events: ak.Array) -> dict[str, Any]:
         jets = events.Jet
@@ -36,10 +37,11 @@ class TopMass(processor.ProcessorABC):
                 eta=jets.eta,
                 phi=jets.phi,
                 mass=jets.mass,
-                btag=jets[self.tagger] > self.cut,
                 usable=tight_id(identity, jets.eta),  # the others stay, so that indices refer to events.Jet
+                **{self.table.field: jets[self.table.field]},
             ),
             self.model,
+            tags=self.table,
         )
         answered = (reco.assignment >= 0).all(axis=1)  # reco.status says why not
         tops = reco.t[answered]
@@ -47,7 +49,7 @@ class TopMass(processor.ProcessorABC):
         masses.fill(ak.flatten(tops.mass), weight=ak.flatten(tops.probability))
         # Any column of the original jets, by index: here the score of the jet that is the b of the first top.
         b_jet = reco.assignment[answered][:, [reco.topology.slot_index("t1.b")]]
-        scores = jets[answered][ak.from_regular(b_jet)][self.tagger]
+        scores = jets[answered][ak.from_regular(b_jet)][self.table.field]
         return {
             "events": len(events),
             "answered": int(answered.sum()),

@@ -90,6 +90,8 @@ def test_inspect_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         "present": {"W": 3, "t": 3},
         "complete": 2,
         "topology": "ttbar_allhad",
+        "taggers": [],
+        "tagged": {"b": 26, "jets": 26},
         "metadata": {},
     }
     other = write(tmp_path / "b.parquet", six_jets(3, pt=20.0))
