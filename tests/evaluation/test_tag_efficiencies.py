@@ -166,7 +166,7 @@ def test_the_command_line(command, made, tmp_path, capsys):
 def test_real_files():
     path = SAMPLES / "nanoaod_cms_ttbar_v12.root"
     with pytest.warns(PairtonWarning, match="light jets pass the cut"):
-        found = measure(path, "DeepFlavB", cuts=[0.0583, 0.3086, 0.7183], pt=[], settings={"leptons": "none"})
+        found = measure(path, "DeepFlavB", cuts=[0.0583, 0.3086, 0.7183], pt=[], settings={"overlap": "none"})
     np.testing.assert_allclose(
         found.table.efficiency[0, 0], load_table("deepjet_2022").efficiency[0, 0, :3], atol=0.04
     )

@@ -156,7 +156,7 @@ def test_files_with_different_taggers_are_refused(tmp_path, events, filled, evid
 @pytest.mark.skipif(not OPEN_DATA.exists(), reason="needs the shared samples")
 def test_open_data_of_2015():
     with pytest.warns(PairtonWarning, match="CSVV2 > 0.8484 .* no values in DeepFlavB and DeepB"):
-        found = read(OPEN_DATA, settings={"leptons": "none"})
+        found = read(OPEN_DATA, settings={"overlap": "none"})
     assert 0 < float(ak.mean(found.jets.btag)) < 0.2
     assert ak.any(found.jets.b_evidence > 0)
 
@@ -165,7 +165,7 @@ def test_open_data_of_2015():
 def test_tables_fit_simulated_ttbar_events():
     """b jets of 200 real events pass the points about as often as the tables say."""
     for field, name in (("btagPNetB", "pnet_2022"), ("btagDeepFlavB", "deepjet_2022")):
-        jets = read(TTBAR, tags=name, fields={"jet": [field, "flavour"]}, settings={"leptons": "none"}).jets
+        jets = read(TTBAR, tags=name, fields={"jet": [field, "flavour"]}, settings={"overlap": "none"}).jets
         values = ak.flatten(jets[field][(jets.pt > 30) & (abs(jets.eta) < 2.5) & (jets.flavour == 5)])
         table = load_table(name)
         share = [float(ak.mean(values > cut)) for cut in table.cuts]
