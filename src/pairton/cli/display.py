@@ -69,7 +69,8 @@ def display(
 
     output = output or Path(f"event-{row}.html")
     check_suffix(output)
-    loaded = load_model(model_for_files(model, inputs, reading), engine=engine)
+    chosen = model_for_files(model, inputs, reading)
+    loaded = load_model(chosen, engine=engine, topology=reading["topology"])
     paths = list(inputs) or [str(sample_file(loaded.topology.name))]
     as_the_model(reading, loaded)
     events, first = _window_of(paths, row, reading)

@@ -85,7 +85,8 @@ def evaluate(
     from pairton.reconstruction.streaming import count_events
 
     names = models or (() if how["assignments"] else (model_for_files(None, inputs, reading),))
-    loaded = [load_model(name, engine=engine, threads=threads) for name in names]
+    given = {"engine": engine, "threads": threads, "topology": reading["topology"]}
+    loaded = [load_model(name, **given) for name in names]
     files = expand(inputs)
     for path in how["assignments"]:
         note_input(path)

@@ -134,7 +134,8 @@ def reconstruct(
         raise ConfigError(f"{given[0]} is for results in parts: add --dask, --jobs or --resume")
     else:
         refuse_existing(output, force)
-    loaded = load_model(model_for_files(model, inputs, reading), engine=engine, threads=threads)
+    chosen = model_for_files(model, inputs, reading)
+    loaded = load_model(chosen, engine=engine, threads=threads, topology=reading["topology"])
     paths = list(inputs) or [str(sample_file(loaded.topology.name))]
     as_the_model(reading, loaded)
     total = count_events(paths, **reading) if sys.stderr.isatty() else None

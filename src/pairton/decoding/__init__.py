@@ -4,6 +4,7 @@ It takes any callable `predict(nodes, tokens) -> outputs by name` and any topolo
 knows nothing of torch or ONNX. A decoding is one entry of a registry: `pairton.decoding.decodings`.
 """
 
+from pairton.decoding.branch_decoding import BRANCHES
 from pairton.decoding.chain import Predict, Step
 from pairton.decoding.decodings import (
     BEAM,
@@ -21,6 +22,7 @@ from pairton.decoding.terms import Outputs
 __all__ = [
     "ANSWERS",
     "BEAM",
+    "BRANCHES",
     "DECODINGS",
     "Decoded",
     "Decoding",

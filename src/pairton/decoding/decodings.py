@@ -25,7 +25,18 @@ from pairton.events.nodes import Nodes
 from pairton.topology import Stage, Topology
 from pairton.topology.assignments import canonical
 
-__all__ = ["BEAM", "DECODINGS", "Decoded", "Decoding", "Task", "decode", "get_decoding", "register_decoding"]
+__all__ = [
+    "BEAM",
+    "DECODINGS",
+    "LISTED",
+    "Decoded",
+    "Decoding",
+    "Task",
+    "decode",
+    "get_decoding",
+    "register_decoding",
+    "whole_event",
+]
 
 BEAM = 8  # hypotheses of a beam, where nothing else is said
 LISTED = 20  # assignments in the record of an exact decoding
@@ -278,7 +289,7 @@ def _run_exact(task: Task) -> Decoded:
             few.assignment[row, at], few.score[row, at] = found.assignment[:, 0], found.score[:, 0]
             listed[same, :count], chances[same, :count] = _renamed(few.assignment, order), sums.probability(few)
     if task.record:
-        result.steps.append(_whole_event(topology, tokens, outputs, listed, chances, choice, result.assignment))
+        result.steps.append(whole_event(topology, tokens, outputs, listed, chances, choice, result.assignment))
     return result
 
 
@@ -288,7 +299,7 @@ def _renamed(assignment: npt.NDArray[np.int8], order: Index) -> npt.NDArray[np.i
     return np.where(assignment >= 0, taken, -1)
 
 
-def _whole_event(
+def whole_event(
     topology: Topology,
     tokens: npt.NDArray[np.uint8],
     outputs: Outputs,

@@ -117,7 +117,7 @@ def evaluate(
     files = ["events"] if isinstance(events, Events) else expand(events)
     if given is not None and options:
         raise ConfigError(f"no option {next(iter(options))!r} for events that are read already: leave it out")
-    models = _load(model, given, bool(assignments))
+    models = _load(model, given, bool(assignments), options.get("topology"))
     options = {"topology": None} | (as_for(models[0], options) if models else options)
     if given is None:
         options["keep"] = [*options.get("keep", ()), *_label_columns(models, files[0], options)]
@@ -265,13 +265,13 @@ def _trained_on(model: Model, events: Events) -> int:
     return int((np.isin(events.ids[:, 0], sources) & events.in_split("train", _fractions(model))).sum())
 
 
-def _load(model: Any, events: Events | None, answered: bool) -> list[Model]:
+def _load(model: Any, events: Events | None, answered: bool, topology: Any) -> list[Model]:
     from pairton.models.engines import load_model, model_for
 
     if model is None:
         model = () if answered else "default" if events is None else model_for(events.topology)
     several = model if isinstance(model, list | tuple) else [model]
-    return [load_model(each) if isinstance(each, str | Path) else each for each in several]
+    return [load_model(each, topology=topology) if isinstance(each, str | Path) else each for each in several]
 
 
 # -- models ------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from pairton._common.configuration import check_keys, configure
 from pairton.errors import ConfigError, TrainingError, nearest, shown
 from pairton.topology import Topology
 
-__all__ = ["COMPONENTS", "HeadSpec", "Place", "labels_of", "parse_head", "places_of"]
+__all__ = ["COMPONENTS", "EVENT", "HeadSpec", "Place", "labels_of", "parse_head", "places_of", "slot_paths"]
 
 KINDS = ("class", "regression")
 LOSSES = ("gaussian", "laplacian", "log_gaussian")
@@ -132,7 +132,7 @@ def places_of(topology: Topology, of: str) -> tuple[Place, ...]:
         return (Place("", ()),)
     if of in topology.types:
         return tuple(Place(particle.name, particle.slots) for particle in topology.of_type(of))
-    paths = _paths(topology)
+    paths = slot_paths(topology)
     found = tuple(
         Place(slot.name, (slot.index,))
         for slot, path in zip(topology.slots, paths, strict=True)
@@ -144,7 +144,7 @@ def places_of(topology: Topology, of: str) -> tuple[Place, ...]:
     return found
 
 
-def _paths(topology: Topology) -> list[str]:
+def slot_paths(topology: Topology) -> list[str]:
     """The name of each slot without the numbers of siblings: t.W.q."""
     decays = dict(topology.decays)
     paths = [""] * len(topology.slots)

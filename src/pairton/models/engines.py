@@ -8,7 +8,7 @@ Shapes: B events, N nodes, T types.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -28,7 +28,8 @@ from pairton.errors import ConfigError, MissingExtraError, ModelError, nearest
 from pairton.events.domain import Domain
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import Nodes
-from pairton.models.onnx_file import open_session, read_onnx
+from pairton.models.onnx_file import OnnxFile, open_session, read_onnx
+from pairton.models.spanet_onnx import SpanetEngine, is_spanet, spanet_info
 from pairton.models.storage import (
     INFO,
     ONNX,
@@ -40,7 +41,8 @@ from pairton.models.storage import (
     parse_info,
     read_info,
 )
-from pairton.topology import Topology
+from pairton.topology import Topology, load_topology
+from pairton.topology.reading import load_spanet_event
 
 __all__ = ["DEFAULT", "ENGINES", "METADATA_KEY", "Engine", "Model", "OnnxEngine", "load_model", "model_for"]
 
@@ -178,12 +180,19 @@ def model_for(topology: Topology) -> str:
     return topology.name if topology.name in builtin_models() else "default"
 
 
-def load_model(name: str | Path = "default", *, engine: str = "onnx", threads: int | None = None) -> Model:
+def load_model(
+    name: str | Path = "default",
+    *,
+    engine: str = "onnx",
+    threads: int | None = None,
+    topology: str | Path | Topology | None = None,
+) -> Model:
     """A model that is ready to be asked.
 
     name      of one that comes with Pairton, or a path: its folder, or its .onnx or .safetensors file
     engine    onnx, or torch where it is installed
     threads   that run batches side by side; by default one for each core
+    topology  for an ONNX file that SPANet exported: its event file; other models bring their own
 
     Raises ModelError where the model cannot be found, read or run by that engine.
 
@@ -203,7 +212,7 @@ def load_model(name: str | Path = "default", *, engine: str = "onnx", threads: i
                 f"{path}: has no {ONNX} for the default engine: run `pairton export {path} -o {path / ONNX}`, or "
                 "choose --engine torch"
             )
-        return _onnx_model(path, threads)
+        return _onnx_model(path, threads, topology)
     if path.suffix == ".onnx":
         if path.name != ONNX or not (path.parent / WEIGHTS).is_file():
             raise ModelError(f"{path}: {engine} cannot run an ONNX file: give the model's folder, or use onnx")
@@ -218,11 +227,27 @@ def load_model(name: str | Path = "default", *, engine: str = "onnx", threads: i
     return Model(path.name, read_info(path), made)
 
 
-def _onnx_model(path: Path, threads: int | None) -> Model:
+def _spanet_model(file: OnnxFile, threads: int | None, topology: str | Path | Topology | None) -> Model:
+    """A network of SPANet with its event file."""
+    event = None if topology is None or isinstance(topology, Topology) else load_spanet_event(topology)
+    if event is None or isinstance(topology, Topology) or topology is None:
+        raise ModelError(f"{file.path}: a network of SPANet: give its event file too, with --topology event.yaml")
+    tree = load_topology(topology)
+    info = spanet_info(file, event, tree)
+    engine = SpanetEngine(file.path, event, tree, info.inputs, threads)
+    outputs = {**info.outputs, **{n: ("class",) * spec.is_class for n, spec in engine.heads.items()}}
+    return Model(file.path.stem, replace(info, heads=engine.heads, outputs=outputs), engine)
+
+
+def _onnx_model(path: Path, threads: int | None, topology: str | Path | Topology | None) -> Model:
     """From an ONNX file, or from the one in a model's folder."""
     file = read_onnx(path / ONNX if path.is_dir() else path)
+    if METADATA_KEY not in file.metadata and is_spanet(file):
+        return _spanet_model(file, threads, topology)
     if METADATA_KEY not in file.metadata:
-        raise ModelError(f"{file.path}: an ONNX file, but not of Pairton: make one with `pairton export`")
+        raise ModelError(
+            f"{file.path}: an ONNX file, but neither of Pairton nor of SPANet: make one with `pairton export`"
+        )
     raw = parse_json(file.metadata[METADATA_KEY], str(file.path), ModelError)
     if not isinstance(raw, dict):
         raise ModelError(f"{file.path}: what it says of the model is no mapping: export it again")

@@ -16,11 +16,12 @@ from typing import Any
 
 from pairton.errors import ModelError
 
-__all__ = ["OnnxFile", "open_session", "read_onnx"]
+__all__ = ["OnnxFile", "Operator", "open_session", "operators", "read_onnx"]
 
 # numbers of fields, from onnx.proto
 MODEL_IR, MODEL_GRAPH, MODEL_OPSET, MODEL_METADATA = 1, 7, 8, 14
-GRAPH_INPUT, GRAPH_OUTPUT = 11, 12
+GRAPH_NODE, GRAPH_INPUT, GRAPH_OUTPUT = 1, 11, 12
+NODE_INPUT, NODE_OUTPUT = 1, 2
 NODE_OPERATOR, NODE_DOMAIN = 4, 7
 ATTRIBUTE_GRAPHS = (6, 11)
 TENSOR_EXTERNAL = (13, 14)  # names of other files, and whether the values are in one
@@ -48,6 +49,7 @@ MOST_NESTED = 40  # messages in messages
 NOWHERE = os.path.join(os.devnull, "none")  # a folder in which there can be no file
 
 Field = tuple[int, int | memoryview]
+Operator = tuple[str, tuple[str, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,20 @@ def read_onnx(path: str | Path) -> OnnxFile:
         )
     except (ValueError, IndexError):
         raise ModelError(f"{path}: not an ONNX file, or cut short: copy or export it again") from None
+
+
+def operators(file: OnnxFile) -> tuple[Operator, ...]:
+    """The operators of the graph, in the order of the file: name, names of inputs, names of outputs."""
+    (graph,) = [value for number, value in _fields(memoryview(file.payload)) if number == MODEL_GRAPH]
+    assert isinstance(graph, memoryview)
+    found = []
+    for number, node in _fields(graph):
+        if number == GRAPH_NODE and isinstance(node, memoryview):
+            parts = list(_fields(node))
+            inputs = tuple(_decoded(value) for part, value in parts if part == NODE_INPUT)
+            outputs = tuple(_decoded(value) for part, value in parts if part == NODE_OUTPUT)
+            found.append((_text(node, NODE_OPERATOR), inputs, outputs))
+    return tuple(found)
 
 
 def open_session(file: OnnxFile | bytes, source: str | Path) -> Any:

@@ -143,7 +143,8 @@ def reconstruct_parts(
         from pairton.models.engines import load_model
 
         alone = client is None and jobs == 1
-        model = load_model(model, engine=engine, threads=None if alone else 1)
+        alone_threads = None if alone else 1
+        model = load_model(model, engine=engine, threads=alone_threads, topology=options.get("topology"))
     folder = Path(folder).absolute()
     files = expand(paths)
     options = {"truth": False, **options}

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pairton.decoding import Question, get_decoding
+from pairton.decoding import BRANCHES, Question, get_decoding
+from pairton.decoding.branches import branch_plan
 from pairton.decoding.set_tables import exact_limit
 from pairton.errors import ConfigError, ModelError
 from pairton.events.acceptance import MAX_OBJECTS, check_max_objects
@@ -39,10 +40,15 @@ class RunSettings:
         """With the decoding that is meant, checked."""
         decoding = self.decoding or ("beam" if self.beam is not None else model.decoding)
         self._check_question(model, decoding)
+        if (decoding == BRANCHES) != (model.decoding == BRANCHES):
+            raise ConfigError(f"{model.name} is decoded by {model.decoding}: leave the decoding {decoding} out")
         check_max_objects(model.topology, self.max_objects)
         most = self.max_objects
         if decoding == "exact":  # no more than the sums take; events with more are truncated
             most = min(most, exact_limit(model.topology))
+        elif decoding == BRANCHES:
+            limit = exact_limit(branch_plan(model.topology).apart, complete_only=True)
+            most = min(most, limit, getattr(model.engine, "most_objects", most))
         check_max_objects(model.topology, most)
         return replace(self, decoding=decoding, max_objects=most, cuts=self._cuts_for(model.topology))
 

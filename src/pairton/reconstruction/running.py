@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from pairton._common.parallel import in_parallel
 from pairton.decoding import BEAM, Decoded, Outputs, decode, get_decoding
+from pairton.decoding.branches import is_branch
 from pairton.decoding.patterns import plan_of
 from pairton.errors import EventsError, ModelError, PairtonWarning
 from pairton.events import Events, Status
@@ -138,7 +139,7 @@ class Assigner:
             outputs = self.model.predict(nodes, tokens)
             for name in mine:  # of the first call, in which nothing was revealed
                 described.setdefault(name, outputs[name])
-            return {name: outputs[name] for name in DECODED if name in outputs}
+            return {name: array for name, array in outputs.items() if name in DECODED or is_branch(name)}
 
         found = decode(
             predict,

@@ -65,7 +65,7 @@ def reconstruct_stream(
     if isinstance(model, str):
         from pairton.models.engines import load_model
 
-        model = load_model(model)
+        model = load_model(model, topology=options.get("topology"))
     assigner = Assigner(model, settings)
     for window in windows(same_kept(iterate(paths, chunk=chunk, **as_for(model, options)))):
         assigner.check(window.topology)
@@ -93,7 +93,7 @@ def reconstruct_files(
     if isinstance(model, str):
         from pairton.models.engines import load_model
 
-        model = load_model(model, engine=engine, threads=threads)
+        model = load_model(model, engine=engine, threads=threads, topology=options.get("topology"))
     files = expand(paths)
     _refuse_overwriting(files, output)
     metadata = result_settings(model, files, settings)

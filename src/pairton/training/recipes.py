@@ -19,6 +19,8 @@ from pairton.events.tags import load_table
 from pairton.network.config import NetworkConfig
 from pairton.recipes import find_recipe
 from pairton.topology import Topology, load_topology, parse_topology
+from pairton.topology.reading import load_spanet_event
+from pairton.training.event_files import event_defaults
 
 __all__ = [
     "AugmentationConfig",
@@ -250,6 +252,9 @@ def parse_recipe(raw: Mapping[str, Any], source: str = "recipe") -> Recipe:
     if not isinstance(given, Mapping | str | Path | Topology):
         raise ConfigError(f"{source}: topology reads {shown(given)}, but must be a name, a file or a decay tree")
     topology = parse_topology(given, source) if isinstance(given, Mapping) else load_topology(given)
+    event = load_spanet_event(given) if isinstance(given, str | Path) else None
+    if event is not None:
+        raw = event_defaults(raw, event, topology)
     for part in ("stages", "selection"):
         if raw.get(part) is not None:
             topology = parse_topology({**topology.to_dict(), part: raw[part]}, f"{source}: {part}")

@@ -1,0 +1,192 @@
+"""Exact decoding of networks that score each particle on its own, as SPANet does with one branch per particle.
+
+A branch gives log probabilities of all choices of objects for its particle. The probability of an assignment is
+the product over branches, among all assignments in which no object is used twice:
+
+    P(objects of t1, objects of t2) = A1(objects of t1) A2(objects of t2) / sum over all disjoint choices
+
+Branches of interchangeable particles differ, so that an assignment is one of branches here. The answer is the most
+probable one. Its probability, and that of its particles, sum over the ways in which branches share them out.
+
+Shapes: B events, N nodes, S slots, P particles, C candidates of a type, K branches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.decoding.set_sums import best, log_normaliser, marginals
+from pairton.decoding.set_tables import SetTables, hypotheses, set_tables
+from pairton.decoding.terms import Outputs
+from pairton.errors import ModelError
+from pairton.topology import Layout, Topology
+from pairton.topology.assignments import canonical_within
+
+__all__ = ["BRANCH", "BranchPlan", "BranchSums", "branch_plan", "branch_sums", "is_branch"]
+
+SMALL = 1e-6  # of a probability that is shown as a logit
+BRANCH = "branch."  # beginning of the names of the outputs: branch.t1, (B, N, ..., N), one axis per slot
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.integer[Any]]
+
+
+def is_branch(name: str) -> bool:
+    """Whether an output of a network is that of a branch."""
+    return name.startswith(BRANCH)
+
+
+@dataclass(frozen=True)
+class BranchPlan:
+    """How the branches of a topology are told apart."""
+
+    names: tuple[str, ...]  # of the branches: SPANet's particles
+    apart: Topology  # the same tree with one root of a type of its own per branch
+    slots: tuple[int, ...]  # of `apart` -> slot of the topology
+    exchanges: tuple[tuple[int, ...], ...]  # permutations of branches that leave the event unchanged
+    places: tuple[tuple[int, ...], ...]  # particle of the topology -> alike particles of `apart`, its own first
+
+    def assigned(self, assignment: Ints) -> Ints:
+        """(B, S): the slots of the topology from those of `apart`."""
+        result = np.empty_like(assignment)
+        result[:, list(self.slots)] = assignment
+        return result
+
+
+@lru_cache(maxsize=16)
+def branch_plan(topology: Topology) -> BranchPlan:
+    """The branches of a topology, by SPANet's names of its slots.
+
+    >>> from pairton.topology import load_topology
+    >>> plan = branch_plan(load_topology("ttbar_allhad"))
+    >>> plan.names, plan.exchanges, plan.apart.event
+    (('t1', 't2'), ((0, 1), (1, 0)), ('branch_0', 'branch_1'))
+    """
+    owner = [label.split("/")[0] for label in topology.labels("spanet")]
+    names = tuple(dict.fromkeys(owner))
+    roots = []
+    for name in names:
+        mine = tuple(slot for slot, other in enumerate(owner) if other == name)
+        found = [particle for particle in topology.particles if particle.slots == mine]
+        if not found:
+            raise ModelError(f"{topology.name} has no particle with the slots of {name}: give SPANet's event file")
+        roots.append(found[0])
+    decays = dict(topology.decays)
+    below = {name: products for name, products in decays.items() if name not in {root.type for root in roots}}
+    first = {f"branch_{k}": decays[root.type] for k, root in enumerate(roots)}
+    reached = [*first.values()]
+    kept: dict[str, tuple[str, ...]] = {}
+    while reached:
+        for name in reached.pop():
+            if name in below and name not in kept:
+                kept[name] = below[name]
+                reached.append(below[name])
+    apart = Topology(
+        f"{topology.name}, branches apart",
+        tuple(first),
+        tuple((first | kept).items()),
+        objects=topology.objects,
+    )
+    slots = tuple(slot for root in roots for slot in root.slots)
+    moved = {tuple(owner[slot] for slot in row) for row in topology.symmetries[:, [r.slots[0] for r in roots]]}
+    exchanges = tuple(sorted(tuple(names.index(name) for name in row) for row in moved))
+    by_slots = {frozenset(slots[s] for s in particle.slots): particle.index for particle in apart.particles}
+    own = [by_slots.get(frozenset(particle.slots), -1) for particle in topology.particles]
+    alike = {name: [own[particle.index] for particle in topology.of_type(name)] for name in topology.types}
+    places = tuple(
+        () if at < 0 else tuple(dict.fromkeys([at, *alike[particle.type]]))
+        for at, particle in zip(own, topology.particles, strict=True)
+    )
+    return BranchPlan(names, apart, slots, exchanges, places)
+
+
+@dataclass(frozen=True)
+class BranchSums:
+    """The sums over all assignments of some events of one layout."""
+
+    plan: BranchPlan
+    tables: SetTables
+    scores: dict[str, npt.NDArray[Any]]  # type -> (C, B)
+    log_total: Floats  # (B,): of the sum over all assignments
+    present: dict[str, Floats]  # type -> (C, B): probability of each candidate
+
+    def best(self, k: int = 1) -> tuple[Ints, Floats]:
+        """The k most probable assignments (B, k, slots of `apart`), and log of their products of probabilities."""
+        found = best(self.tables, self.scores, None, k).overall()
+        return found.assignment.astype(np.int32), found.score
+
+    def score(self, assignment: Ints) -> Floats:
+        """(B,): log of the product of probabilities of an assignment of branches (B, slots of `apart`)."""
+        chosen = hypotheses(self.tables, assignment)
+        rows = np.arange(len(assignment))
+        total = np.where(chosen.pattern >= 0, 0.0, -np.inf)
+        for name, index in chosen.candidates.items():
+            for row in index:
+                total = total + np.where(row >= 0, self.scores[name][row, rows], 0.0)
+        return np.asarray(total)
+
+    def probability(self, assignment: Ints) -> Floats:
+        """(B,): of an assignment, whichever branches its interchangeable particles come from."""
+        parts = self.plan.apart.roots
+        total = np.zeros(len(assignment))
+        for exchange in self.plan.exchanges:
+            moved = np.empty_like(assignment)
+            for k, other in enumerate(exchange):
+                moved[:, list(parts[k].slots)] = assignment[:, list(parts[other].slots)]
+            with np.errstate(invalid="ignore"):
+                total += np.exp(self.score(moved) - self.log_total)
+        return total
+
+    def particle_probability(self, assignment: Ints) -> Floats:
+        """(B, P): that an event has these particles, of any branch; NaN of one that holds several branches."""
+        rows = np.arange(len(assignment))
+        apart = self.plan.apart
+        result = np.full((len(assignment), len(self.plan.places)), np.nan)
+        for index, alike in enumerate(self.plan.places):
+            if not alike:
+                continue
+            objects = canonical_within(apart, apart.particles[alike[0]], assignment)
+            total = np.zeros(len(assignment))
+            for name in dict.fromkeys(apart.particles[other].type for other in alike):
+                found = self.tables.candidates[name].find(objects)
+                total += np.where(found >= 0, self.present[name][found, rows], 0.0)
+            result[:, index] = total
+        return result
+
+    def edges(self, topology: Topology, n_nodes: int) -> npt.NDArray[np.float32]:
+        """(B, T, N, N): logits that two objects share a particle of a type; diagonal: that one is in none."""
+        chances = np.zeros((len(self.log_total), len(topology.types), n_nodes, n_nodes))
+        for k, name in enumerate(topology.types):
+            alike = self.plan.places[topology.of_type(name)[0].index]
+            for other in dict.fromkeys(self.plan.apart.particles[place].type for place in alike):
+                objects, present = self.tables.candidates[other].objects.astype(np.intp), self.present[other].T
+                for i, j in product(range(objects.shape[1]), repeat=2):
+                    at: Any = (slice(None), objects[:, i], objects[:, j])
+                    np.add.at(chances[:, k], at, present)
+        diagonal = np.arange(n_nodes)
+        chances[:, :, diagonal, diagonal] = 1 - chances[:, :, diagonal, diagonal]
+        chances = np.clip(chances, SMALL, 1 - SMALL)
+        return np.log(chances / (1 - chances)).astype(np.float32)
+
+
+def branch_sums(topology: Topology, layout: Layout, outputs: Outputs, temperature: float = 1.0) -> BranchSums:
+    """Sum over all assignments of events of one layout, from the outputs of a network without padding."""
+    plan = branch_plan(topology)
+    slots = plan.apart.slots
+    allowed = tuple(tuple(topology.nodes(slot.kind, layout)) for slot in slots)
+    tables = set_tables(plan.apart, allowed, True)
+    events = len(next(iter(outputs.values())))
+    scores = {name: np.zeros((len(c.objects), events), dtype=np.float32) for name, c in tables.candidates.items()}
+    for name, root in zip(plan.names, plan.apart.roots, strict=True):
+        chances = outputs[f"{BRANCH}{name}"]  # (B, N, ..., N)
+        objects = tables.candidates[root.type].objects.astype(np.intp)
+        flat = np.ravel_multi_index(tuple(objects.T), chances.shape[1:])
+        scores[root.type] = np.ascontiguousarray(chances.reshape(events, -1)[:, flat].T) / np.float32(temperature)
+    sums, present = marginals(tables, scores)
+    return BranchSums(plan, tables, scores, log_normaliser(sums), present)

@@ -1,0 +1,307 @@
+"""Networks that SPANet exported: recognised by the names of their tensors, fed as their event file says.
+
+    {input}_data, {input}_mask                  in: features (B, N, D), in the order of the event file, and (B, N)
+    {particle}_assignment_probability           out: (B, T, ..., T), one axis per product, of all sequential inputs
+    {particle}_detection_probability            out: (B,)
+    EVENT/{name}, {particle}/PARTICLE/{name}    out: numbers (B,), classes (B, C)
+
+With SPANet's --output-log-transform the names have `log_probability`. Normalisation is inside the graph,
+logarithms of inputs are only with --input-log-transform: the graph shows whether they are.
+
+Shapes: B events, N objects of an input, T objects of all sequential inputs, D features, C classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton._common.parallel import cores
+from pairton.decoding import Outputs
+from pairton.decoding.branches import BRANCH
+from pairton.errors import ModelError
+from pairton.events.domain import Domain
+from pairton.events.head_specs import HeadSpec
+from pairton.events.inputs import MOMENTUM, Input, Inputs
+from pairton.events.nodes import MOST_OBJECTS, Nodes
+from pairton.events.vectors import mass_of
+from pairton.models.onnx_file import OnnxFile, Operator, open_session, operators, read_onnx
+from pairton.models.storage import ModelInfo
+from pairton.topology import Topology
+from pairton.topology.spanet_event import MOMENTUM_FEATURES, InputGroup, SpanetEvent
+
+__all__ = ["SpanetEngine", "has_logarithms", "is_spanet", "spanet_info"]
+
+ASSIGNMENT = ("_assignment_probability", "_assignment_log_probability")
+DETECTION = ("_detection_probability", "_detection_log_probability")
+LEAST = -100.0  # log of a probability that is zero
+# operators between an input and the logarithm of its features, in a graph that takes it
+ON_THE_WAY = frozenset(
+    ("Add", "Cast", "Concat", "Gather", "Identity", "Mul", "Reshape", "Slice", "Split", "Squeeze", "Transpose")
+) | {"Unsqueeze"}
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def is_spanet(file: OnnxFile) -> bool:
+    """Whether a file has the inputs and outputs of a network that SPANet exported."""
+    inputs = {name.removesuffix("_data") for name in file.inputs if name.endswith("_data")}
+    masks = {name.removesuffix("_mask") for name in file.inputs if name.endswith("_mask")}
+    return bool(inputs) and inputs == masks and any(name.endswith(ASSIGNMENT) for name in file.outputs)
+
+
+def has_logarithms(graph: tuple[Operator, ...], name: str) -> bool:
+    """Whether a graph takes logarithms of an input before anything else is done with it."""
+    reached, done = {name}, False
+    while not done:
+        done = True
+        for kind, inputs, outputs in graph:
+            if reached.isdisjoint(inputs) or reached.issuperset(outputs):
+                continue
+            if kind == "Log":
+                return True
+            if kind in ON_THE_WAY:
+                reached.update(outputs)
+                done = False
+    return False
+
+
+def spanet_info(file: OnnxFile, event: SpanetEvent, topology: Topology) -> ModelInfo:
+    """All that is known of a network of SPANet, from its file and its event file; an error if they do not fit."""
+    groups = {group.name: group for group in event.inputs}
+    needed = [name.removesuffix("_data") for name in file.inputs if name.endswith("_data")]
+    for name in needed:
+        if name not in groups:
+            raise _other_event(file, event, f"it takes {name}, which is not among the INPUTS")
+        if groups[name].form == "RELATIVE" or groups[name].kind not in topology.kinds:
+            why = "relative to pairs of objects" if groups[name].form == "RELATIVE" else "without pT and direction"
+            raise ModelError(f"{file.path}: takes the input {name}, {why}, which Pairton does not read")
+    if lacking := [name for name in groups if name not in needed]:
+        raise _other_event(file, event, f"it does not take {lacking[0]}, which is among the INPUTS")
+    for name in event.particles:
+        if not any(f"{name}{ending}" in file.outputs for ending in ASSIGNMENT):
+            raise _other_event(file, event, f"it has no output for the particle {name}")
+    outputs: dict[str, tuple[str, ...]] = {}
+    for name, products in event.particles.items():
+        outputs[f"{BRANCH}{name}"] = ("node",) * len(products)
+        if any(f"{name}{ending}" in file.outputs for ending in DETECTION):
+            outputs[f"spanet_{name}_detection_probability"] = ()
+    inputs = Inputs(tuple((kind, _further(event, kind)) for kind in topology.kinds))
+    return ModelInfo(topology, {"tokens": False}, Domain(), inputs, outputs, decoding="branches")
+
+
+def _other_event(file: OnnxFile, event: SpanetEvent, why: str) -> ModelError:
+    return ModelError(
+        f"{file.path}: not the network of the event file {event.name}: {why}; give its own event file"
+    )
+
+
+def _further(event: SpanetEvent, kind: str) -> tuple[Input, ...]:
+    """The features of a kind that are no part of the four-momentum."""
+    features = event.group(kind).features if any(group.kind == kind for group in event.inputs) else ()
+    return tuple(Input(feature.name) for feature in features if feature.name not in MOMENTUM_FEATURES)
+
+
+@dataclass(frozen=True)
+class SpanetEngine:
+    """A network of SPANet by ONNX Runtime, on the CPU; its outputs under the names that our decoding knows."""
+
+    path: Path
+    event: SpanetEvent
+    topology: Topology
+    inputs: Inputs
+    threads: int | None = None  # that call it; None: one for each core
+
+    @property
+    def at_once(self) -> int:
+        return self.threads or cores()
+
+    @cached_property
+    def session(self) -> Any:
+        return open_session(self._file, self.path)
+
+    @cached_property
+    def _file(self) -> OnnxFile:
+        return read_onnx(self.path)
+
+    @cached_property
+    def _logs_inside(self) -> frozenset[str]:
+        """Inputs whose logarithms the graph takes itself."""
+        graph = operators(self._file)
+        return frozenset(group.name for group in self.event.inputs if has_logarithms(graph, f"{group.name}_data"))
+
+    @property
+    def _several(self) -> list[InputGroup]:
+        """The inputs that particles are found among."""
+        return [group for group in self.event.inputs if group.form != "GLOBAL"]
+
+    @cached_property
+    def width(self) -> int | None:
+        """How many objects of all sequential inputs together the graph takes; None: any number.
+
+        Files that new versions of torch wrote take only as many as the event had that the exporter traced.
+        """
+        rest = sum(self._fewest[group.kind] for group in self._several[1:])
+        works = [n + rest for n in range(self._fewest[self._several[0].kind], MOST_OBJECTS + 1) if self._runs(n)]
+        if not works:
+            self._run(self._made_up(self._fewest[self._several[0].kind]))  # its error says why
+        return works[0] if len(works) == 1 else None
+
+    @property
+    def most_objects(self) -> int:
+        """Of each kind."""
+        if self.width is None:
+            return MOST_OBJECTS
+        return self.width - sum(self._fewest[group.kind] for group in self._several[1:])
+
+    @property
+    def _fewest(self) -> dict[str, int]:
+        """Kind -> objects without which there is no answer, at least one."""
+        counts = zip(self.topology.kinds, self.topology.slots_per_kind, strict=True)
+        return {kind: max(1, slots) for kind, slots in counts}
+
+    def _made_up(self, first: int) -> Arrays:
+        """The inputs of one event, with some number of objects of the first kind."""
+        counts = self._fewest | {self._several[0].kind: first}
+        shapes = {
+            group.name: (1, counts[group.kind] if group.form != "GLOBAL" else 1) for group in self.event.inputs
+        }
+        feeds: Arrays = {}
+        for group in self.event.inputs:
+            feeds[f"{group.name}_data"] = np.ones((*shapes[group.name], len(group.features)), dtype=np.float32)
+            feeds[f"{group.name}_mask"] = np.ones(shapes[group.name], dtype=bool)
+        return feeds
+
+    def _runs(self, first: int) -> bool:
+        try:
+            self._run(self._made_up(first))
+        except ModelError:
+            return False
+        return True
+
+    def _run(self, feeds: Arrays) -> Arrays:
+        names = self._file.outputs
+        try:
+            return dict(zip(names, self.session.run(list(names), feeds), strict=True))
+        except Exception as error:  # onnxruntime has a class of error for each code, without a common base
+            reason = " ".join(str(error).split())
+            raise ModelError(
+                f"{self.path}: ONNX Runtime failed ({reason[:200]}): is it the network of the event file "
+                f"{self.event.name}?"
+            ) from None
+
+    def __call__(self, nodes: Nodes, tokens: npt.NDArray[np.uint8] | None) -> Outputs:
+        feeds: Arrays = {}
+        padding = 0
+        if self.width is not None:
+            padding = self.width - sum(nodes.masks[group.kind].shape[1] for group in self._several)
+        if padding < 0:
+            return self._nothing(nodes)
+        for group in self.event.inputs:
+            mask = nodes.masks[group.kind]
+            data = self._features(group, nodes.values[group.kind], mask)
+            behind = padding if group == self._several[-1] else 0  # where it moves no other object
+            feeds[f"{group.name}_data"] = np.pad(data, [(0, 0), (0, behind), (0, 0)])
+            feeds[f"{group.name}_mask"] = np.pad(mask, [(0, 0), (0, behind)])
+        return self._named(self._run(feeds), nodes, padding)
+
+    def _nothing(self, nodes: Nodes) -> Outputs:
+        """No answer, to events with more objects than the graph takes."""
+        events, n_nodes = nodes.mask.shape
+        none: Arrays = {}
+        for name, products in self.event.particles.items():
+            none[f"{BRANCH}{name}"] = np.full((events, *(n_nodes,) * len(products)), np.nan, dtype=np.float32)
+            none[f"spanet_{name}_detection_probability"] = np.full(events, np.nan, dtype=np.float32)
+        for name, spec in self.heads.items():
+            shape = (events, spec.width) if spec.is_class else (events,)
+            none[name] = np.full(shape, np.nan, dtype=np.float32)
+        return none
+
+    def _features(
+        self, group: InputGroup, values: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.float32]:
+        """(B, N, D): what the event file asks for, zero in the padding."""
+        columns = self.inputs.columns(group.kind)
+        pt, eta, phi, energy = (values[..., k].astype(np.float64) for k in range(len(MOMENTUM)))
+        known = {"pt": pt, "met": pt, "eta": eta, "phi": phi, "energy": energy, "e": energy}
+        known |= {"sin_phi": np.sin(phi), "cos_phi": np.cos(phi), "sinphi": np.sin(phi), "cosphi": np.cos(phi)}
+        result = np.zeros((*mask.shape, len(group.features)), dtype=np.float32)
+        for k, feature in enumerate(group.features):
+            column: npt.NDArray[Any]
+            if feature.name in ("mass", "m"):
+                column = mass_of(pt, eta, energy)
+            elif feature.name in known:
+                column = known[feature.name]
+            else:
+                column = values[..., columns.index(feature.name)]
+            if feature.log and group.name not in self._logs_inside:
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    column = np.log(column + 1)
+            result[..., k] = np.where(mask, column, 0)
+        return result
+
+    def _named(self, found: Arrays, nodes: Nodes, padding: int) -> Outputs:
+        """Branches with the axes in the order of our slots and nodes, and what is said of the event."""
+        outputs: Arrays = {}
+        layout = nodes.layout
+        at = np.concatenate([np.asarray(self.topology.nodes(group.kind, layout)) for group in self._several])
+        n_nodes = nodes.mask.shape[1]
+        labels = self.topology.labels("spanet")
+        for name, products in self.event.particles.items():
+            chances = _first(found, name, ASSIGNMENT)
+            chances = chances[(slice(None), *(slice(0, size - padding) for size in chances.shape[1:]))]
+            if chances.shape != (len(nodes.mask), *(len(at),) * len(products)):
+                raise ModelError(
+                    f"{self.path}: gives {name} the shape {chances.shape}, but {len(products)} products of "
+                    f"{len(at)} objects are expected: give its own event file"
+                )
+            order = [product.name for product in products]
+            mine = [label.split("/")[1] for label in labels if label.split("/")[0] == name]
+            chances = chances.transpose(0, *(1 + order.index(product) for product in mine))
+            dense = np.full((len(chances), *(n_nodes,) * len(products)), LEAST, dtype=np.float32)
+            where: Any = (slice(None), *np.ix_(*[at] * len(products)))
+            dense[where] = np.maximum(chances, LEAST)
+            outputs[f"{BRANCH}{name}"] = dense
+            if any(f"{name}{ending}" in found for ending in DETECTION):
+                chance = np.exp(_first(found, name, DETECTION)).reshape(len(chances))
+                outputs[f"spanet_{name}_detection_probability"] = chance.astype(np.float32)
+        for name, spec in self.heads.items():
+            value = found[spec.columns[0]].astype(np.float32)
+            if spec.is_class and not self._is_log:
+                with np.errstate(divide="ignore"):
+                    value = np.maximum(np.log(value), np.float32(LEAST))
+            outputs[name] = value
+        return outputs
+
+    @property
+    def _is_log(self) -> bool:
+        return any(name.endswith(ASSIGNMENT[1]) for name in self._file.outputs)
+
+    @cached_property
+    def heads(self) -> dict[str, HeadSpec]:
+        """Classes and numbers of the event, under the names of SPANet's without EVENT/."""
+        names = {item.name: item.shape for item in self.session.get_outputs()}
+        found = {}
+        for quantity in (*self.event.regressions, *self.event.classifications):
+            if quantity.owner == "EVENT" and quantity.path in names:
+                if quantity.loss is not None:
+                    found[quantity.name] = HeadSpec("regression", columns=(quantity.path,), offset=0.0, scale=1.0)
+                elif isinstance(classes := names[quantity.path][-1], int) and classes > 1:
+                    found[quantity.name] = HeadSpec("class", columns=(quantity.path,), classes=classes)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("path", "event", "topology", "inputs", "threads")}
+
+
+def _first(found: Arrays, name: str, endings: tuple[str, str]) -> npt.NDArray[np.float32]:
+    """The log probability of a particle, whichever of the two SPANet gives."""
+    if f"{name}{endings[1]}" in found:
+        return np.asarray(found[f"{name}{endings[1]}"], dtype=np.float32)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.log(np.asarray(found[f"{name}{endings[0]}"], dtype=np.float32))
