@@ -6,6 +6,7 @@ import pytest
 
 from leptonic_tops import TOP, leptonic_events
 from pairton.events.vectors import polar
+from pairton.formats import create, read
 from pairton.reconstruction.momenta import particle_momenta, signed_codes
 from pairton.reconstruction.result import Reconstruction
 from pairton.topology import load_topology, parse_topology
@@ -151,6 +152,16 @@ def test_without_a_charge_the_code_tells_or_nothing():
     coded = ak.with_field(leptons, ak.Array([[-13], [11], [0]]), "pdgid")
     events = events.replace(objects={**events.objects, "lepton": coded})
     assert answered(events).tl.pdgid[:, 0].tolist() == [6, -6, 0]
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".root", ".parquet"])
+def test_charges_are_read_whatever_the_model_takes(suffix, tmp_path):
+    events, _ = leptonic_events(1, 5)
+    path = tmp_path / f"events{suffix}"
+    with create(path, events.topology) as writer:
+        writer.write(events)
+    found = read(str(path), fields={"jet": ["btag"], "lepton": [], "met": []})
+    assert signed_codes(found, found.truth)[:, 2].tolist() == [6] * 5
 
 
 def test_jets_alone_have_no_sign(decays):

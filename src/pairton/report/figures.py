@@ -167,7 +167,13 @@ def mass_peaks(result: Evaluation, type_name: str) -> Plot | None:
         for name, every in peaks.items()
         for k, (right, wrong) in enumerate(counts(every).T)
     ]
-    caption = f"Every {type_name} that was predicted in complete events; right where its objects are all right."
+    ancestry = {
+        index for neutrino in result.topology.neutrinos for index in result.topology.ancestry(neutrino.particle)
+    }
+    solved = ", with its neutrino" if ancestry & set(columns) else ""
+    caption = (
+        f"Every {type_name} that was predicted in complete events{solved}; right where its objects are all right."
+    )
     return Plot(f"mass_{_file_name(type_name)}", f"Mass of {type_name}", caption, draw, rows)
 
 
