@@ -195,6 +195,18 @@ def test_particles_of_several_types_stay_apart():
     assert slots.tolist() == [[3, 4, 5, 0, 1, 2, 6, 7]]
 
 
+def test_exchanged_particles_take_their_neutrinos_along():
+    events, _ = leptonic_events(2, 40)
+    found = particle_momenta(events, events.truth)
+    slots, particles = ranked(events.topology, polar(found.p4)["pt"])
+    again = particle_momenta(events, np.take_along_axis(events.truth, slots, axis=1))
+    moved = found.exchanged(particles)
+    assert 5 < (particles[:, 0] == 1).sum() < 35
+    assert np.array_equal(moved.visible, again.visible)
+    assert np.allclose(moved.p4, again.p4, rtol=1e-5, atol=1e-3, equal_nan=True)
+    assert np.array_equal(moved.neutrinos.solutions, again.neutrinos.solutions)
+
+
 def test_momenta_of_jets_are_their_sums(decays):
     events = decays(20)
     found = particle_momenta(events, events.truth)

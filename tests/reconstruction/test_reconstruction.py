@@ -267,6 +267,7 @@ def test_interchangeable_particles_are_in_the_order_of_pt(decays, mass_model):
     chances = found.particle_probability
     moved = np.where(swapped[:, None], chances[:, [2, 3, 0, 1]], chances)
     np.testing.assert_array_equal(reco.particle_probability, moved)
+    np.testing.assert_array_equal(reco.particles.p4, replace(reco, solved=None).particles.p4)
 
 
 def test_it_can_be_pickled_and_copied(decays, mass_model):

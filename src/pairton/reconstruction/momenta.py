@@ -68,6 +68,18 @@ class Momenta:
                 total[:, particle] += self.neutrinos.used[:, k]
         return total
 
+    def exchanged(self, particles: Ints) -> Momenta:
+        """The same with interchangeable particles exchanged: (n, P), which one to take for each."""
+        visible = np.take_along_axis(self.visible, particles[:, :, None], axis=1)
+        places = [neutrino.particle for neutrino in self.topology.neutrinos]
+        if not places:
+            return Momenta(self.topology, visible, self.neutrinos)
+        number = np.zeros(len(self.topology.particles), dtype=np.intp)
+        number[places] = np.arange(len(places))
+        order = number[particles[:, places]]  # (n, K)
+        p4 = np.take_along_axis(self.neutrinos.p4, order[:, None, :, None], axis=2)
+        return Momenta(self.topology, visible, Neutrinos(p4, self.neutrinos.solutions))
+
     @cached_property
     def systems(self) -> dict[str, Floats]:
         """Name -> (n, 4): the sum of root particles that belong together, `tt`."""

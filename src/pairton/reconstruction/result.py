@@ -59,6 +59,7 @@ class Reconstruction:
     variations: Mapping[str, Reconstruction] = field(default_factory=dict)  # with the varied objects of the events
     model: Model | None = field(default=None, repr=False)  # that it was made with
     settings: RunSettings | None = field(default=None, repr=False)
+    solved: Momenta | None = field(default=None, repr=False)  # of the particles, where they were needed before
 
     @property
     def topology(self) -> Topology:
@@ -80,7 +81,7 @@ class Reconstruction:
     @cached_property
     def particles(self) -> Momenta:
         """Four-momenta of all particles, of their objects alone, and every solution for the neutrinos."""
-        return particle_momenta(self.events, self.assignment)
+        return particle_momenta(self.events, self.assignment) if self.solved is None else self.solved
 
     @cached_property
     def momenta(self) -> dict[str, npt.NDArray[np.float64]]:
@@ -236,12 +237,13 @@ def momenta(events: Events, assignment: Ints) -> dict[str, npt.NDArray[np.float6
     return polar(particle_momenta(events, assignment).p4)
 
 
-def by_falling_pt(events: Events, found: Decoded) -> Decoded:
+def by_falling_pt(events: Events, found: Decoded) -> tuple[Decoded, Momenta]:
     """The same answers, of positions in `events.objects`, with interchangeable particles by falling pT."""
-    pt = momenta(events, found.assignment)["pt"]
-    slots, particles = ranked(events.topology, pt)
-    return replace(
+    known = particle_momenta(events, found.assignment)
+    slots, particles = ranked(events.topology, polar(known.p4)["pt"])
+    ordered = replace(
         found,
         assignment=np.take_along_axis(found.assignment, slots, axis=1),
         particle_probability=np.take_along_axis(found.particle_probability, particles, axis=1),
     )
+    return ordered, known.exchanged(particles)

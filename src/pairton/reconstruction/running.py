@@ -186,7 +186,7 @@ class Assigner:
         window = self.with_evidence(window)
         accepted = self.accept(window)
         decoded, described = self.assign_all(accepted)
-        found = by_falling_pt(window, decoded)
+        found, momenta = by_falling_pt(window, decoded)
         for name, spec in self.model.info.heads.items():
             orders = decoded.assignment, found.assignment
             described[name] = reordered(spec, self.model.topology, described[name], *orders)
@@ -206,6 +206,7 @@ class Assigner:
             dict(zip(window.topology.kinds, accepted.nodes.counts.T, strict=True)),
             outputs,
             {name: self.run(window.varied(name)) for name in window.variations},
+            solved=momenta,
         )
 
     def count_tags(self, events: Events, accepted: Accepted) -> dict[str, npt.NDArray[Any]]:
