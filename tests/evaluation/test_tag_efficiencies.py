@@ -171,6 +171,6 @@ def test_real_files():
         found.table.efficiency[0, 0], load_table("deepjet_2022").efficiency[0, 0, :3], atol=0.04
     )
     with pytest.raises(InputError, match="0 b jets among"):  # events of another process
-        measure(SAMPLES / "physlite_atlas.root", "GN2v00")
+        measure(SAMPLES / "physlite_atlas.root", "GN2v00", settings={"overlap": "none"})
     with pytest.raises(InputError, match="too few light jets pass any cut"):
         measure(SAMPLES / "delphes_ttbar.root", "BTag", jets="none")

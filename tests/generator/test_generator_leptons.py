@@ -12,6 +12,7 @@ import pytest
 from pairton import formats
 from pairton.errors import ConfigError
 from pairton.events import Events
+from pairton.events.vectors import polar
 from pairton.generator.card import Card, load_card
 from pairton.generator.leptons import Found, find_leptons, near_jets, prompt
 from pairton.generator.production import produce, run_chunk
@@ -20,7 +21,7 @@ from pairton.generator.pythia_record import Record, flatten
 from pairton.generator.settings import make_settings
 from pairton.generator.simulation import measure
 from pairton.generator.truth import slot_entries
-from pairton.reconstruction.result import momenta
+from pairton.reconstruction.momenta import particle_momenta
 from pairton.topology import load_topology
 
 N = 250
@@ -176,7 +177,7 @@ def test_impossible_numbers_of_leptons_end_in_an_error(monkeypatch):
 def test_truth_follows_the_decay_mode(made):
     """Masses of what the slots of t and tl were matched to."""
     events = made["ttbar_semilep"]
-    mass = momenta(events, events.truth)["mass"]
+    mass = polar(particle_momenta(events, events.truth).visible)["mass"]
     found = {p.name: mass[:, p.index][events.present[:, p.index]] for p in events.topology.particles}
     assert all(len(values) > 100 for values in found.values())
     assert 72 < np.median(found["t.W"]) < 88

@@ -161,7 +161,7 @@ def test_a_head_without_its_column_or_its_class(data, tmp_path, signal):
         train(parse_recipe(RECIPE | {"heads": {"signal": 0.5}}), [tmp_path / "bare.h5"], tmp_path / "out")
     with pytest.raises(ConfigError, match=r"no head 'signl'.*did you mean 'signal'"):
         train(parse_recipe(RECIPE | {"heads": {"signl": 0.5}}), [data], tmp_path / "out2")
-    with pytest.raises(ConfigError, match="must map names of heads to weights above 0"):
+    with pytest.raises(ConfigError, match="must map names to weights above 0"):
         parse_recipe(RECIPE | {"heads": {"signal": -1}})
 
 
