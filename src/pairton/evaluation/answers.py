@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from pairton._common.atomic import note_input
 from pairton._common.configuration import read_json
+from pairton.decoding.patterns import plan_of
 from pairton.errors import FormatError, InputError
 from pairton.evaluation.registry import merged
 from pairton.formats.base import damage
@@ -43,6 +44,7 @@ class Assignments:
     ids: npt.NDArray[np.uint64] | None = None  # (n, 2)
     event_probability: npt.NDArray[np.float64] | None = None  # (n,)
     particle_probability: npt.NDArray[np.float64] | None = None  # (n, P)
+    pattern_probability: npt.NDArray[np.float64] | None = None  # (n, patterns)
 
     def __len__(self) -> int:
         return len(self.assignment)
@@ -130,7 +132,10 @@ def _ours(path: str, topology: Topology, columns: Mapping[str, npt.NDArray[Any]]
     particles = np.stack([columns[name] for name in names], axis=1).astype(np.float64) if known else None
     event = columns["event_probability"].astype(np.float64) if "event_probability" in columns else None
     assignment = _stack(path, {name: columns[name] for name in wanted})
-    return Assignments(path, "pairton", assignment, ids, event, particles)
+    names = [f"pattern_{pattern.key}" for pattern in plan_of(topology).patterns]
+    known = all(name in columns for name in names)
+    patterns = np.stack([columns[name] for name in names], axis=1).astype(np.float64) if known else None
+    return Assignments(path, "pairton", assignment, ids, event, particles, patterns)
 
 
 def _spanet(path: str, topology: Topology, file: Hdf5File) -> Assignments:

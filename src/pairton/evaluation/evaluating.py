@@ -145,7 +145,7 @@ def evaluate(
                 f"the model {method.name} is for {method.model.topology.name}, the events are read as "
                 f"{topology.name}: give a model for it with --model, or answers with --assignments"
             )
-    chosen_mix = tuple(mix) if mix is not None else REFERENCE_MIX.get(topology.name)
+    chosen_mix = tuple(mix) if mix is not None else _paper_mix(topology)
     if chosen_mix is not None and len(chosen_mix) != len(topology.bins):
         raise ConfigError(
             f"mix has {len(chosen_mix)} shares, but the bins are {', '.join(topology.bins)}: one each"
@@ -155,11 +155,12 @@ def evaluate(
     fractions = _fractions(models[0]) if models else DEFAULT_FRACTIONS
     scored, trained_on = 0, dict.fromkeys((model.name for model in models), 0)
     row = outside = 0
-    stream = windows(read())
+    stream = windows(_weighted(events) for events in read())
     for window in stream if progress is None else progress(stream):
         if window.truth is None:
             raise InputError(f"{files[0]}: no truth in it, which an evaluation needs: give labelled events")
-        if window.weights is not None and len(window):
+        assert window.weights is not None
+        if len(window):
             weights |= {float(window.weights.min()), float(window.weights.max())}
         rows = np.arange(row, row + len(window))
         row += len(window)
@@ -198,7 +199,8 @@ def evaluate(
             )
     if len(weights) > 1:
         warnings.warn(
-            f"events have weights from {min(weights):g} to {max(weights):g}, which are not used: each counts once",
+            f"events have weights from {min(weights):g} to {max(weights):g}: efficiencies count each event once, "
+            "and what is said of all events uses them",
             PairtonWarning,
             stacklevel=2,
         )
@@ -218,6 +220,22 @@ def _label_columns(models: Sequence[Model], path: str, options: Mapping[str, Any
             with open_source(path, **{**options, "keep": [name]}):
                 found.append(name)
     return [name for name in found if name not in options.get("keep", ())]
+
+
+def _weighted(events: Events) -> Events:
+    """The same events, with weights of one where they have none: files with and without may be mixed."""
+    if events.weights is not None:
+        return events
+    return events.replace(weights=np.ones(len(events)), variations=events.variations)
+
+
+def _paper_mix(topology: Topology) -> tuple[float, ...] | None:
+    """The mix of the paper's sample, for its decay tree and its bins alone."""
+    for name, mix in REFERENCE_MIX.items():
+        theirs = load_topology(name)
+        if same_tree(theirs, topology) and theirs.bins == topology.bins:
+            return mix
+    return None
 
 
 def _labels_within(events: Events, domain: Domain) -> tuple[Events, int]:
@@ -389,6 +407,8 @@ def _ask_file(method: Method, events: Events, rows: Rows) -> Decoded:
         found.event_probability[:] = answers.event_probability[rows]
     if answers.particle_probability is not None:
         found.particle_probability[:] = answers.particle_probability[rows]
+    if answers.pattern_probability is not None:
+        found.pattern_probability[:] = answers.pattern_probability[rows]
     return found
 
 

@@ -16,14 +16,15 @@ REPLICAS = 1000  # of a bootstrap: its quantiles are then known to a few per cen
 Floats = npt.NDArray[np.float64]
 
 
-def clopper_pearson(correct: int, total: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """The exact central interval of a binomial share.
+def clopper_pearson(correct: float, total: float, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """The exact central interval of a binomial share; numbers of weighted events need not be whole.
 
     >>> low, high = clopper_pearson(8, 10, confidence=0.95)
     >>> round(low, 4), round(high, 4)
     (0.4439, 0.9748)
     """
     tail = (1 - confidence) / 2
+    correct = min(correct, total)  # to rounding
     low = float(betaincinv(correct, total - correct + 1, tail)) if correct > 0 else 0.0
     high = float(betaincinv(correct + 1, total - correct, 1 - tail)) if correct < total else 1.0
     return low, high

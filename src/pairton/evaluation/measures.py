@@ -1,4 +1,7 @@
-"""The metrics of every evaluation, as entries of the registry: what is counted, and what is made of it."""
+"""The metrics of every evaluation, as entries of the registry: what is counted, and what is made of it.
+
+`pairton.evaluation.all_events` and `pairton.evaluation.background` have those of all events, complete or not.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.evaluation import metrics
-from pairton.evaluation.metrics import EVENT, INCLUSIVE
+from pairton.evaluation.all_events import Areas, Patterns, Purity
+from pairton.evaluation.background import Background
+from pairton.evaluation.metrics import COMPLETE, EVENT, INCLUSIVE
 from pairton.evaluation.registry import Chunk, Metric, register_metric
+from pairton.evaluation.resolution import Resolution
 from pairton.evaluation.steps import FOLLOWED, Followed, follow, recovery, recovery_difference
 from pairton.evaluation.tables import Table, formatted
 from pairton.events.vectors import polar
@@ -76,11 +82,13 @@ class Reweighted(Metric):
 
 
 class Probabilities(NamedTuple):
-    """Predicted probabilities of events or particles, whether they came true, and which are of complete events."""
+    """Predicted probabilities of events or particles, whether they came true, which are of complete events, and
+    the weights of their events."""
 
     probability: npt.NDArray[np.floating[Any]]
     right: npt.NDArray[np.bool_]
     complete: npt.NDArray[np.bool_]
+    weight: npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -103,35 +111,39 @@ class Calibration(Metric):
         complete = scores.total[EVENT] > 0
         right = metrics.same_hypothesis(topology, chunk.truth, answer.assignment)
         matched = metrics.matches(topology, answer.assignment, chunk.truth)
-        found = {EVENT: Probabilities(answer.event_probability, right, complete)}
+        found = {EVENT: Probabilities(answer.event_probability, right, complete, chunk.weight)}
+        if np.isfinite(answer.pattern_probability).any():
+            of_pattern = answer.pattern_probability[:, 0]
+            found[COMPLETE] = Probabilities(of_pattern, complete, complete, chunk.weight)
         for name in reversed(topology.types):
             of_type = [particle.index for particle in topology.of_type(name)]
             chances = answer.particle_probability[:, of_type].ravel()
-            found[name] = Probabilities(chances, matched[:, of_type].ravel(), np.repeat(complete, len(of_type)))
+            each = np.repeat(np.arange(len(complete)), len(of_type))
+            found[name] = Probabilities(chances, matched[:, of_type].ravel(), complete[each], chunk.weight[each])
         return found
 
     def result(self, evaluation: Evaluation, method: Method) -> dict[str, dict[str, Any]]:
         result = {}
-        for what, (probability, right, complete) in evaluation.probabilities(method).items():
-            if self.complete:
-                result[what] = metrics.calibration(probability[complete], right[complete])
-            else:
-                result[what] = metrics.calibration(probability, right, complete=complete)
+        for what, (probability, right, complete, weight) in evaluation.probabilities(method).items():
+            if not self.complete:
+                result[what] = metrics.calibration(probability, right, complete=complete, weight=weight)
+            elif what == EVENT:
+                chances = evaluation.if_complete(method)[complete]
+                result[what] = metrics.calibration(chances, right[complete], weight=weight[complete])
+            elif not evaluation.knows_patterns(method):  # else what it says of particles holds for all events
+                result[what] = metrics.calibration(probability[complete], right[complete], weight=weight[complete])
         return result
 
     def tables(self, evaluation: Evaluation) -> Iterator[Table]:
         rows = []
         for method in evaluation.methods if self.complete else ():
-            found, every = (evaluation.result(name, method) for name in ("calibration", "calibration_all"))
-            if EVENT in found and every[EVENT]["total"]:
-                of_complete = (found[EVENT][key] for key in ("total", "probability", "right", "error"))
-                of_all = (every[EVENT][key] for key in ("total", "probability", "right"))
-                rows.append([method.title, *of_complete, *of_all])
+            found = evaluation.result(self.name, method)
+            if EVENT in found and found[EVENT]["total"]:
+                keys = ("total", "probability", "right", "error")
+                rows.append([method.title, *(found[EVENT][key] for key in keys)])
         if rows:
-            complete = ["complete", "mean P(event)", "right", "mean |difference|"]
-            yield Table(
-                "calibration of P(event)", ["method", *complete, "all events", "mean P(event)", "right"], rows
-            )
+            header = ["method", "complete", "mean P(event)", "right", "mean |difference|"]
+            yield Table("calibration of P(event), if complete", header, rows)
 
 
 class Limit(Metric):
@@ -145,7 +157,7 @@ class Limit(Metric):
     def result(self, evaluation: Evaluation, method: Method) -> dict[str, dict[str, Any]]:
         result: dict[str, dict[str, Any]] = {}
         if EVENT in (known := evaluation.probabilities(method)):
-            probability, right, complete = known[EVENT]
+            probability, (_, right, complete, _) = evaluation.if_complete(method), known[EVENT]
             for cell, inside in evaluation.scores(method).cells.items():
                 means = metrics.calibration(probability[complete & inside], right[complete & inside])
                 result[cell] = {name: means[name] for name in means if name not in ("bins", "error")}
@@ -297,5 +309,6 @@ def _retrainings(methods: Iterable[Method]) -> list[list[Method]]:
 
 
 _each = Efficiencies(), Reweighted(), Mass(), Calibration(), Calibration("calibration_all", "", complete=False)
-for _metric in (*_each, Limit(), Flow(), Differences(), Spread()):
+_all_events = Areas(), Purity(), Patterns(), Background()
+for _metric in (*_each, *_all_events, Resolution(), Limit(), Flow(), Differences(), Spread()):
     register_metric(_metric)

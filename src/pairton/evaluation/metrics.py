@@ -23,6 +23,7 @@ from pairton.topology import Topology
 from pairton.topology.assignments import canonical, canonical_within, present
 
 __all__ = [
+    "COMPLETE",
     "CONFIDENCE",
     "EVENT",
     "INCLUSIVE",
@@ -45,6 +46,7 @@ __all__ = [
 ]
 
 EVENT = "event"
+COMPLETE = "complete"  # that every particle is present, as a model that knows patterns says
 INCLUSIVE = "inclusive"
 
 Ints = npt.NDArray[np.integer[Any]]
@@ -351,39 +353,49 @@ def calibration(
     n_bins: int = 10,
     *,
     complete: Bools | None = None,
+    weight: npt.NDArray[Any] | None = None,
     confidence: float = CONFIDENCE,
 ) -> dict[str, Any]:
     """Probabilities against the share that is right, in equal bins of the probability.
 
     `error` is the mean absolute difference, weighted with the entries of each bin; `difference` that of the means,
-    with its standard deviation, since both are of the same entries. `complete`: entries of complete events, which
-    are counted in each bin.
+    with its standard deviation, since both are of the same entries, for all and for each bin. `complete`: entries
+    of complete events, which are counted in each bin. With `weight` means, shares and differences are weighted,
+    and intervals are those of as many equal entries as the weights are worth; counts stay counts.
     """
     known = np.isfinite(probability)
     probability, right = np.asarray(probability, dtype=np.float64)[known], np.asarray(right)[known]
-    away = probability - right
+    weight = np.ones(len(right)) if weight is None else np.asarray(weight, dtype=np.float64)[known]
     edges = np.linspace(0, 1, n_bins + 1)
     where = np.clip(np.digitize(probability, edges) - 1, 0, n_bins - 1)
     rows: list[dict[str, float | int]] = []
-    error = 0.0
+    error, total = 0.0, float(weight.sum())
     for k in range(n_bins):
         inside = where == k
-        total, correct = int(inside.sum()), int(right[inside].sum())
-        if not total:
+        sums = _difference(probability[inside], right[inside], weight[inside])
+        if not sums:
             continue
-        mean = float(probability[inside].mean())
-        error += abs(mean * total - correct) / len(probability)
+        error += abs(sums["difference"]) * float(weight[inside].sum()) / total
+        worth = float(weight[inside].sum()) ** 2 / float((weight[inside] ** 2).sum())
+        interval = clopper_pearson(sums["right"] * worth, worth, confidence)
+        share = Efficiency(sums.pop("right"), *interval, int(right[inside].sum()), int(inside.sum()))
         rows.append(
-            {"from": float(edges[k]), "to": float(edges[k + 1]), "probability": mean}
-            | Efficiency.binomial(correct, total, confidence)._asdict()
+            {"from": float(edges[k]), "to": float(edges[k + 1]), **sums}
+            | share._asdict()
             | ({} if complete is None else {"complete": int(complete[known][inside].sum())})
         )
-    return {
-        "probability": float(probability.mean()) if len(probability) else None,
-        "right": float(right.mean()) if len(probability) else None,
-        "error": error if len(probability) else None,
-        "difference": float(away.mean()) if len(away) else None,
-        "deviation": float(away.std() / np.sqrt(len(away))) if len(away) else None,
-        "total": len(probability),
-        "bins": rows,
-    }
+    means = _difference(probability, right, weight) or dict.fromkeys(
+        ("probability", "right", "difference", "deviation")
+    )
+    return {**means, "error": error if rows else None, "total": len(probability), "bins": rows}
+
+
+def _difference(probability: Floats, right: Bools, weight: Floats) -> dict[str, float]:
+    """Weighted means of a probability and of what is right, their difference and its standard deviation."""
+    total = float(weight.sum())
+    if not total > 0:
+        return {}
+    mean, share = (float(np.sum(weight * values) / total) for values in (probability, right))
+    away = probability - right - (mean - share)
+    deviation = float(np.sqrt(np.sum(weight**2 * away**2)) / total)
+    return {"probability": mean, "right": share, "difference": mean - share, "deviation": deviation}

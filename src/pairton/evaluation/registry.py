@@ -43,6 +43,11 @@ class Chunk:
     ]  # method -> assignment (n, S), probabilities of particles (n, P), of events (n,)
     scores: Mapping[str, Scores]  # method -> what of its answer is right
 
+    @property
+    def weight(self) -> npt.NDArray[np.float64]:
+        """(n,): of the events; ones where they have none."""
+        return np.ones(len(self.events)) if self.events.weights is None else self.events.weights
+
 
 class Metric:
     """One thing that an evaluation measures. Subclass it, and register an instance.

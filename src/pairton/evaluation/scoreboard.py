@@ -120,6 +120,21 @@ class Evaluation:
         counted: dict[str, Probabilities] = self.counted("calibration", method)
         return {what: each for what, each in counted.items() if np.isfinite(each.probability).any()}
 
+    def knows_patterns(self, method: Method) -> bool:
+        """Whether it says how probable it is that particles are missing."""
+        return counting.COMPLETE in self.probabilities(method)
+
+    def if_complete(self, method: Method) -> npt.NDArray[np.float64]:
+        """(n,): the probability of each answer, given that the event is complete."""
+        known = self.probabilities(method)
+        probability = np.asarray(known[counting.EVENT].probability, dtype=np.float64)
+        if counting.COMPLETE not in known:
+            return probability
+        complete = known[counting.COMPLETE].probability
+        result = np.full(len(complete), np.nan)
+        np.divide(probability, complete, out=result, where=complete > 0)
+        return result
+
     # -- to read -------------------------------------------------------------------------------------------
 
     def summary(self) -> list[str]:

@@ -22,20 +22,19 @@ __all__ = ["GALLERY", "GROUPS", "Candidates", "Exhibit", "Gallery"]
 GALLERY = 3  # events of each group
 GROUPS = ("most confident, right", "most confident, wrong", "most uncertain")
 
-Ints = npt.NDArray[np.integer[Any]]
-
 
 class Candidates(Metric):
-    """Masses of the particles predicted in complete events (m, P), and which of them are right."""
+    """Masses of the predicted particles (n, P), which of them are right, and of which events they are."""
 
     name, title = "candidates", "Masses of candidates"
 
     def count(self, chunk: Chunk, method: Method) -> dict[str, npt.NDArray[Any]]:
-        events = chunk.events[chunk.events.complete]
+        events = chunk.events
         assert events.truth is not None
-        places = positions(events, chunk.answers[method.name].assignment[chunk.events.complete])
+        places = positions(events, chunk.answers[method.name].assignment)
         right = metrics.matches(events.topology, places, events.truth)
-        return {"mass": momenta(events, places)["mass"], "right": right}
+        mass = momenta(events, places)["mass"].astype(np.float32)
+        return {"mass": mass, "right": right, "complete": events.complete, "weight": chunk.weight}
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,8 @@ def mass_peaks(result: Evaluation, type_name: str) -> Plot | None:
     peaks = {}  # method -> right and wrong ones in bins, (2, bins)
     for method in result.methods:
         counted = result.counted("candidates", method)
-        mass, good = counted["mass"][:, columns], counted["right"][:, columns]
+        complete = counted["complete"]
+        mass, good = (counted[name][complete][:, columns] for name in ("mass", "right"))
         peaks[method.name] = np.stack([np.histogram(mass[chosen], MASS_EDGES)[0] for chosen in (good, ~good)])
     (first, shown), *others = peaks.items()
     total = shown.sum()
@@ -226,7 +227,7 @@ def cuts(result: Evaluation) -> Plot | None:
     for method in result.methods:
         if metrics.EVENT in (known := result.probabilities(method)):
             answered = np.isfinite(known[metrics.EVENT].probability)
-            probability, right, complete = (column[answered] for column in known[metrics.EVENT])
+            probability, right, complete, _ = (column[answered] for column in known[metrics.EVENT])
             if complete.any():
                 each[method.name] = _kept(probability[complete], right[complete])
                 of_all[method.name] = _kept(probability, right)[1]

@@ -1,0 +1,192 @@
+"""Signal against background: what tells them apart, and whether a cut makes a peak of background.
+
+Background are the events whose column `signal` is 0, where there is one; else all events of sources in which
+nothing is labelled, such as a sample of `pairton generate multijet`. Event weights are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.decoding.patterns import plan_of
+from pairton.evaluation.curves import area, effective, kept_at
+from pairton.evaluation.metrics import matches
+from pairton.evaluation.registry import Chunk, Metric
+from pairton.evaluation.tables import Table
+from pairton.reconstruction.result import momenta, positions
+from pairton.topology import Topology
+
+if TYPE_CHECKING:
+    from pairton.evaluation.scoreboard import Evaluation, Method
+
+__all__ = ["Background", "Seen"]
+
+COLUMN = "signal"
+FEWEST = 20  # events of a source without a label, to be called background
+SHOWN = (0.9, 0.7, 0.5, 0.3)  # efficiencies for signal in the table
+GRID = tuple(k / 100 for k in range(1, 101))
+CUT = 0.5  # efficiency for signal of the cut whose masses are given
+MASS_EDGES = np.linspace(0, 500, 51)  # GeV
+WINDOW = (0.16, 0.84)  # quantiles of right candidates: where the peak is
+SOMETHING, COMPLETE = "something", "complete"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One row per event."""
+
+    source: npt.NDArray[np.uint64]
+    labelled: npt.NDArray[np.bool_]
+    signal: npt.NDArray[np.float64]  # the column of that name; NaN without one
+    weight: npt.NDArray[np.float64]
+    something: npt.NDArray[np.float64]  # probability that any particle is present
+    complete: npt.NDArray[np.float64]
+    mass: npt.NDArray[np.float64]  # (n, roots), GeV
+    right: npt.NDArray[np.bool_]  # (n, roots)
+
+    def background(self) -> npt.NDArray[np.bool_]:
+        """(n,): which events are background."""
+        if np.isfinite(self.signal).all():
+            return np.asarray(self.signal < 0.5)
+        _, where, counts = np.unique(self.source, return_inverse=True, return_counts=True)
+        labelled = np.bincount(where, self.labelled, len(counts))
+        return np.asarray((labelled == 0) & (counts >= FEWEST))[where]
+
+
+class Background(Metric):
+    """Signal and background by the probability that something is there; masses before and after a cut on it."""
+
+    name, title = "background", "Signal and background"
+
+    def count(self, chunk: Chunk, method: Method) -> Seen | None:
+        answer, events = chunk.answers[method.name], chunk.events
+        if not np.isfinite(answer.pattern_probability).any():
+            return None
+        roots = [root.index for root in events.topology.roots]
+        nothing = [pattern.entry < 0 for pattern in plan_of(events.topology).patterns].index(True)
+        column = np.asarray(events.columns[COLUMN], np.float64) if COLUMN in events.columns else None
+        return Seen(
+            events.ids[:, 0],
+            np.asarray(events.present.any(axis=1)),
+            np.full(len(events), np.nan) if column is None else column,
+            chunk.weight,
+            1 - answer.pattern_probability[:, nothing],
+            answer.pattern_probability[:, 0],
+            momenta(events, positions(events, answer.assignment))["mass"][:, roots],
+            matches(events.topology, answer.assignment, chunk.truth)[:, roots],
+        )
+
+    def result(self, evaluation: Evaluation, method: Method) -> dict[str, Any] | None:
+        seen: Seen | None = evaluation.counted(self.name, method)
+        if seen is None:
+            return None
+        known = np.isfinite(seen.something)
+        other, weight = seen.background(), seen.weight
+        signal, background = known & ~other, known & other
+        if not signal.any() or not background.any():
+            return None
+        numbers = {SOMETHING: seen.something, COMPLETE: seen.complete}
+        curves = {
+            name: kept_at(number[known], ~other[known], GRID, weight[known]) for name, number in numbers.items()
+        }
+        worth = {
+            name: {"events": int(rows.sum()), "weight": weight[rows].sum(), "effective": effective(weight[rows])}
+            for name, rows in (("signal", signal), ("background", background))
+        }
+        cut = curves[SOMETHING].cut[GRID.index(CUT)]
+        return {
+            **worth,
+            "area": {name: area(number[known], ~other[known], weight[known]) for name, number in numbers.items()},
+            "curve": {
+                name: {"signal": c.efficiency, "background": c.mistaken, "cut": c.cut}
+                for name, c in curves.items()
+            },
+            "cut": {"something": cut, "signal_efficiency": CUT},
+            "mass": _masses(evaluation.topology, seen, signal, background, seen.something >= cut),
+        }
+
+    def tables(self, evaluation: Evaluation) -> Iterator[Table]:
+        for method in evaluation.methods:
+            if (found := evaluation.result(self.name, method)) is None:
+                continue
+            rows = []
+            for name, said in ((SOMETHING, "something is there"), (COMPLETE, "the event is complete")):
+                curve, under = found["curve"][name], found["area"][name]
+                kept = [curve["background"][GRID.index(share)] for share in SHOWN]
+                rows.append([said, f"{under.value:.3f} ± {under.error:.3f}", *kept])
+            header = ["probability that", "area under the curve", *(f"at {share:.0%}" for share in SHOWN)]
+            counts = [
+                f"{found[name]['events']} events of {name}, worth {found[name]['effective']:,.0f} of equal weight"
+                for name in ("signal", "background")
+            ]
+            yield Table(f"{method.title}, share of background kept where signal is", header, rows, counts)
+            masses = [
+                [
+                    f"{name}, {mass['window'][0]:.0f} to {mass['window'][1]:.0f} GeV",
+                    *(mass[when]["share"] for when in ("signal", "before", "after")),
+                    *(f"{mass[when]['median']:.0f} ± {mass[when]['width']:.0f}" for when in ("before", "after")),
+                ]
+                for name, mass in found["mass"].items()
+            ]
+            header = [
+                "candidates in the peak",
+                "signal",
+                "background",
+                "after the cut",
+                "background, median ± width [GeV]",
+                "after the cut",
+            ]
+            said = f"the cut keeps {CUT:.0%} of signal: P(something is there) of {found['cut']['something']:.3f} or more"
+            if masses:
+                yield Table(f"{method.title}, masses of background", header, masses, [said])
+
+
+def _masses(
+    topology: Topology,
+    seen: Seen,
+    signal: npt.NDArray[np.bool_],
+    background: npt.NDArray[np.bool_],
+    passes: npt.NDArray[np.bool_],
+) -> dict[str, Any]:
+    """Root type -> masses of background before and after a cut, and where right candidates of signal lie."""
+    result = {}
+    for name in dict.fromkeys(root.type for root in topology.roots):
+        columns = [k for k, root in enumerate(topology.roots) if root.type == name]
+        mass, right = seen.mass[:, columns], seen.right[:, columns]
+        weight = np.repeat(seen.weight[:, None], len(columns), axis=1)
+        there = np.isfinite(mass)
+        peak = mass[there & right & signal[:, None]]
+        if len(topology.of_type(name)[0].slots) < 2 or not len(peak):
+            continue
+        low, high = np.quantile(peak, WINDOW)
+        rows = {"signal": signal, "before": background, "after": background & passes}
+        result[name] = {"window": [float(low), float(high)], "edges": MASS_EDGES.tolist()} | {
+            when: _spectrum(mass[chosen := there & events[:, None]], weight[chosen], low, high)
+            for when, events in rows.items()
+        }
+    return result
+
+
+def _spectrum(
+    mass: npt.NDArray[np.float64], weight: npt.NDArray[np.float64], low: float, high: float
+) -> dict[str, Any]:
+    """A histogram of weights, the share in a window, and the median and half of the central 68 %."""
+    total = weight.sum()
+    if not total > 0:
+        nothing = np.full(len(MASS_EDGES) - 1, 0.0)
+        return {"weights": nothing, "squares": nothing, "share": np.nan, "median": np.nan, "width": np.nan}
+    order = np.argsort(mass)
+    reached = np.cumsum(weight[order]) / total
+    down, middle, up = (float(mass[order][np.searchsorted(reached, q - 1e-12)]) for q in (0.16, 0.5, 0.84))
+    return {
+        "weights": np.histogram(mass, MASS_EDGES, weights=weight)[0],
+        "squares": np.histogram(mass, MASS_EDGES, weights=weight**2)[0],
+        "share": float(weight[(mass >= low) & (mass <= high)].sum() / total),
+        "median": middle,
+        "width": (up - down) / 2,
+    }

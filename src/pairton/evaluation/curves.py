@@ -1,0 +1,96 @@
+"""How well a number tells two classes of events apart: areas under curves, and what a cut keeps.
+
+Shapes: n events. Weights may be given; without them every event counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Area", "Kept", "area", "effective", "kept_at"]
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+class Area(NamedTuple):
+    """The probability that an event of a class has the larger number; ties count half. NaN without both classes."""
+
+    value: float
+    error: float  # standard error, after Hanley and McNeil
+    inside: int  # events of the class
+    outside: int
+
+
+class Kept(NamedTuple):
+    """What cuts keep, one entry per cut: shares of the class, of the others and of all, and how pure it is."""
+
+    efficiency: list[float]
+    cut: list[float]
+    mistaken: list[float]  # share of the others that is kept
+    kept: list[float]
+    purity: list[float]
+
+
+def effective(weight: npt.NDArray[Any]) -> float:
+    """How many events of equal weight have the same relative uncertainty as these.
+
+    >>> effective(np.array([1.0, 1.0, 2.0]))
+    2.6666666666666665
+    """
+    squares = float((weight**2).sum())
+    return float(weight.sum()) ** 2 / squares if squares else 0.0
+
+
+def area(number: npt.NDArray[Any], inside: Bools, weight: npt.NDArray[Any] | None = None) -> Area:
+    """The area under the curve of a number (n,) that should be large for events `inside` a class (n,).
+
+    >>> result = area(np.array([0.9, 0.6, 0.6, 0.1]), np.array([True, True, False, False]))
+    >>> result.value  # of four pairs three are in order, and one is a tie
+    0.875
+    """
+    weight = np.ones(len(number)) if weight is None else np.asarray(weight, dtype=np.float64)
+    n_in, n_out = int(inside.sum()), int((~inside).sum())
+    yes, no = weight[inside], weight[~inside]
+    if not n_in or not n_out or not yes.sum() > 0 or not no.sum() > 0:
+        return Area(np.nan, np.nan, n_in, n_out)
+    _, group = np.unique(number, return_inverse=True)
+    good, bad = np.bincount(group[inside], yes, group.max() + 1), np.bincount(group[~inside], no, group.max() + 1)
+    below = np.cumsum(bad) - bad / 2
+    value = float(np.sum(good * below) / (good.sum() * bad.sum()))
+    both, neither = value / (2 - value), 2 * value**2 / (1 + value)
+    first, second = effective(yes), effective(no)
+    variance = value * (1 - value) + (first - 1) * (both - value**2) + (second - 1) * (neither - value**2)
+    return Area(value, float(np.sqrt(max(variance, 0.0) / (first * second))), n_in, n_out)
+
+
+def kept_at(
+    number: npt.NDArray[Any], inside: Bools, efficiencies: Sequence[float], weight: npt.NDArray[Any] | None = None
+) -> Kept:
+    """The highest cuts on a number (n,) that keep at least these shares of the events `inside` a class (n,).
+
+    >>> number, inside = np.array([0.9, 0.8, 0.7, 0.2]), np.array([True, False, True, False])
+    >>> kept_at(number, inside, [0.5, 1.0])._asdict()  # doctest: +NORMALIZE_WHITESPACE
+    {'efficiency': [0.5, 1.0], 'cut': [0.9, 0.7], 'mistaken': [0.0, 0.5], 'kept': [0.25, 0.75],
+     'purity': [1.0, 0.6666666666666666]}
+    """
+    weight = np.ones(len(number)) if weight is None else np.asarray(weight, dtype=np.float64)
+    if not weight[inside].sum() > 0:
+        return Kept([], [], [], [], [])
+    cuts, group = np.unique(-np.asarray(number, dtype=np.float64), return_inverse=True)
+    good = np.cumsum(np.bincount(group, weight * inside, len(cuts)))
+    every = np.cumsum(np.bincount(group, weight, len(cuts)))
+    share = good / good[-1]
+    at = np.minimum(np.searchsorted(share, np.asarray(efficiencies) - 1e-12), len(cuts) - 1)
+    bad = every - good
+    return Kept(
+        share[at].tolist(),
+        (-cuts[at]).tolist(),
+        (bad[at] / bad[-1] if bad[-1] > 0 else np.full(len(at), np.nan)).tolist(),
+        (every[at] / every[-1]).tolist(),
+        (good[at] / every[at]).tolist(),
+    )

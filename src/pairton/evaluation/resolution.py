@@ -1,0 +1,80 @@
+"""What wrong answers cost: momenta of the answer against those of the labelled objects, in complete events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.evaluation.registry import Chunk, Metric
+from pairton.evaluation.tables import Table
+from pairton.events.vectors import polar
+from pairton.reconstruction.momenta import particle_momenta
+from pairton.reconstruction.result import positions
+
+if TYPE_CHECKING:
+    from pairton.evaluation.scoreboard import Evaluation, Method
+    from pairton.events import Events
+
+__all__ = ["Resolution"]
+
+CLOSE = 0.1  # relative
+Floats = npt.NDArray[np.float64]
+
+
+class Resolution(Metric):
+    """pT of the highest particles, by falling pT, and the mass of all together, relative to the truth.
+
+    The truth are the labelled objects as measured: what is seen is the cost of wrong answers, not the detector.
+    """
+
+    name, title = "resolution", "Momenta of the answer"
+
+    def count(self, chunk: Chunk, method: Method) -> dict[str, Floats] | None:
+        events = chunk.events[chunk.events.complete]
+        if not len(events):
+            return None
+        assert events.truth is not None
+        found = positions(events, chunk.answers[method.name].assignment[chunk.events.complete])
+        said, true = _quantities(events, found), _quantities(events, events.truth)
+        return {name: np.stack([said[name], true[name]], axis=1) for name in true}
+
+    def result(self, evaluation: Evaluation, method: Method) -> dict[str, Any] | None:
+        counted = evaluation.counted(self.name, method)
+        if counted is None:
+            return None
+        result = {}
+        for name, values in counted.items():
+            away = values[:, 0] / values[:, 1] - 1
+            away = away[np.isfinite(away)]
+            if len(away):
+                close = float((np.abs(away) <= CLOSE).mean())
+                moments = {"mean": float(away.mean()), "deviation": float(away.std())}
+                result[name] = {**moments, "close": close, "total": len(away)}
+        return result or None
+
+    def tables(self, evaluation: Evaluation) -> Iterator[Table]:
+        for method in evaluation.methods:
+            found = evaluation.result(self.name, method) or {}
+            rows = [
+                [name, *(row[key] for key in ("total", "mean", "deviation", "close"))]
+                for name, row in found.items()
+            ]
+            if rows:
+                header = ["relative difference", "entries", "mean", "standard deviation", f"within {CLOSE:.0%}"]
+                yield Table(f"{method.title}, complete events", header, rows)
+
+
+def _quantities(events: Events, assignment: npt.NDArray[np.integer[Any]]) -> dict[str, Floats]:
+    """`pT(t1)`, `pT(t2)`, … by falling pT for each type of root, and `m(tt)` of those together: (n,) each."""
+    found, topology = particle_momenta(events, assignment), events.topology
+    pt = polar(found.p4)["pt"]
+    result: dict[str, Floats] = {}
+    for name in dict.fromkeys(root.type for root in topology.roots):
+        same = [root.index for root in topology.roots if root.type == name]
+        ordered = -np.sort(-pt[:, same], axis=1)  # NaN stays last
+        for k in range(len(same)):
+            result[f"pT({name}{k + 1 if len(same) > 1 else ''})"] = ordered[:, k]
+    return result | {f"m({name})": polar(p4)["mass"] for name, p4 in found.systems.items()}
