@@ -284,11 +284,11 @@ def test_no_events(decays, mass_model, tmp_path):
     assert result["efficiency"]["event"]["inclusive"]["value"] is None
 
 
-def test_weights_are_not_used_and_that_is_said(six, mass_model, tmp_path):
+def test_weights_are_used_for_all_events_alone_and_that_is_said(six, mass_model, tmp_path):
     even = write(tmp_path / "even.h5", Events(six.jets, truth=six.truth, weights=np.full(7, 3.0)))
     odd = write(tmp_path / "odd.h5", Events(six.jets, truth=six.truth, weights=np.arange(7.0) - 2))
     plain = evaluate(even, [mass_model]).to_dict()
-    with pytest.warns(PairtonWarning, match="weights from -2 to 4, which are not used"):
+    with pytest.warns(PairtonWarning, match="weights from -2 to 4: efficiencies count each event once"):
         weighted = evaluate(odd, [mass_model]).to_dict()
     assert weighted["efficiency"] == plain["efficiency"]
 

@@ -27,7 +27,7 @@ ENOUGH = 500  # entries of a bin of probability, to be judged
 NEAR = 0.03  # a mean probability from the share that is true
 SHOWN = (0.9, 0.7, 0.5, 0.3, 0.1)  # efficiencies in the table of a cut
 GRID = tuple(k / 100 for k in range(1, 101))  # and in the JSON and the figure
-SAID = {EVENT: "the answer is right", COMPLETE: "the event is complete"}
+SAID = {EVENT: "answer right", COMPLETE: "event complete"}
 PROBABILITY, IF_COMPLETE = "event_probability", "event_probability_if_complete"
 
 
@@ -56,16 +56,18 @@ class Areas(Metric):
             rows = []
             for what, found in evaluation.result("calibration_all", method).items():
                 if found["total"]:
-                    difference = f"{found['difference']:+.4f} ± {found['deviation']:.4f}"
+                    difference = f"{found['difference']:+.3f} ± {found['deviation']:.3f}"
                     off, many, worst = bins_off(found["bins"])
                     cells = [found["total"], found["probability"], found["right"], difference, f"{off} of {many}"]
-                    rows.append([SAID.get(what, f"{what} is right"), *cells, worst, _with_error(under.get(what))])
+                    rows.append([SAID.get(what, f"{what} right"), *cells, worst, _with_error(under.get(what))])
             if rows:
-                bins = f"bins off (of {ENOUGH}+)"
-                header = ["probability that", "entries", "mean", "true", "difference", bins, "worst", "area"]
+                header = ["probability", "entries", "mean", "true", "difference", "bins off", "worst", "area"]
                 old = areas.get("right_if_complete")
-                notes = [f"area for right answers, by the probability if complete: {_with_error(old)}"]
-                yield Table(f"{method.title}, all events", header, rows, notes if old is not None else ())
+                notes = [
+                    f"bins of 0.1 with {ENOUGH}+ entries; off: by more than {NEAR} and two standard deviations",
+                    *([] if old is None else [f"area of the probability if complete: {_with_error(old)}"]),
+                ]
+                yield Table(f"{method.title}, all events", header, rows, notes)
 
 
 def _with_error(found: Area | None) -> str:

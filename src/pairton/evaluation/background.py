@@ -115,11 +115,11 @@ class Background(Metric):
             if (found := evaluation.result(self.name, method)) is None:
                 continue
             rows = []
-            for name, said in ((SOMETHING, "something is there"), (COMPLETE, "the event is complete")):
+            for name, said in ((SOMETHING, "something there"), (COMPLETE, "event complete")):
                 curve, under = found["curve"][name], found["area"][name]
                 kept = [curve["background"][GRID.index(share)] for share in SHOWN]
                 rows.append([said, f"{under.value:.3f} ± {under.error:.3f}", *kept])
-            header = ["probability that", "area under the curve", *(f"at {share:.0%}" for share in SHOWN)]
+            header = ["probability", "area", *(f"at {share:.0%}" for share in SHOWN)]
             counts = [
                 f"{found[name]['events']} events of {name}, worth {found[name]['effective']:,.0f} of equal weight"
                 for name in ("signal", "background")
@@ -138,10 +138,11 @@ class Background(Metric):
                 "signal",
                 "background",
                 "after the cut",
-                "background, median ± width [GeV]",
+                "median ± width [GeV]",
                 "after the cut",
             ]
-            said = f"the cut keeps {CUT:.0%} of signal: P(something is there) of {found['cut']['something']:.3f} or more"
+            nothing = 1 - found["cut"]["something"]
+            said = f"the cut keeps {CUT:.0%} of signal: P(nothing is there) of at most {nothing:.2g}"
             if masses:
                 yield Table(f"{method.title}, masses of background", header, masses, [said])
 

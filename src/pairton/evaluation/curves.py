@@ -18,10 +18,10 @@ Bools = npt.NDArray[np.bool_]
 
 
 class Area(NamedTuple):
-    """The probability that an event of a class has the larger number; ties count half. NaN without both classes."""
+    """The probability that an event of a class has the larger number, ties by half; NaN without both classes."""
 
     value: float
-    error: float  # standard error, after Hanley and McNeil
+    error: float  # standard error, after DeLong
     inside: int  # events of the class
     outside: int
 
@@ -62,10 +62,18 @@ def area(number: npt.NDArray[Any], inside: Bools, weight: npt.NDArray[Any] | Non
     good, bad = np.bincount(group[inside], yes, group.max() + 1), np.bincount(group[~inside], no, group.max() + 1)
     below = np.cumsum(bad) - bad / 2
     value = float(np.sum(good * below) / (good.sum() * bad.sum()))
-    both, neither = value / (2 - value), 2 * value**2 / (1 + value)
-    first, second = effective(yes), effective(no)
-    variance = value * (1 - value) + (first - 1) * (both - value**2) + (second - 1) * (neither - value**2)
-    return Area(value, float(np.sqrt(max(variance, 0.0) / (first * second))), n_in, n_out)
+    passed = np.cumsum(good) - good / 2
+    above, below = below[group[inside]] / bad.sum(), 1 - passed[group[~inside]] / good.sum()
+    return Area(value, float(np.hypot(_error(above, yes), _error(below, no))), n_in, n_out)
+
+
+def _error(values: Floats, weight: Floats) -> float:
+    """The standard error of a weighted mean; 0 of a single event."""
+    worth = effective(weight)
+    if worth <= 1:
+        return 0.0
+    away = values - np.average(values, weights=weight)
+    return float(np.sqrt(np.sum(weight**2 * away**2) * worth / (worth - 1)) / abs(weight.sum()))
 
 
 def kept_at(

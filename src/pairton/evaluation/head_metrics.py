@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
 
+from pairton.evaluation.curves import area
 from pairton.evaluation.intervals import CONFIDENCE
 from pairton.evaluation.metrics import Efficiency
 from pairton.evaluation.registry import Chunk, Metric, register_metric
@@ -179,15 +179,8 @@ def roc_area(signal: Bools, scores: Floats) -> Estimate:
     >>> roc_area(np.array([False, False, True, True]), np.array([0.1, 0.4, 0.35, 0.8])).value
     0.75
     """
-    m, n = int(signal.sum()), int((~signal).sum())
-    if not m or not n:
-        return Estimate(np.nan, np.nan, np.nan, m + n)
-    ranks = rankdata(scores)
-    above = (ranks[signal] - rankdata(scores[signal])) / n  # share of background below each signal
-    below = 1 - (ranks[~signal] - rankdata(scores[~signal])) / m
-    value = float(above.mean())
-    variance = (above.var(ddof=1) / m if m > 1 else 0.0) + (below.var(ddof=1) / n if n > 1 else 0.0)
-    return Estimate(value, value - float(np.sqrt(variance)), value + float(np.sqrt(variance)), m + n)
+    value, error, inside, outside = area(scores, signal)
+    return Estimate(value, value - error, value + error, inside + outside)
 
 
 def roc_curve(signal: Bools, scores: Floats) -> tuple[Floats, Floats]:

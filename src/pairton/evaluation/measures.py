@@ -109,7 +109,7 @@ class Calibration(Metric):
             return None  # the same numbers
         scores, answer, topology = chunk.scores[method.name], chunk.answers[method.name], chunk.events.topology
         complete = scores.total[EVENT] > 0
-        right = metrics.same_hypothesis(topology, chunk.truth, answer.assignment)
+        right = answer.answered & metrics.same_hypothesis(topology, chunk.truth, answer.assignment)
         matched = metrics.matches(topology, answer.assignment, chunk.truth)
         found = {EVENT: Probabilities(answer.event_probability, right, complete, chunk.weight)}
         if np.isfinite(answer.pattern_probability).any():
@@ -128,10 +128,9 @@ class Calibration(Metric):
             if not self.complete:
                 result[what] = metrics.calibration(probability, right, complete=complete, weight=weight)
             elif what == EVENT:
-                chances = evaluation.if_complete(method)[complete]
-                result[what] = metrics.calibration(chances, right[complete], weight=weight[complete])
+                result[what] = metrics.calibration(evaluation.if_complete(method)[complete], right[complete])
             elif not evaluation.knows_patterns(method):  # else what it says of particles holds for all events
-                result[what] = metrics.calibration(probability[complete], right[complete], weight=weight[complete])
+                result[what] = metrics.calibration(probability[complete], right[complete])
         return result
 
     def tables(self, evaluation: Evaluation) -> Iterator[Table]:

@@ -375,9 +375,9 @@ def calibration(
         sums = _difference(probability[inside], right[inside], weight[inside])
         if not sums:
             continue
-        error += abs(sums["difference"]) * float(weight[inside].sum()) / total
+        error += abs(sums["difference"]) * float(weight[inside].sum())
         worth = float(weight[inside].sum()) ** 2 / float((weight[inside] ** 2).sum())
-        interval = clopper_pearson(sums["right"] * worth, worth, confidence)
+        interval = clopper_pearson(min(max(sums["right"], 0.0), 1.0) * worth, worth, confidence)
         share = Efficiency(sums.pop("right"), *interval, int(right[inside].sum()), int(inside.sum()))
         rows.append(
             {"from": float(edges[k]), "to": float(edges[k + 1]), **sums}
@@ -387,7 +387,7 @@ def calibration(
     means = _difference(probability, right, weight) or dict.fromkeys(
         ("probability", "right", "difference", "deviation")
     )
-    return {**means, "error": error if rows else None, "total": len(probability), "bins": rows}
+    return {**means, "error": error / total if total > 0 else None, "total": len(probability), "bins": rows}
 
 
 def _difference(probability: Floats, right: Bools, weight: Floats) -> dict[str, float]:

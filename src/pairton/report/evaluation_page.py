@@ -158,13 +158,17 @@ def _cells(row: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _headline(result: Evaluation) -> list[dict[str, str]]:
-    """Inclusive efficiencies of the first method, and its lead over the second."""
+    """Inclusive efficiencies of the first method, its share of right answers in all events, and its lead over the
+    second."""
     cards = []
     for what, cells in result.efficiency(result.methods[0]).items():
         cell = cells[metrics.INCLUSIVE]
         known = f"{cell.low:.4f} to {cell.high:.4f}; {cell.correct} of {cell.total}"
         note = known if cell.total else "nothing to count"
-        cards.append({"name": f"{what} efficiency", "value": formatted(cell, DIGITS)[0], "note": note})
+        of_what = "event efficiency, of complete events" if what == metrics.EVENT else f"{what} efficiency"
+        cards.append({"name": of_what, "value": formatted(cell, DIGITS)[0], "note": note})
+        if what == metrics.EVENT:
+            cards.append(_of_all(result))
     for pair in result.result("differences")[:1]:
         lead = pair["efficiency"][metrics.EVENT][metrics.INCLUSIVE]
         cards.append(
@@ -175,6 +179,19 @@ def _headline(result: Evaluation) -> list[dict[str, str]]:
             }
         )
     return cards
+
+
+def _of_all(result: Evaluation) -> dict[str, str]:
+    """The share of right answers in all events, by weight, beside what the method says it is."""
+    method = result.methods[0]
+    known = result.counted("calibration", method)[metrics.EVENT]
+    total = float(known.weight.sum())
+    share = float(known.weight[known.right].sum()) / total if total > 0 else np.nan
+    said = result.result("calibration_all", method).get(metrics.EVENT)
+    mean = f"; mean probability {said['probability']:.4f}" if said and said["total"] else ""
+    name = "right answers, of all selected events" if result.selected else "right answers, of all events"
+    note = f"{int(known.right.sum())} of {len(known.right)}{mean}"
+    return {"name": name, "value": formatted(share, DIGITS)[0], "note": note}
 
 
 def _gallery(result: Evaluation) -> tuple[list[dict[str, Any]], list[EventRecord]]:

@@ -10,10 +10,12 @@ import numpy.typing as npt
 
 from pairton.evaluation import metrics
 from pairton.evaluation.head_metrics import roc_curve
-from pairton.report.palette import GREY, INK, RIGHT, WRONG
-from pairton.report.picture import new_figure
+from pairton.report import event_figures
+from pairton.report.drawing import FEWEST, file_name, legend, new_axes, points
+from pairton.report.mass_figures import mass_peaks
+from pairton.report.palette import GREY
 from pairton.report.sankey import flow_plot
-from pairton.report.style import COLOURS, MARKERS, Plot, plain
+from pairton.report.style import COLOURS, Plot, plain
 from pairton.topology import collection_name
 
 if TYPE_CHECKING:
@@ -24,40 +26,16 @@ if TYPE_CHECKING:
 
 __all__ = ["FIGURES", "against_mass", "against_multiplicity", "calibration", "cuts", "mass_peaks"]
 
-WIDTH, HEIGHT = 5.3, 3.9  # inches
-MASS_EDGES = np.linspace(0, 1000, 501)  # GeV; figures show a part, with wider bins where events are few
 MOST_JETS = 12  # counts from here on share a bin
 CUTS = np.linspace(0, 1, 101)
-ROUND = 5  # bins to which a mass axis is rounded
-FEWEST = 10  # entries of a bin of probability, to be drawn
-VIEW = 0.99  # share of right particles that a mass figure shows
 
 Floats = npt.NDArray[np.float64]
-
-
-def _axes(x: str, y: str) -> tuple[Figure, Axes]:
-    figure = new_figure(WIDTH, HEIGHT)
-    axes = figure.subplots()
-    axes.set(xlabel=x, ylabel=y)
-    return figure, axes
-
-
-def _points(axes: Axes, k: int, x: Floats, shares: Any, label: str, **options: Any) -> None:
-    """Shares with intervals, (n, 3): value, low, high; series are told apart by colour and marker."""
-    value, low, high = np.asarray(shares, dtype=np.float64).reshape(-1, 3).T
-    look = {"marker": MARKERS[k % len(MARKERS)], "color": COLOURS[k % len(COLOURS)], "linestyle": "none"} | options
-    axes.errorbar(x, value, yerr=[value - low, high - value], label=plain(label), elinewidth=1.4, **look)
-
-
-def _legend(axes: Axes, **options: Any) -> None:
-    """A legend that does not push the axes aside."""
-    axes.legend(frameon=False, **options).set_in_layout(False)
 
 
 def _floor(axes: Axes) -> None:
     """Room for the legend above, and an axis that begins at zero."""
     axes.set_ylim(0, 1.12)
-    _legend(axes, ncols=2, loc="upper right")
+    legend(axes, ncols=2, loc="upper right")
 
 
 def against_mass(result: Evaluation) -> Plot | None:
@@ -70,10 +48,10 @@ def against_mass(result: Evaluation) -> Plot | None:
     shown = min(edges[-1], edges[-2] + 2 * (edges[-2] - edges[-3])) if len(edges) > 2 else edges[-1]
 
     def draw() -> Figure:
-        figure, axes = _axes("mass of all truth-matched objects [GeV]", "event efficiency")
+        figure, axes = new_axes("mass of all truth-matched objects [GeV]", "event efficiency")
         top = np.minimum(high, shown)  # the last bin is long
         for k, (name, cells) in enumerate(each.items()):
-            _points(axes, k, (low + top) / 2, [cell[:3] for cell in cells], name, xerr=(top - low) / 2)
+            points(axes, k, (low + top) / 2, [cell[:3] for cell in cells], name, xerr=(top - low) / 2)
         axes.set_xlim(edges[0], shown)
         _floor(axes)
         return figure
@@ -103,10 +81,10 @@ def against_multiplicity(result: Evaluation) -> Plot | None:
     names = [f"{value}+" if value == max(MOST_JETS, first + 2) else str(value) for value in values]
 
     def draw() -> Figure:
-        figure, axes = _axes(objects, "event efficiency")
+        figure, axes = new_axes(objects, "event efficiency")
         for k, (name, cells) in enumerate(each.items()):
             at = (values + 0.08 * (k - (len(each) - 1) / 2)).astype(np.float64)
-            _points(axes, k, at, [cells[i][:3] for i in used], name)
+            points(axes, k, at, [cells[i][:3] for i in used], name)
         axes.set_xticks(values, names)
         axes.minorticks_off()
         axes.set_xlim(first - 0.6, max(float(values.max(initial=first)), first + 1) + 0.6)
@@ -122,75 +100,6 @@ def against_multiplicity(result: Evaluation) -> Plot | None:
     return Plot(f"efficiency_{objects}", f"Event efficiency and number of {objects}", caption, draw, rows)
 
 
-def mass_peaks(result: Evaluation, type_name: str) -> Plot | None:
-    """Masses of the particles of a type: right and wrong ones of the first method, all of every other."""
-    columns = [particle.index for particle in result.topology.of_type(type_name)]
-    if len(result.topology.particles[columns[0]].slots) < 2:
-        return None  # an object alone has no peak
-    peaks = {}  # method -> right and wrong ones in bins, (2, bins)
-    for method in result.methods:
-        counted = result.counted("candidates", method)
-        complete = counted["complete"]
-        mass, good = (counted[name][complete][:, columns] for name in ("mass", "right"))
-        peaks[method.name] = np.stack([np.histogram(mass[chosen], MASS_EDGES)[0] for chosen in (good, ~good)])
-    (first, shown), *others = peaks.items()
-    total = shown.sum()
-    if not total:
-        return None
-    low, high = _view(shown[0] if shown[0].any() else shown.sum(axis=0))
-    width = 1 if total > 20_000 else 2 if total > 3_000 else 5
-    bins = slice(low, low + (high - low) // width * width)
-    edges = MASS_EDGES[bins.start : bins.stop + 1 : width]
-
-    def counts(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return np.asarray(values[..., bins].reshape(*values.shape[:-1], -1, width).sum(axis=-1))
-
-    def draw() -> Figure:
-        import mplhep
-
-        figure, axes = _axes(
-            f"mass of {plain(type_name)} candidates [GeV]", f"candidates / {edges[1] - edges[0]:g} GeV"
-        )
-        look: dict[str, Any] = {"bins": edges, "ax": axes, "yerr": False}
-        names = [f"{plain(first)}, right", f"{plain(first)}, wrong"]
-        filled = {"stack": True, "histtype": "fill", "color": [RIGHT, WRONG], "alpha": 0.75, "label": names}
-        mplhep.histplot(list(counts(shown)), **look, **filled)
-        for k, (name, other) in enumerate(others):
-            line = {"histtype": "step", "color": INK, "linestyle": ("-", "--", ":", "-.")[k % 4]}
-            mplhep.histplot(counts(other.sum(axis=0)), label=plain(name), **look, **line)
-        axes.set_xlim(edges[0], edges[-1])
-        axes.set_ylim(0, 1.32 * max(float(axes.dataLim.ymax), 1))
-        _legend(axes, loc="upper right")
-        return figure
-
-    rows = [
-        {"method": name, "from": edges[k], "to": edges[k + 1], "right": int(right), "wrong": int(wrong)}
-        for name, every in peaks.items()
-        for k, (right, wrong) in enumerate(counts(every).T)
-    ]
-    ancestry = {
-        index for neutrino in result.topology.neutrinos for index in result.topology.ancestry(neutrino.particle)
-    }
-    solved = ", with its neutrino" if ancestry & set(columns) else ""
-    caption = (
-        f"Every {type_name} that was predicted in complete events{solved}; right where its objects are all right."
-    )
-    return Plot(f"mass_{_file_name(type_name)}", f"Mass of {type_name}", caption, draw, rows)
-
-
-def _view(values: npt.NDArray[np.int64]) -> tuple[int, int]:
-    """Bins around the peak: most of it, and as much again on both sides."""
-    share = np.cumsum(values) / values.sum()
-    low = int(np.searchsorted(share, (1 - VIEW) / 2))
-    high = int(np.searchsorted(share, (1 + VIEW) / 2)) + 1
-    half = max((high - low) // 2, 10)
-    return max(0, low - half // 2) // ROUND * ROUND, min(len(values), high + half)
-
-
-def _file_name(name: str) -> str:
-    return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)
-
-
 def calibration(result: Evaluation) -> Plot | None:
     """Predicted probability against the share that is right."""
     each = {
@@ -204,16 +113,16 @@ def calibration(result: Evaluation) -> Plot | None:
         return None
 
     def draw() -> Figure:
-        figure, axes = _axes("predicted probability", "share that is right")
+        figure, axes = new_axes("predicted probability", "share that is right")
         axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (4, 3)))
         for k, (name, every) in enumerate(each.items()):
             bins = [row for row in every if row["total"] >= FEWEST]
             shares = [[row[key] for key in ("value", "low", "high")] for row in bins]
-            _points(
+            points(
                 axes, k, np.array([row["probability"] for row in bins]), shares, name, linestyle="-", linewidth=1
             )
         axes.set(xlim=(0, 1), ylim=(0, 1.05))
-        _legend(axes, loc="upper left")
+        legend(axes, loc="upper left")
         return figure
 
     rows = [{"what": name, **row} for name, bins in each.items() for row in bins]
@@ -235,7 +144,7 @@ def cuts(result: Evaluation) -> Plot | None:
         return None
 
     def draw() -> Figure:
-        figure, axes = _axes("cut on the event probability", "share")
+        figure, axes = new_axes("cut on the event probability", "share")
         for k, (name, (kept, pure)) in enumerate(each.items()):
             colour = COLOURS[k % len(COLOURS)]
             axes.plot(CUTS, pure, color=colour, label=plain(name))
@@ -245,7 +154,7 @@ def cuts(result: Evaluation) -> Plot | None:
         axes.plot([], [], color=GREY, linestyle=(0, (1, 1.5)), label="right, of all events")
         axes.plot([], [], color=GREY, linestyle=(0, (5, 3)), label="kept")
         axes.set(xlim=(0, 1), ylim=(0, 1.1 + 0.1 * ((len(each) + 4) // 2)))
-        _legend(axes, loc="upper left", ncols=2)
+        legend(axes, loc="upper left", ncols=2)
         return figure
 
     rows = [
@@ -291,20 +200,21 @@ def _roc(head: str, counted: dict[str, Any]) -> Plot | None:
     ]
 
     def draw() -> Figure:
-        figure, axes = _axes("efficiency of class 1", "rejection of class 0")
+        figure, axes = new_axes("efficiency of class 1", "rejection of class 0")
         for k, (name, (signal, background)) in enumerate(curves.items()):
             axes.plot(signal, 1 - background, color=COLOURS[k % len(COLOURS)], label=plain(name))
         axes.plot([0, 1], [1, 0], color=GREY, linewidth=1, linestyle=":")
         axes.set(xlim=(0, 1), ylim=(0, 1.02))
-        _legend(axes, loc="lower left")
+        legend(axes, loc="lower left")
         return figure
 
     about = "share of class 0 that a cut leaves out, against the share of class 1 that it keeps; dotted: by chance"
-    return Plot(_file_name(f"roc_{head}"), f"ROC of {head}", about, draw, rows)
+    return Plot(file_name(f"roc_{head}"), f"ROC of {head}", about, draw, rows)
 
 
 def _peaks(result: Evaluation) -> Iterable[Plot | None]:
-    return [mass_peaks(result, name) for name in reversed(result.topology.types)]
+    types = list(reversed(result.topology.types))
+    return [mass_peaks(result, name, every) for every in (False, True) for name in types]
 
 
 def _flows(result: Evaluation) -> Iterable[Plot | None]:
@@ -317,6 +227,11 @@ FIGURES: dict[str, Callable[[Evaluation], Iterable[Plot | None]]] = {
     "efficiency": lambda result: [against_multiplicity(result), against_mass(result)],
     "candidates": _peaks,
     "calibration": lambda result: [calibration(result), cuts(result)],
+    "area": lambda result: [event_figures.calibration(result)],
+    "purity": lambda result: [event_figures.purity(result)],
+    "patterns": lambda result: [event_figures.patterns(result)],
+    "background": event_figures.background,
+    "resolution": lambda result: [event_figures.resolution(result)],
     "flow": _flows,
     "heads": roc_curves,
 }

@@ -1,0 +1,113 @@
+"""Mass peaks of the candidates of an evaluation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.report.drawing import file_name, legend, new_axes
+from pairton.report.palette import INK, NO_EDGE_COLOUR, RIGHT, WRONG
+from pairton.report.style import Plot, plain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from pairton.evaluation.scoreboard import Evaluation, Method
+
+__all__ = ["mass_peaks"]
+
+MASS_EDGES = np.linspace(0, 1000, 501)  # GeV; figures show a part, with wider bins where events are few
+ROUND = 5  # bins to which a mass axis is rounded
+VIEW = 0.99  # share of right particles that a mass figure shows
+PARTS = ("right", "wrong", "incomplete")
+COLOURS = (RIGHT, WRONG, NO_EDGE_COLOUR)
+
+Floats = npt.NDArray[np.float64]
+
+
+def mass_peaks(result: Evaluation, type_name: str, every: bool = False) -> Plot | None:
+    """Masses of the particles of a type in complete events, or in `every` event: right and wrong ones of the first
+    method, all of every other."""
+    columns = [particle.index for particle in result.topology.of_type(type_name)]
+    if len(result.topology.particles[columns[0]].slots) < 2:
+        return None  # an object alone has no peak
+    peaks = {method.name: _counted(result, method, columns, every) for method in result.methods}
+    (first, shown), *others = peaks.items()
+    total = shown.sum()
+    parts = len(shown)
+    if not total or (every and result.counted("candidates", result.methods[0])["complete"].all()):
+        return None
+    low, high = _view(shown[0] if shown[0].any() else shown.sum(axis=0))
+    width = 1 if total > 20_000 else 2 if total > 3_000 else 5
+    bins = slice(low, low + (high - low) // width * width)
+    edges = MASS_EDGES[bins.start : bins.stop + 1 : width]
+
+    def counts(values: Floats) -> Floats:
+        return np.asarray(values[..., bins].reshape(*values.shape[:-1], -1, width).sum(axis=-1))
+
+    def draw() -> Figure:
+        import mplhep
+
+        figure, axes = new_axes(
+            f"mass of {plain(type_name)} candidates [GeV]", f"candidates / {edges[1] - edges[0]:g} GeV"
+        )
+        look: dict[str, Any] = {"bins": edges, "ax": axes, "yerr": False}
+        names = [f"{plain(first)}, {said}" for said in ("right", "wrong", "event incomplete")[:parts]]
+        filled = {"stack": True, "histtype": "fill", "color": COLOURS[:parts], "alpha": 0.75, "label": names}
+        mplhep.histplot(list(counts(shown)), **look, **filled)
+        for k, (name, other) in enumerate(others):
+            line = {"histtype": "step", "color": INK, "linestyle": ("-", "--", ":", "-.")[k % 4]}
+            mplhep.histplot(counts(other.sum(axis=0)), label=plain(name), **look, **line)
+        axes.set_xlim(edges[0], edges[-1])
+        axes.set_ylim(0, 1.32 * max(float(axes.dataLim.ymax), 1))
+        legend(axes, loc="upper right")
+        return figure
+
+    rows = [
+        {
+            "method": name,
+            "from": edges[k],
+            "to": edges[k + 1],
+            **dict(zip(PARTS, map(float, column), strict=False)),
+        }
+        for name, values in peaks.items()
+        for k, column in enumerate(counts(values).T)
+    ]
+    topology = result.topology
+    with_neutrino = {index for neutrino in topology.neutrinos for index in topology.ancestry(neutrino.particle)}
+    solved = ", with its neutrino" if with_neutrino & set(columns) else ""
+    if every:
+        caption = (
+            f"Every {type_name} that was predicted{solved}, of all events; grey where the event is incomplete and "
+            "the candidate not right."
+        )
+        title = f"Mass of {type_name}, all events"
+    else:
+        caption = (
+            f"Every {type_name} that was predicted in complete events{solved}; right where its objects are all "
+            "right."
+        )
+        title = f"Mass of {type_name}, complete events"
+    return Plot(f"mass_{file_name(type_name)}{'_all' if every else ''}", title, caption, draw, rows)
+
+
+def _counted(result: Evaluation, method: Method, columns: list[int], every: bool) -> Floats:
+    """(parts, bins): weights of candidates that are right and wrong in complete events; or in `every` event, with
+    those that are wrong in incomplete ones apart."""
+    counted = result.counted("candidates", method)
+    mass, right = counted["mass"][:, columns], counted["right"][:, columns]
+    complete = np.repeat(counted["complete"][:, None], len(columns), axis=1)
+    weight = np.repeat(counted["weight"][:, None], len(columns), axis=1)
+    chosen = [right, ~right & complete, ~right & ~complete] if every else [right & complete, ~right & complete]
+    return np.stack([np.histogram(mass[each], MASS_EDGES, weights=weight[each])[0] for each in chosen])
+
+
+def _view(values: Floats) -> tuple[int, int]:
+    """Bins around the peak: most of it, and as much again on both sides."""
+    share = np.cumsum(values) / values.sum()
+    low = int(np.searchsorted(share, (1 - VIEW) / 2))
+    high = int(np.searchsorted(share, (1 + VIEW) / 2)) + 1
+    half = max((high - low) // 2, 10)
+    return max(0, low - half // 2) // ROUND * ROUND, min(len(values), high + half)
