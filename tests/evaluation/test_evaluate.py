@@ -291,6 +291,12 @@ def test_weights_are_used_for_all_events_alone_and_that_is_said(six, mass_model,
     with pytest.warns(PairtonWarning, match="weights from -2 to 4: efficiencies count each event once"):
         weighted = evaluate(odd, [mass_model]).to_dict()
     assert weighted["efficiency"] == plain["efficiency"]
+    assert weighted["calibration"] == plain["calibration"]
+    reco = reconstruct(six, mass_model)
+    right = score(TTBAR, six.truth, reco.assignment, six.n_jets).correct["event"]
+    weight = np.arange(7.0) - 2
+    assert plain["calibration_all"]["event"]["right"] == pytest.approx(right.mean())
+    assert weighted["calibration_all"]["event"]["right"] == pytest.approx((weight * right).sum() / weight.sum())
 
 
 def test_mistakes_are_named(six, answers, decays, mass_model, tmp_path):

@@ -72,18 +72,15 @@ def page(study, tmp_path_factory):
 def test_masses_are_those_of_the_candidates(study, events):
     reco = reconstruct(events, study.methods[0].model)
     counted = study.counted("candidates", study.methods[0])
-    full = events.complete & (reco.assignment[:, 0] >= 0)
+    np.testing.assert_array_equal(counted["complete"], events.complete)
+    np.testing.assert_array_equal(counted["weight"], np.ones(len(events)))
     right = metrics.matches(events.topology, reco.assignment, events.truth)
     for kind in ("W", "t"):
         columns = [p.index for p in events.topology.of_type(kind)]
-        mass, good = reco.momenta["mass"][full][:, columns], right[full][:, columns]
-        there = np.isfinite(counted["mass"][:, columns[0]])
-        found, fine = counted["mass"][there][:, columns], counted["right"][there][:, columns]
-        orders = [np.argsort(each, axis=1) for each in (found, mass)]  # results alone are ordered by pT
-        found, mass = (np.take_along_axis(*each, axis=1) for each in zip((found, mass), orders, strict=True))
-        fine, good = (np.take_along_axis(*each, axis=1) for each in zip((fine, good), orders, strict=True))
-        np.testing.assert_allclose(found, mass, rtol=1e-6)
-        np.testing.assert_array_equal(fine, good)
+        mass, good = reco.momenta["mass"][:, columns], right[:, columns]
+        # particles of a type are in no order
+        np.testing.assert_allclose(np.sort(counted["mass"][:, columns], axis=1), np.sort(mass, axis=1), rtol=1e-6)
+        np.testing.assert_array_equal(counted["right"][:, columns].sum(axis=1), good.sum(axis=1))
         assert 0 < good.sum() < good.size
 
 
@@ -165,7 +162,8 @@ def test_figures_and_their_numbers(study):
     result = study
     plots = {plot.name: plot for plot in evaluation_page.plots_of(result)}
     assert list(plots) == [
-        "efficiency_jets", "efficiency_mass", "calibration", "probability_cut", "flow", "mass_t", "mass_W"
+        "efficiency_jets", "efficiency_mass", "calibration", "probability_cut", "calibration_all", "purity",
+        "resolution", "flow", "mass_t", "mass_W", "mass_t_all", "mass_W_all",
     ]  # fmt: skip
     full = int(result.scores(result.methods[0]).total["event"].sum())
     for name in ("efficiency_mass", "efficiency_jets"):
@@ -228,7 +226,12 @@ def test_the_page_has_the_numbers_and_stands_alone(page, study):
     cell = result.efficiency(result.methods[0])["event"]["inclusive"]
     assert f"{cell.value:.4f}" in text
     assert f"{cell.correct} of {cell.total}" in text
-    assert text.count('<svg role="img"') == 7
+    assert text.count('<svg role="img"') == 12
+    known = result.counted("calibration", result.methods[0])["event"]
+    assert "event efficiency, of complete events" in text
+    assert "right answers, of all events" in text
+    assert f"{known.right.mean():.4f}" in text
+    assert f"{known.right.sum()} of {len(known.right)}; mean probability" in text
     assert not re.search(r"""(src|href)\s*=\s*["'](?!data:,|#)""", text)
     assert "default-src 'none'" in text
     assert len(text) < 2_000_000
@@ -260,7 +263,8 @@ def test_next_to_nothing_makes_a_page_without_empty_panels(share, decays, mass_m
     events = decays(20)[:0] if share is None else decays(20, labelled=share)
     path = str(written(tmp_path / "events.h5", events))
     result = evaluate([path], [mass_model], metrics=[Candidates(), Gallery()])
-    assert evaluation_page.plots_of(result) == []
+    of_all = {"calibration_all", "purity", "mass_t_all", "mass_W_all"}
+    assert {plot.name for plot in evaluation_page.plots_of(result)} <= (set() if share is None else of_all)
     evaluation_page.write_report(tmp_path / "page.html", result)
     text = (tmp_path / "page.html").read_text()
     assert "nothing to count" in text
@@ -282,8 +286,10 @@ def test_answers_of_others_are_reported_without_a_model(decays, mass_model, tmp_
     assert {len(record["frames"]) for record in records} == {1}
     numbers = [int(record["name"].split()[1]) for record in records]
     assert all(events.selected[number] for number in numbers)
-    masses = [each.counted("candidates", each.methods[0])["mass"] for each in (result, own)]
-    assert np.isfinite(masses[0][:, 0]).sum() == events.select().complete.sum() < len(masses[1])
+    counted, every = (each.counted("candidates", each.methods[0]) for each in (result, own))
+    assert len(counted["mass"]) == events.selected.sum() < len(every["mass"])
+    assert np.isfinite(counted["mass"][counted["complete"]]).all()
+    assert counted["complete"].sum() == events.select().complete.sum()
 
 
 def test_plots_are_written_as_pdf_png_and_csv(study, tmp_path, monkeypatch):
@@ -297,10 +303,10 @@ def test_plots_are_written_as_pdf_png_and_csv(study, tmp_path, monkeypatch):
     with (tmp_path / "plots" / "mass_W.csv").open() as file:
         rows = list(csv.DictReader(file))
     counted = result.counted("candidates", result.methods[0])
-    right = counted["mass"][:, [1, 3]][counted["right"][:, [1, 3]]]
+    right = counted["mass"][:, [1, 3]][counted["right"][:, [1, 3]] & counted["complete"][:, None]]
     mine = [row for row in rows if row["method"] == "$looking$"]
     low, high = float(mine[0]["from"]), float(mine[-1]["to"])
-    assert sum(int(row["right"]) for row in mine) == ((right >= low) & (right < high)).sum()
+    assert sum(float(row["right"]) for row in mine) == ((right >= low) & (right < high)).sum()
     with (tmp_path / "plots" / "efficiencies.csv").open() as file:
         table = list(csv.DictReader(file))
     assert len(table) == 2 * 3 * 4

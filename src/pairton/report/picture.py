@@ -232,7 +232,7 @@ def _legend(axes: Axes, record: EventRecord, missed: bool) -> None:
             handles.append(Line2D([], [], color=colour, linewidth=3, linestyle=style, label=plain(name)))
     if not all(item.used for item in record.objects):
         unused = dot | {"markersize": 6}
-        handles.append(Line2D([], [], markerfacecolor="white", label="not used", **unused))
+        handles.append(Line2D([], [], marker="o", markerfacecolor="white", label="not used", **unused))
     if missed:
         handles.append(
             Line2D([], [], color=INK, linewidth=1.3, linestyle=(0, (1.5, 2.5)), label="true, not found")
