@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["background", "calibration", "patterns", "purity", "resolution"]
 
-RESOLUTION_EDGES = np.linspace(-1, 1, 81)
+RESOLUTION_EDGES = (np.arange(-40, 42) - 0.5) / 40  # right answers in the middle of a bin
 DASHED = (0, (5, 3))
 
 Floats = npt.NDArray[np.float64]
@@ -79,8 +79,8 @@ def purity(result: Evaluation) -> Plot | None:
             axes.plot(
                 found["efficiency"], found["purity"], color=colour, linestyle="-" if new else DASHED, label=label
             )
-        axes.set(xlim=(0, 1), ylim=(0, 1.05))
-        legend(axes, loc="lower left")
+        axes.set(xlim=(0, 1), ylim=(0, 1.05 + 0.08 * len(each)))
+        legend(axes, loc="upper right")
         return figure
 
     rows = [
