@@ -29,6 +29,7 @@ def test_an_answer_of_a_top_and_a_w(five, missing_model):
     first, second = record.frames[:2]
     assert "Each of the 86 hypotheses" in first.note  # 30 t W, 30 t, 15 W W, 10 W, 1 nothing
     assert "complete with a probability of 0.0 %" in first.note
+    assert "Most probably there is t + W (" in first.note
     assert second.title.startswith("Hypothesis 1: ")
     chosen = [candidate for candidate in second.candidates if candidate.chosen]
     assert [{shown.label for shown in c.particles} for c in chosen] == [{"t1", "t2.W"}]

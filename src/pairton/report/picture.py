@@ -193,6 +193,8 @@ def _names(axes: Axes, record: EventRecord, particles: tuple[Shown, ...], colour
     from matplotlib.patheffects import withStroke
 
     taken = [np.array([item.eta, item.phi]) for item in record.objects if item.kind not in TRANSVERSE]
+    names: list[Floats] = []  # with masses, they are wide and low
+    wide = 0.16 * (axes.get_xlim()[1] - axes.get_xlim()[0])
     steps = [
         (r * np.cos(a), 1.3 * r * np.sin(a)) for r in (0, 0.2, 0.35, 0.5, 0.7) for a in np.arange(8) * np.pi / 4
     ]
@@ -202,9 +204,15 @@ def _names(axes: Axes, record: EventRecord, particles: tuple[Shown, ...], colour
         middle = _copies(record, shown)[1].mean(axis=0)
         middle[1] = np.arctan2(np.sin(middle[1]), np.cos(middle[1]))
         places = [middle + step for step in steps]
-        free = [p for p in places if all(np.hypot(*(p - t)) > 0.36 for t in taken) and abs(p[1]) < np.pi]
+        free = [
+            p
+            for p in places
+            if abs(p[1]) < np.pi
+            and all(np.hypot(*(p - t)) > 0.36 for t in taken)
+            and all(abs(p[0] - n[0]) > wide or abs(p[1] - n[1]) > 0.3 for n in names)
+        ]
         at = free[0] if free else middle
-        taken.append(at)
+        names.append(at)
         label = shown.label.rpartition(".")[2]
         named = label if shown.mass is None else f"{label}{NEUTRINO * shown.neutrino} {shown.mass:.0f}"
         text = axes.annotate(named, (at[0], at[1]), fontsize=12, color=colours[shown.type], zorder=5, **NAME)

@@ -333,10 +333,14 @@ def _exact_frames(base: _Base, outputs: Outputs, sums: Sums) -> tuple[Frame, ...
     def listed(chosen: int | None) -> tuple[Candidate, ...]:
         return tuple(replace(candidate, chosen=k == chosen) for k, candidate in enumerate(every_one))
 
-    complete = float(sums.pattern_probability[0, 0])  # 1 where the network knows complete events only
-    known = (
-        f" The event is complete with a probability of {100 * complete:.1f} %." if "patterns" in outputs else ""
-    )
+    chance = sums.pattern_probability[0]
+    complete = float(chance[0])  # 1 where the network knows complete events only
+    known = ""
+    if "patterns" in outputs:
+        likely = int(chance.argmax())
+        known = f" The event is complete with a probability of {100 * complete:.1f} %."
+        if likely:
+            known += f" Most probably there is {sums.tables.patterns[likely].name} ({100 * chance[likely]:.1f} %)."
     unknown = np.full((len(topology.types), count, count), MASKED)
     common = Frame(
         "The network's answer",
