@@ -75,7 +75,7 @@ FLAGS = {
         "--devices",
         "--threads",
     },
-    "export": ANSWER | {"--output", "--force", "--decoding", "--whole", "--max-objects"},
+    "export": ANSWER | {"--output", "--force", "--decoding", "--whole", "--max-objects", "--like", "--topology"},
 }
 
 

@@ -26,6 +26,12 @@ __all__ = ["export"]
 @click.option(
     "--decoding", help="With --whole: exact, which any model can do.  [default: as the model was trained]"
 )
+@click.option("--like", type=click.Choice(["spanet"]), help="With the inputs and outputs of a file of SPANet.")
+@click.option(
+    "--topology",
+    metavar="FILE",
+    help="With --like spanet: the event file whose inputs it takes.  [default: raw numbers]",
+)
 @answer_options
 def export(
     model: str,
@@ -34,18 +40,34 @@ def export(
     whole: bool,
     max_objects: int | None,
     decoding: str | None,
+    like: str | None,
+    topology: str | None,
     **asked: Any,
 ) -> None:
     """Write MODEL (built-in, or a folder) as a self-contained ONNX file.
 
+    \b
     Example: pairton export ttbar_allhad --whole -o reconstruct.onnx
+             pairton export my-model --like spanet --topology event.yaml -o net.onnx
     """
     from pairton.decoding import Question
     from pairton.export import export_model
+    from pairton.export.spanet_export import export_like_spanet
 
     if output.suffix != ".onnx":
         raise ConfigError(f"{output}: a model is an ONNX file: give a name that ends with .onnx")
     refuse_existing(output, force)
+    if like is not None:
+        if whole or decoding is not None or not Question(**asked).is_default:
+            raise ConfigError(
+                "--like spanet gives distributions, no answer: leave --whole and what belongs to it out"
+            )
+        about = export_like_spanet(model, output, topology=topology, max_objects=max_objects)
+        inputs = ", ".join(f"{name} ({', '.join(features)})" for name, features in about["features"].items())
+        click.echo(f"{output}: like SPANet, up to {about['max_objects']} objects; inputs: {inputs}")
+        return
+    if topology is not None:
+        raise ConfigError("--topology belongs to --like spanet: a model brings its own topology")
     settings: dict[str, Any] = {"max_objects": max_objects, "decoding": decoding, "question": Question(**asked)}
     about = export_model(model, output, whole=whole, **settings)
     what = (

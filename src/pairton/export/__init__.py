@@ -6,10 +6,6 @@ is run and compared with torch before it appears under its name.
 
 from __future__ import annotations
 
-import io
-import json
-import warnings
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,22 +22,29 @@ from pairton.decoding.question import LEAST
 from pairton.decoding.set_tables import exact_limit
 from pairton.errors import ConfigError, MissingExtraError, ModelError
 from pairton.events.nodes import MOST_OBJECTS, Nodes
-from pairton.models.engines import METADATA_KEY
+from pairton.export.tracing import OPSET, finished, trace
 from pairton.models.onnx_file import open_session
 from pairton.models.storage import INFO, WEIGHTS_KEY, find_model
 from pairton.topology import Layout, Topology, collection_name
 from pairton.topology.selection import TRANSVERSE
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from pairton.models.storage import ModelInfo
     from pairton.network import Network
 
-__all__ = ["OPSET", "default_max_objects", "export_model", "export_network"]
+__all__ = [
+    "OPSET",
+    "PROBABILITY_TOLERANCE",
+    "check_packages",
+    "checked_limit",
+    "default_max_objects",
+    "export_model",
+    "export_network",
+    "layout_of",
+    "some_events",
+]
 
 DEFAULT_QUESTION = Question()
-OPSET = 18
 MOST = 12  # objects of the main kind in a whole reconstruction, where nothing else is said
 TOLERANCE = 1e-5  # of logits, relative to the largest or 1
 PROBABILITY_TOLERANCE = 1e-3  # sums of tens of logits, in single precision
@@ -85,7 +88,7 @@ def export_network(
     decoding      of a whole reconstruction; by default what the model was trained for
     question      of a whole reconstruction: which answer, whether it may leave particles out, and a prior
     """
-    _check_packages()
+    check_packages()
     if not whole and (max_objects is not None or decoding is not None or not question.is_default):
         raise ConfigError(
             "max_objects, decoding, answer, allow_absent and prior belong to a whole reconstruction: export with "
@@ -99,7 +102,7 @@ def export_network(
     with replacing(output) as temporary:  # first of all, so that a folder that is missing costs no time
         payload, about = _graph(network.eval(), info, whole, max_objects, decoding, question)
         metadata = {**info.to_dict(), **about, "exported_by": f"pairton {__version__}"}
-        temporary.write_bytes(_finish(payload, metadata))
+        temporary.write_bytes(finished(payload, metadata))
     return metadata
 
 
@@ -119,7 +122,7 @@ def _graph(
     if not get_decoding(chosen).exportable:
         allowed = ", ".join(entry.name for entry in DECODINGS.values() if entry.exportable)
         raise ModelError(f"the decoding {chosen} is not exported as one graph: choose one of {allowed}")
-    limit = _limit(topology, max_objects)
+    limit = checked_limit(topology, max_objects)
     temperatures = list(info.temperatures) if chosen == info.decoding and info.temperatures else None
     about = {
         "graph": "whole",
@@ -144,13 +147,13 @@ def default_max_objects(topology: Topology) -> int:
     return max(min(MOST, exact_limit(topology)), max(topology.slots_per_kind))
 
 
-def _layout(topology: Topology, main: int) -> Layout:
+def layout_of(topology: Topology, main: int) -> Layout:
     """That many objects of the main kind, of the others as many as there are slots, at least one of each."""
     needed = zip(topology.kinds, topology.slots_per_kind, strict=True)
     return tuple(main if kind == topology.main_kind else max(1, slots) for kind, slots in needed)
 
 
-def _check_packages() -> None:
+def check_packages() -> None:
     for module in ("torch", "onnx"):
         try:
             __import__(module)
@@ -158,7 +161,7 @@ def _check_packages() -> None:
             raise MissingExtraError("export", module) from None
 
 
-def _limit(topology: Topology, wanted: int | None) -> int:
+def checked_limit(topology: Topology, wanted: int | None) -> int:
     limit = default_max_objects(topology) if wanted is None else wanted
     fewest = max(topology.slots_per_kind)
     if not fewest <= limit <= MOST_OBJECTS:
@@ -180,11 +183,11 @@ def _export_step(network: Network, topology: Topology) -> bytes:
     from pairton.export.step_graph import StepGraph
 
     layout = tuple(n + 1 for n in topology.slots_per_kind)
-    nodes = _some_events(network, layout)
+    nodes = some_events(network, layout)
     inputs = _inputs(nodes)
     if network.config.tokens:
         inputs["tokens"] = _some_tokens(topology, len(nodes), sum(layout))
-    payload = _trace(StepGraph(network).eval(), inputs, network.outputs)
+    payload = trace(StepGraph(network).eval(), inputs, network.outputs)
     _check_step(payload, network, topology)
     return payload
 
@@ -201,13 +204,13 @@ def _export_whole(
     from pairton.network.engine import predictor
 
     temperature = temperatures[0] if temperatures else 1.0
-    graph = ExactGraph(network, topology, _layout(topology, limit), temperature, question)
-    nodes = _some_events(network, _layout(topology, min(limit, max(topology.slots_per_kind) + 1)))
-    payload = _trace(graph.eval(), _inputs(nodes), dict.fromkeys(output_names(network), ()))
+    graph = ExactGraph(network, topology, layout_of(topology, limit), temperature, question)
+    nodes = some_events(network, layout_of(topology, min(limit, max(topology.slots_per_kind) + 1)))
+    payload = trace(graph.eval(), _inputs(nodes), dict.fromkeys(output_names(network), ()))
     session, predict = open_session(payload, "the exported graph"), predictor(network)
     fewest = max(topology.slots_per_kind)
     for main in sorted({fewest, min(fewest + 2, limit), limit}):
-        nodes = _some_events(network, _layout(topology, main))
+        nodes = some_events(network, layout_of(topology, main))
         if "patterns" in network.outputs:  # events with fewer objects than slots have an answer too
             for k in range(min(4, main)):
                 nodes.masks[topology.main_kind][k, main - 1 - k :] = False
@@ -224,50 +227,10 @@ def _inputs(nodes: Nodes) -> dict[str, npt.NDArray[Any]]:
     return named
 
 
-def _trace(graph: nn.Module, inputs: dict[str, npt.NDArray[Any]], outputs: Mapping[str, tuple[str, ...]]) -> bytes:
-    """By the exporter that traces: seconds, where the one that analyses takes a minute."""
-    import torch
-
-    axes = {name: {0: "events", 1: collection_name(name.removesuffix("_mask"))} for name in inputs}
-    axes["tokens"] = {0: "events", 2: "nodes", 3: "nodes"}
-    for name, named in outputs.items():
-        axes[name] = {0: "events"} | {k: "nodes" for k, axis in enumerate(named, start=1) if axis == "node"}
-    stream = io.BytesIO()
-    with warnings.catch_warnings(), torch.inference_mode():
-        warnings.simplefilter("ignore")  # shapes are traced on purpose
-        torch.onnx.export(
-            graph,
-            tuple(torch.from_numpy(array) for array in inputs.values()),
-            stream,  # type: ignore[arg-type]
-            dynamo=False,
-            opset_version=OPSET,
-            input_names=list(inputs),
-            output_names=list(outputs),
-            dynamic_axes={name: axes[name] for name in (*inputs, *outputs)},
-        )
-    return stream.getvalue()
-
-
-def _finish(payload: bytes, metadata: dict[str, Any]) -> bytes:
-    """With metadata, and without the paths of source files that the exporter leaves in every node."""
-    import onnx
-
-    model = onnx.load_model_from_string(payload)
-    model.producer_name, model.producer_version, model.doc_string = "pairton", __version__, ""
-    for node in model.graph.node:
-        node.ClearField("doc_string")
-        node.ClearField("metadata_props")
-    del model.metadata_props[:]
-    entry = model.metadata_props.add()
-    entry.key, entry.value = METADATA_KEY, json.dumps(metadata)
-    onnx.checker.check_model(model)
-    return bytes(model.SerializeToString())
-
-
 # -- checks against torch ----------------------------------------------------------------------------------
 
 
-def _some_events(network: Network, layout: Layout, events: int = 16) -> Nodes:
+def some_events(network: Network, layout: Layout, events: int = 16) -> Nodes:
     """Objects with the spread of real ones; the last event has one object of each kind fewer, where it can."""
     rng = np.random.default_rng(sum(layout))
     values, masks = {}, {}
@@ -296,7 +259,7 @@ def _check_step(payload: bytes, network: Network, topology: Topology) -> None:
     names = [item.name for item in session.get_outputs()]
     for more in (0, 3):
         layout = tuple(max(1, n) + more for n in topology.slots_per_kind)
-        nodes = _some_events(network, layout, events=5)
+        nodes = some_events(network, layout, events=5)
         tokens = _some_tokens(topology, 5, sum(layout)) if network.config.tokens else None
         feeds = _inputs(nodes) | ({} if tokens is None else {"tokens": tokens})
         wanted = predictor(network)(nodes, tokens)

@@ -251,6 +251,8 @@ def _onnx_model(path: Path, threads: int | None, topology: str | Path | Topology
     raw = parse_json(file.metadata[METADATA_KEY], str(file.path), ModelError)
     if not isinstance(raw, dict):
         raise ModelError(f"{file.path}: what it says of the model is no mapping: export it again")
+    if raw.get("graph") == "spanet":
+        return _spanet_model(file, threads, topology)
     if raw.get("graph", "step") != "step":
         raise ModelError(f"{file.path}: a whole reconstruction, which is run by itself: export without --whole")
     if raw.get("format_version") == 1:

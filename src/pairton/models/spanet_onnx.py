@@ -13,6 +13,7 @@ Shapes: B events, N objects of an input, T objects of all sequential inputs, D f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +36,7 @@ from pairton.models.storage import ModelInfo
 from pairton.topology import Topology
 from pairton.topology.spanet_event import MOMENTUM_FEATURES, InputGroup, SpanetEvent
 
-__all__ = ["SpanetEngine", "has_logarithms", "is_spanet", "spanet_info"]
+__all__ = ["SpanetEngine", "features_of", "has_logarithms", "is_spanet", "spanet_info"]
 
 ASSIGNMENT = ("_assignment_probability", "_assignment_log_probability")
 DETECTION = ("_detection_probability", "_detection_log_probability")
@@ -225,25 +226,8 @@ class SpanetEngine:
     def _features(
         self, group: InputGroup, values: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.float32]:
-        """(B, N, D): what the event file asks for, zero in the padding."""
-        columns = self.inputs.columns(group.kind)
-        pt, eta, phi, energy = (values[..., k].astype(np.float64) for k in range(len(MOMENTUM)))
-        known = {"pt": pt, "met": pt, "eta": eta, "phi": phi, "energy": energy, "e": energy}
-        known |= {"sin_phi": np.sin(phi), "cos_phi": np.cos(phi), "sinphi": np.sin(phi), "cosphi": np.cos(phi)}
-        result = np.zeros((*mask.shape, len(group.features)), dtype=np.float32)
-        for k, feature in enumerate(group.features):
-            column: npt.NDArray[Any]
-            if feature.name in ("mass", "m"):
-                column = mass_of(pt, eta, energy)
-            elif feature.name in known:
-                column = known[feature.name]
-            else:
-                column = values[..., columns.index(feature.name)]
-            if feature.log and group.name not in self._logs_inside:
-                with np.errstate(invalid="ignore", divide="ignore"):
-                    column = np.log(column + 1)
-            result[..., k] = np.where(mask, column, 0)
-        return result
+        logs = group.name not in self._logs_inside
+        return features_of(group, self.inputs.columns(group.kind), values, mask, logs)
 
     def _named(self, found: Arrays, nodes: Nodes, padding: int) -> Outputs:
         """Branches with the axes in the order of our slots and nodes, and what is said of the event."""
@@ -305,3 +289,33 @@ def _first(found: Arrays, name: str, endings: tuple[str, str]) -> npt.NDArray[np
         return np.asarray(found[f"{name}{endings[1]}"], dtype=np.float32)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.log(np.asarray(found[f"{name}{endings[0]}"], dtype=np.float32))
+
+
+def features_of(
+    group: InputGroup,
+    columns: Sequence[str],
+    values: npt.NDArray[np.float32],
+    mask: npt.NDArray[np.bool_],
+    logs: bool = True,
+) -> npt.NDArray[np.float32]:
+    """(B, N, D): what an event file asks for, from columns of objects (B, N, columns); zero in the padding.
+
+    logs: take the logarithms that it asks for
+    """
+    pt, eta, phi, energy = (values[..., k].astype(np.float64) for k in range(len(MOMENTUM)))
+    known = {"pt": pt, "met": pt, "eta": eta, "phi": phi, "energy": energy, "e": energy}
+    known |= {"sin_phi": np.sin(phi), "cos_phi": np.cos(phi), "sinphi": np.sin(phi), "cosphi": np.cos(phi)}
+    result = np.zeros((*mask.shape, len(group.features)), dtype=np.float32)
+    for k, feature in enumerate(group.features):
+        column: npt.NDArray[Any]
+        if feature.name in ("mass", "m"):
+            column = mass_of(pt, eta, energy)
+        elif feature.name in known:
+            column = known[feature.name]
+        else:
+            column = values[..., columns.index(feature.name)]
+        if feature.log and logs:
+            with np.errstate(invalid="ignore", divide="ignore"):
+                column = np.log(column + 1)
+        result[..., k] = np.where(mask, column, 0)
+    return result

@@ -1,0 +1,255 @@
+"""A network of ours as a graph with SPANet's tensors: `pairton export --like spanet`.
+
+The exact sums give the probability of every candidate for a particle. SPANet's output is that distribution: over
+all choices of objects for the products, in its order, with sum 1. Interchangeable particles have the same
+distribution, so that a greedy choice takes the best one first and then the best of what is left. The j-th of them
+is detected with the probability that there are at least j.
+
+Shapes: B events, N objects of an input, T objects of all sequential inputs, D features, C candidates, K patterns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pairton.decoding.patterns import plan_of
+from pairton.errors import ModelError
+from pairton.events.head_specs import HeadSpec
+from pairton.events.inputs import Inputs
+from pairton.export.exact_graph import ExactGraph, fitted
+from pairton.network.network import Network
+from pairton.network.task_heads import TaskHead
+from pairton.topology import JET, Layout, Topology, collection_name
+from pairton.topology.selection import TRANSVERSE
+from pairton.topology.spanet_event import Feature, InputGroup, SpanetEvent
+
+__all__ = ["SpanetGraph", "default_groups", "spanet_outputs"]
+
+
+def default_groups(topology: Topology, inputs: Inputs) -> tuple[InputGroup, ...]:
+    """The inputs of a graph where no event file says them: raw numbers, in this order."""
+    named = {JET: "Source"} | dict(topology.groups)
+    groups = []
+    for kind in topology.kinds:
+        momentum = ("met", "phi") if kind in TRANSVERSE else ("mass", "pt", "eta", "phi")
+        features = tuple(Feature(name) for name in (*momentum, *inputs.fields(kind)))
+        form = "GLOBAL" if kind in TRANSVERSE else "SEQUENTIAL"
+        groups.append(InputGroup(named.get(kind, collection_name(kind).capitalize()), form, features, kind))
+    return tuple(groups)
+
+
+def spanet_outputs(topology: Topology, heads: Mapping[str, HeadSpec]) -> dict[str, tuple[str, ...]]:
+    """Names of the outputs, in SPANet's order, and their axes after that of events."""
+    labels = [label.split("/")[0] for label in topology.labels("spanet")]
+    names = dict.fromkeys(labels)
+    axes = {f"{name}_assignment_probability": ("object",) * labels.count(name) for name in names}
+    axes |= {f"{name}_detection_probability": () for name in names}
+    ordered = sorted((spec.is_class, name) for name, spec in heads.items() if spec.of_event)  # numbers first
+    return axes | {_head_name(name, heads[name]): ("class",) * is_class for is_class, name in ordered}
+
+
+def _head_name(name: str, spec: HeadSpec) -> str:
+    return spec.columns[0] if spec.columns[0].startswith("EVENT/") else f"EVENT/{name}"
+
+
+@dataclass(frozen=True)
+class _Branch:
+    """A particle under SPANet's name: its type, how many of it must be there, and its products."""
+
+    type: str
+    rank: int  # 1 for the first of interchangeable ones
+    axes: tuple[tuple[int, ...], ...]  # for each order of its products, the slot (of the type) on each axis
+
+
+class SpanetGraph(ExactGraph):
+    """Features in, distributions out."""
+
+    def __init__(
+        self,
+        network: Network,
+        topology: Topology,
+        layout: Layout,
+        temperature: float,
+        groups: tuple[InputGroup, ...],
+        event: SpanetEvent | None,
+    ) -> None:
+        super().__init__(network, topology, layout, temperature)
+        self.groups = groups
+        self.branches = _branches(topology, event)
+        self.patterns = plan_of(topology, not self.has_patterns).patterns
+        for kind in topology.kinds:
+            group = next((group for group in groups if group.kind == kind), None)
+            _check_features(group, kind, network.inputs)
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """What `spanet_outputs` names, from data and mask of each input."""
+        topology, kinds = self.topology, self.topology.kinds
+        objects, masks, fed = {}, {}, {}
+        unused = torch.zeros(1)
+        for k, group in enumerate(self.groups):
+            data, mask = inputs[2 * k], inputs[2 * k + 1]
+            if group.kind not in kinds:  # a graph must use all that it is given
+                unused = unused + 0 * data.sum() + 0 * mask.sum()
+                continue
+            fed[group.kind] = data.shape[1]
+            objects[group.kind] = _columns(data, group, self.network.inputs)
+            masks[group.kind] = mask
+        for k, kind in enumerate(kinds):
+            fewest = topology.slots_per_kind[k] if k == self.main else self.layout[k]
+            objects[kind], masks[kind] = fitted(objects[kind], masks[kind], fewest, self.layout[k])
+        outputs = self.network(objects, masks, None)
+        sums, present, place = self._marginals(outputs, objects, masks, fed)
+        top = sums.amax(dim=0)
+        chances = (sums - top).exp()
+        chances = chances / chances.sum(dim=0)  # (K, B)
+        several = [group.kind for group in self.groups if group.form != "GLOBAL" and group.kind in kinds]
+        sizes = {kind: fed[kind] + objects[kind].shape[1] for kind in several}  # room for padding
+        start: Any = 0
+        kept = []
+        for kind in several:
+            kept.append(start + torch.arange(fed[kind]))
+            start = start + sizes[kind]
+        at = torch.cat(kept)
+        assignments = [self._dense(branch, present, place, start, at) for branch in self.branches]
+        assignments[0] = assignments[0] + unused.sum()
+        detections = [self._detected(branch, chances) for branch in self.branches]
+        return *assignments, *detections, *self._heads(outputs)
+
+    def _marginals(
+        self,
+        outputs: dict[str, Tensor],
+        objects: dict[str, Tensor],
+        masks: dict[str, Tensor],
+        fed: dict[str, Any],
+    ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        """Log sums (K, B), the probability (C, B) of each candidate, and its objects (C, slots) on the axes."""
+        kinds = self.topology.kinds
+        count = objects[kinds[self.main]].shape[1]
+        every = torch.arange(sum(objects[kind].shape[1] for kind in kinds))
+        before = sum(self.layout[: self.main])
+        node = torch.cat([every[:before], every[before + count :], every[before : before + count]])
+        at = self.sums.at(count)
+        mask = torch.cat([masks[kind] for kind in kinds], dim=1).index_select(1, node)
+        scores = self._scores(outputs, at, node, mask)
+        terms = 0 * outputs["edges"][:, 0, 0, :1].T
+        if self.has_patterns:
+            terms = outputs["patterns"].T / self.temperature
+        sums, present = self.sums.marginals(scores, terms, at)
+        start: Any = 0
+        axis: dict[str, Tensor] = {}  # kind -> place of each of its objects on the axes of the outputs
+        for group in self.groups:
+            if group.form != "GLOBAL" and group.kind in kinds:
+                axis[group.kind] = start + torch.arange(objects[group.kind].shape[1])
+                start = start + fed[group.kind] + objects[group.kind].shape[1]
+        order = [kind for k, kind in enumerate(kinds) if k != self.main] + [kinds[self.main]]
+        nowhere = {kind: torch.zeros_like(objects[kind][0, :, 0]).long() for kind in kinds}
+        where = torch.cat([axis.get(kind, nowhere[kind]) for kind in order])
+        place = {name: where[at[f"objects {name}"]] for name in self.topology.types}
+        return sums, present, place
+
+    def _dense(
+        self, branch: _Branch, present: dict[str, Tensor], place: dict[str, Tensor], size: Any, at: Tensor
+    ) -> Tensor:
+        """(B, T, ..., T): the distribution of a particle over the choices of its objects."""
+        values = present[branch.type]  # (C, B)
+        values = values / values.sum(dim=0).clamp(min=1e-30) / len(branch.axes)
+        objects = place[branch.type]  # (C, slots)
+        indices = []
+        for axes in branch.axes:
+            index = torch.zeros_like(objects[:, 0])
+            for slot in axes:
+                index = index * size + objects[:, slot]
+            indices.append(index)
+        width = len(branch.axes[0])
+        where = torch.cat(indices)[:, None].expand(-1, values.shape[1])  # (orders C, B)
+        length: Any = prod([size] * width)
+        dense = torch.zeros(length, values.shape[1]).scatter(0, where, values.repeat(len(branch.axes), 1))
+        dense = dense.T.reshape(values.shape[1], *[size] * width)
+        for k in range(width):
+            dense = dense.index_select(1 + k, at)
+        return dense
+
+    def _detected(self, branch: _Branch, chances: Tensor) -> Tensor:
+        """(B,): that there are at least as many particles of its type."""
+        enough = [_count(self.topology, pattern.placed, branch.type) >= branch.rank for pattern in self.patterns]
+        return (chances * torch.tensor(enough, dtype=chances.dtype)[:, None]).sum(dim=0)
+
+    def _heads(self, outputs: dict[str, Tensor]) -> list[Tensor]:
+        heads = self.network.heads.items()
+        specs = {name: head.spec for name, head in heads if isinstance(head, TaskHead) and head.spec.of_event}
+        found = {_head_name(name, spec): (spec, outputs[name]) for name, spec in specs.items()}
+        names = [name for name in spanet_outputs(self.topology, specs) if name in found]
+        return [torch.softmax(found[n][1], dim=-1) if found[n][0].is_class else found[n][1] for n in names]
+
+
+def _branches(topology: Topology, event: SpanetEvent | None) -> list[_Branch]:
+    labels = [tuple(label.split("/")) for label in topology.labels("spanet")]
+    seen: dict[str, int] = {}
+    result = []
+    for name in dict.fromkeys(owner for owner, _ in labels):
+        slots = tuple(k for k, (owner, _) in enumerate(labels) if owner == name)
+        found = [particle for particle in topology.particles if particle.slots == slots]
+        if not found:
+            raise ModelError(f"{topology.name} has no particle with the slots of {name} alone: SPANet needs one")
+        seen[found[0].type] = seen.get(found[0].type, 0) + 1
+        products = [labels[slot][1] for slot in slots]
+        wanted = products if event is None else [product.name for product in event.particles[name]]
+        rows = {tuple(row) for row in topology.symmetries[:, list(slots)].tolist() if set(row) == set(slots)}
+        orders = sorted({tuple(slots.index(slot) for slot in row) for row in rows})
+        axes = tuple(tuple(order[products.index(product)] for product in wanted) for order in orders)
+        result.append(_Branch(found[0].type, seen[found[0].type], axes))
+    return result
+
+
+def _count(topology: Topology, placed: tuple[tuple[str, int], ...], type_name: str) -> int:
+    """Particles of a type that are there in a pattern."""
+    below = {name: topology.of_type(name)[0] for name, _ in placed}
+    return sum(
+        particle.type == type_name and {*particle.slots} <= {*below[name].slots}
+        for name, _ in placed
+        for particle in topology.particles
+    )
+
+
+# -- features ----------------------------------------------------------------------------------------------
+
+
+def _check_features(group: InputGroup | None, kind: str, inputs: Inputs) -> None:
+    if group is None:
+        raise ModelError(f"the model takes {collection_name(kind)}, which the event file has not among its INPUTS")
+    names = {feature.name for feature in group.features}
+    lacking = [name for name in inputs.fields(kind) if name not in names]
+    if not group.has_momentum:
+        lacking.insert(0, "pt and phi")
+    if lacking:
+        raise ModelError(
+            f"the model takes {lacking[0]} of {collection_name(kind)}, but {group.name} of the event file has "
+            f"{', '.join(sorted(names))}"
+        )
+
+
+def _columns(data: Tensor, group: InputGroup, inputs: Inputs) -> Tensor:
+    """(B, N, columns): pt, eta, phi, energy and further inputs, from the features (B, N, D) that SPANet takes."""
+    known = {}
+    for k, feature in enumerate(group.features):
+        known[feature.name] = torch.exp(data[:, :, k]) - 1 if feature.log else data[:, :, k]
+    pt = known["pt"] if "pt" in known else known["met"]
+    sides = [(known.get(f"sin{gap}phi"), known.get(f"cos{gap}phi")) for gap in ("_", "")]
+    phi = known.get("phi")
+    for sine, cosine in sides:
+        if phi is None and sine is not None and cosine is not None:
+            phi = torch.atan2(sine, cosine)
+    assert phi is not None  # the group has a direction
+    eta = known.get("eta", torch.zeros_like(pt))
+    momentum = pt * (torch.exp(eta) + torch.exp(-eta)) / 2  # cosh and expm1 are not exported
+    energy = next((known[name] for name in ("energy", "e") if name in known), None)
+    if energy is None:
+        mass = next((known[name] for name in ("mass", "m") if name in known), torch.zeros_like(pt))
+        energy = torch.sqrt(momentum * momentum + mass * mass)
+    return torch.stack([pt, eta, phi, energy, *(known[name] for name in inputs.fields(group.kind))], dim=-1)
