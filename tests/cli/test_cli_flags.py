@@ -58,6 +58,7 @@ FLAGS = {
         "--engine",
     },
     "inspect": READING | {"--json"},
+    "verify": set(),
     "convert": READING | {"--to", "--select", "--force"},
     "generate": {"-n", "--output", "--process", "--seed", "--keep", "--filter", "--lhe", "--card", "--pythia"}
     | {"--jobs", "--dask", "--resume", "--force"},

@@ -6,6 +6,7 @@ import pytest
 
 import pairton
 from pairton import formats
+from pairton.cli import main
 from pairton.decoding import DECODINGS, decode
 from pairton.decoding.patterns import plan_of
 from pairton.decoding.terms import triplet_types
@@ -96,6 +97,29 @@ def test_odd_values_cost_one_row(folder, columns, engine, decoding, cuts):
     alone = pairton.reconstruct(events[-GOOD:], model, decoding=decoding, cuts=cuts)
     np.testing.assert_array_equal(reco.assignment[-GOOD:], alone.assignment)
     np.testing.assert_allclose(reco.event_probability[-GOOD:], alone.event_probability, rtol=1e-4)
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".root", ".parquet"])
+def test_odd_values_in_files_cost_one_row_and_are_located(folder, columns, tmp_path, capsys, suffix):
+    objects = {name: ak.from_regular(ak.Array(values)) for name, values in columns.items()}
+    events = Events(pairton.make_objects(**objects))
+    with formats.create(tmp_path / f"good{suffix}", TTBAR) as writer:
+        writer.write(events[-GOOD:])
+    with formats.create(tmp_path / f"odd{suffix}", TTBAR) as writer:
+        writer.write(events)
+    out = tmp_path / "out.parquet"
+    inputs = [tmp_path / f"good{suffix}", tmp_path / f"odd{suffix}"]
+    for more in ([], ["--jobs", "1"]):
+        target = tmp_path / "parts" if more else out
+        words = ["reconstruct", *inputs, "-o", target, "--model", folder, "--threads", "1", *more]
+        with pytest.raises(SystemExit) as ended:
+            main([str(word) for word in words])
+        said = capsys.readouterr().err
+        assert ended.value.code == 0, said
+        first = FIELDS.index("pt") * len(VALUES) + VALUES.index(1e5)
+        assert f"(bad_object), the first in {inputs[1]}, row {first}" in said
+        assert "Traceback" not in said
+        assert "RuntimeWarning" not in said
 
 
 SAID = (1e3, 1e10, 1e20, 1e29, 1e31, 1e37, 1e38, 3e38, np.inf, np.nan)

@@ -126,7 +126,10 @@ def test_resume_keeps_what_is_still_good_and_makes_the_rest(inputs, decays, mass
 
     first.paths[1].unlink()
     first.paths[3].write_bytes(first.paths[3].read_bytes()[:-100])  # damaged by someone else
+    parts = json.loads((folder / COMPLETE).read_text())["parts"]
     (folder / COMPLETE).unlink()
+    lines = [json.dumps({"name": part["name"], "sha256": part["sha256"]}) for part in parts]
+    (folder / "_progress.jsonl").write_text("\n".join([*lines, '{"name": "part-0']))  # as a kill leaves it
     left = folder / ".part-00001.0badcafe.parquet"  # of a run that was killed
     left.write_bytes(b"half")
     os.utime(left, (1, 1))
@@ -138,7 +141,7 @@ def test_resume_keeps_what_is_still_good_and_makes_the_rest(inputs, decays, mass
             yield done
 
     again = reconstruct_parts(inputs, folder, mass_model, resume=True, progress=watch, **how)
-    assert again.skipped == 3
+    assert (again.skipped, again.replaced, again.altered) == (3, 0, 1)
     assert [name for name, new in seen if new] == ["00001", "00003"]
     assert_equal(whole(folder), expected)
     assert not left.exists()
@@ -163,7 +166,8 @@ def test_an_input_that_changes_stops_the_work(inputs, mass_model, small_windows,
 
     with pytest.raises(InputError, match=r"c\.h5: it changed since this run began"):
         reconstruct_parts(inputs, tmp_path / "parts", mass_model, rows=2 * SIZE, progress=touch)
-    assert sorted(path.name for path in (tmp_path / "parts").iterdir()) == ["part-00000.parquet"]
+    names = sorted(path.name for path in (tmp_path / "parts").iterdir())
+    assert names == ["_progress.jsonl", "part-00000.parquet"]
 
 
 def test_mistakes_with_parts(inputs, mass_model, small_windows, tmp_path, capsys, monkeypatch):

@@ -32,13 +32,16 @@ BAR = 24  # characters of the longest bar
 def inspect(files: tuple[str, ...], as_json: bool, reading: dict[str, Any]) -> None:
     """Say what is in FILE...: format, events, objects, truth, and the first event.
 
-    A FILE may be a glob, a URL, or @list.txt.
+    A FILE may be a glob, a URL, or @list.txt. Where it is a result of `pairton reconstruct`, a file or a folder of
+    parts: how it was made, with which model, settings and inputs.
 
     Example: pairton inspect events.h5 --topology tth_allhad
     """
     from pairton.formats import sources
     from pairton.formats.summary import Summary
 
+    if len(files) == 1 and _show_result(files[0], as_json):
+        return
     summary = Summary()
     for source in sources(files, **reading):
         summary.others += [name for name in source.others if name not in summary.others]
@@ -56,6 +59,26 @@ def inspect(files: tuple[str, ...], as_json: bool, reading: dict[str, Any]) -> N
     if summary.first is not None:
         for table in _event(summary.first):
             console.print(table)
+
+
+def _show_result(path: str, as_json: bool) -> bool:
+    """Whether it is a result, which then has been shown."""
+    from pairton.cli.result_overview import is_result, result_tables
+
+    if not is_result(path):
+        return False
+    from pairton.reconstruction.verifying import read_result
+
+    said = read_result(path)
+    if as_json:
+        click.echo(json.dumps(said))
+        return True
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False)
+    for table in result_tables(path, said):
+        console.print(table)
+    return True
 
 
 @click.command()

@@ -23,7 +23,7 @@ from pairton.cli.options import (
     refuse_existing,
     variation_option,
 )
-from pairton.errors import ConfigError
+from pairton.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 __all__ = ["model_options", "reconstruct", "stop_cleanly"]
 
 TERMINATED = 128 + signal.SIGTERM
+BAD = {
+    "bad_object": "have an object with a value that cannot be",
+    "bad_output": "get something else than numbers from the network",
+}
 
 
 def model_options(command: Any) -> Any:
@@ -202,7 +206,8 @@ def _in_parts(
             **more,
         )
     kept = f", {done.skipped} of them kept" if done.skipped else ""
-    kept += f", {done.replaced} in place of those of other inputs or settings" if done.replaced else ""
+    kept += f", {done.replaced} replaced (other inputs or settings, or unfinished)" if done.replaced else ""
+    kept += f", {done.altered} replaced that had been altered" if done.altered else ""
     _report(done, begun, f"; wrote {len(done.paths)} parts to {output}{kept}")
 
 
@@ -212,6 +217,12 @@ def _report(summary: Summary | Parts, begun: float, where: str) -> None:
     click.echo(f"{summary.events} events ({_counts(summary.status)}){tags} in {took}{where}")
     for name, status in summary.varied.items():
         click.echo(f"  variation {name}: {_counts(status)}")
+    for label, (file, row) in summary.first_bad.items():
+        click.echo(
+            f"pairton: warning: {summary.status[label]} events {BAD[label]} ({label}), the first in "
+            f"{printable(file)}, row {row}",
+            err=True,
+        )
     unanswered = ("too_few_objects", "bad_object", "bad_output")
     if summary.events and summary.events == sum(summary.status[label] for label in unanswered):
         click.echo(

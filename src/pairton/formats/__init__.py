@@ -6,7 +6,7 @@ To add one, write a module with a `FORMAT` and give it a line in `REGISTRY`; fro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -219,16 +219,20 @@ def iterate(
     format: str | None = None,
     topology: Topology | str | Path | None = None,
     chunk: int = DEFAULT_CHUNK,
+    opened: Callable[[Source], object] | None = None,
     **options: Any,
 ) -> Iterator[Events]:
     """Events of all files, `chunk` at a time; at least once, perhaps with none.
 
+    opened: is told of every file before its events are read.
     Options: `map`, `fields`, `tree`, `units`, `btag`, `tags`, `keep`, `truth`, `strict`, as in `ReadOptions`;
     `isolate` as in `open_source`.
     """
     check_chunk(chunk)
     some, empty = False, None
     for source in sources(paths, format=format, topology=topology, **options):
+        if opened is not None:
+            opened(source)
         if not source.n_events:
             with damage(source.path):
                 empty = source.read(0, 0)

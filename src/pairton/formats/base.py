@@ -140,6 +140,7 @@ class Source(ABC):
     tagging: str = ""  # where tags come from: files of one run must agree
     others: Sequence[str] = ()  # collections that the topology does not take
     chosen: Mapping[str, str] = MappingProxyType({})  # key of `--set` -> what was taken by what the file has
+    read_as: Mapping[str, Any] = MappingProxyType({})  # what the reader decided for this file: tagger, jet ID, ...
 
     @abstractmethod
     def read(self, start: int, stop: int) -> Events:

@@ -79,6 +79,7 @@ class ExperimentSource(Source):
         self.metadata: dict[str, Any] = {**self.tagger.metadata, **self.leptons.metadata}
         for chosen in self._objects.get("met", {}).values():
             self.metadata["met"] = chosen["pt"][0]
+        self.read_as = self.metadata  # readers add to it
         self.tagging = str(self.tagger)
         self.chosen = {k: self.metadata[k] for k in ("electron_id", "muon_id", "met") if k in self.metadata}
 

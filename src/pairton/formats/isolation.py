@@ -160,6 +160,7 @@ class IsolatedSource(Source):
             self.format = str(said["format"])
             self.n_events, self.has_truth = int(said["n_events"]), bool(said["has_truth"])
             self.metadata, self.tagging = said["metadata"], str(said["tagging"])
+            self.read_as, self.chosen = said["read_as"], said["chosen"]
             self.topology = parse_topology(said["topology"], path)
         except BaseException:
             self._end()
@@ -264,7 +265,12 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
                     source = open_source(path, request["format"], **options)
                     header = {"format": source.format, "n_events": source.n_events}
                     header |= {"has_truth": bool(source.has_truth), "metadata": dict(source.metadata)}
-                    header |= {"topology": source.topology.to_dict(), "tagging": source.tagging}
+                    header |= {
+                        "topology": source.topology.to_dict(),
+                        "tagging": source.tagging,
+                        "read_as": dict(source.read_as),
+                        "chosen": dict(source.chosen),
+                    }
                 elif "close" in request:
                     bad_labels.warn()
                 elif "taggers" in request:

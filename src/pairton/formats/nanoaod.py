@@ -87,6 +87,8 @@ class NanoAODSource(ExperimentSource):
         self.with_status = STATUS in tree
         super().__init__(tree, options, named_collections(COLLECTIONS, options.settings, "_"))
         self.metadata |= {"jets": jets} if jets != "Jet" else {}
+        self.metadata |= {"jet_id": self.identification if self.id_columns else "none"}
+        self.metadata |= {"pu_id": "loose" if self.pile_up else "none"}
 
     def _identification_columns(self, tree: Table) -> list[str]:
         jets = self.collection

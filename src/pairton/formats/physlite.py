@@ -120,6 +120,7 @@ class PhysliteSource(ExperimentSource):
         super().__init__(
             tree, options, {kind: (tuple(name + self.mark for name in each),) for kind, each in containers.items()}
         )
+        self.metadata |= {"jvt": self.jvt or "none", "fractions": [self.fractions.charm, self.fractions.tau]}
         if self.soft is not None:
             self.metadata["met"] = "sum of leptons, jets and the track soft term"
             warnings.warn(

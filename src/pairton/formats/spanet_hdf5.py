@@ -347,7 +347,8 @@ class _Writer(Hdf5Writer):
             for name, values in columns.items():
                 if MASK in growing:
                     dense = np.zeros(mask.shape, dtype=np.float32)
-                    dense[mask] = values
+                    with np.errstate(over="ignore"):  # an overflow becomes inf: a bad object, not a crash
+                        dense[mask] = values
                     values = dense
                 growing[name].append(values)
         if events.truth is not None:

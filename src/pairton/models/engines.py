@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -72,6 +72,7 @@ class OnnxEngine:
 
     path: Path
     threads: int | None = None  # that call it; None: one for each core
+    library: ClassVar[str] = "onnxruntime"
 
     @property
     def at_once(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +75,7 @@ class TorchEngine:
     threads: int | None = None  # None: as torch is set
     device: str = "cpu"
     at_once = 1  # torch has threads of its own
+    library: ClassVar[str] = "torch"
 
     @cached_property
     def network(self) -> Network:

@@ -8,7 +8,6 @@ of what it was made from and how, so a later run knows which are still good.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,28 +15,32 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pairton._common.atomic import locked, output_errors, replacing
+from pairton._common.atomic import locked, output_errors
 from pairton._common.parallel import WorkerError, check_jobs, run_tasks
 from pairton._version import __version__
 from pairton.errors import ConfigError, InputError, OutputError
 from pairton.events import Events, Status
 from pairton.formats import as_for, expand, open_source
 from pairton.formats.base import check_chunk
-from pairton.formats.files import CONTAINERS, Paths, digest, fingerprint, is_url, unchanged
+from pairton.formats.files import CONTAINERS, Paths, fingerprint, is_url, unchanged
 from pairton.formats.lepton_selection import OneChoice
 from pairton.formats.taggers import OneTagger
-from pairton.models.storage import INFO, WEIGHTS
-from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
-from pairton.reconstruction.running import WINDOW, Assigner, windows
-from pairton.reconstruction.streaming import READ_ROWS
-from pairton.reconstruction.writers import (
-    ROWS,
-    create_result,
+from pairton.reconstruction.part_folder import COMPLETE, Done, Folder
+from pairton.reconstruction.provenance import (
+    InputFile,
+    InputFiles,
+    absolute,
+    content_hash,
+    engine_version,
+    hash_of,
+    plain_reading,
     result_metadata,
     result_settings,
-    same_columns,
-    same_kept,
 )
+from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
+from pairton.reconstruction.running import WINDOW, Assigner, windows
+from pairton.reconstruction.streaming import READ_ROWS, FirstBad
+from pairton.reconstruction.writers import ROWS, create_result, same_columns, same_kept
 from pairton.topology import load_topology
 
 if TYPE_CHECKING:
@@ -45,7 +48,6 @@ if TYPE_CHECKING:
 
 __all__ = ["COMPLETE", "PART_ROWS", "Done", "Parts", "reconstruct_parts"]
 
-COMPLETE = "_reconstruction.json"  # appears when every part is there; readers of folders skip _names
 PART_ROWS = ROWS  # a minute or so of work
 
 Watch = Callable[[Iterator["Done"]], Iterator["Done"]]
@@ -55,10 +57,14 @@ Watch = Callable[[Iterator["Done"]], Iterator["Done"]]
 class Segment:
     """Rows [start, stop) of a file, and its mark when the work was planned."""
 
-    path: str
+    file: InputFile
     start: int
     stop: int
     mark: tuple[int, int]  # fingerprint, time of the last change
+
+    @property
+    def path(self) -> str:
+        return self.file.name
 
 
 @dataclass(frozen=True)
@@ -78,21 +84,13 @@ class Part:
     def n_events(self) -> int:
         return sum(segment.stop - segment.start for segment in self.segments)
 
-
-@dataclass(frozen=True)
-class Done:
-    """A part that is on disk."""
-
-    path: Path
-    status: Mapping[str, int]  # label -> events
-    columns: tuple[str, ...]
-    varied: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # the status of each variation
-    new: bool = True
-    jets: int = 0  # that were used, where the model takes tags
-    tagged: int = 0  # of those, with a b-tag
-
-    def __len__(self) -> int:
-        return sum(self.status.values())
+    def locate(self, row: int) -> tuple[str, int]:
+        """File and row in it of a row of the part."""
+        for segment in self.segments:
+            if row < segment.stop - segment.start:
+                return segment.path, segment.start + row
+            row -= segment.stop - segment.start
+        raise IndexError(row)
 
 
 @dataclass(frozen=True)
@@ -107,6 +105,8 @@ class Parts:
     replaced: int = 0  # parts that were there, but made from other inputs or with other settings
     jets: int = 0  # that were used, where the model takes tags
     tagged: int = 0  # of those, with a b-tag
+    altered: int = 0  # parts that were there, but are no longer as they were written
+    first_bad: FirstBad = field(default_factory=dict)
 
 
 def reconstruct_parts(
@@ -152,43 +152,44 @@ def reconstruct_parts(
     check_jobs(jobs)  # all this before what is there is touched
     check_chunk(chunk)
     Assigner(model, settings).check(load_topology(options["topology"]))
-    metadata = result_settings(model, files, settings)
-    same = ("isolate", "refuse_others")  # change no answer
-    reading = {name: value for name, value in options.items() if name not in same}
-    how = _digest([metadata | {"inputs": None}, _identity(model), reading])
+    inputs = _describe(files, options, jobs, client)
+    how = result_settings(model, settings, plain_reading(options))
     plan = [
         Part(
             index,
             folder / f"part-{index:05d}{suffix}",
             segments,
             model,
-            metadata | {"part": {"index": index, "key": _digest([how, [_key(s) for s in segments]])}},
+            how | {"part": {"index": index, "key": hash_of([how, [_key(s) for s in segments]])}},
             settings,
             chunk,
             options,
         )
-        for index, segments in enumerate(_cut(files, rows, options))
+        for index, segments in enumerate(_cut(inputs, rows))
     ]
     _create(folder, plan)
     with locked(folder):
         begun = time.time()
-        finished = _find_finished(plan, folder, resume, force)
+        state = Folder(folder)
+        keys = {part.path.name: part.metadata["part"]["key"] for part in plan}
+        found = state.find(keys, resume, force)
+        finished = {part.index: found[part.path.name] for part in plan if part.path.name in found}
         todo = [part for part in plan if part.index not in finished]
-        replaced = sum(part.path.exists() for part in todo)
+        there = sum(part.path.exists() for part in todo)
         if todo:
-            with output_errors(folder):
-                (folder / COMPLETE).unlink(missing_ok=True)  # what it says is no longer so
+            state.begin(list(finished.values()))
 
         def stream() -> Iterator[Done]:
             yield from finished.values()
             for part, done in run_tasks(make_part, todo, jobs, client):
                 finished[part.index] = done
+                state.note(done)
                 yield done
 
         for _ in stream() if progress is None else progress(stream()):
             pass
-        done = _complete(plan, finished, folder, metadata, begun)
-    return replace(done, skipped=len(plan) - len(todo), replaced=replaced)
+        done = _complete(plan, finished, state, how | {"inputs": [one.to_dict() for one in inputs]}, begun)
+    return replace(done, skipped=len(plan) - len(todo), replaced=there - state.altered, altered=state.altered)
 
 
 def make_part(part: Part) -> Done:
@@ -198,15 +199,25 @@ def make_part(part: Part) -> Done:
             f"this worker has pairton {__version__}, but the work is for {part.metadata['pairton_version']}: "
             "install the same version everywhere"
         )
+    if (wanted := part.metadata["model"].get("engine")) is not None:
+        mine = engine_version(wanted.partition(" ")[0])
+        if mine != wanted:
+            raise WorkerError(f"this worker has {mine}, but the work is for {wanted}: install the same everywhere")
     assigner = Assigner(part.model, part.settings)
     with create_result(part.path, part.model.topology, part.metadata) as writer:
         for window in windows(same_kept(_events(part))):
             writer.write(assigner.run(window))
         assert writer.names is not None  # there is always a window
         columns = tuple(writer.names)
-        writer.metadata["part"] = {**part.metadata["part"], "columns": columns}
-    tally = writer.tally
-    return Done(part.path, tally.status, columns, tally.varied, jets=tally.jets, tagged=tally.tagged)
+        writer.metadata |= {
+            "part": {**part.metadata["part"], "columns": columns},
+            "inputs": [segment.file.to_dict() for segment in part.segments],
+            "first_bad": {label: part.locate(row) for label, row in writer.tally.first.items()},
+        }
+    done = Done.read(part.path)
+    if done is None:
+        raise OutputError(f"{part.path}: it cannot be read after it was written: is the disk in order?")
+    return done
 
 
 def _events(part: Part) -> Iterator[Events]:
@@ -220,25 +231,32 @@ def _events(part: Part) -> Iterator[Events]:
                 yield from source.chunks(part.chunk, segment.start, segment.stop)
 
 
-def _cut(files: list[str], rows: int, options: Mapping[str, Any]) -> Iterator[tuple[Segment, ...]]:
+def _describe(files: list[str], options: Mapping[str, Any], jobs: int, client: Any) -> InputFiles:
+    """All inputs, hashed by as many processes as do the work."""
+    paths = list(map(absolute, files))  # a worker may have another current folder
+    hashes = dict(run_tasks(content_hash, paths, jobs, client))
+    tagger, choice, inputs = OneTagger(options), OneChoice(), InputFiles()
+    for path in paths:
+        with open_source(path, **options) as source:
+            tagger.check(source)
+            choice.check(source.path, source.chosen)
+            inputs.append(InputFile.of(source, hashes[path]))
+    return inputs
+
+
+def _cut(inputs: InputFiles, rows: int) -> Iterator[tuple[Segment, ...]]:
     """Rows of all files together, cut at multiples of `rows`; one empty part if there are none."""
     waiting: list[Segment] = []
     held = 0
     some = False
     empty: Segment | None = None
-    tagger, choice = OneTagger(options), OneChoice()
-    for name in files:
-        path = name if is_url(name) else os.path.abspath(name)  # a worker may have another current folder
-        with open_source(path, **options) as source:
-            tagger.check(source)
-            choice.check(source.path, source.chosen)
-            n_events = source.n_events
-        mark = _mark(path)
-        empty = Segment(path, 0, 0, mark)
+    for file in inputs:
+        mark = _mark(file.name)
+        empty = Segment(file, 0, 0, mark)
         start = 0
-        while start < n_events:
-            stop = min(n_events, start + rows - held)
-            waiting.append(Segment(path, start, stop, mark))
+        while start < file.events:
+            stop = min(file.events, start + rows - held)
+            waiting.append(Segment(file, start, stop, mark))
             held += stop - start
             start = stop
             if held == rows:
@@ -265,87 +283,37 @@ def _create(folder: Path, plan: list[Part]) -> None:
         raise OutputError(f"{folder}: the folder is read-only: write elsewhere")
 
 
-def _find_finished(plan: list[Part], folder: Path, resume: bool, force: bool) -> dict[int, Done]:
-    """The parts in the folder that are as this run would make them."""
-    there = sorted(folder.glob("part-*"))
-    if there and not (resume or force):
-        state = "the parts" if (folder / COMPLETE).exists() else f"{len(there)} parts"
-        raise OutputError(
-            f"{folder} holds {state} of an earlier run: go on with --resume, replace them with --force"
-        )
-    strangers = sorted(set(there) - {part.path for part in plan})
-    if strangers and not force:
-        raise OutputError(
-            f"{folder} holds {strangers[0].name}, which is not of these inputs: remove it, or give another folder"
-        )
-    with output_errors(folder):
-        for stranger in strangers:
-            stranger.unlink()
-    if force and not resume:
-        return {}
-    found: dict[int, Done] = {}
-    for part in plan:
-        said = result_metadata(part.path) if part.path.exists() else None
-        own = (said or {}).get("part", {})
-        if said is not None and own.get("key") == part.metadata["part"]["key"]:
-            varied = said.get("variation_status", {})
-            jets, tagged = (int(said.get(name, 0)) for name in ("jets", "btagged_jets"))
-            found[part.index] = Done(
-                part.path, said["status"], tuple(own["columns"]), varied, new=False, jets=jets, tagged=tagged
-            )
-    return found
-
-
 def _complete(
-    plan: list[Part],
-    done: Mapping[int, Done],
-    folder: Path,
-    settings: Mapping[str, Any],
-    begun: float,
+    plan: list[Part], done: Mapping[int, Done], folder: Folder, said: Mapping[str, Any], begun: float
 ) -> Parts:
     """Say of all parts what one file would say of itself."""
-    for part in plan[1:]:
-        same_columns(folder, done[0].columns, done[part.index].columns)
-    status = _summed([d.status for d in done.values()])
-    varied = {name: _summed([d.varied[name] for d in done.values()]) for name in done[0].varied}
-    events = sum(status.values())
-    said = {key: value for key, value in (result_metadata(plan[0].path) or {}).items() if key != "part"}
-    parts = [{"name": part.path.name, "events": part.n_events} for part in plan]
-    whole: dict[str, Any] = {**said, **settings, "events": events, "status": status, "parts": parts}
-    whole |= {"variation_status": varied} if varied else {}
-    jets, tagged = sum(d.jets for d in done.values()), sum(d.tagged for d in done.values())
+    every = [done[part.index] for part in plan]
+    for other in every[1:]:
+        same_columns(folder.path, every[0].columns, other.columns)
+    status = _summed([one.status for one in every])
+    varied = {name: _summed([one.varied[name] for one in every]) for name in every[0].varied}
+    first_bad: dict[str, tuple[str, int]] = {}
+    for one in every:
+        first_bad = {**one.first_bad, **first_bad}
+    first = {key: value for key, value in (result_metadata(plan[0].path) or {}).items() if key != "part"}
+    parts = [{"name": d.path.name, "events": len(d), "sha256": d.sha256, "key": d.key} for d in every]
+    whole = {**first, **said, "events": sum(status.values()), "status": status, "parts": parts}
+    whole |= {"first_bad": first_bad, **({"variation_status": varied} if varied else {})}
+    jets, tagged = sum(one.jets for one in every), sum(one.tagged for one in every)
     whole |= {"jets": jets, "btagged_jets": tagged} if jets else {}
-    with replacing(folder / COMPLETE) as temporary:
-        temporary.write_text(json.dumps(whole, indent=1), encoding="utf-8")
-    for left in folder.glob(".part-*"):  # of runs that were killed; a slow worker of this one may still write
-        if left.stat().st_mtime < begun:
-            left.unlink(missing_ok=True)
-    return Parts(events, status, tuple(part.path for part in plan), varied, jets=jets, tagged=tagged)
+    folder.complete(every, whole, begun)
+    paths = tuple(part.path for part in plan)
+    return Parts(sum(status.values()), status, paths, varied, jets=jets, tagged=tagged, first_bad=first_bad)
 
 
 def _summed(each: list[Mapping[str, int]]) -> dict[str, int]:
     return {state.label: sum(status[state.label] for status in each) for state in Status}
 
 
-def _key(segment: Segment) -> list[int]:
-    return [*segment.mark, segment.start, segment.stop]
+def _key(segment: Segment) -> list[Any]:
+    return [segment.file.identity, segment.file.format, segment.file.read_as, segment.start, segment.stop]
 
 
 def _mark(path: str) -> tuple[int, int]:
+    """A look at the head and the tail, cheap enough for every part, that tells a file replaced meanwhile."""
     return fingerprint(path), 0 if is_url(path) else os.stat(path).st_mtime_ns
-
-
-def _identity(model: Model) -> Any:
-    """What tells a model from another: its files, and what it says of itself."""
-    path = Path(getattr(model.engine, "path", "")) if hasattr(model, "engine") else Path()
-    files = (path, path / WEIGHTS, path / INFO)
-    return [digest(file.read_bytes()) for file in files if file.is_file()] + [model.info.to_dict()]
-
-
-def _digest(what: Any) -> str:
-    def plain(value: Any) -> Any:
-        if hasattr(value, "to_dict"):
-            return value.to_dict()
-        return dict(value) if isinstance(value, Mapping) else str(value)
-
-    return f"{digest(json.dumps(what, sort_keys=True, default=plain).encode()):016x}"

@@ -109,13 +109,9 @@ class Reconstruction:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what `pairton reconstruct` writes: .parquet, .root or .h5."""
-        from pairton.reconstruction.writers import create_result, result_settings
+        from pairton.reconstruction.writers import save_result
 
-        said = {}
-        if self.model is not None and self.settings is not None:
-            said = result_settings(self.model, [], self.settings)
-        with create_result(os.fspath(path), self.topology, said) as writer:
-            writer.write(self)
+        save_result(self, path)
 
     def made_by(self, model: Model, settings: RunSettings) -> Reconstruction:
         """The same, with how it was made; its variations too."""

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from pairton.errors import InputError
 from pairton.formats import as_for, expand, iterate, open_source
+from pairton.formats.base import Source
 from pairton.formats.files import Paths, is_url
+from pairton.reconstruction.provenance import InputFile, InputFiles, content_hash, plain_reading, result_settings
 from pairton.reconstruction.result import Reconstruction
 from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
 from pairton.reconstruction.running import Assigner, windows
-from pairton.reconstruction.writers import Tally, create_result, result_settings, same_kept
+from pairton.reconstruction.writers import Tally, create_result, same_kept
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
@@ -24,6 +26,7 @@ __all__ = ["READ_ROWS", "Summary", "count_events", "reconstruct_files", "reconst
 SHOWN = 10  # events of the table on screen
 READ_ROWS = 16_384  # events read at a time: more of them would take memory, and not be faster
 
+FirstBad = Mapping[str, tuple[str, int]]  # status of bad events -> file and row of the first
 Watch = Callable[[Iterator[Reconstruction]], Iterator[Reconstruction]]
 
 
@@ -37,6 +40,7 @@ class Summary:
     varied: Mapping[str, dict[str, int]] = field(default_factory=dict)  # the same of each variation
     jets: int = 0  # that were used, where the model takes tags
     tagged: int = 0  # of those, with a b-tag
+    first_bad: FirstBad = field(default_factory=dict)
 
 
 def count_events(paths: Paths, **options: Any) -> int:
@@ -96,9 +100,14 @@ def reconstruct_files(
         model = load_model(model, engine=engine, threads=threads, topology=options.get("topology"))
     files = expand(paths)
     _refuse_overwriting(files, output)
-    metadata = result_settings(model, files, settings)
+    inputs = InputFiles()
+
+    def note(source: Source) -> None:
+        inputs.append(InputFile.of(source, None if output is None else content_hash(source.path)))
+
+    metadata = result_settings(model, settings, plain_reading(as_for(model, options)))
     first: Reconstruction | None = None
-    stream = reconstruct_stream(files, model, settings, chunk=chunk, truth=False, **options)
+    stream = reconstruct_stream(files, model, settings, chunk=chunk, truth=False, opened=note, **options)
     with create_result(output, model.topology, metadata) if output is not None else nullcontext() as writer:
         tally = Tally() if writer is None else writer.tally
         for reco in stream if progress is None else progress(stream):
@@ -107,8 +116,11 @@ def reconstruct_files(
                 writer.write(reco)
             else:
                 tally.add(reco)
+        first_bad = inputs.first_bad(tally.first)
+        if writer is not None:
+            writer.metadata |= {"inputs": [one.to_dict() for one in inputs], "first_bad": first_bad}
     assert first is not None  # there is always a window
-    return Summary(tally.events, tally.status, first, tally.varied, tally.jets, tally.tagged)
+    return Summary(tally.events, tally.status, first, tally.varied, tally.jets, tally.tagged, first_bad)
 
 
 def _head(reco: Reconstruction) -> Reconstruction:

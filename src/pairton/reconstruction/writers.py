@@ -32,31 +32,26 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
 from pairton._common.atomic import CompleteOrNothing, Replacement
-from pairton._version import __version__
 from pairton.errors import ConfigError, OutputError
 from pairton.events import Events, Status
 from pairton.events.vectors import polar
 from pairton.formats.files import CONTAINERS
 from pairton.formats.writing import column_kind, writing_errors
-from pairton.models.storage import WEIGHTS_KEY
 from pairton.reconstruction.momenta import with_sign
+from pairton.reconstruction.provenance import KEY, result_metadata, result_settings
 from pairton.reconstruction.result import Reconstruction
-from pairton.reconstruction.running import Assigner, RunSettings
 from pairton.topology import JET, Slot, Topology, collection_name
-
-if TYPE_CHECKING:
-    from pairton.models.engines import Model
 
 __all__ = [
     "KEY",
@@ -66,16 +61,16 @@ __all__ = [
     "create_result",
     "result_columns",
     "result_metadata",
-    "result_settings",
     "same_columns",
     "same_kept",
+    "save_result",
     "slot_column",
 ]
 
-KEY = "pairton_reconstruction"
 TREE = "reco"
 ROWS = 65_536  # of a row group, basket or HDF5 append; a multiple of the window, so that files do not vary
 LABELS = np.array([status.label for status in Status])
+BAD = (Status.BAD_OBJECT, Status.BAD_OUTPUT)  # something is wrong with the file or with the model
 
 Columns = dict[str, Any]  # name -> numpy array, or awkward array of lists
 
@@ -241,10 +236,11 @@ class ResultWriter(CompleteOrNothing):
 
 
 class Tally:
-    """How many events have each status, of the nominal jets and of each variation."""
+    """How many events have each status, of the nominal jets and of each variation, and the first bad ones."""
 
     def __init__(self) -> None:
         self.status = dict.fromkeys(LABELS.tolist(), 0)
+        self.first: dict[str, int] = {}  # label of a status in BAD -> row
         self.varied: dict[str, dict[str, int]] = {}
         self.jets = self.tagged = 0  # jets that were used, and those of them with a b-tag
 
@@ -253,6 +249,10 @@ class Tally:
         return sum(self.status.values())
 
     def add(self, reco: Reconstruction) -> None:
+        for status in BAD:
+            (rows,) = np.nonzero(reco.status == status)
+            if len(rows):
+                self.first.setdefault(status.label, self.events + int(rows[0]))
         _add_status(self.status, reco)
         if "n_btags" in reco.outputs:
             self.tagged += int(reco.outputs["n_btags"].sum())
@@ -425,38 +425,10 @@ def create_result(path: str | Path, topology: Topology, metadata: Mapping[str, A
     return writer
 
 
-def result_settings(model: Model, files: list[str], settings: RunSettings) -> dict[str, Any]:
-    """What a result says of how it was made."""
-    assigner = Assigner(model, settings)
-    info = model.info
-    return {
-        "pairton_version": __version__,
-        "model": {"name": model.name, "code_version": info.code_version, WEIGHTS_KEY: info.weights_sha256},
-        **asdict(assigner.settings),
-        "temperatures": assigner.temperatures,  # None: not fitted for this decoding
-        "inputs": files,
-    }
-
-
-def result_metadata(path: str | Path) -> dict[str, Any] | None:
-    """What a result says of itself; None if it is not one, or damaged."""
-    container = CONTAINERS.get(Path(path).suffix.lower())
-    try:
-        if container == "Parquet":
-            import pyarrow.parquet as pq
-
-            text = pq.read_metadata(path).metadata[KEY.encode()]
-        elif container == "ROOT":
-            import uproot
-
-            with uproot.open({str(path): None}) as file:
-                text = str(file[KEY])
-        else:
-            from pairton.formats.hdf5_files import Hdf5File
-
-            with Hdf5File(str(path)) as file:
-                text = file.attribute(KEY)
-        found = json.loads(text)
-    except Exception:  # each library has its own kinds for damaged bytes
-        return None
-    return found if isinstance(found, dict) else None
+def save_result(reco: Reconstruction, path: str | os.PathLike[str]) -> None:
+    """Write a reconstruction that is in memory; its inputs are not known."""
+    said = {}
+    if reco.model is not None and reco.settings is not None:
+        said = result_settings(reco.model, reco.settings)
+    with create_result(os.fspath(path), reco.topology, said) as writer:
+        writer.write(reco)

@@ -1,0 +1,118 @@
+"""How a result was made, for `pairton inspect RESULT`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pairton.errors import printable
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["is_result", "result_tables"]
+
+SHOWN = 12  # characters of a hash
+MOST = 20  # inputs that are listed
+# metadata that are not settings, or have rows of their own
+OTHER = frozenset(
+    (
+        "format_version",
+        "topology",
+        "slots",
+        "pairton_version",
+        "model",
+        "inputs",
+        "input_metadata",
+        "events",
+        "status",
+    )
+) | frozenset(
+    ("variation_status", "first_bad", "parts", "part", "reading", "temperatures", "jets", "btagged_jets")
+)
+
+
+def is_result(path: str) -> bool:
+    """Whether `pairton reconstruct` wrote it: a folder of parts, or a file."""
+    from pairton.reconstruction.provenance import result_metadata
+
+    found = Path(path)
+    return found.is_dir() if not found.is_file() else result_metadata(found) is not None
+
+
+def result_tables(path: str, said: Mapping[str, Any]) -> Iterator[Table]:
+    """What a result says of itself: events and model, settings, inputs."""
+    from rich import box
+    from rich.table import Table
+
+    def table(title: str, rows: Iterable[tuple[str, str]]) -> Table:
+        made = Table(
+            box=box.SIMPLE, show_header=False, pad_edge=False, title=printable(title), title_justify="left"
+        )
+        made.add_column(style="bold cyan", no_wrap=True)
+        made.add_column(overflow="fold")
+        for row in rows:
+            made.add_row(*map(printable, row))
+        return made
+
+    yield table(f"a result of pairton reconstruct: {path}", _about(said))
+    yield table("settings", _settings(said))
+    yield table("inputs", _inputs(said))
+
+
+def _about(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    model = _mapping(said, "model")
+    parts = f" in {len(said['parts'])} parts" if isinstance(said.get("parts"), list) else ""
+    yield "events", f"{_short(said.get('events'))}{parts}"
+    yield "status", ", ".join(f"{n} {label}" for label, n in _mapping(said, "status").items() if n)
+    yield "topology", _short(said.get("topology"))
+    yield "pairton", _short(said.get("pairton_version"))
+    yield "model", f"{_short(model.get('name'))}, of pairton {_short(model.get('code_version'))}"
+    for name, sha256 in _mapping(model, "files").items():
+        yield "", f"{name}, sha256 {str(sha256)[:SHOWN]}"
+    if "engine" in model:
+        yield "engine", _short(model["engine"])
+
+
+def _settings(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in said.items():
+        if name not in OTHER:
+            yield name, _short(value)
+    fitted = said.get("temperatures")
+    yield "temperatures", "1, not fitted for this decoding" if fitted is None else _short(fitted)
+    for name, value in _mapping(said, "reading").items():
+        yield f"reading: {name}", _short(value)
+
+
+def _inputs(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    inputs = said.get("inputs")
+    inputs = inputs if isinstance(inputs, list) else []
+    for one in inputs[:MOST]:
+        if not isinstance(one, Mapping):  # of an earlier version
+            yield "file", str(one)
+            continue
+        hashed = f"sha256 {str(one['sha256'])[:SHOWN]}" if one.get("sha256") else "not hashed"
+        yield "file", _short(one.get("name"))
+        yield "", f"{_short(one.get('events'))} events, {_short(one.get('format'))}, {hashed}"
+        for name, value in _mapping(one, "read_as").items():
+            yield "", f"{name}: {_short(value)}"
+    if len(inputs) > MOST:
+        yield "", f"and {len(inputs) - MOST} more: --json lists them"
+
+
+def _mapping(said: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A part of the metadata; nothing where someone wrote something else there."""
+    found = said.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _short(value: Any) -> str:
+    """A setting in a few words; a table of tags or a topology by its name."""
+    if isinstance(value, Mapping):
+        if isinstance(value.get("name"), str):
+            return str(value["name"])
+        return ", ".join(f"{name}: {_short(item)}" for name, item in value.items()) or "none"
+    if isinstance(value, list):
+        return ", ".join(map(_short, value)) or "none"
+    return "default" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,197 @@
+"""How a result was made: its model, settings and inputs, so that it can be compared, checked and repeated.
+
+All of it is in the metadata of a result, and a hash of all that changes an answer is the key of a part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pairton._version import __version__
+from pairton.errors import InputError
+from pairton.events.tags import load_table
+from pairton.formats.base import Source
+from pairton.formats.files import CONTAINERS, fingerprint, is_url, one_line
+from pairton.models.storage import INFO, WEIGHTS, WEIGHTS_KEY
+from pairton.reconstruction.run_settings import RunSettings
+from pairton.reconstruction.running import Assigner
+from pairton.topology import load_topology
+
+if TYPE_CHECKING:
+    from pairton.models.engines import Model
+
+__all__ = [
+    "KEY",
+    "InputFile",
+    "InputFiles",
+    "absolute",
+    "content_hash",
+    "engine_version",
+    "file_sha256",
+    "hash_of",
+    "plain_reading",
+    "result_metadata",
+    "result_settings",
+]
+
+KEY = "pairton_reconstruction"  # name of the metadata in a file
+NEUTRAL = ("truth", "strict", "isolate", "refuse_others", "fields", "bad_labels")  # change no answer of a model
+
+
+def absolute(name: str) -> str:
+    """A path that holds in any folder."""
+    return name if is_url(name) else os.path.abspath(name)
+
+
+def content_hash(name: str) -> str | None:
+    """The SHA-256 of an input; None for a URL, whose content would be fetched twice."""
+    return None if is_url(name) else file_sha256(name)
+
+
+def file_sha256(path: str | Path) -> str:
+    """The SHA-256 of a file, as `sha256sum` prints it; a gigabyte takes about a second."""
+    try:
+        with open(path, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({one_line(error)})") from None
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """One input, and what was decided for it."""
+
+    name: str  # path or URL
+    format: str
+    events: int
+    sha256: str | None  # None for a URL, which is not read twice
+    fingerprint: str  # of the size, the head and the tail
+    read_as: Mapping[str, Any] = field(default_factory=dict)  # tagger, identification, ... of the reader
+
+    @classmethod
+    def of(cls, source: Source, sha256: str | None) -> InputFile:
+        """Describe an open file."""
+        name = absolute(source.path)
+        chosen = {key: value for key, value in source.read_as.items() if key != "tag_table"}
+        chosen |= {"tags": source.tagging} if source.tagging else {}
+        return cls(name, source.format, source.n_events, sha256, f"{fingerprint(name):016x}", chosen)
+
+    @property
+    def identity(self) -> str:
+        """What tells this content from another."""
+        return self.sha256 or self.fingerprint
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class InputFiles(list[InputFile]):
+    """The inputs of one run, in order."""
+
+    def locate(self, row: int) -> tuple[str, int]:
+        """File and row in it of a row of the result."""
+        for one in self:
+            if row < one.events:
+                return one.name, row
+            row -= one.events
+        raise IndexError(row)
+
+    def first_bad(self, rows: Mapping[str, int]) -> dict[str, tuple[str, int]]:
+        """The same rows, by status, as files and rows in them."""
+        return {label: self.locate(row) for label, row in rows.items()}
+
+
+def plain_reading(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of reading that change an answer, as plain data with the content of files that they name."""
+    found = {name: value for name, value in options.items() if name not in NEUTRAL and value not in (None, {}, [])}
+    if "topology" in found:  # that of the model is with the model
+        topology = load_topology(found.pop("topology"))
+        found |= {} if options.get("refuse_others") else {"topology": topology.to_dict()}
+    if "tags" in found:
+        found["tags"] = load_table(found["tags"]).to_dict()
+    return {name: _plain(value) for name, value in sorted(found.items())}
+
+
+def result_settings(
+    model: Model, settings: RunSettings, reading: Mapping[str, Any] | None = None, inputs: Sequence[InputFile] = ()
+) -> dict[str, Any]:
+    """What a result says of how it was made; `reading`: options of reading, from `plain_reading`."""
+    assigner = Assigner(model, settings)
+    return {
+        "pairton_version": __version__,
+        "model": _describe(model),
+        **{name: _plain(value) for name, value in vars(assigner.settings).items()},
+        "temperatures": _plain(assigner.temperatures),  # None: not fitted for this decoding
+        "reading": dict(reading or {}),
+        "inputs": [one.to_dict() for one in inputs],
+    }
+
+
+def _describe(model: Model) -> dict[str, Any]:
+    """A model by its files, what it says of itself, and what runs it."""
+    info, engine = model.info, getattr(model, "engine", None)
+    path = Path(getattr(engine, "path", ""))
+    files = [file for file in (path, path / WEIGHTS, path / INFO) if file.is_file()]
+    said: dict[str, Any] = {"name": model.name, "code_version": info.code_version}
+    said |= {WEIGHTS_KEY: info.weights_sha256, "info_sha256": hash_of(info.to_dict())}
+    said["files"] = {file.name: file_sha256(file) for file in files}
+    if (library := getattr(engine, "library", None)) is not None:
+        said["engine"] = engine_version(library)
+    return said
+
+
+def engine_version(library: str) -> str:
+    """A library and its version: rounding may depend on it."""
+    try:
+        return f"{library} {version(library)}"
+    except PackageNotFoundError:
+        return library
+
+
+def hash_of(what: Any) -> str:
+    """The SHA-256 of plain data, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(_plain(what), sort_keys=True).encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """As JSON keeps it: lists for tuples, mappings for objects."""
+    if hasattr(value, "to_dict"):
+        return _plain(value.to_dict())
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def result_metadata(path: str | Path) -> dict[str, Any] | None:
+    """What a result says of itself; None if it is not one, or damaged."""
+    container = CONTAINERS.get(Path(path).suffix.lower())
+    try:
+        if container == "Parquet":
+            import pyarrow.parquet as pq
+
+            text = pq.read_metadata(path).metadata[KEY.encode()]
+        elif container == "ROOT":
+            import uproot
+
+            with uproot.open({str(path): None}) as file:
+                text = str(file[KEY])
+        else:
+            from pairton.formats.hdf5_files import Hdf5File
+
+            with Hdf5File(str(path)) as file:
+                text = file.attribute(KEY)
+        found = json.loads(text)
+    except Exception:  # each library has its own kinds for damaged bytes
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,389 @@
+"""What a result says of how it was made; what a resumed run keeps; what `pairton verify` finds."""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+
+import awkward as ak
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from pairton import formats
+from pairton.cli import main
+from pairton.errors import InputError, OutputError
+from pairton.events import Events
+from pairton.events.domain import Domain, KindDomain
+from pairton.events.tags import load_table
+from pairton.models.engines import load_model
+from pairton.reconstruction.part_folder import COMPLETE, PROGRESS
+from pairton.reconstruction.parts import reconstruct_parts
+from pairton.reconstruction.provenance import KEY, file_sha256, result_metadata
+from pairton.reconstruction.run_settings import RunSettings
+from pairton.reconstruction.streaming import reconstruct_files
+from pairton.reconstruction.verifying import read_result, verify
+
+
+def run(*words):
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    return ended.value.code
+
+
+def kept(source, folder, model, settings=None, **options):
+    """How many parts a resumed run keeps."""
+    done = reconstruct_parts(source, folder, model, settings or RunSettings(), resume=True, **options)
+    return done.skipped
+
+
+# -- what a resumed run keeps ------------------------------------------------------------------------------
+
+
+def test_parts_of_another_domain_or_temperature_are_made_again(source, tmp_path, mass_model_type):
+    first = mass_model_type()
+    assert (kept(source, tmp_path / "out", first), kept(source, tmp_path / "out", mass_model_type())) == (0, 1)
+    other = mass_model_type(domain=Domain({"jet": KindDomain(count=(6, 7), binary=("btag",))}))
+    assert kept(source, tmp_path / "out", other) == 0
+    assert read_result(tmp_path / "out")["status"]["outside_domain"] > 0
+    warm = mass_model_type(domain=other.domain)
+    warm.temperatures = (2.0,)
+    assert kept(source, tmp_path / "out", warm) == 0
+
+
+@pytest.mark.parametrize("engine", ["onnx", "torch"])
+def test_any_change_of_a_model_counts(source, tmp_path, model_folder, engine):
+    shutil.copytree(model_folder, tmp_path / "model")
+    folder = tmp_path / "out"
+    small = formats.read(source)[:20]
+    with formats.create(tmp_path / "small.h5", small.topology) as writer:
+        writer.write(small)
+
+    def again():
+        return kept(tmp_path / "small.h5", folder, load_model(tmp_path / "model", engine=engine, threads=1))
+
+    assert (again(), again()) == (0, 1)
+    said = json.loads((tmp_path / "model" / "model.json").read_text())
+    said["domain"]["jet"]["count"] = [6, 7]
+    (tmp_path / "model" / "model.json").write_text(json.dumps(said))
+    if engine == "torch":
+        assert again() == 0
+    else:
+        assert again() == 1  # the ONNX file carries its own
+        import onnx
+
+        graph = onnx.load(tmp_path / "model" / "model.onnx")
+        graph.producer_name = "someone else"
+        onnx.save(graph, tmp_path / "model" / "model.onnx")
+        assert again() == 0
+
+
+def test_parts_by_another_engine_are_made_again(source, tmp_path, model_folder):
+    small = formats.read(source)[:20]
+    with formats.create(tmp_path / "small.h5", small.topology) as writer:
+        writer.write(small)
+    for engine, expected in (("onnx", 0), ("onnx", 1), ("torch", 0), ("onnx", 0)):
+        model = load_model(model_folder, engine=engine, threads=1)
+        assert kept(tmp_path / "small.h5", tmp_path / "out", model) == expected
+
+
+def test_inputs_altered_with_the_same_size_and_time_are_noticed(decays, tmp_path, mass_model):
+    source = tmp_path / "in.h5"
+    events = decays(6000, extra=2)
+    with formats.create(source, events.topology) as writer:
+        writer.write(events)
+    folder = tmp_path / "out"
+    assert (kept(source, folder, mass_model), kept(source, folder, mass_model)) == (0, 1)
+    before, content = source.stat(), bytearray(source.read_bytes())
+    assert len(content) > 4 * 65_536
+    content[len(content) // 2] ^= 1
+    source.write_bytes(content)
+    os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert source.stat().st_size == before.st_size
+    assert formats.files.fingerprint(str(source))  # its head and tail are the same
+    problems = verify(folder).problems
+    assert [problem for problem in problems if "not the file that was read" in problem] == list(problems)
+    assert len(problems) == 1
+    with contextlib.suppress(InputError):  # the flipped bit may be one that HDF5 checks
+        assert kept(source, folder, mass_model) == 0
+
+
+def test_altered_parts_are_made_again(source, tmp_path, mass_model):
+    folder = tmp_path / "out"
+    kept(source, folder, mass_model)
+    good = pq.read_table(folder / "part-00000.parquet")
+    table = good.set_column(
+        good.column_names.index("t1_mass"), "t1_mass", good["t1_mass"].take(list(range(400))[::-1])
+    )
+    said = pq.read_metadata(folder / "part-00000.parquet").metadata
+    pq.write_table(table.replace_schema_metadata({KEY: said[KEY.encode()]}), folder / "part-00000.parquet")
+    assert result_metadata(folder / "part-00000.parquet")["part"]["key"]  # with the key of a good one
+    done = reconstruct_parts(source, folder, mass_model, resume=True)
+    assert (done.skipped, done.replaced, done.altered) == (0, 0, 1)
+    assert pq.read_table(folder / "part-00000.parquet").equals(good)
+
+
+def test_parts_without_a_record_are_made_again(source, tmp_path, mass_model):
+    """As a kill leaves one between its rename and its line in the record."""
+    folder = tmp_path / "out"
+    kept(source, folder, mass_model)
+    (folder / COMPLETE).unlink()
+    done = reconstruct_parts(source, folder, mass_model, resume=True)
+    assert (done.skipped, done.replaced, done.altered) == (0, 1, 0)
+    (folder / COMPLETE).rename(folder / "other.json")
+    (folder / PROGRESS).write_text('{"name": "part-00000.parquet", "sha256": 5}\nnonsense\n')
+    assert reconstruct_parts(source, folder, mass_model, resume=True).altered == 1
+
+
+def test_a_part_that_changes_during_the_run_is_noticed(source, tmp_path, mass_model):
+    def disturb(stream):
+        for done in stream:
+            yield done
+            done.path.write_bytes(done.path.read_bytes() + b"x")
+
+    with pytest.raises(OutputError, match="it changed since this run wrote it"):
+        reconstruct_parts(source, tmp_path / "out", mass_model, progress=disturb)
+    assert not (tmp_path / "out" / COMPLETE).exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"units": "MeV"},
+        {"btag": "0.7"},
+        {"map": {"btag": "btag"}},
+        {"keep": ["run"]},
+        {"topology": "OWN"},
+        {"tags": "TAGS"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_every_option_of_reading_counts(decays, source, tmp_path, mass_model, change):
+    folder = tmp_path / "out"
+    change = dict(change)
+    if "topology" in change:  # by its content, not by its name
+        tree = mass_model.topology.to_dict()
+        change["topology"] = tmp_path / "own.yaml"
+        change["topology"].write_text(yaml.safe_dump(tree))
+    if "tags" in change:
+        table = load_table("binary_77").to_dict()
+        change["tags"] = tmp_path / "own_tags.yaml"
+        change["tags"].write_text(yaml.safe_dump(table))
+    assert kept(source, folder, mass_model) == 0
+    assert kept(source, folder, mass_model, **change) == 0
+    assert kept(source, folder, mass_model, **change) == 1
+    if "topology" in change:
+        tree["selection"]["event"]["btags"] = 1
+        change["topology"].write_text(yaml.safe_dump(tree))
+        assert kept(source, folder, mass_model, **change) == 0
+    if "tags" in change:
+        table["name"] = "another"
+        change["tags"].write_text(yaml.safe_dump(table))
+        assert kept(source, folder, mass_model, **change) == 0
+    assert kept(source, folder, mass_model, isolate=False, strict=True, **change) == 1  # change no answer
+
+
+# -- what a result says ------------------------------------------------------------------------------------
+
+
+def test_all_that_changes_an_answer_is_in_the_metadata(decays, tmp_path, model_folder, capsys):
+    source = tmp_path / "in.parquet"
+    with formats.create(source, (events := decays(30)).topology) as writer:
+        writer.write(events)
+    out = tmp_path / "out.parquet"
+    words = [
+        "--units",
+        "GeV",
+        "--btag",
+        "jet_btag:0.3",
+        "--map",
+        "weight=jet_count",
+        "--max-objects",
+        "9",
+        "--no-cuts",
+    ]
+    table = pq.read_table(source)
+    table = table.append_column("jet_count", [np.full(30, 8.0)])
+    pq.write_table(table.append_column("more", [np.arange(30)]), source)
+    words += ["--decoding", "beam", "--beam", "3", "--keep", "more", "--engine", "torch"]
+    words += ["--variation", "up:pt=jet_pt"]
+    assert run("reconstruct", source, "-o", out, "--model", model_folder, *words) == 0
+    said = result_metadata(out)
+    assert said["reading"] == {
+        "btag": "jet_btag:0.3",
+        "keep": ["more"],
+        "map": {"weight": "jet_count"},
+        "units": "GeV",
+        "variations": {"up": {"pt": "jet_pt"}},
+    }
+    found = said["decoding"], said["beam"], said["max_objects"], said["cuts"]
+    assert found == ("beam", 3, 9, False)
+    (one,) = said["inputs"]
+    assert (one["name"], one["format"], one["events"]) == (str(source), "parquet", 30)
+    assert one["sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()
+    weights = model_folder / "model.safetensors"
+    assert said["model"]["files"]["model.safetensors"] == file_sha256(weights)
+    assert said["model"]["engine"].startswith("torch ")
+    capsys.readouterr()
+    assert run("inspect", out) == 0
+    shown = capsys.readouterr().out
+    for word in ("small", "beam", "jet_btag:0.3", "GeV", "torch", one["sha256"][:12], "max_objects", "30 events"):
+        assert word in shown, word
+    assert run("inspect", out, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == said
+
+
+def test_settings_of_a_format_are_in_the_metadata(tmp_path, mass_model, nano_file):
+    out = tmp_path / "out.parquet"
+    reconstruct_files(
+        nano_file, out, mass_model, settings={"leptons": "none", "jet_id": "none"}, btag="DeepFlavB:0.3"
+    )
+    said = result_metadata(out)
+    assert said["reading"]["settings"] == {"leptons": "none", "jet_id": "none"}
+    assert said["inputs"][0]["read_as"]["btag"] == "DeepFlavB:0.3"
+    assert said["inputs"][0]["read_as"]["jet_id"] == "none"
+    assert said["inputs"][0]["read_as"]["pu_id"] == "none"
+
+
+@pytest.fixture
+def nano_file(tmp_path):
+    import uproot
+
+    rng = np.random.default_rng(0)
+    shape = (20, 8)
+    columns = {
+        "Jet_pt": rng.uniform(30, 200, shape),
+        "Jet_eta": rng.uniform(-2, 2, shape),
+        "Jet_phi": rng.uniform(-3, 3, shape),
+        "Jet_mass": np.full(shape, 5.0),
+        "Jet_btagDeepFlavB": rng.random(shape),
+        "Jet_jetId": np.full(shape, 6),
+    }
+    with uproot.recreate(tmp_path / "nano.root") as file:
+        content = {name: ak.from_regular(ak.Array(values)) for name, values in columns.items()}
+        content |= {name: np.arange(20) for name in ("run", "luminosityBlock", "event")}
+        tree = {name: "int64" if array.ndim == 1 else "var * float64" for name, array in content.items()}
+        file.mktree("Events", tree | {"Jet_jetId": "var * int64"})
+        file["Events"].extend(content)
+    return tmp_path / "nano.root"
+
+
+def test_the_first_bad_event_is_located_in_parts_too(decays, tmp_path, mass_model, monkeypatch):
+    from pairton.reconstruction import parts
+
+    monkeypatch.setattr(parts, "WINDOW", 64)
+    events = decays(200)
+    phi = ak.to_numpy(events.jets.phi).copy()
+    phi[[150, 170], 0] = 3e38
+    bad = Events(ak.with_field(events.jets, ak.from_regular(ak.Array(phi)), "phi"))
+    for name, part in (("a.h5", bad[:100]), ("b.h5", bad[100:])):
+        with formats.create(tmp_path / name, bad.topology) as writer:
+            writer.write(part)
+    inputs = [tmp_path / "a.h5", tmp_path / "b.h5"]
+    expected = {"bad_object": (str(tmp_path / "b.h5"), 50)}
+    done = reconstruct_parts(inputs, tmp_path / "out", mass_model, rows=64)
+    assert done.first_bad == expected
+    assert reconstruct_parts(inputs, tmp_path / "out", mass_model, rows=64, resume=True).first_bad == expected
+    assert reconstruct_files(inputs, tmp_path / "one.parquet", mass_model).first_bad == expected
+    assert reconstruct_files(inputs, None, mass_model).first_bad == expected
+
+
+# -- verify ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def result(source, tmp_path, mass_model):
+    kept(source, tmp_path / "out", mass_model, suffix=".h5")
+    return tmp_path / "out"
+
+
+def test_a_good_result_is_said_to_be_good(result, source, tmp_path, mass_model, capsys):
+    assert run("verify", result) == 0
+    said = capsys.readouterr()
+    assert said.out == f"{result}: 400 events, 1 parts; 1 inputs as they were read\n"
+    assert said.err == ""
+    source.rename(tmp_path / "elsewhere.h5")
+    assert run("verify", result) == 0
+    assert "0 inputs as they were read, 1 not there" in capsys.readouterr().out
+    reconstruct_files(tmp_path / "elsewhere.h5", tmp_path / "one.root", mass_model)
+    assert run("verify", tmp_path / "one.root") == 0
+    assert "one file, which has no hash of itself; 1 inputs" in capsys.readouterr().out
+
+
+def remove(result, source):
+    (result / "part-00000.h5").unlink()
+
+
+def alter(result, source):
+    with open(result / "part-00000.h5", "r+b") as file:
+        file.seek(5000)
+        file.write(b"xyz")
+
+
+def add(result, source):
+    shutil.copy(result / "part-00000.h5", result / "part-00001.h5")
+
+
+def exchange(result, source):
+    """A part of another run, with its hash."""
+    said = json.loads((result / COMPLETE).read_text())
+    said["parts"][0]["key"] = "0" * 64
+    (result / COMPLETE).write_text(json.dumps(said))
+
+
+def exchange_input(result, source):
+    source.write_bytes(source.read_bytes() + b"x")
+
+
+@pytest.mark.parametrize(
+    ("deed", "line"),
+    [
+        (remove, "part-00000.h5: missing"),
+        (alter, "part-00000.h5: altered since it was written"),
+        (add, "part-00001.h5: not of this result"),
+        (exchange, "part-00000.h5: not made as _reconstruction.json says"),
+        (exchange_input, "in.h5: not the file that was read"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_every_problem_is_a_line(result, source, capsys, deed, line):
+    deed(result, source)
+    assert run("verify", result) == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert line in said
+
+
+def test_what_is_no_result_is_one_line(source, tmp_path, result, capsys):
+    (tmp_path / "empty").mkdir()
+    (result / COMPLETE).rename(tmp_path / "kept.json")
+    for path, line in (
+        (source, "not a result of `pairton reconstruct`"),
+        (tmp_path / "none", "no such file or folder"),
+        (tmp_path / "empty", "no result: there is no _reconstruction.json"),
+        (result, "1 parts, but no _reconstruction.json: the run that writes them has not ended"),
+    ):
+        assert run("verify", path) == 2
+        (said,) = capsys.readouterr().err.splitlines()
+        assert line in said
+    for text in ("[]", "{}", '{"parts": 3, "inputs": [], "events": 1}', "[" * 10**5, "nonsense"):
+        (result / COMPLETE).write_text(text)
+        assert run("verify", result) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
+    (result / COMPLETE).write_text(
+        '{"model": 3, "inputs": [5, {"name": "\\u001b[31m"}], "status": "x", "a": {"b": []}}'
+    )
+    assert run("inspect", result) == 0
+    assert "\x1b[31m" not in capsys.readouterr().out
+
+
+def test_workers_must_have_the_same_engine(source, tmp_path, model_folder, monkeypatch):
+    from pairton._common.parallel import WorkerError
+    from pairton.reconstruction import parts
+
+    monkeypatch.setattr(parts, "engine_version", lambda library: f"{library} 0.0.1")
+    with pytest.raises(
+        WorkerError, match=r"this worker has onnxruntime 0\.0\.1, but the work is for onnxruntime 1"
+    ):
+        reconstruct_parts(source, tmp_path / "out", load_model(model_folder, threads=1))
