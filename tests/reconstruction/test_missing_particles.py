@@ -87,7 +87,7 @@ def test_other_statuses_win_or_lose_against_incomplete(five, missing_model):
     jets = five.jets
     bad = ak.with_field(jets, ak.where(ak.local_index(jets) == 0, np.nan, jets.pt), "pt")
     assert (reconstruct(five.replace(jets=bad), missing_model).status == Status.BAD_OBJECT).all()
-    scores = five.replace(jets=ak.with_field(jets, ak.full_like(jets.btag, 0.3), "btag"))
+    scores = five.replace(jets=ak.with_field(jets, ak.where(jets.btag > 0.5, 0.7, 0.3), "btag"))
     assert (reconstruct(scores, missing_model).status == Status.INCOMPLETE).all()  # not outside_domain
 
 

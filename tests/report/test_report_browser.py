@@ -250,7 +250,7 @@ def test_the_report_in_a_browser(browser, decays, mass_model_type, tmp_path):
     heights = browser.execute_script(
         "return [...document.querySelectorAll('.figures svg')].map(s => s.getBoundingClientRect().height)"
     )
-    assert len(heights) == 7
+    assert len(heights) == 12
     assert min(heights) > 150
     buttons = browser.find_elements("css selector", ".thumbs button")
     assert len(buttons) == 9
