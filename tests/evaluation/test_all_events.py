@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
+import awkward as ak
 import numpy as np
 import pytest
 
@@ -342,6 +343,25 @@ def test_answers_of_a_file_say_what_is_missing(missing_model, decays, tmp_path):
     assert by_model["calibration_all"]["complete"]["probability"] == pytest.approx(
         np.nanmean(reco.outputs["complete_probability"]), abs=1e-5
     )
+
+
+def test_an_answer_that_leaves_particles_out_is_judged_by_what_is_there(decays, missing_model):
+    whole = decays(30, extra=0)
+    kept = np.ones((30, 6), dtype=bool)
+    kept[np.arange(15), whole.truth[:15, 5]] = False  # the b of the second top is missing
+    events = whole.keep({"jet": ak.from_regular(ak.Array(kept))})
+    result = evaluate(events, [missing_model], allow_absent=True)
+    reco = reconstruct(events, missing_model, allow_absent=True)
+    left_out = (reco.assignment < 0).any(axis=1) & np.isfinite(reco.event_probability)
+    assert 0 < left_out.sum() < len(events)
+    known = result.probabilities(result.methods[0])
+    right = metrics.same_hypothesis(TTBAR, events.truth, reco.assignment)
+    np.testing.assert_array_equal(known["event"].right, right)
+    assert (right & left_out).any()
+    assert (result.if_complete(result.methods[0])[left_out] == 0).all()
+    of_all = result.to_dict()["calibration_all"]["event"]
+    assert of_all["right"] == pytest.approx(right.mean())
+    assert of_all["probability"] == pytest.approx(reco.event_probability.mean(), rel=1e-5)
 
 
 # -- momenta -----------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pairton.evaluation import metrics
 from pairton.evaluation.all_events import Areas, Patterns, Purity
 from pairton.evaluation.background import Background
-from pairton.evaluation.metrics import COMPLETE, EVENT, INCLUSIVE
+from pairton.evaluation.metrics import COMPLETE, EVENT, IF_COMPLETE, INCLUSIVE
 from pairton.evaluation.registry import Chunk, Metric, register_metric
 from pairton.evaluation.resolution import Resolution
 from pairton.evaluation.steps import FOLLOWED, Followed, follow, recovery, recovery_difference
@@ -115,6 +115,10 @@ class Calibration(Metric):
         if np.isfinite(answer.pattern_probability).any():
             of_pattern = answer.pattern_probability[:, 0]
             found[COMPLETE] = Probabilities(of_pattern, complete, complete, chunk.weight)
+            given = np.full(len(complete), np.nan)
+            np.divide(answer.event_probability, of_pattern, out=given, where=of_pattern > 0)
+            given[answer.answered & (answer.assignment < 0).any(axis=1)] = 0  # something is left out
+            found[IF_COMPLETE] = Probabilities(given, right, complete, chunk.weight)
         for name in reversed(topology.types):
             of_type = [particle.index for particle in topology.of_type(name)]
             chances = answer.particle_probability[:, of_type].ravel()
@@ -125,6 +129,8 @@ class Calibration(Metric):
     def result(self, evaluation: Evaluation, method: Method) -> dict[str, dict[str, Any]]:
         result = {}
         for what, (probability, right, complete, weight) in evaluation.probabilities(method).items():
+            if what == IF_COMPLETE:
+                continue
             if not self.complete:
                 result[what] = metrics.calibration(probability, right, complete=complete, weight=weight)
             elif what == EVENT:

@@ -26,6 +26,7 @@ __all__ = [
     "COMPLETE",
     "CONFIDENCE",
     "EVENT",
+    "IF_COMPLETE",
     "INCLUSIVE",
     "Difference",
     "Efficiency",
@@ -47,6 +48,7 @@ __all__ = [
 
 EVENT = "event"
 COMPLETE = "complete"  # that every particle is present, as a model that knows patterns says
+IF_COMPLETE = "if_complete"  # of the answer, given that
 INCLUSIVE = "inclusive"
 
 Ints = npt.NDArray[np.integer[Any]]

@@ -127,13 +127,7 @@ class Evaluation:
     def if_complete(self, method: Method) -> npt.NDArray[np.float64]:
         """(n,): the probability of each answer, given that the event is complete."""
         known = self.probabilities(method)
-        probability = np.asarray(known[counting.EVENT].probability, dtype=np.float64)
-        if counting.COMPLETE not in known:
-            return probability
-        complete = known[counting.COMPLETE].probability
-        result = np.full(len(complete), np.nan)
-        np.divide(probability, complete, out=result, where=complete > 0)
-        return result
+        return np.asarray(known.get(counting.IF_COMPLETE, known[counting.EVENT]).probability, dtype=np.float64)
 
     # -- to read -------------------------------------------------------------------------------------------
 
