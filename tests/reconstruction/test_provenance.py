@@ -238,10 +238,10 @@ def test_all_that_changes_an_answer_is_in_the_metadata(decays, tmp_path, model_f
 def test_settings_of_a_format_are_in_the_metadata(tmp_path, mass_model, nano_file):
     out = tmp_path / "out.parquet"
     reconstruct_files(
-        nano_file, out, mass_model, settings={"leptons": "none", "jet_id": "none"}, btag="DeepFlavB:0.3"
+        nano_file, out, mass_model, settings={"overlap": "none", "jet_id": "none"}, btag="DeepFlavB:0.3"
     )
     said = result_metadata(out)
-    assert said["reading"]["settings"] == {"leptons": "none", "jet_id": "none"}
+    assert said["reading"]["settings"] == {"overlap": "none", "jet_id": "none"}
     assert said["inputs"][0]["read_as"]["btag"] == "DeepFlavB:0.3"
     assert said["inputs"][0]["read_as"]["jet_id"] == "none"
     assert said["inputs"][0]["read_as"]["pu_id"] == "none"
