@@ -93,7 +93,9 @@ class _Group:
 class _Source(Hdf5Source):
     def _prepare(self, file: Hdf5File) -> None:
         topology = self.options.topology
-        self._leptons = StoredLeptons(self.options.settings, topology, ours=file.text(KEY) is not None)
+        # an event file of SPANet means all objects that are there
+        selected = file.text(KEY) is not None or bool(topology.groups)
+        self._leptons = StoredLeptons(self.options.settings, topology, ours=selected)
         self._kinds = {kind: self._find_objects(file, kind) for kind in topology.kinds}
         there = _lepton_groups(file) + (["lepton"] if JET in self._kinds and self._kinds[JET].flags else [])
         beside = self._leptons.beside(there)
