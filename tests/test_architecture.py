@@ -13,6 +13,7 @@ ROOMS = (  # from the ground up
     ("events",),
     ("formats",),
     ("decoding",),
+    ("kinematics",),
     ("models",),
     ("reconstruction",),
     ("evaluation",),

@@ -1,0 +1,1 @@
+"""A kinematic likelihood after KLFitter, vectorised over events and permutations: `fitting.KinematicFit`."""

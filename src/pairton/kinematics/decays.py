@@ -1,0 +1,165 @@
+"""What a kinematic fit knows of a decay: measured leaves, neutrinos, and resonances with their masses.
+
+It follows from the topology, from its `invisible`, and from the PDG codes of its names: `tl: [b, l]` with the code
+of the top and `invisible: {tl: {W: [l, nu]}}` has the resonances W = l + nu and t = b + l + nu.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pairton.errors import TopologyError
+from pairton.kinematics.fit_settings import FitSettings, Mass
+from pairton.topology import Particle, Topology
+from pairton.topology.pdg import codes_of
+
+__all__ = ["Decay", "Resonance", "decay_of", "is_b", "roots_are_independent", "transfer_names"]
+
+CHARGED_LEPTONS = frozenset({11, 13, 15})
+B_QUARK = 5
+
+
+@dataclass(frozen=True)
+class Resonance:
+    """A mass that the fit knows: of which leaves it is made, and what it should be."""
+
+    name: str
+    leaves: tuple[int, ...]  # those of `Decay`: measured ones, then neutrinos
+    mass: Mass
+    free: int = -1  # which of the decay's free masses it is; -1: fixed
+
+
+@dataclass(frozen=True)
+class Decay:
+    """What is fitted together: one root particle, or several that are not independent.
+
+    The parameters of a fit are the energies of the measured leaves, three numbers of each neutrino (the squared
+    mass with its lepton, eta, phi), and free masses.
+    """
+
+    slots: tuple[int, ...]  # of the topology: the measured leaves
+    masses: tuple[float, ...]  # of the measured leaves, GeV
+    transfer: tuple[str, ...]  # their transfer functions: b, light or lepton
+    neutrinos: tuple[int, ...]  # those of the topology, by number
+    partners: tuple[int, ...]  # the charged lepton of each neutrino, among the leaves
+    resonances: tuple[Resonance, ...]
+    free: tuple[Mass, ...]  # masses that float
+    leaves_of: tuple[tuple[int, tuple[int, ...]], ...]  # particle of the topology -> its leaves
+
+    @property
+    def n_visible(self) -> int:
+        return len(self.slots)
+
+    @property
+    def first_free(self) -> int:
+        """Where the free masses begin among the parameters."""
+        return len(self.slots) + 3 * len(self.neutrinos)
+
+    @property
+    def n_parameters(self) -> int:
+        return self.first_free + len(self.free)
+
+
+def _slot_codes(topology: Topology) -> list[set[int]]:
+    """The PDG codes of what fills each slot."""
+    decays, codes = dict(topology.decays), codes_of(topology)
+    found: list[set[int]] = [set()] * len(topology.slots)
+    for particle in topology.particles:
+        products = [name for name in decays.get(particle.type, (particle.type,)) if name not in decays]
+        for slot, name in zip(particle.own_slots, products, strict=True):
+            found[slot] = set(codes.get(name, ()))
+    return found
+
+
+def is_b(topology: Topology) -> list[bool]:
+    """Of each slot, whether only b quarks fill it.
+
+    >>> from pairton.topology import load_topology
+    >>> is_b(load_topology("ttbar_semilep"))
+    [False, False, True, True, False]
+    """
+    return [codes == {B_QUARK} for codes in _slot_codes(topology)]
+
+
+def transfer_names(topology: Topology) -> list[str]:
+    """Of each slot, which transfer function its object has.
+
+    >>> from pairton.topology import load_topology
+    >>> transfer_names(load_topology("ttbar_semilep"))
+    ['light', 'light', 'b', 'b', 'lepton']
+    """
+    every = zip(_slot_codes(topology), is_b(topology), strict=True)
+    return ["lepton" if codes & CHARGED_LEPTONS else "b" if b else "light" for codes, b in every]
+
+
+def roots_are_independent(topology: Topology, settings: FitSettings) -> bool:
+    """Whether the likelihood is a product over root particles: no shared free mass, at most one neutrino."""
+    each = [decay_of(topology, [root], settings) for root in topology.roots]
+    floating = [mass for decay in each for mass in decay.free]
+    return len(topology.neutrinos) <= 1 and len(set(floating)) == len(floating)
+
+
+def decay_of(topology: Topology, roots: Sequence[Particle], settings: FitSettings) -> Decay:
+    """The decay of some root particles, to be fitted together.
+
+    >>> from pairton.kinematics.fit_settings import load_settings
+    >>> from pairton.topology import load_topology
+    >>> ttbar = load_topology("ttbar_semilep")
+    >>> decay = decay_of(ttbar, ttbar.roots[1:], load_settings())
+    >>> [(resonance.name, resonance.leaves) for resonance in decay.resonances]
+    [('tl', (0, 1, 2)), ('tl.W', (1, 2))]
+    """
+    codes = _slot_codes(topology)
+    _check_neutrinos(topology, codes)
+    slots = tuple(slot for root in roots for slot in root.slots)
+    inside = [p for p in topology.particles if set(p.slots) <= set(slots)]
+    own = {p.index for p in inside}
+    neutrinos = tuple(k for k, neutrino in enumerate(topology.neutrinos) if neutrino.particle in own)
+    partners = tuple(slots.index(topology.neutrinos[k].lepton[0]) for k in neutrinos)
+    found: list[tuple[str, tuple[int, ...], Mass]] = []
+    leaves_of = []
+    for particle in inside:
+        below = [k for k in neutrinos if particle.index in topology.ancestry(topology.neutrinos[k].particle)]
+        leaves = tuple(slots.index(slot) for slot in particle.slots)
+        leaves += tuple(len(slots) + neutrinos.index(k) for k in below)
+        leaves_of.append((particle.index, leaves))
+        if particle.type in dict(topology.decays) and (mass := settings.mass_of(topology, particle.type)):
+            found.append((particle.name, leaves, mass))
+        for entry in topology.invisible:  # a resonance that the tree does not name
+            if entry.type == particle.type != entry.resonance:
+                (k,) = (k for k in below if topology.neutrinos[k].particle == particle.index)
+                pair = partners[neutrinos.index(k)], len(slots) + neutrinos.index(k)
+                if mass := settings.mass_of(topology, entry.resonance):
+                    found.append((f"{particle.name}.{entry.resonance}", pair, mass))
+    free = tuple(dict.fromkeys(mass for _, _, mass in found if mass.free))
+    names = transfer_names(topology)
+    kinds = [names[slot] for slot in slots]
+    return Decay(
+        slots,
+        tuple(settings.jet_mass if kind == "b" else 0.0 for kind in kinds),
+        tuple(kinds),
+        neutrinos,
+        partners,
+        tuple(Resonance(n, leaves, mass, free.index(mass) if mass.free else -1) for n, leaves, mass in found),
+        free,
+        tuple(leaves_of),
+    )
+
+
+def _check_neutrinos(topology: Topology, codes: Sequence[set[int]]) -> None:
+    """A lepton without a partner comes with a neutrino, which the topology must say; each has one lepton."""
+    known = {neutrino.particle for neutrino in topology.neutrinos}
+    for particle in topology.particles:
+        leptons = [slot for slot in particle.own_slots if codes[slot] & CHARGED_LEPTONS]
+        if len(leptons) % 2 and particle.type in dict(topology.decays) and particle.index not in known:
+            raise TopologyError(
+                f"{particle.type} of {topology.name} has a lepton but no neutrino, which a kinematic fit needs to "
+                f"know: add it to the topology, as in `invisible: {{{particle.type}: {{W: [l, nu]}}}}`"
+            )
+    for neutrino in topology.neutrinos:
+        if len(neutrino.lepton) != 1:
+            raise TopologyError(
+                f"{neutrino.name} of {topology.name} shares its W with {len(neutrino.lepton)} objects, but "
+                "a kinematic fit takes one lepton: change `invisible`"
+            )

@@ -1,0 +1,173 @@
+"""How a kinematic fit is made, from one YAML file: masses and widths, tag rates, transfer functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pairton._common.configuration import check_keys, configure, parse_yaml, read_yaml, sensible
+from pairton.errors import ConfigError, ModelError, shown
+from pairton.kinematics.transfer_functions import Transfer, parse_transfer
+from pairton.topology import Topology
+from pairton.topology.pdg import codes_of
+
+__all__ = [
+    "BUILT_IN",
+    "EVIDENCE_TAGS",
+    "NO_TAGS",
+    "FitSettings",
+    "Mass",
+    "TagRates",
+    "load_settings",
+    "parse_settings",
+]
+
+BUILT_IN = "kinematic"  # the settings that come with Pairton
+STARTS = ("several", "klfitter")
+EVIDENCE_TAGS, NO_TAGS = "evidence", "none"
+MOST_PERMUTATIONS = 10_000
+PLAIN = ("tags", "jet_mass", "other_jets", "neutrino_eta", "starts", "permutations")  # settings of one value
+
+
+@dataclass(frozen=True)
+class Mass:
+    """The mass of a particle and its width, GeV."""
+
+    mass: float
+    width: float
+    free: bool = False  # it floats, in common for all particles of its code
+
+
+@dataclass(frozen=True)
+class TagRates:
+    """How often jets have a b-tag: those of b quarks with the efficiency, others with 1 / rejection."""
+
+    efficiency: float = 0.7
+    rejection: float = 125.0
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """All that a kinematic fit needs beside the topology and the events."""
+
+    masses: Mapping[int | str, Mass | None]  # PDG code or name of a type; None: its mass is not used
+    transfer: Transfer
+    tags: TagRates | str = EVIDENCE_TAGS  # what a b-tag is worth: as evidence, or at fixed rates; none: nothing
+    jet_mass: float = 4.7  # of jets from b quarks; others and leptons are massless
+    other_jets: float = 0.0  # their pT falls with this power: what a jet is worth that is no decay product
+    neutrino_eta: float = 1.2  # width of the neutrinos' eta, used where there are two or more
+    starts: str = "several"  # of the maximisation; klfitter: one, as KLFitter
+    permutations: int = 100  # per event that are fitted where root particles are not independent
+    about: str = ""
+
+    def mass_of(self, topology: Topology, type_name: str) -> Mass | None:
+        """The mass of a type, by its name or its PDG code; None if it shall not be used."""
+        codes = tuple(codes_of(topology).get(type_name, ()))
+        keys: list[int | str] = [type_name, *(codes if len(codes) == 1 else ())]
+        for key in keys:
+            if key in self.masses:
+                return self.masses[key]
+        raise ModelError(
+            f"a kinematic fit needs the mass of {type_name} of {topology.name}: say which particle it is under "
+            f"`codes:` of the topology, or add it to `masses:` of the settings, as in {type_name}: "
+            "{mass: 125, width: 2}, or with null to do without"
+        )
+
+    def with_fixed_masses(self) -> FitSettings:
+        """The same with no mass that floats."""
+        fixed = {key: mass and replace(mass, free=False) for key, mass in self.masses.items()}
+        return replace(self, masses=fixed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that `parse_settings` reads back."""
+        raw: dict[str, Any] = {"about": self.about} if self.about else {}
+        raw["masses"] = {key: None if mass is None else _plain_mass(mass) for key, mass in self.masses.items()}
+        tags = self.tags if isinstance(self.tags, str) else asdict(self.tags)
+        raw |= {
+            "jet_mass": self.jet_mass,
+            "other_jets": self.other_jets,
+            "neutrino_eta": self.neutrino_eta,
+            "tags": tags,
+        }
+        raw |= {"starts": self.starts, "permutations": self.permutations}
+        return raw | {"transfer": self.transfer.to_dict()}
+
+
+def _plain_mass(mass: Mass) -> dict[str, Any]:
+    return {"mass": mass.mass, "width": mass.width} | ({"free": True} if mass.free else {})
+
+
+def parse_settings(raw: object, source: str) -> FitSettings:
+    """Settings from what YAML gave; what is not mentioned is as built in.
+
+    >>> parse_settings({"masses": {6: {"mass": 172.5, "width": 1.5, "free": True}}}, "mine").masses[6].free
+    True
+    """
+    built_in = None if source == BUILT_IN else load_settings()
+    given = check_keys(raw, source, FitSettings.__dataclass_fields__)
+    if built_in is not None:
+        given = {name: getattr(built_in, name) for name in PLAIN} | given
+    with sensible(source):
+        masses: dict[int | str, Mass | None] = {} if built_in is None else dict(built_in.masses)
+        for key, entry in dict(given.get("masses", {})).items():
+            if not (isinstance(key, int) and key > 0) and not (isinstance(key, str) and key.isidentifier()):
+                raise ConfigError(f"{source}.masses has {shown(key)}: give PDG codes, as 6, or names of particles")
+            masses[key] = None if entry is None else configure(Mass, entry, f"{source}.masses.{key}")
+        given["masses"] = masses
+        if "transfer" in given or built_in is None:
+            given["transfer"] = parse_transfer(given.get("transfer"), f"{source}.transfer")
+        else:
+            given["transfer"] = built_in.transfer
+        if not isinstance(given.setdefault("tags", EVIDENCE_TAGS), str | TagRates):
+            given["tags"] = configure(TagRates, given["tags"], f"{source}.tags")
+    settings = configure(FitSettings, given, source)
+    _check(settings, source)
+    return settings
+
+
+def _check(settings: FitSettings, source: str) -> None:
+    for key, mass in settings.masses.items():
+        if mass is not None and not (0 < mass.mass < math.inf and 0 < mass.width < math.inf):
+            raise ConfigError(
+                f"{source}.masses.{key}: mass and width must be above 0, not {mass.mass}, {mass.width}"
+            )
+    tags = settings.tags
+    if isinstance(tags, str):
+        if tags not in (EVIDENCE_TAGS, NO_TAGS):
+            raise ConfigError(
+                f"{source}.tags is {tags!r}: choose {EVIDENCE_TAGS}, {NO_TAGS}, or {{efficiency: E, rejection: R}}"
+            )
+    elif not 0 <= tags.efficiency <= 1 or not tags.rejection >= 1:
+        raise ConfigError(
+            f"{source}.tags: the efficiency, {tags.efficiency}, must lie between 0 and 1, and the rejection, "
+            f"{tags.rejection}, be at least 1"
+        )
+    for name in ("jet_mass", "neutrino_eta", "other_jets"):
+        if not 0 <= getattr(settings, name) < math.inf:
+            raise ConfigError(f"{source}.{name} is {getattr(settings, name)}, but must be 0 or more")
+    if settings.starts not in STARTS:
+        raise ConfigError(f"{source}.starts is {settings.starts!r}: choose one of {', '.join(STARTS)}")
+    if not 1 <= settings.permutations <= MOST_PERMUTATIONS:
+        raise ConfigError(
+            f"{source}.permutations is {settings.permutations}, but must lie between 1 and {MOST_PERMUTATIONS}"
+        )
+
+
+@cache
+def _built_in() -> FitSettings:
+    text = (resources.files("pairton.kinematics") / f"{BUILT_IN}.yaml").read_text("utf-8")
+    return parse_settings(parse_yaml(text, BUILT_IN), BUILT_IN)
+
+
+def load_settings(name: str | Path = BUILT_IN) -> FitSettings:
+    """The settings that come with Pairton, or those of a YAML file.
+
+    >>> load_settings().masses[24]
+    Mass(mass=80.4, width=2.1, free=False)
+    """
+    return _built_in() if str(name) == BUILT_IN else parse_settings(read_yaml(name), str(name))

@@ -1,0 +1,261 @@
+"""Assignments by a kinematic likelihood: permutations are fitted, and their likelihoods compared.
+
+Where root particles are independent (fixed masses, at most one neutrino), the likelihood of a permutation is the
+product of those of its root particles. So each candidate of a root is fitted once, and exact sums over sets of
+objects take all permutations into account. Where they are not (a free mass that two tops share, two neutrinos that
+share the missing energy), such a product ranks the permutations, and the best ones are fitted as a whole.
+
+Shapes: B events, S slots, P particles, C candidates of a type, k permutations, D parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.decoding import Decoded, Outputs
+from pairton.decoding.exact import Sums
+from pairton.decoding.set_sums import best, log_normaliser, log_sums, marginals
+from pairton.decoding.set_tables import SetTables, allowed_nodes, set_tables
+from pairton.errors import EventsError
+from pairton.events.inputs import Inputs
+from pairton.events.nodes import Nodes
+from pairton.kinematics.decays import Decay, decay_of, is_b, roots_are_independent
+from pairton.kinematics.fit_settings import FitSettings
+from pairton.kinematics.fitted_outputs import fitted_outputs, output_axes
+from pairton.kinematics.observed import Observed, inputs_of, observe
+from pairton.kinematics.starts import fit
+from pairton.topology import Topology
+from pairton.topology.assignments import canonical_within
+
+__all__ = ["KinematicFit", "Permutations"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.integer[Any]]
+
+FITS_AT_ONCE = 16384  # with several starts each: their arrays stay in the cache
+SHARED_MET_SIGMA = 60.0  # GeV: how far one neutrino may be from its part of the missing energy, for the ranking
+
+
+class Permutations(NamedTuple):
+    """Permutations of some events, the best first; log L of -inf where an event has fewer of them."""
+
+    assignment: npt.NDArray[np.int32]  # (B, k, S): nodes; -1 for none
+    log_likelihood: Floats  # (B, k), without what tags add
+    probability: Floats  # (B, k): with tags; of all permutations, or of all that were fitted
+    outputs: Outputs  # (B, k) or (B, k, places): what was fitted
+
+
+class _Ranked(NamedTuple):
+    """The same, before probabilities."""
+
+    assignment: npt.NDArray[np.int32]  # (B, k, S)
+    total: Floats  # (B, k): log L with tags
+    outputs: Outputs  # (B, k) or (B, k, places)
+    scores: dict[str, Floats]  # type -> (C, B): what candidates add, for the exact sums
+
+
+class KinematicFit:
+    """The kinematic likelihood of a topology.
+
+    >>> from pairton.kinematics.fit_settings import load_settings
+    >>> from pairton.topology import load_topology
+    >>> KinematicFit(load_topology("ttbar_semilep"), load_settings()).independent
+    True
+    """
+
+    def __init__(self, topology: Topology, settings: FitSettings) -> None:
+        self.topology, self.settings = topology, settings
+        self.inputs: Inputs = inputs_of(topology, settings)
+        self.whole: Decay = decay_of(topology, topology.roots, settings)
+        self.independent: bool = roots_are_independent(topology, settings)
+        alone = settings if self.independent else settings.with_fixed_masses()
+        self.roots: dict[str, Decay] = {root.type: decay_of(topology, [root], alone) for root in topology.roots}
+
+    @cached_property
+    def axes(self) -> dict[str, tuple[str, ...]]:
+        """Names and axes of what `assign` finds besides the answer."""
+        return output_axes(self.whole)
+
+    def assign(self, nodes: Nodes) -> tuple[Decoded, Outputs]:
+        """The best assignment of each event, with probabilities, and what was fitted; events of one layout.
+
+        An event for which no permutation is allowed has no answer.
+        """
+        answer = Decoded.empty(self.topology, len(nodes))
+        topology, n = self.topology, len(nodes)
+        sizes = {
+            "slot": len(topology.slots),
+            "particle": len(topology.particles),
+            "neutrino": len(topology.neutrinos),
+        }
+        shapes = {name: (n, *(sizes[axis] for axis in axes)) for name, axes in self.axes.items()}
+        outputs = {name: np.full(shape, np.nan, dtype=np.float32) for name, shape in shapes.items()}
+        listed = 1 if self.independent else self._listed(nodes, self.settings.permutations)
+        for events, tables, some in self._blocks(nodes, listed):
+            found = self._ranked(tables, some, listed)
+            (rows,) = np.nonzero(np.isfinite(found.total[:, 0]))
+            if not len(rows):
+                continue
+            at = events.start + rows
+            answer.assignment[at] = found.assignment[rows, 0]
+            if self.independent:
+                own = {name: values[:, rows] for name, values in found.scores.items()}
+                sums = Sums(tables, own, None, *marginals(tables, own))
+                answer.event_probability[at] = np.exp(found.total[rows, 0] - sums.log_normaliser)
+                answer.particle_probability[at] = sums.particle_probability(found.assignment[rows, 0])
+            else:
+                chance = _shares(found.total[rows])
+                answer.event_probability[at] = chance[:, 0]
+                answer.particle_probability[at] = _marginals(self.topology, found.assignment[rows], chance)
+            answer.exact[at] = self.independent or self.topology.count_assignments(nodes.layout) <= listed
+            for name, values in found.outputs.items():
+                outputs[name][at] = values[rows, 0]
+        return answer, outputs
+
+    def permutations(self, nodes: Nodes, k: int | None = None) -> Permutations:
+        """The k best permutations of each event, by default as many as `settings.permutations`."""
+        most = self._listed(nodes, self.settings.permutations if k is None else k)
+        parts = []
+        for _, tables, some in self._blocks(nodes, most):
+            found = self._ranked(tables, some, most)
+            chance = np.zeros_like(found.total)
+            (rows,) = np.nonzero(np.isfinite(found.total[:, 0]))
+            if self.independent and len(rows):
+                own = {name: values[:, rows] for name, values in found.scores.items()}
+                chance[rows] = np.exp(found.total[rows] - log_normaliser(log_sums(tables, own))[:, None])
+            elif len(rows):
+                chance[rows] = _shares(found.total[rows])
+            there = np.isfinite(found.total)
+            log_likelihood = np.where(there, found.outputs["log_likelihood"].astype(np.float64), -np.inf)
+            parts.append(Permutations(found.assignment, log_likelihood, chance, found.outputs))
+        if not parts:
+            raise EventsError("these events have no missing energy, which the fit of a neutrino needs")
+        outputs = {name: np.concatenate([part.outputs[name] for part in parts]) for name in self.axes}
+        return Permutations(
+            np.concatenate([part.assignment for part in parts]),
+            np.concatenate([part.log_likelihood for part in parts]),
+            np.concatenate([part.probability for part in parts]),
+            outputs,
+        )
+
+    # -- one block of events -------------------------------------------------------------------------------
+
+    def _listed(self, nodes: Nodes, most: int) -> int:
+        """How many permutations there are, up to a number."""
+        return max(1, min(most, self.topology.count_assignments(nodes.layout)))
+
+    def _blocks(self, nodes: Nodes, listed: int) -> Iterator[tuple[slice, SetTables, Observed]]:
+        """Some events at a time; none where neutrinos need a missing energy that is not there."""
+        if self.whole.neutrinos and not all(nodes.layout):
+            return
+        tables = set_tables(self.topology, allowed_nodes(self.topology, nodes.layout), complete_only=True)
+        observed = observe(nodes, self.inputs, self.settings)
+        fits = max(listed, *(len(tables.candidates[name].objects) for name in self.roots))
+        step = max(1, FITS_AT_ONCE // fits)
+        for start in range(0, len(nodes), step):
+            events = slice(start, min(start + step, len(nodes)))
+            yield events, tables, observed.take(events)
+
+    def _ranked(self, tables: SetTables, some: Observed, k: int) -> _Ranked:
+        """The k best permutations, each fitted as a whole unless root particles are independent."""
+        scores, parameters = self._candidates(tables, some)
+        own = _own_scores(tables, scores)
+        ranking = best(tables, own, k=k, patterns=[0]).overall()
+        assignment, total = ranking.assignment.astype(np.int32), ranking.score
+        nodes = np.maximum(assignment, 0)
+        objects = nodes.transpose(1, 2, 0)  # (k, S, B)
+        problem = some.problem(self.whole, self.settings, objects)
+        found = self._joined(tables, nodes, parameters).reshape(self.whole.n_parameters, -1)  # (D, k B)
+        if not self.independent:
+            several = self.settings.starts == "several"
+            found, value = fit(problem, several, found[:, None] if several else None)
+            value = value.reshape(len(objects), -1) + some.tag_terms(objects, is_b(self.topology))
+            total = np.where(np.isfinite(total), value.T, -np.inf)
+        fitted = fitted_outputs(problem, found)
+        outputs = {name: _by_event(values, len(objects)) for name, values in fitted.items()}
+        if not self.independent:
+            order = np.argsort(-total, axis=1, kind="stable")
+            row = np.arange(len(order))[:, None]
+            total, assignment = total[row, order], assignment[row, order]
+            outputs = {name: values[row, order] for name, values in outputs.items()}
+        assignment[~np.isfinite(total)] = -1
+        return _Ranked(assignment, total, outputs, own)
+
+    def _candidates(self, tables: SetTables, some: Observed) -> tuple[dict[str, Floats], dict[str, Floats]]:
+        """For each root type log L with tags (C, B), and the parameters (D, C, B)."""
+        neutrinos = len(self.whole.neutrinos)
+        b_slots = is_b(self.topology)
+        scores, parameters = {}, {}
+        for name, decay in self.roots.items():
+            objects = tables.candidates[name].objects
+            shared = (neutrinos, SHARED_MET_SIGMA) if decay.neutrinos and neutrinos > 1 else None
+            problem = some.problem(decay, self.settings, objects, shared)
+            found, value = fit(problem, self.settings.starts == "several")
+            shape = len(objects), some.energy.shape[1]
+            scores[name] = value.reshape(shape) + some.tag_terms(objects, [b_slots[slot] for slot in decay.slots])
+            parameters[name] = found.reshape(-1, *shape)
+        return scores, parameters
+
+    def _joined(self, tables: SetTables, nodes: Ints, parameters: Mapping[str, Floats]) -> Floats:
+        """(D, k, B): parameters of whole permutations (B, k, S) from those of their roots."""
+        whole, (events, k, slots) = self.whole, nodes.shape
+        result = np.empty((whole.n_parameters, k, events))
+        for at, mass in enumerate(whole.free):
+            result[whole.first_free + at] = mass.mass
+        row = np.arange(events)
+        neutrino = 0
+        for root in self.topology.roots:
+            decay = self.roots[root.type]
+            objects = canonical_within(self.topology, root, nodes.reshape(-1, slots))
+            which = np.maximum(tables.candidates[root.type].find(objects), 0).reshape(events, k)
+            mine = parameters[root.type][:, which.T, row]  # (D of the root, k, B)
+            result[[whole.slots.index(slot) for slot in root.slots]] = mine[: decay.n_visible]
+            first = whole.n_visible + 3 * neutrino
+            result[first : first + 3 * len(decay.neutrinos)] = mine[decay.n_visible : decay.first_free]
+            neutrino += len(decay.neutrinos)
+            for at, mass in enumerate(decay.free):
+                result[whole.first_free + whole.free.index(mass)] = mine[decay.first_free + at]
+        return result
+
+
+def _by_event(values: npt.NDArray[Any], k: int) -> npt.NDArray[Any]:
+    """(B, k, ...): what fits (k B, ...) found."""
+    return values.reshape(k, -1, *values.shape[1:]).swapaxes(0, 1)
+
+
+def _own_scores(tables: SetTables, scores: Mapping[str, Floats]) -> dict[str, Floats]:
+    """Type -> (C, B): what a candidate adds to those of its children; a type that is no root adds nothing."""
+    events = next(iter(scores.values())).shape[1]
+    own = {}
+    for name, known in tables.candidates.items():
+        own[name] = scores.get(name, np.zeros((len(known.objects), events)))
+        for child, rows in known.children:
+            if name in scores and child in scores:
+                own[name] = own[name] - scores[child][rows]
+    return own
+
+
+def _shares(total: Floats) -> Floats:
+    """(B, k): exp(total) over its sum."""
+    weight = np.exp(total - total.max(axis=1, keepdims=True))
+    return np.asarray(weight / weight.sum(axis=1, keepdims=True))
+
+
+def _marginals(topology: Topology, assignment: Ints, chance: Floats) -> Floats:
+    """(B, P): summed probability of the permutations (B, k, S) that have a particle of the first one."""
+    events, k, slots = assignment.shape
+    flat = assignment.reshape(-1, slots)
+    found = {p.index: canonical_within(topology, p, flat).reshape(events, k, -1) for p in topology.particles}
+    result = np.empty((events, len(topology.particles)))
+    for particle in topology.particles:
+        mine = found[particle.index][:, :1]
+        same = np.zeros((events, k), dtype=bool)
+        for other in topology.of_type(particle.type):
+            same |= (found[other.index] == mine).all(axis=2)
+        result[:, particle.index] = (chance * same).sum(axis=1)
+    return result

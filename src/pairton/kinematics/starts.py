@@ -1,0 +1,218 @@
+"""Where the fits of a decay begin, and within which bounds.
+
+KLFitter has one start: measured energies, missing energy for the neutrino with the pz that gives its W the right
+mass (of two solutions the better one, 0 if there is none), and for a free mass the measured one. The likelihood
+has several maxima, since each resonance may be on its peak or in its tail. So `several` also begins from the other
+pz, and from where all resonances, or one of them alone, were drawn to their masses.
+
+Shapes: F fits, D parameters, V measured objects, n starts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.events.neutrinos import one_neutrino, two_neutrinos
+from pairton.kinematics.decays import Decay
+from pairton.kinematics.newton import maximise
+from pairton.kinematics.objective import BREIT_WIGNER, NORMAL, UNUSED, Problem
+
+__all__ = ["Limits", "fit", "limits"]
+
+Floats = npt.NDArray[np.float64]
+
+DEVIATIONS = 7.0  # an energy E is fitted within E +- 7 sqrt(E)
+LEAST_ENERGY = 0.5  # GeV
+FREE_MASS = (100.0, 1000.0)  # bounds of a mass that floats, GeV
+NEUTRINO_BOUNDS = ((1.0, 1e7), (-8.0, 8.0), (-1e3, 1e3))  # of s, eta, phi
+NEUTRINO_SCALES = (300.0, 0.5, 0.5)
+MASS_SCALE = 10.0
+PULL_STEPS, STEPS = 15, 60
+MARGIN = 10.0  # of log L: a drawn start of less is not followed, where there is no neutrino
+
+Limits = tuple[Floats, Floats, Floats]
+
+
+def limits(problem: Problem) -> Limits:
+    """Lower and upper bounds of the parameters and their scales, (D, F) each."""
+    decay, energy = problem.decay, problem.measured
+    fits = energy.shape[1]
+    least = np.maximum(LEAST_ENERGY, 1.001 * np.array(decay.masses))[:, None]
+    low = np.maximum(energy - DEVIATIONS * np.sqrt(energy), least)
+    high = np.maximum(energy + DEVIATIONS * np.sqrt(energy), least)
+    r = problem.response
+    sigma = np.sqrt((r.a2[0] * energy + r.b2[0]) * energy + r.c2[0])
+    lower, upper, scale = [low], [high], [sigma]
+    for _ in decay.neutrinos:
+        for (below, above), unit in zip(NEUTRINO_BOUNDS, NEUTRINO_SCALES, strict=True):
+            for parts, value in ((lower, below), (upper, above), (scale, unit)):
+                parts.append(np.full((1, fits), value))
+    for _ in decay.free:
+        for parts, value in ((lower, FREE_MASS[0]), (upper, FREE_MASS[1]), (scale, MASS_SCALE)):
+            parts.append(np.full((1, fits), value))
+    return np.concatenate(lower), np.concatenate(upper), np.concatenate(scale)
+
+
+def fit(problem: Problem, several: bool, more: Floats | None = None) -> tuple[Floats, Floats]:
+    """The best parameters (D, F) and log L there (F,).
+
+    several: from several starts, else from KLFitter's alone. more: further starts (D, n, F).
+    """
+    bounds = limits(problem)
+    begin = _measured(problem, bounds, several)
+    best, value = _follow(problem, bounds, begin, np.ones(begin.shape[1:], dtype=bool))
+    if not several:
+        return best, value
+    starts = _drawn(problem, bounds, begin)
+    if more is not None:
+        starts = np.concatenate([starts, more], axis=1)
+    promising = np.ones(starts.shape[1:], dtype=bool)
+    if not problem.decay.neutrinos:
+        promising = _values(problem, bounds, starts) > value - MARGIN
+    other, theirs = _follow(problem, bounds, starts, promising)
+    better = theirs > value
+    return np.where(better, other, best), np.where(better, theirs, value)
+
+
+def _follow(
+    problem: Problem, bounds: Limits, starts: Floats, wanted: npt.NDArray[np.bool_]
+) -> tuple[Floats, Floats]:
+    """The best (D, F) of the maxima from starts (D, n, F), of those that are wanted (n, F), and log L (F,)."""
+    start, row = np.nonzero(wanted)
+    lower, upper, scale = (part.take(row, axis=1) for part in bounds)
+    ends = np.repeat(starts[:, :1], starts.shape[1], axis=1)
+    value = np.full(wanted.shape, -np.inf)
+    if len(row):
+        found, at_end = maximise(
+            problem.take(row), np.ascontiguousarray(starts[:, start, row]), lower, upper, scale, STEPS
+        )
+        ends[:, start, row] = found
+        value[start, row] = np.where(np.isfinite(at_end), at_end, -np.inf)
+    best, every = value.argmax(axis=0), np.arange(wanted.shape[1])
+    return ends[:, best, every], value[best, every]
+
+
+def _values(problem: Problem, bounds: Limits, starts: Floats) -> Floats:
+    """(n, F): log L at starts (D, n, F)."""
+    lower, upper, _ = bounds
+    return np.array([problem.value(np.clip(starts[:, k], lower, upper)) for k in range(starts.shape[1])])
+
+
+def _measured(problem: Problem, bounds: Limits, several: bool) -> Floats:
+    """(D, n, F): measured energies with each choice of the neutrinos, or with the best one of them alone."""
+    decay, fits = problem.decay, problem.measured.shape[1]
+    base = np.zeros((decay.n_parameters, fits))
+    base[: decay.n_visible] = problem.measured
+    base[decay.first_free :] = np.clip(_free_masses(problem), *FREE_MASS)
+    begin = []
+    for momenta in _neutrinos(problem, several):
+        begin.append(base.copy())
+        for k, momentum in enumerate(momenta):
+            at = decay.n_visible + 3 * k
+            begin[-1][at : at + 3] = problem.neutrino(momentum, _leaf(problem, decay.partners[k]))
+    starts = np.stack(begin, axis=1)
+    if several:
+        return starts
+    chosen = _values(problem, bounds, starts).argmax(axis=0)
+    return starts[:, chosen, np.arange(fits)][:, None]
+
+
+def _drawn(problem: Problem, bounds: Limits, begin: Floats) -> Floats:
+    """(D, m, F): where resonances have their masses, as near to what was measured as may be."""
+    d, n, fits = begin.shape
+    rows = np.tile(np.arange(fits), n)
+    tiled = problem.take(rows).smooth()
+    lower, upper, scale = (part.take(rows, axis=1) for part in bounds)
+    found = []
+    for shapes in _patterns(problem.decay):
+        drawn, _ = maximise(tiled.with_shapes(shapes), begin.reshape(d, -1), lower, upper, scale, PULL_STEPS)
+        found.append(drawn.reshape(begin.shape))
+    return np.concatenate(found, axis=1) if found else begin[:, :0]
+
+
+def _patterns(decay: Decay) -> list[tuple[int, ...]]:
+    """Which resonances are drawn to their masses: all, and with up to one neutrino each alone.
+
+    Not so those of a lepton and its neutrino, which have their masses from the start.
+    """
+    count = len(decay.resonances)
+    patterns = [(BREIT_WIGNER,) * count, (NORMAL,) * count] if count else []
+    if count > 1 and len(decay.neutrinos) < 2:
+        pairs = [{lepton, decay.n_visible + k} for k, lepton in enumerate(decay.partners)]
+        alone = [k for k in range(count) if set(decay.resonances[k].leaves) not in pairs]
+        patterns += [tuple(NORMAL if k == other else UNUSED for other in range(count)) for k in alone]
+    return patterns
+
+
+def _leaf(problem: Problem, leaf: int) -> Floats:
+    """(4, F): a measured leaf as it was measured, with the mass of the decay."""
+    energy = np.maximum(problem.measured[leaf], 1.001 * problem.decay.masses[leaf])
+    momentum = np.sqrt(energy**2 - problem.decay.masses[leaf] ** 2)
+    return np.concatenate([problem.direction[leaf] * momentum, energy[None]])
+
+
+def _free_masses(problem: Problem) -> Floats:
+    """(free masses, F): measured ones, the mean over resonances without neutrinos; else the usual mass."""
+    decay, fits = problem.decay, problem.measured.shape[1]
+    found = np.empty((len(decay.free), fits))
+    for k, mass in enumerate(decay.free):
+        seen = [r for r in decay.resonances if r.free == k and max(r.leaves) < decay.n_visible]
+        if not seen:
+            found[k] = mass.mass
+            continue
+        p4 = [np.sum([_leaf(problem, v) for v in resonance.leaves], axis=0) for resonance in seen]
+        found[k] = np.mean([np.sqrt(np.maximum(p[3] ** 2 - (p[:3] ** 2).sum(axis=0), 0)) for p in p4], axis=0)
+    return found
+
+
+# -- neutrinos ---------------------------------------------------------------------------------------------
+
+
+def _neutrinos(problem: Problem, several: bool) -> list[list[Floats]]:
+    """Momenta (3, F) of all neutrinos, for each start."""
+    decay = problem.decay
+    if not decay.neutrinos:
+        return [[]]
+    if len(decay.neutrinos) == 2 and several and (found := _two(problem)):
+        return found
+    met = problem.met / len(decay.neutrinos)
+    each = [_one(problem, k, met, several) for k in range(len(decay.neutrinos))]
+    return [list(momenta) for momenta in zip(*each, strict=True)]
+
+
+def _one(problem: Problem, k: int, met: Floats, several: bool) -> tuple[Floats, Floats]:
+    """The two solutions; where they are complex 0, for several starts their real part, then 0."""
+    lepton = _leaf(problem, problem.decay.partners[k])
+    solved = one_neutrino(lepton.T, met.T, _mass_with_lepton(problem.decay, k))
+    first, second = np.moveaxis(solved.p4[..., :3], (1, 2), (0, 1))  # (3, F) each
+    flat = np.concatenate([met, np.zeros((1, met.shape[1]))])
+    return np.where(solved.real | several, first, flat), np.where(solved.real, second, flat)
+
+
+def _mass_with_lepton(decay: Decay, k: int) -> float:
+    pair = {decay.partners[k], decay.n_visible + k}
+    return next((r.mass.mass for r in decay.resonances if set(r.leaves) == pair), 80.4)
+
+
+def _two(problem: Problem) -> list[list[Floats]]:
+    """Where the ellipses of two neutrinos meet; nothing if the decay leaves them none."""
+    decay = problem.decay
+    leptons, rest, masses = [], [], []
+    for k in range(2):
+        pair = {decay.partners[k], decay.n_visible + k}
+        above = [r for r in decay.resonances if pair < set(r.leaves) and decay.n_visible + 1 - k not in r.leaves]
+        if not above:
+            return []
+        parent = min(above, key=lambda r: len(r.leaves))
+        leptons.append(_leaf(problem, decay.partners[k]).T)
+        rest.append(np.sum([_leaf(problem, v) for v in parent.leaves if v not in pair], axis=0).T)
+        masses.append((_mass_with_lepton(decay, k), parent.mass.mass))
+    w_mass, top_mass = np.array(masses).T
+    found = two_neutrinos(
+        np.stack(leptons, axis=1), np.stack(rest, axis=1), problem.met.T, w_mass, top_mass
+    ).p4  # (F, 4, 2, 4)
+    known = np.asarray(np.isfinite(found).all(axis=(2, 3)))
+    first = np.where(known[:, :1, None, None], found[:, :1], np.ones(4))
+    found = np.where(known[:, :, None, None], found, first)
+    return [[found[:, n, k, :3].T for k in range(2)] for n in range(found.shape[1])]

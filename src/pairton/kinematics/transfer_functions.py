@@ -1,0 +1,227 @@
+"""Transfer functions: how likely a measured energy is for a true one.
+
+    W(E_measured | E) = sum over components  share * Normal(E_measured; scale * E + offset, sigma(E)),
+    sigma(E)^2 = (a E)^2 + b^2 E + c^2,
+
+one set of components for each bin of |eta|. A single component with scale 1 and offset 0 is the Gaussian of
+KLFitter's tests. The missing energy has sigma^2 = b^2 S + c^2 for each component, with S the scalar sum of the pT
+of all jets and leptons that are used.
+
+Shapes: G components, F fits, V measured objects of a fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton._common.configuration import check_keys, configure
+from pairton.errors import ConfigError, shown
+
+__all__ = ["Component", "EtaBin", "MetResolution", "Response", "Transfer", "parse_transfer", "response"]
+
+Floats = npt.NDArray[np.float64]
+RARE = 0.2  # share over the largest one
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+OBJECTS = ("b", "light", "lepton")  # what has a transfer function, beside the missing energy
+
+
+@dataclass(frozen=True)
+class Component:
+    """One normal distribution of the measured energy around scale * E + offset."""
+
+    share: float = 1.0
+    scale: float = 1.0
+    offset: float = 0.0  # GeV
+    a: float = 0.0
+    b: float = 0.0  # sqrt(GeV)
+    c: float = 0.0  # GeV
+
+    def sigma(self, energy: npt.ArrayLike) -> Floats:
+        """The width at true energies.
+
+        >>> Component(a=0.03, b=0.5, c=1.6).sigma(100.0).round(2).item()
+        6.05
+        """
+        energy = np.asarray(energy, np.float64)
+        return np.sqrt((self.a * energy) ** 2 + self.b**2 * energy + self.c**2)
+
+
+@dataclass(frozen=True)
+class EtaBin:
+    """The components up to some |eta|; beyond the last bin that one is used."""
+
+    abs_eta: float
+    components: tuple[Component, ...]
+
+
+@dataclass(frozen=True)
+class MetResolution:
+    """sigma^2 = b^2 S + c^2 for each component of the missing energy."""
+
+    b: float = 0.0  # sqrt(GeV)
+    c: float = 20.0  # GeV
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """The transfer functions of jets from b quarks, other jets, leptons, and the missing energy."""
+
+    objects: Mapping[str, tuple[EtaBin, ...]]
+    met: MetResolution
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that `parse_transfer` reads back."""
+        raw: dict[str, Any] = {}
+        for name, bins in self.objects.items():
+            raw[name] = [
+                {"abs_eta": each.abs_eta, "components": list(map(_plain, each.components))} for each in bins
+            ]
+        return {**raw, "met": asdict(self.met)}
+
+
+def _plain(component: Component) -> dict[str, float]:
+    """Without what is as usual."""
+    usual = Component()
+    return {k: v for k, v in asdict(component).items() if v != getattr(usual, k) or (k == "share" and v != 1)}
+
+
+def parse_transfer(raw: object, source: str) -> Transfer:
+    """From what YAML gave; a bin has `components`, or is one component itself.
+
+    >>> jets = [{"abs_eta": 1.7, "a": 0.03, "b": 0.52, "c": 1.6}, {"abs_eta": 3.2, "a": 0.05, "b": 0.7}]
+    >>> parsed = parse_transfer({"b": jets, "light": jets, "lepton": [{"a": 0.02}], "met": {"c": 20}}, "transfer")
+    >>> parsed.objects["b"][1].components[0].b, parsed.met.c
+    (0.7, 20.0)
+    """
+    given = check_keys(raw, source, (*OBJECTS, "met"), (*OBJECTS, "met"))
+    met = configure(MetResolution, given["met"], f"{source}.met")
+    if not (met.b >= 0 and met.c >= 0 and math.isfinite(met.b + met.c) and met.b + met.c > 0):
+        raise ConfigError(f"{source}.met has b {met.b:g} and c {met.c:g}: give numbers of 0 or more, one above 0")
+    return Transfer({name: _parse_bins(given[name], f"{source}.{name}") for name in OBJECTS}, met)
+
+
+def _parse_bins(raw: object, source: str) -> tuple[EtaBin, ...]:
+    if not isinstance(raw, list) or not raw:
+        raise ConfigError(
+            f"{source} is {shown(raw)}, but must list bins, as in [{{abs_eta: 2.5, a: 0.05, b: 0.7}}]"
+        )
+    bins: list[EtaBin] = []
+    names = [field.name for field in fields(Component)]
+    for k, entry in enumerate(raw):
+        where = f"{source}[{k}]"
+        settings = check_keys(entry, where, ("abs_eta", "components", *names))
+        edge = settings.pop("abs_eta", math.inf)
+        if not isinstance(edge, int | float) or not edge > (bins[-1].abs_eta if bins else 0):
+            raise ConfigError(
+                f"{where}.abs_eta is {shown(edge)}, but must be above 0 and above that of the last bin"
+            )
+        parts = settings.pop("components", None)
+        if parts is None:
+            parts = [settings]
+        elif settings or not isinstance(parts, list) or not parts:
+            raise ConfigError(
+                f"{where} needs a list of components, or {', '.join(names)} of a single one, not both"
+            )
+        bins.append(EtaBin(float(edge), tuple(_parse_component(part, where) for part in parts)))
+        total = sum(component.share for component in bins[-1].components)
+        if abs(total - 1) > 1e-3:
+            raise ConfigError(f"{where}: the shares of the components add up to {total:g}, but must to 1")
+    return tuple(bins)
+
+
+def _parse_component(raw: object, source: str) -> Component:
+    component = configure(Component, raw, source)
+    if not all(math.isfinite(value) for value in asdict(component).values()):
+        raise ConfigError(f"{source} is {shown(raw)}, but must have finite numbers")
+    if not component.share > 0 or not component.scale > 0 or not component.sigma(50.0) > 0:
+        raise ConfigError(f"{source} is {shown(raw)}, but share, scale and one of a, b, c must be above 0")
+    return component
+
+
+@dataclass(frozen=True)
+class Response:
+    """The components that belong to measured objects: arrays (G, V, F)."""
+
+    share: Floats
+    scale: Floats
+    offset: Floats
+    a2: Floats
+    b2: Floats
+    c2: Floats
+
+    def take(self, fits: npt.NDArray[Any]) -> Response:
+        """Of some fits."""
+        return Response(*(getattr(self, field.name).take(fits, axis=-1) for field in fields(self)))
+
+    def smooth(self) -> Response:
+        """One normal distribution of the same mean and variance, rare components aside."""
+        if len(self.share) == 1:
+            return self
+        share = np.where(self.share >= RARE * self.share.max(axis=0), self.share, 0)
+        share = share / share.sum(axis=0)
+
+        def mean(values: Floats) -> Floats:
+            return np.asarray((share * values).sum(axis=0, keepdims=True))
+
+        scale, offset = mean(self.scale), mean(self.offset)
+        d_scale, d_offset = self.scale - scale, self.offset - offset
+        parts = self.a2 + d_scale**2, self.b2 + 2 * d_scale * d_offset, self.c2 + d_offset**2
+        return Response(np.ones_like(scale), scale, offset, *map(mean, parts))
+
+    def log_density(self, energy: Floats, measured: Floats) -> Floats:
+        """(V, F): log W(measured | energy)."""
+        pull = measured - self.scale * energy - self.offset
+        per = 1 / ((self.a2 * energy + self.b2) * energy + self.c2)
+        weight, most = self._weights(per, pull * pull * per)
+        return np.asarray(np.log(weight.sum(axis=0)) + most)
+
+    def derivatives(self, energy: Floats, measured: Floats) -> tuple[Floats, Floats]:
+        """The first and second derivative of log W by the true energy, (V, F) each."""
+        pull = measured - self.scale * energy - self.offset
+        slope = self.a2 * energy  # of the variance, and the variance itself
+        per = slope + self.b2
+        slope += per
+        per = 1 / (per * energy + self.c2)
+        square = pull * pull * per
+        slope *= per
+        ratio = self.scale * per
+        first = ratio * pull + 0.5 * slope * (square - 1)
+        second = self.a2 * per * (square - 1) + slope * slope * (0.5 - square)
+        second -= ratio * (self.scale + 2 * slope * pull)
+        if len(first) == 1:
+            return first[0], second[0]
+        weight, _ = self._weights(per, square)
+        weight /= weight.sum(axis=0)
+        mean = (weight * first).sum(axis=0)
+        return mean, (weight * (second + first * first)).sum(axis=0) - mean * mean
+
+    def _weights(self, per: Floats, square: Floats) -> tuple[Floats, Floats]:
+        """Densities of the components (G, V, F), over exp(most) so that they do not vanish, and `most` (V, F)."""
+        most = -0.5 * square.min(axis=0)
+        return self.share * np.sqrt(per) * np.exp(-0.5 * square - most), most - HALF_LOG_2PI
+
+
+def response(bins: Sequence[Sequence[EtaBin]], abs_eta: Floats) -> Response:
+    """The components of each object: bins of the V objects of a fit, |eta| (V, F).
+
+    Bins with fewer components than others are filled up with copies of their first one that have no share.
+    """
+    most = max(len(each.components) for entries in bins for each in entries)
+    numbers = np.zeros((6, most, *abs_eta.shape))
+    for v, entries in enumerate(bins):
+        edges = np.array([each.abs_eta for each in entries[:-1]])
+        which = np.searchsorted(edges, abs_eta[v], side="left")  # (F,)
+        for g in range(most):
+            parts = [
+                each.components[g] if g < len(each.components) else replace(each.components[0], share=0.0)
+                for each in entries
+            ]
+            numbers[:, g, v] = np.array([astuple(part) for part in parts]).T[:, which]
+    share, scale, offset, a, b, c = numbers
+    return Response(share, scale, offset, a**2, b**2, c**2)
