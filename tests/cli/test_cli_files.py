@@ -480,6 +480,6 @@ def test_parts_are_replaced_only_with_force(capsys, tmp_path, model_folder):
     (out / "part-00007.parquet").write_text("of another run")
     assert "replace them with --force" in refused(capsys, *arguments)
     before = (out / "part-00000.parquet").stat().st_mtime_ns
-    assert "1 in place of" in run(capsys, *arguments, "--force")
+    assert "1 replaced" in run(capsys, *arguments, "--force")
     assert (out / "part-00000.parquet").stat().st_mtime_ns > before
     assert sorted(path.name for path in out.iterdir()) == ["_reconstruction.json", "part-00000.parquet"]

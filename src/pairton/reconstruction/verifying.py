@@ -37,7 +37,7 @@ def read_result(path: str | Path) -> dict[str, Any]:
                 f"{path}: {some} parts, but no {COMPLETE}: the run that writes them has not ended; go on with "
                 "`pairton reconstruct … --resume`"
                 if some
-                else f"{path}: no result: there is no {COMPLETE}"
+                else f"{path}: this is a folder without {COMPLETE}: give a file, or a result in parts"
             )
         found = read_json(path / COMPLETE, InputError)
         if not isinstance(found, dict):
