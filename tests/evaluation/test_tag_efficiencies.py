@@ -15,7 +15,7 @@ from pairton.events.tags import load_table
 from pairton.formats import create
 from pairton.generator.card import load_card
 
-SAMPLES = Path("/work/shared/data/samples")
+SAMPLES = Path(__file__).parents[3] / "shared" / "data" / "samples"  # beside the clone, where there are any
 CODES = np.array([5.0, 4.0, 0.0])
 
 

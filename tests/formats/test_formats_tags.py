@@ -25,7 +25,7 @@ from pairton.reconstruction.parts import reconstruct_parts
 from pairton.reconstruction.streaming import reconstruct_files
 from pairton.reconstruction.writers import result_metadata
 
-SAMPLES = Path("/work/shared/data/samples")
+SAMPLES = Path(__file__).parents[3] / "shared" / "data" / "samples"  # beside the clone, where there are any
 OPEN_DATA, TTBAR = SAMPLES / "nanoaod_cms_opendata_2015.root", SAMPLES / "nanoaod_cms_ttbar_v12.root"
 POINTS = {"b": [0.85, 0.6], "c": [0.3, 0.05], "light": [0.05, 0.001]}
 QUIET = {"settings": {"jet_id": "none"}, "topology": "ttbar_allhad"}
