@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,28 +21,33 @@ import pairton.evaluation.head_metrics  # registers its metric
 import pairton.evaluation.measures  # registers its metrics
 import pairton.evaluation.neutrino_metric  # registers its metric
 import pairton.evaluation.simple_baselines  # noqa: F401  # registers theirs
-from pairton.decoding import Decoded
-from pairton.errors import ConfigError, InputError, ModelError, PairtonError, PairtonWarning, nearest
+from pairton.errors import ConfigError, InputError, ModelError, PairtonError, PairtonWarning
 from pairton.evaluation import metrics as counting
-from pairton.evaluation.answers import read_assignments
+from pairton.evaluation.methods import (
+    baseline_method,
+    check_files,
+    file_method,
+    model_methods,
+    name_apart,
+    scaled,
+)
 from pairton.evaluation.neutrino_metric import TRUE_MOMENTUM
-from pairton.evaluation.registry import BASELINES, METRICS, Baseline, Chunk, Metric
+from pairton.evaluation.registry import METRICS, Chunk, Metric
 from pairton.evaluation.scoreboard import Evaluation, Method
 from pairton.events import Events
-from pairton.events.acceptance import MAX_OBJECTS, selection_domain
+from pairton.events.acceptance import MAX_OBJECTS
 from pairton.events.domain import Bounds, Domain, chosen_cuts, cut_domain
 from pairton.formats import as_for, expand, iterate, open_source
 from pairton.formats.files import Paths
 from pairton.reconstruction.result import stored_assignment
-from pairton.reconstruction.running import Assigner, RunSettings, windows
-from pairton.topology import JET, Topology, load_topology, same_tree
+from pairton.reconstruction.running import RunSettings, windows
+from pairton.topology import Topology, load_topology, same_tree
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
 
 __all__ = ["REFERENCE_MIX", "evaluate"]
 
-FIT_EVENTS = 20_000  # with truth, for the few numbers of a baseline
 DEFAULT_FRACTIONS = (0.9, 0.05, 0.05)  # of training, validation and test events
 REFERENCE_MIX = {"ttbar_allhad": (0.36, 0.30, 0.34)}  # of complete events in the paper's sample, by bin
 
@@ -115,8 +119,6 @@ def evaluate(
     if given is not None and options:
         raise ConfigError(f"evaluate has no option {next(iter(options))!r} for events that are read already")
     files = ["events"] if isinstance(events, Events) else expand(events)
-    if given is not None and options:
-        raise ConfigError(f"no option {next(iter(options))!r} for events that are read already: leave it out")
     models = _load(model, given, bool(assignments), options.get("topology"))
     options = {"topology": None} | (as_for(models[0], options) if models else options)
     if given is None:
@@ -129,13 +131,13 @@ def evaluate(
     topology = options["topology"] = load_topology(known) if known is not None else next(read(chunk=1)).topology
     asked: dict[str, Any] = {"answer": answer, "allow_absent": allow_absent, "prior": prior or {}}
     settings = RunSettings(beam=beam, max_objects=max_objects, cuts=chosen_cuts(jets, leptons, cuts), **asked)
-    methods = _model_methods(models, decodings, settings)
-    methods += [_baseline_method(name, read, select) for name in baselines]
-    methods += [_scaled(method, scale) for scale in jet_scales for method in methods]
-    methods += [_file_method(path, topology) for path in assignments]
+    methods = model_methods(models, decodings, settings)
+    methods += [baseline_method(name, read, select) for name in baselines]
+    methods += [scaled(method, scale) for scale in jet_scales for method in methods]
+    methods += [file_method(path, topology) for path in assignments]
     if not methods:
         raise ConfigError("nothing to evaluate: give a model, a baseline or assignments")
-    _name_apart(methods)
+    name_apart(methods)
     for method in methods:
         method.settings = replace(settings, decoding=method.decoding)
         if method.model is not None:
@@ -181,7 +183,7 @@ def evaluate(
             for metric in measured.values():
                 if (found := metric.count(chunk, method)) is not None:
                     method.counts.setdefault(metric.name, []).append(found)
-    _check_files(methods, row)
+    check_files(methods, row)
     if outside:
         why = f"as {models[0].name} learned from none like them" if settings.cuts is True else "by the given cuts"
         warnings.warn(
@@ -290,148 +292,3 @@ def _load(model: Any, events: Events | None, answered: bool, topology: Any) -> l
         model = () if answered else "default" if events is None else model_for(events.topology)
     several = model if isinstance(model, list | tuple) else [model]
     return [load_model(each, topology=topology) if isinstance(each, str | Path) else each for each in several]
-
-
-# -- models ------------------------------------------------------------------------------------------------
-
-
-def _model_methods(models: Sequence[Model], decodings: Sequence[str], settings: RunSettings) -> list[Method]:
-    result = []
-    for model in models:
-        for asked in decodings or (None,):
-            width = settings.beam if asked in (None, "beam") else None
-            assigner = Assigner(model, replace(settings, decoding=asked, beam=width))
-            decoding = assigner.settings.decoding
-            name = model.name if len(decodings) < 2 else f"{model.name}:{decoding}"
-            about = {"model": model.name, "decoding": decoding, "beam": width}
-            if not settings.question.is_default:
-                about |= {name: getattr(settings, name) for name in ("answer", "allow_absent", "prior")}
-            ask = partial(_ask_model, assigner)
-            result.append(Method(name, about, ask, model, decoding, domain=model.domain, inputs=model.inputs))
-    return result
-
-
-def _ask_model(assigner: Assigner, method: Method, events: Events, rows: Rows) -> Decoded:
-    accepted = method.accept(assigner.with_evidence(events))
-    assigner.count_tags(events, accepted)
-    found, heads = assigner.assign_all(accepted)
-    return replace(found, assignment=stored_assignment(events, found.assignment), heads=heads)
-
-
-def _scaled(method: Method, scale: float) -> Method:
-    """The same method, given jets of another energy scale."""
-    if not 0 < scale < np.inf:
-        raise ConfigError(f"a jet scale of {scale}: give a number above 0, such as 0.95 for 5 % less energy")
-    about = {**method.about, "jet_scale": scale}
-    return replace(method, name=f"{method.name} x {scale:g}", about=about, jet_scale=scale, counts={})
-
-
-# -- baselines ---------------------------------------------------------------------------------------------
-
-
-def _baseline_method(name: str, read: Callable[..., Iterator[Events]], select: bool) -> Method:
-    if name not in BASELINES:
-        known = ", ".join(BASELINES)
-        raise ConfigError(f"no baseline {name!r}: choose one of {known}{nearest(name, BASELINES)}")
-    parts: list[Events] = []
-    n = 0
-    for events in read(chunk=FIT_EVENTS):
-        some = events[:FIT_EVENTS]
-        parts.append(some.select() if select else some.keep(some.usable))
-        n += len(events)
-        if n >= FIT_EVENTS:
-            break
-    first = Events.concatenate(parts)
-    baseline = BASELINES[name].fit(first)
-    about = {"baseline": name, "fitted_on": f"the first {len(first)} of these events"}
-    domain = selection_domain(first.topology)
-    return Method(name, about | getattr(baseline, "about", {}), partial(_ask_baseline, baseline), domain=domain)
-
-
-def _ask_baseline(baseline: Baseline, method: Method, events: Events, rows: Rows) -> Decoded:
-    """Its answers to the events that have enough objects; it gets those that are used, and no truth."""
-    accepted = method.accept(events)
-    (some,) = np.nonzero(accepted.answerable)
-    objects = {}
-    for kind, position in accepted.position.items():
-        mine = position[some]
-        objects[kind] = events.objects[kind][some][ak.unflatten(mine[mine >= 0], (mine >= 0).sum(axis=1))]
-    if method.jet_scale != 1:
-        for name in ("pt", "energy"):
-            objects[JET] = ak.with_field(objects[JET], objects[JET][name] * method.jet_scale, name)
-    used = Events(objects, events.topology, ids=events.ids[some])
-    slots = events.topology.slots
-    found, probability = baseline.assign(used)
-    if np.shape(found) != (len(some), len(slots)) or np.shape(probability) != (len(some),):
-        raise ModelError(
-            f"the baseline {baseline.name} gives assignments {np.shape(found)} and probabilities "
-            f"{np.shape(probability)} of {len(some)} events: give (events, {len(slots)} slots) and (events,)"
-        )
-    answer = Decoded.empty(events.topology, len(events))
-    for slot in slots:
-        column = np.take_along_axis(
-            accepted.position[slot.kind][some], np.maximum(found[:, [slot.index]], 0), axis=1
-        )
-        answer.assignment[some, slot.index] = np.where(found[:, slot.index] >= 0, column[:, 0], -1)
-    answer.event_probability[some] = probability
-    return replace(answer, assignment=stored_assignment(events, answer.assignment))
-
-
-# -- answers from files ------------------------------------------------------------------------------------
-
-
-def _file_method(path: str | Path, topology: Topology) -> Method:
-    answers = read_assignments(path, topology)
-    return Method(Path(path).name, {"assignments": str(path)}, _ask_file, answers=answers)
-
-
-def _ask_file(method: Method, events: Events, rows: Rows) -> Decoded:
-    answers = method.answers
-    assert answers is not None
-    if len(rows) and rows[-1] >= len(answers):
-        raise InputError(
-            f"{answers.path}: {len(answers)} answers, but there are more events: "
-            "give the file made from exactly these events"
-        )
-    if answers.ids is not None and not np.array_equal(answers.ids[rows], events.ids):
-        raise InputError(f"{answers.path}: its events are not these, by their ids: give the file made from them")
-    found = Decoded.empty(events.topology, len(rows))
-    found.assignment[:] = answers.assignment[rows]
-    nowhere = np.zeros(found.assignment.shape, dtype=bool)
-    for slot in events.topology.slots:
-        if "index" not in ak.fields(events.objects[slot.kind]):  # else other objects of the input may be meant
-            nowhere[:, slot.index] = found.assignment[:, slot.index] >= events.counts[slot.kind]
-    found.assignment[nowhere] = -1
-    method.nowhere += int(nowhere.any(axis=1).sum())
-    if answers.event_probability is not None:
-        found.event_probability[:] = answers.event_probability[rows]
-    if answers.particle_probability is not None:
-        found.particle_probability[:] = answers.particle_probability[rows]
-    if answers.pattern_probability is not None:
-        found.pattern_probability[:] = answers.pattern_probability[rows]
-    return found
-
-
-def _check_files(methods: Sequence[Method], n_events: int) -> None:
-    """Every file has one answer per event, and names objects that are there."""
-    for method in methods:
-        if method.answers is not None and len(method.answers) != n_events:
-            raise InputError(
-                f"{method.answers.path}: {len(method.answers)} answers for {n_events} events: "
-                "give the file made from exactly these events"
-            )
-        if method.nowhere:
-            warnings.warn(
-                f"{method.name}: {method.nowhere} of {n_events} answers name objects that are not there, which "
-                "count as none: are they numbered from 0, as in the input?",
-                PairtonWarning,
-                stacklevel=3,
-            )
-
-
-def _name_apart(methods: list[Method]) -> None:
-    seen: dict[str, int] = {}
-    for method in methods:
-        seen[method.name] = seen.get(method.name, 0) + 1
-        if seen[method.name] > 1:
-            method.name = f"{method.name}#{seen[method.name]}"

@@ -1,26 +1,22 @@
-"""How often the answer is right: efficiencies with intervals, paired differences, flow and calibration.
+"""Measures of right and wrong answers: efficiencies with intervals, paired differences, flow and calibration.
 
-The order of interchangeable products is free. A particle is right when some particle of its type was predicted
-with exactly its jets, each in its own part of the decay: the jets of every child, and its own. An efficiency of a
-type counts the particles of the truth whose every jet is labelled; that of the event counts the complete events,
-whose every slot is labelled, and asks for all of them at once.
+`pairton.evaluation.scoring` says what is right; `pairton.evaluation.estimates` has numbers with their intervals.
 
-Shapes: n events, S slots, P particles, K steps. Assignments are (n, S), -1 where a slot has no jet.
+Shapes: n events, S slots, K steps. Assignments are (n, S), -1 where a slot has no jet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pairton._common.plain import as_plain
+from pairton.evaluation.estimates import Difference, Efficiency, Spread
 from pairton.evaluation.intervals import CONFIDENCE, REPLICAS, bootstrap, clopper_pearson, mcnemar, ratio_interval
+from pairton.evaluation.scoring import EVENT, INCLUSIVE, Scores, matches, same_hypothesis, score
 from pairton.topology import Topology
-from pairton.topology.assignments import canonical, canonical_within, present
 
 __all__ = [
     "COMPLETE",
@@ -46,159 +42,12 @@ __all__ = [
     "table",
 ]
 
-EVENT = "event"
 COMPLETE = "complete"  # that every particle is present, as a model that knows patterns says
 IF_COMPLETE = "if_complete"  # of the answer, given that
-INCLUSIVE = "inclusive"
 
 Ints = npt.NDArray[np.integer[Any]]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-
-
-class Efficiency(NamedTuple):
-    """A share with its interval; `value` is NaN where nothing was counted."""
-
-    value: float
-    low: float
-    high: float
-    correct: int
-    total: int
-
-    def to_dict(self) -> dict[str, float | int | None]:
-        """Plain data for JSON, which has no NaN."""
-        plain: dict[str, float | int | None] = as_plain(self)
-        return plain
-
-    @staticmethod
-    def binomial(correct: int, total: int, confidence: float = CONFIDENCE) -> Efficiency:
-        """With a Clopper-Pearson interval."""
-        interval = clopper_pearson(correct, total, confidence)
-        return Efficiency(correct / total if total else np.nan, *interval, correct, total)
-
-    @staticmethod
-    def of_particles(
-        rng: np.random.Generator, correct: Ints, total: Ints, confidence: float = CONFIDENCE
-    ) -> Efficiency:
-        """From counts per event (n,), with a bootstrap over events: particles of one event are not independent."""
-        k, n = int(correct.sum()), int(total.sum())
-        if not n:
-            return Efficiency.binomial(0, 0, confidence)
-        sums = bootstrap(rng, correct, total)
-        low, high = ratio_interval(sums[:, 0], sums[:, 1], confidence)
-        if k in (0, n):  # all alike: drawing them again tells nothing, the number of events does
-            events = int((total > 0).sum())
-            low, high = clopper_pearson(events if k else 0, events, confidence)
-        return Efficiency(k / n, low, high, k, n)
-
-
-class Difference(NamedTuple):
-    """First minus second on the same events; `only_first` and `only_second` count what one alone got right.
-
-    `p_value` is McNemar's, for events; particles of one event are not independent, and have none (NaN).
-    """
-
-    value: float
-    low: float
-    high: float
-    only_first: int
-    only_second: int
-    p_value: float = np.nan
-
-
-class Spread(NamedTuple):
-    """Mean and standard deviation over retrainings."""
-
-    mean: float
-    deviation: float
-    models: int
-
-
-# -- right or wrong ----------------------------------------------------------------------------------------
-
-
-def matches(topology: Topology, assignment: Ints, other: Ints) -> Bools:
-    """(n, P): particles that are complete in `assignment` and found, with the same jets, in `other`.
-
-    >>> from pairton.topology import load_topology
-    >>> truth, swapped = np.array([[0, 1, 2, 3, 4, 5]]), np.array([[4, 3, 5, 0, 2, 1]])
-    >>> matches(load_topology("ttbar_allhad"), truth, swapped)  # t1, its W, t2, its W
-    array([[False, False,  True,  True]])
-    """
-    assignment, other = np.asarray(assignment), np.asarray(other)
-    found = present(topology, assignment)
-    for name in topology.types:
-        same_type = topology.of_type(name)
-        candidates = [canonical_within(topology, p, other) for p in same_type]
-        for particle in same_type:
-            jets = canonical_within(topology, particle, assignment)
-            found[:, particle.index] &= np.any([(jets == c).all(axis=1) for c in candidates], axis=0)
-    return found
-
-
-def same_hypothesis(topology: Topology, truth: Ints, predicted: Ints) -> Bools:
-    """(n,): events in which exactly the particles of the truth were predicted, each with its jets, and no other.
-
-    A particle is present where all its jets are; the jets of one that is not do not matter.
-
-    >>> from pairton.topology import load_topology
-    >>> truth, answer = np.array([[0, 1, 2, 3, -1, 5]]), np.array([[-1, -1, -1, 1, 0, 2]])
-    >>> same_hypothesis(load_topology("ttbar_allhad"), truth, answer)  # one top, and nothing of the other
-    array([ True])
-    """
-    owners = [slot.particle for slot in topology.slots]
-    kept = [
-        canonical(topology, np.where(present(topology, each)[:, owners], each, -1)) for each in (truth, predicted)
-    ]
-    return np.asarray((kept[0] == kept[1]).all(axis=1))
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Right and possible answers of every event; all else is counting.
-
-    `correct` and `total` map `event` and each type, parents first, to (n,) counts.
-    """
-
-    topology: Topology
-    correct: Mapping[str, npt.NDArray[np.int16]]
-    total: Mapping[str, npt.NDArray[np.int16]]
-    n_jets: Ints  # (n,)
-
-    def __len__(self) -> int:
-        return len(self.n_jets)
-
-    def __getitem__(self, where: slice | Bools | Ints) -> Scores:
-        correct, total = ({k: n[where] for k, n in counts.items()} for counts in (self.correct, self.total))
-        return Scores(self.topology, correct, total, self.n_jets[where])
-
-    @property
-    def bins(self) -> npt.NDArray[np.intp]:
-        """(n,): multiplicity bin; -1 for an event with fewer jets than slots, which counts as inclusive only."""
-        return self.topology.bin_index(self.n_jets)
-
-    @property
-    def cells(self) -> dict[str, Bools]:
-        """Name of each bin, and of all together -> its events."""
-        bins = self.bins
-        named = {name: bins == k for k, name in enumerate(self.topology.bins)}
-        return named | {INCLUSIVE: np.ones(len(self), dtype=bool)}
-
-
-def score(topology: Topology, truth: Ints, predicted: Ints, n_jets: Ints) -> Scores:
-    """Count right and possible answers of events with `truth` (n, S), `predicted` (n, S) and `n_jets` (n,)."""
-    truth, predicted = np.asarray(truth), np.asarray(predicted)
-    possible = present(topology, truth)
-    right = matches(topology, truth, predicted)
-    complete: Bools = np.all(possible, axis=1)
-    same: Bools = (canonical(topology, truth) == canonical(topology, predicted)).all(axis=1)
-    correct = {EVENT: (complete & same).astype(np.int16)}
-    total: dict[str, npt.NDArray[np.int16]] = {EVENT: complete.astype(np.int16)}
-    for name in reversed(topology.types):
-        of_type = [particle.index for particle in topology.of_type(name)]
-        correct[name] = np.asarray(right[:, of_type].sum(axis=1), dtype=np.int16)
-        total[name] = np.asarray(possible[:, of_type].sum(axis=1), dtype=np.int16)
-    return Scores(topology, correct, total, np.asarray(n_jets))
 
 
 # -- efficiencies ------------------------------------------------------------------------------------------
