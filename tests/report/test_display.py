@@ -19,9 +19,10 @@ from pairton.events.objects import make_jets
 from pairton.formats import create
 from pairton.reconstruction.running import RunSettings, reconstruct
 from pairton.report.event_display import Display, display_event
+from pairton.report.frames import LISTED
 from pairton.report.page import as_json
 from pairton.report.palette import type_colours
-from pairton.report.recording import LISTED, record_answer, record_event
+from pairton.report.recording import record_answer, record_event
 from pairton.topology import load_topology
 
 TTBAR = load_topology("ttbar_allhad")

@@ -7,7 +7,7 @@ the number in the file.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -222,3 +222,15 @@ def verdicts(
     known = present(topology, truth[None])[0]
     all_known = {name: all(known[p.index] for p in topology.of_type(name)) for name in topology.types}
     return [True if right[p.index] else False if all_known[p.type] else None for p in topology.particles]
+
+
+def same_particles(one: Iterable[Shown], other: Iterable[Shown]) -> bool:
+    """Whether two lists have the same particles with the same objects."""
+    first, second = ({(shown.type, frozenset(shown.objects)) for shown in each} for each in (one, other))
+    return first == second
+
+
+def as_lists(matrices: npt.NDArray[Any]) -> Matrices:
+    """The same matrices as nested lists, for JSON."""
+    result: Matrices = np.asarray(matrices).tolist()
+    return result

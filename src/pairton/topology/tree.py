@@ -20,37 +20,15 @@ from pairton.errors import TopologyError, nearest
 from pairton.topology.checks import check_topology
 from pairton.topology.invisible import Invisible, Neutrino, neutrinos_of
 from pairton.topology.labels import hyper_labels, spanet_labels
+from pairton.topology.particles import Particle, Slot, grow_tree
 from pairton.topology.pdg import systems_of
-from pairton.topology.selection import JET, Selection
+from pairton.topology.selection import Selection
 
 __all__ = ["Layout", "Particle", "Slot", "Stage", "Topology", "same_tree"]
 
 Layout = tuple[int, ...]  # objects of each kind
 
 MAX_SYMMETRIES = 100_000  # rows of `Topology.symmetries`; eight interchangeable tops would need ten million
-
-
-@dataclass(frozen=True)
-class Slot:
-    """One decay product to be filled with an object of its kind."""
-
-    index: int
-    name: str  # "t1.W.q1"
-    particle: int  # index of the particle that decays directly to it
-    kind: str = JET
-
-
-@dataclass(frozen=True)
-class Particle:
-    """A short-lived particle to reconstruct."""
-
-    index: int
-    name: str  # "t1.W"
-    type: str  # "W"
-    parent: int  # index, -1 at the root
-    children: tuple[int, ...]  # particles it decays to
-    own_slots: tuple[int, ...]  # objects it decays to directly
-    slots: tuple[int, ...]  # every object below it
 
 
 @dataclass(frozen=True)
@@ -98,7 +76,7 @@ class Topology:
     slots: tuple[Slot, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        particles, slots = _grow(self.event, dict(self.decays), dict(self.objects))
+        particles, slots = grow_tree(self.event, dict(self.decays), dict(self.objects))
         object.__setattr__(self, "particles", particles)
         object.__setattr__(self, "slots", slots)
         check_topology(self)
@@ -385,48 +363,6 @@ def same_tree(one: Topology, other: Topology) -> bool:
     """Whether two topologies have the same slots and kinds; cuts, stages and names may differ."""
     mine, theirs = ((t.event, dict(t.decays), dict(t.objects), t.context) for t in (one, other))
     return mine == theirs
-
-
-# -- the tree ----------------------------------------------------------------------------------------------
-
-
-def _numbered(names: Sequence[str]) -> list[str]:
-    """Siblings of one name get numbers: [q, q, b] -> [q1, q2, b]."""
-    return [
-        f"{name}{list(names[: k + 1]).count(name)}" if names.count(name) > 1 else name
-        for k, name in enumerate(names)
-    ]
-
-
-def _grow(
-    event: tuple[str, ...], decays: Mapping[str, tuple[str, ...]], kinds: Mapping[str, str]
-) -> tuple[tuple[Particle, ...], tuple[Slot, ...]]:
-    particles: list[Particle | None] = []
-    slots: list[Slot] = []
-
-    def grow(type_name: str, name: str, parent: int) -> int:
-        index = len(particles)
-        particles.append(None)  # keeps parents before children
-        first = len(slots)
-        children, own = [], []
-        if type_name in decays:
-            for product_name, label in zip(decays[type_name], _numbered(decays[type_name]), strict=True):
-                if product_name in decays:
-                    children.append(grow(product_name, f"{name}.{label}", index))
-                else:
-                    own.append(len(slots))
-                    slots.append(Slot(len(slots), f"{name}.{label}", index, kinds.get(product_name, JET)))
-        else:  # a plain object at the root
-            own.append(len(slots))
-            slots.append(Slot(len(slots), name, index, kinds.get(type_name, JET)))
-        particles[index] = Particle(
-            index, name, type_name, parent, tuple(children), tuple(own), tuple(range(first, len(slots)))
-        )
-        return index
-
-    for type_name, name in zip(event, _numbered(event), strict=True):
-        grow(type_name, name, -1)
-    return tuple(p for p in particles if p is not None), tuple(slots)
 
 
 def _products(

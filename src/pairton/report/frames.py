@@ -1,0 +1,207 @@
+"""Frames of an event display: the steps of a chain, or the answer of the exact likelihood and its alternatives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.decoding import Decoded, Outputs, Step
+from pairton.decoding.exact import Sums
+from pairton.decoding.graph import MASKED, adjacency, visible_tokens
+from pairton.decoding.set_sums import log_sums
+from pairton.report.record import (
+    Candidate,
+    Frame,
+    Shown,
+    as_lists,
+    same_particles,
+    shown_particles,
+    verdicts,
+)
+from pairton.topology.assignments import canonical
+
+if TYPE_CHECKING:
+    pass
+
+from pairton.report.seen_event import SeenEvent
+
+__all__ = ["LISTED", "chain_frames", "exact_frames"]
+
+LISTED = 8  # candidates of a step that are shown
+NEGLIGIBLE = 1e-3  # probability below which an assignment gets no frame of its own
+
+Ints = npt.NDArray[np.integer[Any]]
+
+
+# -- the chain ---------------------------------------------------------------------------------------------
+
+
+def chain_frames(base: SeenEvent, answer: Decoded, decoding: str, final: tuple[Shown, ...]) -> tuple[Frame, ...]:
+    topology = base.topology
+    mask = np.ones((1, answer.steps[0].tokens.shape[-1]), dtype=bool)
+    assignment = np.full(len(topology.slots), -1, dtype=np.int32)
+    revealed = np.zeros(len(topology.particles), dtype=bool)
+    frames = []
+    for k, step in enumerate(answer.steps):
+        known = visible_tokens(topology, assignment[None], revealed[None], mask)[0]
+        candidates, others, rest = _step_candidates(base, step)
+        first = decoding != "one_shot" or k == 0
+        asked = "The network sees what is known" if first else "The first answer serves again"
+        frames.append(
+            Frame(
+                f"Step {k + 1} of {len(answer.steps)}: reveal {step.stage}",
+                f"{asked}; the candidate of highest gain is chosen.",
+                shown_particles(topology, base.objects, assignment, revealed=revealed, truth=base.truth),
+                tokens=as_lists(known),
+                logits=as_lists(step.edges[0]),
+                candidates=candidates,
+                others=others,
+                others_probability=rest,
+            )
+        )
+        assignment, revealed = step.assignment[0], step.revealed[0]
+    known = visible_tokens(topology, assignment[None], revealed[None], mask)[0]
+    note = "Everything is known. Probabilities are those of the steps that led here."
+    frames.append(Frame("The answer", note, final, tokens=as_lists(known)))
+    return tuple(frames)
+
+
+def _step_candidates(base: SeenEvent, step: Step) -> tuple[tuple[Candidate, ...], int, float]:
+    """The leading candidates, the number of others that are possible, and their summed probability."""
+    probability = step.probability[0]
+    possible = int((step.nodes[0] >= 0).any(axis=(1, 2)).sum())
+    order = np.argsort(-probability, kind="stable")[: min(LISTED, possible)]
+    chosen = int(step.choice[0])
+    if chosen not in order:
+        order[-1] = chosen
+    listed = []
+    for k in order:
+        particles = tuple(
+            _candidate(base, name, [int(node) for node in nodes if node >= 0])
+            for name, nodes in zip(step.types[k], step.nodes[0, k], strict=True)
+        )
+        listed.append(
+            Candidate(
+                particles, float(probability[k]), int(k) == chosen, _all_right(shown.right for shown in particles)
+            )
+        )
+    rest = max(0.0, 1.0 - float(probability[order].sum()))
+    return tuple(listed), possible - len(order), rest
+
+
+def _candidate(base: SeenEvent, type_name: str, nodes: list[int]) -> Shown:
+    """One particle by itself, its name no more than its type."""
+    topology = base.topology
+    particle = topology.of_type(type_name)[0]
+    alone = np.full(len(topology.slots), -1, dtype=np.int64)
+    alone[list(particle.slots)] = nodes
+    (shown,) = (s for s in shown_particles(topology, base.objects, alone, truth=base.truth) if s.type == type_name)
+    return replace(shown, label=type_name, probability=None)
+
+
+def _all_right(known: Iterable[bool | None]) -> bool | None:
+    """Whether all are right; None where that is open."""
+    each = list(known)
+    return False if False in each else None if None in each else True
+
+
+# -- the exact likelihood ----------------------------------------------------------------------------------
+
+
+def exact_frames(base: SeenEvent, outputs: Outputs, sums: Sums) -> tuple[Frame, ...]:
+    """What the network says, then the answer, then the leading alternatives."""
+    topology, count = base.topology, outputs["edges"].shape[-1]
+    answer, found = sums.answer(), sums.listed(LISTED)
+    same = (found.assignment[0] == answer.assignment[0]).all(axis=1)
+    chosen = int(same.argmax()) if same.any() else len(same) - 1
+    found.assignment[0, chosen], found.score[0, chosen] = answer.assignment[0, 0], answer.score[0, 0]
+    there = np.isfinite(found.score[0])
+    assignments = [base.ranked(each.astype(np.int64))[0] for each in found.assignment[0, there]]
+    chances = sums.probability(found)[0, there]
+    together = [
+        _together(known.objects, sums.present[name][:, 0], count) for name, known in sums.tables.candidates.items()
+    ]
+    equal = {name: np.zeros((len(known.objects), 1)) for name, known in sums.tables.candidates.items()}
+    numbers = np.exp(log_sums(sums.tables, equal))[:, 0].round()  # of hypotheses of each pattern
+    total, one, every = int(numbers[0]), "Assignment", "assignments"
+    if sums.leaves_out:
+        total, one, every = int(numbers[np.isfinite(sums.log_sums[:, 0])].sum()), "Hypothesis", "hypotheses"
+
+    every_one = [
+        Candidate(_highest(base, assignment), float(chances[k]), False, _event_verdict(base, assignment))
+        for k, assignment in enumerate(assignments)
+    ]
+
+    def listed(chosen: int | None) -> tuple[Candidate, ...]:
+        return tuple(replace(candidate, chosen=k == chosen) for k, candidate in enumerate(every_one))
+
+    chance = sums.pattern_probability[0]
+    complete = float(chance[0])  # 1 where the network knows complete events only
+    known = ""
+    if "patterns" in outputs:
+        likely = int(chance.argmax())
+        known = f" The event is complete with a probability of {100 * complete:.1f} %."
+        if likely:
+            known += f" Most probably there is {sums.tables.patterns[likely].name} ({100 * chance[likely]:.1f} %)."
+    unknown = np.full((len(topology.types), count, count), MASKED)
+    common = Frame(
+        "The network's answer",
+        f"One pass, nothing revealed. Each of the {total} {every} gets the sum of its gains.{known}",
+        (),
+        tokens=as_lists(unknown),
+        marginals=as_lists(np.stack(together)),
+        candidates=listed(None),
+        others=total - len(assignments),
+        others_probability=max(0.0, (1.0 if sums.leaves_out else complete) - float(chances.sum())),
+    )
+    frames = [replace(common, logits=as_lists(outputs["edges"][0]))]
+    mask = np.ones((1, count), dtype=bool)
+    for k in [chosen, *(k for k in range(len(assignments)) if k != chosen)]:
+        if k != chosen and chances[k] < NEGLIGIBLE:
+            continue
+        assignment = assignments[k]
+        particles = dict(enumerate(sums.particle_probability(assignment[None])[0].tolist()))
+        shown = shown_particles(topology, base.objects, assignment, truth=base.truth, probability=particles)
+        note = "An alternative."
+        if k == chosen:
+            best = sums.question.answer == "event"
+            note = "The most probable of all." if best else "The answer: the most particles are expected right."
+        note += "" if shown else " Nothing is present."
+        note += f"{known} Below: the probability that two objects share a particle, summed over all {every}."
+        title = f"{one} {k + 1}: {100 * chances[k]:.1f} %"
+        tokens = as_lists(adjacency(topology, assignment[None], mask)[0][0])
+        frames.append(
+            replace(common, title=title, note=note, particles=shown, tokens=tokens, candidates=listed(k))
+        )
+    return tuple(frames)
+
+
+def _together(candidates: Ints, chance: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
+    """(N, N): probability that two objects share a particle of the type; on the diagonal, that one is in none."""
+    member = np.zeros((len(candidates), count))
+    member[np.arange(len(candidates))[:, None], candidates.astype(np.intp)] = 1
+    pairs = member.T @ (member * chance[:, None])
+    index = np.arange(count)
+    pairs[index, index] = 1 - pairs[index, index]
+    return np.asarray(np.clip(pairs, 0, 1))
+
+
+def _highest(base: SeenEvent, assignment: Ints) -> tuple[Shown, ...]:
+    """The present particles that are in no other one."""
+    shown = shown_particles(base.topology, base.objects, assignment, truth=base.truth)
+    names = {s.label for s in shown}
+    parents = {p.name: base.topology.particles[p.parent].name for p in base.topology.particles if p.parent >= 0}
+    return tuple(s for s in shown if parents.get(s.label) not in names)
+
+
+def _event_verdict(base: SeenEvent, assignment: Ints) -> bool | None:
+    if base.truth is not None and (assignment < 0).any():
+        return same_particles(
+            *(shown_particles(base.topology, base.objects, each) for each in (base.truth, assignment))
+        )
+    found = np.asarray(canonical(base.topology, assignment[None]))[0]
+    return _all_right(verdicts(base.topology, found, base.truth))

@@ -1,0 +1,133 @@
+"""What every record of an event has: its objects in the order of the network, and its truth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+
+from pairton.events import Events, Status
+from pairton.events.domain import Domain
+from pairton.events.inputs import MOMENTUM
+from pairton.events.vectors import mass_of, polar
+from pairton.report.record import (
+    EventRecord,
+    Frame,
+    Item,
+    Shown,
+    momenta_shown,
+    same_particles,
+    shown_particles,
+)
+from pairton.topology import Topology, collection_name
+from pairton.topology.assignments import ranked
+from pairton.topology.selection import Cuts
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["SeenEvent"]
+
+TAG_CUT = 0.5
+MAX_SYMMETRIES = 10_000  # equivalent truths that are compared with an answer
+
+Ints = npt.NDArray[np.integer[Any]]
+Order = list[tuple[str, int, bool]]  # kind, position in its collection, seen by the network
+
+
+class SeenEvent:
+    """What every record of an event has: its objects, in the order of the network, and its truth."""
+
+    def __init__(
+        self, topology: Topology, objects: tuple[Item, ...], order: Order, name: str, source: str
+    ) -> None:
+        self.topology, self.objects, self.order = topology, objects, order
+        self.name, self.source = name, source
+        self.id = ""
+        self.truth: Ints | None = None
+        self.domain: Domain | None = None  # whose cuts an object must pass to be used
+
+    @classmethod
+    def of(cls, one: Events, seen: Mapping[str, Ints], number: int, source: str, topology: Topology) -> SeenEvent:
+        """Objects that the network sees first, kind by kind, then the others."""
+        order: Order = [(kind, int(k), True) for kind, positions in seen.items() for k in positions]
+        for kind, positions in seen.items():
+            rest = np.setdiff1d(np.arange(one.counts[kind][0]), positions)
+            order += [(kind, int(k), False) for k in rest]
+        objects = []
+        for kind, k, used in order:
+            values = one.objects[kind][0, k]
+            pt, eta, phi, energy = (float(values[name]) for name in MOMENTUM)
+            btag = float(values.btag) if "btag" in ak.fields(values) else None
+            index, mass = int(one.stored_index[kind][0, k]), float(mass_of(pt, eta, energy))
+            objects.append(Item(index, pt, eta, phi, mass, btag, (btag or 0.0) > TAG_CUT, used, kind))
+        base = cls(topology, tuple(objects), order, f"event {number}", source)
+        source_id, event_id = (int(part) for part in one.ids[0])
+        base.id = f"{source_id:x}:{event_id}"
+        if one.truth is not None:
+            base.truth = base.places(one.truth[0])
+        return base
+
+    def places(self, assignment: Ints) -> Ints:
+        """Positions (S,) in the collections of the slots' kinds as places in `objects`; -1 for none."""
+        at = {(kind, position): place for place, (kind, position, _) in enumerate(self.order)}
+        kinds = [slot.kind for slot in self.topology.slots]
+        return np.array([at.get((kind, int(k)), -1) for kind, k in zip(kinds, assignment, strict=True)])
+
+    def ranked(self, assignment: Ints) -> tuple[Ints, Ints]:
+        """An assignment (S,) with interchangeable particles by falling pT; and which particle each was (P,)."""
+        pt = polar(momenta_shown(self.topology, self.objects, assignment[None]).p4)["pt"]
+        slots, particles = ranked(self.topology, pt)
+        return assignment[slots[0]], particles[0]
+
+    def align(self, assignment: Ints) -> None:
+        """Name the true particles like those of the answer that they are closest to: t1 and t2 are only names."""
+        if self.truth is None or self.topology.n_symmetries > MAX_SYMMETRIES:
+            return
+        same = self.truth[self.topology.symmetries]  # (G, S)
+        self.truth = same[(same == assignment).sum(axis=1).argmax()]
+
+    def _why(self, status: str) -> str:
+        """Why there is no answer."""
+        if status == Status.BAD_OUTPUT.label:
+            return "The network gives something else than numbers."
+        if status == Status.BAD_OBJECT.label:
+            return (
+                "An object has an impossible momentum: a NaN, an infinity, pT of 0 or less, or an energy below it."
+            )
+        said = []
+        for kind in self.topology.object_kinds:
+            there = [item.used for item in self.objects if item.kind == kind]
+            bounds = (self.domain or Domain())[kind]
+            cuts = str(Cuts(bounds.pt, bounds.abs_eta)).replace("eta", "η")
+            passing = f" ({cuts})" if cuts else ""
+            said.append(f"{sum(there)} of {len(there)} {collection_name(kind)} can be used{passing}")
+            said.append(f"{self.topology.name} needs {sum(slot.kind == kind for slot in self.topology.slots)}")
+        return "; ".join(said) + "."
+
+    def record(
+        self,
+        decoding: str,
+        model: str,
+        status: str,
+        answer: tuple[Shown, ...],
+        probability: float | None,
+        frames: tuple[Frame, ...],
+    ) -> EventRecord:
+        true: tuple[Shown, ...] = ()
+        right: bool | None = None
+        if self.truth is not None:
+            true = shown_particles(self.topology, self.objects, self.truth)
+            whole = len(answer) == len(self.topology.particles)
+            if bool((self.truth >= 0).all()) and answer:
+                right = whole and all(bool(shown.right) for shown in answer)
+            elif not whole and probability is not None:  # which particles are absent is part of the answer
+                right = same_particles(true, answer)
+        if not frames:
+            frames = (Frame(f"No answer: {status.replace('_', ' ')}", self._why(status), ()),)
+        truth = None if self.truth is None else tuple(int(k) for k in self.truth)
+        base = self.name, self.id, self.source, self.topology, self.objects
+        return EventRecord(*base, truth, true, decoding, model, status, answer, probability, right, frames)
