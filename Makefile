@@ -4,17 +4,21 @@ DEMO := .venv
 TEST := .venv-test
 PIP := -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test test-quick test-long lint clean
+.PHONY: demo test test-quick test-long lint docs clean
 
 demo: $(DEMO)/installed
 	$(DEMO)/bin/pairton reconstruct
 
-test: lint test-quick
+test: lint docs test-quick
 
 lint: $(TEST)/installed
 	$(TEST)/bin/ruff check .
 	$(TEST)/bin/ruff format --check .
 	$(TEST)/bin/mypy
+
+# the pages of docs/ as a site in site/; a broken link or reference is an error. To look at it: python -m http.server -d site
+docs: $(TEST)/installed
+	NO_MKDOCS_2_WARNING=1 $(TEST)/bin/mkdocs build --quiet --strict
 
 test-quick: $(TEST)/installed
 	$(TEST)/bin/python -m pytest -m "not long" -n 2
@@ -66,4 +70,4 @@ $(TEST)/headers: $(TEST)/installed
 	mv $@.deb $@
 
 clean:
-	rm -rf $(DEMO) $(TEST) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(DEMO) $(TEST) site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

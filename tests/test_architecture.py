@@ -23,7 +23,8 @@ ROOMS = (  # from the ground up
     ("recipes",),
     ("training",),
     ("generator",),
-    ("cli",),
+    ("making",),
+    ("cli", "__main__"),
 )
 FLOOR = {name: k for k, names in enumerate(ROOMS) for name in names}
 ALLOWED = {  # (who, whom): all inside functions, when a user asks for it

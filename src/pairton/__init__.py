@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pairton.events import Events, Status
     from pairton.events.objects import make_jets, make_met, make_objects
     from pairton.formats import iterate, read
+    from pairton.making import generate, train
     from pairton.models.engines import Model, load_model
     from pairton.reconstruction.result import Reconstruction
     from pairton.reconstruction.running import reconstruct
@@ -31,6 +32,7 @@ _PUBLIC = {
     "Status": "pairton.events.events",
     "Topology": "pairton.topology",
     "evaluate": "pairton.evaluation.evaluating",
+    "generate": "pairton.making",
     "iterate": "pairton.formats",
     "load_model": "pairton.models.engines",
     "load_topology": "pairton.topology",
@@ -39,6 +41,7 @@ _PUBLIC = {
     "make_objects": "pairton.events.objects",
     "read": "pairton.formats",
     "reconstruct": "pairton.reconstruction.running",
+    "train": "pairton.making",
 }
 
 __all__ = [
@@ -49,6 +52,7 @@ __all__ = [
     "Topology",
     "__version__",
     "evaluate",
+    "generate",
     "iterate",
     "load_model",
     "load_topology",
@@ -57,6 +61,7 @@ __all__ = [
     "make_objects",
     "read",
     "reconstruct",
+    "train",
 ]
 
 

@@ -56,6 +56,10 @@ def test_version_and_citation():
     assert f"version: {pairton.__version__}" in (ROOT / "CITATION.cff").read_text()
 
 
+def test_the_package_runs_as_a_module():
+    assert run(sys.executable, "-m", "pairton", "--version").stdout.split()[-1] == pairton.__version__
+
+
 def test_a_mistake_is_one_line_and_exit_code_2():
     done = run(sys.executable, "-c", "from pairton.cli import main; main()", "topologies", "nothing_like_this")
     assert done.returncode == 2

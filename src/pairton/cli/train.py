@@ -50,20 +50,18 @@ def train(
     \b
     Example: pairton train cpu --data events.h5 --out my-model
     """
-    try:
-        import torch
+    from pairton.making import train as run
 
-        from pairton.training import load_recipe
-        from pairton.training import train as run
-    except ImportError as error:
-        raise MissingExtraError("train", error.name or "torch") from None
     if threads is not None:
+        try:
+            import torch
+        except ImportError:
+            raise MissingExtraError("train", "torch") from None
         torch.set_num_threads(max(1, threads))
-    chosen = load_recipe(recipe, topology)
-    changes = {name: value for name, value in (("seed", seed), ("devices", devices)) if value is not None}
-    chosen = chosen.with_run(**changes)
     folder = out or Path("runs") / Path(recipe).stem
-    result = run(chosen, data, folder, init=init, resume=resume, force=force)
+    result = run(
+        recipe, data, folder, topology=topology, init=init, resume=resume, force=force, seed=seed, devices=devices
+    )
     found = "  ".join(f"{name} {value:.4f}" for name, value in result.best.items()) or "not validated yet"
     if not result.leads:
         return
