@@ -15,6 +15,7 @@ import h5py
 import numba
 import numpy as np
 import torch
+import yaml
 
 # spanet 2.1 uses names that numpy has dropped
 for name, kind in {"object": object, "int": int}.items():
@@ -26,6 +27,7 @@ from spanet.dataset.jet_reconstruction_dataset import JetReconstructionDataset  
 from spanet.dataset.types import Batch, Source  # noqa: E402
 
 __all__ = [
+    "EVENT",
     "HERE",
     "all_events",
     "by_jet_count",
@@ -33,13 +35,14 @@ __all__ = [
     "fail",
     "load_model",
     "make_model",
+    "needed",
     "take",
     "use_threads",
     "write",
 ]
 
 HERE = Path(__file__).resolve().parent
-SOURCE = "Source"  # the collection of jets in event.yaml
+EVENT = "event.yaml"  # under this name beside the weights; train.py takes any file
 
 
 def fail(message: str) -> NoReturn:
@@ -55,22 +58,29 @@ def use_threads(threads: int) -> None:
     numba.set_num_threads(threads)
 
 
-def check_events(path: Path) -> None:
+def check_events(path: Path, event_info: Path = HERE / EVENT) -> None:
     """SPANet names a missing dataset only from deep inside."""
     if not path.is_file():
         fail(f"{path}: no such file; check the name and the folder")
-    inputs = [f"INPUTS/{SOURCE}/{name}" for name in ("MASK", "mass", "pt", "eta", "phi", "btag")]
-    targets = [f"TARGETS/{top}/{name}" for top in ("t1", "t2") for name in ("q1", "q2", "b")]
     try:
         with h5py.File(path) as file:
-            missing = [name for name in inputs + targets if name not in file]
+            missing = [name for name in needed(yaml.safe_load(event_info.read_text())) if name not in file]
     except OSError as error:
         fail(f"{path}: cannot be read as HDF5 ({error})")
     if missing:
-        fail(f"{path}: lacks {', '.join(missing)}; make one with `pairton convert {path.name} NEW.h5`")
+        fail(f"{path}: lacks {', '.join(missing)}; make one with `pairton convert` or prepare.py: see README.md")
 
 
-def make_model(options: Options, events: Path, event_info: Path = HERE / "event.yaml") -> JetReconstructionModel:
+def needed(event: dict[str, Any]) -> list[str]:
+    """The datasets that an event file asks for."""
+    found = []
+    for kind, groups in event["INPUTS"].items():
+        for group, features in groups.items():
+            found += [f"INPUTS/{group}/{name}" for name in [*features, *(["MASK"] * (kind != "GLOBAL"))]]
+    return found + [f"TARGETS/{particle}/{name}" for particle, names in event["EVENT"].items() for name in names]
+
+
+def make_model(options: Options, events: Path, event_info: Path = HERE / EVENT) -> JetReconstructionModel:
     """SPANet's model; it takes its events and their statistics from a file."""
     options.event_info_file, options.training_file = str(event_info), str(events)
     # messages of the package must not mix with what we print; a model without a Trainer has nowhere to log to
@@ -89,21 +99,23 @@ def all_events(model: JetReconstructionModel) -> JetReconstructionDataset:
 
 def load_model(folder: Path, events: Path) -> JetReconstructionModel:
     """A model of `train.py`, its datasets read from a file of events."""
-    for name in ("options.json", "weights.pt", "event.yaml"):
+    for name in ("options.json", "weights.pt", EVENT):
         if not (folder / name).is_file():
             fail(f"{folder}: no {name} in it; give the folder that train.py wrote")
     options = Options.load(str(folder / "options.json"))
-    model = make_model(options, events, folder / "event.yaml")
+    model = make_model(options, events, folder / EVENT)
     model.load_state_dict(torch.load(folder / "weights.pt", weights_only=True))
     return model.eval()
 
 
 def take(dataset: JetReconstructionDataset, rows: Any) -> Batch:
-    """Events by index, their padding cut to the longest of them."""
+    """Events by index, the padding of every collection cut to the longest of them."""
     batch = dataset[rows]
-    longest = int(batch.num_vectors.max())
-    sources = tuple(Source(source.data[:, :longest], source.mask[:, :longest]) for source in batch.sources)
-    return batch._replace(sources=sources)
+    sources = []
+    for source in batch.sources:
+        longest = max(1, int(source.mask.sum(1).max()))
+        sources.append(Source(source.data[:, :longest], source.mask[:, :longest]))
+    return batch._replace(sources=tuple(sources))
 
 
 def by_jet_count(dataset: JetReconstructionDataset, batch: int, rng: np.random.Generator | None) -> Iterator[Any]:

@@ -12,17 +12,20 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-from common import all_events, by_jet_count, check_events, fail, load_model, take, use_threads
+from common import EVENT, all_events, by_jet_count, check_events, fail, load_model, take, use_threads
 
 
-def clean(answers: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """(n, tops, products); a top with padding in it, or with a jet used twice, is no answer: too few jets."""
-    n, tops, products = answers.shape
-    flat = answers.reshape(n, -1)
+def clean(answers: np.ndarray, asked: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """(n, particles, products), of which `asked` (particles, products) exist.
+
+    A particle with padding in it, with a jet used twice or with what is no jet, is no answer.
+    """
+    n = len(answers)
+    flat = np.where(asked, answers, -1).reshape(n, -1)
     known = (flat >= 0) & (flat < mask.shape[1])
     real = known & np.take_along_axis(mask, np.where(known, flat, 0), axis=1)
     twice = ((flat[:, :, None] == flat[:, None, :]).sum(axis=2) > 1) & real
-    good = (real & ~twice).reshape(n, tops, products).all(axis=2)
+    good = ((real & ~twice).reshape(answers.shape) | ~asked).all(axis=2)
     return np.where(good[:, :, None], answers, -1)
 
 
@@ -31,10 +34,14 @@ def main() -> None:
     parser.add_argument("model", type=Path, help="folder that train.py wrote")
     parser.add_argument("events", type=Path, help="events in SPANet's layout")
     parser.add_argument("output", type=Path)
+    parser.add_argument(
+        "--only", metavar="PARTICLE/PRODUCT", action="append", default=[],
+        help="a product with one candidate, that SPANet was not asked for: tl/l, the only lepton",
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batch", type=int, default=512)
     args = parser.parse_args()
-    check_events(args.events)
+    check_events(args.events, args.model / EVENT)
     if args.output.exists() and args.output.samefile(args.events):
         fail(f"{args.output}: is the input; name another file")
     use_threads(args.threads)
@@ -45,16 +52,19 @@ def main() -> None:
     for rows in by_jet_count(dataset, args.batch, None):
         for top, jets in enumerate(model.predict_assignments(take(dataset, rows).sources)):
             answers[rows.numpy(), top, : jets.shape[1]] = jets
-    (source,) = dataset.sources.values()
-    answers = clean(answers, source.source_mask.numpy())
+    asked = np.array([[k < len(p) for k in range(answers.shape[2])] for p in particles.values()])
+    jets = next(iter(dataset.sources.values()))
+    answers = clean(answers, asked, jets.source_mask.numpy())
     part = args.output.with_name(f".{args.output.name}.part")
     with h5py.File(part, "w") as file:
         for top, (name, products) in enumerate(particles.items()):
             for slot, product in enumerate(products):
                 file[f"TARGETS/{name}/{product}"] = answers[:, top, slot]
+        for name in args.only:
+            file[f"TARGETS/{name}"] = np.zeros(len(answers), dtype=np.int64)
     os.replace(part, args.output)
     print(
-        f"{args.output}: {len(answers)} events, {int((answers < 0).any(axis=(1, 2)).sum())} without a full answer"
+        f"{args.output}: {len(answers)} events, {int(((answers < 0) & asked).any(axis=(1, 2)).sum())} without a full answer"
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import HERE, by_jet_count, check_events, fail, make_model, take, use_threads, write
+from common import EVENT, HERE, by_jet_count, check_events, fail, make_model, take, use_threads, write
 from spanet import JetReconstructionModel, Options
 from spanet.dataset.types import Batch, Source
 
@@ -35,6 +35,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--options", type=Path, default=HERE / "options.json", help="SPANet's options")
+    parser.add_argument("--event", type=Path, default=HERE / EVENT, help="SPANet's event file: inputs and targets")
     parser.add_argument("--batch", type=int, help="instead of the options' batch_size")
     parser.add_argument("--validations", type=int, default=20, help="how often validation events are looked at")
     parser.add_argument(
@@ -49,17 +50,28 @@ class Augmentation:
     """A random rotation in phi and reflection in eta for each event: symmetries of the experiment."""
 
     def __init__(self, model: JetReconstructionModel) -> None:
-        (features,) = model.event_info.input_features.values()
-        names = [feature.name for feature in features]
-        self.eta, self.phi = names.index("eta"), names.index("phi")
+        features = model.event_info.input_features.values()
+        self.columns = [{feature.name: k for k, feature in enumerate(each)} for each in features]
 
     def __call__(self, batch: Batch) -> Batch:
-        ((data, mask),) = batch.sources
-        data = data.clone()
-        turn = 2 * math.pi * torch.rand(len(data), 1)
-        data[..., self.phi] = torch.remainder(data[..., self.phi] + turn, 2 * math.pi) - math.pi
-        data[..., self.eta] *= 2 * torch.randint(2, (len(data), 1)) - 1
-        return batch._replace(sources=(Source(data, mask),))
+        n = len(batch.sources[0].data)
+        turn = 2 * math.pi * torch.rand(n, 1)
+        side = 2 * torch.randint(2, (n, 1)) - 1
+        sources = []
+        for column, (data, mask) in zip(self.columns, batch.sources, strict=True):
+            data = data.clone()
+            if "phi" in column:
+                phi = column["phi"]
+                data[..., phi] = torch.remainder(data[..., phi] + turn, 2 * math.pi) - math.pi
+            if "sin_phi" in column:
+                k, j = column["sin_phi"], column["cos_phi"]
+                sin, cos = data[..., k].clone(), data[..., j].clone()
+                data[..., k] = sin * torch.cos(turn) + cos * torch.sin(turn)
+                data[..., j] = cos * torch.cos(turn) - sin * torch.sin(turn)
+            if "eta" in column:
+                data[..., column["eta"]] *= side
+            sources.append(Source(data, mask))
+        return batch._replace(sources=tuple(sources))
 
 
 def efficiency(model: JetReconstructionModel) -> float:
@@ -87,7 +99,7 @@ class Training:
         if args.full_events:
             self.options.partial_events = False
         self.options.batch_size = args.batch or self.options.batch_size
-        self.model = model = make_model(self.options, args.data)
+        self.model = model = make_model(self.options, args.data, args.event)
         model.training_dataset.limit_dataset_to_partial_events()  # a top to learn from, or it only costs time
         model.validation_dataset.limit_dataset_to_full_events()
         model.total_steps, model.warmup_steps = RESOLUTION, round(WARM_UP * RESOLUTION)
@@ -171,7 +183,7 @@ def main() -> None:
     args = arguments()
     if args.minutes <= 0 or args.validations < 1:
         fail("--minutes and --validations must be positive")
-    check_events(args.data)
+    check_events(args.data, args.event)
     resumed = args.resume and (args.out / "state.pt").is_file()
     if not args.resume and args.out.is_dir() and any(args.out.iterdir()):
         fail(f"{args.out}: is not empty; name another folder, or go on with --resume")
@@ -182,7 +194,7 @@ def main() -> None:
     if resumed:
         training.restore(torch.load(args.out / "state.pt", weights_only=True), args.seed)
     args.out.mkdir(parents=True, exist_ok=True)
-    shutil.copy(HERE / "event.yaml", args.out)
+    shutil.copy(args.event, args.out / EVENT)
     training.options.save(str(args.out / "options.json"))
     for look in range(len(training.history) + 1, args.validations + 1):
         loss = training.run(training.budget * look / args.validations)
