@@ -7,7 +7,7 @@ from enumeration import consistent, enumerate_assignments
 from pairton import formats
 from pairton.evaluation.evaluating import evaluate
 from pairton.evaluation.metrics import matches
-from pairton.evaluation.steps import Followed, _possible, follow, recovery, recovery_difference
+from pairton.evaluation.steps import Followed, _added, _possible, follow, recovery, recovery_difference
 from pairton.events.acceptance import accept
 from pairton.topology import Stage, load_topology
 
@@ -37,10 +37,40 @@ def test_possible_is_the_best_of_all_assignments_that_contain_the_mistake(topolo
             assert found[name][row] == count.max(), (name, truth[row], state[row])
 
 
+def test_what_a_step_adds_is_held_against_the_top_whose_w_is_right():
+    truth = np.tile([0, 1, 2, 3, 4, 5], (7, 1))  # q q b of both tops
+    state = np.array(
+        [
+            [1, 0, 2, 4, 3, 5],  # all right
+            [3, 4, 5, 0, 1, 2],  # the tops swapped
+            [0, 1, 5, 3, 4, 2],  # both W right, b quarks swapped: none
+            [0, 1, 2, 3, 6, 5],  # one W right: both b right
+            [0, 1, 5, 3, 6, 2],  # one W right, b quarks swapped: none
+            [0, 3, 5, 1, 4, 2],  # no W right: the b of either top is right
+            [0, 3, 5, 1, 4, 6],  # and here one of the two
+        ]
+    )
+    b = _added(TTBAR, state, truth)[:, [p.index for p in TTBAR.of_type("t")]]
+    assert b.tolist() == [[1, 1], [1, 1], [0, 0], [1, 1], [0, 0], [1, 1], [1, 0]]
+    w = _added(TTBAR, state, truth)[:, [p.index for p in TTBAR.of_type("W")]]
+    assert w.tolist() == [[1, 1], [1, 1], [1, 1], [1, 0], [1, 0], [0, 0], [0, 0]]
+
+
+def test_objects_of_two_kinds_are_not_mixed_up():
+    semilep = load_topology("ttbar_semilep")
+    (tl,) = semilep.of_type("tl")
+    slots = [slot.name for slot in semilep.slots]
+    truth = np.array([[{"t.W.q1": 2, "t.W.q2": 3, "t.b": 4, "tl.b": 1, "tl.l": 0}[name] for name in slots]])
+    state = truth.copy()
+    state[0, [slots.index("tl.b"), slots.index("tl.l")]] = 0, 1  # the same numbers, of other kinds
+    assert not _added(semilep, state, truth)[0, tl.index]
+    assert _added(semilep, truth, truth).all()
+
+
 def followed(first, found, possible):
-    right = np.stack([np.array(first, bool), np.zeros(len(first), bool)], axis=1)
+    shares = np.stack([np.array(first, np.float32), np.zeros(len(first), np.float32)], axis=1)
     counts = {"W": np.array(found, np.int16)}, {"W": np.array(possible, np.int16)}
-    return Followed(np.ones(len(first), bool), right, *counts)
+    return Followed(np.ones(len(first), bool), shares, *counts)
 
 
 def test_recovery_by_hand():
@@ -91,6 +121,10 @@ def test_flows_begin_alike_and_end_with_the_efficiencies(decays, told, tmp_path)
         assert method["flow"] == flow
         assert [sum(counts.values()) for counts in flow[kind]] == [total] * 3
         assert flow[kind][-1]["+++"] == method["efficiency"]["event"]["inclusive"]["correct"]
+        assert len(flow[kind][-1]) == 12  # both b, one, none
+        assert flow[kind][-1]["++~"] + flow[kind][-1]["+-~"] > 0
+        for history, count in flow[kind][1].items():
+            assert sum(flow[kind][2][history + last] for last in "+~-") == count
         cells = flow["recovery"][kind]
         assert list(cells) == ["t", "W"]
         assert cells["W"]["correct"] == flow[kind][1]["-+"]
@@ -115,7 +149,7 @@ def test_what_cannot_be_asked_is_left_out(decays, told):
     accepted = accept(events, told.domain, told.inputs)
     steps = follow(told, "steps", events, accepted, events.truth)
     np.testing.assert_array_equal(steps.asked, events.complete)
-    assert not steps.right[~steps.asked].any()
+    assert not steps.shares[~steps.asked].any()
     assert not steps.lost[~steps.asked].any()
 
 
@@ -123,9 +157,9 @@ def test_events_are_followed_whatever_their_own_stages(decays, told):
     events = decays(30, extra=1, labelled=0.9)
     told.topology = TTBAR.with_stages([Stage(("W", "t"), any=True)] * 4)
     steps = follow(told, "steps", events, accept(events, told.domain, told.inputs), events.truth)
-    assert steps.right.shape == (30, 4)  # the events have three stages
+    assert steps.shares.shape == (30, 4)  # the events have three stages
     np.testing.assert_array_equal(steps.asked, events.complete)
-    assert steps.right.any()
+    assert steps.shares.any()
 
 
 def test_a_stage_that_is_taken_in_several_steps_is_one_stage(decays, told, monkeypatch):
@@ -135,6 +169,6 @@ def test_a_stage_that_is_taken_in_several_steps_is_one_stage(decays, told, monke
     together = follow(told, "steps", events, accepted, events.truth)
     monkeypatch.setattr("pairton.decoding.chain.n_turns", lambda topology, stage, state: len(stage.types))
     apart = follow(told, "steps", events, accepted, events.truth)
-    assert together.right.shape == apart.right.shape == (30, 2)
+    assert together.shares.shape == apart.shares.shape == (30, 2)
     assert apart.asked.all()
-    assert (apart.right == together.right).mean() > 0.8  # one at a time is another choice, now and then
+    assert (apart.shares == together.shares).mean() > 0.8  # one at a time is another choice, now and then

@@ -189,13 +189,15 @@ class Flow(Metric):
             return None
         found: dict[str, Any] = {decoding: recovery(steps) for decoding, steps in counted.items()}
         found["difference"] = recovery_difference(counted["steps"], counted["one_shot"])
-        flows = {decoding: metrics.flow(steps.right[steps.asked]) for decoding, steps in counted.items()}
-        return {"stages": [str(stage) for stage in method.model.topology.stages], **flows, "recovery": found}
+        stages = method.model.topology.stages
+        split = [len(stage.types) > 1 and not stage.any for stage in stages]
+        flows = {decoding: metrics.flow(steps.shares[steps.asked], split) for decoding, steps in counted.items()}
+        return {"stages": [str(stage) for stage in stages], **flows, "recovery": found}
 
     def tables(self, evaluation: Evaluation) -> Iterator[Table]:
         for method in evaluation.methods:
             if (found := evaluation.result(self.name, method)) is not None:
-                notes = [f"right (+) and wrong (-), after {', '.join(found['stages'])}:"]
+                notes = [f"right (+), in part (~) and wrong (-), after {', '.join(found['stages'])}:"]
                 for decoding in FOLLOWED:
                     histories = (" ".join(f"{k} {n}" for k, n in counts.items()) for counts in found[decoding])
                     notes.append(f"{decoding:8}  {'; '.join(histories)}")

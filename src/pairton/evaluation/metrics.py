@@ -180,21 +180,29 @@ def spread(
     return result
 
 
-def flow(steps: npt.NDArray[np.bool_]) -> list[dict[str, int]]:
+def flow(shares: npt.NDArray[Any], split: Sequence[bool] = ()) -> list[dict[str, int]]:
     """How many events have each history of right (+) and wrong (-) steps, after the first, the second, ... step.
 
-    `steps` (n, K): whether what each step revealed is right.
+    `shares` (n, K): which share of what a step added is right. Steps that `split` marks have a third outcome, that
+    some of it is right (~); elsewhere this counts as wrong.
 
     >>> flow(np.array([[True, True], [True, False], [False, True], [True, True]]))
     [{'+': 3, '-': 1}, {'++': 2, '+-': 1, '-+': 1, '--': 0}]
+    >>> flow(np.array([[1.0, 1.0], [1.0, 0.5], [0.0, 0.5]]), [False, True])[1]
+    {'++': 1, '+~': 1, '+-': 0, '-+': 0, '-~': 1, '--': 0}
     """
+    shares = np.asarray(shares, dtype=np.float64)
     result = []
-    code = np.zeros(len(steps), dtype=np.int64)
-    for k in range(steps.shape[1]):
-        code = 2 * code + ~steps[:, k]
-        counts = np.bincount(code, minlength=2 ** (k + 1))
-        names = [format(c, f"0{k + 1}b").replace("0", "+").replace("1", "-") for c in range(len(counts))]
-        result.append(dict(zip(names, counts.tolist(), strict=True)))
+    names = [""]
+    code = np.zeros(len(shares), dtype=np.int64)
+    for k in range(shares.shape[1]):
+        outcomes = "+~-" if k < len(split) and split[k] else "+-"
+        outcome = np.where(shares[:, k] >= 1, 0, len(outcomes) - 1)
+        if len(outcomes) > 2:
+            outcome[(shares[:, k] > 0) & (shares[:, k] < 1)] = 1
+        code = len(outcomes) * code + outcome
+        names = [name + sign for name in names for sign in outcomes]
+        result.append(dict(zip(names, np.bincount(code, minlength=len(names)).tolist(), strict=True)))
     return result
 
 

@@ -3,7 +3,10 @@
 A model that reads tokens is followed twice from the same first step: with what it reveals (`steps`), and with
 nothing revealed, where its first answer serves all steps (`one_shot`). A step is a stage of the model's topology.
 
-Shapes: n events, K stages, S slots.
+A step is judged by what it adds: the objects that its particles decay to directly, such as the b of a top. Where
+the W of a top is right, its b must be that of the same top; where it is wrong, that of any top whose W was missed.
+
+Shapes: n events, K stages, S slots, P particles.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from pairton.evaluation.intervals import bootstrap, ratio_interval
 from pairton.events import Events
 from pairton.events.acceptance import Accepted
 from pairton.reconstruction.result import stored_assignment
-from pairton.topology import Topology
+from pairton.topology import Particle, Topology
+from pairton.topology.assignments import canonical_within
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
@@ -39,39 +43,39 @@ class Followed:
     """The steps of some events; only of those that were `asked` is anything said."""
 
     asked: Bools  # (n,): complete, with an answer
-    right: Bools  # (n, K): whether all that a step revealed is right
+    shares: npt.NDArray[np.float32]  # (n, K): of the particles of a step, the share whose own objects are right
     found: Mapping[str, npt.NDArray[np.int16]]  # type -> (n,): right particles in the end
     possible: Mapping[str, npt.NDArray[np.int16]]  # type -> (n,): that can be right once the first step is taken
 
     @property
     def lost(self) -> Bools:
         """(n,): events whose first step is wrong."""
-        return self.asked & ~self.right[:, 0]
+        return self.asked & (self.shares[:, 0] < 1)
 
 
 def follow(model: Model, decoding: str, events: Events, accepted: Accepted, truth: Ints) -> Followed:
     """The steps of a decoding of FOLLOWED; `truth` (n, S) has the numbers of objects in the input."""
     topology = model.topology  # the events may have other stages, but have the same tree
     asked = accepted.answerable & events.complete
-    right = np.zeros((len(events), len(topology.stages)), dtype=bool)
+    shares = np.zeros((len(events), len(topology.stages)), dtype=np.float32)
     found, possible = ({name: np.zeros(len(events), dtype=np.int16) for name in topology.types} for _ in range(2))
     for layout, rows in accepted.by_layout(asked):
         nodes = accepted.batch(rows, layout)
         steps = decode(model.predict, topology, nodes, decoding=decoding, record=True).steps
-        before = np.zeros(len(rows), dtype=np.int64)
-        done = np.zeros(len(rows), dtype=np.int64)
+        before = np.full(truth[rows].shape, -1)
         for k, step in enumerate(_stage_ends(topology, steps)):
             state = stored_assignment(events[rows], accepted.to_positions(step.assignment, rows, layout))
             matched = metrics.matches(topology, state, truth[rows])
-            now, revealed = matched.sum(axis=1), step.revealed.sum(axis=1)
-            right[rows, k] = now - before == revealed - done
-            before, done = now, revealed
+            new = step.revealed & ~metrics.matches(topology, state, before)  # a state is sorted: places may change
+            right = _added(topology, state, truth[rows]) & new
+            shares[rows, k] = right.sum(axis=1) / new.sum(axis=1)
+            before = state
             if k == 0:
                 for name, count in _possible(topology, state, step.revealed & ~matched, truth[rows]).items():
                     possible[name][rows] = count
         for name in topology.types:
             found[name][rows] = matched[:, [p.index for p in topology.of_type(name)]].sum(axis=1)
-    return Followed(asked, right, found, possible)
+    return Followed(asked, shares, found, possible)
 
 
 def _stage_ends(topology: Topology, steps: Sequence[Step]) -> list[Step]:
@@ -84,6 +88,37 @@ def _stage_ends(topology: Topology, steps: Sequence[Step]) -> list[Step]:
         ends.append(steps[taken - 1])
         done = int(ends[-1].revealed[0].sum())
     return ends
+
+
+def _added(topology: Topology, state: Ints, truth: Ints) -> Bools:
+    """(n, P): particles whose own objects are right, those of the same true particle as all that is below them."""
+    right = np.zeros((len(state), len(topology.particles)), dtype=bool)
+    for name in topology.types:
+        same = topology.of_type(name)
+        own = _equal(topology, same, state, truth, [p.own_slots for p in same])
+        below = np.zeros_like(own)
+        if same[0].children:
+            below = _equal(topology, same, state, truth, [sorted(set(p.slots) - set(p.own_slots)) for p in same])
+        free = ~below.any(axis=0)  # true ones that are not found by what is below them
+        for i, particle in enumerate(same):
+            of_these = np.where(below[i].any(axis=0), below[i], free & bool(particle.own_slots))
+            right[:, particle.index] = (own[i] & of_these).any(axis=0)
+    return right
+
+
+def _equal(
+    topology: Topology, same: Sequence[Particle], state: Ints, truth: Ints, slots: Sequence[Sequence[int]]
+) -> Bools:
+    """(particle in the state, true particle, n): whether they have the same objects in some of their slots."""
+    sides = []
+    for assignment in (state, truth):
+        objects = []
+        for particle, chosen in zip(same, slots, strict=True):
+            alone = np.full_like(assignment, -1)
+            alone[:, list(chosen)] = assignment[:, list(chosen)]
+            objects.append(canonical_within(topology, particle, alone))
+        sides.append(objects)
+    return np.array([[(found == true).all(axis=1) for true in sides[1]] for found in sides[0]])
 
 
 def _possible(topology: Topology, state: Ints, wrong: Bools, truth: Ints) -> dict[str, npt.NDArray[np.int16]]:

@@ -11,6 +11,7 @@ __all__ = [
     "INK",
     "MASKED_COLOUR",
     "NO_EDGE_COLOUR",
+    "PARTLY",
     "RIGHT",
     "THIRD",
     "WRONG",
@@ -22,6 +23,7 @@ __all__ = [
 BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 TYPES = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
 RIGHT, WRONG, THIRD = BLUE, VERMILLION, GREEN  # of two or three curves in one figure
+PARTLY = SKY  # between right and wrong
 INK, GREY = "#1b1f24", "#6b7280"
 MASKED_COLOUR, NO_EDGE_COLOUR = "#ffffff", "#d3d7dd"
 SHAPES = ("triangle", "diamond", "square", "pentagon")  # of other kinds than jets

@@ -1,6 +1,7 @@
 """The flow of events through right and wrong steps: one-shot to the left, iterative to the right, as in the paper.
 
-Both begin with the same first step, in the middle.
+Both begin with the same first step, in the middle. A step that reveals several particles together, such as both b
+quarks, is split by how many of them are right.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pairton.evaluation.steps import FOLLOWED
-from pairton.report.palette import INK, RIGHT, WRONG
+from pairton.report.palette import INK, PARTLY, RIGHT, WRONG
 from pairton.report.picture import new_figure
 from pairton.report.style import Plot, plain
 
@@ -22,11 +23,14 @@ if TYPE_CHECKING:
 __all__ = ["flow_plot", "links", "merged"]
 
 GAP = 0.03  # between nodes, of the height
+LINE = 0.037  # the height of a label's line, of the height
+SIGNS = {"+": "+", "-": "−"}
+COLOURS = {"+": RIGHT, "~": PARTLY}  # by the end of a history; others are wrong
 NODE = 0.16  # width of a node, in steps
 FULL = 3  # steps of which every history is shown; with more, only when the first wrong one was
 EARLIER = "x"
 
-Counts = Sequence[Mapping[str, int]]  # after each step: history of + and - -> events
+Counts = Sequence[Mapping[str, int]]  # after each step: history of +, ~ and - -> events
 Links = list[tuple[str, str, int]]  # from a history to the next, events
 Places = dict[str, tuple[float, float]]  # history -> lower and upper end of its node
 
@@ -42,9 +46,9 @@ def merged(counts: Counts) -> list[dict[str, int]]:
     result = []
     for k, each in enumerate(counts):
         good, first = "+" * (k + 1), "+" * k + "-"
-        found = {good: each[good], first: each[first]}
+        found = {name: each[name] for name in (good, "+" * k + "~", first) if name in each}
         if k:
-            found[EARLIER] = sum(each.values()) - each[good] - each[first]
+            found[EARLIER] = sum(each.values()) - sum(found.values())
         result.append(found)
     return result
 
@@ -72,7 +76,7 @@ def flow_plot(name: str, flow: Mapping[str, Any]) -> Plot | None:
         figure = new_figure(max(10.0, 4.2 * depth), 5.6)
         axes = figure.subplots()
         for side, counts in sides.items():
-            _side(axes, side, counts, total)
+            _side(axes, side, counts, total, stages)
         for k, stage in enumerate(stages):
             for side in (-1, 1) if k else (1,):
                 axes.annotate(
@@ -92,25 +96,63 @@ def flow_plot(name: str, flow: Mapping[str, Any]) -> Plot | None:
     ]
     caption = (
         f"{total} complete events of {name}: right (blue, +) and wrong (orange, −) after each step, "
-        "with the share of what came from the step before. The first step is common to both."
+        "with the share of what came from the step before. Particles that are revealed together are split by how "
+        "many of them are right, each with what it decays to as found before. The first step is common to both."
     )
     return Plot("flow", "Step by step: from the first answer, and asked again", caption, draw, rows)
 
 
-def _side(axes: Axes, side: int, counts: Counts, total: int) -> None:
+def _side(axes: Axes, side: int, counts: Counts, total: int, stages: Sequence[str]) -> None:
     before: Places = {}
     for k, each in enumerate(counts):
         places = _places(each, total)
         flows = links(counts[k - 1], each) if k else []
         if k:
             _bands(axes, side, k, flows, before, places, total)
-        for history, (low, high) in places.items():
-            if high > low and (k or side > 0):
-                colour = RIGHT if history.endswith("+") else WRONG
-                x = side * k
-                axes.fill_between([x - NODE / 2, x + NODE / 2], low, high, color=colour, linewidth=0)
-                _label(axes, side, k, history, each[history], flows, (low + high) / 2, total)
+        shown = {history: ends for history, ends in places.items() if each[history] and (k or side > 0)}
+        split = any(history.endswith("~") for history in each)
+        heights = _spread([(low + high) / 2 for low, high in shown.values()]) if split else None
+        for i, (history, (low, high)) in enumerate(shown.items()):
+            x = side * k
+            axes.fill_between([x - NODE / 2, x + NODE / 2], low, high, color=_colour(history), linewidth=0)
+            words = _words(stages[k]) if split else None
+            text = _text(k, history, each[history], flows, total, words)
+            _label(axes, side, k, text, (low + high) / 2 if heights is None else heights[i])
         before = places
+
+
+def _colour(history: str) -> str:
+    return COLOURS.get(history[-1], WRONG)
+
+
+def _words(stage: str) -> dict[str, str]:
+    """How many particles of a stage are right.
+
+    >>> _words("t + t")
+    {'+': 'both', '~': 'one', '-': 'none'}
+    """
+    two = stage.count(" + ") == 1
+    return {"+": "both" if two else "all", "~": "one" if two else "some", "-": "none"}
+
+
+def _spread(heights: Sequence[float]) -> list[float]:
+    """Heights of labels from top to bottom, moved apart so that none covers another.
+
+    >>> [round(height, 2) for height in _spread([0.5, 0.5, 0.1])]
+    [0.52, 0.48, 0.1]
+    """
+    result = list(heights)
+    for _ in range(200):
+        moved = False
+        for i in range(len(result) - 1):
+            lack = LINE - (result[i] - result[i + 1])
+            if lack > 1e-4:
+                result[i] += lack / 2
+                result[i + 1] -= lack / 2
+                moved = True
+        if not moved:
+            break
+    return result
 
 
 def _places(each: Mapping[str, int], total: int) -> Places:
@@ -141,17 +183,21 @@ def _bands(axes: Axes, side: int, k: int, flows: Links, before: Places, places: 
         lower = start - count * out + (end - count * into - start + count * out) * smooth
         leave[old] -= count * out
         enter[new] -= count * into
-        colour = RIGHT if new.endswith("+") else WRONG
-        axes.fill_between(x, lower, upper, color=colour, alpha=0.28, linewidth=0)
+        axes.fill_between(x, lower, upper, color=_colour(new), alpha=0.28, linewidth=0)
 
 
-def _label(axes: Axes, side: int, k: int, history: str, count: int, flows: Links, y: float, total: int) -> None:
-    came = [old for old, new, _ in flows if new == history]
-    sign = "+" if history.endswith("+") else "−"
-    text = f"{sign} {count:,}".replace(",", " ")
-    if history != EARLIER:
-        share = count / total if k == 0 else count / sum(n for old, _, n in flows if old == came[0])
-        text += f"{chr(10) if count / total > 0.045 else '  '}{share:.1%}"
+def _text(k: int, history: str, count: int, flows: Links, total: int, words: Mapping[str, str] | None) -> str:
+    number = f"{count:,}".replace(",", " ")
+    if history == EARLIER:
+        return f"− {number}"
+    came = history[:-1]
+    share = count / total if k == 0 else count / sum(n for old, _, n in flows if old == came)
+    if words is not None:
+        return f"{words[history[-1]]}  {number}  {share:.1%}"
+    return f"{SIGNS[history[-1]]} {number}{chr(10) if count / total > 0.045 else '  '}{share:.1%}"
+
+
+def _label(axes: Axes, side: int, k: int, text: str, y: float) -> None:
     if k == 0:
         axes.annotate(
             text, (0, y), ha="center", va="center", fontsize=10, color="white", fontweight="bold", rotation=90

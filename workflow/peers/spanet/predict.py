@@ -35,7 +35,10 @@ def main() -> None:
     parser.add_argument("events", type=Path, help="events in SPANet's layout")
     parser.add_argument("output", type=Path)
     parser.add_argument(
-        "--only", metavar="PARTICLE/PRODUCT", action="append", default=[],
+        "--only",
+        metavar="PARTICLE/PRODUCT",
+        action="append",
+        default=[],
         help="a product with one candidate, that SPANet was not asked for: tl/l, the only lepton",
     )
     parser.add_argument("--threads", type=int, default=1)
@@ -63,9 +66,8 @@ def main() -> None:
         for name in args.only:
             file[f"TARGETS/{name}"] = np.zeros(len(answers), dtype=np.int64)
     os.replace(part, args.output)
-    print(
-        f"{args.output}: {len(answers)} events, {int(((answers < 0) & asked).any(axis=(1, 2)).sum())} without a full answer"
-    )
+    lacking = int(((answers < 0) & asked).any(axis=(1, 2)).sum())
+    print(f"{args.output}: {len(answers)} events, {lacking} without a full answer")
 
 
 if __name__ == "__main__":
