@@ -59,12 +59,20 @@ def two_body(rng, parent, m, m1, m2):
 
 
 def make_tops(kinds, n=40, seed=0, extra=0, mass=172.5, smear=0.0, tagged=1.0):
-    """Events of tops, `h` hadronic and `l` leptonic, with W bosons of 80.4 GeV; jets shuffled, truth known."""
+    """Events of tops, `h` hadronic and `l` leptonic, with W bosons of 80.4 GeV, and of Higgs bosons `H` to bb.
+
+    Jets are shuffled, the truth is known.
+    """
     rng = np.random.default_rng(seed)
     jets, leptons, neutrinos = [], [], []  # (n, 4) each; jets with whether they are b jets
     slots = []  # (collection, number) of each slot
     for kind in kinds:
         momentum = rng.normal(0, 90, (n, 3))
+        if kind == "H":
+            higgs = np.concatenate([momentum, np.sqrt(125**2 + (momentum**2).sum(1, keepdims=True))], axis=1)
+            slots += [("jet", len(jets)), ("jet", len(jets) + 1)]
+            jets += [(b, 1) for b in two_body(rng, higgs, 125.0, 4.7, 4.7)]
+            continue
         top = np.concatenate([momentum, np.sqrt(mass**2 + (momentum**2).sum(1, keepdims=True))], axis=1)
         w, b = two_body(rng, top, mass, 80.4, 4.7)
         first, second = two_body(rng, w, 80.4, 0.0, 0.0)
@@ -91,7 +99,8 @@ def make_tops(kinds, n=40, seed=0, extra=0, mass=172.5, smear=0.0, tagged=1.0):
         total = np.sum(neutrinos, axis=0)
         objects["lepton"] = make_objects(**_columns(np.stack(leptons, axis=1)))
         objects["met"] = make_met(np.hypot(total[:, 0], total[:, 1]), np.arctan2(total[:, 1], total[:, 0]))
-    name = {"hh": "ttbar_allhad", "hl": "ttbar_semilep", "ll": "ttbar_dilep"}[kinds]
+    names = {"hh": "ttbar_allhad", "hl": "ttbar_semilep", "ll": "ttbar_dilep"}
+    name = {**names, "hhH": "tth_allhad", "hlH": "tth_semilep"}[kinds]
     events = Events(objects, load_topology(name), truth=truth)
     return events, np.stack(neutrinos, axis=1) if neutrinos else None
 

@@ -62,15 +62,13 @@ def display(
     """
     from pairton._common.atomic import Replacement
     from pairton.formats.files import sample_file
-    from pairton.models.engines import load_model
-    from pairton.reconstruction.model_choice import model_for_files
+    from pairton.reconstruction.model_choice import load_for_files
     from pairton.reconstruction.running import RunSettings
     from pairton.report.event_display import check_suffix, display_event
 
     output = output or Path(f"event-{row}.html")
     check_suffix(output)
-    chosen = model_for_files(model, inputs, reading)
-    loaded = load_model(chosen, engine=engine, topology=reading["topology"])
+    loaded = load_for_files(model, inputs, reading, engine=engine)
     paths = list(inputs) or [str(sample_file(loaded.topology.name))]
     as_the_model(reading, loaded)
     events, first = _window_of(paths, row, reading)

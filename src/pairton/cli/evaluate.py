@@ -26,7 +26,7 @@ __all__ = ["evaluate"]
     "--model",
     "models",
     multiple=True,
-    help="Built-in or a path; several are compared. [that of the topology]",
+    help="Built-in, a path, or kinematic; several are compared. [that of the topology]",
     shell_complete=completing("model"),
 )
 @click.option(
@@ -38,7 +38,11 @@ __all__ = ["evaluate"]
     shell_complete=completing(DECODINGS),
 )
 @click.option(
-    "--baseline", "baselines", multiple=True, metavar="NAME", help="Without a network: chi2, min_mass, random."
+    "--baseline",
+    "baselines",
+    multiple=True,
+    metavar="NAME",
+    help="Without a network: chi2, kinematic, min_mass, random.",
 )
 @click.option("--assignments", multiple=True, metavar="FILE", help="Somebody's answers: ours, SPANet's, HyPER's.")
 @click.option("--select", is_flag=True, help="Apply the selection of the topology first.")
@@ -80,13 +84,11 @@ def evaluate(
     from pairton.cli.progress import progress
     from pairton.evaluation.evaluating import evaluate as run
     from pairton.formats import expand
-    from pairton.models.engines import load_model
-    from pairton.reconstruction.model_choice import model_for_files
+    from pairton.reconstruction.model_choice import load_for_files
     from pairton.reconstruction.streaming import count_events
 
-    names = models or (() if how["assignments"] else (model_for_files(None, inputs, reading),))
-    given = {"engine": engine, "threads": threads, "topology": reading["topology"]}
-    loaded = [load_model(name, **given) for name in names]
+    names = models or (() if how["assignments"] else (None,))
+    loaded = [load_for_files(name, inputs, reading, engine=engine, threads=threads) for name in names]
     files = expand(inputs)
     for path in how["assignments"]:
         note_input(path)

@@ -36,7 +36,7 @@ __all__ = ["model_options", "reconstruct", "stop_cleanly"]
 TERMINATED = 128 + signal.SIGTERM
 BAD = {
     "bad_object": "have an object with a value that cannot be",
-    "bad_output": "get something else than numbers from the network",
+    "bad_output": "get no answer: the model gives something else than numbers, or allows no assignment",
 }
 
 
@@ -70,7 +70,8 @@ def model_options(command: Any) -> Any:
 @click.option(
     "--model",
     default="default",
-    help="A built-in model, or the path of one. [that of the topology]",
+    help="A built-in model, or the path of one; kinematic: a fit, or FILE.yaml with its settings. "
+    "[that of the topology]",
     shell_complete=completing("model"),
 )
 @click.option(
@@ -126,8 +127,7 @@ def reconstruct(
     """
     from pairton.cli.progress import progress
     from pairton.formats.files import sample_file
-    from pairton.models.engines import load_model
-    from pairton.reconstruction.model_choice import model_for_files
+    from pairton.reconstruction.model_choice import load_for_files
     from pairton.reconstruction.running import RunSettings
     from pairton.reconstruction.streaming import count_events, reconstruct_files
 
@@ -138,8 +138,7 @@ def reconstruct(
         raise ConfigError(f"{given[0]} is for results in parts: add --dask, --jobs or --resume")
     else:
         refuse_existing(output, force)
-    chosen = model_for_files(model, inputs, reading)
-    loaded = load_model(chosen, engine=engine, threads=threads, topology=reading["topology"])
+    loaded = load_for_files(model, inputs, reading, engine=engine, threads=threads)
     paths = list(inputs) or [str(sample_file(loaded.topology.name))]
     as_the_model(reading, loaded)
     total = count_events(paths, **reading) if sys.stderr.isatty() else None

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 import pairton.evaluation.chi_square  # registers its baseline
 import pairton.evaluation.head_metrics  # registers its metric
+import pairton.evaluation.kinematic_baseline  # registers its baseline
 import pairton.evaluation.measures  # registers its metrics
 import pairton.evaluation.neutrino_metric  # registers its metric
 import pairton.evaluation.simple_baselines  # noqa: F401  # registers theirs
@@ -119,7 +120,7 @@ def evaluate(
     if given is not None and options:
         raise ConfigError(f"evaluate has no option {next(iter(options))!r} for events that are read already")
     files = ["events"] if isinstance(events, Events) else expand(events)
-    models = _load(model, given, bool(assignments), options.get("topology"))
+    models = _load(model, given, bool(assignments), files, options)
     options = {"topology": None} | (as_for(models[0], options) if models else options)
     if given is None:
         options["keep"] = [*options.get("keep", ()), *_label_columns(models, files[0], options)]
@@ -185,7 +186,7 @@ def evaluate(
                     method.counts.setdefault(metric.name, []).append(found)
     check_files(methods, row)
     if outside:
-        why = f"as {models[0].name} learned from none like them" if settings.cuts is True else "by the given cuts"
+        why = f"as {models[0].name} is not meant for them" if settings.cuts is True else "by the given cuts"
         warnings.warn(
             f"{outside} labelled objects are cut away, {why}, and count as missing: --jets none asks for all jets",
             PairtonWarning,
@@ -285,10 +286,19 @@ def _trained_on(model: Model, events: Events) -> int:
     return int((np.isin(events.ids[:, 0], sources) & events.in_split("train", _fractions(model))).sum())
 
 
-def _load(model: Any, events: Events | None, answered: bool, topology: Any) -> list[Model]:
+def _load(
+    model: Any, events: Events | None, answered: bool, files: Sequence[str], options: Mapping[str, Any]
+) -> list[Model]:
     from pairton.models.engines import load_model, model_for
+    from pairton.reconstruction.model_choice import load_for_files
 
     if model is None:
         model = () if answered else "default" if events is None else model_for(events.topology)
+
+    def load(each: str | Path) -> Model:
+        if events is None:
+            return load_for_files(each, files, options)
+        return load_model(each, topology=events.topology)
+
     several = model if isinstance(model, list | tuple) else [model]
-    return [load_model(each, topology=topology) if isinstance(each, str | Path) else each for each in several]
+    return [load(each) if isinstance(each, str | Path) else each for each in several]

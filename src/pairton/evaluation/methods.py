@@ -102,7 +102,7 @@ def _ask_baseline(baseline: Baseline, method: Method, events: Events, rows: Rows
     if method.jet_scale != 1:
         for name in ("pt", "energy"):
             objects[JET] = ak.with_field(objects[JET], objects[JET][name] * method.jet_scale, name)
-    used = Events(objects, events.topology, ids=events.ids[some])
+    used = Events(objects, events.topology, ids=events.ids[some], metadata=events.metadata)
     slots = events.topology.slots
     found, probability = baseline.assign(used)
     if np.shape(found) != (len(some), len(slots)) or np.shape(probability) != (len(some),):

@@ -37,7 +37,7 @@ class Status(IntEnum):
     BAD_OBJECT = 2
     TRUNCATED = 3  # more objects of a kind than are used: the softest were left out
     OUTSIDE_DOMAIN = 4
-    BAD_OUTPUT = 5  # the network gives something else than numbers
+    BAD_OUTPUT = 5  # the model gives something else than numbers, or allows no assignment
     OUTSIDE_SELECTION = 6  # not among the events that the model was trained on: too few b-tags, say
     INCOMPLETE = 7  # fewer objects than slots, so that particles are missing: the answer is what fits
 

@@ -174,11 +174,10 @@ def _neutrinos(problem: Problem, several: bool) -> list[list[Floats]]:
     decay = problem.decay
     if not decay.neutrinos:
         return [[]]
-    if len(decay.neutrinos) == 2 and several and (found := _two(problem)):
-        return found
     met = problem.met / len(decay.neutrinos)
     each = [_one(problem, k, met, several) for k in range(len(decay.neutrinos))]
-    return [list(momenta) for momenta in zip(*each, strict=True)]
+    shared = [list(momenta) for momenta in zip(*each, strict=True)]
+    return [*_two(problem), *shared] if len(decay.neutrinos) == 2 and several else shared
 
 
 def _one(problem: Problem, k: int, met: Floats, several: bool) -> tuple[Floats, Floats]:

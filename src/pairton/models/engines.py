@@ -28,6 +28,7 @@ from pairton.errors import ConfigError, MissingExtraError, ModelError, nearest
 from pairton.events.domain import Domain
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import Nodes
+from pairton.models.kinematic_model import KinematicEngine, is_kinematic, kinematic_info
 from pairton.models.onnx_file import OnnxFile, open_session, read_onnx
 from pairton.models.spanet_onnx import SpanetEngine, is_spanet, spanet_info
 from pairton.models.storage import (
@@ -190,10 +191,12 @@ def load_model(
 ) -> Model:
     """A model that is ready to be asked.
 
-    name      of one that comes with Pairton, or a path: its folder, or its .onnx or .safetensors file
+    name      of one that comes with Pairton, or a path: its folder, or its .onnx or .safetensors file; `kinematic`
+              for a kinematic fit, or the path of a YAML file with settings of one
     engine    onnx, or torch where it is installed
     threads   that run batches side by side; by default one for each core
-    topology  for an ONNX file that SPANet exported: its event file; other models bring their own
+    topology  for an ONNX file that SPANet exported: its event file; for a kinematic fit: what it fits, by default
+              ttbar_allhad; other models bring their own
 
     Raises ModelError where the model cannot be found, read or run by that engine.
 
@@ -204,6 +207,10 @@ def load_model(
         raise ConfigError(f"no engine {engine!r}: choose one of {', '.join(ENGINES)}{nearest(engine, ENGINES)}")
     if threads is not None and threads < 1:
         raise ConfigError(f"threads is {threads}, but must be at least 1")
+    if is_kinematic(name):
+        if engine != "onnx":
+            raise ConfigError(f"a kinematic fit has no network that {engine} could run: leave the engine out")
+        return _kinematic_model(name, threads, topology)
     path = find_model(DEFAULT if str(name) == "default" else name)
     for file in (path, path / ONNX, path / WEIGHTS, path / INFO):
         note_input(file)
@@ -226,6 +233,13 @@ def load_model(
     except ImportError:
         raise MissingExtraError("train", "torch") from None
     return Model(path.name, read_info(path), made)
+
+
+def _kinematic_model(name: str | Path, threads: int | None, topology: str | Path | Topology | None) -> Model:
+    """A kinematic fit of a topology."""
+    made = KinematicEngine.load(name, load_topology(DEFAULT if topology is None else topology), threads)
+    note_input(made.path)
+    return Model(Path(name).stem, kinematic_info(made), made)
 
 
 def _spanet_model(file: OnnxFile, threads: int | None, topology: str | Path | Topology | None) -> Model:

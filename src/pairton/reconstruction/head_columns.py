@@ -4,12 +4,15 @@
     <head>_0, <head>_1, ...     P(class) of three or more
     <particle>_<head>           the same of a particle or product of the answer; NaN where it has none
 
+Outputs of a kinematic fit have columns too: `log_likelihood`, `<particle>_fitted_pt`, `<slot>_fitted_energy`, ...
+
 Shapes: B events, N nodes, S slots, P places, C classes.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +20,13 @@ import numpy.typing as npt
 from pairton.events.head_specs import HeadSpec, places_of
 from pairton.topology import Topology
 
-__all__ = ["head_columns", "head_shape", "head_values", "reordered"]
+if TYPE_CHECKING:
+    from pairton.models.storage import ModelInfo
+
+__all__ = ["head_columns", "head_shape", "head_values", "output_columns", "place_sizes", "reordered"]
 
 Floats = npt.NDArray[np.floating[Any]]
+Ints = npt.NDArray[np.integer[Any]]
 
 
 def head_shape(spec: HeadSpec, topology: Topology) -> tuple[int, ...]:
@@ -28,9 +35,7 @@ def head_shape(spec: HeadSpec, topology: Topology) -> tuple[int, ...]:
     return (*places, spec.width) if spec.is_class else places
 
 
-def head_values(
-    spec: HeadSpec, topology: Topology, output: Floats, assignment: npt.NDArray[np.integer[Any]]
-) -> Floats:
+def head_values(spec: HeadSpec, topology: Topology, output: Floats, assignment: Ints) -> Floats:
     """(B, ...): probabilities of classes, or numbers, from the output of a network.
 
     assignment: (B, S), nodes of the answer; -1 for none
@@ -48,7 +53,7 @@ def head_values(
     return values.astype(np.float32)
 
 
-def _place(output: Floats, nodes: npt.NDArray[np.integer[Any]]) -> Floats:
+def _place(output: Floats, nodes: Ints) -> Floats:
     """(B, C): the mean of (B, C, N, N) over all pairs of nodes (B, K); NaN where one is -1."""
     at = np.maximum(nodes, 0)
     rows = np.arange(len(at))[:, None, None]
@@ -60,8 +65,8 @@ def reordered(
     spec: HeadSpec,
     topology: Topology,
     values: Floats,
-    before: npt.NDArray[np.integer[Any]],
-    after: npt.NDArray[np.integer[Any]],
+    before: Ints,
+    after: Ints,
 ) -> Floats:
     """What a head says of the places of an assignment, for the same with interchangeable particles exchanged."""
     if spec.of_event:
@@ -89,3 +94,45 @@ def head_columns(name: str, spec: HeadSpec, topology: Topology, values: Floats) 
         else:
             columns |= {f"{title}_{c}": here[:, c] for c in range(spec.width)}
     return columns
+
+
+def place_sizes(topology: Topology) -> dict[str, int]:
+    """How long the axes of outputs are that have one entry per slot, particle or neutrino of the answer."""
+    return {"slot": len(topology.slots), "particle": len(topology.particles), "neutrino": len(topology.neutrinos)}
+
+
+def output_columns(
+    info: ModelInfo, described: Mapping[str, Floats], exchanged: tuple[Ints, Ints]
+) -> dict[str, Floats]:
+    """All that a model says of events beside the answer, as columns.
+
+    described: heads that a recipe declares, outputs with one entry per slot, particle or neutrino, and others
+    exchanged: which slot (n, S) and which particle (n, P) was taken for each, by falling pT
+    """
+    columns: dict[str, Floats] = {}
+    for name, array in described.items():
+        axes = info.outputs.get(name, ())
+        if name in info.heads:
+            columns |= head_columns(name, info.heads[name], info.topology, array)
+        elif len(axes) == 1 and axes[0] in place_sizes(info.topology):
+            columns |= _place_columns(name, axes[0], info.topology, array, exchanged)
+        else:
+            columns[name] = array
+    return columns
+
+
+def _place_columns(
+    name: str, axis: str, topology: Topology, values: Floats, exchanged: tuple[Ints, Ints]
+) -> dict[str, Floats]:
+    """The columns (n,) of an output (n, places)."""
+    slots, particles = exchanged
+    if axis == "slot":
+        titles, order = [slot.name for slot in topology.slots], slots
+    elif axis == "particle":
+        titles, order = [particle.name for particle in topology.particles], particles
+    else:
+        titles = [neutrino.name for neutrino in topology.neutrinos]
+        owners = [neutrino.particle for neutrino in topology.neutrinos]
+        order = (particles[:, owners, None] == np.array(owners)).argmax(axis=2)
+    moved = np.take_along_axis(values, order, axis=1)
+    return {f"{title.replace('.', '_')}_{name}": moved[:, k] for k, title in enumerate(titles)}

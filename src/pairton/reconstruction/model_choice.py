@@ -1,21 +1,50 @@
-"""Which model to take where none was named."""
+"""Which model to take for some files, and which topology they have."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from pairton.errors import PairtonError
 from pairton.formats import expand, open_source
-from pairton.models.engines import model_for
+from pairton.models.engines import Model, load_model, model_for
+from pairton.models.kinematic_model import is_kinematic
 from pairton.models.storage import builtin_models, read_info
-from pairton.topology import load_topology
+from pairton.topology import Topology, load_topology
 
-__all__ = ["model_for_files"]
+__all__ = ["load_for_files", "model_for_files"]
 
 
-def model_for_files(name: str | None, paths: Sequence[str], options: Mapping[str, Any] | None = None) -> str:
+def load_for_files(
+    name: str | Path | None,
+    paths: Sequence[str],
+    options: Mapping[str, Any] | None = None,
+    *,
+    engine: str = "onnx",
+    threads: int | None = None,
+) -> Model:
+    """The model for some files, loaded; a kinematic fit is one of their topology.
+
+    name      as of `model_for_files`
+    paths     files, as for `pairton.read`
+    options   of `pairton.read`
+    engine, threads: as of `pairton.load_model`, which says what is raised
+
+    >>> load_for_files("kinematic", ["sample:ttbar_allhad"]).topology.name
+    'ttbar_allhad'
+    """
+    chosen = model_for_files(name, paths, options)
+    topology = (options or {}).get("topology")
+    if topology is None and is_kinematic(chosen):
+        topology = _topology_of(paths, options or {})
+    return load_model(chosen, engine=engine, threads=threads, topology=topology)
+
+
+def model_for_files(
+    name: str | Path | None, paths: Sequence[str], options: Mapping[str, Any] | None = None
+) -> str | Path:
     """The model that is meant for some files.
 
     name      a model, or None or "default": the one for the topology of `options`; without one, for the topology
@@ -29,27 +58,34 @@ def model_for_files(name: str | None, paths: Sequence[str], options: Mapping[str
     'iterative'
     """
     if name not in (None, "default"):
-        return str(name)
+        assert name is not None
+        return name
     given = dict(options or {})
     if given.get("topology") is not None:
         return model_for(load_topology(given["topology"]))
+    topology = _topology_of(paths, given)
+    return "default" if topology is None else model_for(topology)
+
+
+def _topology_of(paths: Sequence[str], options: Mapping[str, Any]) -> Topology | None:
+    """The topology that the first file says it has, or else whose labels it has; None if there is none."""
     try:
         first = expand(list(paths))[0]
     except (PairtonError, IndexError):
-        return "default"  # what is wrong with the files is said when they are read
+        return None  # what is wrong with the files is said when they are read
     try:
-        with open_source(first, **given) as source:
-            return model_for(source.topology)
+        with open_source(first, **options) as source:
+            return source.topology
     except PairtonError:
-        return _model_of_labels(first, given) or "default"
+        return _topology_of_labels(first, options)
 
 
-def _model_of_labels(path: str, options: Mapping[str, Any]) -> str | None:
-    """The built-in model with the most slots among those whose labels the file has."""
-    slots = {}
+def _topology_of_labels(path: str, options: Mapping[str, Any]) -> Topology | None:
+    """That of the built-in model with the most slots among those whose labels the file has."""
+    found = []
     for name, folder in builtin_models().items():
         topology = read_info(folder).topology
         with suppress(PairtonError), open_source(path, **{**options, "topology": topology}) as source:
             if source.has_truth and name == topology.name:
-                slots[name] = len(topology.slots)
-    return max(slots, key=lambda name: slots[name], default=None)
+                found.append(topology)
+    return max(found, key=lambda topology: len(topology.slots), default=None)

@@ -233,8 +233,11 @@ def momenta(events: Events, assignment: Ints) -> dict[str, npt.NDArray[np.float6
     return polar(particle_momenta(events, assignment).p4)
 
 
-def by_falling_pt(events: Events, found: Decoded) -> tuple[Decoded, Momenta]:
-    """The same answers, of positions in `events.objects`, with interchangeable particles by falling pT."""
+def by_falling_pt(events: Events, found: Decoded) -> tuple[Decoded, Momenta, tuple[Ints, Ints]]:
+    """The same answers, of positions in `events.objects`, with interchangeable particles by falling pT.
+
+    The last result says which slot (n, S) and which particle (n, P) was taken for each.
+    """
     known = particle_momenta(events, found.assignment)
     slots, particles = ranked(events.topology, polar(known.p4)["pt"])
     ordered = replace(
@@ -242,4 +245,4 @@ def by_falling_pt(events: Events, found: Decoded) -> tuple[Decoded, Momenta]:
         assignment=np.take_along_axis(found.assignment, slots, axis=1),
         particle_probability=np.take_along_axis(found.particle_probability, particles, axis=1),
     )
-    return ordered, known.exchanged(particles)
+    return ordered, known.exchanged(particles), (slots, particles)

@@ -12,6 +12,7 @@ from pairton.decoding.set_tables import exact_limit
 from pairton.errors import ConfigError, ModelError
 from pairton.events.acceptance import MAX_OBJECTS, check_max_objects
 from pairton.events.domain import Bounds
+from pairton.kinematics.fit_decoding import KINEMATIC
 from pairton.topology import Topology, collection_name
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class RunSettings:
         """With the decoding that is meant, checked."""
         decoding = self.decoding or ("beam" if self.beam is not None else model.decoding)
         self._check_question(model, decoding)
-        if (decoding == BRANCHES) != (model.decoding == BRANCHES):
+        if decoding != model.decoding and {decoding, model.decoding} & {BRANCHES, KINEMATIC}:
             raise ConfigError(f"{model.name} is decoded by {model.decoding}: leave the decoding {decoding} out")
         check_max_objects(model.topology, self.max_objects)
         most = self.max_objects
@@ -49,6 +50,8 @@ class RunSettings:
         elif decoding == BRANCHES:
             limit = exact_limit(branch_plan(model.topology).apart, complete_only=True)
             most = min(most, limit, getattr(model.engine, "most_objects", most))
+        elif decoding == KINEMATIC:
+            most = min(most, exact_limit(model.topology, complete_only=True))
         check_max_objects(model.topology, most)
         return replace(self, decoding=decoding, max_objects=most, cuts=self._cuts_for(model.topology))
 

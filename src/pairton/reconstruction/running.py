@@ -23,16 +23,23 @@ from pairton._common.parallel import in_parallel
 from pairton.decoding import BEAM, Decoded, Outputs, decode, get_decoding
 from pairton.decoding.branches import is_branch
 from pairton.decoding.patterns import plan_of
-from pairton.errors import EventsError, ModelError, PairtonWarning
+from pairton.errors import ModelError, PairtonWarning
 from pairton.events import Events, Status
 from pairton.events.acceptance import MAX_OBJECTS, Accepted, accept
 from pairton.events.domain import chosen_cuts
 from pairton.events.evidence import evident, with_table
 from pairton.events.inputs import EVIDENCE
 from pairton.events.nodes import Nodes
-from pairton.events.objects import as_polar, make_objects, mev_median
 from pairton.events.tags import TagTable, is_generated, load_table
-from pairton.reconstruction.head_columns import head_columns, head_shape, head_values, reordered
+from pairton.kinematics.fit_decoding import is_answer
+from pairton.reconstruction.given_objects import by_kind
+from pairton.reconstruction.head_columns import (
+    head_shape,
+    head_values,
+    output_columns,
+    place_sizes,
+    reordered,
+)
 from pairton.reconstruction.result import Reconstruction, by_falling_pt
 from pairton.reconstruction.run_settings import RunSettings, knows_missing
 from pairton.topology import JET, Layout, Topology, same_tree
@@ -116,13 +123,14 @@ class Assigner:
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of the outputs on whole events; asked of a made-up event, since a window may have none."""
+        """Of the outputs on whole events; where their axes do not tell, asked of a made-up event."""
         axes, heads = self.model.info.outputs, self.model.info.heads
         declared = {name: head_shape(spec, self.model.topology) for name, spec in heads.items()}
         names = [name for name in axes if name not in (*DECODED, *heads) and "node" not in axes[name]]
-        if not names:
-            return declared
         topology, inputs = self.model.topology, self.model.inputs
+        sizes = place_sizes(topology)
+        if all(axis in sizes for name in names for axis in axes[name]):
+            return {name: tuple(sizes[axis] for axis in axes[name]) for name in names} | declared
         event = {
             kind: np.ones((1, max(1, slots), len(inputs.columns(kind))), dtype=np.float32)
             for kind, slots in zip(topology.kinds, topology.slots_per_kind, strict=True)
@@ -139,7 +147,8 @@ class Assigner:
             outputs = self.model.predict(nodes, tokens)
             for name in mine:  # of the first call, in which nothing was revealed
                 described.setdefault(name, outputs[name])
-            return {name: array for name, array in outputs.items() if name in DECODED or is_branch(name)}
+            ours = (name for name in outputs if name in DECODED or is_branch(name) or is_answer(name))
+            return {name: outputs[name] for name in ours}
 
         found = decode(
             predict,
@@ -186,12 +195,12 @@ class Assigner:
         window = self.with_evidence(window)
         accepted = self.accept(window)
         decoded, described = self.assign_all(accepted)
-        found, momenta = by_falling_pt(window, decoded)
+        found, momenta, exchanged = by_falling_pt(window, decoded)
         for name, spec in self.model.info.heads.items():
             orders = decoded.assignment, found.assignment
             described[name] = reordered(spec, self.model.topology, described[name], *orders)
         tags = self.count_tags(window, accepted)
-        outputs = {**self._head_columns(described), **self._pattern_columns(found), **tags}
+        outputs = {**output_columns(self.model.info, described, exchanged), **self._pattern_columns(found), **tags}
         status = accepted.status.copy()
         status[(status == Status.OK) & ~self._selected(accepted, tags)] = Status.OUTSIDE_SELECTION
         none = ~found.answered if self.knows_missing else (found.assignment < 0).any(axis=1)
@@ -244,15 +253,6 @@ class Assigner:
             count = counts[:, self.model.topology.kinds.index(kind)]
             chosen &= (count >= fewest) & (most is None or count <= most)
         return chosen & (tags["n_btags"] >= selection.btags) if tags else chosen
-
-    def _head_columns(self, described: Outputs) -> Outputs:
-        """What heads say, as columns: those that a recipe declares by class and particle, others as they are."""
-        heads = self.model.info.heads
-        columns: dict[str, npt.NDArray[Any]] = {}
-        for name, array in described.items():
-            named = head_columns(name, heads[name], self.model.topology, array) if name in heads else {name: array}
-            columns |= named
-        return columns
 
     def _pattern_columns(self, found: Decoded) -> Outputs:
         """What a model that knows missing particles says of every event; nothing for one that does not."""
@@ -308,7 +308,8 @@ def reconstruct(
 
     events       `Events`, a path, an array of jets with pt, eta, phi, energy or mass and what the model takes (a
                  btag), or a mapping of kinds to such arrays; px, py, pz, E and other coordinates of vector will do
-    model        a loaded model, or the name or path of one; by default the one for the topology of the events
+    model        a loaded model, or the name or path of one; by default the one for the topology of the events;
+                 "kinematic", or the path of a YAML file with its settings, for a kinematic fit
     decoding     a name in `pairton.decoding.DECODINGS`; by default what the model was trained for
     beam         hypotheses of a beam; chooses the decoding `beam`
     max_objects  of each kind; events with more use those of highest pT, and have the status `truncated`
@@ -332,13 +333,14 @@ def reconstruct(
     """
     if model is None or isinstance(model, str):
         from pairton.models.engines import load_model, model_for
+        from pairton.reconstruction.model_choice import load_for_files
 
-        if model is None and isinstance(events, str | os.PathLike):
-            from pairton.reconstruction.model_choice import model_for_files
-
-            model = model_for_files(None, [os.fspath(events)])
-        name = model or (model_for(events.topology) if isinstance(events, Events) else "default")
-        loaded = load_model(name, engine=engine, threads=threads)
+        if isinstance(events, str | os.PathLike):
+            loaded = load_for_files(model, [os.fspath(events)], engine=engine, threads=threads)
+        else:
+            known = events.topology if isinstance(events, Events) else None
+            name = model or (model_for(known) if known is not None else "default")
+            loaded = load_model(name, engine=engine, threads=threads, topology=known)
     else:
         loaded = model
     if isinstance(events, str | os.PathLike):
@@ -346,9 +348,9 @@ def reconstruct(
 
         events, tags = read(os.fspath(events), truth=False, tags=tags, **as_for(loaded, {})), None
     if not isinstance(events, Events):
-        events = Events(_by_kind(events), loaded.topology)
+        events = Events(by_kind(events), loaded.topology)
     if variations is not None:
-        events = events.replace(variations={name: _by_kind(given) for name, given in variations.items()})
+        events = events.replace(variations={name: by_kind(given) for name, given in variations.items()})
     if tags is not None:
         events = with_table(events, load_table(tags))
     chosen = chosen_cuts(jets, leptons, cuts)
@@ -396,29 +398,3 @@ def windows(chunks: Sequence[Events] | Iterator[Events], size: int = WINDOW) -> 
             held += len(chunk) - start
     if held or not some:
         yield Events.concatenate(waiting)
-
-
-def _by_kind(given: Any) -> dict[str, ak.Array]:
-    """Objects from arrays: jets alone, or a mapping of kinds."""
-    by_kind = given if isinstance(given, Mapping) else {JET: given}
-    return {kind: _as_objects(kind, ak.Array(array)) for kind, array in by_kind.items()}
-
-
-def _as_objects(kind: str, array: ak.Array) -> ak.Array:
-    array = as_polar(array)
-    given = {"m": "mass", "E": "energy"}
-    fields = {given.get(name, name): array[name] for name in ak.fields(array)}
-    missing = [name for name in ("pt", "eta", "phi") if name not in fields]
-    missing += ["energy or mass"] * (not fields.keys() & {"energy", "mass"})
-    if missing:
-        found = ", ".join(sorted(fields)) or "no fields"
-        raise EventsError(f"the {kind} array lacks {', '.join(missing)}: found {found}")
-    if "energy" in fields:
-        fields.pop("mass", None)
-    if (median := mev_median(np.asarray(ak.flatten(array["pt"], axis=None)))) is not None:
-        raise EventsError(
-            f"the median pT of the {kind} array is {median:.0f}, which looks like MeV: divide pT, energy and mass "
-            "by 1000 (or, if it is right, give pairton.Events)"
-        )
-    numbers = {name: values for name, values in fields.items() if values.ndim == 2 and not ak.fields(values)}
-    return make_objects(**numbers)

@@ -67,7 +67,7 @@ def display_event(events: Events, row: int, model: Model | str | None = None, **
     if model is None or isinstance(model, str):
         from pairton.models.engines import load_model, model_for
 
-        model = load_model(model or model_for(events.topology))
+        model = load_model(model or model_for(events.topology), topology=events.topology)
     return Display(record_event(events, row, model, **options))
 
 

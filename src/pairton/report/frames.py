@@ -42,7 +42,7 @@ Ints = npt.NDArray[np.integer[Any]]
 
 def chain_frames(base: SeenEvent, answer: Decoded, decoding: str, final: tuple[Shown, ...]) -> tuple[Frame, ...]:
     topology = base.topology
-    mask = np.ones((1, answer.steps[0].tokens.shape[-1]), dtype=bool)
+    mask = np.ones((1, sum(item.used for item in base.objects)), dtype=bool)
     assignment = np.full(len(topology.slots), -1, dtype=np.int32)
     revealed = np.zeros(len(topology.particles), dtype=bool)
     frames = []

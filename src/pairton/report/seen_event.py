@@ -93,7 +93,7 @@ class SeenEvent:
     def _why(self, status: str) -> str:
         """Why there is no answer."""
         if status == Status.BAD_OUTPUT.label:
-            return "The network gives something else than numbers."
+            return "The model gives something else than numbers, or allows no assignment."
         if status == Status.BAD_OBJECT.label:
             return (
                 "An object has an impossible momentum: a NaN, an infinity, pT of 0 or less, or an energy below it."
