@@ -9,7 +9,7 @@ from typing import Any
 
 from pairton.errors import PairtonError
 from pairton.formats import expand, open_source
-from pairton.models.engines import Model, load_model, model_for
+from pairton.models import engines
 from pairton.models.kinematic_model import is_kinematic
 from pairton.models.storage import builtin_models, read_info
 from pairton.topology import Topology, load_topology
@@ -24,7 +24,7 @@ def load_for_files(
     *,
     engine: str = "onnx",
     threads: int | None = None,
-) -> Model:
+) -> engines.Model:
     """The model for some files, loaded; a kinematic fit is one of their topology.
 
     name      as of `model_for_files`
@@ -39,7 +39,7 @@ def load_for_files(
     topology = (options or {}).get("topology")
     if topology is None and is_kinematic(chosen):
         topology = _topology_of(paths, options or {})
-    return load_model(chosen, engine=engine, threads=threads, topology=topology)
+    return engines.load_model(chosen, engine=engine, threads=threads, topology=topology)
 
 
 def model_for_files(
@@ -62,9 +62,9 @@ def model_for_files(
         return name
     given = dict(options or {})
     if given.get("topology") is not None:
-        return model_for(load_topology(given["topology"]))
+        return engines.model_for(load_topology(given["topology"]))
     topology = _topology_of(paths, given)
-    return "default" if topology is None else model_for(topology)
+    return "default" if topology is None else engines.model_for(topology)
 
 
 def _topology_of(paths: Sequence[str], options: Mapping[str, Any]) -> Topology | None:
