@@ -87,37 +87,3 @@ def test_the_wheel_contains_topologies_samples_and_weights(tmp_path):
     for ending in ("ttbar_allhad.yaml", "samples/ttbar_allhad.h5", "models/ttbar_allhad/model.onnx"):
         assert any(name.endswith(ending) for name in inside), ending
     assert "pairton/py.typed" in inside
-
-
-def blocks(path, language):
-    found, inside = [], None
-    for line in path.read_text("utf-8").splitlines():
-        if inside is not None and line.startswith("```"):
-            found.append("\n".join(inside))
-            inside = None
-        elif inside is not None:
-            inside.append(line)
-        elif line.strip() == f"```{language}":
-            inside = []
-    return found
-
-
-def test_the_python_of_the_readme_runs_as_printed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    code = blocks(ROOT / "README.md", "python")
-    assert code
-    shared: dict[str, object] = {}
-    for block in code:
-        exec(compile(block, "README.md", "exec"), shared)
-
-
-@pytest.mark.parametrize("line", [x[2:] for b in blocks(ROOT / "README.md", "console") for x in b.splitlines()])
-def test_the_commands_of_the_readme_run_as_printed(line, tmp_path_factory):
-    folder = (
-        tmp_path_factory.getbasetemp() / "readme"
-    )  # one folder for all: a later command uses an earlier's file
-    folder.mkdir(exist_ok=True)
-    program = f"{sys.executable} -c 'from pairton.cli import main; main()' "
-    assert line.startswith("pairton ")
-    done = run("bash", "-c", program + line.removeprefix("pairton "), cwd=folder)
-    assert done.returncode == 0, done.stderr
