@@ -24,7 +24,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("lightning.fabric")
 
 from pairton.network import Network, NetworkConfig  # noqa: E402
-from pairton.network.task_heads import TaskHead, carried_over, place_values  # noqa: E402
+from pairton.network.task_heads import TaskHead, place_values  # noqa: E402
 from pairton.training import parse_recipe, train  # noqa: E402
 from pairton.training.losses import batch_loss, make_batch  # noqa: E402
 from pairton.training.process import Symmetry  # noqa: E402
@@ -213,15 +213,6 @@ def test_components_turn_with_the_event(decays):
     for name in columns:
         assert labels[name] == pytest.approx(seen[name], abs=2e-3), name
     assert not np.allclose(columns["j_px"], seen["j_px"], atol=1)
-
-
-def test_a_model_gets_new_heads():
-    old = {"embed.w": torch.ones(2), "heads.a.w": torch.ones(2), "heads.b.w": torch.ones(2)}
-    new = {"embed.w": torch.zeros(2), "heads.a.w": torch.zeros(3), "heads.c.w": torch.zeros(2)}
-    found = carried_over(old, new, ["a", "b", "c"])
-    assert set(found) == set(new)
-    assert found["embed.w"].tolist() == [1, 1]
-    assert found["heads.a.w"].tolist() == [0, 0, 0]
 
 
 # -- from columns to columns -------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ Shapes: B events, N nodes, M pairs i <= j, P places, K slots of a place, C numbe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from pairton.events.head_specs import HeadSpec
 from pairton.network.heads import Embedding, Head
 from pairton.topology import Topology
 
-__all__ = ["TaskHead", "carried_over", "place_values"]
+__all__ = ["TaskHead", "place_values"]
 
 MOST_LOG = 30.0  # of a number that is learned by its logarithm
 
@@ -75,26 +75,6 @@ class TaskHead(Head):
             return value
         value = value.clamp(-MOST_LOG, MOST_LOG)
         return torch.exp(value) - torch.exp(-value)  # 2 sinh, which is not exported
-
-
-def carried_over(
-    weights: Mapping[str, Tensor], own: Mapping[str, Tensor], names: Iterable[str]
-) -> dict[str, Tensor]:
-    """The weights of a model for a network whose declared heads may be others: those that do not fit begin anew.
-
-    weights   of the model
-    own       of the network
-    names     of the declared heads of either
-    """
-    result = dict(weights)
-    for name in names:
-        start = f"heads.{name}."
-        theirs, mine = ({key: each[key] for key in each if key.startswith(start)} for each in (weights, own))
-        if {key: value.shape for key, value in theirs.items()} != {
-            key: value.shape for key, value in mine.items()
-        }:
-            result = {key: value for key, value in result.items() if key not in theirs} | mine
-    return result
 
 
 def place_values(output: Tensor, slots: Tensor) -> Tensor:

@@ -27,8 +27,8 @@ from pairton.events.domain import Domain
 from pairton.models.storage import ModelInfo, save_model
 from pairton.network import Network
 from pairton.network.engine import load_network, predictor
-from pairton.network.task_heads import carried_over
-from pairton.topology import JET, collection_name, same_tree
+from pairton.network.transfer import check_same_network, transferred
+from pairton.topology import JET, collection_name
 from pairton.training.calibration import CALIBRATED, fit_temperatures
 from pairton.training.data import BatchPlan, Drawn, PackedEvents
 from pairton.training.logs import Logs
@@ -262,20 +262,10 @@ class Trainer:
         recipe = self.recipe
         if self.init is None:
             return Network(recipe.topology, recipe.network, recipe.inputs, recipe.specs)
-        network, info = load_network(self.init)
-        if not same_tree(info.topology, recipe.topology):
-            raise TrainingError(
-                f"{self.init} is a model of {info.topology.name}, but the recipe is for {recipe.topology.name}: "
-                "start from a model of the same topology"
-            )
-        mine, theirs = recipe.network.to_dict(), network.config.to_dict()
-        mine["inputs"], theirs["inputs"] = recipe.inputs.to_dict(), network.inputs.to_dict()
-        different = [name for name in mine if mine[name] != theirs[name] and name != "dropout"]
-        if different:
-            listed = ", ".join(f"{name} {theirs[name]} (recipe: {mine[name]})" for name in different)
-            raise TrainingError(f"{self.init} is another network than the recipe's: it has {listed}")
+        network, _ = load_network(self.init)
         fresh = Network(recipe.topology, recipe.network, recipe.inputs, recipe.specs)
-        fresh.load_state_dict(carried_over(network.state_dict(), fresh.state_dict(), {*recipe.specs, *info.heads}))
+        check_same_network(network, fresh, str(self.init))
+        fresh.load_state_dict(transferred(network, fresh))
         return fresh
 
     def _check_resume(self, progress: dict[str, Any]) -> None:
