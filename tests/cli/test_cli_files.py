@@ -152,7 +152,7 @@ def test_inspect_and_convert_know_kinds(tmp_path: Path, capsys: pytest.CaptureFi
     assert (said["objects"]["lepton"]["usable"], said["objects"]["lepton"]["passing"]) == (1, {"1": 1})
     assert said["others"] == ["el"]
     lines = [" ".join(x.split()) for x in run(capsys, "inspect", tmp_path / "a.parquet", *alone).splitlines()]
-    assert {"usable 1 50.0% leptons: pt > 45", "1 leptons pass 1 ████████████████████████ 100.0%"} <= set(lines)
+    assert {"usable 1 50.0% leptons: pt > 45", "1 lepton pass 1 ████████████████████████ 100.0%"} <= set(lines)
     assert {"median 7 GeV", "also there el"} <= set(lines)
     run(capsys, "convert", tmp_path / "a.parquet", tmp_path / "b.h5", *how)
     lines = [" ".join(line.split()) for line in run(capsys, "inspect", tmp_path / "b.h5").splitlines()]

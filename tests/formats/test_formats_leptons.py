@@ -525,7 +525,9 @@ def test_leptons_among_the_jets_of_an_all_hadronic_topology(tmp_path: Path) -> N
 
 def test_the_example_of_spanet_as_tth(tmp_path: Path) -> None:
     path = sample("spanet_tth_semilep.h5")
-    with pytest.warns(PairtonWarning, match="TARGETS ht, lt, h are taken for t, tl, H, since they decay alike"):
+    with pytest.warns(
+        PairtonWarning, match="TARGETS/ht is read as t, TARGETS/lt is read as tl, TARGETS/h is read as H, by their"
+    ):
         events = read(path, topology="tth_semilep")
     names = {"t": "ht", "tl": "lt", "H": "h", "jet": "Momenta", "lepton": "Momenta", "met": "Met"}
     mapped = read(path, topology="tth_semilep", map=names)
@@ -555,7 +557,7 @@ def test_targets_that_do_not_decay_alike_are_refused(tmp_path: Path) -> None:
     groups = {"Jets": padded(2, 6) | {"btag": np.ones((2, 6))}}
     targets = {f"{p}/{b}": [k, k] for k, (p, b) in enumerate((p, b) for p in ("x", "y") for b in ("b1", "b2"))}
     path = spanet(tmp_path / "a.h5", groups, targets)
-    with pytest.warns(PairtonWarning, match="TARGETS x, y are taken for H1, H2"):
+    with pytest.warns(PairtonWarning, match="TARGETS/x is read as H1, TARGETS/y is read as H2"):
         assert read(path, topology="hh4b").truth.tolist() == [[0, 1, 2, 3]] * 2
     other = parse_topology(
         {"name": "zh", "event": ["Z", "H"], "particles": {"Z": ["b", "b"], "H": ["b", "b"]}}, "t"

@@ -73,7 +73,9 @@ def test_a_tagger_that_is_not_filled_is_passed_over_and_said(tmp_path, events, f
     assert found.jets.btag.tolist() == (filled > 0.8484).tolist()
     assert found.metadata["btag"] == "CSVV2:0.8484"
     for how in ({"btag": "DeepFlavB:0.3"}, {"btag": "DeepFlavB"}, {"tags": "deepjet_2017"}):
-        with pytest.raises(FormatError, match=r"DeepFlavB is not filled: none of .* tagger: PNetB, CSVV2"):
+        with pytest.raises(
+            FormatError, match=r"DeepFlavB is not filled: none of .* taggers that are filled: CSVV2$"
+        ):
             read(path, **QUIET, **how)
 
 
@@ -261,7 +263,7 @@ def test_same_efficiencies_same_answers(tmp_path, events, evidence_model):
 def test_tags_of_which_nothing_is_known_are_said_once(events, evidence_model):
     with pytest.warns(PairtonWarning) as caught:
         reco = pairton.reconstruct(events, evidence_model)
-    assert [str(w.message)[:48] for w in caught] == ["b-tags are taken at the efficiencies of the gene"]
+    assert [str(w.message)[:48] for w in caught] == ["nothing is known of the tagger, so the efficienc"]
     assert reco.events.metadata["tag_table"]["name"] == "generator"
     with pytest.warns(PairtonWarning, match="efficiencies in the table binary_70 are approximate"):
         pairton.reconstruct(events, evidence_model, tags="binary_70")
@@ -323,10 +325,15 @@ def test_inspect_shows_the_taggers(command, tmp_path, events, filled, capsys):
     assert found["DeepFlavB"]["known"] == int(ak.sum(first >= 40))
     assert found["DeepFlavB"]["low"] == pytest.approx(0.1)
     assert found["PNetB"]["tables"][0] == "pnet_2022"
+    assert found["DeepFlavB"]["cuts"] == load_table("deepjet_2018").cuts.tolist()
+    assert command("inspect", path, "--json", "--set", "jet_id=none", "--tags", "deepjet_2017") == 0
+    found = {tagger["name"]: tagger for tagger in json.loads(capsys.readouterr().out)["taggers"]}
+    assert found["DeepFlavB"]["tables"][0] == "deepjet_2017"
+    assert found["DeepFlavB"]["cuts"] == load_table("deepjet_2017").cuts.tolist()
     assert command("inspect", path, "--set", "jet_id=none", "--isolate") == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "PNetB not filled; tables pnet_2022" in text
-    assert "used: DeepFlavB > 0.2783 (deepjet_2018); 0.1 to 0.9" in text
+    assert "PNetB not filled; cuts 0.047, 0.245, 0.6734, 0.7862, 0.961 in table pnet_2022, also" in text
+    assert "used: DeepFlavB > 0.2783 (deepjet_2018); filled for" in text
     assert "other scores PNetCvB" in text
 
 

@@ -73,7 +73,7 @@ def test_cuts_for_objects_that_are_not_there(decays, model):
 def test_labels_that_cuts_take_away_are_counted(decays, model):
     events = decays(100)
     gone = (events.jets.pt < 40)[ak.from_regular(events.truth)]
-    with pytest.warns(PairtonWarning, match=rf"^{int(ak.sum(gone))} labelled .* cut away, by the given cuts"):
+    with pytest.warns(PairtonWarning, match=rf"^{int(ak.sum(gone))} labelled .* cut away by the given cuts"):
         result = pairton.evaluate(events, model, jets="pt>40,abs_eta<10")
     total = result.to_dict()["methods"]["masses"]["efficiency"]["event"]["inclusive"]["total"]
     assert total == int((~ak.to_numpy(ak.any(gone, axis=1))).sum())
@@ -90,7 +90,7 @@ def test_the_command_line(command, tmp_path, decays, capsys):
     assert json.loads(json.dumps(result_metadata(out)["cuts"])) == {"jet": {"pt": None, "abs_eta": None}}
     numbers = tmp_path / "numbers.json"
     assert command("evaluate", tmp_path / "in.h5", "--jets", "pt>40", "--json", numbers) == 0
-    assert "labelled objects are cut away, by the given cuts" in capsys.readouterr().err
+    assert "labelled objects are cut away by the given cuts" in capsys.readouterr().err
     assert command("display", tmp_path / "in.h5", "--jets", "pt>500", "-o", tmp_path / "event.html") == 0
     assert "0 of 8 jets can be used (pT > 500 GeV)" in capsys.readouterr().out
     assert command("evaluate", tmp_path / "in.h5", "--jets", "pt=40") == 2

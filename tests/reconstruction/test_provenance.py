@@ -235,6 +235,24 @@ def test_all_that_changes_an_answer_is_in_the_metadata(decays, tmp_path, model_f
     assert json.loads(capsys.readouterr().out) == said
 
 
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ([], "as the model was trained"),
+        (["--jets", "none"], "jet: none"),
+        (["--jets", "pt>30,abs_eta<2.4"], "jet: pt>30,abs_eta<2.4"),
+        (["--jets", "pt>30"], "jet: pt>30,abs_eta as the model was trained"),
+    ],
+)
+def test_inspect_says_which_cuts_a_result_was_made_with(source, model_folder, tmp_path, capsys, words, shown):
+    out = tmp_path / "out.parquet"
+    assert run("reconstruct", source, "-o", out, "--model", model_folder, *words) == 0
+    capsys.readouterr()
+    assert run("inspect", out) == 0
+    (line,) = (line.strip() for line in capsys.readouterr().out.splitlines() if line.startswith(" cuts "))
+    assert line.removeprefix("cuts").strip() == shown
+
+
 def test_settings_of_a_format_are_in_the_metadata(tmp_path, mass_model, nano_file):
     out = tmp_path / "out.parquet"
     reconstruct_files(

@@ -204,8 +204,7 @@ def test_too_few_objects_have_a_reason_and_no_answer(mass_model):
     record = record_event(Events(jets), 0, mass_model)
     assert (record.answer, record.event_probability, record.status) == ((), None, "too_few_objects")
     assert "too few objects" in record.frames[0].title
-    assert record.frames[0].note == "2 of 2 jets can be used; ttbar_allhad needs 6."
-    assert record.frames[0].note.endswith("ttbar_allhad needs 6.")
+    assert record.frames[0].note == "2 of 2 jets can be used; an answer needs 6 jets."
     figure = Display(record).figure()
     assert record.frames[0].note in figure.get_suptitle()
     assert record.id in figure.get_suptitle()

@@ -4,6 +4,8 @@ import awkward as ak
 import numpy as np
 import pytest
 
+from pairton.events import Events
+from pairton.events.objects import make_jets
 from pairton.reconstruction.running import RunSettings, reconstruct
 from pairton.report.event_display import Display
 from pairton.report.recording import record_event
@@ -69,3 +71,13 @@ def test_an_answer_for_particles_is_shown_first(decays, missing_model_type):
     chances = [candidate.probability for candidate in record.frames[0].candidates]
     assert record.event_probability < chances[0]
     assert sum(c.chosen for c in record.frames[1].candidates) == 1
+
+
+@pytest.mark.parametrize(
+    ("prior", "needed"), [({}, "at least 1 jet"), ({"nothing": 0.0, "W": 0.0}, "at least 3 jets")]
+)
+def test_what_an_answer_needs_depends_on_what_may_be_absent(missing_model, prior, needed):
+    jets = make_jets(pt=[[]], eta=[[]], phi=[[]], mass=[[]], btag=[[]])
+    record = record_event(Events(jets), 0, missing_model, RunSettings(prior=prior))
+    assert record.status == "too_few_objects"
+    assert record.frames[0].note == f"0 of 0 jets can be used; an answer needs {needed}."

@@ -211,7 +211,7 @@ def test_records_have_objects_of_every_kind(lepton_events, lepton_model, decodin
     record = record_event(events, 2, lepton_model, RunSettings(decoding))
     reco = reconstruct(events, lepton_model, decoding=decoding)
     assert [item.kind for item in record.objects] == ["jet"] * 5 + ["lepton"] * 2 + ["met"]
-    assert [item.short for item in record.objects[5:]] in (["l0", "l1", "m0"], ["l1", "l0", "m0"])
+    assert [item.short for item in record.objects[5:]] in (["l0", "l1", "met"], ["l1", "l0", "met"])
     (leptonic,) = (shown for shown in record.answer if shown.type == "tl")
     items = [record.objects[k] for k in leptonic.objects]
     slots = SEMILEPTONIC.of_type("tl")[0].slots
@@ -253,7 +253,7 @@ def test_leptons_and_missing_energy_are_drawn_with_marks_of_their_own(lepton_eve
     assert len(corners) == 7
     said = {text.get_text() for text in axes.texts}
     met = record.objects[7]
-    assert {"l0", "l1", f"m0  {met.pt:.0f} GeV"} < said
+    assert {"l0", "l1", f"met  {met.pt:.0f} GeV"} < said
     (arrow,) = [text for text in axes.texts if text.arrow_patch is not None]
     assert arrow.xy[1] == pytest.approx(met.phi)
     shown.save(tmp_path / "event.svg")

@@ -84,10 +84,11 @@ def evaluate(
     from pairton.cli.progress import progress
     from pairton.evaluation.evaluating import evaluate as run
     from pairton.formats import expand
-    from pairton.reconstruction.model_choice import load_for_files
+    from pairton.reconstruction.model_choice import load_for_files, models_to_evaluate
     from pairton.reconstruction.streaming import count_events
 
-    names = models or (() if how["assignments"] else (None,))
+    answered = bool(how["assignments"])
+    names = models or models_to_evaluate(inputs, reading, baselines=how["baselines"], answered=answered)
     loaded = [load_for_files(name, inputs, reading, engine=engine, threads=threads) for name in names]
     files = expand(inputs)
     for path in how["assignments"]:

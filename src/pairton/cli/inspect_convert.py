@@ -172,11 +172,13 @@ def _overview(summary: Summary) -> Table:
         if usable < total:
             table.add_row("  usable", str(usable), f"{_share(usable, total)}  {_rule(kind, summary.metadata)}")
         shown = summary.passing[kind] if usable < total and kind in LEPTONS else counts
-        which = f"{name} pass" if shown is not counts else name
+        which = " pass" if shown is not counts else ""
         most = max(shown.values(), default=1)
         for n, count in sorted(shown.items()) if set(shown) != {1} or shown is not counts else ():
             bar = "█" * round(BAR * count / most) or "▏"
-            table.add_row(f"{n} {which}", str(count), f"{bar} {_share(count, summary.events)}")
+            table.add_row(
+                f"{n} {kind if n == 1 else name}{which}", str(count), f"{bar} {_share(count, summary.events)}"
+            )
         if kind in summary.medians and kind != topology.main_kind:
             table.add_row("  median", f"{summary.medians[kind]:.0f}", f"GeV  {summary.metadata.get(kind, '')}")
     if summary.others:
@@ -236,9 +238,11 @@ def _tagger(tagger: Mapping[str, Any]) -> str:
     elif not tagger["filled"]:
         values = "not filled"
     else:
-        values = f"{tagger['low']:.3g} to {tagger['high']:.3g}, {_share(tagger['known'], tagger['jets'])} of jets"
-    tables = tagger["tables"]
-    known = f"tables {', '.join(tables[:3])}{', …' * (len(tables) > 3)}" if tables else "no table"
+        share = _share(tagger["known"], tagger["jets"])
+        values = f"filled for {share} of jets, {tagger['low']:.3g} to {tagger['high']:.3g}"
+    first, *others = tagger["tables"] or [None]
+    known = f"cuts {', '.join(f'{cut:g}' for cut in tagger['cuts'])} in table {first}" if first else "no table"
+    known += f", also {', '.join(others[:2])}{', …' * (len(others) > 2)}" if others else ""
     return "; ".join([*([f"used: {tagger['used']}"] if tagger["used"] else []), values, known])
 
 

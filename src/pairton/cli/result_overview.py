@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pairton.errors import printable
+from pairton.events.domain import CUTS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -77,12 +78,32 @@ def _about(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _settings(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in said.items():
-        if name not in OTHER:
+        if name == "cuts":
+            yield name, _cuts(value)
+        elif name not in OTHER:
             yield name, _short(value)
     fitted = said.get("temperatures")
     yield "temperatures", "1, not fitted for this decoding" if fitted is None else _short(fitted)
     for name, value in _mapping(said, "reading").items():
         yield f"reading: {name}", _short(value)
+
+
+def _cuts(value: Any) -> str:
+    """Cuts on objects: those of the model, none, or the user's."""
+    if isinstance(value, bool):
+        return "as the model was trained" if value else "none"
+    if not isinstance(value, Mapping):
+        return _short(value)
+    return "; ".join(f"{kind}: {_bounds(value, kind)}" for kind in value)
+
+
+def _bounds(cuts: Mapping[str, Any], kind: str) -> str:
+    """The bounds on objects of a kind, as --jets takes them; those that were not given are the model's."""
+    bounds = _mapping(cuts, kind)
+    given = [f"{name}{sign}{_short(bounds[name])}" for name, sign in CUTS.items() if bounds.get(name) is not None]
+    return (
+        ",".join([*given, *(f"{name} as the model was trained" for name in CUTS if name not in bounds)]) or "none"
+    )
 
 
 def _inputs(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -40,6 +40,7 @@ from pairton.events.acceptance import MAX_OBJECTS
 from pairton.events.domain import Bounds, Domain, chosen_cuts, cut_domain
 from pairton.formats import as_for, expand, iterate, open_source
 from pairton.formats.files import Paths
+from pairton.reconstruction.model_choice import models_to_evaluate
 from pairton.reconstruction.result import stored_assignment
 from pairton.reconstruction.running import RunSettings, windows
 from pairton.topology import Topology, load_topology, same_tree
@@ -120,7 +121,10 @@ def evaluate(
     if given is not None and options:
         raise ConfigError(f"evaluate has no option {next(iter(options))!r} for events that are read already")
     files = ["events"] if isinstance(events, Events) else expand(events)
-    models = _load(model, given, bool(assignments), files, options)
+    if model is None:
+        stored = options if given is None else {"topology": given.topology}
+        model = models_to_evaluate(files, stored, baselines=baselines, answered=bool(assignments))
+    models = _load(model, given, files, options)
     options = {"topology": None} | (as_for(models[0], options) if models else options)
     if given is None:
         options["keep"] = [*options.get("keep", ()), *_label_columns(models, files[0], options)]
@@ -186,17 +190,17 @@ def evaluate(
                     method.counts.setdefault(metric.name, []).append(found)
     check_files(methods, row)
     if outside:
-        why = f"as {models[0].name} is not meant for them" if settings.cuts is True else "by the given cuts"
+        why = f"the cuts of {models[0].name}" if settings.cuts is True else "the given cuts"
         warnings.warn(
-            f"{outside} labelled objects are cut away, {why}, and count as missing: --jets none asks for all jets",
+            f"{outside} labelled objects are cut away by {why}, and count as missing: --jets none uses all jets",
             PairtonWarning,
             stacklevel=2,
         )
     for name, count in trained_on.items():
         if count and split != "train":
             warnings.warn(
-                f"{name} was trained on up to {count} of these {scored} events, so that it does too well "
-                "on them: give other events, or only those that it has not seen with --split test",
+                f"{name} was trained on up to {count} of these {scored} events, which overestimates "
+                "its efficiencies: give other events, or only those it has not seen with --split test",
                 PairtonWarning,
                 stacklevel=2,
             )
@@ -286,14 +290,9 @@ def _trained_on(model: Model, events: Events) -> int:
     return int((np.isin(events.ids[:, 0], sources) & events.in_split("train", _fractions(model))).sum())
 
 
-def _load(
-    model: Any, events: Events | None, answered: bool, files: Sequence[str], options: Mapping[str, Any]
-) -> list[Model]:
-    from pairton.models.engines import load_model, model_for
+def _load(model: Any, events: Events | None, files: Sequence[str], options: Mapping[str, Any]) -> list[Model]:
+    from pairton.models.engines import load_model
     from pairton.reconstruction.model_choice import load_for_files
-
-    if model is None:
-        model = () if answered else "default" if events is None else model_for(events.topology)
 
     def load(each: str | Path) -> Model:
         if events is None:

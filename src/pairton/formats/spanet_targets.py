@@ -35,9 +35,8 @@ def target_names(found: Sequence[str], options: ReadOptions, path: str) -> tuple
         pairs = [(root.name, alike[root.name]) for root in topology.roots]
         if options.truth:
             warnings.warn(
-                f"TARGETS {', '.join(theirs for _, theirs in pairs)} are taken for "
-                f"{', '.join(ours for ours, _ in pairs)}, since they decay alike: choose others with --map "
-                f"{','.join(f'{ours}={theirs}' for ours, theirs in pairs)}",
+                f"{', '.join(f'TARGETS/{theirs} is read as {ours}' for ours, theirs in pairs)}, by their decay "
+                f"products: choose others with --map {','.join(f'{ours}={theirs}' for ours, theirs in pairs)}",
                 PairtonWarning,
                 stacklevel=4,
             )

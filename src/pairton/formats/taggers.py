@@ -124,8 +124,8 @@ def choose_tagger(
     same = chosen if chosen is not None and chosen.field == scores[name] else known
     if not (filling := _look(look, name, same)).filled:
         raise FormatError(
-            f"{path}: {name} is not filled: {_values(filling)}; choose another tagger: "
-            f"{', '.join(other for other in order if other in scores and other != name) or 'there is none'}"
+            f"{path}: {name} is not filled: {_values(filling)}; taggers that are filled: "
+            f"{', '.join(_filled(scores, order, look)) or 'none'}"
         )
     if cut is None:
         if same is None:
@@ -141,8 +141,8 @@ def choose_tagger(
     if same is not None and not same.valid[0] <= cut < same.valid[1]:
         low, high = same.valid
         raise ConfigError(
-            f"--btag {name}:{cut:g}: the score {name} goes from {low:g} to {high:g}, so that this cut tags no jet "
-            f"or every one; its usual cuts are {', '.join(f'{c:g}' for c in same.cuts)}"
+            f"--btag {name}:{cut:g}: the score {name} goes from {low:g} to {high:g}, so this cut tags no jet or "
+            f"every jet; its usual cuts are {', '.join(f'{c:g}' for c in same.cuts)}"
         )
     return Tagger(name, cut, scores[name], chosen, options.evidence)
 
@@ -150,19 +150,24 @@ def choose_tagger(
 def described(
     scores: Mapping[str, str], look: Callable[[str], Flat], used: Tagger, order: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
-    """Of each score of a file, as plain data: its values, the tables that are known for it, whether it is used.
+    """What is known of each score of a file, as plain data: its values, its tables, whether it is used.
+
+    `cuts` are the working points of the first table, which is the one in use if the score is used.
 
     Those of `order` come first.
     """
     found = []
     for name in sorted(scores, key=lambda name: (name not in order, order.index(name) if name in order else 0)):
-        tables = tables_of(scores[name])
+        tables = list(tables_of(scores[name]))
+        if name == used.name and used.table in tables:  # that one first
+            tables.insert(0, tables.pop(tables.index(used.table)))
         try:
             filling = _look(look, name, tables[0] if tables else None)
         except ConfigError:  # what its values are must be said first
             filling = Filling(0, 0)
         found.append(filling.described(name) | {"tables": [table.name for table in tables]})
-        found[-1] |= {"used": str(used) if name == used.name else None}
+        found[-1]["cuts"] = tables[0].cuts.tolist() if tables else []
+        found[-1]["used"] = str(used) if name == used.name else None
     return found
 
 
@@ -224,6 +229,11 @@ def _first_filled(
     raise FormatError(
         f"{path}: none of the taggers {', '.join(there)} is filled: {_values(filling)}; give --btag TAGGER:CUT"
     )
+
+
+def _filled(scores: Mapping[str, str], order: Sequence[str], look: Callable[[str], Flat]) -> list[str]:
+    there = [name for name in order if name in scores]
+    return [name for name in there if _look(look, name, _usual_table(scores[name], None)).filled]
 
 
 def _look(look: Callable[[str], Flat], name: str, table: TagTable | None) -> Filling:

@@ -42,7 +42,7 @@ from pairton.models.storage import (
     parse_info,
     read_info,
 )
-from pairton.topology import Topology, load_topology
+from pairton.topology import Topology, load_topology, same_tree
 from pairton.topology.reading import load_spanet_event
 
 __all__ = ["DEFAULT", "ENGINES", "METADATA_KEY", "Engine", "Model", "OnnxEngine", "load_model", "model_for"]
@@ -178,8 +178,23 @@ class Model:
 
 
 def model_for(topology: Topology) -> str:
-    """The model to take for events where none was named: that of their name, else the default."""
-    return topology.name if topology.name in builtin_models() else "default"
+    """The built-in model for events where none was named: that of their topology, or of one with the same tree.
+
+    Raises ModelError where no model comes with Pairton for that decay tree.
+
+    >>> model_for(load_topology("ttbar_semilep"))
+    'ttbar_semilep'
+    """
+    folders = builtin_models()
+    if topology.name in folders:
+        return topology.name
+    for name in (DEFAULT, *folders):
+        if same_tree(read_info(folders[name]).topology, topology):
+            return name
+    raise ModelError(
+        f"no model comes with Pairton for the topology {topology.name}: train one with `pairton train`, or name "
+        f"yours with --model (`pairton models` lists the built-in ones: {', '.join(folders)})"
+    )
 
 
 def load_model(

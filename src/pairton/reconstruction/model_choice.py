@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pairton.errors import PairtonError
+from pairton.errors import ModelError, PairtonError, PairtonWarning
 from pairton.formats import expand, open_source
 from pairton.models import engines
 from pairton.models.kinematic_model import is_kinematic
 from pairton.models.storage import builtin_models, read_info
 from pairton.topology import Topology, load_topology
 
-__all__ = ["load_for_files", "model_for_files"]
+__all__ = ["load_for_files", "model_for_files", "models_to_evaluate"]
 
 
 def load_for_files(
@@ -52,6 +53,8 @@ def model_for_files(
     paths     files, as for `pairton.read`
     options   of `pairton.read`
 
+    Raises ModelError where no model comes with Pairton for that topology.
+
     >>> model_for_files(None, ["sample:ttbar_allhad"])
     'ttbar_allhad'
     >>> model_for_files("iterative", ["sample:ttbar_allhad"])
@@ -80,6 +83,31 @@ def _topology_of(paths: Sequence[str], options: Mapping[str, Any]) -> Topology |
         return _topology_of_labels(first, options)
 
 
+def models_to_evaluate(
+    paths: Sequence[str], options: Mapping[str, Any], *, baselines: Sequence[str], answered: bool
+) -> tuple[str | Path, ...]:
+    """The models to evaluate where none was named: none if there are files of answers, else the one for the files.
+
+    paths, options   as for `model_for_files`
+    baselines        names of baselines: where no model comes with Pairton for the topology, they are enough
+    answered         whether files of answers are evaluated
+
+    Raises ModelError where there is nothing to evaluate: no model for the topology, and no baseline.
+
+    >>> models_to_evaluate(["sample:ttbar_allhad"], {}, baselines=["chi2"], answered=False)
+    ('ttbar_allhad',)
+    """
+    if answered:
+        return ()
+    try:
+        return (model_for_files(None, paths, options),)
+    except ModelError as error:
+        if not baselines:
+            raise
+        warnings.warn(f"{error}; only {', '.join(baselines)} is evaluated", PairtonWarning, stacklevel=2)
+        return ()
+
+
 def _topology_of_labels(path: str, options: Mapping[str, Any]) -> Topology | None:
     """That of the built-in model with the most slots among those whose labels the file has."""
     found = []
@@ -88,4 +116,12 @@ def _topology_of_labels(path: str, options: Mapping[str, Any]) -> Topology | Non
         with suppress(PairtonError), open_source(path, **{**options, "topology": topology}) as source:
             if source.has_truth and name == topology.name:
                 found.append(topology)
-    return max(found, key=lambda topology: len(topology.slots), default=None)
+    chosen = max(found, key=lambda topology: len(topology.slots), default=None)
+    if chosen is not None:
+        warnings.warn(
+            f"{path} is read as {chosen.name}, the built-in model with the most of its labels: choose another by "
+            "--topology or --model",
+            PairtonWarning,
+            stacklevel=3,
+        )
+    return chosen

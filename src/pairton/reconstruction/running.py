@@ -56,8 +56,8 @@ DECODED = ("edges", "triplets", "patterns")  # outputs that the decoding uses; o
 TAG_CUT = 0.5
 SURE = 300  # jets of which some have a b-tag and some have none, unless something is wrong
 ASSUMED = (
-    "b-tags are taken at the efficiencies of the generator's card (about 70 % of b jets, 0.3 % of light jets), "
-    "since nothing is known of the tagger: give its table with --tags (`pairton tags` lists them)"
+    "nothing is known of the tagger, so the efficiencies of Pairton's generator are assumed (about 70 % for b "
+    "jets, 0.3 % for light jets): give its table with --tags (`pairton tags` lists those in the package)"
 )
 WINDOW = 4096  # rows of the input that are batched together
 

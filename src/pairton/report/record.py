@@ -46,7 +46,9 @@ class Item:
 
     @property
     def short(self) -> str:
-        """Its number; that of another object than a jet after the first letter of its kind."""
+        """A short name: the number of a jet, `l0` for the first lepton, `met` for missing energy."""
+        if self.kind in TRANSVERSE:  # of which there is one
+            return self.kind
         return str(self.index) if self.kind == JET else f"{self.kind[0]}{self.index}"
 
 

@@ -47,6 +47,7 @@ def record_event(
     label = decoding.replace("_", "-")
     status = Status(int(accepted.status[0])).label
     base.domain = cut_domain(model.domain, assigner.settings.cuts, topology.kinds)
+    base.needs = assigner.settings.needs(model)
     if not accepted.answerable[0]:
         return base.record(label, model.name, status, (), None, ())
     nodes = accepted.batch(np.array([0]), tuple(accepted.nodes.counts[0].tolist()))

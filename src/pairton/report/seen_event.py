@@ -9,10 +9,11 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton.events import Events, Status
+from pairton.events import Events
 from pairton.events.domain import Domain
 from pairton.events.inputs import MOMENTUM
 from pairton.events.vectors import mass_of, polar
+from pairton.report.reasons import why_no_answer
 from pairton.report.record import (
     EventRecord,
     Frame,
@@ -22,9 +23,8 @@ from pairton.report.record import (
     same_particles,
     shown_particles,
 )
-from pairton.topology import Topology, collection_name
+from pairton.topology import Topology
 from pairton.topology.assignments import ranked
-from pairton.topology.selection import Cuts
 
 if TYPE_CHECKING:
     pass
@@ -48,7 +48,8 @@ class SeenEvent:
         self.name, self.source = name, source
         self.id = ""
         self.truth: Ints | None = None
-        self.domain: Domain | None = None  # whose cuts an object must pass to be used
+        self.domain = Domain()  # whose cuts an object must pass to be used
+        self.needs: tuple[tuple[int, ...], ...] = ()  # as for `why_no_answer`
 
     @classmethod
     def of(cls, one: Events, seen: Mapping[str, Ints], number: int, source: str, topology: Topology) -> SeenEvent:
@@ -66,7 +67,7 @@ class SeenEvent:
             objects.append(Item(index, pt, eta, phi, mass, btag, (btag or 0.0) > TAG_CUT, used, kind))
         base = cls(topology, tuple(objects), order, f"event {number}", source)
         source_id, event_id = (int(part) for part in one.ids[0])
-        base.id = f"{source_id:x}:{event_id}"
+        base.id = f"{source_id:016x}:{event_id}"
         if one.truth is not None:
             base.truth = base.places(one.truth[0])
         return base
@@ -90,24 +91,6 @@ class SeenEvent:
         same = self.truth[self.topology.symmetries]  # (G, S)
         self.truth = same[(same == assignment).sum(axis=1).argmax()]
 
-    def _why(self, status: str) -> str:
-        """Why there is no answer."""
-        if status == Status.BAD_OUTPUT.label:
-            return "The model gives something else than numbers, or allows no assignment."
-        if status == Status.BAD_OBJECT.label:
-            return (
-                "An object has an impossible momentum: a NaN, an infinity, pT of 0 or less, or an energy below it."
-            )
-        said = []
-        for kind in self.topology.object_kinds:
-            there = [item.used for item in self.objects if item.kind == kind]
-            bounds = (self.domain or Domain())[kind]
-            cuts = str(Cuts(bounds.pt, bounds.abs_eta)).replace("eta", "η")
-            passing = f" ({cuts})" if cuts else ""
-            said.append(f"{sum(there)} of {len(there)} {collection_name(kind)} can be used{passing}")
-            said.append(f"{self.topology.name} needs {sum(slot.kind == kind for slot in self.topology.slots)}")
-        return "; ".join(said) + "."
-
     def record(
         self,
         decoding: str,
@@ -127,7 +110,8 @@ class SeenEvent:
             elif not whole and probability is not None:  # which particles are absent is part of the answer
                 right = same_particles(true, answer)
         if not frames:
-            frames = (Frame(f"No answer: {status.replace('_', ' ')}", self._why(status), ()),)
+            why = why_no_answer(self.topology, self.objects, status, self.domain, self.needs)
+            frames = (Frame(f"No answer: {status.replace('_', ' ')}", why, ()),)
         truth = None if self.truth is None else tuple(int(k) for k in self.truth)
         base = self.name, self.id, self.source, self.topology, self.objects
         return EventRecord(*base, truth, true, decoding, model, status, answer, probability, right, frames)

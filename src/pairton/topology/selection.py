@@ -69,7 +69,7 @@ class Selection:
         events = []
         for kind, (fewest, most) in self.counts.items():
             bounds = f"{fewest}+" if most is None else str(fewest) if most == fewest else f"{fewest} to {most}"
-            events.append(f"{bounds} {collection_name(kind)}")
+            events.append(f"{bounds} {kind if bounds == '1' else collection_name(kind)}")
         events += [f"{self.btags}+ b-tags"] * (self.btags > 0)
         objects = [f"{collection_name(kind)} {cuts}" for kind, cuts in self.objects.items() if str(cuts)]
         return "; ".join(part for part in (", ".join(events), *objects) if part) or "no cuts"

@@ -137,7 +137,7 @@ const pairtonDisplay = (() => {
   const radius = jet => (jet.used ? (FRAME === NARROW ? 0.8 : 1) * Math.min(26, Math.max(10, 1.6 * Math.sqrt(jet.pt))) : 7);
 
   const kindOf = (record, jet) => record.kinds.find(kind => kind.name === jet.kind);
-  const short = jet => (jet.kind === "jet" ? String(jet.index) : jet.kind[0] + jet.index);
+  const short = jet => (jet.kind === "met" ? "met" : (jet.kind === "jet" ? "" : jet.kind[0]) + jet.index);
   const CORNERS = { triangle: [3, -0.5, 1.8], diamond: [4, -0.5, 1.25], square: [4, -0.25, 1.2], pentagon: [5, -0.5, 1.15] }; // first at, in π
   const extent = (record, jet) => radius(jet) * (CORNERS[kindOf(record, jet).shape] || [0, 0, 1])[2];
 

@@ -1,0 +1,49 @@
+"""Why an event has no answer, in a sentence for displays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pairton.events import Status
+from pairton.events.domain import Domain
+from pairton.report.record import Item
+from pairton.topology import Topology, collection_name
+from pairton.topology.selection import Cuts
+
+__all__ = ["why_no_answer"]
+
+
+def why_no_answer(
+    topology: Topology, objects: Sequence[Item], status: str, domain: Domain, needs: Sequence[tuple[int, ...]]
+) -> str:
+    """A sentence for the event display.
+
+    objects   of the event
+    status    label of the event's status
+    domain    cuts that an object must pass to be used
+    needs     objects of each kind that one of the possible answers needs; none: one for every slot
+
+    >>> from pairton.topology import load_topology
+    >>> why_no_answer(load_topology("hh4b"), [], "too_few_objects", Domain(), [])
+    '0 of 0 jets can be used; an answer needs 4 jets.'
+    """
+    if status == Status.BAD_OUTPUT.label:
+        return "The network gives values that are not finite numbers."
+    if status == Status.BAD_OBJECT.label:
+        return "An object has an impossible momentum: NaN, infinite, pT of 0 or less, or an energy below it."
+    said = []
+    for kind in topology.object_kinds:
+        there = [item.used for item in objects if item.kind == kind]
+        cuts = str(Cuts(domain[kind].pt, domain[kind].abs_eta)).replace("eta", "η")
+        passing = f" ({cuts})" if cuts else ""
+        said.append(f"{sum(there)} of {len(there)} {collection_name(kind)} can be used{passing}")
+    return f"{'; '.join(said)}; an answer needs {_least(topology, needs)}."
+
+
+def _least(topology: Topology, needs: Sequence[tuple[int, ...]]) -> str:
+    """The fewest objects with which there is an answer."""
+    least = min(needs, key=sum, default=topology.slots_per_kind)
+    if not sum(least):
+        return f"at least 1 {' or '.join(topology.object_kinds)}"
+    counted = [f"{n} {kind}{'s' * (n > 1)}" for kind, n in zip(topology.kinds, least, strict=True) if n]
+    return "at least " * bool(needs) + " and ".join(counted)

@@ -1,0 +1,81 @@
+"""Which built-in model is used where the user names none."""
+
+import h5py
+import numpy as np
+import pytest
+
+from pairton import evaluate
+from pairton.errors import ModelError, PairtonWarning
+from pairton.events import Events
+from pairton.models.engines import load_model, model_for
+from pairton.reconstruction.model_choice import model_for_files
+from pairton.topology import load_topology
+from pairton.topology.reading import parse_topology
+
+NONE = (
+    "no model comes with Pairton for the topology hh4b: train one with `pairton train`, or name yours with --model"
+)
+
+
+@pytest.fixture
+def four_bottoms(tmp_path, decays):
+    """Events of hh4b, for which there is no model, in SPANet's layout."""
+    from pairton.formats import create
+
+    topology = load_topology("hh4b")
+    events = decays(40, seed=2)
+    truth = np.tile(np.arange(4), (40, 1))
+    writer = create(tmp_path / "hh.h5", topology, {}, None)
+    writer.write(Events(events.jets, topology, truth=truth))
+    writer.close()
+    return tmp_path / "hh.h5"
+
+
+def test_a_tree_under_another_name_has_the_model_of_that_tree():
+    raw = load_topology("ttbar_semilep").to_dict() | {"name": "mine"}
+    assert model_for(parse_topology(raw)) == "ttbar_semilep"
+
+
+def test_a_topology_without_a_model_is_said_to_have_none(four_bottoms, tmp_path, capsys):
+    from pairton.cli import main
+
+    with pytest.raises(ModelError, match=NONE):
+        model_for_files(None, [str(four_bottoms)])
+    with pytest.raises(SystemExit) as stop:
+        main(["reconstruct", str(four_bottoms), "--topology", "hh4b", "-o", str(tmp_path / "out.parquet")])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.startswith(f"pairton: {NONE}")
+    with pytest.raises(ModelError, match=NONE):
+        evaluate(four_bottoms)
+
+
+def test_a_baseline_needs_no_model(four_bottoms):
+    with pytest.warns(PairtonWarning, match=f"{NONE}.*; only random is evaluated"):
+        result = evaluate(four_bottoms, topology="hh4b", baselines=["random"])
+    assert [method.name for method in result.methods] == ["random"]
+
+
+def test_evaluate_follows_the_topology_of_files(four_bottoms):
+    """A name of a topology chooses its model, as on the command line."""
+    with pytest.raises(ModelError, match="tttt_allhad"):
+        evaluate(four_bottoms, topology="tttt_allhad")
+
+
+def test_labels_choose_the_model_and_it_is_said(tmp_path):
+    """SPANet's files name no topology: the model with the most of their labels is used, aloud."""
+    counts = {"t": ("b", "q1", "q2"), "tl": ("b", "l")}
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name, field in {"pt": 50.0, "eta": 0.5, "phi": 1.0, "mass": 5.0, "btag": 1.0}.items():
+            file[f"INPUTS/Jets/{name}"] = np.full((3, 5), field)
+            file[f"INPUTS/Leptons/{name}"] = np.full((3, 1), field)
+        file["INPUTS/Jets/MASK"] = np.ones((3, 5), bool)
+        file["INPUTS/Leptons/MASK"] = np.ones((3, 1), bool)
+        file["INPUTS/Met/met"], file["INPUTS/Met/phi"] = np.full(3, 40.0), np.zeros(3)
+        for particle, products in counts.items():
+            for k, product in enumerate(products):
+                file[f"TARGETS/{particle}/{product}"] = np.full(
+                    3, 0 if product == "l" else k + 3 * (particle == "tl")
+                )
+    with pytest.warns(PairtonWarning, match=r"a\.h5 is read as ttbar_semilep, the built-in model with the most"):
+        assert model_for_files(None, [str(tmp_path / "a.h5")]) == "ttbar_semilep"
+    assert load_model("ttbar_semilep").topology.name == "ttbar_semilep"
