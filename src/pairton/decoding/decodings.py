@@ -24,6 +24,7 @@ from pairton.errors import ConfigError, ModelError, nearest, shown
 from pairton.events.nodes import Nodes
 from pairton.topology import Stage, Topology
 from pairton.topology.assignments import canonical
+from pairton.topology.mixtures import Part, parts_of
 
 __all__ = [
     "BEAM",
@@ -42,6 +43,7 @@ BEAM = 8  # hypotheses of a beam, where nothing else is said
 LISTED = 20  # assignments in the record of an exact decoding
 MOST_OUTPUT = 1e30  # of a logit: sums of a thousand, over any temperature, are still numbers in single precision
 TEMPERATURES = 1e-3, 1e3  # least and most: fitted ones are near 1
+PROBABILITIES = ("particle_probability", "event_probability", "pattern_probability", "topology_probability")
 
 Bools = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.intp]
@@ -59,6 +61,7 @@ class Decoded:
     event_probability: npt.NDArray[np.float64]  # (B,): of the assignment; of the chain for steps and one_shot
     exact: Bools  # (B,): from a sum over all hypotheses, not from steps
     pattern_probability: npt.NDArray[np.float64]  # (B, patterns); NaN where the network knows complete events only
+    topology_probability: npt.NDArray[np.float64]  # (B, topologies of a mixture); none for any other topology
     heads: Outputs = field(default_factory=dict)  # (B, ...): what declared heads say of the answer, by name
     steps: list[Step] = field(default_factory=list)  # with record=True, of the events with enough objects
 
@@ -76,6 +79,23 @@ class Decoded:
             np.full(events, np.nan),
             np.zeros(events, dtype=bool),
             np.full((events, len(plan_of(topology).patterns)), np.nan),
+            np.full((events, len(topology.alternatives)), np.nan),
+        )
+
+    def fill(self, rows: Index, found: Decoded, mine: Bools | slice = slice(None)) -> None:
+        """Write the answers for some events, all or `mine` of those found, into their rows."""
+        for name in ("assignment", "exact", *PROBABILITIES):
+            getattr(self, name)[rows] = getattr(found, name)[mine]
+
+    def within(self, topology: Topology, part: Part) -> Decoded:
+        """Answers of a mixture as answers in one of its topologies, which they were asked in."""
+        number = parts_of(topology).index(part)
+        patterns = [k for k, pattern in enumerate(plan_of(topology).patterns) if pattern.part == number]
+        return replace(
+            self,
+            assignment=self.assignment[:, part.slots],
+            particle_probability=self.particle_probability[:, part.particles],
+            pattern_probability=self.pattern_probability[:, patterns],
         )
 
     def drop(self, rows: Bools) -> None:
@@ -83,8 +103,8 @@ class Decoded:
         if not rows.any():
             return
         self.assignment[rows], self.exact[rows] = -1, False
-        for chances in (self.particle_probability, self.event_probability, self.pattern_probability):
-            chances[rows] = np.nan
+        for name in PROBABILITIES:
+            getattr(self, name)[rows] = np.nan
 
 
 @dataclass(frozen=True)
@@ -185,8 +205,7 @@ def decode(
     checked = _Checked(predict, len(here))
     found = chosen.run(Task(checked, topology, here, given, width, record, question))
     good = checked.good & np.isfinite(found.event_probability)
-    for name in ("assignment", "particle_probability", "event_probability", "exact", "pattern_probability"):
-        getattr(result, name)[rows[good]] = getattr(found, name)[good]
+    result.fill(rows[good], found, good)
     result.steps.extend(found.steps)
     return result
 
@@ -280,6 +299,8 @@ def _run_exact(task: Task) -> Decoded:
         result.particle_probability[same] = sums.particle_probability(found.assignment[:, 0])
         if "patterns" in outputs:
             result.pattern_probability[same] = sums.pattern_probability
+        if topology.alternatives:
+            result.topology_probability[same] = sums.topology_probability
         result.exact[same] = True
         if task.record:
             few = sums.listed(LISTED)

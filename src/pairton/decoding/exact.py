@@ -2,13 +2,15 @@
 
 A model whose network has the output `patterns` knows events in which particles are missing: its sums run over all
 hypotheses. Without it they run over complete assignments alone, and every probability holds for complete events.
+The sums of a mixture run over the hypotheses of all its topologies. The answer is one in the topology that was asked
+for, else in the one that is most probable in the event.
 
 Shapes: B events, N nodes, S slots, P particles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +30,7 @@ from pairton.decoding.set_sums import (
 from pairton.decoding.set_tables import SetTables, allowed_nodes, hypotheses, set_tables
 from pairton.decoding.terms import Outputs
 from pairton.topology import Layout, Topology
+from pairton.topology.mixtures import parts_of
 
 __all__ = ["Sums", "expected_best", "packed", "rows_of", "sums_of"]
 
@@ -100,13 +103,25 @@ class Sums:
             return np.asarray(np.exp(self.log_sums - self.log_normaliser).T)
 
     @property
+    def topology_probability(self) -> Floats:
+        """(B, topologies): the probability of each topology of a mixture; of any other, 1."""
+        chances = self.pattern_probability
+        parts = range(len(parts_of(self.tables.topology)))
+        return np.stack([chances[:, self.tables.patterns_of(part)].sum(axis=1) for part in parts], axis=1)
+
+    @property
     def leaves_out(self) -> bool:
         """Whether the answer may leave out particles: if asked for, or if no complete hypothesis is possible."""
-        return self.question.allow_absent or bool(np.isneginf(self.log_sums[0]).all())
+        return all(map(self._leaves_out, range(len(parts_of(self.tables.topology)))))
+
+    def _leaves_out(self, part: int) -> bool:
+        complete = self.tables.patterns_of(part, complete=True)
+        return self.question.allow_absent or bool(np.isneginf(self.log_sums[complete]).all())
 
     def best_complete(self, k: int = 1) -> Best:
         """The most probable hypotheses in which every particle is present."""
-        return best(self.tables, self.scores, self.terms, k, patterns=[0]).overall()
+        complete = [number for number, pattern in enumerate(self.tables.patterns) if pattern.complete]
+        return best(self.tables, self.scores, self.terms, k, complete).overall()
 
     def best(self, k: int = 1) -> Best:
         """The most probable hypotheses, complete or not."""
@@ -114,7 +129,12 @@ class Sums:
 
     def listed(self, k: int) -> Best:
         """The k most probable hypotheses among those that may be the answer."""
-        return self.best(k) if self.leaves_out else self.best_complete(k)
+
+        def find(part: int) -> Best:
+            patterns = self.tables.patterns_of(part, complete=not self._leaves_out(part))
+            return best(self.tables, self.scores, self.terms, k, patterns).overall()
+
+        return self._in_one_topology(find)
 
     def answer(self) -> Best:
         """The one hypothesis per event that is asked for; a score of -inf where none is possible."""
@@ -122,11 +142,25 @@ class Sums:
             return self.listed(1)
         present = {k: np.where(np.isneginf(self.scores[k]), -np.inf, p) for k, p in self.present.items()}
         possible = np.where(np.isneginf(self.log_sums), -np.inf, 0.0)
-        cost, patterns = (LEAST, None) if self.leaves_out else (0.0, [0])
-        found = expected_best(self.tables, present, possible, patterns, cost)
-        chosen = hypotheses(self.tables, found.assignment[:, 0])
-        score = log_scores(self.tables, self.scores, chosen, self.terms)
-        return Best(found.assignment, score[:, None], found.pattern)
+
+        def find(part: int) -> Best:
+            leaves_out = self._leaves_out(part)
+            patterns = self.tables.patterns_of(part, complete=not leaves_out)
+            found = expected_best(self.tables, present, possible, patterns, LEAST if leaves_out else 0.0)
+            chosen = hypotheses(self.tables, found.assignment[:, 0], part)
+            score = log_scores(self.tables, self.scores, chosen, self.terms)
+            return Best(found.assignment, score[:, None], found.pattern)
+
+        return self._in_one_topology(find)
+
+    def _in_one_topology(self, find: Callable[[int], Best]) -> Best:
+        """For each event what is found in the topology that is asked for, or in the most probable one."""
+        names = [part.name for part in parts_of(self.tables.topology)]
+        if self.question.topology is not None or len(names) == 1:
+            return find(0 if self.question.topology is None else names.index(self.question.topology))
+        found = [find(part) for part in range(len(names))]
+        chosen, row = self.topology_probability.argmax(axis=1), np.arange(self.log_sums.shape[1])
+        return Best(*(np.stack(arrays)[chosen, row] for arrays in zip(*found, strict=True)))
 
     def probability(self, found: Best) -> Floats:
         """(B, k): of some hypotheses; NaN where none is possible."""

@@ -2,7 +2,8 @@
 
 A particle is present if all its products are. Below an absent particle, others may be present: for a top the
 options are t (with its W), W alone, and nothing. A pattern is one option for each root particle, in any order for
-interchangeable ones: t + t, t + W, t, W + W, W and nothing for two hadronic tops.
+interchangeable ones: t + t, t + W, t, W + W, W and nothing for two hadronic tops. A mixture has the patterns of
+each of its topologies: two tops are one pattern of ttbar and, with a missing H, another one of ttH.
 
 The highest present particles have disjoint objects and interact in no other way. So a sum over all hypotheses of a
 pattern is a product of its particles, where multiplying means to join disjoint sets of objects: `Spec`.
@@ -17,6 +18,7 @@ from itertools import combinations_with_replacement, product
 from typing import NamedTuple
 
 from pairton.topology import Topology
+from pairton.topology.mixtures import parts_of
 
 __all__ = ["Pattern", "Plan", "Spec", "plan_of"]
 
@@ -37,11 +39,12 @@ class Pattern(NamedTuple):
     entry: int  # its place among the factors; -1 if nothing is present
     placed: tuple[tuple[str, int], ...]  # type and first slot, in the order in which the product is taken apart
     complete: bool
+    part: int = 0  # which topology of a mixture it is a pattern of
 
     @property
     def key(self) -> str:
-        """Its name without spaces, plus signs and dots, as in the columns of a result: t_W."""
-        return self.name.replace(" + ", "_").replace(".", "_")
+        """Its name without spaces and signs, as in the columns of a result: t_W, in a mixture ttbar_allhad_t_W."""
+        return self.name.replace(" + ", "_").replace(": ", "_").replace(".", "_")
 
     def needs(self, topology: Topology) -> tuple[int, ...]:
         """How many objects of each kind its particles have.
@@ -66,19 +69,27 @@ class _Option(NamedTuple):
 
 
 class Plan:
-    """The patterns of a topology, the complete one first, and the factors that they need, each once."""
+    """The patterns of a topology, the complete one first, and the factors that they need, each once.
+
+    Those of a mixture are its topologies' patterns, one topology after the other.
+    """
 
     def __init__(self, topology: Topology, complete_only: bool) -> None:
         self._topology, self._complete_only = topology, complete_only
         self.specs: dict[Spec, int] = {}  # factors before products
-        options = self._choices([(root.type, root.slots[0], root.type) for root in topology.roots])
-        names = [tuple(path.split(".")[-1] for path in option.paths) for option in options]
-        if len(set(names)) < len(names):  # one type in several places
-            names = [option.paths for option in options]
-        self.patterns = tuple(
-            Pattern(" + ".join(name) or "nothing", self.number(option.spec), option.placed, k == 0)
-            for k, (name, option) in enumerate(zip(names, options, strict=True))
-        )
+        patterns: list[Pattern] = []
+        for number, part in enumerate(parts_of(topology)):
+            roots = [topology.particles[index] for index in part.roots]
+            options = self._choices([(root.type, root.slots[0], root.type) for root in roots])
+            names = [tuple(path.split(".")[-1] for path in option.paths) for option in options]
+            if len(set(names)) < len(names):  # one type in several places
+                names = [option.paths for option in options]
+            prefix = f"{part.name}: " if topology.alternatives else ""
+            patterns += [
+                Pattern(f"{prefix}{' + '.join(name) or 'nothing'}", self.number(o.spec), o.placed, k == 0, number)
+                for k, (name, o) in enumerate(zip(names, options, strict=True))
+            ]
+        self.patterns = tuple(patterns)
 
     def number(self, spec: Spec | None) -> int:
         """The place of a factor; a new one gets the next."""

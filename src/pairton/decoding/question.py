@@ -2,7 +2,8 @@
 
 Two answers are best, each in its own sense. The one for the `event` is the most probable hypothesis. The one for
 `particles` has the disjoint candidates with the largest sum of probabilities: the most particles expected right.
-Either has every particle, unless it may leave out what is more likely absent than present.
+Either has every particle, unless it may leave out what is more likely absent than present. In a mixture, it is an
+answer in one topology: the one that is asked for, or the most probable one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from pairton.decoding.patterns import plan_of
 from pairton.errors import ConfigError, nearest, shown
 from pairton.topology import Topology
+from pairton.topology.mixtures import parts_of
 
 __all__ = ["ANSWERS", "LEAST", "Question"]
 
@@ -25,7 +27,7 @@ ANSWERS = {
     "particles": "the candidates with the largest sum of probabilities: most particles right",
 }
 LEAST = 0.5  # probability below which a candidate is more likely absent than present
-COMPLETE, INCOMPLETE = "complete", "incomplete"  # names in a prior: the first pattern, all others
+COMPLETE, INCOMPLETE = "complete", "incomplete"  # names in a prior: with every particle, all others
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,9 @@ class Question:
     answer         a name in `ANSWERS`
     allow_absent   whether it may leave out particles that are more likely absent than present
     prior          pattern, by its `key`, -> factor on its prior probability; `complete` is the first pattern,
-                   `incomplete` all others; factors of one pattern multiply
+                   `incomplete` all others, the name of a topology of a mixture all of its patterns; factors of one
+                   pattern multiply
+    topology       of a mixture: answer as if the event were of this one; None: in the most probable one
 
     >>> from pairton.topology import load_topology
     >>> question = Question(prior={"nothing": 5, "incomplete": 2})
@@ -46,6 +50,7 @@ class Question:
     answer: str = "event"
     allow_absent: bool = False
     prior: Mapping[str, float] = field(default_factory=dict)
+    topology: str | None = None
 
     def __post_init__(self) -> None:
         if self.answer not in ANSWERS:
@@ -69,14 +74,20 @@ class Question:
 
     def log_prior(self, topology: Topology) -> npt.NDArray[np.float64]:
         """(patterns,): the logarithm of the factor of each pattern; -inf where it is excluded."""
-        keys = [pattern.key for pattern in plan_of(topology).patterns]
-        groups = {COMPLETE: keys[:1], INCOMPLETE: keys[1:]} | {key: [key] for key in keys}
+        patterns = plan_of(topology).patterns
+        keys = [pattern.key for pattern in patterns]
+        groups = {COMPLETE: [p.key for p in patterns if p.complete]}
+        groups[INCOMPLETE] = [p.key for p in patterns if not p.complete]
+        if topology.alternatives:
+            for number, part in enumerate(parts_of(topology)):
+                groups[part.name] = [p.key for p in patterns if p.part == number]
+        groups |= {key: [key] for key in keys}
         factors = np.ones(len(keys))
         for name, factor in self.prior.items():
             if name not in groups:
                 raise ConfigError(
-                    f"no pattern {shown(name)} of {topology.name}: choose from {', '.join(keys)}, {COMPLETE}, "
-                    f"{INCOMPLETE}{nearest(str(name), groups)}"
+                    f"no pattern {shown(name)} of {topology.name}: choose from {', '.join([*groups][2:])}, "
+                    f"{COMPLETE}, {INCOMPLETE}{nearest(str(name), groups)}"
                 )
             factors[[keys.index(key) for key in groups[name]]] *= factor
         if not factors.any():

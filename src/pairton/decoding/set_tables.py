@@ -138,7 +138,7 @@ class SetTables:
     topology: Topology
     candidates: Mapping[str, Candidates]  # of every type, children before parents
     entries: tuple[Leaf | Product, ...]  # factors before products
-    patterns: tuple[Pattern, ...]  # the complete one first
+    patterns: tuple[Pattern, ...]  # the complete one first; of a mixture those of each topology
     derived: dict[int, Any] = field(default_factory=dict, repr=False)  # what others keep with them, by nodes
 
     def bytes_of(self) -> int:
@@ -163,13 +163,17 @@ class SetTables:
         for k, pattern in enumerate(self.patterns):
             for name, first in pattern.placed:
                 filled[k, first : first + self.candidates[name].objects.shape[1]] = True
-        codes = _codes(self.topology, filled)
+        codes = _codes(self.topology, filled, np.array([pattern.part for pattern in self.patterns]))
         order = np.argsort(codes)
         return codes[order], order
 
-    def pattern_of(self, filled: npt.NDArray[np.bool_]) -> Index:
-        """(B,): the pattern in which exactly these slots (B, S) are filled, -1 if there is none."""
-        return _lookup(*self._pattern_codes, _codes(self.topology, filled))
+    def pattern_of(self, filled: npt.NDArray[np.bool_], part: Ints | int = 0) -> Index:
+        """(B,): the pattern of a part in which exactly these slots (B, S) are filled, -1 if there is none."""
+        return _lookup(*self._pattern_codes, _codes(self.topology, filled, part))
+
+    def patterns_of(self, part: int, complete: bool = False) -> list[int]:
+        """The patterns of one topology of a mixture, or its complete one alone."""
+        return [k for k, p in enumerate(self.patterns) if p.part == part and (p.complete or not complete)]
 
     def needed(self, patterns: Sequence[int]) -> list[bool]:
         """Which entries some patterns are made of."""
@@ -187,9 +191,10 @@ class Hypotheses(NamedTuple):
     candidates: dict[str, Index]
 
 
-def hypotheses(tables: SetTables, assignment: Ints) -> Hypotheses:
+def hypotheses(tables: SetTables, assignment: Ints, part: Ints | int = 0) -> Hypotheses:
     """The hypothesis that each assignment (B, S) stands for; objects of absent particles do not matter.
 
+    part: which topology of a mixture each event is of, (B,) or one for all.
     The pattern is -1 where the assignment uses an object twice or in a slot that may not take it, or where
     the tables are for complete events and a particle is absent.
 
@@ -212,7 +217,7 @@ def hypotheses(tables: SetTables, assignment: Ints) -> Hypotheses:
         wanted = there[:, [p.index for p in places]].T
         candidates[name] = np.where(wanted, found, -1)
         valid &= ~(wanted & (found < 0)).any(axis=0)
-    return Hypotheses(np.where(valid, tables.pattern_of(kept >= 0), -1), candidates)
+    return Hypotheses(np.where(valid, tables.pattern_of(kept >= 0, part), -1), candidates)
 
 
 # -- which objects, and how many sums ----------------------------------------------------------------------
@@ -367,10 +372,11 @@ def _keys(objects: Ints) -> npt.NDArray[np.int64]:
     return key
 
 
-def _codes(topology: Topology, filled: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """(B,): filled slots (B, S) as one integer, the same whichever of interchangeable products they belong to."""
+def _codes(topology: Topology, filled: npt.NDArray[np.bool_], part: Ints | int) -> npt.NDArray[np.int64]:
+    """(B,): part and filled slots (B, S) as one integer, the same whichever of equal products they belong to."""
     same = canonical(topology, np.where(filled, 0, -1).astype(np.int8)) >= 0
-    return np.asarray(same @ (1 << np.arange(same.shape[1], dtype=np.int64)))
+    bits = 1 << np.arange(same.shape[1], dtype=np.int64)
+    return np.asarray(same @ bits + (np.asarray(part, dtype=np.int64) << same.shape[1]))
 
 
 def _lookup(keys: npt.NDArray[np.int64], order: Index, wanted: npt.NDArray[np.int64]) -> Index:

@@ -27,6 +27,24 @@ def check_topology(topology: Topology) -> None:
     neutrinos_of(topology)  # raises where they cannot be solved for
     for namespace, names in topology.given_labels:
         _check_labels(topology, namespace, names)
+    if topology.alternatives:
+        _check_alternatives(topology)
+
+
+def _check_alternatives(topology: Topology) -> None:
+    names = [name for name, _ in topology.alternatives]
+    if len(names) < 2 or len(set(names)) < len(names) or not all(name.isidentifier() for name in names):
+        raise TopologyError(
+            f"a mixture of {', '.join(names)}: give two or more topologies, each with a name of its own of letters, "
+            "digits and _"
+        )
+    counts = [Counter(roots) for _, roots in topology.alternatives]
+    most = {root: max(count[root] for count in counts) for count in counts for root in count}
+    if most != Counter(topology.event):
+        raise TopologyError(
+            f"alternatives have the particles {', '.join(most)}, but the event has {', '.join(topology.event)}: it "
+            "must have each as often as the alternative with the most of it"
+        )
 
 
 def _check_products(topology: Topology) -> None:

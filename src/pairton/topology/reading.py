@@ -12,6 +12,7 @@ from typing import Any
 from pairton._common.configuration import parse_yaml, read_yaml, sensible
 from pairton.errors import TopologyError, nearest, shown
 from pairton.topology.invisible import parse_invisible
+from pairton.topology.mixtures import parts_of
 from pairton.topology.selection import JET, Cuts, Selection, collection_name
 from pairton.topology.spanet_event import SpanetEvent, is_spanet_event, parse_spanet_event
 from pairton.topology.spanet_tree import tree_of
@@ -21,7 +22,7 @@ __all__ = ["builtin_topologies", "load_spanet_event", "load_topology", "parse_to
 
 KEYS = (
     *("name", "event", "particles", "objects", "context", "stages", "selection", "labels", "process", "codes"),
-    *("invisible", "bins", "groups", "joined"),
+    *("invisible", "bins", "groups", "joined", "alternatives"),
 )
 MOST_SLOTS = 24
 NAMESPACES = ("hyper", "spanet")
@@ -80,11 +81,14 @@ def parse_topology(raw: object, source: str = "topology") -> Topology:
         bins = _parse_bins(top.get("bins", []), source)
         groups = _parse_groups(top.get("groups", {}), kinds, source)
         joined = _names(top["joined"], source, "joined") if top.get("joined") else ()
+        alternatives = _parse_alternatives(top.get("alternatives", {}), source)
     tree = event, tuple(decays.items())
     seen = tuple(objects.items()), context
     try:
         given = *tree, selection, stages, labels, *seen, process, codes, invisible, bins
-        return Topology(top["name"], *given, groups=groups, joined=joined)
+        topology = Topology(top["name"], *given, groups=groups, joined=joined, alternatives=alternatives)
+        parts_of(topology)  # raises where they do not go together
+        return topology
     except TopologyError as error:
         raise TopologyError(f"{source}: {error}") from None
 
@@ -190,6 +194,13 @@ def _parse_groups(raw: object, kinds: Iterable[str], source: str) -> tuple[tuple
     for kind, group in groups.items():
         _names([group], source, f"groups.{kind}")
     return tuple(groups.items())
+
+
+def _parse_alternatives(raw: object, source: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Topology of a mixture -> its root particles."""
+    if not isinstance(raw, dict):
+        raise _fail(source, raw, "alternatives must map names of topologies to roots, as in ttbar_allhad: [t, t]")
+    return tuple((str(name), _names(roots, source, f"alternatives.{name}")) for name, roots in raw.items())
 
 
 def _parse_selection(raw: object, kinds: Iterable[str], source: str) -> Selection:

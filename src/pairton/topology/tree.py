@@ -72,6 +72,7 @@ class Topology:
     given_bins: tuple[int, ...] = field(default=(), compare=False)  # where bins of results begin
     groups: tuple[tuple[str, str], ...] = field(default=(), compare=False)  # kind -> its group in SPANet's files
     joined: tuple[str, ...] = field(default=(), compare=False)  # kinds that targets there count through, in order
+    alternatives: tuple[tuple[str, tuple[str, ...]], ...] = ()  # a mixture: name of each topology -> its roots
     particles: tuple[Particle, ...] = field(init=False, compare=False, repr=False)
     slots: tuple[Slot, ...] = field(init=False, compare=False, repr=False)
 
@@ -109,6 +110,8 @@ class Topology:
             raw["groups"] = dict(self.groups)
         if self.joined:
             raw["joined"] = list(self.joined)
+        if self.alternatives:
+            raw["alternatives"] = {name: list(roots) for name, roots in self.alternatives}
         return raw
 
     # -- what follows from the tree ------------------------------------------------------------------------
@@ -361,7 +364,9 @@ class Topology:
 
 def same_tree(one: Topology, other: Topology) -> bool:
     """Whether two topologies have the same slots and kinds; cuts, stages and names may differ."""
-    mine, theirs = ((t.event, dict(t.decays), dict(t.objects), t.context) for t in (one, other))
+    mine, theirs = (
+        (t.event, dict(t.decays), dict(t.objects), t.context, t.alternatives) for t in (one, other)
+    )
     return mine == theirs
 
 

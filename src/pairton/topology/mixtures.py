@@ -1,0 +1,155 @@
+"""Mixtures: several topologies in one network, where each event is of one of them.
+
+    name: ttbar_allhad_or_tth_allhad
+    event: [t, t, H]
+    particles: {t: [W, b], W: [q, q], H: [b, b]}
+    alternatives:
+      ttbar_allhad: [t, t]
+      tth_allhad: [t, t, H]
+
+The tree of a mixture has every root particle of its topologies, a type as often as the topology with the most of
+it. An assignment in one of the topologies is one in the mixture whose other slots are empty. Types of the same name
+decay alike, so that a network has one output for them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from pairton.errors import TopologyError
+from pairton.topology.selection import Cuts, Selection
+from pairton.topology.tree import Topology, same_tree
+
+__all__ = ["Part", "find_part", "mixture", "parts_of"]
+
+
+class Part(NamedTuple):
+    """One topology of a mixture, and where its slots and particles are in the tree of the mixture."""
+
+    name: str
+    topology: Topology
+    roots: tuple[int, ...]
+    slots: tuple[int, ...]
+    particles: tuple[int, ...]
+
+
+def mixture(topologies: Sequence[Topology], name: str | None = None) -> Topology:
+    """One topology for events that are of one of several.
+
+    topologies  two or more, of different names, with the same kinds of objects; types of one name decay alike
+    name        of the mixture; by default the names joined by `_or_`
+
+    Its selection is the loosest of theirs. Raises TopologyError where they do not go together.
+
+    >>> from pairton.topology import load_topology
+    >>> both = mixture([load_topology("ttbar_allhad"), load_topology("tth_allhad")])
+    >>> both.name, both.event, str(both.selection)
+    ('ttbar_allhad_or_tth_allhad', ('t', 't', 'H'), '6+ jets, 2+ b-tags; jets pT > 25 GeV, |eta| < 2.5')
+    """
+    names = [topology.name for topology in topologies]
+    decays: dict[str, tuple[str, ...]] = {}
+    objects: dict[str, str] = {}
+    for topology in topologies:
+        for type_name, products in topology.decays:
+            if decays.setdefault(type_name, products) != products:
+                raise TopologyError(
+                    f"{type_name} decays to [{', '.join(decays[type_name])}] in one topology and to "
+                    f"[{', '.join(products)}] in {topology.name}: rename the particle in one of them"
+                )
+        for product, kind in topology.objects:
+            if objects.setdefault(product, kind) != kind:
+                raise TopologyError(f"{product} is a {objects[product]} in one topology and a {kind} in another")
+    events = [Counter(topology.event) for topology in topologies]
+    most = {root: max(event[root] for event in events) for event in events for root in event}
+    return Topology(
+        name or "_or_".join(names),
+        tuple(root for root, count in most.items() for _ in range(count)),
+        tuple(decays.items()),
+        _loosest([topology.selection for topology in topologies]),
+        objects=tuple(objects.items()),
+        context=topologies[0].context,
+        codes=tuple({item[0]: item for topology in topologies for item in topology.codes}.values()),
+        invisible=tuple({item.type: item for topology in topologies for item in topology.invisible}.values()),
+        groups=topologies[0].groups,
+        joined=topologies[0].joined,
+        alternatives=tuple((topology.name, topology.event) for topology in topologies),
+    )
+
+
+def _loosest(selections: Sequence[Selection]) -> Selection:
+    """The selection that every event passes which passes one of these."""
+    first = selections[0]
+    cuts = {
+        kind: Cuts(min(s.cuts(kind).pt for s in selections), max(s.cuts(kind).abs_eta for s in selections))
+        for kind in first.objects
+    }
+    counts = {}
+    for kind in first.counts:
+        bounds = [s.counts[kind] for s in selections if kind in s.counts]
+        if len(bounds) == len(selections):
+            highest = [most for _, most in bounds]
+            top = None if None in highest else max(most for most in highest if most is not None)
+            counts[kind] = min(fewest for fewest, _ in bounds), top
+    return Selection(cuts, counts, min(s.btags for s in selections))
+
+
+@lru_cache(maxsize=64)
+def parts_of(topology: Topology) -> tuple[Part, ...]:
+    """The topologies of a mixture; any other topology is its only part.
+
+    >>> from pairton.topology import load_topology
+    >>> both = mixture([load_topology("ttbar_allhad"), load_topology("tth_allhad")])
+    >>> [(part.name, part.slots) for part in parts_of(both)]
+    [('ttbar_allhad', (0, 1, 2, 3, 4, 5)), ('tth_allhad', (0, 1, 2, 3, 4, 5, 6, 7))]
+    """
+    if not topology.alternatives:
+        everything = tuple(range(len(topology.slots))), tuple(range(len(topology.particles)))
+        return (Part(topology.name, topology, tuple(p.index for p in topology.roots), *everything),)
+    return tuple(_part(topology, name, roots) for name, roots in topology.alternatives)
+
+
+def find_part(topology: Topology, wanted: Topology) -> Part | None:
+    """The part of a mixture with the same decay tree as a topology; None if there is none."""
+    return next((part for part in parts_of(topology) if same_tree(part.topology, wanted)), None)
+
+
+def _part(topology: Topology, name: str, event: tuple[str, ...]) -> Part:
+    decays = dict(topology.decays)
+    reached: list[str] = []
+    todo = list(event)
+    while todo:
+        if (found := todo.pop(0)) not in reached:
+            reached.append(found)
+            todo += decays.get(found, ())
+    alone = replace(
+        topology,
+        name=name,
+        event=event,
+        decays=tuple(item for item in topology.decays if item[0] in reached),
+        objects=tuple(item for item in topology.objects if item[0] in reached),
+        codes=tuple(item for item in topology.codes if item[0] in reached),
+        invisible=tuple(item for item in topology.invisible if item.type in reached),
+        given_stages=(),
+        given_labels=(),
+        given_bins=(),
+        alternatives=(),
+    )
+    if alone.kinds != topology.kinds:
+        raise TopologyError(
+            f"{name} has {', '.join(alone.kinds)}, but the mixture {topology.name} has {', '.join(topology.kinds)}: "
+            "all topologies of a mixture need the same kinds of objects"
+        )
+    left = {root: [p for p in topology.roots if p.type == root] for root in event}
+    roots = [left[root].pop(0) for root in event]
+    below = {p.index: [q.index for q in topology.particles if p.index in topology.ancestry(q.index)] for p in roots}
+    return Part(
+        name,
+        alone,
+        tuple(root.index for root in roots),
+        tuple(slot for root in roots for slot in root.slots),
+        tuple(particle for root in roots for particle in below[root.index]),
+    )
