@@ -84,6 +84,7 @@ def evaluate(
     from pairton.cli.progress import progress
     from pairton.evaluation.evaluating import evaluate as run
     from pairton.formats import expand
+    from pairton.reconstruction.mixture_choice import truth_topology
     from pairton.reconstruction.model_choice import load_for_files, models_to_evaluate
     from pairton.reconstruction.streaming import count_events
 
@@ -105,6 +106,7 @@ def evaluate(
 
         evaluation_page.check_outputs(report, plots)
         drawn = [collecting.Candidates(), collecting.Gallery()]
+    reading["topology"] = truth_topology(loaded, files, reading["topology"])
     if loaded:
         as_the_model(reading, loaded[0])
     total = count_events(list(inputs), **reading) if sys.stderr.isatty() else None

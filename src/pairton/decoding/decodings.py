@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from pairton.decoding.beam import run_beam
 from pairton.decoding.chain import Predict, Step, run_chain
+from pairton.decoding.checked_outputs import CheckedOutputs
 from pairton.decoding.exact import packed, rows_of, sums_of
 from pairton.decoding.graph import MASKED
 from pairton.decoding.patterns import plan_of
@@ -41,7 +42,6 @@ __all__ = [
 
 BEAM = 8  # hypotheses of a beam, where nothing else is said
 LISTED = 20  # assignments in the record of an exact decoding
-MOST_OUTPUT = 1e30  # of a logit: sums of a thousand, over any temperature, are still numbers in single precision
 TEMPERATURES = 1e-3, 1e3  # least and most: fitted ones are near 1
 PROBABILITIES = ("particle_probability", "event_probability", "pattern_probability", "topology_probability")
 
@@ -202,39 +202,12 @@ def decode(
     if not len(rows):
         return result
     here = replace(nodes if len(rows) == len(nodes) else nodes[rows], rows=np.arange(len(rows)))
-    checked = _Checked(predict, len(here))
+    checked = CheckedOutputs(predict, len(here))
     found = chosen.run(Task(checked, topology, here, given, width, record, question))
     good = checked.good & np.isfinite(found.event_probability)
     result.fill(rows[good], found, good)
     result.steps.extend(found.steps)
     return result
-
-
-class _Checked:
-    """A network whose outputs are checked: every decoding would make an answer of NaN, infinity or 1e38.
-
-    Such outputs become zero, and the events that they were given for have no answer.
-    """
-
-    def __init__(self, predict: Predict, events: int) -> None:
-        self.predict = predict
-        self.good = np.ones(events, dtype=bool)
-
-    def __call__(self, nodes: Nodes, tokens: npt.NDArray[np.uint8]) -> Outputs:
-        outputs = self.predict(nodes, tokens)
-        if all((np.abs(array) <= MOST_OUTPUT).all() for array in outputs.values()):
-            return outputs  # nearly always, without a look at the padding
-        mask = nodes.mask
-        pairs = mask[:, None, :, None] & mask[:, None, None, :]
-        inside = {"edges": pairs, "triplets": pairs[..., None] & mask[:, None, None, None]}
-        clean = {}
-        for name, array in outputs.items():
-            finite = np.abs(array) <= MOST_OUTPUT  # False for NaN
-            wrong = ~finite & inside[name] if name in inside else ~finite  # anything may stand in the padding
-            assert nodes.rows is not None
-            self.good[nodes.rows[wrong.reshape(len(array), -1).any(axis=1)]] = False
-            clean[name] = np.where(finite, array, np.float32(0))
-        return clean
 
 
 def _beam(decoding: str, beam: int | None, record: bool) -> int:

@@ -2,8 +2,8 @@
 
 A model whose network has the output `patterns` knows events in which particles are missing: its sums run over all
 hypotheses. Without it they run over complete assignments alone, and every probability holds for complete events.
-The sums of a mixture run over the hypotheses of all its topologies. The answer is one in the topology that was asked
-for, else in the one that is most probable in the event.
+The sums of a mixture run over the hypotheses of all its topologies. The answer is one in the topology that was
+asked for, else in the one that is most probable in the event.
 
 Shapes: B events, N nodes, S slots, P particles.
 """

@@ -40,10 +40,12 @@ from pairton.events.acceptance import MAX_OBJECTS
 from pairton.events.domain import Bounds, Domain, chosen_cuts, cut_domain
 from pairton.formats import as_for, expand, iterate, open_source
 from pairton.formats.files import Paths
+from pairton.reconstruction.mixture_choice import truth_topology
 from pairton.reconstruction.model_choice import models_to_evaluate
 from pairton.reconstruction.result import stored_assignment
 from pairton.reconstruction.running import RunSettings, windows
 from pairton.topology import Topology, load_topology, same_tree
+from pairton.topology.mixtures import find_part
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
@@ -125,6 +127,8 @@ def evaluate(
         stored = options if given is None else {"topology": given.topology}
         model = models_to_evaluate(files, stored, baselines=baselines, answered=bool(assignments))
     models = _load(model, given, files, options)
+    if given is None:
+        options["topology"] = truth_topology(models, files, options.get("topology"))
     options = {"topology": None} | (as_for(models[0], options) if models else options)
     if given is None:
         options["keep"] = [*options.get("keep", ()), *_label_columns(models, files[0], options)]
@@ -147,7 +151,7 @@ def evaluate(
         method.settings = replace(settings, decoding=method.decoding)
         if method.model is not None:
             method.settings = method.settings.for_model(method.model)
-        if method.model is not None and not same_tree(method.model.topology, topology):
+        if method.model is not None and find_part(method.model.topology, topology) is None:
             raise ModelError(
                 f"the model {method.name} is for {method.model.topology.name}, the events are read as "
                 f"{topology.name}: give a model for it with --model, or answers with --assignments"

@@ -130,7 +130,7 @@ def _graph(
         "max_objects": limit,
         "slots": [slot.name for slot in topology.slots],
         "particles": [particle.name for particle in topology.particles],
-        **asdict(question),
+        **{name: value for name, value in asdict(question).items() if name != "topology"},
     }
     if "patterns" in network.outputs:
         about["patterns"] = [pattern.key for pattern in plan_of(topology).patterns]
@@ -162,6 +162,10 @@ def check_packages() -> None:
 
 
 def checked_limit(topology: Topology, wanted: int | None) -> int:
+    if topology.alternatives:
+        raise ModelError(
+            f"{topology.name} has several topologies: export the network alone, without --whole or --like"
+        )
     limit = default_max_objects(topology) if wanted is None else wanted
     fewest = max(topology.slots_per_kind)
     if not fewest <= limit <= MOST_OBJECTS:

@@ -21,6 +21,7 @@ from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand, file_
 from pairton.formats.lepton_selection import OneChoice
 from pairton.formats.taggers import OneTagger
 from pairton.topology import Topology, load_topology, same_tree
+from pairton.topology.mixtures import find_part
 
 __all__ = [
     "REGISTRY",
@@ -35,6 +36,7 @@ __all__ = [
     "read_options",
     "register_format",
     "sources",
+    "stored_topology",
 ]
 
 # name, which is also the module -> container. Formats of one container are tried in this order: special first.
@@ -144,6 +146,16 @@ def as_for(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     return {**options, "fields": fields, "topology": model.topology, "refuse_others": True}
 
 
+def stored_topology(path: str | Path) -> Topology | None:
+    """The topology that a file says its events are of; None if it says nothing."""
+    file, found = _open(str(path))
+    try:
+        with damage(str(path)):
+            return found.stored_topology(file)
+    finally:
+        file.close()
+
+
 def open_source(
     path: str | Path,
     format: str | None = None,
@@ -175,7 +187,9 @@ def open_source(
             stored = found.stored_topology(file) if topology is None or refuse_others else None
             if topology is None:
                 chosen = chosen if stored is None else replace(chosen, topology=stored)
-            elif stored is not None and not same_tree(stored, chosen.topology):
+            elif stored is not None and not (
+                same_tree(stored, chosen.topology) or find_part(chosen.topology, stored)
+            ):
                 raise InputError(
                     f"{name}: its events are for {stored.name}, the model is for {chosen.topology.name}: choose a "
                     "model for theirs, or read them as something else (--topology; pairton.read(…, topology=…))"

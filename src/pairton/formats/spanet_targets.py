@@ -20,10 +20,13 @@ SURE = 100  # labelled events of which one has the first object of its collectio
 def target_names(found: Sequence[str], options: ReadOptions, path: str) -> tuple[str, ...] | None:
     """The dataset below TARGETS of each slot; None, with a warning, if they do not fit and no truth is asked for.
 
+    A mixture has no truth of its own.
     Names are those of `--map` (`t.b=ht/b`, or `t=ht` for all products of a particle), else the topology's, else
     those of particles that decay alike, which is said.
     """
     topology = options.topology
+    if topology.alternatives:  # its events have the targets of one topology or the other
+        return None
     named = topology.labels("spanet")
     given = {root.name: options.map[root.name] for root in topology.roots if root.name in options.map}
     wanted = tuple(

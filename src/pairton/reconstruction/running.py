@@ -22,7 +22,6 @@ import numpy.typing as npt
 from pairton._common.parallel import in_parallel
 from pairton.decoding import BEAM, Decoded, Outputs, decode, get_decoding
 from pairton.decoding.branches import is_branch
-from pairton.decoding.patterns import plan_of
 from pairton.errors import ModelError, PairtonWarning
 from pairton.events import Events, Status
 from pairton.events.acceptance import MAX_OBJECTS, Accepted, accept
@@ -40,9 +39,11 @@ from pairton.reconstruction.head_columns import (
     place_sizes,
     reordered,
 )
+from pairton.reconstruction.pattern_columns import pattern_columns, topology_columns
 from pairton.reconstruction.result import Reconstruction, by_falling_pt
 from pairton.reconstruction.run_settings import RunSettings, knows_missing
 from pairton.topology import JET, Layout, Topology, same_tree
+from pairton.topology.mixtures import Part, find_part
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
@@ -92,11 +93,15 @@ class Assigner:
 
     def check(self, topology: Topology) -> None:
         """Refuse events of another decay tree."""
-        if not same_tree(topology, self.model.topology):
+        if not same_tree(topology, self.model.topology) and self.part(topology) is None:
             raise ModelError(
                 f"the model {self.model.name} is for {self.model.topology.name}, the events are for "
                 f"{topology.name}: choose a model for their topology, or read them with the topology of the model"
             )
+
+    def part(self, topology: Topology) -> Part | None:
+        """Which topology of a mixture events are read as; None for the mixture itself, and for other models."""
+        return find_part(self.model.topology, topology) if self.model.topology.alternatives else None
 
     def accept(self, events: Events) -> Accepted:
         """The objects that the model takes."""
@@ -138,8 +143,11 @@ class Assigner:
         outputs = self.model.predict(Nodes.full(event))
         return {name: outputs[name].shape[1:] for name in names} | declared
 
-    def assign(self, nodes: Nodes) -> tuple[Decoded, Outputs]:
-        """The answers for a batch, and those outputs of the network that describe events as a whole."""
+    def assign(self, nodes: Nodes, part: Part | None = None) -> tuple[Decoded, Outputs]:
+        """The answers for a batch, and those outputs of the network that describe events as a whole.
+
+        part: the topology of a mixture that the answers must be of
+        """
         described: dict[str, npt.NDArray[Any]] = {}
         mine = self.shapes
 
@@ -157,26 +165,25 @@ class Assigner:
             decoding=str(self.settings.decoding),
             beam=self.settings.beam,
             temperatures=self.temperatures,
-            question=self.settings.question,
+            question=replace(self.settings.question, topology=None if part is None else part.name),
         )
         for name, spec in self.model.info.heads.items():
             if name in described:  # not without an event that has an answer
                 described[name] = head_values(spec, self.model.topology, described[name], found.assignment)
-        return found, described
+        return found if part is None else found.within(self.model.topology, part), described
 
     def assign_all(self, accepted: Accepted) -> tuple[Decoded, dict[str, npt.NDArray[Any]]]:
         """As `assign`, for events of any layouts; assignments are positions in `events.objects`."""
-        n = len(accepted.status)
-        found = Decoded.empty(accepted.topology, n)
+        n, part = len(accepted.status), self.part(accepted.topology)
+        found = Decoded.empty(self.model.topology, n)
+        found = found if part is None else found.within(self.model.topology, part)
         outputs = {k: np.full((n, *shape), np.nan, dtype=np.float32) for k, shape in self.shapes.items()}
 
         def fill(batch: tuple[Layout, npt.NDArray[np.intp]]) -> None:
             layout, rows = batch
-            answer, described = self.assign(accepted.batch(rows, layout))
+            answer, described = self.assign(accepted.batch(rows, layout), part)
             answer.drop(~_all_finite(described, len(rows)))
-            found.assignment[rows] = accepted.to_positions(answer.assignment, rows, layout)
-            for name in ("particle_probability", "event_probability", "exact", "pattern_probability"):
-                getattr(found, name)[rows] = getattr(answer, name)
+            found.fill(rows, replace(answer, assignment=accepted.to_positions(answer.assignment, rows, layout)))
             for name, array in described.items():
                 outputs[name][rows] = array
 
@@ -200,7 +207,9 @@ class Assigner:
             orders = decoded.assignment, found.assignment
             described[name] = reordered(spec, self.model.topology, described[name], *orders)
         tags = self.count_tags(window, accepted)
-        outputs = {**output_columns(self.model.info, described, exchanged), **self._pattern_columns(found), **tags}
+        outputs = {**output_columns(self.model.info, described, exchanged), **tags}
+        outputs |= topology_columns(self.model.topology, found)
+        outputs |= pattern_columns(window.topology, found) if self.knows_missing else {}
         status = accepted.status.copy()
         status[(status == Status.OK) & ~self._selected(accepted, tags)] = Status.OUTSIDE_SELECTION
         none = ~found.answered if self.knows_missing else (found.assignment < 0).any(axis=1)
@@ -253,20 +262,6 @@ class Assigner:
             count = counts[:, self.model.topology.kinds.index(kind)]
             chosen &= (count >= fewest) & (most is None or count <= most)
         return chosen & (tags["n_btags"] >= selection.btags) if tags else chosen
-
-    def _pattern_columns(self, found: Decoded) -> Outputs:
-        """What a model that knows missing particles says of every event; nothing for one that does not."""
-        if not self.knows_missing:
-            return {}
-        complete = found.pattern_probability[:, 0]  # in double precision: it may be tiny
-        whole = ~found.answered | (found.assignment >= 0).all(axis=1)  # else it is wrong if the event is complete
-        with np.errstate(invalid="ignore"):
-            if_complete = (np.where(whole, found.event_probability, 0) / complete).astype(np.float32)
-        chances = found.pattern_probability.astype(np.float32)  # (n, patterns)
-        columns = {"complete_probability": chances[:, 0], "event_probability_if_complete": if_complete}
-        for pattern, chance in zip(plan_of(self.model.topology).patterns, chances.T, strict=True):
-            columns[f"pattern_{pattern.key}"] = chance
-        return columns
 
 
 def batch_size(layout: Layout, width: int = 1) -> int:

@@ -127,7 +127,8 @@ def exact_frames(base: SeenEvent, outputs: Outputs, sums: Sums) -> tuple[Frame, 
     ]
     equal = {name: np.zeros((len(known.objects), 1)) for name, known in sums.tables.candidates.items()}
     numbers = np.exp(log_sums(sums.tables, equal))[:, 0].round()  # of hypotheses of each pattern
-    total, one, every = int(numbers[0]), "Assignment", "assignments"
+    whole = [pattern.complete for pattern in sums.tables.patterns]
+    total, one, every = int(numbers[whole].sum()), "Assignment", "assignments"
     if sums.leaves_out:
         total, one, every = int(numbers[np.isfinite(sums.log_sums[:, 0])].sum()), "Hypothesis", "hypotheses"
 
@@ -140,7 +141,7 @@ def exact_frames(base: SeenEvent, outputs: Outputs, sums: Sums) -> tuple[Frame, 
         return tuple(replace(candidate, chosen=k == chosen) for k, candidate in enumerate(every_one))
 
     chance = sums.pattern_probability[0]
-    complete = float(chance[0])  # 1 where the network knows complete events only
+    complete = float(chance[whole].sum())  # 1 where the network knows complete events only
     known = ""
     if "patterns" in outputs:
         likely = int(chance.argmax())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from pairton.decoding.graph import MASKED, adjacency
 from pairton.errors import EventsError
 from pairton.events import Events, Status
 from pairton.events.domain import cut_domain
+from pairton.events.mixed_events import asked_of
 from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
 from pairton.reconstruction.running import Assigner
 from pairton.report.frames import chain_frames, exact_frames
@@ -37,7 +39,7 @@ def record_event(
     number: int | None = None,
 ) -> EventRecord:
     """Reconstruct event `row` and keep every step; `number` is what the event is called, by default its row."""
-    one = _one(events, row)
+    one, asked = asked_of(model.topology, _one(events, row))
     assigner = Assigner(model, settings)
     assigner.check(events.topology)
     topology, decoding = model.topology, str(assigner.settings.decoding)
@@ -51,7 +53,7 @@ def record_event(
     if not accepted.answerable[0]:
         return base.record(label, model.name, status, (), None, ())
     nodes = accepted.batch(np.array([0]), tuple(accepted.nodes.counts[0].tolist()))
-    temperatures, question = assigner.temperatures, assigner.settings.question
+    temperatures, question = assigner.temperatures, replace(assigner.settings.question, topology=asked)
     answer = decode(
         model.predict,
         topology,

@@ -35,15 +35,15 @@ def _check_alternatives(topology: Topology) -> None:
     names = [name for name, _ in topology.alternatives]
     if len(names) < 2 or len(set(names)) < len(names) or not all(name.isidentifier() for name in names):
         raise TopologyError(
-            f"a mixture of {', '.join(names)}: give two or more topologies, each with a name of its own of letters, "
-            "digits and _"
+            f"a mixture of {', '.join(names)}: give two or more topologies, each with a name of its own, made of "
+            "letters, digits and _"
         )
     counts = [Counter(roots) for _, roots in topology.alternatives]
     most = {root: max(count[root] for count in counts) for count in counts for root in count}
     if most != Counter(topology.event):
         raise TopologyError(
-            f"alternatives have the particles {', '.join(most)}, but the event has {', '.join(topology.event)}: it "
-            "must have each as often as the alternative with the most of it"
+            f"alternatives have the particles {', '.join(most)}, but the event has {', '.join(topology.event)}: "
+            "it must have each as often as the alternative with the most of it"
         )
 
 

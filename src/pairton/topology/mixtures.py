@@ -8,8 +8,8 @@
       tth_allhad: [t, t, H]
 
 The tree of a mixture has every root particle of its topologies, a type as often as the topology with the most of
-it. An assignment in one of the topologies is one in the mixture whose other slots are empty. Types of the same name
-decay alike, so that a network has one output for them.
+it. An assignment in one of the topologies is one in the mixture whose other slots are empty. Types of the same
+name decay alike, so that a network has one output for them.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ def mixture(topologies: Sequence[Topology], name: str | None = None) -> Topology
     ('ttbar_allhad_or_tth_allhad', ('t', 't', 'H'), '6+ jets, 2+ b-tags; jets pT > 25 GeV, |eta| < 2.5')
     """
     names = [topology.name for topology in topologies]
+    for topology in topologies:
+        _check_kinds(topology, topologies[0])
     decays: dict[str, tuple[str, ...]] = {}
     objects: dict[str, str] = {}
     for topology in topologies:
@@ -117,6 +119,14 @@ def find_part(topology: Topology, wanted: Topology) -> Part | None:
     return next((part for part in parts_of(topology) if same_tree(part.topology, wanted)), None)
 
 
+def _check_kinds(one: Topology, other: Topology) -> None:
+    if one.kinds != other.kinds:
+        raise TopologyError(
+            f"{one.name} has {', '.join(one.kinds)}, and {other.name} has {', '.join(other.kinds)}: topologies of "
+            "a mixture need the same kinds of objects"
+        )
+
+
 def _part(topology: Topology, name: str, event: tuple[str, ...]) -> Part:
     decays = dict(topology.decays)
     reached: list[str] = []
@@ -138,18 +148,14 @@ def _part(topology: Topology, name: str, event: tuple[str, ...]) -> Part:
         given_bins=(),
         alternatives=(),
     )
-    if alone.kinds != topology.kinds:
-        raise TopologyError(
-            f"{name} has {', '.join(alone.kinds)}, but the mixture {topology.name} has {', '.join(topology.kinds)}: "
-            "all topologies of a mixture need the same kinds of objects"
-        )
+    _check_kinds(alone, topology)
     left = {root: [p for p in topology.roots if p.type == root] for root in event}
     roots = [left[root].pop(0) for root in event]
-    below = {p.index: [q.index for q in topology.particles if p.index in topology.ancestry(q.index)] for p in roots}
+    below = [q.index for p in roots for q in topology.particles if p.index in topology.ancestry(q.index)]
     return Part(
         name,
         alone,
         tuple(root.index for root in roots),
         tuple(slot for root in roots for slot in root.slots),
-        tuple(particle for root in roots for particle in below[root.index]),
+        tuple(below),
     )

@@ -364,9 +364,7 @@ class Topology:
 
 def same_tree(one: Topology, other: Topology) -> bool:
     """Whether two topologies have the same slots and kinds; cuts, stages and names may differ."""
-    mine, theirs = (
-        (t.event, dict(t.decays), dict(t.objects), t.context, t.alternatives) for t in (one, other)
-    )
+    mine, theirs = ((t.event, dict(t.decays), dict(t.objects), t.context, t.alternatives) for t in (one, other))
     return mine == theirs
 
 

@@ -13,6 +13,7 @@ Shapes: B events, G temperatures, K stages, A assignments.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from pairton.decoding.graph import MASKED
 from pairton.decoding.set_sums import log_normaliser, log_scores, log_sums
 from pairton.decoding.set_tables import allowed_nodes, hypotheses, set_tables
 from pairton.evaluation.metrics import matches
+from pairton.events.mixed_events import TOPOLOGY
 from pairton.events.nodes import Nodes
 from pairton.topology import Topology
 from pairton.topology.assignments import present
@@ -78,21 +80,25 @@ def _fit_exact(predict: Predict, topology: Topology, events: PackedEvents, which
     likelihood, asked = np.zeros(len(EXACT_GRID)), 0
     for layout, rows in which:
         group = events.groups[layout]
-        found, has_truth = _truths(predict, topology, group.nodes(rows), np.array(group.truth[rows]))
+        part = np.asarray(group.columns[TOPOLOGY][rows]) if topology.alternatives else 0
+        found, has_truth = _truths(predict, topology, group.nodes(rows), np.array(group.truth[rows]), part)
         likelihood += found @ events.weights(layout, rows)[has_truth]
         asked += found.shape[1]
     return 1.0 if asked < MIN_EVENTS else _between(EXACT_GRID, likelihood, int(likelihood.argmax()))
 
 
 def _truths(
-    predict: Predict, topology: Topology, nodes: Nodes, truth: npt.NDArray[np.int8]
+    predict: Predict, topology: Topology, nodes: Nodes, truth: npt.NDArray[np.int8], part: Any = 0
 ) -> tuple[Floats, Bools]:
-    """The log likelihood of the truth at each temperature (G, some of B), and which events have one (B,)."""
+    """The log likelihood of the truth at each temperature (G, some of B), and which events have one (B,).
+
+    part: which topology of a mixture each event is of
+    """
     n_events, n_nodes = nodes.mask.shape
     outputs = predict(nodes, np.full((n_events, len(topology.types), n_nodes, n_nodes), MASKED, dtype=np.uint8))
     complete_only = "patterns" not in outputs
     tables = set_tables(topology, allowed_nodes(topology, nodes.layout), complete_only)
-    chosen = hypotheses(tables, truth)
+    chosen = hypotheses(tables, truth, part)
     scores, terms = candidate_scores(tables, outputs), None if complete_only else outputs["patterns"].T
     true = log_scores(tables, scores, chosen, terms)
     result = []

@@ -23,6 +23,7 @@ from pairton.decoding.graph import MASKED, adjacency, visible_tokens
 from pairton.decoding.set_tables import allowed_nodes, count_sums, hypotheses, set_tables
 from pairton.decoding.terms import triplet_types
 from pairton.events.head_specs import HeadSpec, labels_of
+from pairton.events.mixed_events import TOPOLOGY
 from pairton.events.nodes import Nodes
 from pairton.network.torch_set_sums import candidate_scores, log_likelihood
 from pairton.topology import Layout, Topology
@@ -45,6 +46,7 @@ class Example:
     tokens: npt.NDArray[np.uint8] | None = None  # (B, T, N, N): what the network is shown
     has_hyperedges: bool = False  # hyperedges stand for the edges of their types
     has_patterns: bool = False  # the network knows events in which particles are missing
+    part: Ints | int = 0  # (B,): which topology of a mixture each event is of
 
 
 class Loss(ABC):
@@ -104,7 +106,7 @@ class EventLikelihood(Loss):
     def target(self, example: Example) -> dict[str, Any]:
         allowed = allowed_nodes(example.topology, example.nodes.layout)
         tables = set_tables(example.topology, allowed, complete_only=not example.has_patterns)
-        truth = hypotheses(tables, example.truth)
+        truth = hypotheses(tables, example.truth, example.part)
         return {"tables": tables, "truth": truth, "counted": truth.pattern >= 0}
 
     def per_event(self, outputs: Mapping[str, Tensor], target: Target) -> Tensor:
@@ -172,7 +174,7 @@ def make_batch(
 ) -> Batch:
     """A batch of events of one layout; `revealed` (B, P) is None for a network without tokens.
 
-    columns    of the events, for the losses of further heads
+    columns    of the events, for the losses of further heads; that of a mixture says of which topology each is
     patterns   whether the network has the output of that name
     weights    (B,): of the events
     specs      heads that the recipe declares
@@ -180,7 +182,8 @@ def make_batch(
     tokens = None
     if revealed is not None:
         tokens = visible_tokens(topology, truth, revealed, nodes.mask)
-    example = Example(topology, nodes, truth, tokens, "hyperedges" in terms, patterns)
+    part = (columns or {}).get(TOPOLOGY, 0)
+    example = Example(topology, nodes, truth, tokens, "hyperedges" in terms, patterns, part)
 
     def tensors(named: Mapping[str, Any]) -> Target:
         return {

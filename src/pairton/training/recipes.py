@@ -19,6 +19,7 @@ from pairton.events.tags import load_table
 from pairton.network.config import NetworkConfig
 from pairton.recipes import find_recipe
 from pairton.topology import Topology, load_topology, parse_topology
+from pairton.topology.mixtures import mixture
 from pairton.topology.reading import load_spanet_event
 from pairton.training.event_files import event_defaults
 
@@ -168,7 +169,7 @@ SECTIONS = {
     "run": RunConfig,
 }
 
-KEYS = ("topology", "stages", "selection", "inputs", "heads", *SECTIONS)
+KEYS = ("topology", "topologies", "stages", "selection", "inputs", "heads", *SECTIONS)
 
 
 @dataclass(frozen=True)
@@ -204,6 +205,17 @@ class Recipe:
             raise ConfigError("network.patterns is trained by loss.event_likelihood alone: weigh it")
         if set(self.heads) != {*self.network.heads, *self.specs}:
             raise ConfigError("heads and network.heads name different heads: give `heads` alone")
+        if self.topology.alternatives:
+            self._check_mixture()
+
+    def _check_mixture(self) -> None:
+        if not self.network.patterns or self.data.events == "complete":
+            raise ConfigError(
+                "several topologies need a network that knows missing particles: set network.patterns: true and "
+                "data.events: all"
+            )
+        if named := [name for name, spec in self.specs.items() if not spec.of_event]:
+            raise ConfigError(f"heads.{named[0]}: with several topologies, heads can be of the event alone")
 
     @property
     def decoding(self) -> str:
@@ -242,16 +254,19 @@ def load_recipe(name: str | Path, topology: str | Path | None = None) -> Recipe:
     ('potential', 'none')
     """
     raw = _read(find_recipe(name), 0)
-    return parse_recipe(raw if topology is None else raw | {"topology": topology}, str(name))
+    return parse_recipe(raw if topology is None else _merged(raw, {"topology": topology}), str(name))
 
 
 def parse_recipe(raw: Mapping[str, Any], source: str = "recipe") -> Recipe:
     """A recipe from what YAML or JSON gave; an unknown key is an error that suggests the nearest name."""
-    check_keys(raw, source, KEYS, ["topology", "optimiser"])
-    given = raw["topology"]
-    if not isinstance(given, Mapping | str | Path | Topology):
+    check_keys(raw, source, KEYS, ["optimiser", *(["topology"] if "topologies" not in raw else [])])
+    given = raw.get("topology")
+    if "topologies" in raw:
+        topology = _mixture(raw["topologies"], given, source)
+    elif not isinstance(given, Mapping | str | Path | Topology):
         raise ConfigError(f"{source}: topology reads {shown(given)}, but must be a name, a file or a decay tree")
-    topology = parse_topology(given, source) if isinstance(given, Mapping) else load_topology(given)
+    else:
+        topology = parse_topology(given, source) if isinstance(given, Mapping) else load_topology(given)
     event = load_spanet_event(given) if isinstance(given, str | Path) else None
     if event is not None:
         raw = event_defaults(raw, event, topology)
@@ -271,6 +286,15 @@ def parse_recipe(raw: Mapping[str, Any], source: str = "recipe") -> Recipe:
             section = {**section, "triplets": "potential" if fits else "none"}
         parts[name] = configure(config, section, name)
     return Recipe(topology=topology, given_inputs=inputs, heads=heads, specs=specs, **parts)
+
+
+def _mixture(raw: object, topology: object, source: str) -> Topology:
+    """One topology for the several that a recipe lists."""
+    if topology is not None:
+        raise ConfigError(f"{source}: has both topology and topologies: give one of them")
+    if not isinstance(raw, list) or len(raw) < 2 or not all(isinstance(name, str) for name in raw):
+        raise ConfigError(f"{source}: topologies reads {shown(raw)}, but must list two or more names or files")
+    return mixture([load_topology(name) for name in raw])
 
 
 def _heads(raw: object, topology: Topology, source: str) -> tuple[dict[str, float], dict[str, HeadSpec]]:
@@ -323,8 +347,11 @@ def _read(path: Path, depth: int) -> dict[str, Any]:
 
 
 def _merged(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Sections are merged setting by setting; `steps` replaces `epochs` and the other way round."""
+    """Sections are merged setting by setting; `steps` replaces `epochs` and `topology` `topologies`, and back."""
     result = dict(base)
+    for one, other in (("topology", "topologies"), ("topologies", "topology")):
+        if one in over:
+            result.pop(other, None)
     for key, value in over.items():
         if key in SECTIONS and isinstance(value, Mapping) and isinstance(base.get(key), Mapping):
             result[key] = {**base[key], **value}

@@ -13,6 +13,7 @@ import yaml
 
 from pairton._common.atomic import locked, output_errors, replacing
 from pairton.errors import ConfigError, MissingExtraError, OutputError
+from pairton.events.mixed_events import TOPOLOGY
 from pairton.events.tags import load_table
 from pairton.export import export_model
 from pairton.formats import iterate
@@ -22,6 +23,7 @@ from pairton.topology import JET
 from pairton.training.data import pack
 from pairton.training.loop import Result, Trainer
 from pairton.training.measuring import measured
+from pairton.training.mixed_files import iterate_mixed
 from pairton.training.recipes import Recipe
 from pairton.training.resume_state import STATE
 
@@ -42,8 +44,9 @@ def train(
 ) -> Result:
     """Train `recipe` on files; `out` then holds the best model, the state to resume from, and the logs.
 
-    init: a model to start from. force: begin anew in a folder that has a training. options: how to read the
-    files, as for `pairton.iterate`.
+    data: paths; for a recipe with several topologies, `tth_allhad=events.h5` says which one a file is of, unless
+    the file says so. init: a model to start from. force: begin anew in a folder that has a training. options: how
+    to read the files, as for `pairton.iterate`.
     """
     out = Path(out)
     fabric = make_fabric(recipe)
@@ -59,7 +62,11 @@ def train(
         fields[JET] = tuple(dict.fromkeys((*fields[JET], load_table(recipe.data.tag_table).field)))
     keep = [*options.pop("keep", ()), *columns]
     paths = list(map(str, data))
-    chunks = iterate(paths, topology=recipe.topology, fields=fields, keep=keep, **options)
+    if recipe.topology.alternatives:
+        chunks = iterate_mixed(paths, recipe.topology, fields=fields, keep=keep, **options)
+        columns += (TOPOLOGY,)
+    else:
+        chunks = iterate(paths, topology=recipe.topology, fields=fields, keep=keep, **options)
     with locked(out) if fabric.is_global_zero else contextlib.nullcontext():
         try:
             train_events, validation_events = pack(

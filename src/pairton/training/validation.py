@@ -9,12 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pairton.decoding import decode
+from pairton.decoding import Question, decode
 from pairton.evaluation.metrics import score
 from pairton.events.head_specs import HeadSpec
+from pairton.events.mixed_events import TOPOLOGY
 from pairton.network import Network
 from pairton.network.engine import predictor
 from pairton.topology import Layout, Topology
+from pairton.topology.mixtures import parts_of
 from pairton.training.data import PackedEvents
 from pairton.training.losses import batch_loss, make_batch, terms_of
 from pairton.training.recipes import LossConfig
@@ -60,17 +62,22 @@ def asked(network: Network) -> Iterator[None]:
 def count_right(network: Network, events: PackedEvents, which: list[Block], decoding: str) -> Counts:
     """(1 + types, 2): right and possible answers, for whole events and then each type; sums of event weights."""
     topology = network.topology
-    main = topology.kinds.index(topology.main_kind)
     counts = np.zeros((1 + len(topology.types), 2))
     for layout, rows in which:
         group = events.groups[layout]
-        truth = np.array(group.truth[rows])
-        with asked(network):
-            found = decode(predictor(network), topology, group.nodes(rows), decoding=decoding).assignment
-        weights = events.weights(layout, rows)
-        counted = score(topology, truth, found, np.full(len(truth), layout[main]))
-        for k, name in enumerate(("event", *topology.types)):
-            counts[k] += (counted.correct[name] * weights).sum(), (counted.total[name] * weights).sum()
+        truth, weights = np.array(group.truth[rows]), events.weights(layout, rows)
+        for number, part in enumerate(parts_of(topology)):  # of a mixture, each event in its own topology
+            mine = np.asarray(group.columns[TOPOLOGY][rows] == number) if topology.alternatives else slice(None)
+            asked_in = Question(topology=part.name if topology.alternatives else None)
+            nodes = group.nodes(rows)[mine]
+            with asked(network):
+                found = decode(predictor(network), topology, nodes, decoding=decoding, question=asked_in)
+            main = layout[topology.kinds.index(part.topology.main_kind)]
+            answer, slots = found.assignment[:, part.slots], truth[mine][:, part.slots]
+            counted = score(part.topology, slots, answer, np.full(len(slots), main))
+            for name in ("event", *part.topology.types):
+                k = 0 if name == "event" else 1 + topology.type_index(name)
+                counts[k] += [(right[name] * weights[mine]).sum() for right in (counted.correct, counted.total)]
     return counts
 
 
@@ -89,7 +96,8 @@ def sum_likelihood(
         device = next(network.parameters()).device
         given = topology, group.nodes(rows), truth, None, terms, device
         weights = events.weights(layout, rows)
-        batch = make_batch(*given, patterns=network.config.patterns, weights=weights)
+        columns = {name: np.asarray(values[rows]) for name, values in group.columns.items() if name == TOPOLOGY}
+        batch = make_batch(*given, patterns=network.config.patterns, weights=weights, columns=columns)
         with asked(network), torch.no_grad():  # no inference mode: training shares the tables of a layout
             sums = batch_loss(network, network(batch.objects), batch, terms)
         counted = batch.targets[name]["counted"].cpu().numpy()

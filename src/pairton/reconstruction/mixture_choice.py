@@ -1,0 +1,28 @@
+"""Which topology of a mixture labelled events are of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pairton.errors import ConfigError
+from pairton.formats import stored_topology
+from pairton.topology.mixtures import find_part, parts_of
+
+if TYPE_CHECKING:
+    from pairton.models.engines import Model
+
+__all__ = ["truth_topology"]
+
+
+def truth_topology(models: Sequence[Model], paths: Sequence[str], asked: Any) -> Any:
+    """The topology to read labelled events with: what is asked for; of a mixture, the one that the file is of."""
+    if asked is not None or not models or not models[0].topology.alternatives:
+        return asked
+    mixture = models[0].topology
+    stored = stored_topology(paths[0])
+    part = None if stored is None else find_part(mixture, stored)
+    if part is None:
+        names = ", ".join(part.name for part in parts_of(mixture))
+        raise ConfigError(f"{models[0].name} is for {names}: say with --topology which one these events are of")
+    return part.topology
