@@ -8,9 +8,11 @@ import torch
 import yaml
 
 from pairton.errors import ConfigError, TopologyError
+from pairton.events.mixed_events import TOPOLOGY
 from pairton.events.nodes import Nodes
 from pairton.network import Network
 from pairton.topology import load_topology, same_tree
+from pairton.topology.mixtures import parts_of
 from pairton.training import load_recipe, parse_recipe
 from pairton.training.losses import batch_loss, make_batch, terms_of
 from pairton.training.process import draw_revealed
@@ -44,7 +46,9 @@ def test_every_recipe_gives_every_parameter_a_gradient(path):
         truth[:, mine] = start + np.argsort(rng.random((8, count)), axis=1)[:, : len(mine)]
     revealed = draw_revealed(recipe.topology, truth, rng) if recipe.network.tokens else None
     terms = terms_of(recipe.loss, topology, layout)
-    batch = make_batch(topology, Nodes.full(objects), truth, revealed, terms)
+    full = [part.slots for part in parts_of(topology)].index(tuple(range(len(topology.slots))))  # no slot is empty
+    more = {"patterns": recipe.network.patterns, "columns": {TOPOLOGY: np.full(8, full)}}
+    batch = make_batch(topology, Nodes.full(objects), truth, revealed, terms, **more)
     losses = batch_loss(network, network(batch.objects, None, batch.tokens), batch, terms)
     torch.stack(list(losses.values())).sum().backward()
     without = {name for name, p in network.named_parameters() if p.grad is None or not p.grad.any()}
@@ -78,7 +82,7 @@ def test_built_in_recipes_go_by_name(tmp_path, monkeypatch):
     assert load_recipe("own.yaml") == load_recipe("cpu").with_run(seed=5)
     with pytest.raises(
         ConfigError,
-        match=r"no recipe 'cpuu'.*cpu, iterative, paper, .*ablations/.*mean 'cpu'",
+        match=r"no recipe 'cpuu'.*cpu, iterative, .*paper, .*ablations/.*mean 'cpu'",
     ):
         load_recipe("cpuu")
 
