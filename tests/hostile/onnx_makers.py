@@ -107,6 +107,102 @@ def endless_loop(payload):
     return model.SerializeToString()
 
 
+def with_nodes(payload, nodes, **constants):
+    """The model with more operators, whose last output is asked for; constants are whole numbers, or floats."""
+    model = onnx.load_from_string(payload)
+    for name, values in constants.items():
+        kind = onnx.TensorProto.FLOAT if isinstance(values[0], float) else onnx.TensorProto.INT64
+        model.graph.initializer.append(onnx.helper.make_tensor(name, kind, [len(values)], values))
+    model.graph.node.extend(onnx.helper.make_node(kind, inputs, [output]) for kind, inputs, output in nodes)
+    model.graph.output.append(onnx.helper.make_tensor_value_info(nodes[-1][2], onnx.TensorProto.FLOAT, None))
+    return model.SerializeToString()
+
+
+def zeros(payload):
+    """A graph that makes forty gigabytes of zeros is refused."""
+    return with_nodes(payload, [("ConstantOfShape", ["size"], "loot")], size=[10**10])
+
+
+def expanded(payload):
+    """A graph that expands one number to gigabytes is refused."""
+    return with_nodes(payload, [("Expand", ["one", "size"], "loot")], one=[1.0], size=[50_000, 50_000])
+
+
+def tiled(payload):
+    """A graph that repeats one number to gigabytes is refused."""
+    return with_nodes(payload, [("Tile", ["one", "times"], "loot")], one=[1.0], times=[3 * 10**9])
+
+
+def outer(payload):
+    """A graph that multiplies two long vectors into a matrix of gigabytes is refused."""
+    nodes = [
+        ("ConstantOfShape", ["tall"], "a"),
+        ("ConstantOfShape", ["wide"], "b"),
+        ("MatMul", ["a", "b"], "loot"),
+    ]
+    return with_nodes(payload, nodes, tall=[100_000, 1], wide=[1, 100_000])
+
+
+def by_the_event(payload):
+    """A graph that asks for gigabytes only when it sees certain events is refused when it does."""
+    nodes = [("ReduceSum", ["jet"], "sum"), ("Mul", ["sum", "much"], "more"), ("Abs", ["more"], "size")]
+    nodes += [("Cast", ["size"], "whole"), ("Reshape", ["whole", "one"], "shape")]
+    nodes += [("ConstantOfShape", ["shape"], "loot")]
+    model = onnx.load_from_string(with_nodes(payload, nodes, much=[1e6], one=[1]))
+    (cast,) = [node for node in model.graph.node if "whole" in node.output]
+    cast.attribute.append(onnx.helper.make_attribute("to", onnx.TensorProto.INT64))
+    return model.SerializeToString()
+
+
+def long_chain(payload, products=1000, size=3000):
+    """A graph of a thousand products of large matrices is stopped."""
+    nodes = [("ConstantOfShape", ["size"], "m0")]
+    nodes += [("MatMul", [f"m{k}", "m0"], f"m{k + 1}") for k in range(products)]
+    return with_nodes(payload, [*nodes, ("ReduceSum", [f"m{products}"], "loot")], size=[size, size])
+
+
+def slow_product(payload):
+    """One product of matrices that takes minutes, and does not stop when it is told to, is stopped."""
+    nodes = [("Expand", ["tiny", "size"], "m"), ("MatMul", ["m", "m"], "p"), ("ReduceSum", ["p"], "loot")]
+    return with_nodes(payload, nodes, tiny=[1e-40], size=[5500, 5500])
+
+
+def many_operators(payload):
+    """A graph of more operators than the runtime can open in time is refused."""
+    nodes = [("Identity", ["jet"], "m0")] + [("Abs", [f"m{k}"], f"m{k + 1}") for k in range(20_000)]
+    return with_nodes(payload, nodes)
+
+
+def slow_to_open(payload):
+    """A graph that takes long to open is an answer, or is stopped."""
+    nodes = [("Identity", ["jet"], "m0")] + [("Abs", [f"m{k}"], f"m{k + 1}") for k in range(4000)]
+    return with_nodes(payload, nodes)
+
+
+def sparse(payload):
+    """A sparse tensor, which the runtime expands to gigabytes, is refused."""
+    model = onnx.load_from_string(payload)
+    helper, kinds = onnx.helper, onnx.TensorProto
+    values = helper.make_tensor("loot", kinds.FLOAT, [1], [1.0])
+    indices = helper.make_tensor("indices", kinds.INT64, [1], [7])
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [2 * 10**9]))
+    model.graph.output.append(helper.make_tensor_value_info("loot", kinds.FLOAT, None))
+    return model.SerializeToString()
+
+
+def empty_tensor(payload):
+    """A tensor that declares gigabytes and brings no values is refused."""
+    model = onnx.load_from_string(payload)
+    model.graph.initializer.add(name="loot", data_type=onnx.TensorProto.FLOAT, dims=[4 * 10**8])
+    model.graph.output.append(onnx.helper.make_tensor_value_info("loot", onnx.TensorProto.FLOAT, None))
+    return model.SerializeToString()
+
+
+def convolution(payload):
+    """An operator that no network for events needs is refused."""
+    return with_nodes(payload, [("Conv", ["jet", "jet"], "loot")])
+
+
 def deep(payload):
     """Graphs in graphs in graphs are refused."""
     inner = b""
@@ -116,10 +212,12 @@ def deep(payload):
 
 
 LEAKS = (named, parent, long_tag, high_bits, address)
-ODD = (unknown_field, functions, other_domain, endless_loop, deep)
+ODD = (unknown_field, functions, other_domain, endless_loop, many_operators, sparse, convolution, deep)
+LARGE = (zeros, expanded, tiled, outer, by_the_event, empty_tensor)
+SLOW = (long_chain, slow_product, slow_to_open)
 
 if __name__ == "__main__":
-    for maker in (*LEAKS, *ODD, other_format):
+    for maker in (*LEAKS, *ODD, *LARGE, *SLOW, other_format):
         target = Path(sys.argv[2], f"{maker.__name__}.onnx")
         target.write_bytes(maker(Path(sys.argv[1]).read_bytes()))
         print(f"{target}: {maker.__doc__}")

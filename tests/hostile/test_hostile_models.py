@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx_makers import LEAKS, ODD, SECRET, other_format
+from onnx_makers import LARGE, LEAKS, ODD, SECRET, SLOW, long_chain, other_format, slow_product
 
 import pairton
 from pairton.errors import ModelError, PairtonError
 from pairton.events.nodes import Nodes
+from pairton.models import sessions
 from pairton.models.engines import load_model
 
 
@@ -41,6 +42,48 @@ def test_hostile_graphs_are_refused(model_folder, tmp_path, monkeypatch, maker):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("maker", LARGE, ids=lambda maker: maker.__name__)
+def test_graphs_that_ask_for_too_much_memory_are_refused(model_folder, source, tmp_path, bounded, maker):
+    path = write(tmp_path, maker((model_folder / "model.onnx").read_bytes()))
+    code, said = bounded("reconstruct", source, "-o", tmp_path / "out.parquet", "--model", path)
+    assert code == 2
+    assert "memory" in said or "ONNX Runtime" in said
+    assert not (tmp_path / "out.parquet").exists()
+
+
+def test_a_graph_that_takes_too_long_is_stopped_between_its_operators(model_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(sessions, "STARTING", 0.1)
+    path = write(tmp_path, long_chain((model_folder / "model.onnx").read_bytes(), size=600))
+    for _ in range(2):  # the second time at once: nothing is left to spend
+        with pytest.raises(ModelError, match=r"its answers take more than 0 s of processor time"):
+            predict(path)
+
+
+def test_every_event_adds_to_the_time(model_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(sessions, "STARTING", 0.0)
+    monkeypatch.setattr(sessions, "EVENT", 100.0)
+    path = write(tmp_path, long_chain((model_folder / "model.onnx").read_bytes(), products=60, size=600))
+    assert predict(path)["edges"].shape == (1, 2, 6, 6)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("maker", SLOW, ids=lambda maker: maker.__name__)
+def test_graphs_that_ask_for_too_much_time_are_stopped(model_folder, source, tmp_path, bounded, maker):
+    path = write(tmp_path, maker((model_folder / "model.onnx").read_bytes()))
+    before = sorted(tmp_path.rglob("*"))
+    code, said = bounded("reconstruct", source, "-o", tmp_path / "out.parquet", "--model", path)
+    if code == 2:
+        assert "processor time" in said
+        assert [path for path in sorted(tmp_path.rglob("*")) if path not in before] == [tmp_path / "said.txt"]
+
+
+@pytest.mark.long
+def test_a_worker_that_does_not_stop_is_ended(model_folder, source, tmp_path, bounded):
+    path = write(tmp_path, slow_product((model_folder / "model.onnx").read_bytes()))
+    command = ("reconstruct", source, source, "-o", tmp_path / "out", "--jobs", "2", "--part-rows", "10")
+    assert "a worker process ended early" in bounded(*command, "--model", path)[1]
+
+
 def test_a_file_that_pretends_to_be_of_the_other_format_is_read_as_onnx(model_folder, tmp_path):
     payload = other_format((model_folder / "model.onnx").read_bytes())
     assert payload[4:8] == b"ORTM"
@@ -52,16 +95,16 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 from onnx_makers import LEAKS
 from pairton.errors import ModelError
-from pairton.models.onnx_file import open_session
+from pairton.models.sessions import open_trusted
 for maker in LEAKS:
     try:
-        open_session(maker(open(sys.argv[2], "rb").read()), maker.__name__)
+        open_trusted(maker(open(sys.argv[2], "rb").read()), maker.__name__)
     except ModelError as error:
         print(maker.__name__, "refused")
 """
 
 
-def sessions(model_folder, tmp_path, *first):
+def refused_sessions(model_folder, tmp_path, *first):
     path = write(tmp_path, b"")
     environment = {"PYTHONPATH": os.pathsep.join([*first, str(Path(pairton.__file__).parents[1])])}
     command = [sys.executable, "-c", SESSION, str(Path(__file__).parent), str(model_folder / "model.onnx")]
@@ -73,7 +116,7 @@ def sessions(model_folder, tmp_path, *first):
 
 def test_the_runtime_itself_reaches_no_file(model_folder, tmp_path):
     """Even where our own reader is passed by: the folder of other files is one where there can be none."""
-    assert sessions(model_folder, tmp_path) == [f"{maker.__name__} refused" for maker in LEAKS]
+    assert refused_sessions(model_folder, tmp_path) == [f"{maker.__name__} refused" for maker in LEAKS]
 
 
 @pytest.mark.long
@@ -81,7 +124,7 @@ def test_the_oldest_allowed_runtime_reaches_no_file(model_folder, tmp_path):
     runtime = os.environ.get("PAIRTON_FLOOR_RUNTIME")
     if runtime is None:
         pytest.skip("PAIRTON_FLOOR_RUNTIME names no folder with onnxruntime 1.24.3")
-    assert sessions(model_folder, tmp_path, runtime) == [f"{maker.__name__} refused" for maker in LEAKS]
+    assert refused_sessions(model_folder, tmp_path, runtime) == [f"{maker.__name__} refused" for maker in LEAKS]
 
 
 def test_the_runtime_keeps_no_records_of_use(model_folder, tmp_path):

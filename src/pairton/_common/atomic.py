@@ -18,6 +18,7 @@ from pairton.errors import OutputError, PairtonError
 __all__ = [
     "CompleteOrNothing",
     "Replacement",
+    "discard_unfinished",
     "locked",
     "note_input",
     "output_errors",
@@ -79,6 +80,7 @@ class Replacement:
                 raise OutputError(f"{self.path}: this is {given}, which was given as input: write to another file")
         # the suffix stays: some libraries choose a format by it
         self.temporary = folder / f".{self.path.stem[:100]}.{secrets.token_hex(4)}{self.path.suffix}"
+        _unfinished.add(self.temporary)
 
     def commit(self) -> None:
         """Flush to disk and give the file its name."""
@@ -91,6 +93,7 @@ class Replacement:
                     os.close(descriptor)
                 os.replace(self.temporary, self.path)
                 _sync_folder(self.path.parent)
+            _unfinished.discard(self.temporary)
         except BaseException:
             self.discard()
             raise
@@ -99,6 +102,17 @@ class Replacement:
         """Remove what was written."""
         with contextlib.suppress(OSError):
             self.temporary.unlink(missing_ok=True)
+        _unfinished.discard(self.temporary)
+
+
+_unfinished: set[Path] = set()  # temporary files of this process
+
+
+def discard_unfinished() -> None:
+    """Remove all files in the making, before the process ends at once."""
+    for path in list(_unfinished):
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

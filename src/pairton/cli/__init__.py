@@ -12,7 +12,8 @@ from typing import Any, TextIO
 
 import click
 
-from pairton._common.atomic import protecting_inputs
+from pairton._common.atomic import discard_unfinished, protecting_inputs
+from pairton._common.budget import ending_overruns
 from pairton._version import __version__
 from pairton.errors import PairtonError, PairtonWarning, nearest, printable
 
@@ -105,10 +106,17 @@ def _show_warning(
         click.echo(warnings.formatwarning(message, category, filename, lineno), err=True, nl=False)
 
 
+def _give_up(complaint: str) -> None:
+    """End the process from any thread, while another one is inside a library that does not return."""
+    discard_unfinished()
+    click.echo(f"pairton: {printable(complaint)}", err=True)
+    os._exit(2)
+
+
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line. A user's mistake is one line on stderr and exit code 2, never a traceback."""
     try:
-        with warnings.catch_warnings(), protecting_inputs():
+        with warnings.catch_warnings(), protecting_inputs(), ending_overruns(_give_up):
             warnings.simplefilter("always", PairtonWarning)
             warnings.showwarning = _show_warning
             _SAID.clear()

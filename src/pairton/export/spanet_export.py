@@ -14,7 +14,7 @@ from pairton.errors import ConfigError, MissingExtraError, ModelError
 from pairton.events.nodes import Nodes
 from pairton.export import PROBABILITY_TOLERANCE, check_packages, checked_limit, layout_of, some_events
 from pairton.export.tracing import finished, trace
-from pairton.models.onnx_file import open_session
+from pairton.models.sessions import open_trusted
 from pairton.models.spanet_onnx import features_of
 from pairton.topology import Topology, same_tree
 from pairton.topology.reading import load_spanet_event, load_topology
@@ -110,7 +110,7 @@ def _check(
     """The file and torch say the same, for other numbers of objects than those that were traced."""
     import torch
 
-    session = open_session(payload, "the exported graph")
+    session = open_trusted(payload, "the exported graph")
     fewest = max(topology.slots_per_kind)
     for main in sorted({fewest, min(fewest + 2, limit), limit, limit + 1}):
         tensors = _tensors(some_events(network, layout_of(topology, main), events=4), groups, topology, info)

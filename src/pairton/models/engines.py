@@ -29,7 +29,8 @@ from pairton.events.domain import Domain
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import Nodes
 from pairton.models.kinematic_model import KinematicEngine, is_kinematic, kinematic_info
-from pairton.models.onnx_file import OnnxFile, open_session, read_onnx
+from pairton.models.onnx_file import OnnxFile, read_onnx
+from pairton.models.sessions import Session
 from pairton.models.spanet_onnx import SpanetEngine, is_spanet, spanet_info
 from pairton.models.storage import (
     INFO,
@@ -80,44 +81,31 @@ class OnnxEngine:
         return self.threads or cores()
 
     @cached_property
-    def session(self) -> Any:
+    def session(self) -> Session:
         written = self.path.stat().st_mtime_ns if self.path.exists() else 0
         return _session(self, written)
 
-    @cached_property
-    def names(self) -> tuple[frozenset[str], tuple[str, ...]]:
-        """Of inputs and of outputs."""
-        inputs = frozenset(item.name for item in self.session.get_inputs())
-        return inputs, tuple(item.name for item in self.session.get_outputs())
-
     def __call__(self, nodes: Nodes, tokens: Tokens | None) -> Outputs:
-        inputs, outputs = self.names
         feeds: dict[str, npt.NDArray[Any]] = {}
         for kind, values in nodes.values.items():
             feeds[kind] = np.ascontiguousarray(values, dtype=np.float32)
             feeds[f"{kind}_mask"] = np.ascontiguousarray(nodes.masks[kind])
-        if "tokens" in inputs:
+        if "tokens" in self.session.inputs:
             if tokens is None:
                 raise ModelError(
                     f"{self.path}: the graph takes tokens, but says of itself that it does not: export it again"
                 )
             feeds["tokens"] = np.ascontiguousarray(tokens, dtype=np.uint8)
-        try:
-            return dict(zip(outputs, self.session.run(None, feeds), strict=True))
-        except Exception as error:  # as when it is opened: many classes without a common base
-            reason = " ".join(str(error).split())
-            raise ModelError(
-                f"{self.path}: ONNX Runtime failed ({reason[:200]}): export the model again"
-            ) from None
+        return self.session.run(feeds)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path, "threads": self.threads}
 
 
 @lru_cache(maxsize=4)
-def _session(engine: OnnxEngine, written: int) -> Any:
+def _session(engine: OnnxEngine, written: int) -> Session:
     """One session for all copies of an engine in a process: a worker unpickles one with every task."""
-    return open_session(read_onnx(engine.path), engine.path)
+    return Session(read_onnx(engine.path), engine.at_once)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What an ONNX file says of itself, read without the onnx package, and sessions that can reach no other file.
+"""What an ONNX file says of itself, read without the onnx package.
 
 An ONNX file is a protocol buffer: fields of a number and a value, some of them messages again. The runtime has a
 parser of its own, so nothing may pass here that could mean something else there: unknown fields, and numbers that
@@ -8,15 +8,13 @@ does so could name any file of this machine, and is refused too.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pairton.errors import ModelError
 
-__all__ = ["OnnxFile", "Operator", "open_session", "operators", "read_onnx"]
+__all__ = ["OnnxFile", "Operator", "operators", "read_onnx"]
 
 # numbers of fields, from onnx.proto
 MODEL_IR, MODEL_GRAPH, MODEL_OPSET, MODEL_METADATA = 1, 7, 8, 14
@@ -25,28 +23,26 @@ NODE_INPUT, NODE_OUTPUT = 1, 2
 NODE_OPERATOR, NODE_DOMAIN = 4, 7
 ATTRIBUTE_GRAPHS = (6, 11)
 TENSOR_EXTERNAL = (13, 14)  # names of other files, and whether the values are in one
-# message -> numbers of its fields; training (20) and functions (25) of a model are not among them
+# message -> numbers of its fields; training (20) and functions (25) of a model are not
+# among them, nor sparse tensors, which the runtime expands
 KNOWN = {
     "model": {*range(1, 9), 14, 26},
-    "graph": {1, 2, 5, *range(10, 17)},
+    "graph": {1, 2, 5, *range(10, 15), 16},
     "node": {*range(1, 11)},
-    "attribute": {*range(1, 12), 13, 14, 15, *range(20, 24)},
+    "attribute": {*range(1, 12), 13, 14, 15, 20, 21},
     "tensor": {*range(1, 15), 16},
-    "sparse": {1, 2, 3},
 }
 # message -> number of a field that holds messages -> which
 NESTED = {
     "model": {MODEL_GRAPH: "graph"},
-    "graph": {1: "node", 5: "tensor", 15: "sparse"},
-    "sparse": {1: "tensor", 2: "tensor"},
+    "graph": {1: "node", 5: "tensor"},
     "node": {5: "attribute"},
-    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph"},
     "tensor": {},
 }
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 STANDARD = ("", "ai.onnx")  # domains of operators
 MOST_NESTED = 40  # messages in messages
-NOWHERE = os.path.join(os.devnull, "none")  # a folder in which there can be no file
 
 Field = tuple[int, int | memoryview]
 Operator = tuple[str, tuple[str, ...], tuple[str, ...]]
@@ -105,35 +101,6 @@ def operators(file: OnnxFile) -> tuple[Operator, ...]:
             outputs = tuple(_decoded(value) for part, value in parts if part == NODE_OUTPUT)
             found.append((_text(node, NODE_OPERATOR), inputs, outputs))
     return tuple(found)
-
-
-def open_session(file: OnnxFile | bytes, source: str | Path) -> Any:
-    """A session of ONNX Runtime on one thread of the CPU, without its records of use, that reads no further file.
-
-    file: what `read_onnx` checked, or the bytes of a model that was made here.
-    """
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # is read when onnxruntime is first imported
-    import onnxruntime
-
-    onnxruntime.disable_telemetry_events()
-    if isinstance(file, OnnxFile) and file.branches:
-        raise ModelError(
-            f"{source}: has loops or conditions, which may never end: export it with `pairton export`"
-        )
-    options = onnxruntime.SessionOptions()
-    options.inter_op_num_threads = options.intra_op_num_threads = 1
-    options.log_severity_level = 4  # an error is raised, and said once
-    options.add_session_config_entry("session.load_model_format", "ONNX")  # whatever the first bytes look like
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", NOWHERE)
-    payload = file.payload if isinstance(file, OnnxFile) else file
-    try:
-        return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime has a class of error for each code, without a common base
-        reason = " ".join(str(error).split())
-        raise ModelError(
-            f"{source}: ONNX Runtime {onnxruntime.__version__} cannot run it ({reason[:200]}): update "
-            "onnxruntime, or export the model again"
-        ) from None
 
 
 def _check(message: memoryview, kind: str, path: Path, depth: int = 0) -> bool:

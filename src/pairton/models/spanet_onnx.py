@@ -31,7 +31,8 @@ from pairton.events.head_specs import HeadSpec
 from pairton.events.inputs import MOMENTUM, Input, Inputs
 from pairton.events.nodes import MOST_OBJECTS, Nodes
 from pairton.events.vectors import mass_of
-from pairton.models.onnx_file import OnnxFile, Operator, open_session, operators, read_onnx
+from pairton.models.onnx_file import OnnxFile, Operator, operators, read_onnx
+from pairton.models.sessions import Session
 from pairton.models.storage import ModelInfo
 from pairton.topology import Topology
 from pairton.topology.spanet_event import MOMENTUM_FEATURES, InputGroup, SpanetEvent
@@ -123,8 +124,8 @@ class SpanetEngine:
         return self.threads or cores()
 
     @cached_property
-    def session(self) -> Any:
-        return open_session(self._file, self.path)
+    def session(self) -> Session:
+        return Session(self._file, self.at_once)
 
     @cached_property
     def _file(self) -> OnnxFile:
@@ -150,7 +151,7 @@ class SpanetEngine:
         rest = sum(self._fewest[group.kind] for group in self._several[1:])
         works = [n + rest for n in range(self._fewest[self._several[0].kind], MOST_OBJECTS + 1) if self._runs(n)]
         if not works:
-            self._run(self._made_up(self._fewest[self._several[0].kind]))  # its error says why
+            self.session.run(self._made_up(self._fewest[self._several[0].kind]))  # its error says why
         return works[0] if len(works) == 1 else None
 
     @property
@@ -180,21 +181,10 @@ class SpanetEngine:
 
     def _runs(self, first: int) -> bool:
         try:
-            self._run(self._made_up(first))
+            self.session.run(self._made_up(first))
         except ModelError:
             return False
         return True
-
-    def _run(self, feeds: Arrays) -> Arrays:
-        names = self._file.outputs
-        try:
-            return dict(zip(names, self.session.run(list(names), feeds), strict=True))
-        except Exception as error:  # onnxruntime has a class of error for each code, without a common base
-            reason = " ".join(str(error).split())
-            raise ModelError(
-                f"{self.path}: ONNX Runtime failed ({reason[:200]}): is it the network of the event file "
-                f"{self.event.name}?"
-            ) from None
 
     def __call__(self, nodes: Nodes, tokens: npt.NDArray[np.uint8] | None) -> Outputs:
         feeds: Arrays = {}
@@ -209,7 +199,7 @@ class SpanetEngine:
             behind = padding if group == self._several[-1] else 0  # where it moves no other object
             feeds[f"{group.name}_data"] = np.pad(data, [(0, 0), (0, behind), (0, 0)])
             feeds[f"{group.name}_mask"] = np.pad(mask, [(0, 0), (0, behind)])
-        return self._named(self._run(feeds), nodes, padding)
+        return self._named(self.session.run(feeds), nodes, padding)
 
     def _nothing(self, nodes: Nodes) -> Outputs:
         """No answer, to events with more objects than the graph takes."""
@@ -269,7 +259,7 @@ class SpanetEngine:
     @cached_property
     def heads(self) -> dict[str, HeadSpec]:
         """Classes and numbers of the event, under the names of SPANet's without EVENT/."""
-        names = {item.name: item.shape for item in self.session.get_outputs()}
+        names = self.session.outputs
         found = {}
         for quantity in (*self.event.regressions, *self.event.classifications):
             if quantity.owner == "EVENT" and quantity.path in names:
