@@ -80,7 +80,8 @@ def test_graphs_that_ask_for_too_much_time_are_stopped(model_folder, source, tmp
 @pytest.mark.long
 def test_a_worker_that_does_not_stop_is_ended(model_folder, source, tmp_path, bounded):
     path = write(tmp_path, slow_product((model_folder / "model.onnx").read_bytes()))
-    command = ("reconstruct", source, source, "-o", tmp_path / "out", "--jobs", "2", "--part-rows", "10")
+    second = shutil.copy(source, tmp_path / "second.h5")
+    command = ("reconstruct", source, second, "-o", tmp_path / "out", "--jobs", "2")
     assert "a worker process ended early" in bounded(*command, "--model", path)[1]
 
 
