@@ -116,8 +116,8 @@ def _in_pool(
                 yield task, result
     except BrokenProcessPool as error:
         raise WorkerError(
-            "a worker process ended early (killed, out of memory, or inside a model that takes too long): try fewer "
-            "--jobs, and --resume"
+            "a worker process ended early (killed, out of memory, or inside a model that takes too long): try "
+            "fewer --jobs, and --resume"
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
