@@ -41,8 +41,15 @@ def with_tensor(payload, location, tag):
     node = field(1, b"stolen") + field(2, b"loot") + field(4, b"Identity")
     shape = field(2, field(1, varint(1 << 3) + varint(8)))
     output = field(1, b"loot") + field(2, field(1, varint(1 << 3) + varint(1) + shape))
-    # a second graph is merged with the first
-    return payload + field(7, field(1, node) + field(5, tensor) + field(12, output))
+    model = onnx.load_from_string(payload)
+    graph = model.graph.SerializeToString() + field(1, node) + field(5, tensor) + field(12, output)
+    model.ClearField("graph")
+    return model.SerializeToString() + field(7, graph)
+
+
+def second_graph(payload):
+    """A second graph, which the runtime merges with the first, is refused."""
+    return payload + field(7, b"")
 
 
 def named(payload):
@@ -212,7 +219,17 @@ def deep(payload):
 
 
 LEAKS = (named, parent, long_tag, high_bits, address)
-ODD = (unknown_field, functions, other_domain, endless_loop, many_operators, sparse, convolution, deep)
+ODD = (
+    second_graph,
+    unknown_field,
+    functions,
+    other_domain,
+    endless_loop,
+    many_operators,
+    sparse,
+    convolution,
+    deep,
+)
 LARGE = (zeros, expanded, tiled, outer, by_the_event, empty_tensor)
 SLOW = (long_chain, slow_product, slow_to_open)
 

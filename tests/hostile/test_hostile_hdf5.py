@@ -36,6 +36,11 @@ def test_small_files_take_bounded_time_and_memory(source, tmp_path, model_folder
     bounded("reconstruct", source, "-o", tmp_path / "out.parquet", "--model", model_folder)
 
 
+def test_isolation_works_below_limits_of_the_user(source, bounded):
+    """As those of a batch system, which are lower than ours."""
+    assert bounded("inspect", source, "--isolate") == (0, "")
+
+
 def test_soft_links_inside_the_file_are_followed(source):
     before = formats.read(source)
     with h5py.File(source, "r+") as file:

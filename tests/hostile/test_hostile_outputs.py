@@ -85,6 +85,27 @@ def test_a_part_does_not_replace_an_input(source, tmp_path, mass_model):
     assert part.read_bytes() == before
 
 
+@pytest.mark.parametrize("how", [{"resume": True}, {"force": True}, {}], ids=["resume", "force", "new"])
+def test_an_input_with_the_name_of_a_part_is_not_removed(source, tmp_path, mass_model, how):
+    """As a part that an earlier run left, and this one does not make."""
+    folder = tmp_path / "d"
+    folder.mkdir()
+    other = folder / "part-00007.h5"
+    shutil.copy(source, other)
+    with pytest.raises(OutputError, match="this is the input"):
+        reconstruct_parts(other, folder, mass_model, suffix=".h5", **how)
+    assert other.read_bytes() == source.read_bytes()
+
+
+def test_files_whose_names_only_begin_like_those_of_parts_stay(source, tmp_path, mass_model):
+    folder = tmp_path / "d"
+    reconstruct_parts(source, folder, mass_model)
+    for name in ("part-list.txt", "part-one.h5"):
+        (folder / name).write_text("mine")
+    reconstruct_parts(source, folder, mass_model, force=True)
+    assert (folder / "part-list.txt").read_text() == (folder / "part-one.h5").read_text() == "mine"
+
+
 def test_truth_against_itself_is_said(source, capsys):
     from pairton.cli import main
 

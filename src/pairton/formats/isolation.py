@@ -302,7 +302,8 @@ def _restrict(memory: int) -> None:
             used = int(file.read().split()[0]) * resource.getpagesize()
     except OSError:
         return  # not Linux: others ignore this limit, or count differently
-    resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
+    limit = _allowed(resource.RLIMIT_AS, used + memory)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def _more_time(seconds: float) -> None:
@@ -313,7 +314,16 @@ def _more_time(seconds: float) -> None:
 
     used = resource.getrusage(resource.RUSAGE_SELF)
     allowed = used.ru_utime + used.ru_stime + seconds * (os.cpu_count() or 1)
-    resource.setrlimit(resource.RLIMIT_CPU, (int(allowed) + 1, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(resource.RLIMIT_CPU, (_allowed(resource.RLIMIT_CPU, int(allowed) + 1), hard))
+
+
+def _allowed(kind: int, limit: int) -> int:
+    """The limit, or that of the user, as of a batch system, where it is lower."""
+    import resource
+
+    hard = resource.getrlimit(kind)[1]
+    return limit if hard == resource.RLIM_INFINITY else min(limit, hard)
 
 
 def main() -> None:

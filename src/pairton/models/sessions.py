@@ -51,11 +51,11 @@ OPERATORS = frozenset(name for group in GROUPS for name in group.split())
 
 
 class Session:
-    """A session on one thread of the CPU, for several threads to call, within limits."""
+    """A session on one thread of the CPU, for several threads to call, within limits; `remedy` ends its errors."""
 
-    def __init__(self, file: OnnxFile, threads: int = 1) -> None:
+    def __init__(self, file: OnnxFile, threads: int = 1, remedy: str = "export the model again") -> None:
         _check_operators(file)
-        self._source = file.path
+        self._source, self._remedy = file.path, remedy
         self._scale = max(1.0, len(file.payload) / MEGABYTE)
         self._memory = int((MEMORY + MEMORY_PER_THREAD * threads) * self._scale)
         opening = Budget(self._slow("opening it takes", OPENING * self._scale), OPENING * self._scale)
@@ -95,7 +95,7 @@ class Session:
                 f"{self._source}: asks for more than {self._memory / 2**20:.0f} MiB of memory, much more than a "
                 "network of its size needs: is it damaged?"
             )
-        return ModelError(f"{self._source}: ONNX Runtime failed ({reason[:200]}): export the model again")
+        return ModelError(f"{self._source}: ONNX Runtime failed ({reason[:200]}): {self._remedy}")
 
 
 def _check_operators(file: OnnxFile) -> None:

@@ -125,7 +125,7 @@ class SpanetEngine:
 
     @cached_property
     def session(self) -> Session:
-        return Session(self._file, self.at_once)
+        return Session(self._file, self.at_once, f"is it the network of the event file {self.event.name}?")
 
     @cached_property
     def _file(self) -> OnnxFile:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,10 +20,11 @@ from pairton._common.configuration import parse_json
 from pairton.errors import OutputError, PairtonError
 from pairton.reconstruction.provenance import file_sha256, result_metadata
 
-__all__ = ["COMPLETE", "Done", "Folder"]
+__all__ = ["COMPLETE", "Done", "Folder", "parts_in"]
 
 COMPLETE = "_reconstruction.json"  # readers of folders skip _names
 PROGRESS = "_progress.jsonl"
+NAME = re.compile(r"part-\d+\.(parquet|root|h5)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,11 @@ class Done:
             return None
 
 
+def parts_in(folder: Path) -> list[Path]:
+    """The files of a folder that have names of parts, in order; those with other names are not ours."""
+    return sorted(path for path in folder.glob("part-*") if NAME.fullmatch(path.name))
+
+
 class Folder:
     """What is in a folder of parts; only its owner, who holds the lock, changes it."""
 
@@ -72,7 +79,7 @@ class Folder:
 
     def find(self, keys: Mapping[str, str], resume: bool, force: bool) -> dict[str, Done]:
         """The parts that are as this run would make them, by name; `keys` are those of all its parts."""
-        there = sorted(self.path.glob("part-*"))
+        there = parts_in(self.path)
         if there and not (resume or force):
             state = "the parts" if self.is_complete else f"{len(there)} parts"
             raise OutputError(

@@ -25,7 +25,7 @@ from pairton.formats.base import check_chunk
 from pairton.formats.files import CONTAINERS, Paths, fingerprint, is_url, unchanged
 from pairton.formats.lepton_selection import OneChoice
 from pairton.formats.taggers import OneTagger
-from pairton.reconstruction.part_folder import COMPLETE, Done, Folder
+from pairton.reconstruction.part_folder import COMPLETE, Done, Folder, parts_in
 from pairton.reconstruction.provenance import (
     InputFile,
     InputFiles,
@@ -274,9 +274,9 @@ def _create(folder: Path, plan: list[Part]) -> None:
         raise OutputError(f"{folder}: results in parts go to a folder, and this is a file: give another name")
     inputs = {segment.path for part in plan for segment in part.segments if not is_url(segment.path)}
     given = {(found.st_dev, found.st_ino): path for path, found in ((path, os.stat(path)) for path in inputs)}
-    for part in plan:
-        if part.path.exists() and (name := given.get((part.path.stat().st_dev, part.path.stat().st_ino))):
-            raise OutputError(f"{part.path}: this is the input {name}: write to another folder")
+    for path in parts_in(folder):
+        if name := given.get((path.stat().st_dev, path.stat().st_ino)):
+            raise OutputError(f"{path}: this is the input {name}: write to another folder")
     with output_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK):
