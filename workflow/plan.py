@@ -1,9 +1,10 @@
 """What the workflow trains and evaluates, as commands: the Snakefile runs them, results.py prints them.
 
-    python workflow/plan.py cpu                     all commands of a target, in order, as a shell script
-    python workflow/plan.py cpu --only default-1    those of one training, evaluation or sample
+    python workflow/plan.py long | nice sh -e         all of a target, one after the other
+    python workflow/plan.py long --only paper-1       the commands of one training, evaluation or sample
 
-The same files in the same places can so be made without Snakemake. Needs PyYAML alone.
+The same files in the same places are so made without Snakemake. What is complete is not made again, and what was
+interrupted goes on: the same line starts it and resumes it. Needs PyYAML alone.
 
     <results>/data/SAMPLE.h5                          events
     <results>/TARGET/recipes/NAME-SEED.yaml           a recipe that changes another one
@@ -31,6 +32,7 @@ HERE = Path(__file__).resolve().parent
 RECIPES = HERE.parent / "src" / "pairton" / "recipes"
 CHECKS = 8  # validations and states of a training whose steps are given
 WARM_UP = 20  # part of such a training
+FOLDERS = ("recipes", "models", "answers", "evaluations", "peers")
 
 
 def load_config(path: str | Path | None = None) -> dict[str, Any]:
@@ -76,10 +78,8 @@ class Study:
     title: str
     rows: tuple[str, ...]
     against: str | None = None  # compare each with this one; otherwise with the one before it
-    published: bool = False  # the paper has these rows
-    curve: bool = False  # rows differ in the number of training events
+    published: bool = False  # the paper has these rows, and claims this order
     expect: tuple[tuple[str, str], ...] = ()  # pairs to compare, the first expected to be the better
-    validation: bool = False  # by what the trainings saw on validation events: no answers, no evaluation
 
 
 class Plan:
@@ -130,7 +130,7 @@ class Plan:
     @property
     def evaluated(self) -> list[str]:
         """Evaluations and studies that `pairton evaluate` is called for."""
-        return [*self.evaluations, *(name for name, study in self.studies.items() if not study.validation)]
+        return [*self.evaluations, *self.studies]
 
     @property
     def answered(self) -> set[str]:
@@ -208,10 +208,6 @@ class Plan:
             files = self.config[raw["files"]] or f"FILES_OF_{raw['files'].upper()}"
             split = " ".join(f"--split {each}" for each in raw["split"])
             return f"{self.python} {_here('split.py')} {files} {split} -o {output}"
-        if "inputs" in raw:
-            return (
-                f"{self.python} {_here('inputs.py')} {self.sample(raw['of'])} --inputs {raw['inputs']} -o {output}"
-            )
         command = f"{self.pairton} generate {raw['topology']} -n {raw['events']} --seed {raw['seed']}"
         return f"{command} {raw['options']} -o {output}".replace("  ", " ")
 
@@ -266,28 +262,35 @@ class Plan:
     # -- all of them, in an order that works ----------------------------------------------------------------
 
     def script(self) -> Iterator[tuple[str, str]]:
-        """Name and command of every job."""
+        """Name and command of every job; each does nothing if its output is complete."""
+        yield "folders", f"mkdir -p {' '.join(str(self.folder / each) for each in FOLDERS)} {self.results / 'data'}"
         for sample in self.samples:
-            yield sample, self.sample_command(sample)
+            more = " --resume" if "seed" in self.config["samples"][sample] else ""
+            yield sample, _unless(self.sample(sample), f"{self.sample_command(sample)}{more}")
         for name, training in self.trainings.items():
-            recipe = self.recipe(name)
+            recipe, model = self.recipe(name), self.model(name)
             if recipe.is_relative_to(self.folder):
                 text = training.recipe(recipe.parent)
-                yield name, f"mkdir -p {recipe.parent} && cat > {recipe} <<'END'\n{text}END"
-            yield name, self.train_command(name)
+                yield name, f"cat > {recipe} <<'END'\n{text}END"
+            resume = f"$(test ! -e {model}/state.safetensors || echo --resume)"
+            yield name, _unless(f"{model}.done", f"{self.train_command(name)} {resume}; touch {model}.done")
             if name in self.answered:
                 yield name, self.answer_command(name)
         for peer in self.peers:
             yield from ((peer, command) for command in self.peer_commands(peer))
         for name in self.evaluated:
-            yield name, f"mkdir -p {self.evaluation(name).parent} && {self.evaluation_command(name)}"
+            yield name, self.evaluation_command(name)
         yield "page", self.page_command()
+
+
+def _unless(made: Path | str, command: str) -> str:
+    """Under `sh -e` a failure ends the script; after `||` or before `&&` it would not."""
+    return f"if ! test -e {made}; then {command}; fi"
 
 
 def _study(name: str, raw: Mapping[str, Any]) -> Study:
     expect = tuple((better, worse) for better, worse in raw.get("expect", ()))
-    flags = {flag: bool(raw.get(flag)) for flag in ("published", "curve", "validation")}
-    return Study(name, raw["title"], tuple(raw["rows"]), raw.get("against"), expect=expect, **flags)
+    return Study(name, raw["title"], tuple(raw["rows"]), raw.get("against"), bool(raw.get("published")), expect)
 
 
 def _update(changes: dict[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
@@ -313,7 +316,7 @@ def main() -> None:
     options = parser.parse_args()
     plan = Plan(load_config(options.config), options.target)
     for name, command in plan.script():
-        if options.only is None or name in options.only:
+        if options.only is None or name in ("folders", *options.only):
             print(command)
 
 

@@ -1,10 +1,11 @@
-"""The page of results and its figures, from a folder of evaluations and models.
+"""The pages of results and their figures, from evaluations.
 
-    python workflow/results.py cpu                                  reads results/cpu, writes docs/results.md
-    python workflow/results.py cpu --results R --page P [--notes N]
+    python workflow/results.py                           docs/results.md, from the summaries in workflow/summaries
+    python workflow/results.py --add MODEL FILE          first put an evaluation of a model among them
+    python workflow/results.py TARGET [--results R]      a page for a target of config.yaml, from R/TARGET
 
-Sections whose inputs are missing are left out, with a line that says so; no number is written by hand. What was
-tried and told in words is appended from a file of notes.
+FILE is one of `pairton evaluate --json`. No number is written by hand. Sections whose inputs are missing are left
+out, with a line that says so.
 """
 
 from __future__ import annotations
@@ -16,30 +17,40 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from page import probabilities, sections, studies
+from page import models, studies, summaries
 from page.reading import Results
 from page.writing import Page
+from pairton.report.sankey import flow_plot
 from pairton.report.style import require, styled
 from plan import HERE, Plan, load_config
 
-__all__ = ["main", "write"]
+__all__ = ["main", "write_models", "write_target"]
 
-NOTES = HERE / "notes.md"
-SECTIONS = (
-    sections.summary,
-    sections.events,
-    sections.efficiencies,
-    sections.mass,
-    probabilities.calibration,
-    probabilities.limit,
-    sections.energy_scale,
-    sections.decodings,
-    studies.studies,
-)
+DOCS = HERE.parent / "docs"
+TEXT = HERE / "results.md.in"  # the words of docs/results.md
 
 
-def write(plan: Plan, folder: Path, notes: Path | None = None) -> list[str]:
-    """Write results.md and images/ in a folder; returns what was left out, in lines."""
+def write_models(folder: Path = DOCS, kept: Path = summaries.FOLDER) -> list[str]:
+    """Write results.md and its figures from the summaries; returns what is missing, in lines."""
+    found, missing = summaries.kept(kept)
+    page = Page(folder)
+    parts = {
+        "@overview@": lambda: models.overview(page, found),
+        "@probabilities@": lambda: models.probabilities(page, found),
+        "@commands@": lambda: models.commands(page, found),
+    }
+    with styled():
+        for paragraph in TEXT.read_text(encoding="utf-8").strip().split("\n\n"):
+            if paragraph in parts:
+                parts[paragraph]()
+            else:
+                page.add(paragraph)
+    page.save()
+    return [f"no {name}.json among the summaries: left out" for name in missing]
+
+
+def write_target(plan: Plan, folder: Path) -> list[str]:
+    """Write the page of a target; returns what was left out, in lines."""
     log: list[str] = []
 
     def once(line: str) -> None:
@@ -47,30 +58,52 @@ def write(plan: Plan, folder: Path, notes: Path | None = None) -> list[str]:
             log.append(line)
 
     results, page = Results(plan, once), Page(folder)
+    page.add(f"# {plan.target}", f"Made by `python workflow/results.py {plan.target}`.")
     with styled():
-        for section in SECTIONS:
-            section(results, page)
-    if notes is not None:
-        page.add(notes.read_text(encoding="utf-8").strip())
+        evaluated = {name: results.evaluation(name) for name in plan.evaluations}
+        there = {name: each for name, each in evaluated.items() if each is not None}
+        compared = []
+        for name, each in there.items():
+            labels = {method: plan.label(method) for method in each.methods}
+            words = {"title": plan.evaluations[name].get("title", name), "labels": labels}
+            compared.append(summaries.Summary(name, summaries.summarise(each.raw), words))
+        if compared:
+            models.overview(page, compared)
+            models.probabilities(page, compared)
+            models.commands(page, compared)
+        for name, each in there.items():
+            for method, found in each.methods.items():
+                plot = flow_plot(plan.label(method.partition(":")[0]), found["flow"]) if "flow" in found else None
+                if plot is not None:
+                    page.figure(f"flow_{name}", plot.draw(), plot.title)
+                    page.add(plot.caption)
+                    break
+        studies.studies(results, page)
     page.save()
     return log
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("target", help="of config.yaml")
+    parser.add_argument("target", nargs="?", help="of config.yaml; without one: docs/results.md")
+    parser.add_argument("--add", nargs=2, metavar=("MODEL", "FILE"), action="append", default=[])
     parser.add_argument("--results", help="folder of results; default: that of config.yaml")
-    parser.add_argument("--page", type=Path, help="folder for results.md and images/; default: that of the target")
-    parser.add_argument("--notes", type=Path, help="Markdown to append; default: notes.md beside this, if any")
+    parser.add_argument("--page", type=Path, help="folder for results.md and images/")
     options = parser.parse_args(arguments)
     require()
-    config = load_config()
-    if options.results is not None:
-        config["results"] = options.results
-    plan = Plan(config, options.target)
-    folder = options.page or plan.page
-    notes = options.notes or (NOTES if NOTES.is_file() else None)
-    for line in write(plan, folder, notes):
+    for name, file in options.add:
+        print(f"wrote {summaries.add(name, Path(file))}")
+    if options.target is None:
+        folder = options.page or DOCS
+        log = write_models(folder)
+    else:
+        config = load_config()
+        if options.results is not None:
+            config["results"] = options.results
+        plan = Plan(config, options.target)
+        folder = options.page or plan.page
+        log = write_target(plan, folder)
+    for line in log:
         print(f"results: {line}", file=sys.stderr)
     print(f"wrote {folder / 'results.md'}")
 

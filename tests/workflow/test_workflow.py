@@ -1,4 +1,4 @@
-"""The workflow: its recipes and commands, the page that it writes, and all of it once, small."""
+"""The workflow: its recipes and commands, the pages that it writes, and all of it once, small."""
 
 import doctest
 import json
@@ -17,15 +17,31 @@ import scipy.stats
 WORKFLOW = Path(__file__).parents[2] / "workflow"
 sys.path.insert(0, str(WORKFLOW))
 
-from page import choosing, comparing, probabilities, reading, writing  # noqa: E402
+import split  # noqa: E402
+from page import comparing, reading, summaries, writing  # noqa: E402
 from pairton.evaluation.evaluating import evaluate  # noqa: E402
-from pairton.formats import create  # noqa: E402
+from pairton.formats import create, read  # noqa: E402
 from pairton.training import load_recipe  # noqa: E402
 from plan import Plan, load_config  # noqa: E402
-from results import write  # noqa: E402
+from results import write_models, write_target  # noqa: E402
 
-TARGETS = ("smoke", "cpu", "paper")
+TARGETS = ("smoke", "pairs", "equal_steps", "long", "paper")
 WRITES = ("-o", "--out", "--json", "--page", ">", "-p")
+FAKE = """#!/bin/sh
+# a pairton that leaves the files of each verb; a training that is to be interrupted leaves a state alone
+echo "$@" >> log
+verb=$1; last=
+for word in "$@"; do
+  case $last in -o|--out|--json) output=$word;; esac
+  last=$word
+done
+case $verb in
+  train) mkdir -p $output; touch $output/state.safetensors
+         case $output in *${INTERRUPT:-nothing}*) exit 1;; esac;;
+  reconstruct) mkdir -p $output;;
+  *) mkdir -p $(dirname $output); touch $output;;
+esac
+"""
 
 
 @pytest.fixture
@@ -49,7 +65,7 @@ def test_every_training_has_a_recipe_that_loads_with_its_budget(config, tmp_path
         if training.steps is not None:
             assert recipe.optimiser.steps == training.steps
             assert 0 < recipe.optimiser.warm_up < training.steps / 2  # the paper's would be longer than a budget
-            assert training.steps / 10 < recipe.run.save_every <= training.steps
+            assert recipe.run.save_every <= training.steps
         elif "optimiser" not in training.change:
             assert recipe.optimiser == base.optimiser
 
@@ -62,12 +78,15 @@ def test_commands_make_what_later_ones_read(config, target):
         words = command.split()
         assert not any(word.startswith("/") for word in words)  # no place of this machine
         read_here = {word for word in words if word.startswith("made/")}
-        written = {words[k + 1] for k, word in enumerate(words[:-1]) if word in WRITES}
+        written = {words[k + 1].rstrip(";") for k, word in enumerate(words[:-1]) if word in WRITES}
+        read_here = {word.rstrip(";") for word in read_here if not word.endswith((".done", ".done;"))}
+        read_here -= {words[4].rstrip(";")} if words[:4] == ["if", "!", "test", "-e"] else set()
+        read_here = {word for word in read_here if "state.safetensors" not in word}
         written |= {words[-1]} if "predict.py" in command else set()
         assert read_here - written <= made, command
         made |= written
-    seeds = {"smoke": 1, "cpu": 3, "paper": 5}[target]
-    assert max(training.seed for training in plan.trainings.values()) >= seeds
+    seeds = {"smoke": 2, "pairs": 3, "equal_steps": 3, "long": 1, "paper": 5}[target]
+    assert max(training.seed for training in plan.trainings.values()) == seeds
     for study in plan.studies.values():
         assert study.against is None or study.against in study.rows
         assert set(study.rows) <= set(plan.settings["trainings"])
@@ -100,15 +119,37 @@ def test_a_row_takes_from_the_one_it_is_like_what_it_does_not_say(config):
 
 
 def test_rows_that_the_paper_has_are_known_by_its_numbers(config):
-    plan = Plan(config, "cpu")
-    published = reading.Results(plan, print).published["ablations"]
-    assert all(row in published for study in plan.studies.values() if study.published for row in study.rows)
+    for target in TARGETS:
+        plan = Plan(config, target)
+        published = reading.Results(plan, print).published["ablations"]
+        assert all(row in published for study in plan.studies.values() if study.published for row in study.rows)
+
+
+def test_the_script_of_a_target_resumes(config, tmp_path):
+    """Run by a shell with commands that only leave files: what is complete is not made again."""
+    (tmp_path / "pairton").write_text(FAKE)
+    (tmp_path / "pairton").chmod(0o755)
+    plan = Plan(config | {"results": "made", "pairton": "./pairton", "python": "true"}, "smoke")
+    script = "\n".join(command for _, command in plan.script())
+
+    def run(**environment):
+        return subprocess.run(["sh", "-e"], input=script, text=True, cwd=tmp_path, env=os.environ | environment)
+
+    assert run(INTERRUPT="steps-1").returncode == 1
+    before = (tmp_path / "log").read_text().splitlines()
+    assert before[-1].startswith("train")
+    assert run().returncode == 0
+    after = (tmp_path / "log").read_text().splitlines()[len(before) :]
+    assert [line.split()[0] for line in after].count("generate") == 0
+    trained = [line for line in after if line.startswith("train")]
+    assert [line.endswith("--resume") for line in trained] == [True]
+    assert len([line for line in after if line.startswith("evaluate")]) == len(plan.evaluated)
 
 
 # -- what is compared --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("module", [comparing, probabilities, writing], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [comparing, summaries, writing], ids=lambda module: module.__name__)
 def test_examples(module):
     assert doctest.testmod(module).failed == 0
 
@@ -167,58 +208,25 @@ def test_an_order_is_unresolved_where_seeds_or_events_do_not_tell():
 def test_parameters_are_counted_from_the_header(config):
     from safetensors.numpy import save_file
 
-    results = reading.Results(Plan(config, "cpu"), print)
-    folder = results.plan.model("default-1")
+    results = reading.Results(Plan(config, "pairs"), print)
+    folder = results.plan.model("ordered_both-1")
     folder.mkdir(parents=True)
     save_file({"a": np.zeros((3, 4), np.float32), "b": np.zeros(5, np.float32)}, folder / "model.safetensors")
-    assert results.parameters("default-1") == 17
-
-
-def test_what_validation_events_tell_apart_is_told_by_the_spread_over_seeds(config, tmp_path):
-    """Three seeds 0.01 apart, one row 0.005 and one 0.05 better: 0.01 sqrt(1 + 1/3) is the deviation."""
-    from safetensors.numpy import save_file
-
-    plan = Plan(config, "cpu")
-    values = {
-        "chosen-1": 1.14,
-        "chosen-2": 1.15,
-        "chosen-3": 1.16,
-        "form_2_blocks-1": 1.145,
-        "form_6_blocks-1": 1.09,
-    }
-    for name, value in values.items():
-        folder = plan.model(name)
-        folder.mkdir(parents=True)
-        save_file({"a": np.zeros(5, np.float32)}, folder / "model.safetensors")
-        metrics = {"e_event": 0.68, "event_likelihood": value}
-        (folder / "model.json").write_text(
-            json.dumps({"metrics": metrics, "recipe": {"optimiser": {"steps": 1700}}})
-        )
-    log, page = [], writing.Page(tmp_path)
-    choosing.choosing(reading.Results(plan, log.append), page, plan.studies["form"])
-    rows = {line.split(" | ")[0][2:]: line for part in page.parts for line in part.splitlines() if "1,700" in line}
-    assert "| 3 | 1.1500 | .680 |" in rows["where it began: 4 blocks, width 64, learning rate 0.0015"]
-    assert "−.005 ± .012 | 0.4 σ, unresolved" in rows["2 blocks"]
-    assert "−.060 ± .012 | 2.1 σ, better" in rows["6 blocks"]  # 5.2 deviations, of three seeds: 3.5 %
-    assert len(rows) == 3
-    assert "without form_width_32-1" in log
-    assert "chosen-2" in plan.trainings
-    assert "chosen-2" not in plan.answered
-    assert "form" not in plan.evaluated
+    assert results.parameters("ordered_both-1") == 17
 
 
 def test_commands_on_the_page_have_no_places_of_a_machine(config, tmp_path):
-    plan = Plan(config, "cpu")
+    plan = Plan(config, "pairs")
     results = reading.Results(plan, print)
     root = plan.results.resolve()
     typed = (
-        f"pairton evaluate {root}/data/test.h5 --model /elsewhere/my-model --json {root}/cpu/evaluations/a.json"
+        f"pairton evaluate {root}/data/test.h5 --model /elsewhere/my-model --json {root}/pairs/evaluations/a.json"
     )
     shown = results.command(reading.Evaluation("a", {"command": typed}))
-    expected = "pairton evaluate results/data/test.h5 --model my-model --json results/cpu/evaluations/a.json"
+    expected = "pairton evaluate results/data/test.h5 --model my-model --json results/pairs/evaluations/a.json"
     assert " ".join(shown.split()) == expected
-    assert all(len(line) < 115 for line in reading.wrapped(expected * 5).splitlines())
-    assert " ".join(reading.wrapped(expected * 5).replace("\\\n", " ").split()) == expected * 5
+    assert all(len(line) < 115 for line in writing.wrapped(expected * 5).splitlines())
+    assert " ".join(writing.wrapped(expected * 5).replace("\\\n", " ").split()) == expected * 5
 
 
 # -- the page ----------------------------------------------------------------------------------------------
@@ -235,12 +243,10 @@ def made(decays, mass_model_type, tmp_path_factory):
             writer.write(decays(250, extra=extra, labelled=0.97, seed=extra))
     tiny = [mass_model_type(name=f"tiny-{k}", strength=strength) for k, strength in ((1, 1.0), (2, 0.3))]
     steps = mass_model_type(name="steps-1", takes_tokens=True, decoding="steps", strength=0.1)
-    graded = mass_model_type(name="graded-1", strength=0.5)
     found = {
         "main": evaluate(source, tiny[:1], baselines=["chi2"]),
         "iteration": evaluate(source, [steps], decodings=["steps", "one_shot"]),
-        "scale": evaluate(source, tiny[:1], jet_scales=[0.95, 1.05]),
-        "seeds": evaluate(source, [*tiny, steps, graded]),
+        "seeds": evaluate(source, [*tiny, steps]),
     }
     for name, result in found.items():
         path = plan.evaluation(name)
@@ -261,48 +267,35 @@ def rows_of_table(page, after):
     return found
 
 
-def test_the_page_shows_the_numbers_of_the_evaluations(made, tmp_path, monkeypatch):
+def test_the_page_shows_the_numbers_of_the_evaluations(made, tmp_path):
     plan, found = made
-    monkeypatch.setattr(probabilities, "ENOUGH", 100)
-    log = write(plan, tmp_path / "page")
+    for k in (1, 2):
+        folder = plan.model(f"tiny-{k}")
+        folder.mkdir(parents=True)
+        rows = ["step,kind,name,value", "1,train,loss,2.0", "3,validation,e_event,0.2", "6,validation,e_event,0.3"]
+        (folder / "metrics.csv").write_text("\n".join(rows))
+    assert reading.Results(plan, print).learning("tiny-1") == [(3, 0.2), (6, 0.3)]
+    log = write_target(plan, tmp_path / "page")
     page = (tmp_path / "page" / "results.md").read_text()
     assert log == []
     for name in found:
         assert f"    pairton evaluate {name}\n" in page  # every section names its command
     main = found["main"]["methods"]["tiny-1"]
-    head, _, *rows = rows_of_table(page, "## Efficiencies")
-    assert head[2:4] == ["tiny", "mass chi-square"]
-    assert head[4] == "*Pairton, paper*"
-    assert [row[0] for row in rows if row[0]] == ["e_tt", "e_t", "e_W"]
-    values = {row[1]: row[2:] for row in rows[:5]}
-    assert values["6"][2] == "*.8298 ± .0004*"
-    assert values["inclusive"][0].startswith(f"{main['efficiency']['event']['inclusive']['value']:.3f}"[1:])
-    mixed = main["reweighted"]["efficiency"]["event"]["value"]
-    assert values["at the paper's mix"][0].startswith(f"{mixed:.3f}"[1:])
-    # calibration: bins with events enough are judged
-    bins = rows_of_table(page, "All selected events")[2:]
-    expected = main["calibration_all"]["event"]["bins"]
-    words = [
-        "few events" if b["total"] < 100 else "yes" if probabilities.is_within(b) else "**no**" for b in expected
-    ]
-    assert {"few events", "**no**"} <= set(words)
-    assert [(row[1], row[-1]) for row in bins] == [
-        (f"{each['total']:,}", word) for each, word in zip(expected, words, strict=True)
-    ]
-    # steps: those right after the first add up
-    flow = found["iteration"]["methods"]["steps-1:steps"]["flow"]["steps"]
-    second = rows_of_table(page, "Steps of tiny in steps that were right")[3]
-    assert second[3].startswith(f"{flow[1]['++']:,} of {flow[0]['+']:,}: ")
+    rows = rows_of_table(page, "| events |")[2:]
+    assert [row[3] for row in rows] == ["tiny", "mass chi-square", "steps-1:steps", "steps-1:one_shot"]
+    assert rows[0][4] == writing.cell(main["efficiency"]["event"]["inclusive"])
+    (lead,) = found["main"]["differences"]
+    assert rows[1][5].startswith(f"+{lead['efficiency']['event']['inclusive']['value']:.3f}".replace("0.", "."))
     # seeds: mean and standard deviation
     tiny = rows_of_table(page, "## Tiny networks")[2]
     pair = [found["seeds"]["methods"][f"tiny-{k}"]["efficiency"]["event"]["inclusive"]["value"] for k in (1, 2)]
-    assert tiny[1:5] == ["`workflow/smoke.yaml`", "–", "–", "2"]
-    assert tiny[8] == writing.number(np.mean(pair), np.std(pair, ddof=1))
+    assert tiny[1:6] == ["`workflow/smoke.yaml`", "–", "–", "–", "2"]
+    assert tiny[9] == writing.number(np.mean(pair), np.std(pair, ddof=1))
+    assert "reproduced" not in page  # a word for the paper's claims
     pictures = set(re.findall(r"images/(results_\w+\.png)", page))
     assert pictures == {path.name for path in (tmp_path / "page" / "images").iterdir()}
-    assert {
-        f"results_{name}.png" for name in ("calibration", "flow_iteration", "mass", "multiplicity", "scale")
-    } == pictures
+    names = ("calibration", "flow_iteration", "learning_seeds", "models")
+    assert {f"results_{name}.png" for name in names} == pictures
 
 
 def test_what_is_missing_is_left_out_and_said(made, tmp_path):
@@ -310,19 +303,54 @@ def test_what_is_missing_is_left_out_and_said(made, tmp_path):
     plan = Plan(load_config() | {"results": str(tmp_path / "made")}, "smoke")
     (tmp_path / "page" / "images").mkdir(parents=True)
     (tmp_path / "page" / "images" / "results_scale.png").touch()  # of the page before
-    for name in ("scale", "iteration", "seeds"):
+    for name in ("iteration", "seeds"):
         plan.evaluation(name).unlink()
-    (tmp_path / "notes.md").write_text("## What did not help\n\nNothing.\n")
-    log = write(plan, tmp_path / "page", tmp_path / "notes.md")
+    log = write_target(plan, tmp_path / "page")
     page = (tmp_path / "page" / "results.md").read_text()
-    assert [line.split("/")[-1] for line in log] == [
-        f"{name}.json: left out" for name in ("scale", "iteration", "seeds")
-    ]
-    assert "## Efficiencies" in page
-    assert "jet energy scale" not in page
+    assert [line.split("/")[-1] for line in log] == [f"{name}.json: left out" for name in ("iteration", "seeds")]
+    assert "Tiny and chi-square" in page
     assert "Tiny networks" not in page
-    assert page.endswith("Nothing.\n")
     assert not (tmp_path / "page" / "images" / "results_scale.png").exists()
+
+
+def test_the_page_of_results_comes_from_small_summaries(made, tmp_path):
+    plan, found = made
+    with pytest.raises(SystemExit, match=r"no model 'ttbar' in shipped\.yaml: it has ttbar_allhad"):
+        summaries.add("ttbar", plan.evaluation("main"), tmp_path / "kept")
+    path = summaries.add("ttbar_allhad", plan.evaluation("main"), tmp_path / "kept")
+    assert path.stat().st_size < 10_000
+    log = write_models(tmp_path / "page", tmp_path / "kept")
+    assert "no tth_semilep.json among the summaries: left out" in log
+    page = (tmp_path / "page" / "results.md").read_text()
+    assert not re.search(r"^@", page, re.MULTILINE)
+    rows = rows_of_table(page, "| events |")[2:]
+    assert [row[3] for row in rows] == ["tiny-1", "mass chi-square"]
+    assert rows[0][4] == writing.cell(found["main"]["methods"]["tiny-1"]["efficiency"]["event"]["inclusive"])
+    assert "    pairton evaluate main\n" in page + "\n"
+
+
+def test_the_page_in_the_repository_is_what_its_summaries_give(tmp_path):
+    write_models(tmp_path)
+    assert (tmp_path / "results.md").read_text() == (WORKFLOW.parent / "docs" / "results.md").read_text()
+
+
+# -- splits ------------------------------------------------------------------------------------------------
+
+
+def test_splits_are_those_of_training(decays, tmp_path):
+    events = decays(400, ids=np.stack([np.full(400, 7), np.arange(400)], axis=1))
+    with create(tmp_path / "all.h5", events.topology) as writer:
+        writer.write(events)
+    counts = {
+        name: split.split([str(tmp_path / "all.h5")], names, str(tmp_path / f"{name}.h5"))
+        for name, names in {"test": ["test"], "rest": ["train", "validation"]}.items()
+    }
+    test, rest = (read(tmp_path / f"{name}.h5") for name in ("test", "rest"))
+    assert counts == {"test": len(test), "rest": len(rest)}
+    assert len(test) + len(rest) == 400
+    assert test.in_split("test").all()
+    assert not rest.in_split("test").any()
+    assert np.array_equal(test.truth, events[events.in_split("test")].truth)
 
 
 # -- all of it, small --------------------------------------------------------------------------------------
@@ -342,9 +370,10 @@ def test_smoke(tmp_path):
     page = (tmp_path / "results" / "smoke" / "page" / "results.md").read_text()
     with h5py.File(tmp_path / "results" / "data" / "smoke_test.h5") as file:
         events = len(file["TARGETS/t1/q1"])
-    assert rows_of_table(page, "## Events")[2][1] == str(events)
-    for title in ("Efficiencies", "Calibration", "Step by step", "Tiny networks"):
-        assert f"## {title}" in page
+    assert f"{events} events" in page
+    assert "## Tiny networks" in page
+    for name in ("flow_iteration", "learning_seeds", "models"):
+        assert (tmp_path / "results" / "smoke" / "page" / "images" / f"results_{name}.png").is_file()
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "Nothing to be done" in again.stderr
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,11 +15,12 @@ from typing import Any
 
 import yaml
 
+from page.writing import wrapped
 from plan import HERE, Plan
 
-__all__ = ["Evaluation", "Results", "wrapped"]
+__all__ = ["Evaluation", "Results"]
 
-WIDTH = 108  # of commands on the page
+VALIDATED = ("validation", "e_event")  # kind and name in metrics.csv
 
 Json = Mapping[str, Any]
 
@@ -100,16 +102,14 @@ class Results:
             header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
         return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
 
-    def named_model(self, name: str) -> Json | None:
-        """The same of a method of an evaluation: a training, or a model that comes with Pairton."""
-        from pairton.models.storage import builtin_models, find_model
-
-        if name in self.plan.trainings:
-            return self.model(name)
-        if name in builtin_models():
-            found: Json = json.loads((find_model(name) / "model.json").read_text(encoding="utf-8"))
-            return found
-        return None
+    def learning(self, training: str) -> list[tuple[int, float]]:
+        """Step and event efficiency of every validation, from metrics.csv; none where nothing was trained."""
+        path = self.plan.model(training) / "metrics.csv"
+        if not path.is_file():
+            return []
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [row for row in csv.DictReader(file) if (row["kind"], row["name"]) == VALIDATED]
+        return [(int(row["step"]), float(row["value"])) for row in rows]
 
     def command(self, evaluation: Evaluation) -> str:
         """What was typed, as a block, with no path of the machine it was typed on."""
@@ -130,20 +130,3 @@ class Results:
         if (recipe := re.search(r"(^|/)(workflow/.+\.yaml)$", word)) is not None:
             return recipe[2]
         return Path(word).name if Path(word).is_absolute() else word
-
-
-def wrapped(command: str) -> str:
-    """A command as an indented block, continued over lines; an option stays with its value."""
-    return "\n".join(f"    {line}" for line in _lines(re.sub(r" (--?[\w-]+) (?!-)", r" \1\0", command).split(" ")))
-
-
-def _lines(words: list[str]) -> Iterator[str]:
-    line = ""
-    for word in words:
-        if line and len(line) + len(word) > WIDTH:
-            yield f"{line} \\"
-            line = f"  {word}"
-        else:
-            line = f"{line} {word}" if line else word
-        line = line.replace("\0", " ")
-    yield line

@@ -1,4 +1,4 @@
-"""Sections on trainings that are compared with one another: seeds, ablations, found since, learning curve."""
+"""Sections on trainings that are compared with one another: seeds, ablations, learning curves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from page import figures
-from page.choosing import choosing
 from page.comparing import RESOLVED, SEEDS, Comparison, Row, Spread, compare, rows_of, seed_spread, verdict
 from page.reading import Results
 from page.writing import Page, number, signed, table
@@ -15,16 +14,13 @@ from plan import RECIPES, Study
 
 __all__ = ["studies"]
 
-EVENT, INCLUSIVE, MAIN = "event", "inclusive", "main"
+EVENT, INCLUSIVE = "event", "inclusive"
 
 Json = Mapping[str, Any]
 
 
 def studies(results: Results, page: Page) -> None:
     for study in results.plan.studies.values():
-        if study.validation:
-            choosing(results, page, study)
-            continue
         evaluation = results.evaluation(study.name)
         if evaluation is None:
             continue
@@ -35,8 +31,7 @@ def studies(results: Results, page: Page) -> None:
         page.add(f"## {study.title}")
         _commands(results, page, rows)
         page.add(results.command(evaluation))
-        if study.curve:
-            _curve(results, page, rows)
+        _curves(results, page, study, rows)
         _table(results, page, study, rows)
         if len(rows) > 1:
             _comparisons(results, page, study, rows)
@@ -55,9 +50,8 @@ def _commands(results: Results, page: Page, rows: Sequence[Row]) -> None:
         )
     if len(minutes) == 1 and None not in minutes:
         notes.append(
-            f"Every training has the same small budget: as many steps as fit into {minutes.pop()} minutes of one "
-            "core (`workflow/budget.py`), with the schedule of the learning rate over them. What holds after long "
-            "training may differ."
+            f"Every training has as many steps as fit into {minutes.pop()} minutes of one core "
+            "(`workflow/budget.py`). What holds after long training may differ."
         )
     page.add(" ".join(notes))
 
@@ -69,7 +63,7 @@ def _table(results: Results, page: Page, study: Study, rows: Sequence[Row]) -> N
     whats = list(rows[0].evaluation.methods[rows[0].methods[0]]["efficiency"])
     cells = [*rows[0].evaluation.bins, INCLUSIVE]
     many = any(len(row.methods) > 1 for row in rows)
-    head = ["", "recipe", *(["training events"] * study.curve), "steps", "parameters", "seeds"]
+    head = ["", "recipe", "training events", "steps", "parameters", "seeds"]
     head += [f"{results.symbol(EVENT)}, {where}" for where in cells]
     head += [results.symbol(what) for what in whats if what != EVENT]
     head += [f"*{results.symbol(EVENT)}, paper*"] * study.published
@@ -78,8 +72,7 @@ def _table(results: Results, page: Page, study: Study, rows: Sequence[Row]) -> N
         model = results.model(row.methods[0])
         steps = model["recipe"]["optimiser"]["steps"] if model and model.get("recipe") else None
         line = [row.label, f"`{_recipe(results.plan.trainings[row.methods[0]].base)}`"]
-        if study.curve:
-            line.append(f"{model['data']['training_events']:,}" if model else "–")
+        line.append(f"{model['data']['training_events']:,}" if model and "data" in model else "–")
         line.append(f"{steps:,}" if steps else "–")
         line += [f"{results.parameters(row.methods[0]):,}" if model else "–", str(len(row.methods))]
         line += [_mean(row, EVENT, where) for where in cells]
@@ -126,7 +119,7 @@ def _comparisons(results: Results, page: Page, study: Study, rows: Sequence[Row]
         if found is None:
             results.log(f"{study.name}: {first.name} and {second.name} were not evaluated on the same events")
             continue
-        word = verdict(found, expected=study.against is None and not study.curve)
+        word = verdict(found, expected=study.published and study.against is None)
         words.append(word)
         difference = signed(found.difference, found.deviation)
         lines.append([f"{first.label} − {second.label}", difference, _sigmas(found), word])
@@ -154,32 +147,21 @@ def _how(pooled: Spread | None, study: Study, words: Sequence[str]) -> str:
         text += "alone: nothing here was trained twice, so the spread over seeds is not in it."
     else:
         text += f"and {SEEDS.format(*pooled)}"
-    if study.against is None and not study.curve and words:
+    if study.published and study.against is None and words:
         counts = {word: words.count(word) for word in ("reproduced", "refuted", "unresolved") if word in words}
         summed = ", ".join(f"{count} {word}" for word, count in counts.items())
-        text += f" Expected is that each first one is the better: {summed}."
+        text += f" The paper finds that each first one is the better: {summed}."
     return text
 
 
-# -- learning curve ----------------------------------------------------------------------------------------
+# -- learning curves ---------------------------------------------------------------------------------------
 
 
-def _curve(results: Results, page: Page, rows: Sequence[Row]) -> None:
-    points = []
-    for row in rows:
-        for method in row.methods:
-            model = results.model(method)
-            if model is None:
-                results.log(f"learning curve: no model {method}, so its number of training events is unknown")
-                continue
-            found = row.evaluation.methods[method]["efficiency"][EVENT][INCLUSIVE]
-            points.append((float(model["data"]["training_events"]), found))
-    if len(points) < 2:
-        return
-    points.sort(key=lambda point: point[0])
-    main = results.evaluations.get(MAIN)
-    ahead = next(iter(main.methods.values())).get("limit", {}).get(INCLUSIVE, {}) if main else {}
-    limit = ahead.get("probability") if ahead else None
-    figure = figures.learning_curve(points, "event efficiency", limit)
-    page.figure("learning", figure, "Event efficiency against the number of training events")
-    page.add("One point a training; the line joins their means.")
+def _curves(results: Results, page: Page, study: Study, rows: Sequence[Row]) -> None:
+    """How every training learned, from its metrics.csv."""
+    curves = {row.label: [results.learning(method) for method in row.methods] for row in rows}
+    known = {label: [seed for seed in seeds if len(seed) > 1] for label, seeds in curves.items()}
+    known = {label: seeds for label, seeds in known.items() if seeds}
+    if known:
+        figure = figures.learning_curves(known, f"{results.symbol(EVENT)} on validation events")
+        page.figure(f"learning_{study.name}", figure, "Event efficiency on validation events against the step")

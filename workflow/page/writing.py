@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,9 @@ from pairton.report.event_display import save_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Page", "cell", "number", "signed", "table"]
+__all__ = ["Page", "cell", "number", "signed", "table", "wrapped"]
 
+WIDTH = 108  # of commands
 FINE = 0.002  # an uncertainty below it is given with four decimals
 
 Json = Mapping[str, Any]
@@ -49,7 +51,7 @@ def _short(value: float, digits: int) -> str:
 
 def cell(found: Json | None) -> str:
     """An efficiency of `pairton evaluate --json`, with half its interval."""
-    if not found or found["value"] is None:
+    if not found or found.get("value") is None:
         return "–"
     return number(found["value"], (found["high"] - found["low"]) / 2)
 
@@ -57,6 +59,23 @@ def cell(found: Json | None) -> str:
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def wrapped(command: str) -> str:
+    """A command as an indented block, continued over lines; an option stays with its value."""
+    return "\n".join(f"    {line}" for line in _lines(re.sub(r" (--?[\w-]+) (?!-)", r" \1\0", command).split(" ")))
+
+
+def _lines(words: list[str]) -> Iterator[str]:
+    line = ""
+    for word in words:
+        if line and len(line) + len(word) > WIDTH:
+            yield f"{line} \\"
+            line = f"  {word}"
+        else:
+            line = f"{line} {word}" if line else word
+        line = line.replace("\0", " ")
+    yield line
 
 
 class Page:

@@ -1,0 +1,129 @@
+"""Small summaries of evaluations, which are kept with the code: the numbers of docs/results.md."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pairton._common.atomic import replacing
+from plan import HERE
+
+__all__ = ["FOLDER", "SHIPPED", "Summary", "add", "kept", "summarise"]
+
+FOLDER = HERE / "summaries"
+SHIPPED = HERE / "shipped.yaml"
+EVENT, INCLUSIVE = "event", "inclusive"
+DIGITS = 5
+
+Json = Mapping[str, Any]
+
+
+class Summary:
+    """One evaluation, and the words for it: those of shipped.yaml, or of a target."""
+
+    def __init__(self, name: str, numbers: Json, words: Json) -> None:
+        self.name, self.numbers, self.words = name, numbers, words
+
+    @property
+    def title(self) -> str:
+        return str(self.words.get("title", self.name))
+
+    @property
+    def methods(self) -> Mapping[str, Json]:
+        found: Mapping[str, Json] = self.numbers["methods"]
+        return found
+
+    @property
+    def first(self) -> str:
+        return next(iter(self.methods))
+
+    @property
+    def bins(self) -> list[str]:
+        return [cell for cell in self.methods[self.first]["efficiency"][EVENT] if cell != INCLUSIVE]
+
+    def label(self, method: str) -> str:
+        return str(self.words.get("labels", {}).get(method, method))
+
+
+def summarise(raw: Json) -> dict[str, Any]:
+    """What the page needs of a file of `pairton evaluate --json`."""
+    first = next(iter(raw["methods"]))
+    return {
+        "command": _command(str(raw.get("command", ""))),
+        "pairton_version": raw.get("pairton_version"),
+        "topology": raw["topology"],
+        "events": raw["events"],
+        "complete": raw["complete"],
+        "methods": {name: _method(method) for name, method in raw["methods"].items()},
+        "differences": {
+            each["second"]: _numbers(each["efficiency"][EVENT][INCLUSIVE], "value", "low", "high", "p_value")
+            for each in raw["differences"]
+            if each["first"] == first
+        },
+    }
+
+
+def _method(method: Json) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "efficiency": {
+            what: {cell: _numbers(value, "value", "low", "high") for cell, value in cells.items()}
+            for what, cells in method["efficiency"].items()
+        }
+    }
+    if EVENT in (all_events := method.get("calibration_all", {})):
+        known = all_events[EVENT]
+        found["calibration"] = _numbers(known, "probability", "right") | {
+            "bins": [_numbers(each, "probability", "value", "low", "high", "total") for each in known["bins"]]
+        }
+    return found
+
+
+def _numbers(found: Json, *names: str) -> dict[str, Any]:
+    """Rounded, but for counts and probabilities of chance."""
+    values = {name: found.get(name) for name in names}
+    return {
+        name: float(f"{value:.2g}") if name == "p_value" else round(value, DIGITS)
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def _command(typed: str) -> str:
+    """Without the places of a machine, and without what does not change the numbers.
+
+    >>> _command("pairton evaluate /somewhere/test.h5 --threads 1 --baseline chi2 --json /tmp/x.json")
+    'pairton evaluate test.h5 --baseline chi2'
+    """
+    words = shlex.split(typed)
+    for option in ("--threads", "--json", "--report", "--jobs"):
+        if option in words:
+            del words[words.index(option) : words.index(option) + 2]
+    return shlex.join(Path(word).name if word.startswith("/") else word for word in words)
+
+
+def add(name: str, evaluation: Path, folder: Path = FOLDER) -> Path:
+    """Keep the summary of an evaluation under the name of a model."""
+    words = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
+    if name not in words:
+        raise SystemExit(f"results: no model {name!r} in {SHIPPED.name}: it has {', '.join(words)}")
+    path = folder / f"{name}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    summary = summarise(json.loads(evaluation.read_text(encoding="utf-8")))
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def kept(folder: Path = FOLDER) -> tuple[list[Summary], list[str]]:
+    """The summaries that there are, in the order of shipped.yaml, and the names of models without one."""
+    words = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
+    there = [name for name in words if (folder / f"{name}.json").is_file()]
+    read = {name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in there}
+    return [Summary(name, read[name], words[name]) for name in there], [
+        name for name in words if name not in there
+    ]
