@@ -263,7 +263,10 @@ class Plan:
 
     def script(self) -> Iterator[tuple[str, str]]:
         """Name and command of every job; each does nothing if its output is complete."""
-        yield "folders", f"mkdir -p {' '.join(str(self.folder / each) for each in FOLDERS)} {self.results / 'data'}"
+        yield (
+            "folders",
+            f"mkdir -p {' '.join(str(self.folder / each) for each in FOLDERS)} {self.results / 'data'}",
+        )
         for sample in self.samples:
             more = " --resume" if "seed" in self.config["samples"][sample] else ""
             yield sample, _unless(self.sample(sample), f"{self.sample_command(sample)}{more}")

@@ -25,7 +25,7 @@ from snippets import COMMAND, PAGES, ROOT, blocks
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 NOT_YET = {  # pages whose blocks of commands are indented
-    "docs/evaluate.md", "docs/formats/nanoaod.md", "docs/results.md", "docs/training.md",
+    "docs/evaluate.md", "docs/formats/nanoaod.md", "docs/training.md",
 }  # fmt: skip
 SPAN = re.compile(r"`(pairton [a-z]+(?: [^`]*)?)`")  # in running text and in tables
 SHOWN = [*((b.page, line) for b in BLOCKS if b.language != "python" for line in b.commands)]

@@ -65,4 +65,4 @@ def commands(page: Page, summaries: Sequence[Summary]) -> None:
         about = " ".join(str(summary.words.get("events", "")).split())
         version = summary.numbers.get("pairton_version")
         parts = [f"{summary.numbers['events']:,} events", about, f"Pairton {version}" if version else ""]
-        page.add(f"{summary.title}: {'; '.join(filter(None, parts))}", wrapped(str(summary.numbers["command"])))
+        page.add(f"{summary.title}: {'; '.join(filter(None, parts))}", wrapped([str(summary.numbers["command"])]))

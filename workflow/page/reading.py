@@ -115,10 +115,10 @@ class Results:
         """What was typed, as a block, with no path of the machine it was typed on."""
         return self.shown(str(evaluation.raw.get("command", "")))
 
-    def shown(self, command: str) -> str:
-        """A command as a block; files of the workflow are in results/, whatever the folder is called here."""
-        words = [self._place(word) for word in shlex.split(command)]
-        return wrapped(shlex.join(words)) if words else ""
+    def shown(self, *commands: str) -> str:
+        """Commands as a block; files of the workflow are in results/, whatever the folder is called here."""
+        split = [[self._place(word) for word in shlex.split(command)] for command in commands]
+        return wrapped([shlex.join(words) for words in split])
 
     def _place(self, word: str) -> str:
         kinds = "models|answers|evaluations|recipes|peers"

@@ -42,7 +42,7 @@ def _commands(results: Results, page: Page, rows: Sequence[Row]) -> None:
     plan = results.plan
     first = rows[0].methods[0]
     minutes = {plan.trainings[row.methods[0]].minutes for row in rows}
-    page.add("\n".join(map(results.shown, (plan.train_command(first), plan.answer_command(first)))))
+    page.add(results.shown(plan.train_command(first), plan.answer_command(first)))
     notes = []
     if len(rows) > 1 or len(rows[0].methods) > 1:
         notes.append(

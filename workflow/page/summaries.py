@@ -115,7 +115,8 @@ def add(name: str, evaluation: Path, folder: Path = FOLDER) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     summary = summarise(json.loads(evaluation.read_text(encoding="utf-8")))
     with replacing(path) as temporary:
-        temporary.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+        lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in summary.items())
+        temporary.write_text(f"{{{lines}}}\n", encoding="utf-8")
     return path
 
 

@@ -61,9 +61,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def wrapped(command: str) -> str:
-    """A command as an indented block, continued over lines; an option stays with its value."""
-    return "\n".join(f"    {line}" for line in _lines(re.sub(r" (--?[\w-]+) (?!-)", r" \1\0", command).split(" ")))
+def wrapped(commands: Sequence[str], reason: str = "needs the files that it names") -> str:
+    """Commands as a block, continued over lines; an option stays with its value. Tests of pages want a reason."""
+    joined = [re.sub(r" (--?[\w-]+) (?!-)", r" \1\0", command).split(" ") for command in commands if command]
+    lines = [line for words in joined for line in _lines(words)]
+    return "\n".join([f"<!-- not run: {reason} -->", "```sh", *lines, "```"]) if lines else ""
 
 
 def _lines(words: list[str]) -> Iterator[str]:
