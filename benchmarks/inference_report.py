@@ -29,7 +29,6 @@ TIMES_PLAIN, TIMES_SPANET, AIM = 3.0, 2.5, 4000
 SAME, MAX_DIFFERENCE, ENOUGH = 0.999, 0.0005, 20_000
 FILE_EVENTS, FILE_SHARE = 200_000, 0.85
 START, IMPORT = 3.0, 0.5
-BEGIN, END = "<!-- begin: inference.py -->", "<!-- end: inference.py -->"
 OURS = 0.8  # share of the cores, below which other programs decide about ratios
 
 
@@ -178,13 +177,14 @@ def file_table(rows: list[dict[str, Any]]) -> Iterator[str]:
         )
 
 
-def write_markdown(lines: list[str], target: Path) -> None:
-    """Between the two marks of an existing page, else a page of their own."""
+def write_markdown(lines: list[str], target: Path, script: str = "inference.py") -> None:
+    """Between the two marks of a script in an existing page, else a page of their own."""
+    begin, end = f"<!-- begin: {script} -->", f"<!-- end: {script} -->"
     text = "\n".join(lines) + "\n"
-    page = target.read_text("utf-8") if target.is_file() else f"{BEGIN}\n{END}\n"
-    if BEGIN not in page or END not in page:
+    page = target.read_text("utf-8") if target.is_file() else f"{begin}\n{end}\n"
+    if begin not in page or end not in page:
         raise SystemExit(
-            f"{target}: has no {BEGIN} and {END}: add them where the tables belong, or give a new file"
+            f"{target}: has no {begin} and {end}: add them where the tables belong, or give a new file"
         )
-    before, after = page.split(BEGIN)[0], page.split(END)[1]
-    target.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}", encoding="utf-8")
+    before, after = page.split(begin)[0], page.split(end)[1]
+    target.write_text(f"{before}{begin}\n\n{text}\n{end}{after}", encoding="utf-8")

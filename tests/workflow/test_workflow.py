@@ -74,7 +74,9 @@ def test_every_training_has_a_recipe_that_loads_with_its_budget(config, tmp_path
 def test_commands_make_what_later_ones_read(config, target):
     plan = Plan(config | {"results": "made", "peers": list(config["known_peers"])}, target)
     made = set()
-    for _, command in plan.script():
+    for name, command in plan.script():
+        if name == "folders":
+            continue
         words = command.split()
         assert not any(word.startswith("/") for word in words)  # no place of this machine
         read_here = {word for word in words if word.startswith("made/")}
