@@ -39,6 +39,7 @@ FLAGS = {
         "--assignments",
         "--select",
         "--mix",
+        "--no-weights",
         "--jet-scale",
         "--json",
         "--report",

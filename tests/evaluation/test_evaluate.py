@@ -115,7 +115,7 @@ def test_counted_by_hand(six, answers, tmp_path, layout):
     assert found == BY_HAND
     for cells in result["efficiency"].values():
         for numbers in cells.values():
-            assert list(numbers) == ["value", "low", "high", "correct", "total"]
+            assert list(numbers) == ["value", "low", "high", "correct", "total", "effective"]
             assert numbers["value"] == numbers["correct"] / numbers["total"]
             assert numbers["low"] <= numbers["value"] <= numbers["high"]
     assert result["complete"] == 5
@@ -273,7 +273,14 @@ def test_events_without_jets_enough_count_as_wrong(decays, mass_model, tmp_path)
     result = evaluate(source, [mass_model]).to_dict()["efficiency"]
     assert result["W"]["inclusive"]["correct"] == 0
     assert result["W"]["inclusive"]["total"] == int(short.present[:, [1, 3]].sum()) > 0
-    assert result["event"]["6"] == {"value": None, "low": 0.0, "high": 1.0, "correct": 0, "total": 0}
+    assert result["event"]["6"] == {
+        "value": None,
+        "low": 0.0,
+        "high": 1.0,
+        "correct": 0,
+        "total": 0,
+        "effective": 0.0,
+    }
 
 
 def test_no_events(decays, mass_model, tmp_path):
@@ -283,14 +290,14 @@ def test_no_events(decays, mass_model, tmp_path):
     assert result["efficiency"]["event"]["inclusive"]["value"] is None
 
 
-def test_weights_are_used_for_all_events_alone_and_that_is_said(six, mass_model, tmp_path):
+def test_weights_are_used_by_hand(six, mass_model, tmp_path):
     even = write(tmp_path / "even.h5", Events(six.jets, truth=six.truth, weights=np.full(7, 3.0)))
     odd = write(tmp_path / "odd.h5", Events(six.jets, truth=six.truth, weights=np.arange(7.0) - 2))
     plain = evaluate(even, [mass_model]).to_dict()
-    with pytest.warns(PairtonWarning, match="weights from -2 to 4: efficiencies count each event once"):
+    with pytest.warns(PairtonWarning, match="5 complete events are worth 0.0 of equal weight"):  # -2 -1 0 1 2
         weighted = evaluate(odd, [mass_model]).to_dict()
-    assert weighted["efficiency"] == plain["efficiency"]
-    assert weighted["calibration"] == plain["calibration"]
+    assert weighted["efficiency"]["event"]["inclusive"]["value"] is None
+    assert plain["efficiency"]["event"]["inclusive"]["value"] is not None
     reco = reconstruct(six, mass_model)
     right = score(TTBAR, six.truth, reco.assignment, six.n_jets).correct["event"]
     weight = np.arange(7.0) - 2

@@ -67,10 +67,11 @@ def test_objects_of_two_kinds_are_not_mixed_up():
     assert _added(semilep, truth, truth).all()
 
 
-def followed(first, found, possible):
+def followed(first, found, possible, weight=None):
     shares = np.stack([np.array(first, np.float32), np.zeros(len(first), np.float32)], axis=1)
     counts = {"W": np.array(found, np.int16)}, {"W": np.array(possible, np.int16)}
-    return Followed(np.ones(len(first), bool), shares, *counts)
+    weight = np.ones(len(first)) if weight is None else np.array(weight, float)
+    return Followed(np.ones(len(first), bool), shares, *counts, weight)
 
 
 def test_recovery_by_hand():
@@ -85,6 +86,22 @@ def test_recovery_by_hand():
     none = followed([1, 1], [2, 2], [2, 2])
     assert np.isnan(recovery(none)["W"].value)
     assert np.isnan(recovery_difference(none, none)["W"].value)
+
+
+def test_recovery_with_weights_is_that_of_repeated_events():
+    rng = np.random.default_rng(4)
+    first = [rng.random(300) < 0.3 for _ in range(2)]
+    possible = rng.integers(0, 3, (2, 300))
+    found = rng.binomial(possible, [[0.7], [0.5]])
+    weight = rng.integers(1, 4, 300)
+    rows = np.repeat(np.arange(300), weight)
+    one, two = (followed(first[k], found[k], possible[k], weight) for k in range(2))
+    many = [followed(first[k][rows], found[k][rows], possible[k][rows]) for k in range(2)]
+    assert recovery(one)["W"].value == pytest.approx(recovery(many[0])["W"].value)
+    change, counted = recovery_difference(one, two)["W"], recovery_difference(*many)["W"]
+    assert change.value == pytest.approx(counted.value)
+    assert change.low < change.value < change.high
+    assert change.high - change.low > counted.high - counted.low  # 300 events, not 600
 
 
 class Told:

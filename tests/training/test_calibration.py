@@ -136,3 +136,29 @@ def test_without_mistakes_probabilities_stay_as_they_are():
         return {"edges": logits[numbers(nodes)]}
 
     assert fit_temperatures(predict, LONE, events, blocks(events, EVENTS), "steps") == (1.0,)
+
+
+@pytest.mark.parametrize("decoding", ["steps", "exact"])
+def test_weight_two_is_the_event_twice(decoding):
+    """The second half is exaggerated more than the first: weights decide what the temperature is."""
+    logits, events = drawn(LONE, 4, np.random.default_rng(6))
+    few = 1500
+    factor = np.where(np.arange(EVENTS) % 2, 3.0, 1.0).astype(np.float32)[:, None, None, None]
+    group = events.groups[4,]
+    weights = np.where(np.arange(few) % 2, 3.0, 1.0).astype(np.float32)
+
+    def predict(nodes, tokens):
+        return {"edges": factor[numbers(nodes)] * logits[numbers(nodes)]}
+
+    def fitted(rows, weights):
+        arrays = {name: array[rows] for name, array in group.arrays().items()} | {"weights": weights}
+        packed = PackedEvents({(4,): Group.of_arrays(arrays)})
+        return fit_temperatures(predict, LONE, packed, blocks(packed, len(rows)), decoding)
+
+    rows = np.arange(few)
+    plain = fitted(rows, np.ones(few, np.float32))
+    weighted = fitted(rows, weights)
+    repeated = np.repeat(rows, weights.astype(int))
+    assert weighted == pytest.approx(fitted(repeated, np.ones(len(repeated), np.float32)), abs=2e-4)
+    assert weighted == fitted(rows, 10 * weights)
+    assert abs(weighted[0] - plain[0]) > 0.1

@@ -352,7 +352,7 @@ def test_resolution_of_a_gaussian():
     rng = np.random.default_rng(3)
     labels = rng.normal(0, 10, (4000, 1))
     labels[::4] = np.nan
-    found = judge_number(Judged(labels, labels + rng.normal(0.5, 2, labels.shape)))
+    found = judge_number(Judged(labels, labels + rng.normal(0.5, 2, labels.shape), np.ones(len(labels))))
     assert found["labels"] == 3000
     assert found["bias"].value == pytest.approx(0.5, abs=0.1)
     assert found["resolution"].low < found["resolution"].value < found["resolution"].high

@@ -54,6 +54,7 @@ __all__ = ["evaluate"]
 )
 @click.option("--mix", metavar="A,B,C", help="Shares of the multiplicity bins to reweight to. [the paper's]")
 @click.option("--jet-scale", "jet_scales", type=float, multiple=True, metavar="S", help="Also with jets times S.")
+@click.option("--no-weights", is_flag=True, help="Count every event once, whatever its weight.")
 @click.option("--json", "json_file", metavar="FILE", help="Write all numbers; - for the screen.")
 @click.option("--report", metavar="PAGE", help="Write a page with figures and a gallery of events: .html.")
 @click.option("--plots", metavar="DIR", help="Write the figures to a folder: PDF, PNG and CSV.")
@@ -63,6 +64,7 @@ def evaluate(
     inputs: tuple[str, ...],
     models: tuple[str, ...],
     mix: str | None,
+    no_weights: bool,
     json_file: str | None,
     report: str | None,
     plots: str | None,
@@ -75,7 +77,8 @@ def evaluate(
     """Efficiencies on the labelled events of IN, by jet multiplicity, with intervals.
 
     Every event with truth is scored as it is; --select applies the selection first. A baseline is compared with
-    the model; --assignments alone needs no model. Two or more methods are also compared on the same events.
+    the model; --assignments alone needs no model. Two or more methods are also compared on the same events. Event
+    weights are used where a file has some that differ.
 
     \b
     Example: pairton evaluate test.h5 --baseline chi2 --json numbers.json --report page.html
@@ -115,6 +118,7 @@ def evaluate(
         loaded,
         cuts=cuts,
         mix=None if mix is None else _shares(mix),
+        use_weights=not no_weights,
         metrics=drawn,
         progress=lambda stream: progress(stream, total, "evaluating", size=len),
         **how,

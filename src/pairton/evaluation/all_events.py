@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding.patterns import plan_of
-from pairton.evaluation.curves import Area, area, effective, kept_at
+from pairton.evaluation.curves import Area, area, kept_at
+from pairton.evaluation.intervals import effective
 from pairton.evaluation.metrics import COMPLETE, EVENT
 from pairton.evaluation.presence import true_pattern
 from pairton.evaluation.registry import Chunk, Metric

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding.patterns import plan_of
-from pairton.evaluation.curves import area, effective, kept_at
+from pairton.evaluation.curves import area, kept_at
+from pairton.evaluation.intervals import effective, quantile, weighted_quantile
 from pairton.evaluation.metrics import matches
 from pairton.evaluation.registry import Chunk, Metric
 from pairton.evaluation.tables import Table
@@ -164,7 +165,7 @@ def _masses(
         peak = mass[there & right & signal[:, None]]
         if len(topology.of_type(name)[0].slots) < 2 or not len(peak):
             continue
-        low, high = np.quantile(peak, WINDOW)
+        low, high = quantile(peak, WINDOW, weight[there & right & signal[:, None]])
         rows = {"signal": signal, "before": background, "after": background & passes}
         result[name] = {"window": [float(low), float(high)], "edges": MASS_EDGES.tolist()} | {
             when: _spectrum(mass[chosen := there & events[:, None]], weight[chosen], low, high)
@@ -181,9 +182,7 @@ def _spectrum(
     if not total > 0:
         nothing = np.full(len(MASS_EDGES) - 1, 0.0)
         return {"weights": nothing, "squares": nothing, "share": np.nan, "median": np.nan, "width": np.nan}
-    order = np.argsort(mass)
-    reached = np.cumsum(weight[order]) / total
-    down, middle, up = (float(mass[order][np.searchsorted(reached, q - 1e-12)]) for q in (0.16, 0.5, 0.84))
+    down, middle, up = weighted_quantile(mass, (0.16, 0.5, 0.84), weight).tolist()
     return {
         "weights": np.histogram(mass, MASS_EDGES, weights=weight)[0],
         "squares": np.histogram(mass, MASS_EDGES, weights=weight**2)[0],

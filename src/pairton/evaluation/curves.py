@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Area", "Kept", "area", "effective", "kept_at"]
+from pairton.evaluation.intervals import effective
+
+__all__ = ["Area", "Kept", "area", "kept_at"]
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -34,16 +36,6 @@ class Kept(NamedTuple):
     mistaken: list[float]  # share of the others that is kept
     kept: list[float]
     purity: list[float]
-
-
-def effective(weight: npt.NDArray[Any]) -> float:
-    """How many events of equal weight have the same relative uncertainty as these.
-
-    >>> effective(np.array([1.0, 1.0, 2.0]))
-    2.6666666666666665
-    """
-    squares = float((weight**2).sum())
-    return float(weight.sum()) ** 2 / squares if squares else 0.0
 
 
 def area(number: npt.NDArray[Any], inside: Bools, weight: npt.NDArray[Any] | None = None) -> Area:

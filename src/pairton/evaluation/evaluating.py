@@ -24,6 +24,7 @@ import pairton.evaluation.neutrino_metric  # registers its metric
 import pairton.evaluation.simple_baselines  # noqa: F401  # registers theirs
 from pairton.errors import ConfigError, InputError, ModelError, PairtonError, PairtonWarning
 from pairton.evaluation import metrics as counting
+from pairton.evaluation.intervals import effective, even
 from pairton.evaluation.methods import (
     baseline_method,
     check_files,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = ["REFERENCE_MIX", "evaluate"]
 
+FEW = 50  # events of equal weight, with fewer of which a warning is due
 DEFAULT_FRACTIONS = (0.9, 0.05, 0.05)  # of training, validation and test events
 REFERENCE_MIX = {"ttbar_allhad": (0.36, 0.30, 0.34)}  # of complete events in the paper's sample, by bin
 
@@ -76,6 +78,7 @@ def evaluate(
     answer: str = "event",
     allow_absent: bool = False,
     prior: Mapping[str, float] | None = None,
+    use_weights: bool = True,
     mix: Sequence[float] | None = None,
     jet_scales: Sequence[float] = (),
     metrics: Iterable[Metric] = (),
@@ -99,6 +102,7 @@ def evaluate(
     jets         cuts on jets in place of the model's, as in "pt>30,abs_eta<2.4"; "none" uses all of them
     leptons      the same for leptons
     answer       event or particles; with allow_absent and prior as in `pairton.reconstruct`
+    use_weights  weigh events that have unequal weights; False counts every event once
     mix          share of complete events in each multiplicity bin, to which efficiencies are also reweighted
     jet_scales   every model and baseline once more, with pT and energy of all jets times each of these numbers;
                  which jets and events there are stays as it was, and so does what a baseline was fitted on
@@ -162,17 +166,14 @@ def evaluate(
             f"mix has {len(chosen_mix)} shares, but the bins are {', '.join(topology.bins)}: one each"
         )
     measured = METRICS | {metric.name: metric for metric in metrics}
-    weights: set[float] = set()
     fractions = _fractions(models[0]) if models else DEFAULT_FRACTIONS
     scored, trained_on = 0, dict.fromkeys((model.name for model in models), 0)
     row = outside = 0
-    stream = windows(_weighted(events) for events in read())
+    stream = windows(_weighted(events, use_weights) for events in read())
     for window in stream if progress is None else progress(stream):
         if window.truth is None:
             raise InputError(f"{files[0]}: no truth in it, which an evaluation needs: give labelled events")
         assert window.weights is not None
-        if len(window):
-            weights |= {float(window.weights.min()), float(window.weights.max())}
         rows = np.arange(row, row + len(window))
         row += len(window)
         if split is not None:
@@ -208,14 +209,9 @@ def evaluate(
                 PairtonWarning,
                 stacklevel=2,
             )
-    if len(weights) > 1:
-        warnings.warn(
-            f"events have weights from {min(weights):g} to {max(weights):g}: efficiencies count each event once, "
-            "and what is said of all events uses them",
-            PairtonWarning,
-            stacklevel=2,
-        )
-    return Evaluation(topology, files, select, methods, measured, chosen_mix)
+    result = Evaluation(topology, files, select, methods, measured, chosen_mix)
+    _check_worth(result)
+    return result
 
 
 def _label_columns(models: Sequence[Model], path: str, options: Mapping[str, Any]) -> list[str]:
@@ -233,11 +229,29 @@ def _label_columns(models: Sequence[Model], path: str, options: Mapping[str, Any
     return [name for name in found if name not in options.get("keep", ())]
 
 
-def _weighted(events: Events) -> Events:
+def _weighted(events: Events, use_weights: bool) -> Events:
     """The same events, with weights of one where they have none: files with and without may be mixed."""
-    if events.weights is not None:
+    if events.weights is not None and use_weights:
+        if not np.isfinite(events.weights).all():
+            row = int(np.argmin(np.isfinite(events.weights)))
+            number = ":".join(map(str, events.ids[row].tolist()))
+            raise InputError(f"the weight of event {number} is {events.weights[row]}: mend it, or use no weights")
         return events
     return events.replace(weights=np.ones(len(events)), variations=events.variations)
+
+
+def _check_worth(result: Evaluation) -> None:
+    """Warn where unequal weights leave little to judge by."""
+    scores = result.scores(result.methods[0])
+    complete = scores.weight[scores.total[counting.EVENT] > 0]
+    if not even(complete) and effective(complete) < FEW:
+        warnings.warn(
+            f"the {len(complete)} complete events are worth {effective(complete):.1f} of equal weight: with fewer "
+            f"than {FEW} the intervals are not to be trusted; give more events, or count every event once with "
+            "--no-weights",
+            PairtonWarning,
+            stacklevel=3,
+        )
 
 
 def _paper_mix(topology: Topology) -> tuple[float, ...] | None:
@@ -271,7 +285,9 @@ def _chunk(methods: Sequence[Method], events: Events, rows: Rows) -> Chunk:
     for method in methods:
         method.unanswered += int((~answers[method.name].answered & events.present.any(axis=1)).sum())
     scores = {
-        name: counting.score(events.topology, truth, answer.assignment, events.counts[events.topology.main_kind])
+        name: counting.score(
+            events.topology, truth, answer.assignment, events.counts[events.topology.main_kind], events.weights
+        )
         for name, answer in answers.items()
     }
     return Chunk(events, rows, truth, answers, scores)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.evaluation.curves import area
-from pairton.evaluation.intervals import CONFIDENCE
+from pairton.evaluation.intervals import CONFIDENCE, quantile, weighted_ratio
 from pairton.evaluation.metrics import Efficiency
 from pairton.evaluation.registry import Chunk, Metric, register_metric
 from pairton.evaluation.tables import Table
@@ -48,11 +48,17 @@ class Judged(NamedTuple):
 
     labels: Floats
     values: Floats
+    weight: Floats  # (n,), of the events
 
     @property
     def compared(self) -> Bools:
         values = self.values if self.values.ndim == 2 else self.values[..., 0]
         return np.isfinite(self.labels) & np.isfinite(values)
+
+    @property
+    def weights(self) -> Floats:
+        """(L,): of the labels that are compared."""
+        return np.broadcast_to(self.weight[:, None], self.labels.shape)[self.compared]
 
 
 class Heads(Metric):
@@ -74,10 +80,10 @@ class Heads(Metric):
                     labels[labels < 0] = np.nan
                 said = answer.heads[name].astype(np.float64)
                 if spec.of_event:
-                    found[name] = Judged(labels, said[:, None])
+                    found[name] = Judged(labels, said[:, None], chunk.weight)
                 else:
                     mine = _labels_of_answer(chunk.events.topology, spec, labels, answer.assignment, chunk.truth)
-                    found[name] = Judged(mine, said)
+                    found[name] = Judged(mine, said, chunk.weight)
         return found or None
 
     def result(self, evaluation: Evaluation, method: Method) -> dict[str, Any] | None:
@@ -135,10 +141,11 @@ def judge_class(judged: Judged) -> dict[str, Any]:
     compared = judged.compared
     right = (judged.values.argmax(axis=2) == np.nan_to_num(judged.labels, nan=-1)) & compared
     rng = np.random.default_rng(0)
-    accuracy = Efficiency.of_particles(rng, right.sum(axis=1), compared.sum(axis=1))
+    accuracy = Efficiency.of_particles(rng, right.sum(axis=1), compared.sum(axis=1), judged.weight)
     labels, chances = judged.labels[compared].astype(int), judged.values[compared]  # (L,), (L, C)
     classes = chances.shape[1]
-    areas = [roc_area(labels == k, chances[:, k]) for k in ([1] if classes == 2 else range(classes))]
+    which, weights = [1] if classes == 2 else range(classes), judged.weights
+    areas = [roc_area(labels == k, chances[:, k], weights) for k in which]
     result: dict[str, Any] = {"labels": int(compared.sum()), "accuracy": accuracy}
     if classes == 2:
         return {**result, "roc_area": areas[0]}
@@ -150,47 +157,50 @@ def judge_number(judged: Judged) -> dict[str, Any]:
     """Bias, resolution (half the width of the central 68 % of differences), RMS, and the spread of the labels."""
     compared = judged.compared
     labels, total = judged.labels[compared], int(compared.sum())
-    if not total:
+    weight = judged.weights
+    if not total or not weight.sum() > 0:
         none = Estimate(np.nan, np.nan, np.nan, 0)
-        return {"labels": 0, "bias": none, "resolution": none, "rms": np.nan, "spread": np.nan}
+        return {"labels": total, "bias": none, "resolution": none, "rms": np.nan, "spread": np.nan}
     difference = judged.values[compared] - labels
-    error = float(difference.std() / np.sqrt(total))
-    bias = float(difference.mean())
+    bias, error = weighted_ratio(difference, np.ones(total), weight)
     rng = np.random.default_rng(0)
-    again = [_half_width(rng.choice(difference, total)) for _ in range(REPLICAS)]
-    low, high = np.quantile(again, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    drawn = (rng.choice(total, total) for _ in range(REPLICAS))
+    again = [_half_width(difference[rows], weight[rows]) for rows in drawn]
+    low, high = np.nanquantile(again, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return {
         "labels": total,
         "bias": Estimate(bias, bias - error, bias + error, total),
-        "resolution": Estimate(_half_width(difference), float(low), float(high), total),
-        "rms": float(np.sqrt(np.mean(difference**2))),
-        "spread": _half_width(labels),
+        "resolution": Estimate(_half_width(difference, weight), float(low), float(high), total),
+        "rms": float(np.sqrt(max(np.average(difference**2, weights=weight), 0.0))),
+        "spread": _half_width(labels, weight),
     }
 
 
-def _half_width(values: Floats) -> float:
-    low, high = np.quantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+def _half_width(values: Floats, weight: Floats) -> float:
+    low, high = quantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], weight)
     return float(high - low) / 2
 
 
-def roc_area(signal: Bools, scores: Floats) -> Estimate:
-    """The area below the ROC curve, of scores (L,), with DeLong's standard deviation.
+def roc_area(signal: Bools, scores: Floats, weight: Floats | None = None) -> Estimate:
+    """The area below the ROC curve, of scores (L,) and weights (L,), with DeLong's standard deviation.
 
     >>> roc_area(np.array([False, False, True, True]), np.array([0.1, 0.4, 0.35, 0.8])).value
     0.75
     """
-    value, error, inside, outside = area(scores, signal)
+    value, error, inside, outside = area(scores, signal, weight)
     return Estimate(value, value - error, value + error, inside + outside)
 
 
-def roc_curve(signal: Bools, scores: Floats) -> tuple[Floats, Floats]:
+def roc_curve(signal: Bools, scores: Floats, weight: Floats | None = None) -> tuple[Floats, Floats]:
     """Efficiencies of signal and of background at the same cuts, from none to all; for curves."""
     share = np.linspace(0, 1, POINTS)
-    if not signal.any() or signal.all():
+    weight = np.ones(len(scores)) if weight is None else weight
+    if not weight[signal].sum() > 0 or not weight[~signal].sum() > 0:
         return share, np.full(POINTS, np.nan)
-    cuts = np.quantile(scores[signal], 1 - share)
-    background = np.sort(scores[~signal])
-    return share, 1 - np.searchsorted(background, cuts, side="left") / len(background)
+    cuts = quantile(scores[signal], 1 - share, weight[signal])
+    order = np.argsort(scores[~signal])
+    below = np.concatenate([[0.0], np.cumsum(weight[~signal][order])])
+    return share, 1 - below[np.searchsorted(scores[~signal][order], cuts, side="left")] / below[-1]
 
 
 register_metric(Heads())

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from pairton.evaluation import metrics
 from pairton.evaluation.all_events import Areas, Patterns, Purity
 from pairton.evaluation.background import Background
+from pairton.evaluation.intervals import quantile
 from pairton.evaluation.metrics import COMPLETE, EVENT, IF_COMPLETE, INCLUSIVE
 from pairton.evaluation.registry import Chunk, Metric, register_metric
 from pairton.evaluation.resolution import Resolution
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Probabilities"]
 
-MASS_BINS = 8  # of equal numbers of events
+MASS_BINS = 8  # of equal numbers of events, or sums of weights
 MASS_STEP = 10.0  # GeV, to which their edges are rounded
 
 
@@ -134,9 +135,10 @@ class Calibration(Metric):
             if not self.complete:
                 result[what] = metrics.calibration(probability, right, complete=complete, weight=weight)
             elif what == EVENT:
-                result[what] = metrics.calibration(evaluation.if_complete(method)[complete], right[complete])
+                chance = evaluation.if_complete(method)
+                result[what] = metrics.calibration(chance[complete], right[complete], weight=weight[complete])
             elif not evaluation.knows_patterns(method):  # else what it says of particles holds for all events
-                result[what] = metrics.calibration(probability[complete], right[complete])
+                result[what] = metrics.calibration(probability[complete], right[complete], weight=weight[complete])
         return result
 
     def tables(self, evaluation: Evaluation) -> Iterator[Table]:
@@ -162,9 +164,10 @@ class Limit(Metric):
     def result(self, evaluation: Evaluation, method: Method) -> dict[str, dict[str, Any]]:
         result: dict[str, dict[str, Any]] = {}
         if EVENT in (known := evaluation.probabilities(method)):
-            probability, (_, right, complete, _) = evaluation.if_complete(method), known[EVENT]
+            probability, (_, right, complete, weight) = evaluation.if_complete(method), known[EVENT]
             for cell, inside in evaluation.scores(method).cells.items():
-                means = metrics.calibration(probability[complete & inside], right[complete & inside])
+                rows = complete & inside
+                means = metrics.calibration(probability[rows], right[rows], weight=weight[rows])
                 result[cell] = {name: means[name] for name in means if name not in ("bins", "error")}
         return result
 
@@ -228,10 +231,11 @@ class Mass(Metric):
     def edges(self, evaluation: Evaluation) -> list[float]:
         """Bins of about equal numbers of events, with round edges."""
         mass = evaluation.counted(self.name, evaluation.methods[0])
-        known = mass[np.isfinite(mass)]
+        known, weight = mass[np.isfinite(mass)], evaluation.scores(evaluation.methods[0]).weight[np.isfinite(mass)]
         if not len(known):
             return []
-        inner = np.round(np.quantile(known, np.linspace(0, 1, MASS_BINS + 1)) / MASS_STEP) * MASS_STEP
+        weight = weight if weight.sum() > 0 else np.ones(len(known))
+        inner = np.round(quantile(known, np.linspace(0, 1, MASS_BINS + 1), weight) / MASS_STEP) * MASS_STEP
         inner[0] = np.floor(known.min() / MASS_STEP) * MASS_STEP
         inner[-1] = (np.floor(known.max() / MASS_STEP) + 1) * MASS_STEP
         return [float(edge) for edge in np.unique(inner)]
@@ -275,7 +279,8 @@ class Differences(Metric):
             event, notes = pair["efficiency"][EVENT][INCLUSIVE], []
             if not np.isnan(event.value):
                 alone = f"in the first alone {event.only_first}, in the second alone {event.only_second}"
-                notes.append(f"events right {alone}: McNemar p {event.p_value:.2g}")
+                test = "p" if evaluation.weighted else "McNemar p"
+                notes.append(f"events right {alone}: {test} {event.p_value:.2g}")
             if "recovery" in pair:
                 said = "recovery, of events in which both took a wrong first step"
                 notes.append(f"{said}: {_listed(pair['recovery'])}")

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.evaluation.estimates import Difference, Efficiency, Spread
-from pairton.evaluation.intervals import CONFIDENCE, REPLICAS, bootstrap, clopper_pearson, mcnemar, ratio_interval
+from pairton.evaluation.intervals import CONFIDENCE, REPLICAS, bootstrap, clopper_pearson, even, ratio_interval
 from pairton.evaluation.scoring import EVENT, INCLUSIVE, Scores, matches, same_hypothesis, score
 from pairton.topology import Topology
 
@@ -59,10 +59,11 @@ def efficiencies(
     predicted: Ints,
     n_jets: Ints,
     *,
+    weight: npt.ArrayLike | None = None,
     confidence: float = CONFIDENCE,
     seed: int = 0,
 ) -> dict[str, dict[str, Efficiency]]:
-    """`event` and each type -> multiplicity bin or `inclusive` -> efficiency.
+    """`event` and each type -> multiplicity bin or `inclusive` -> efficiency, by the weights (n,) of the events.
 
     >>> from pairton.topology import load_topology
     >>> truth = np.array([[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, -1]])
@@ -71,21 +72,24 @@ def efficiencies(
     >>> {what: f"{cells['inclusive'].correct} of {cells['inclusive'].total}" for what, cells in result.items()}
     {'event': '1 of 1', 't': '2 of 3', 'W': '3 of 4'}
     """
-    return table(score(topology, truth, predicted, n_jets), confidence=confidence, seed=seed)
+    return table(score(topology, truth, predicted, n_jets, weight), confidence=confidence, seed=seed)
 
 
 def table(scores: Scores, *, confidence: float = CONFIDENCE, seed: int = 0) -> dict[str, dict[str, Efficiency]]:
-    """Efficiencies of scores: Clopper-Pearson for the event, bootstrap over events for particles of a type."""
+    """Efficiencies of scores: Clopper-Pearson for the event, bootstrap over events for particles of a type.
+
+    Events of unequal weights: as `Efficiency.weighted` says.
+    """
     rng = np.random.default_rng(seed)
     result: dict[str, dict[str, Efficiency]] = {}
     for what, correct in scores.correct.items():
         result[what] = {}
         for cell, inside in scores.cells.items():
-            k, n = correct[inside], scores.total[what][inside]
+            counts = correct[inside], scores.total[what][inside], scores.weight[inside]
             if what == EVENT:
-                result[what][cell] = Efficiency.binomial(int(k.sum()), int(n.sum()), confidence)
+                result[what][cell] = Efficiency.of_events(*counts, confidence)
             else:
-                result[what][cell] = Efficiency.of_particles(rng, k, n, confidence)
+                result[what][cell] = Efficiency.of_particles(rng, *counts, confidence)
     return result
 
 
@@ -100,25 +104,26 @@ def reweighted(
     rng = np.random.default_rng(seed)
     bins = scores.bins
     inside = [bins == k for k in range(len(scores.topology.bins))]
-    complete = np.array([scores.total[EVENT][events].sum() for events in inside], dtype=np.float64)
+    of_events = scores.weight * scores.total[EVENT]
+    complete = np.array([of_events[events].sum() for events in inside], dtype=np.float64)
     shares = np.asarray(mix, dtype=np.float64) / np.sum(mix)
     possible = bool(np.all((complete > 0) | (shares == 0)))
-    weights = np.divide(shares, complete, out=np.zeros_like(complete), where=complete > 0)
+    factors = np.divide(shares, complete, out=np.zeros_like(complete), where=complete > 0)
+    weight = np.where(bins >= 0, scores.weight * factors[bins], 0)
     result = {}
     for what, correct in scores.correct.items():
-        k, n = (int(counts[bins >= 0].sum()) for counts in (correct, scores.total[what]))
-        value = low = high = np.nan
-        if possible:
+        total = scores.total[what]
+        share = Efficiency.weighted(correct[bins >= 0], total[bins >= 0], weight[bins >= 0], confidence)
+        low, high = share.low, share.high
+        if not possible:
+            share, low, high = share._replace(value=np.nan), np.nan, np.nan
+        elif even(scores.weight):
             sums = np.zeros((REPLICAS, 2))
-            exact = np.zeros(2)
-            for weight, events in zip(weights, inside, strict=True):
-                if weight > 0:
-                    counts = correct[events], scores.total[what][events]
-                    sums += weight * bootstrap(rng, *counts)
-                    exact += weight * np.array([c.sum() for c in counts])
-            value = float(exact[0] / exact[1])
+            for factor, events in zip(factors, inside, strict=True):
+                if factor > 0:
+                    sums += factor * scores.weight[0] * bootstrap(rng, correct[events], total[events])
             low, high = ratio_interval(sums[:, 0], sums[:, 1], confidence)
-        result[what] = Efficiency(value, low, high, k, n)
+        result[what] = share._replace(low=low, high=high)
     return result
 
 
@@ -131,8 +136,8 @@ def efficiency_against(
     result = []
     for k in range(len(edges) - 1):
         inside = complete & (where == k)
-        correct, total = int(scores.correct[EVENT][inside].sum()), int(inside.sum())
-        result.append(Efficiency.binomial(correct, total, confidence))
+        counts = scores.correct[EVENT][inside], scores.total[EVENT][inside], scores.weight[inside]
+        result.append(Efficiency.of_events(*counts, confidence))
     return result
 
 
@@ -144,25 +149,17 @@ def differences(
 ) -> dict[str, dict[str, Difference]]:
     """First minus second, on the same events: `event` and each type -> bin -> difference.
 
-    The interval is a bootstrap over events, so what both find easy or hard cancels.
+    The interval is a bootstrap over events, so what both find easy or hard cancels; with unequal weights it is
+    that of the weighted differences.
     """
     rng = np.random.default_rng(seed)
     result: dict[str, dict[str, Difference]] = {}
     for what in first.correct:
         result[what] = {}
         for cell, inside in first.cells.items():
-            a, b = first.correct[what][inside], second.correct[what][inside]
-            total = first.total[what][inside]
-            n = int(total.sum())
-            value = low = high = np.nan
-            change = a.astype(np.int64) - b
-            if n:
-                value = float(change.sum() / n)
-                sums = bootstrap(rng, change, total)
-                low, high = ratio_interval(sums[:, 0], sums[:, 1], confidence)
-            gained, lost = int(change[change > 0].sum()), int(-change[change < 0].sum())
-            p_value = mcnemar(gained, lost) if what == EVENT and n else np.nan
-            result[what][cell] = Difference(value, low, high, gained, lost, p_value)
+            change = first.correct[what][inside].astype(np.int64) - second.correct[what][inside]
+            counts = change, first.total[what][inside], first.weight[inside]
+            result[what][cell] = Difference.of_counts(rng, *counts, confidence, test=what == EVENT)
     return result
 
 
@@ -220,7 +217,8 @@ def calibration(
     `error` is the mean absolute difference, weighted with the entries of each bin; `difference` that of the means,
     with its standard deviation, since both are of the same entries, for all and for each bin. `complete`: entries
     of complete events, which are counted in each bin. With `weight` means, shares and differences are weighted,
-    and intervals are those of as many equal entries as the weights are worth; counts stay counts.
+    with intervals as `Efficiency.weighted` says; counts stay counts. A bin whose weights do not add up to more
+    than 0 is left out.
     """
     known = np.isfinite(probability)
     probability, right = np.asarray(probability, dtype=np.float64)[known], np.asarray(right)[known]
@@ -235,9 +233,9 @@ def calibration(
         if not sums:
             continue
         error += abs(sums["difference"]) * float(weight[inside].sum())
-        worth = float(weight[inside].sum()) ** 2 / float((weight[inside] ** 2).sum())
-        interval = clopper_pearson(min(max(sums["right"], 0.0), 1.0) * worth, worth, confidence)
-        share = Efficiency(sums.pop("right"), *interval, int(right[inside].sum()), int(inside.sum()))
+        del sums["right"]  # is `value` of the share
+        ones = np.ones(int(inside.sum()), dtype=np.int64)
+        share = Efficiency.of_events(right[inside].astype(np.int64), ones, weight[inside], confidence)
         rows.append(
             {"from": float(edges[k]), "to": float(edges[k + 1]), **sums}
             | share._asdict()

@@ -16,7 +16,6 @@ from pairton.evaluation.head_metrics import Judged, judge_number
 from pairton.evaluation.metrics import Efficiency
 from pairton.evaluation.registry import Chunk, Metric, register_metric
 from pairton.evaluation.tables import Table
-from pairton.events import Events
 from pairton.reconstruction.momenta import particle_momenta
 from pairton.reconstruction.result import positions
 
@@ -38,6 +37,7 @@ class Solved(NamedTuple):
     true: Floats  # (n, 3)
     pz: Floats  # (n, 2): the solution that is used, and the other one; NaN for none
     real: npt.NDArray[np.bool_]  # (n,)
+    weight: Floats  # (n,)
 
 
 class NeutrinoMomentum(Metric):
@@ -49,9 +49,9 @@ class NeutrinoMomentum(Metric):
         events = chunk.events
         if len(events.topology.neutrinos) != 1 or not all(name in events.columns for name in TRUE_MOMENTUM):
             return None
-        found = {method.name: _solved(events, positions(events, chunk.answers[method.name].assignment))}
+        found = {method.name: _solved(chunk, positions(events, chunk.answers[method.name].assignment))}
         if method.name == next(iter(chunk.answers)) and events.truth is not None:
-            found[TRUTH] = _solved(events, events.truth)
+            found[TRUTH] = _solved(chunk, events.truth)
         return found
 
     def result(self, evaluation: Evaluation, method: Method) -> dict[str, Any] | None:
@@ -75,10 +75,11 @@ class NeutrinoMomentum(Metric):
             yield Table("pz of the neutrino, less the true one", header, rows)
 
 
-def _solved(events: Events, assignment: npt.NDArray[np.integer[Any]]) -> Solved:
+def _solved(chunk: Chunk, assignment: npt.NDArray[np.integer[Any]]) -> Solved:
+    events = chunk.events
     true = np.stack([np.asarray(events.columns[name], np.float64) for name in TRUE_MOMENTUM], axis=1)
     found = particle_momenta(events, assignment).neutrinos
-    return Solved(true, found.p4[:, :, 0, 2], found.solutions > 0)
+    return Solved(true, found.p4[:, :, 0, 2], found.solutions > 0, chunk.weight)
 
 
 def _unit_is_wrong(solved: Solved) -> bool:
@@ -90,14 +91,19 @@ def _judged(solved: Solved) -> dict[str, Any]:
     known = np.isfinite(solved.true).all(axis=1) & np.isfinite(solved.pz).all(axis=1)
     pz, true, real = solved.pz[known], solved.true[known, 2], solved.real[known]
     better = np.abs(pz[real, 0] - true[real]) <= np.abs(pz[real, 1] - true[real])
-    found = judge_number(Judged(true[:, None], pz[:, :1]))
+    weight = solved.weight[known]
+    found = judge_number(Judged(true[:, None], pz[:, :1], weight))
     return {
         "neutrinos": int(known.sum()),
-        "real": Efficiency.binomial(int(real.sum()), len(real)),
-        "better": Efficiency.binomial(int(better.sum()), len(better)),
+        "real": _share(real, weight),
+        "better": _share(better, weight[real]),
         "bias": found["bias"],
         "resolution": found["resolution"],
     }
+
+
+def _share(yes: npt.NDArray[np.bool_], weight: Floats) -> Efficiency:
+    return Efficiency.of_events(yes.astype(np.int64), np.ones(len(yes), dtype=np.int64), weight)
 
 
 def _row(name: str, result: dict[str, Any]) -> list[Any]:

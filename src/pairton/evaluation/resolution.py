@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pairton.evaluation.scoreboard import Evaluation, Method
     from pairton.events import Events
 
-__all__ = ["Resolution"]
+__all__ = ["Resolution", "relative"]
 
 CLOSE = 0.1  # relative
 Floats = npt.NDArray[np.float64]
@@ -39,7 +39,8 @@ class Resolution(Metric):
         assert events.truth is not None
         found = positions(events, chunk.answers[method.name].assignment[chunk.events.complete])
         said, true = _quantities(events, found), _quantities(events, events.truth)
-        return {name: np.stack([said[name], true[name]], axis=1) for name in true}
+        weight = chunk.weight[chunk.events.complete]
+        return {name: np.stack([said[name], true[name], weight], axis=1) for name in true}
 
     def result(self, evaluation: Evaluation, method: Method) -> dict[str, Any] | None:
         counted = evaluation.counted(self.name, method)
@@ -47,11 +48,12 @@ class Resolution(Metric):
             return None
         result = {}
         for name, values in counted.items():
-            away = values[:, 0] / values[:, 1] - 1
-            away = away[np.isfinite(away)]
-            if len(away):
-                close = float((np.abs(away) <= CLOSE).mean())
-                moments = {"mean": float(away.mean()), "deviation": float(away.std())}
+            away, weight = relative(values)
+            if weight.sum() > 0:
+                mean = float(np.average(away, weights=weight))
+                variance = float(np.average((away - mean) ** 2, weights=weight))
+                close = float(np.average(np.abs(away) <= CLOSE, weights=weight))
+                moments = {"mean": mean, "deviation": float(np.sqrt(max(variance, 0.0)))}
                 result[name] = {**moments, "close": close, "total": len(away)}
         return result or None
 
@@ -65,6 +67,13 @@ class Resolution(Metric):
             if rows:
                 header = ["relative difference", "entries", "mean", "standard deviation", f"within {CLOSE:.0%}"]
                 yield Table(f"{method.title}, complete events", header, rows)
+
+
+def relative(values: Floats) -> tuple[Floats, Floats]:
+    """Relative differences and their weights, from answer, truth and weight (n, 3); only finite ones."""
+    away = values[:, 0] / values[:, 1] - 1
+    known = np.isfinite(away)
+    return away[known], values[known, 2]
 
 
 def _quantities(events: Events, assignment: npt.NDArray[np.integer[Any]]) -> dict[str, Floats]:

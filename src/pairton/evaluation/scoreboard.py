@@ -16,6 +16,7 @@ from pairton.decoding import Decoded
 from pairton.evaluation import metrics as counting
 from pairton.evaluation import tables
 from pairton.evaluation.answers import Assignments
+from pairton.evaluation.intervals import effective, even
 from pairton.evaluation.measures import Probabilities
 from pairton.evaluation.registry import Metric
 from pairton.evaluation.steps import FOLLOWED
@@ -129,6 +130,11 @@ class Evaluation:
         known = self.probabilities(method)
         return np.asarray(known.get(counting.IF_COMPLETE, known[counting.EVENT]).probability, dtype=np.float64)
 
+    @property
+    def weighted(self) -> bool:
+        """Whether the events have unequal weights, which are then used."""
+        return not even(self.scores(self.methods[0]).weight)
+
     # -- to read -------------------------------------------------------------------------------------------
 
     def summary(self) -> list[str]:
@@ -138,7 +144,8 @@ class Evaluation:
         complete = labelled.pop(counting.EVENT)
         listed = ", ".join(f"{count} {what}" for what, count in labelled.items())
         chosen = "selected " if self.selected else ""
-        lines = [f"{len(first)} {chosen}events with truth, {complete} complete; labelled: {listed}"]
+        worth = f", worth {effective(first.weight):,.0f} of equal weight" if self.weighted else ""
+        lines = [f"{len(first)} {chosen}events with truth{worth}, {complete} complete; labelled: {listed}"]
         cuts = "" if self.selected else "; --select leaves out events that do not pass the cuts"
         return lines + [
             f"{method.name}: {method.unanswered} without an answer, which count as wrong{cuts}"
@@ -168,6 +175,7 @@ class Evaluation:
             "topology": self.topology.name,
             "selected": self.selected,
             "events": len(first),
+            **({"weights": self._weights()} if self.weighted else {}),
             "complete": first.total[counting.EVENT].sum(),
             "confidence": counting.CONFIDENCE,
             **each[self.methods[0].name],
@@ -176,6 +184,11 @@ class Evaluation:
         }
         plain: dict[str, Any] = as_plain(result)
         return plain
+
+    def _weights(self) -> dict[str, float | int]:
+        """What is said of weights that are used."""
+        weight = self.scores(self.methods[0]).weight
+        return {"sum": float(weight.sum()), "effective": effective(weight), "negative": int((weight < 0).sum())}
 
     def _results(self, method: Method | None) -> dict[str, Any]:
         found = {name: self.result(name, method) for name in self.metrics}

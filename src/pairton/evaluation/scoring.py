@@ -67,7 +67,7 @@ def same_hypothesis(topology: Topology, truth: Ints, predicted: Ints) -> Bools:
 
 @dataclass(frozen=True)
 class Scores:
-    """Right and possible answers of every event; all else is counting.
+    """Right and possible answers of every event, and its weight; all else is counting.
 
     `correct` and `total` map `event` and each type, parents first, to (n,) counts.
     """
@@ -76,13 +76,14 @@ class Scores:
     correct: Mapping[str, npt.NDArray[np.int16]]
     total: Mapping[str, npt.NDArray[np.int16]]
     n_jets: Ints  # (n,)
+    weight: npt.NDArray[np.float64]  # (n,)
 
     def __len__(self) -> int:
         return len(self.n_jets)
 
     def __getitem__(self, where: slice | Bools | Ints) -> Scores:
         correct, total = ({k: n[where] for k, n in counts.items()} for counts in (self.correct, self.total))
-        return Scores(self.topology, correct, total, self.n_jets[where])
+        return Scores(self.topology, correct, total, self.n_jets[where], self.weight[where])
 
     @property
     def bins(self) -> npt.NDArray[np.intp]:
@@ -97,8 +98,13 @@ class Scores:
         return named | {INCLUSIVE: np.ones(len(self), dtype=bool)}
 
 
-def score(topology: Topology, truth: Ints, predicted: Ints, n_jets: Ints) -> Scores:
-    """Count right and possible answers of events with `truth` (n, S), `predicted` (n, S) and `n_jets` (n,)."""
+def score(
+    topology: Topology, truth: Ints, predicted: Ints, n_jets: Ints, weight: npt.ArrayLike | None = None
+) -> Scores:
+    """Count right and possible answers of events with `truth` (n, S), `predicted` (n, S) and `n_jets` (n,).
+
+    `weight` (n,) is kept with the counts; by default every event has weight 1.
+    """
     truth, predicted = np.asarray(truth), np.asarray(predicted)
     possible = present(topology, truth)
     right = matches(topology, truth, predicted)
@@ -110,4 +116,5 @@ def score(topology: Topology, truth: Ints, predicted: Ints, n_jets: Ints) -> Sco
         of_type = [particle.index for particle in topology.of_type(name)]
         correct[name] = np.asarray(right[:, of_type].sum(axis=1), dtype=np.int16)
         total[name] = np.asarray(possible[:, of_type].sum(axis=1), dtype=np.int16)
-    return Scores(topology, correct, total, np.asarray(n_jets))
+    weights = np.ones(len(truth)) if weight is None else np.asarray(weight, dtype=np.float64)
+    return Scores(topology, correct, total, np.asarray(n_jets), weights)

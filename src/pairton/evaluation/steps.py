@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from pairton.decoding import Step, decode
 from pairton.evaluation import metrics
-from pairton.evaluation.intervals import bootstrap, ratio_interval
+from pairton.evaluation.intervals import bootstrap, even, normal_interval, ratio_interval, weighted_ratio
 from pairton.events import Events
 from pairton.events.acceptance import Accepted
 from pairton.reconstruction.result import stored_assignment
@@ -46,6 +46,7 @@ class Followed:
     shares: npt.NDArray[np.float32]  # (n, K): of the particles of a step, the share whose own objects are right
     found: Mapping[str, npt.NDArray[np.int16]]  # type -> (n,): right particles in the end
     possible: Mapping[str, npt.NDArray[np.int16]]  # type -> (n,): that can be right once the first step is taken
+    weight: npt.NDArray[np.float64]  # (n,)
 
     @property
     def lost(self) -> Bools:
@@ -75,7 +76,8 @@ def follow(model: Model, decoding: str, events: Events, accepted: Accepted, trut
                     possible[name][rows] = count
         for name in topology.types:
             found[name][rows] = matched[:, [p.index for p in topology.of_type(name)]].sum(axis=1)
-    return Followed(asked, shares, found, possible)
+    weight = np.ones(len(events)) if events.weights is None else events.weights
+    return Followed(asked, shares, found, possible, weight)
 
 
 def _stage_ends(topology: Topology, steps: Sequence[Step]) -> list[Step]:
@@ -153,7 +155,9 @@ def recovery(steps: Followed, *, seed: int = 0) -> dict[str, metrics.Efficiency]
     rng = np.random.default_rng(seed)
     lost = steps.lost
     return {
-        name: metrics.Efficiency.of_particles(rng, steps.found[name][lost], steps.possible[name][lost])
+        name: metrics.Efficiency.of_particles(
+            rng, steps.found[name][lost], steps.possible[name][lost], steps.weight[lost]
+        )
         for name in reversed(list(steps.found))
     }
 
@@ -165,14 +169,20 @@ def recovery_difference(first: Followed, second: Followed, *, seed: int = 0) -> 
     result = {}
     for name in reversed(list(first.found)):
         counts = [each[name][lost] for steps in (first, second) for each in (steps.found, steps.possible)]
-        totals = [int(count.sum()) for count in counts]
-        value = low = high = np.nan
-        if totals[1] and totals[3]:
-            value = totals[0] / totals[1] - totals[2] / totals[3]
+        weight = first.weight[lost]
+        shares = [weighted_ratio(counts[k], counts[k + 1], weight)[0] for k in (0, 2)]
+        value, low, high = shares[0] - shares[1], np.nan, np.nan
+        if np.isfinite(value) and even(weight):
             sums = bootstrap(rng, *counts)
             kept = sums[(sums[:, 1] > 0) & (sums[:, 3] > 0)]
             change = kept[:, 0] / kept[:, 1] - kept[:, 2] / kept[:, 3]
             low, high = ratio_interval(change, np.ones_like(change))
+        elif np.isfinite(value):
+            pulls = [
+                (counts[2 * k] - share * counts[2 * k + 1]) / np.sum(weight * counts[2 * k + 1])
+                for k, share in enumerate(shares)
+            ]
+            low, high = normal_interval(value, float(np.sqrt(np.sum((weight * (pulls[0] - pulls[1])) ** 2))))
         gained = counts[0].astype(np.int64) - counts[2]
         only = int(gained[gained > 0].sum()), int(-gained[gained < 0].sum())
         result[name] = metrics.Difference(value, low, high, *only)

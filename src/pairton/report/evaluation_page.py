@@ -163,7 +163,8 @@ def _headline(result: Evaluation) -> list[dict[str, str]]:
     cards = []
     for what, cells in result.efficiency(result.methods[0]).items():
         cell = cells[metrics.INCLUSIVE]
-        known = f"{cell.low:.4f} to {cell.high:.4f}; {cell.correct} of {cell.total}"
+        worth = f", weighted; worth {cell.effective:,.0f} events" if result.weighted else ""
+        known = f"{cell.low:.4f} to {cell.high:.4f}; {cell.correct} of {cell.total}{worth}"
         note = known if cell.total else "nothing to count"
         of_what = "event efficiency, of complete events" if what == metrics.EVENT else f"{what} efficiency"
         cards.append({"name": of_what, "value": formatted(cell, DIGITS)[0], "note": note})

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from pairton.evaluation import metrics
 from pairton.evaluation.all_events import PROBABILITY
+from pairton.evaluation.resolution import relative
 from pairton.report.drawing import FEWEST, file_name, legend, new_axes, points
 from pairton.report.palette import GREY, INK, RIGHT, WRONG, mixed
 from pairton.report.style import COLOURS, Plot, plain
@@ -225,10 +226,10 @@ def resolution(result: Evaluation) -> Plot | None:
     edges = RESOLUTION_EDGES
     each = {}
     for name, values in counted.items():
-        away = values[:, 0] / values[:, 1] - 1
-        away = away[np.isfinite(away)]
-        if len(away):
-            each[name] = np.histogram(np.clip(away, edges[0], np.nextafter(edges[-1], 0)), edges)[0] / len(away)
+        away, weight = relative(values)
+        if weight.sum() > 0:
+            clipped = np.clip(away, edges[0], np.nextafter(edges[-1], 0))
+            each[name] = np.histogram(clipped, edges, weights=weight)[0] / weight.sum()
     if not each:
         return None
 

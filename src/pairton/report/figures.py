@@ -136,10 +136,10 @@ def cuts(result: Evaluation) -> Plot | None:
     for method in result.methods:
         if metrics.EVENT in (known := result.probabilities(method)):
             answered = np.isfinite(known[metrics.EVENT].probability)
-            probability, right, complete, _ = (column[answered] for column in known[metrics.EVENT])
-            if complete.any():
-                each[method.name] = _kept(probability[complete], right[complete])
-                of_all[method.name] = _kept(probability, right)[1]
+            probability, right, complete, weight = (column[answered] for column in known[metrics.EVENT])
+            if weight[complete].sum() > 0:
+                each[method.name] = _kept(probability[complete], right[complete], weight[complete])
+                of_all[method.name] = _kept(probability, right, weight)[1]
     if not each:
         return None
 
@@ -169,13 +169,15 @@ def cuts(result: Evaluation) -> Plot | None:
     return Plot("probability_cut", "Efficiency and purity of a cut", caption, draw, rows)
 
 
-def _kept(probability: Floats, right: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Shares of events at or above each of CUTS, and of those that are right among them, NaN for none."""
+def _kept(probability: Floats, right: npt.NDArray[np.bool_], weight: Floats) -> tuple[Floats, Floats]:
+    """By weight, shares of events at or above each of CUTS, and of right ones among them, NaN for none."""
     order = np.argsort(probability)
-    above = len(order) - np.searchsorted(probability[order], CUTS)
-    good = np.concatenate([np.cumsum(right[order][::-1])[::-1], [0]])[len(order) - above]
+    first = np.searchsorted(probability[order], CUTS)
+    above, good = (
+        np.concatenate([np.cumsum(each[order][::-1])[::-1], [0.0]])[first] for each in (weight, weight * right)
+    )
     pure = np.divide(good, above, out=np.full(len(CUTS), np.nan), where=above > 0)
-    return above / len(order), pure
+    return above / weight.sum(), pure
 
 
 def roc_curves(result: Evaluation) -> Iterable[Plot | None]:
@@ -189,7 +191,7 @@ def _roc(head: str, counted: dict[str, Any]) -> Plot | None:
     for method, found in counted.items():
         if head in found and found[head].values.ndim == 3 and found[head].values.shape[2] == 2:
             judged, compared = found[head], found[head].compared
-            curves[method] = roc_curve(judged.labels[compared] == 1, judged.values[compared][:, 1])
+            curves[method] = roc_curve(judged.labels[compared] == 1, judged.values[compared][:, 1], judged.weights)
     curves = {name: curve for name, curve in curves.items() if np.isfinite(curve[1]).all()}
     if not curves:
         return None

@@ -48,31 +48,35 @@ def fit_temperatures(
 ) -> tuple[float, ...]:
     """One for each stage: together those under which right and wrong answers are most likely; for exact one alone.
 
-    Only complete events are asked: in others an answer can be right and not known to be.
+    Only complete events are asked: in others an answer can be right and not known to be. Each counts with its
+    weight.
     """
     if decoding == "exact":
         return (_fit_exact(predict, topology, events, which),)
     chances, rights = [np.zeros((len(GRID), len(topology.stages), 0))], [np.zeros(0, dtype=bool)]
-    for nodes, truth in _complete(topology, events, which):
+    weights = [np.zeros(0)]
+    for nodes, truth, weight in _complete(topology, events, which):
         chance, right = _chains(predict, topology, nodes, truth, decoding)
         chances.append(chance)
         rights.append(right)
+        weights.append(weight)
     right = np.concatenate(rights)
     if len(right) < MIN_EVENTS or right.all() or not right.any():
         return (1.0,) * len(topology.stages)
-    return _fit(np.concatenate(chances, axis=2), right)
+    return _fit(np.concatenate(chances, axis=2), right, np.concatenate(weights))
 
 
 def _complete(
     topology: Topology, events: PackedEvents, which: Sequence[Block]
-) -> Iterator[tuple[Nodes, npt.NDArray[np.int8]]]:
-    """Nodes and truth of the complete events of each block that has any."""
+) -> Iterator[tuple[Nodes, npt.NDArray[np.int8], Floats]]:
+    """Nodes, truth and weights of the complete events of each block that has any."""
     for layout, rows in which:
         group = events.groups[layout]
         truth = np.array(group.truth[rows])
         complete = np.asarray(present(topology, truth).all(axis=1))
         if complete.any():
-            yield group.nodes(rows)[complete], truth[complete]
+            weights = events.weights(layout, rows)[complete].astype(np.float64)
+            yield group.nodes(rows)[complete], truth[complete], weights
 
 
 def _fit_exact(predict: Predict, topology: Topology, events: PackedEvents, which: Sequence[Block]) -> float:
@@ -128,25 +132,25 @@ def _chains(
     return result, np.asarray(matches(topology, answer.assignment, truth).all(axis=1))
 
 
-def _fit(chance: Floats, right: Bools) -> tuple[float, ...]:
+def _fit(chance: Floats, right: Bools, weight: Floats) -> tuple[float, ...]:
     """Of log probabilities (G, K, B) the best row of each stage, one stage after the other until none changes."""
     n_stages = chance.shape[1]
     at = np.full(n_stages, len(GRID) // 2)  # where the temperature is 1
     for _ in range(SWEEPS):
         before = at.copy()
         for k in range(n_stages):
-            at[k] = _likelihoods(chance, right, at, k).argmax()
+            at[k] = _likelihoods(chance, right, weight, at, k).argmax()
         if (at == before).all():
             break
-    return tuple(_between(GRID, _likelihoods(chance, right, at, k), int(at[k])) for k in range(n_stages))
+    return tuple(_between(GRID, _likelihoods(chance, right, weight, at, k), int(at[k])) for k in range(n_stages))
 
 
-def _likelihoods(chance: Floats, right: Bools, at: npt.NDArray[np.intp], k: int) -> Floats:
+def _likelihoods(chance: Floats, right: Bools, weight: Floats, at: npt.NDArray[np.intp], k: int) -> Floats:
     """(G,): log likelihood of the outcomes at each temperature of stage k, the others being where they are."""
     others = sum((chance[at[j], j] for j in range(len(at)) if j != k), start=np.zeros(len(right)))
     total = chance[:, k] + others
     wrong = np.log1p(-np.exp(total).clip(max=1 - 1e-12))
-    return np.asarray(np.where(right, total, wrong).sum(axis=1))
+    return np.asarray((weight * np.where(right, total, wrong)).sum(axis=1))
 
 
 def _between(grid: Floats, likelihood: Floats, k: int) -> float:
