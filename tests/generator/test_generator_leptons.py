@@ -229,6 +229,20 @@ def test_jets_beyond_the_selection_are_stored(made):
     assert ak.all(jets.btag[abs(jets.eta) > 2.5] == 0)
 
 
+def test_matched_objects_have_the_energy_of_their_parton(made):
+    events = made["ttbar_semilep"]
+    jets, leptons = events.jets, events.objects["lepton"]
+    matched = [(events.truth[:, s.index] >= 0).sum() for s in events.topology.slots if s.kind == "jet"]
+    assert ak.sum(jets.true_energy > 0) == sum(matched)  # no jet belongs to two quarks
+    rows = np.flatnonzero(events.truth[:, 4] >= 0)
+    true = leptons.true_energy[rows, events.truth[rows, 4]].to_numpy()
+    assert leptons.energy[rows, events.truth[rows, 4]].to_numpy() / true == pytest.approx(1, abs=0.5)
+    rows = np.flatnonzero((events.truth[:, :4] >= 0).all(axis=1))
+    of_w = [jets[rows, events.truth[rows, slot]] for slot in (0, 1)]
+    ratio = np.concatenate([(jet.energy / jet.true_energy).to_numpy() for jet in of_w])
+    assert abs(np.median(ratio) - 1) < 0.1
+
+
 @pytest.mark.parametrize("suffix", [".h5", ".root", ".parquet"])
 def test_every_format_keeps_all_kinds_and_fields(tmp_path, suffix):
     pytest.importorskip("pythia8mc")

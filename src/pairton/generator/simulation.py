@@ -17,7 +17,7 @@ from pairton.generator.jet_finding import find_jets
 from pairton.generator.leptons import ELECTRON, MUON, find_leptons, near_jets, prompt
 from pairton.generator.pythia_record import Record
 from pairton.generator.tagging import tags
-from pairton.generator.truth import match, neutrinos, slot_entries
+from pairton.generator.truth import match, neutrinos, slot_entries, true_energies
 from pairton.topology import JET, Topology
 
 __all__ = ["KEEP", "keep_mask", "measure", "simulate"]
@@ -36,7 +36,8 @@ def simulate(
     slots = slot_entries(record, topology)
     columns = {"found": (slots >= 0).all(axis=1)} | (neutrinos(record) if "met" in topology.kinds else {})
     events = Events(measure(record, charge, card, rng), topology, columns=columns)
-    return events.replace(truth=match(events, record, slots, card.matching.radius))
+    truth = match(events, record, slots, card.matching.radius)
+    return events.replace(truth=truth, objects=true_energies(events, record, slots, truth))
 
 
 def measure(

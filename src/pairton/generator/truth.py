@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
@@ -11,7 +12,7 @@ from pairton.events.matching import fill_slots, from_taus, match_slots, pdg_code
 from pairton.generator.pythia_record import Record
 from pairton.topology import Topology, collection_name
 
-__all__ = ["check_topology", "hard_parents", "match", "neutrinos", "slot_entries"]
+__all__ = ["check_topology", "hard_parents", "match", "neutrinos", "slot_entries", "true_energies"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -83,3 +84,23 @@ def match(events: Events, record: Record, slots: Ints, radius: float) -> npt.NDA
     outside = {kind: ~passes for kind, passes in events.passes.items()}
     left = np.where(within < 0, eta, np.nan)
     return np.where(within < 0, match_slots(events.topology, events.objects, left, phi, radius, outside), within)
+
+
+def true_energies(
+    events: Events, record: Record, slots: Ints, truth: npt.NDArray[np.int32]
+) -> dict[str, ak.Array]:
+    """The objects with `true_energy`: that of the quark or lepton which an object is matched to, 0 for none.
+
+    slots   (B, S): entries of the quarks and leptons
+    truth   (B, S): positions of their objects
+    """
+    objects = dict(events.objects)
+    for kind in events.topology.object_kinds:
+        counts = events.counts[kind]
+        energy = np.zeros(counts.sum())
+        starts = np.cumsum(counts) - counts
+        for slot in (slot.index for slot in events.topology.slots if slot.kind == kind):
+            (rows,) = np.nonzero(truth[:, slot] >= 0)
+            energy[starts[rows] + truth[rows, slot]] = record.energy[slots[rows, slot]]
+        objects[kind] = ak.with_field(objects[kind], ak.unflatten(energy, counts), "true_energy")
+    return objects
