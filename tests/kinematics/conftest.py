@@ -30,6 +30,7 @@ TRANSFER["light"] = TRANSFER["b"]
 SETTINGS = {
     "masses": {6: {"mass": 172.5, "width": 1.5, "free": True}, 24: {"mass": 80.4, "width": 2.1}},
     "tags": {"efficiency": 0.7, "rejection": 125},
+    "integrate": False,
     "transfer": TRANSFER,
 }
 

@@ -59,7 +59,7 @@ def test_well_measured_tops_are_found(tops, kinds, extra, least):
 def test_roots_alone_are_as_good_as_the_whole_event(tops):
     """With fixed masses and one neutrino, the likelihood of a permutation is a product."""
     events, _ = tops("hl", n=5, smear=0.1)
-    settings = parse_settings({"transfer": GAUSSIAN, "tags": "none", "other_jets": 0}, "test")
+    settings = parse_settings({"transfer": GAUSSIAN, "tags": "none", "other_jets": 0, "integrate": False}, "test")
     fit, accepted, rows, layout = batch(events, settings)
     nodes = accepted.batch(rows, layout)
     assert fit.independent

@@ -4,16 +4,19 @@ import numpy as np
 import pytest
 
 from pairton.errors import ConfigError
+from pairton.events import Events
 from pairton.events.acceptance import accept
 from pairton.events.domain import Domain
+from pairton.events.objects import make_jets
 from pairton.kinematics.fit_settings import load_settings, parse_settings
 from pairton.kinematics.fitting import KinematicFit
 from pairton.kinematics.newton import maximise, solve
 from pairton.kinematics.objective import BREIT_WIGNER, NORMAL, UNUSED
 from pairton.kinematics.observed import observe
 from pairton.kinematics.starts import fit as best_fit
-from pairton.kinematics.starts import limits
+from pairton.kinematics.starts import limits, log_volume
 from pairton.kinematics.transfer_functions import parse_transfer, response
+from pairton.topology import parse_topology
 
 WIDE = {"share": 0.3, "scale": 0.8, "offset": 5.0, "b": 1.4}
 MIXTURE = [
@@ -195,3 +198,33 @@ def test_several_starts_find_what_random_ones_find(tops):
             _, value = maximise(problem, near(problem, k), lower, upper, scale, 100)
             worse |= value > best + 0.05
         assert worse.mean() < (0.03 if decay.neutrinos else 0.001)
+
+
+def test_the_volume_is_that_of_an_integral():
+    """Two energies around one resonance: the sum over a grid, and Laplace's method."""
+    topology = parse_topology({"name": "x", "event": ["X"], "particles": {"X": ["j", "j"]}})
+    jets = [{"abs_eta": 5, "c": 6.0}]
+    given = {
+        "masses": {"X": {"mass": 90, "width": 8}},
+        "transfer": {"b": jets, "light": jets, "lepton": jets, "met": {"c": 1}},
+    }
+    settings = parse_settings(given, "test")
+    events = Events(
+        make_jets(pt=[[50.0, 40.0]], eta=[[0.1, -0.3]], phi=[[0.2, 2.9]], energy=[[51.0, 42.0]], btag=[[0, 0]]),
+        topology,
+    )
+    fit = KinematicFit(topology, settings)
+    nodes = accept(events, Domain(), fit.inputs).batch(np.array([0]), (2,))
+    problem = observe(nodes, fit.inputs, settings).problem(fit.whole, settings, np.array([[0, 1]]))
+    found, value = best_fit(problem, True)
+    axis = [np.linspace(energy - 48, energy + 48, 161) for energy in found[:, 0]]
+    grid = np.stack(np.meshgrid(*axis, indexing="ij")).reshape(2, -1)
+    at = problem.take(np.zeros(grid.shape[1], dtype=int)).value(np.maximum(grid, 1.0))
+    cell = (axis[0][1] - axis[0][0]) * (axis[1][1] - axis[1][0])
+    integral = np.log((np.exp(at - value) * cell * (grid > 0).all(axis=0)).sum())
+    # of a Breit-Wigner, Laplace's method misses tails: a factor sqrt(pi) at most, the same for all permutations
+    assert 0 < integral - log_volume(problem, found)[0] < 0.5 * np.log(np.pi)
+    without = parse_settings({**given, "masses": {"X": None}}, "test")  # only Gaussians are left: exact
+    alone = KinematicFit(topology, without)
+    free = observe(nodes, fit.inputs, without).problem(alone.whole, without, np.array([[0, 1]]))
+    assert log_volume(free, free.measured)[0] == pytest.approx(2 * np.log(6 * np.sqrt(2 * np.pi)))

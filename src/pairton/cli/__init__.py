@@ -31,7 +31,7 @@ VERBS = {
     "topologies": "pairton.cli.catalogue:topologies",
     "models": "pairton.cli.catalogue:models",
     "tags": "pairton.cli.tag_tables:tags",
-    "transfer": "pairton.cli.transfer:transfer",
+    "transfer": "pairton.cli.measure_transfer:transfer",
     "train": "pairton.cli.train:train",
     "export": "pairton.cli.export:export",
 }

@@ -31,7 +31,15 @@ BUILT_IN = "kinematic"  # the settings that come with Pairton
 STARTS = ("several", "klfitter")
 EVIDENCE_TAGS, NO_TAGS = "evidence", "none"
 MOST_PERMUTATIONS = 10_000
-PLAIN = ("tags", "jet_mass", "other_jets", "neutrino_eta", "starts", "permutations")  # settings of one value
+PLAIN = (
+    "tags",
+    "jet_mass",
+    "other_jets",
+    "neutrino_eta",
+    "starts",
+    "integrate",
+    "permutations",
+)  # settings of one value
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,7 @@ class FitSettings:
     other_jets: float = 0.0  # their pT falls with this power: what a jet is worth that is no decay product
     neutrino_eta: float = 1.2  # width of the neutrinos' eta, used where there are two or more
     starts: str = "several"  # of the maximisation; klfitter: one, as KLFitter
+    integrate: bool = True  # compare integrals over the parameters, around the maximum; else maxima
     permutations: int = 100  # per event that are fitted where root particles are not independent
     about: str = ""
 
@@ -94,7 +103,7 @@ class FitSettings:
             "neutrino_eta": self.neutrino_eta,
             "tags": tags,
         }
-        raw |= {"starts": self.starts, "permutations": self.permutations}
+        raw |= {"starts": self.starts, "integrate": self.integrate, "permutations": self.permutations}
         return raw | {"transfer": self.transfer.to_dict()}
 
 

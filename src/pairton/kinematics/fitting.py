@@ -27,8 +27,9 @@ from pairton.events.nodes import Nodes
 from pairton.kinematics.decays import Decay, decay_of, is_b, roots_are_independent
 from pairton.kinematics.fit_settings import FitSettings
 from pairton.kinematics.fitted_outputs import fitted_outputs, output_axes
+from pairton.kinematics.objective import Problem
 from pairton.kinematics.observed import Observed, inputs_of, observe
-from pairton.kinematics.starts import fit
+from pairton.kinematics.starts import fit, log_volume
 from pairton.topology import Topology
 from pairton.topology.assignments import canonical_within
 
@@ -174,6 +175,7 @@ class KinematicFit:
         if not self.independent:
             several = self.settings.starts == "several"
             found, value = fit(problem, several, found[:, None] if several else None)
+            value = self._worth(problem, found, value)
             value = value.reshape(len(objects), -1) + some.tag_terms(objects, is_b(self.topology))
             total = np.where(np.isfinite(total), value.T, -np.inf)
         fitted = fitted_outputs(problem, found)
@@ -196,10 +198,15 @@ class KinematicFit:
             shared = (neutrinos, SHARED_MET_SIGMA) if decay.neutrinos and neutrinos > 1 else None
             problem = some.problem(decay, self.settings, objects, shared)
             found, value = fit(problem, self.settings.starts == "several")
+            value = self._worth(problem, found, value)
             shape = len(objects), some.energy.shape[1]
             scores[name] = value.reshape(shape) + some.tag_terms(objects, [b_slots[slot] for slot in decay.slots])
             parameters[name] = found.reshape(-1, *shape)
         return scores, parameters
+
+    def _worth(self, problem: Problem, found: Floats, value: Floats) -> Floats:
+        """(F,): what fits are compared by: log L at the maximum, or its integral over the parameters."""
+        return value + log_volume(problem, found) if self.settings.integrate else value
 
     def _joined(self, tables: SetTables, nodes: Ints, parameters: Mapping[str, Floats]) -> Floats:
         """(D, k, B): parameters of whole permutations (B, k, S) from those of their roots."""

@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from pairton.events.neutrinos import one_neutrino, two_neutrinos
 from pairton.kinematics.decays import Decay
-from pairton.kinematics.newton import maximise
+from pairton.kinematics.newton import maximise, solve
 from pairton.kinematics.objective import BREIT_WIGNER, NORMAL, UNUSED, Problem
 
-__all__ = ["Limits", "fit", "limits"]
+__all__ = ["Limits", "fit", "limits", "log_volume"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -29,6 +29,7 @@ NEUTRINO_BOUNDS = ((1.0, 1e7), (-8.0, 8.0), (-1e3, 1e3))  # of s, eta, phi
 NEUTRINO_SCALES = (300.0, 0.5, 0.5)
 MASS_SCALE = 10.0
 PULL_STEPS, STEPS = 15, 60
+WIDEST = 3.0  # in units of the scales: a direction in which the likelihood is flatter counts no more
 MARGIN = 10.0  # of log L: a drawn start of less is not followed, where there is no neutrino
 
 Limits = tuple[Floats, Floats, Floats]
@@ -73,6 +74,18 @@ def fit(problem: Problem, several: bool, more: Floats | None = None) -> tuple[Fl
     other, theirs = _follow(problem, bounds, starts, promising)
     better = theirs > value
     return np.where(better, other, best), np.where(better, theirs, value)
+
+
+def log_volume(problem: Problem, parameters: Floats) -> Floats:
+    """(F,): by how much log of the integral over the parameters exceeds log L at a maximum (D, F).
+
+    By Laplace's method: a normal distribution with the curvature of the maximum.
+    """
+    gradient, hessian = problem.derivatives(parameters)
+    _, _, scale = limits(problem)
+    solve(hessian, gradient, (WIDEST * scale) ** -2)  # leaves the pivots on the diagonal
+    pivots = np.diagonal(hessian)  # (F, D)
+    return np.asarray(0.5 * (np.log(2 * np.pi) - np.log(pivots)).sum(axis=1))
 
 
 def _follow(
