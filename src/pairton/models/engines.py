@@ -181,7 +181,8 @@ def model_for(topology: Topology) -> str:
             return name
     raise ModelError(
         f"no model comes with Pairton for the topology {topology.name}: train one with `pairton train`, or name "
-        f"yours with --model (`pairton models` lists the built-in ones: {', '.join(folders)})"
+        f"yours with --model (`pairton models` lists the built-in ones: {', '.join(folders)}); --model kinematic "
+        "fits masses without a network"
     )
 
 
