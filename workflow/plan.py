@@ -143,7 +143,9 @@ class Plan:
 
     def label(self, name: str) -> str:
         """What a method of an evaluation is called on the page: a training, a file of answers, a model."""
-        stem = name.removesuffix(".h5").removesuffix(".parquet")
+        stem, _, decoding = name.removesuffix(".h5").removesuffix(".parquet").partition(":")
+        if decoding:
+            return f"{self.label(stem)}, {decoding.replace('_', ' ')}"
         if stem in self.trainings:
             return self.trainings[stem].label
         if stem in self.config.get("known_peers", {}):

@@ -68,13 +68,17 @@ def write_target(plan: Plan, folder: Path) -> list[str]:
             words = {"title": plan.evaluations[name].get("title", name), "labels": labels}
             compared.append(summaries.Summary(name, summaries.summarise(each.raw), words))
         if compared:
-            models.overview(page, compared)
+            models.overview(page, compared, "the first")
             models.probabilities(page, compared)
             models.commands(page, compared)
         for name, each in there.items():
             for method, found in each.methods.items():
-                plot = flow_plot(plan.label(method.partition(":")[0]), found["flow"]) if "flow" in found else None
-                if plot is not None:
+                row, _, decoding = method.partition(":")
+                if (
+                    decoding
+                    and "flow" in found
+                    and (plot := flow_plot(plan.label(row), found["flow"])) is not None
+                ):
                     page.figure(f"flow_{name}", plot.draw(), plot.title)
                     page.add(plot.caption)
                     break

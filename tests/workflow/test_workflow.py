@@ -285,7 +285,12 @@ def test_the_page_shows_the_numbers_of_the_evaluations(made, tmp_path):
         assert f"```sh\npairton evaluate {name}\n" in page  # every section names its command
     main = found["main"]["methods"]["tiny-1"]
     rows = rows_of_table(page, "| events |")[2:]
-    assert [row[3] for row in rows] == ["tiny", "mass chi-square", "steps-1:steps", "steps-1:one_shot"]
+    assert [row[3] for row in rows] == [
+        "tiny",
+        "mass chi-square",
+        "tiny in steps, steps",
+        "tiny in steps, one shot",
+    ]
     assert rows[0][4] == writing.cell(main["efficiency"]["event"]["inclusive"])
     (lead,) = found["main"]["differences"]
     assert rows[1][5].startswith(f"+{lead['efficiency']['event']['inclusive']['value']:.3f}".replace("0.", "."))
@@ -312,7 +317,8 @@ def test_what_is_missing_is_left_out_and_said(made, tmp_path):
     page = (tmp_path / "page" / "results.md").read_text()
     assert [line.split("/")[-1] for line in log] == [f"{name}.json: left out" for name in ("iteration", "seeds")]
     assert "Tiny and chi-square" in page
-    assert "Tiny networks" not in page
+    assert "Tiny networks, not evaluated yet" in page  # learning curves of what was trained
+    assert "| recipe |" not in page
     assert not (tmp_path / "page" / "images" / "results_scale.png").exists()
 
 

@@ -14,9 +14,9 @@ __all__ = ["commands", "overview", "probabilities"]
 Json = Mapping[str, Any]
 
 
-def overview(page: Page, summaries: Sequence[Summary]) -> None:
+def overview(page: Page, summaries: Sequence[Summary], first: str = "Pairton") -> None:
     """Every model beside the other methods on the same events, in a table and by number of jets."""
-    head = ["events", "right if", "complete events", "", "share right", "Pairton's lead on the same events"]
+    head = ["events", "right if", "complete events", "", "share right", f"lead of {first} on the same events"]
     rows = [row for summary in summaries for row in _rows(summary)]
     page.add(table(head, rows))
     panels = {

@@ -23,6 +23,7 @@ def studies(results: Results, page: Page) -> None:
     for study in results.plan.studies.values():
         evaluation = results.evaluation(study.name)
         if evaluation is None:
+            _curves(results, page, study, f"## {study.title}, not evaluated yet")
             continue
         rows = rows_of(results, evaluation, study.rows)
         if not rows:
@@ -31,7 +32,7 @@ def studies(results: Results, page: Page) -> None:
         page.add(f"## {study.title}")
         _commands(results, page, rows)
         page.add(results.command(evaluation))
-        _curves(results, page, study, rows)
+        _curves(results, page, study)
         _table(results, page, study, rows)
         if len(rows) > 1:
             _comparisons(results, page, study, rows)
@@ -157,11 +158,13 @@ def _how(pooled: Spread | None, study: Study, words: Sequence[str]) -> str:
 # -- learning curves ---------------------------------------------------------------------------------------
 
 
-def _curves(results: Results, page: Page, study: Study, rows: Sequence[Row]) -> None:
-    """How every training learned, from its metrics.csv."""
-    curves = {row.label: [results.learning(method) for method in row.methods] for row in rows}
+def _curves(results: Results, page: Page, study: Study, *title: str) -> None:
+    """How every training learned, from its metrics.csv: also of those that still run."""
+    every = [results.plan.of_row(row) for row in study.rows]
+    curves = {each[0].label: [results.learning(training.name) for training in each] for each in every}
     known = {label: [seed for seed in seeds if len(seed) > 1] for label, seeds in curves.items()}
     known = {label: seeds for label, seeds in known.items() if seeds}
     if known:
+        page.add(*title)
         figure = figures.learning_curves(known, f"{results.symbol(EVENT)} on validation events")
         page.figure(f"learning_{study.name}", figure, "Event efficiency on validation events against the step")
