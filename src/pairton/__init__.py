@@ -29,7 +29,7 @@ _PUBLIC = {
     "Events": "pairton.events.events",
     "Model": "pairton.models.engines",
     "Reconstruction": "pairton.reconstruction.result",
-    "Status": "pairton.events.events",
+    "Status": "pairton.events.status",
     "Topology": "pairton.topology",
     "evaluate": "pairton.evaluation.evaluating",
     "generate": "pairton.making",

@@ -1,5 +1,6 @@
 """Every command, topology and piece of Python on the pages is right: parsed always, run where it can be."""
 
+import inspect
 import json
 import os
 import re
@@ -199,3 +200,21 @@ def test_every_command_is_mentioned_on_a_page():
     text = " ".join(line for _, line in PAIRTON)
     context = click.Context(cli, info_name="pairton")
     assert [name for name in cli.list_commands(context) if f"pairton {name}" not in text] == []
+
+
+FUNCTIONS = [name for name in pairton.__all__ if inspect.isfunction(getattr(pairton, name))]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_public_functions_say_what_they_take_give_and_refuse_with_an_example(name):
+    text = inspect.getdoc(getattr(pairton, name))
+    assert [part for part in ("Args:", "Raises:", "Examples:", ">>> ") if part not in text] == []
+    assert "Returns:" in text or "Yields:" in text
+    given = inspect.signature(getattr(pairton, name)).parameters
+    assert [argument for argument in given if not re.search(rf"^    (\*\*)?{argument}: ", text, re.M)] == []
+
+
+def test_the_reference_has_every_public_name():
+    page = (ROOT / "docs/reference/api.md").read_text("utf-8")
+    wanted = [name for name in pairton.__all__ if not name.startswith("_")]
+    assert [name for name in wanted if f"::: pairton.{name}\n" not in page] == []

@@ -85,43 +85,46 @@ def evaluate(
     progress: Watch | None = None,
     **options: Any,
 ) -> Evaluation:
-    """Score models (each with each decoding), baselines and files of answers on events with truth.
+    """Measure how often models, baselines and other codes' answers are right, on events with truth.
 
-    Parameters
-    ----------
-    events       events with truth, or the paths of files that have them
-    model        a model, its name or path, or several; by default the one for the events, none with `assignments`
-    decodings    names of decodings; by default the one that each model was trained for
-    beam         how many hypotheses a beam keeps
-    baselines    names of registered baselines, such as `chi2`; they are fitted on the first 20,000 events
-    assignments  files of answers: results of `pairton reconstruct`, predictions of SPANet or HyPER
-    select       apply the selection of the topology to objects and events first; else all are scored as they are
-    split        only the events of a split, train, validation or test, as the (first) model was trained on
-    max_objects  of a kind; events with more use those of highest pT
-    cuts         leave out objects outside the domain of the model
-    jets         cuts on jets in place of the model's, as in "pt>30,abs_eta<2.4"; "none" uses all of them
-    leptons      the same for leptons
-    answer       event or particles; with allow_absent and prior as in `pairton.reconstruct`
-    use_weights  weigh events that have unequal weights; False counts every event once
-    mix          share of complete events in each multiplicity bin, to which efficiencies are also reweighted
-    jet_scales   every model and baseline once more, with pT and energy of all jets times each of these numbers;
-                 which jets and events there are stays as it was, and so does what a baseline was fitted on
-    metrics      metrics beside the registered ones
-    progress     wraps the stream of events
-    options      those of `pairton.iterate`
+    Args:
+        events: `Events` with truth, or the paths of files that have it.
+        model: A model, its name or path, or several of them; by default the model for the events. None is used
+            with `assignments`.
+        decodings: Decodings to try with every model; by default the one that each was trained for.
+        beam: How many hypotheses a beam keeps.
+        baselines: Names of registered baselines, such as "chi2". They are fitted on the first 20,000 events.
+        assignments: Files of answers: results of `pairton reconstruct`, predictions of SPANet or HyPER.
+        select: First apply the selection of the topology to objects and events.
+        split: Use only the events of a split ("train", "validation", "test"), as the first model was trained.
+        max_objects: The most objects of each kind. Of more, those of highest pT are used.
+        cuts: Leave out objects outside the domain of the model.
+        jets: Cuts on jets in place of the model's, such as "pt>30,abs_eta<2.4"; "none" uses all jets.
+        leptons: The same for leptons.
+        answer: "event" or "particles", as in `pairton.reconstruct`.
+        allow_absent: As in `pairton.reconstruct`.
+        prior: As in `pairton.reconstruct`.
+        use_weights: Weigh events that have unequal weights; False counts every event once.
+        mix: Shares of complete events in the multiplicity bins, to which efficiencies are also reweighted.
+        jet_scales: Factors on pT and energy of all jets. Every model and baseline is evaluated again with each.
+            The choice of jets and events, and what a baseline was fitted on, stay the same.
+        metrics: Metrics in addition to the registered ones.
+        progress: A function that wraps the stream of events, to show progress.
+        **options: How to read the files, as for `pairton.iterate`.
 
-    Returns
-    -------
-    an `Evaluation`: `print(result.table())`, `result.to_dict()` for all numbers
+    Returns:
+        An `Evaluation`: `print(result.table())` shows it, `result.to_dict()` has all numbers.
 
-    Raises
-    ------
-    ConfigError, InputError, ModelError: nothing to evaluate, no truth, a model or answers for other events
+    Raises:
+        ConfigError: There is nothing to evaluate, or an option is unknown.
+        InputError: The events have no truth, or cannot be read.
+        ModelError: The model or the answers are for other events.
 
-    >>> import pairton
-    >>> result = pairton.evaluate("sample:ttbar_allhad", baselines=["chi2"])
-    >>> result.to_dict()["methods"]["chi2"]["efficiency"]["event"]["inclusive"]["total"]
-    588
+    Examples:
+        >>> import pairton
+        >>> result = pairton.evaluate("sample:ttbar_allhad", baselines=["chi2"])
+        >>> result.to_dict()["methods"]["chi2"]["efficiency"]["event"]["inclusive"]["total"]
+        588
     """
     given = events if isinstance(events, Events) else None
     if given is not None and options:

@@ -17,11 +17,12 @@ import numpy.typing as npt
 
 from pairton.errors import ConfigError, EventsError
 from pairton.events.domain import Bounds, Domain, KindDomain, cut_domain
-from pairton.events.events import Events, Status
+from pairton.events.events import Events
 from pairton.events.evidence import evident
 from pairton.events.inputs import EVIDENCE, Inputs
 from pairton.events.nodes import MOST_OBJECTS, Nodes
 from pairton.events.objects import is_physical
+from pairton.events.status import Status
 from pairton.topology import JET, Layout, Topology, collection_name
 
 __all__ = ["MAX_OBJECTS", "Accepted", "accept", "check_max_objects", "selection_domain"]

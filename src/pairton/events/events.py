@@ -6,7 +6,6 @@ Units are GeV and radians. Objects stay as they are stored, in their order, so t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,11 @@ import numpy.typing as npt
 from pairton.errors import EventsError, nearest
 from pairton.events.inputs import MOMENTUM
 from pairton.events.objects import check_fields, is_physical
+from pairton.events.status import Status
 from pairton.topology import JET, Topology, collection_name, load_topology
 from pairton.topology.assignments import present
 
-__all__ = ["SPLITS", "Events", "Objects", "Status", "uniform"]
+__all__ = ["SPLITS", "Events", "Objects", "uniform"]
 
 SPLITS = ("train", "validation", "test")
 MARKS = ("index", "usable")  # fields of an object that say something of its place in the file
@@ -29,41 +29,37 @@ MARKS = ("index", "usable")  # fields of an object that say something of its pla
 Objects = Mapping[str, ak.Array]  # kind -> var * Momentum4D[pt, eta, phi, energy, ...], perhaps `index`, `usable`
 
 
-class Status(IntEnum):
-    """Why an event has no answer, or one with a caveat."""
-
-    OK = 0
-    TOO_FEW_OBJECTS = 1
-    BAD_OBJECT = 2
-    TRUNCATED = 3  # more objects of a kind than are used: the softest were left out
-    OUTSIDE_DOMAIN = 4
-    BAD_OUTPUT = 5  # the model gives something else than numbers, or allows no assignment
-    OUTSIDE_SELECTION = 6  # not among the events that the model was trained on: too few b-tags, say
-    INCOMPLETE = 7  # fewer objects than slots, so that particles are missing: the answer is what fits
-
-    @property
-    def label(self) -> str:
-        return self.name.lower()
-
-
 class Events:
-    """One row per event of the input.
+    """Events: objects by kind, with truth, weights and permanent ids if they are known. One row per event.
 
-    >>> from pairton.events.objects import make_jets
-    >>> jets = make_jets(pt=[[50.0, 40.0], []], eta=[[0.1, -2.0], []], phi=[[0.0, 3.0], []],
-    ...                  mass=[[5.0, 4.0], []], btag=[[1, 0], []])
-    >>> events = Events(jets, topology="hh4b")
-    >>> len(events), events.n_jets.tolist(), events.selected.tolist()
-    (2, [2, 0], [False, False])
-    >>> events[1:].ids.tolist()
-    [[0, 1]]
+    Args:
+        objects: A mapping of kinds ("jet", "lepton", "met", ...) to arrays of `pairton.make_objects`, or an
+            array of jets alone.
+        topology: The decay tree that the events are for: a name, a file or a `Topology`.
+        truth: (n, slots): for every slot the position of its object among those of its kind, -1 for none.
+        weights: (n,): one weight per event.
+        ids: (n, 2): source and number of each event; by default 0 and the row.
+        columns: Further arrays of length n, which are carried along.
+        metadata: What is known of the events as a whole.
+        variations: Objects with other calibrations, by the name of the variation.
+
+    Raises:
+        EventsError: Lengths do not agree, a four-momentum is incomplete, or truth is out of range.
+
+    Examples:
+        >>> from pairton.events.objects import make_jets
+        >>> jets = make_jets(pt=[[50.0, 40.0], []], eta=[[0.1, -2.0], []], phi=[[0.0, 3.0], []],
+        ...                  mass=[[5.0, 4.0], []], btag=[[1, 0], []])
+        >>> events = Events(jets, topology="hh4b")
+        >>> len(events), events.n_jets.tolist(), events.selected.tolist()
+        (2, [2, 0], [False, False])
+        >>> events[1:].ids.tolist()
+        [[0, 1]]
     """
 
     objects: Objects  # by kind, in the order of the topology's kinds
     topology: Topology
-    truth: (
-        npt.NDArray[np.int32] | None
-    )  # (n, S): position in the objects of the slot's kind, -1 where there is none
+    truth: npt.NDArray[np.int32] | None  # (n, S)
     weights: npt.NDArray[np.float64] | None  # (n,)
     ids: npt.NDArray[np.uint64]  # (n, 2): source and number, permanent
     columns: Mapping[str, Any]  # further arrays of length n, carried along
@@ -81,7 +77,6 @@ class Events:
         metadata: Mapping[str, Any] | None = None,
         variations: Mapping[str, Objects | ak.Array] | None = None,
     ) -> None:
-        """Objects by kind, or an array of jets alone. Truth, weights, ids and columns have one row per event."""
         self.topology = load_topology(topology)
         self.objects = self._ordered(objects)
         n = len(next(iter(self.objects.values())))

@@ -8,10 +8,15 @@ import numpy as np
 from pairton.errors import EventsError
 from pairton.events.events import Events
 from pairton.events.inputs import EVIDENCE
-from pairton.events.tags import TagTable, usual_table, with_evidence
+from pairton.events.tags import TagTable, is_generated, usual_table, with_evidence
 from pairton.topology import JET
 
-__all__ = ["evident", "with_table"]
+__all__ = ["evident", "tag_caveat", "with_table"]
+
+ASSUMED = (
+    "nothing is known of the tagger, so the efficiencies of Pairton's generator are assumed (about 70 % for b "
+    "jets, 0.3 % for light jets): give its table with --tags (`pairton tags` lists those in the package)"
+)
 
 
 def evident(events: Events) -> Events:
@@ -47,6 +52,19 @@ def with_table(events: Events, table: TagTable) -> Events:
     if "btag" not in ak.fields(jets):
         new["btag"] = ak.values_astype(jets[table.field] > table.tag_cut, np.float32)
     return _added(events, new, {"tag_table": table.to_dict()})
+
+
+def tag_caveat(events: Events) -> str:
+    """A warning if the efficiencies of the tagger are assumed or approximate; empty if they are known."""
+    if EVIDENCE[0] not in ak.fields(events.jets):
+        return "" if is_generated(events.metadata) else ASSUMED
+    table = events.metadata.get("tag_table", {})
+    if table.get("measured", True):
+        return ""
+    return (
+        f"the efficiencies in the table {table.get('name')} are approximate: `pairton tags measure` makes a table "
+        "from your simulation, and --tags takes it"
+    )
 
 
 def _added(events: Events, fields: dict[str, ak.Array], metadata: dict[str, object] | None = None) -> Events:

@@ -40,16 +40,27 @@ UNIT_SAMPLE = 10_000  # objects that this is looked for in
 def make_objects(
     *, energy: Any = None, mass: Any = None, index: Any = None, usable: Any = None, **fields: Any
 ) -> ak.Array:
-    """Ragged records of one kind from columns: awkward arrays or nested lists, one list per event.
+    """Make objects of one kind from columns.
 
-    pt, eta, phi    of each object, in GeV and radians
-    energy, mass    one of them
-    index           numbers of the objects in the input, where they are not their positions
-    usable          objects that passed an identification; the others stay, so that indices hold, and are not used
-    **fields        anything else that a network may take: btag, charge, ...
+    Every column is an awkward array, or a list with one list per event.
 
-    >>> make_objects(pt=[[30.0]], eta=[[0.0]], phi=[[0.0]], mass=[[40.0]], charge=[[-1]]).energy.tolist()
-    [[50.0]]
+    Args:
+        energy: Energy of each object in GeV. Give this or `mass`.
+        mass: Mass of each object in GeV.
+        index: The number of each object in the input, if it is not its position.
+        usable: Whether each object passed its identification. The others stay, so that indices hold, and are not
+            used.
+        **fields: pt, eta and phi (GeV and radians), and anything else that a network takes: btag, charge, ...
+
+    Returns:
+        A ragged array of records that are four-vectors of the library vector.
+
+    Raises:
+        EventsError: A column is missing, or columns have different lengths.
+
+    Examples:
+        >>> make_objects(pt=[[30.0]], eta=[[0.0]], phi=[[0.0]], mass=[[40.0]], charge=[[-1]]).energy.tolist()
+        [[50.0]]
     """
     if not {"pt", "eta", "phi"} <= set(fields) or (energy is None) == (mass is None):
         given = ", ".join(sorted(fields) + ["energy"] * (energy is not None) + ["mass"] * (mass is not None))
@@ -93,14 +104,26 @@ def as_polar(array: ak.Array) -> ak.Array:
     return ak.zip(found | {name: array[name] for name in given if name not in COORDINATES})
 
 
-make_jets = make_objects  # jets are objects with a btag
+make_jets = make_objects
+"""Make jets: the same function as `make_objects`. Most models take the field `btag`, 0 or 1."""
 
 
 def make_met(pt: Any, phi: Any) -> ak.Array:
-    """Missing transverse energy from one magnitude and one angle per event: a collection of one object each.
+    """Make missing transverse energy, one object per event.
 
-    >>> make_met([30.0], [0.5])[0].tolist()
-    [{'pt': 30.0, 'eta': 0.0, 'phi': 0.5, 'energy': 30.0}]
+    Args:
+        pt: Its magnitude in GeV, one number per event.
+        phi: Its angle in radians, one number per event.
+
+    Returns:
+        A ragged array with one record per event.
+
+    Raises:
+        EventsError: The numbers cannot be read as one column.
+
+    Examples:
+        >>> make_met([30.0], [0.5])[0].tolist()
+        [{'pt': 30.0, 'eta': 0.0, 'phi': 0.5, 'energy': 30.0}]
     """
     size, angle = (np.asarray(values, dtype=np.float64)[:, None] for values in (pt, phi))
     return make_objects(

@@ -236,11 +236,31 @@ def iterate(
     opened: Callable[[Source], object] | None = None,
     **options: Any,
 ) -> Iterator[Events]:
-    """Events of all files, `chunk` at a time; at least once, perhaps with none.
+    """Read events in chunks of bounded memory.
 
-    opened: is told of every file before its events are read.
-    Options: `map`, `fields`, `tree`, `units`, `btag`, `tags`, `keep`, `truth`, `strict`, as in `ReadOptions`;
-    `isolate` as in `open_source`.
+    Args:
+        paths: A path, or several: files, globs, URLs, `@list.txt`, or `sample:ttbar_allhad`.
+        format: The name of a format; by default recognised from the content.
+        topology: The decay tree to read for; by default the one stored in the file, else ttbar_allhad.
+        chunk: How many events to read at a time.
+        opened: Called with every file, as a `Source`, before its events are read.
+        **options: `map`: columns by our names, {"pt": "jet_pt"}. `btag`: "TAGGER:CUT". `tags`: efficiencies of the
+            tagger. `keep`: further columns to carry along. `tree`: the tree of a ROOT file. `units`: "GeV" or
+            "MeV". `truth=False`: leave out labels. `strict=True`: a bad label is an error. `settings`: what
+            `--set` sets. `fields`, `variations`: see `ReadOptions`. `isolate=True`: read an untrusted file in a
+            process of its own.
+
+    Yields:
+        `Events`, at least once; without rows if the files have none.
+
+    Raises:
+        InputError: A file is missing, damaged, or of an unknown layout.
+        ConfigError: An option is unknown or out of range.
+
+    Examples:
+        >>> import pairton
+        >>> [len(events) for events in pairton.iterate("sample:ttbar_allhad", chunk=1000)]
+        [1000, 1000, 137]
     """
     check_chunk(chunk)
     some, empty = False, None
@@ -265,7 +285,27 @@ def read(
     chunk: int = IN_MEMORY_CHUNK,
     **options: Any,
 ) -> Events:
-    """All events of some files, in memory; options as for `iterate`."""
+    """Read all events of some files into memory.
+
+    Args:
+        paths: A path, or several, as for `pairton.iterate`.
+        format: The name of a format; by default recognised from the content.
+        topology: The decay tree to read for; by default the one stored in the file, else ttbar_allhad.
+        chunk: How many events to read at a time.
+        **options: As for `pairton.iterate`.
+
+    Returns:
+        `Events`, in the order of the files.
+
+    Raises:
+        InputError: A file is missing, damaged, or of an unknown layout.
+        ConfigError: An option is unknown or out of range.
+
+    Examples:
+        >>> import pairton
+        >>> pairton.read("sample:ttbar_allhad")
+        <Events: 2137 of ttbar_allhad, 14516 jets, 588 complete>
+    """
     return Events.concatenate(list(iterate(paths, format=format, topology=topology, chunk=chunk, **options)))
 
 

@@ -110,7 +110,7 @@ def _session(engine: OnnxEngine, written: int) -> Session:
 
 @dataclass(frozen=True)
 class Model:
-    """A network that can be asked, and all that is known about it."""
+    """A network with its weights, its topology, and everything else needed to use it."""
 
     name: str
     info: ModelInfo
@@ -130,12 +130,12 @@ class Model:
 
     @property
     def decoding(self) -> str:
-        """What it was trained for."""
+        """The decoding that it was trained for."""
         return self.info.decoding
 
     @property
     def temperatures(self) -> tuple[float, ...] | None:
-        """Of that decoding; None for 1."""
+        """The temperatures that were fitted for this decoding; None if they are 1."""
         return self.info.temperatures or None
 
     @property
@@ -144,7 +144,7 @@ class Model:
         return self.engine.at_once
 
     def predict(self, nodes: Nodes, tokens: Tokens | None = None) -> Outputs:
-        """Outputs by name for the objects of a batch; tokens (B, T, N, N), None: all masked."""
+        """Outputs by name for a batch of events. tokens: (B, T, N, N); None masks all of them."""
         batch, n_nodes = nodes.mask.shape
         sizes = {"type": len(self.topology.types), "triplet_type": len(triplet_types(self.topology))}
         sizes |= {"node": n_nodes, "pattern": len(plan_of(self.topology).patterns)}
@@ -193,19 +193,26 @@ def load_model(
     threads: int | None = None,
     topology: str | Path | Topology | None = None,
 ) -> Model:
-    """A model that is ready to be asked.
+    """Load a model.
 
-    name      of one that comes with Pairton, or a path: its folder, or its .onnx or .safetensors file; `kinematic`
-              for a kinematic fit, or the path of a YAML file with settings of one
-    engine    onnx, or torch where it is installed
-    threads   that run batches side by side; by default one for each core
-    topology  for an ONNX file that SPANet exported: its event file; for a kinematic fit: what it fits, by default
-              ttbar_allhad; other models bring their own
+    Args:
+        name: A model that comes with Pairton (`pairton models` lists them), or a path: its folder, or its .onnx or
+            .safetensors file. "kinematic", or a YAML file with its settings, is a kinematic fit.
+        engine: What runs the network: "onnx", or "torch" where it is installed.
+        threads: How many threads run batches side by side; by default one for each core.
+        topology: The event file of an ONNX file that SPANet exported, or what a kinematic fit is for (by default
+            ttbar_allhad). Other models bring their own.
 
-    Raises ModelError where the model cannot be found, read or run by that engine.
+    Returns:
+        A `Model`, for `pairton.reconstruct` and `pairton.evaluate`. It pickles as its path.
 
-    >>> load_model("iterative").inputs.fields("jet")
-    ('btag',)
+    Raises:
+        ModelError: The model cannot be found, read, or run by that engine.
+        ConfigError: The engine is unknown, or `threads` is below 1.
+
+    Examples:
+        >>> load_model("iterative").inputs.fields("jet")
+        ('btag',)
     """
     if engine not in ENGINES:
         raise ConfigError(f"no engine {engine!r}: choose one of {', '.join(ENGINES)}{nearest(engine, ENGINES)}")

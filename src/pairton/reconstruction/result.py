@@ -42,10 +42,22 @@ Ints = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """One row per event. Particles by their type: `reco.t.mass`, `reco.W[:, 0].objects.pt`, `reco["t"]`.
+    """The answer to every event: one row per event.
 
-    An event without an answer has slots -1, probabilities and momenta NaN, no objects, and a status that says why.
-    So has a particle that the answer leaves out; the probability of the event is a number then.
+    Particles are attributes by their type: `reco.t.mass`, `reco.W[:, 0].objects.pt`, or `reco["t"]`.
+
+    An event without an answer has -1 in every slot, NaN as probabilities and momenta, no objects, and a status
+    that says why. The same holds for a particle that the answer leaves out, but its event has a probability.
+
+    Examples:
+        >>> import pairton
+        >>> reco = pairton.reconstruct(pairton.read("sample:ttbar_allhad")[:100])
+        >>> reco
+        <Reconstruction of 100 ttbar_allhad events: 100 ok>
+        >>> str(reco.t.mass.type)
+        '100 * var * float64'
+        >>> reco.assignment.shape, reco.object("t1.b").pt.ndim
+        ((100, 6), 1)
     """
 
     events: Events
@@ -94,7 +106,17 @@ class Reconstruction:
         return signed_codes(self.events, self.assignment)
 
     def object(self, slot: str) -> ak.Array:
-        """(n,): what is in a slot, such as `t1.b`, as a four-vector with its fields and `index`; None for none."""
+        """What is in a slot, one four-vector per event; None where the slot is empty.
+
+        Args:
+            slot: The name of a slot, such as "t1.b".
+
+        Returns:
+            (n,) records with the fields of the object, and `index`, its number in the input.
+
+        Raises:
+            TopologyError: The topology has no such slot.
+        """
         column = self.topology.slot_index(slot)
         at = self.assignment[:, column]
         objects = self.events.objects[self.topology.slots[column].kind]
@@ -102,24 +124,38 @@ class Reconstruction:
         return ak.with_field(ak.firsts(picked), ak.mask(ak.Array(self.index[:, column]), at >= 0), "index")
 
     def to_columns(self) -> dict[str, Any]:
-        """The columns that `save` and `pairton reconstruct` write; `pandas.DataFrame` takes them."""
+        """The columns that `save` and `pairton reconstruct` write, by name; `pandas.DataFrame` takes them."""
         from pairton.reconstruction.writers import result_columns
 
         return result_columns(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what `pairton reconstruct` writes: .parquet, .root or .h5."""
+        """Write what `pairton reconstruct` writes.
+
+        Args:
+            path: The file; its suffix chooses Parquet, ROOT or HDF5 (.parquet, .root, .h5).
+
+        Raises:
+            OutputError: The suffix is unknown, or the file cannot be written.
+        """
         from pairton.reconstruction.writers import save_result
 
         save_result(self, path)
 
     def made_by(self, model: Model, settings: RunSettings) -> Reconstruction:
-        """The same, with how it was made; its variations too."""
+        """A copy that records the model and settings it was made with; its variations too."""
         varied = {name: other.made_by(model, settings) for name, other in self.variations.items()}
         return replace(self, model=model, settings=settings, variations=varied)
 
     def display(self, row: int) -> Display:
-        """One event to look at, step by step: in a notebook by itself, else `.save("event.html")`."""
+        """One event to look at, step by step.
+
+        Args:
+            row: The row of the event.
+
+        Returns:
+            A `Display`, which a notebook shows. Elsewhere, `.save("event.html")` writes a page or a picture.
+        """
         from pairton.report.event_display import display_row
 
         return display_row(self, row)

@@ -26,10 +26,10 @@ from pairton.errors import ModelError, PairtonWarning
 from pairton.events import Events, Status
 from pairton.events.acceptance import MAX_OBJECTS, Accepted, accept
 from pairton.events.domain import chosen_cuts
-from pairton.events.evidence import evident, with_table
+from pairton.events.evidence import evident, tag_caveat, with_table
 from pairton.events.inputs import EVIDENCE
 from pairton.events.nodes import Nodes
-from pairton.events.tags import TagTable, is_generated, load_table
+from pairton.events.tags import TagTable, load_table
 from pairton.kinematics.fit_decoding import is_answer
 from pairton.reconstruction.given_objects import by_kind
 from pairton.reconstruction.head_columns import (
@@ -56,24 +56,7 @@ TRIPLE_BYTES = 640  # that a network takes per event and triple of its objects, 
 DECODED = ("edges", "triplets", "patterns")  # outputs that the decoding uses; others describe events
 TAG_CUT = 0.5
 SURE = 300  # jets of which some have a b-tag and some have none, unless something is wrong
-ASSUMED = (
-    "nothing is known of the tagger, so the efficiencies of Pairton's generator are assumed (about 70 % for b "
-    "jets, 0.3 % for light jets): give its table with --tags (`pairton tags` lists those in the package)"
-)
 WINDOW = 4096  # rows of the input that are batched together
-
-
-def _rests_on(events: Events) -> str:
-    """What there is to say of the tags of events as they were read; nothing where they are well known."""
-    if EVIDENCE[0] not in ak.fields(events.jets):
-        return "" if is_generated(events.metadata) else ASSUMED
-    table = events.metadata.get("tag_table", {})
-    if table.get("measured", True):
-        return ""
-    return (
-        f"the efficiencies in the table {table.get('name')} are approximate: `pairton tags measure` makes a table "
-        "from your simulation, and --tags takes it"
-    )
 
 
 class Assigner:
@@ -122,7 +105,7 @@ class Assigner:
         found = evident(events)
         if not self._said:
             self._said = True
-            if said := _rests_on(events):
+            if said := tag_caveat(events):
                 warnings.warn(said, PairtonWarning, stacklevel=2)
         return found
 
@@ -299,32 +282,39 @@ def reconstruct(
     threads: int | None = None,
     engine: str = "onnx",
 ) -> Reconstruction:
-    """Assign the objects of events, of a file, or of awkward arrays.
+    """Assign the objects of events to the particles of a topology.
 
-    events       `Events`, a path, an array of jets with pt, eta, phi, energy or mass and what the model takes (a
-                 btag), or a mapping of kinds to such arrays; px, py, pz, E and other coordinates of vector will do
-    model        a loaded model, or the name or path of one; by default the one for the topology of the events;
-                 "kinematic", or the path of a YAML file with its settings, for a kinematic fit
-    decoding     a name in `pairton.decoding.DECODINGS`; by default what the model was trained for
-    beam         hypotheses of a beam; chooses the decoding `beam`
-    max_objects  of each kind; events with more use those of highest pT, and have the status `truncated`
-    cuts         leave out objects outside the model's domain (pT, |eta|)
-    jets         cuts on jets in place of the model's, as in "pt>30,abs_eta<2.4"; "none" uses all of them
-    leptons      the same for leptons
-    tags         the efficiencies of the tagger: a table, its name (`pairton tags` lists them) or a YAML file
-    answer       event: the most probable assignment; particles: that with the most particles expected right
-    allow_absent leave out particles that are more likely absent than present; for models that know missing ones
-    prior        factors on the prior probabilities of patterns, such as {"nothing": 5}; for such models too
-    variations   the same jets calibrated otherwise, by name: their results are `.variations[name]`
-    threads      of the engine; by default one for each core
-    engine       onnx, or torch where it is installed
+    Args:
+        events: `Events`; a path; an array of jets with pt, eta, phi, energy or mass, and what the model takes (a
+            b-tag); or a mapping of kinds of objects to such arrays. px, py, pz, E and other coordinates that the
+            library vector knows are understood too.
+        model: A loaded model, or the name or path of one; by default the model for the topology of the events.
+            "kinematic", or the path of a YAML file with its settings, is a kinematic fit.
+        decoding: A name in `pairton.decoding.DECODINGS`; by default what the model was trained for.
+        beam: How many hypotheses a beam keeps; chooses the decoding `beam`.
+        max_objects: The most objects of each kind. Of more, those of highest pT are used: status `truncated`.
+        cuts: Leave out objects outside the model's domain (pT, |eta|).
+        jets: Cuts on jets in place of the model's, such as "pt>30,abs_eta<2.4"; "none" uses all jets.
+        leptons: The same for leptons.
+        tags: Efficiencies of the tagger: a table, its name (`pairton tags` lists them) or a YAML file.
+        answer: "event" for the most probable assignment, "particles" for the most particles expected right.
+        allow_absent: Leave out particles that are probably absent. For models that know missing particles.
+        prior: Factors on the prior probabilities of patterns, such as {"nothing": 5}. For the same models.
+        variations: The same jets with other calibrations, by name. Results are in `.variations[name]`.
+        threads: Threads of the engine; by default one for each core.
+        engine: "onnx", or "torch" where it is installed.
 
-    Returns a `Reconstruction` with one row per event. Raises PairtonError where the events do not fit the model.
+    Returns:
+        A `Reconstruction` with one row per event.
 
-    >>> import pairton
-    >>> reco = pairton.reconstruct(pairton.read("sample:ttbar_allhad")[:3])
-    >>> reco.t.mass.ndim, len(reco)
-    (2, 3)
+    Raises:
+        PairtonError: The model or file cannot be read, an argument is unknown, or the events do not fit the model.
+
+    Examples:
+        >>> import pairton
+        >>> reco = pairton.reconstruct(pairton.read("sample:ttbar_allhad")[:3])
+        >>> reco.t.mass.ndim, len(reco)
+        (2, 3)
     """
     if model is None or isinstance(model, str):
         from pairton.models.engines import load_model, model_for

@@ -254,10 +254,29 @@ def _builtin(name: str) -> Topology:
 
 
 def load_topology(name: str | Path | Topology = "ttbar_allhad") -> Topology:
-    """A topology by its built-in name, or from a YAML file by path: ours, or an event file of SPANet.
+    """Load a decay tree.
 
-    >>> load_topology("tth_allhad").types
-    ('W', 'H', 't')
+    Args:
+        name: A built-in name (`pairton topologies` lists them), or the path of a YAML file: a topology of Pairton
+            or an event file of SPANet. A `Topology` is returned as it is.
+
+    Returns:
+        The `Topology`.
+
+    Raises:
+        TopologyError: There is no such topology, or its file cannot be understood.
+
+    Examples:
+        >>> load_topology("tth_allhad").types
+        ('W', 'H', 't')
+        >>> print(load_topology("hh4b").tree())
+        hh4b
+        ├── H1
+        │   ├── b1
+        │   └── b2
+        └── H2
+            ├── b1
+            └── b2
     """
     if isinstance(name, Topology):
         return name
