@@ -50,7 +50,7 @@ def multiplicities(panels: Mapping[str, Mapping[str, Mapping[str, Json]]]) -> Fi
         axes.set_xticks(range(len(bins)), bins)
         axes.minorticks_off()
         axes.set(xlabel="jets", title=plain(title, 40), xlim=(-0.6, len(bins) - 0.4), ylim=(0, 1.0))
-        axes.legend(frameon=False, loc="lower left").set_in_layout(False)
+        axes.legend(frameon=False, loc="upper right").set_in_layout(False)  # shares fall with the jets
     for axes in every[len(panels) :]:
         axes.set_visible(False)
     for axes in every[::columns]:
