@@ -418,7 +418,7 @@ def test_physlite_without_soft_terms(tmp_path: Path) -> None:
     mapped = read(tree(tmp_path / "b.root", "CollectionTree", content), **how, map=names)
     assert mapped.objects["met"].pt.tolist() == [[30]]
     wrong = tree(tmp_path / "c.root", "CollectionTree", content | {"EventInfoAuxDyn.met": ak.Array([30.0])})
-    with pytest.raises(InputError, match=r"the median met pT is 0\.03, in the units that are right for the jet"):
+    with pytest.raises(InputError, match=r"GeV for jets, but 0\.03 for met: one is in MeV and one in GeV"):
         read(wrong, **how, map=names)
 
 
@@ -504,7 +504,7 @@ def test_leptons_among_the_jets(tmp_path: Path) -> None:
     assert read(path, topology=muons, truth=False).counts["muon"].tolist() == [1, 0, 0]
     with h5py.File(path, "r+") as file:
         del file["INPUTS/Momenta/etag"], file["INPUTS/Momenta/utag"]
-    with pytest.raises(FormatError, match="INPUTS has Met, Momenta: name the group of leptons with --map lepton="):
+    with pytest.raises(FormatError, match="needs leptons, but INPUTS has Met, Momenta: if one of these groups"):
         read(path, topology=SEMILEP)
     with pytest.raises(FormatError, match="INPUTS/Momenta has jets and leptons, but no etag or utag to tell them"):
         read(path, topology=SEMILEP, map={"lepton": "Momenta"})
@@ -699,18 +699,18 @@ def test_missing_energy_in_other_units_or_not_filled(tmp_path: Path) -> None:
     how: dict[str, Any] = {"topology": SEMILEP, "map": {"lepton": "lep"}, "settings": {"overlap": "none"}}
     mev = flat(tmp_path / "mev.root", met=[30e3] * 120)
     with pytest.raises(
-        InputError, match=r"the median met pT is 3e\+04, in the units that are right for the jet: some"
+        InputError, match=r"the median pT is .* GeV for jets, but 3e\+04 for met: one is in MeV and one in GeV"
     ):
         read(mev, **how)
     gev = flat(
         tmp_path / "gev.root", jet_pt=[[50e3] * 4] * 120, jet_mass=[[5e3] * 4] * 120, lep_pt=[[6e4] * 2] * 120
     )
     with pytest.raises(
-        InputError, match=r"the median met pT is 0\.03, in the units that are right for the jet: some"
+        InputError, match=r"the median pT is 50 GeV for jets, but 0\.03 for met: one is in MeV and one in GeV"
     ):
         read(gev, **how, units="MeV")
     soft = flat(tmp_path / "soft.root", lep_pt=[[60e3, 40e3]] * 120)
-    with pytest.raises(InputError, match=r"the median lepton pT is 5e\+04"):
+    with pytest.raises(InputError, match=r"the median pT is .* GeV for jets, but 5e\+04 for leptons"):
         read(soft, **how)
     empty = flat(tmp_path / "empty.root", met=[0.0] * 120)
     with pytest.warns(PairtonWarning, match=r"met is 0 in each of 120 events: it may not be filled; name another"):

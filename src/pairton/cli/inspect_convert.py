@@ -150,8 +150,8 @@ def _overview(summary: Summary) -> Table:
     from rich import box
     from rich.table import Table
 
-    from pairton.formats.lepton_selection import LEPTONS
-    from pairton.topology import collection_name
+    from pairton.events.domain import LEPTONS
+    from pairton.topology.selection import collection_name, counted
 
     topology = summary.topology
     assert topology is not None
@@ -176,9 +176,7 @@ def _overview(summary: Summary) -> Table:
         most = max(shown.values(), default=1)
         for n, count in sorted(shown.items()) if set(shown) != {1} or shown is not counts else ():
             bar = "█" * round(BAR * count / most) or "▏"
-            table.add_row(
-                f"{n} {kind if n == 1 else name}{which}", str(count), f"{bar} {_share(count, summary.events)}"
-            )
+            table.add_row(f"{counted(n, kind)}{which}", str(count), f"{bar} {_share(count, summary.events)}")
         if kind in summary.medians and kind != topology.main_kind:
             table.add_row("  median", f"{summary.medians[kind]:.0f}", f"GeV  {summary.metadata.get(kind, '')}")
     if summary.others:

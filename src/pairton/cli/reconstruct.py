@@ -160,7 +160,7 @@ def reconstruct(
         )
     if output is None:
         _show(summary, None if inputs else Path(paths[0]).name)
-    _report(summary, begun, f"; wrote {output}" if output else "")
+    _report(summary, loaded, begun, f"; wrote {output}" if output else "")
 
 
 def _in_parts(
@@ -207,10 +207,12 @@ def _in_parts(
     kept = f", {done.skipped} of them kept" if done.skipped else ""
     kept += f", {done.replaced} replaced (other inputs or settings, or unfinished)" if done.replaced else ""
     kept += f", {done.altered} replaced that had been altered" if done.altered else ""
-    _report(done, begun, f"; wrote {len(done.paths)} parts to {output}{kept}")
+    _report(done, model, begun, f"; wrote {len(done.paths)} parts to {output}{kept}")
 
 
-def _report(summary: Summary | Parts, begun: float, where: str) -> None:
+def _report(summary: Summary | Parts, model: Model, begun: float, where: str) -> None:
+    from pairton.topology.selection import counted
+
     tags = f", {100 * summary.tagged / summary.jets:.1f} % of jets b-tagged," if summary.jets else ""
     took = f"{time.monotonic() - begun:.1f} s"
     click.echo(f"{summary.events} events ({_counts(summary.status)}){tags} in {took}{where}")
@@ -230,9 +232,17 @@ def _report(summary: Summary | Parts, begun: float, where: str) -> None:
             err=True,
         )
     if summary.status["outside_domain"] and not summary.status["ok"]:
+        scores = "; if b-tags are scores, cut on them with --btag CUT" if model.domain.has_binary else ""
         click.echo(
-            "pairton: warning: all that have an answer are outside_domain: if b-tags are scores, cut on them with "
-            "--btag CUT (`pairton inspect` shows the values)",
+            f"pairton: warning: no event is like those that {model.name} was trained on, with {model.domain}"
+            f"{scores} (`pairton inspect` shows what is in the file)",
+            err=True,
+        )
+    elif summary.events and summary.events == summary.status["incomplete"]:
+        needed = zip(model.topology.slots_per_kind, model.topology.kinds, strict=True)
+        click.echo(
+            f"pairton: warning: no event has the objects of a complete {model.topology.name}, "
+            f"{', '.join(counted(n, kind) for n, kind in needed if n)}: `pairton inspect` shows what the file has",
             err=True,
         )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pairton.errors import ConfigError, ModelError, shown
 from pairton.topology import JET
+from pairton.topology.selection import counted
 
 __all__ = ["Bounds", "Domain", "KindDomain", "chosen_cuts", "cut_domain", "parse_cuts"]
 
@@ -39,11 +40,13 @@ class KindDomain:
 
 @dataclass(frozen=True)
 class Domain:
-    """What a model was trained on; outside it, its answers are a guess.
+    """What a model was trained on; outside it, its answers are a guess. As text: how many objects of each kind.
 
     >>> raw = {"jet": {"pt": 25, "abs_eta": 2.5, "count": [6, 16], "radius": 0.4, "binary": ["btag"]}}
     >>> Domain.from_dict(raw)["jet"].count
     (6, 16)
+    >>> str(Domain.from_dict(raw))
+    '6 to 16 jets'
     """
 
     kinds: Mapping[str, KindDomain] = field(default_factory=dict)
@@ -51,6 +54,17 @@ class Domain:
     def __getitem__(self, kind: str) -> KindDomain:
         """What is known of a kind; no bounds where nothing is."""
         return self.kinds.get(kind, KindDomain())
+
+    def __str__(self) -> str:
+        said = []
+        for kind, (fewest, most) in ((kind, usual.count) for kind, usual in self.kinds.items()):
+            said.append(counted(fewest if fewest == most else f"{fewest} to {most}", kind))
+        return ", ".join(said)
+
+    @property
+    def has_binary(self) -> bool:
+        """Whether some field, such as a b-tag, was only ever 0 or 1."""
+        return any(usual.binary for usual in self.kinds.values())
 
     def to_dict(self) -> dict[str, Any]:
         return {kind: domain.to_dict() for kind, domain in self.kinds.items()}

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import ConfigError, FormatError, nearest
+from pairton.events.domain import LEPTONS
 from pairton.events.vectors import energy_of
 from pairton.topology import JET, collection_name
 from pairton.topology.selection import TRANSVERSE
@@ -135,10 +136,12 @@ def choose_columns(
         said = ", ".join(" or ".join(_said(name, candidates(name)[0]) for name in choice) for choice in missing)
         options = ",".join(wanted.option(choice[0]) for choice in missing)
         used = {column for parts in chosen.values() for column in parts}
+        others = tuple(f"{kind}_" for kind in (JET, *LEPTONS, *TRANSVERSE) if kind != wanted.kind)
+        similar = {column for column in columns - used if not column.startswith(others)}
         raise FormatError(
             f"{where}: no column for {said} of {collection_name(wanted.kind)}; found "
             f"{shown(there, first if named('pt') != 'pt' else wanted.kind)}"
-            f"{nearest(first, columns - used)}; name it with --map {options}"
+            f"{nearest(first, similar)}; name it with --map {options}"
         )
     more = list(wanted.optional)
     if not chosen.keys() & set(last) and wanted.kind not in TRANSVERSE:

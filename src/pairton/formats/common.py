@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pairton.errors import EventsError, InputError, PairtonWarning
 from pairton.events.objects import UNIT_SAMPLE, mev_median
-from pairton.topology import JET, Topology
+from pairton.topology import JET, Topology, collection_name
 from pairton.topology.selection import TRANSVERSE
 
 __all__ = [
@@ -48,12 +48,13 @@ def unit_scale(pt: npt.NDArray[Any], units: str | None, path: str, kind: str = J
     return 1.0
 
 
-def check_units(objects: Mapping[str, ak.Array], path: str) -> None:
+def check_units(objects: Mapping[str, ak.Array], path: str, fixed: str | None = None) -> None:
     """Refuse a kind of object that is in other units than the first; warn of missing energy that is always 0.
 
     Momenta are in GeV if the file has one unit for all: then no median is a thousand times too large or small.
+    fixed: the units that all files of this format have; without them the first kind has been checked already.
     """
-    reference: str | None = None
+    reference, usual = None, 0.0
     for kind, array in objects.items():
         pt = np.asarray(ak.flatten(array.pt))[:UNIT_SAMPLE]
         if kind in TRANSVERSE and len(pt) >= SURE and not pt.any():
@@ -69,13 +70,19 @@ def check_units(objects: Mapping[str, ak.Array], path: str) -> None:
             continue
         wrong = mev_median(pt) is not None or median < LEAST_MEDIAN
         if reference is None:
-            if wrong:  # the first kind was judged, or its units were given: nothing to compare with
+            if wrong and fixed is not None:
+                raise InputError(
+                    f"{path}: the median pT of {collection_name(kind)} is {median:.3g} GeV, but files of this "
+                    f"format are in {fixed}: correct the momenta in the file"
+                )
+            if wrong:  # the user said that these units are right: nothing to compare with
                 return
-            reference = kind
+            reference, usual = kind, median
         elif wrong:
             raise InputError(
-                f"{path}: the median {kind} pT is {median:.3g}, in the units that are right for the {reference}: "
-                f"some is in MeV and some in GeV; name columns of the same units with --map {kind}.pt=COLUMN"
+                f"{path}: the median pT is {usual:.3g} GeV for {collection_name(reference)}, but {median:.3g} for "
+                f"{collection_name(kind)}: one is in MeV and one in GeV; name columns of the same units with "
+                f"--map {kind}.pt=COLUMN"
             )
 
 

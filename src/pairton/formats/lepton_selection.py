@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import ConfigError, FormatError, InputError, PairtonWarning
+from pairton.events.domain import LEPTONS
 from pairton.formats.columns import flat_fields
 from pairton.formats.identification import NONE, Identification
 from pairton.formats.table_files import Table
@@ -36,7 +37,6 @@ __all__ = [
 Bools = npt.NDArray[np.bool_]
 Columns = Mapping[str, ak.Array]
 
-LEPTONS = ("lepton", "electron", "muon")  # kinds that remove jets
 RADIUS, LEAST_PT = 0.4, 15.0
 SETTINGS: Mapping[str, str] = {  # keys of `--set` that all formats with leptons share
     "overlap": "jets within this delta R of an identified lepton are not used (default 0.4), or none",

@@ -322,8 +322,8 @@ def _group(file: Hdf5File, kind: str, options: ReadOptions) -> str:
         if any(file.is_dataset(f"INPUTS/{jets}/{flag}") for flag in FLAGS):
             return jets
     raise FormatError(
-        f"{file.path}: INPUTS has {', '.join(groups)}: name the group of {collection_name(kind)} with "
-        f"--map {kind}=GROUP"
+        f"{file.path}: {options.topology.name} needs {collection_name(kind)}, but INPUTS has {', '.join(groups)}: "
+        f"if one of these groups has them, name it with --map {kind}=GROUP"
     )
 
 

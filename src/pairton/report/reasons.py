@@ -8,7 +8,7 @@ from pairton.events import Status
 from pairton.events.domain import Domain
 from pairton.report.record import Item
 from pairton.topology import Topology, collection_name
-from pairton.topology.selection import Cuts
+from pairton.topology.selection import Cuts, counted
 
 __all__ = ["why_no_answer"]
 
@@ -45,5 +45,5 @@ def _least(topology: Topology, needs: Sequence[tuple[int, ...]]) -> str:
     least = min(needs, key=sum, default=topology.slots_per_kind)
     if not sum(least):
         return f"at least 1 {' or '.join(topology.object_kinds)}"
-    counted = [f"{n} {kind}{'s' * (n > 1)}" for kind, n in zip(topology.kinds, least, strict=True) if n]
-    return "at least " * bool(needs) + " and ".join(counted)
+    parts = [counted(n, kind) for kind, n in zip(topology.kinds, least, strict=True) if n]
+    return "at least " * bool(needs) + " and ".join(parts)

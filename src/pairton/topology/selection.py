@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-__all__ = ["JET", "TRANSVERSE", "Cuts", "Selection", "collection_name"]
+__all__ = ["JET", "TRANSVERSE", "Cuts", "Selection", "collection_name", "counted"]
 
 JET = "jet"  # the kind of a product that a topology says nothing about
 TRANSVERSE = frozenset({"met"})  # kinds without longitudinal momentum
@@ -20,6 +20,15 @@ def collection_name(kind: str) -> str:
     ('jets', 'met')
     """
     return kind if kind in TRANSVERSE else f"{kind}s"
+
+
+def counted(number: object, kind: str) -> str:
+    """So many objects of a kind, in words.
+
+    >>> counted(1, "lepton"), counted("3 to 5", "jet")
+    ('1 lepton', '3 to 5 jets')
+    """
+    return f"{number} {kind if str(number) == '1' else collection_name(kind)}"
 
 
 @dataclass(frozen=True)
@@ -69,7 +78,7 @@ class Selection:
         events = []
         for kind, (fewest, most) in self.counts.items():
             bounds = f"{fewest}+" if most is None else str(fewest) if most == fewest else f"{fewest} to {most}"
-            events.append(f"{bounds} {kind if bounds == '1' else collection_name(kind)}")
+            events.append(counted(bounds, kind))
         events += [f"{self.btags}+ b-tags"] * (self.btags > 0)
         objects = [f"{collection_name(kind)} {cuts}" for kind, cuts in self.objects.items() if str(cuts)]
         return "; ".join(part for part in (", ".join(events), *objects) if part) or "no cuts"
