@@ -4,9 +4,11 @@ import os
 import subprocess
 import sys
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import pairton
 from pairton import formats
@@ -87,3 +89,10 @@ def test_the_wheel_contains_topologies_samples_and_weights(tmp_path):
     for ending in ("ttbar_allhad.yaml", "samples/ttbar_allhad.h5", "models/ttbar_allhad/model.onnx"):
         assert any(name.endswith(ending) for name in inside), ending
     assert "pairton/py.typed" in inside
+
+
+def test_the_generator_installs_from_wheels():
+    """Pythia 8.318 is source alone: its build takes half an hour."""
+    requirements = {r.name: r.specifier for r in map(Requirement, metadata.requires("pairton")) if r.marker}
+    assert "8.317.2" in requirements["pythia8mc"]
+    assert "8.318.0" not in requirements["pythia8mc"]

@@ -23,7 +23,7 @@ from pairton.models import engines
 from pairton.reconstruction.parts import reconstruct_parts
 from pairton.reconstruction.running import reconstruct
 from pairton.reconstruction.streaming import reconstruct_files
-from pairton.topology import load_topology
+from pairton.topology import load_topology, parse_topology
 
 TTBAR = load_topology()
 ROOTED = ("q1", "q2", "b")
@@ -491,3 +491,11 @@ def test_objects_that_are_not_usable_are_none_to_baselines(decays, mass_model):
     more = more.replace(truth=events.truth + 1)
     plain, marked = (evaluate(each, [mass_model], baselines=["chi2"]).to_dict() for each in (events, more))
     assert marked["efficiency"] == plain["efficiency"]
+
+
+def test_the_mix_of_the_paper_is_for_its_topology_alone(decays, mass_model_type):
+    events = decays(30, seed=2)
+    assert "mix 36/30/34" in evaluate(events, mass_model_type()).table()
+    own = parse_topology(load_topology("ttbar_allhad").to_dict() | {"name": "mine", "bins": [6, 7]})
+    other = Events(events.objects, own, truth=events.truth)
+    assert "mix" not in evaluate(other, mass_model_type(topology=own)).table()

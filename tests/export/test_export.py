@@ -140,6 +140,19 @@ def test_whole_reconstruction_in_one_file(small_network, tmp_path):
     assert np.isnan(particles).all()
 
 
+@pytest.mark.parametrize("patterns", [False, True])
+def test_a_whole_file_takes_no_events_and_no_jets(small_network, tmp_path, patterns):
+    network, info = small_network(TTBAR, tokens=False, patterns=patterns)
+    session = whole_file(network, info, tmp_path / "whole.onnx", decoding="exact", max_objects=8)
+    given = feeds(events_of(8, events=3))
+    wanted = session.run(None, given)
+    for events, jets in ((0, 8), (0, 0), (3, 0)):
+        found = session.run(None, {name: array[:events, :jets] for name, array in given.items()})
+        assert [part.shape for part in found] == [part[:events].shape for part in wanted]
+        assert (found[0] == -1).all()
+        assert np.isnan(found[1]).all()
+
+
 def test_a_whole_file_of_a_network_that_knows_missing_particles(small_network, tmp_path):
     network, info = small_network(TTBAR, tokens=False, patterns=True)
     info = replace(info, decoding="exact", temperatures=(1.4,))

@@ -13,7 +13,15 @@ import numpy as np
 import pytest
 import uproot
 
-from pairton.errors import ConfigError, EventsError, FormatError, OutputError, PairtonWarning, TopologyError
+from pairton.errors import (
+    ConfigError,
+    EventsError,
+    FormatError,
+    InputError,
+    OutputError,
+    PairtonWarning,
+    TopologyError,
+)
 from pairton.events import Events
 from pairton.events.objects import make_jets
 from pairton.formats import create, detect, iterate, open_source, read
@@ -323,6 +331,17 @@ def test_remote_files(tmp_path: Path, to: str) -> None:
         assert_same(read("memory://far/a*"), events, 1e-6)
     finally:
         memory.rm("/far", recursive=True)
+
+
+def test_a_host_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    import fsspec
+
+    def fail(url: str, *_: object, **__: object) -> None:
+        raise FileNotFoundError(url) from OSError("Name or service not known")
+
+    monkeypatch.setattr(fsspec, "open", fail)
+    with pytest.raises(InputError, match=r"nothing there \(Name or service not known\): check the address"):
+        read("https://nowhere.invalid/events.h5")
 
 
 # -- units, names, refusals ---------------------------------------------------------------------------------

@@ -251,9 +251,7 @@ def test_spanet_groups_by_name(tmp_path: Path) -> None:
 def test_spanet_groups_of_any_name(tmp_path: Path) -> None:
     one_lepton = {name: np.array([10.0, 20.0]) for name in ("pt", "eta", "phi")}
     path = spanet(tmp_path / "a.h5", Hadrons=JETS, Letton=one_lepton, Miss=MET)
-    with pytest.raises(
-        FormatError, match=r"INPUTS has Hadrons, Letton, Miss: .* --map lepton=GROUP"
-    ):
+    with pytest.raises(FormatError, match=r"INPUTS has Hadrons, Letton, Miss: .* --map lepton=GROUP"):
         read(path, topology=SEMILEP)
     names = {"lepton": "Letton", "met": "Miss"}
     assert read(path, topology=SEMILEP, map=names).objects["lepton"].pt.tolist() == [[10], [20]]

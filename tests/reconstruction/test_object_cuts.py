@@ -94,3 +94,15 @@ def test_the_command_line(command, tmp_path, decays, capsys):
     assert command("display", tmp_path / "in.h5", "--jets", "pt>500", "-o", tmp_path / "event.html") == 0
     assert "0 of 8 jets can be used (pT > 500 GeV)" in capsys.readouterr().out
     assert command("evaluate", tmp_path / "in.h5", "--jets", "pt=40") == 2
+
+
+def test_a_result_without_any_answer_is_warned_of(command, decays, tmp_path, capsys):
+    """Momenta of a file in GeV, divided by a thousand: no jet passes the cuts of a model."""
+    source = tmp_path / "in.h5"
+    with create(source, decays(40).topology) as writer:
+        writer.write(decays(40))
+    cut = ["--jets", "pt>25"]
+    assert command("reconstruct", source, "-o", tmp_path / "out.parquet", "--units", "MeV", *cut) == 0
+    said = capsys.readouterr()
+    assert "40 events (40 too_few_objects)" in said.out
+    assert "no event has an answer: are units, cuts and topology right?" in said.err

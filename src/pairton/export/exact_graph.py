@@ -43,6 +43,11 @@ def fitted(objects: Tensor, mask: Tensor, fewest: int, most: int) -> tuple[Tenso
     return objects, mask
 
 
+def some_event(values: Tensor, events: Tensor) -> Tensor:
+    """Values (B, …) of events; one without objects where there is none, since ONNX cannot reshape nothing."""
+    return torch.cat([values, values.new_zeros(1, *values.shape[1:])])[: torch.clamp(events, min=1)]
+
+
 class ExactGraph(nn.Module):
     """A network and the sums over the hypotheses of up to as many objects as a layout has.
 
@@ -89,8 +94,14 @@ class ExactGraph(nn.Module):
         complete_probability            (B,)
         event_probability_if_complete   (B,)
         """
+        events = torch.as_tensor(inputs[0].shape[0])
+        answer = self._answer_to(by_kind(self.topology.kinds, tuple(some_event(each, events) for each in inputs)))
+        return tuple(each[:events] for each in answer)
+
+    def _answer_to(self, given: tuple[dict[str, Tensor], dict[str, Tensor]]) -> tuple[Tensor, ...]:
+        """The answer to one event or more."""
         kinds = self.topology.kinds
-        objects, masks = by_kind(kinds, inputs)
+        objects, masks = given
         for k, kind in enumerate(kinds):
             fewest = self.topology.slots_per_kind[k] if k == self.main else self.layout[k]
             objects[kind], masks[kind] = fitted(objects[kind], masks[kind], fewest, self.layout[k])

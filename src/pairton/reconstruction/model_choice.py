@@ -111,11 +111,13 @@ def models_to_evaluate(
 def _topology_of_labels(path: str, options: Mapping[str, Any]) -> Topology | None:
     """That of the built-in model with the most slots among those whose labels the file has."""
     found = []
-    for name, folder in builtin_models().items():
-        topology = read_info(folder).topology
-        with suppress(PairtonError), open_source(path, **{**options, "topology": topology}) as source:
-            if source.has_truth and name == topology.name:
-                found.append(topology)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PairtonWarning)  # only what is said of the chosen topology matters
+        for name, folder in builtin_models().items():
+            topology = read_info(folder).topology
+            with suppress(PairtonError), open_source(path, **{**options, "topology": topology}) as source:
+                if source.has_truth and name == topology.name:
+                    found.append(topology)
     chosen = max(found, key=lambda topology: len(topology.slots), default=None)
     if chosen is not None:
         warnings.warn(

@@ -1,0 +1,89 @@
+"""Files of others, as a user meets them: no flag but the topology. docs/formats/real_files.md has the tables."""
+
+import os
+from pathlib import Path
+
+import awkward as ak
+import numpy as np
+import pytest
+import uproot
+
+import pairton
+from pairton.formats import read
+from pairton.reconstruction.streaming import reconstruct_files
+from pairton.reconstruction.writers import result_metadata
+
+SAMPLES = Path(os.environ.get("PAIRTON_SAMPLES", Path(__file__).parents[3] / "shared" / "data" / "samples"))
+TTBAR, TTH = SAMPLES / "nanoaod_cms_ttbar_v12.root", SAMPLES / "spanet_tth_semilep.h5"
+
+pytestmark = [
+    pytest.mark.skipif(not TTBAR.exists(), reason="needs the shared samples"),
+    pytest.mark.filterwarnings("ignore::pairton.errors.PairtonWarning"),
+]
+
+
+def found(result):
+    """Particle -> how many of those that are labelled were found, and how many are labelled."""
+    (method,) = result.to_dict()["methods"].values()
+    inclusive = {name: bins["inclusive"] for name, bins in method["efficiency"].items()}
+    return {name: (each["correct"], each["total"]) for name, each in inclusive.items()}
+
+
+def test_labelled_particles_of_cms_events_are_found():
+    counts = found(pairton.evaluate(TTBAR, topology="ttbar_semilep", select=True))
+    assert {name: total for name, (_, total) in counts.items()} == {"event": 32, "t": 36, "tl": 53, "W": 36}
+    assert counts["event"][0] >= 21  # as many as the smallest chi-square
+    assert counts["t"][0] >= 25
+    assert counts["tl"][0] >= 38
+    assert counts["W"][0] >= 29
+
+
+def test_nanoaod_kept_as_parquet_gives_the_same_answers(tmp_path):
+    """Every branch of the real file, as columns of the same name."""
+    ak.to_parquet(uproot.open(TTBAR)["Events"].arrays(), tmp_path / "nano.parquet")
+    pairs = [read(path, topology="ttbar_semilep") for path in (TTBAR, tmp_path / "nano.parquet")]
+    one, other = (pairton.reconstruct(events) for events in pairs)
+    np.testing.assert_array_equal(pairs[0].truth, pairs[1].truth)
+    np.testing.assert_array_equal(one.assignment, other.assignment)
+    np.testing.assert_array_equal(one.status, other.status)
+    np.testing.assert_array_equal(one.event_probability, other.event_probability)
+
+
+def test_no_lepton_is_a_jet_of_an_answer(tmp_path):
+    """Counted with uproot alone; without the removal of jets beside leptons many answers have one."""
+    names = ["Jet_eta", "Jet_phi", "Muon_pt", "Muon_eta", "Muon_phi", "Muon_tightId", "Muon_pfRelIso04_all"]
+    stored = uproot.open(TTBAR)["Events"].arrays(names)
+    muons = (stored.Muon_pt > 15) & stored.Muon_tightId & (stored.Muon_pfRelIso04_all < 0.15)
+    with_muon = {}
+    for overlap in ("0.4", "none"):
+        output = tmp_path / f"{overlap}.parquet"
+        reconstruct_files(TTBAR, output, "ttbar_allhad", settings={"overlap": overlap})
+        assert result_metadata(output)["inputs"][0]["read_as"]["overlap"] == (0.4 if overlap == "0.4" else "none")
+        answers = ak.from_parquet(output)
+        chosen = [name for name in answers.fields if name.endswith("_jet")]
+        with_muon[overlap] = 0
+        for row, good, answer in zip(stored, muons, answers, strict=True):
+            jets = [answer[name] for name in chosen if answer[name] >= 0]
+            eta = row.Jet_eta.to_numpy()[jets, None] - row.Muon_eta[good].to_numpy()
+            phi = row.Jet_phi.to_numpy()[jets, None] - row.Muon_phi[good].to_numpy()
+            phi = (phi + np.pi) % (2 * np.pi) - np.pi
+            with_muon[overlap] += bool((np.hypot(eta, phi) < 0.4).any())
+    assert with_muon["0.4"] == 0
+    assert with_muon["none"] > 10
+
+
+@pytest.mark.long
+def test_labelled_particles_of_spanet_tth_events_are_found():
+    """Names of particles are found by their decays, or given; the neutrino's pz is compared with its truth."""
+    result = pairton.evaluate(TTH, topology="tth_semilep")
+    counts = found(result)
+    assert {name: total for name, (_, total) in counts.items()} == {
+        "event": 230, "t": 347, "H": 519, "tl": 621, "W": 374,
+    }  # fmt: skip
+    for name, chi_square in {"event": 75, "t": 129, "H": 196, "tl": 340, "W": 185}.items():
+        assert counts[name][0] >= chi_square, name
+    named = pairton.evaluate(TTH, topology="tth_semilep", map={"t": "ht", "tl": "lt", "H": "h"})
+    assert found(named) == counts
+    (neutrinos,) = (method["neutrino_pz"] for method in result.to_dict()["methods"].values())
+    assert neutrinos["neutrinos"] == 1000
+    assert 50 < neutrinos["resolution"]["value"] < 110  # GeV
