@@ -1,6 +1,5 @@
 """No verb overwrites an input, under whatever name; two runs do not write to one folder; a rename is on disk."""
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -9,59 +8,103 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 import pairton
+from pairton import formats
 from pairton._common import atomic
 from pairton._common.atomic import locked, replacing
+from pairton.cli import main
 from pairton.errors import OutputError
+from pairton.events.tags import load_table
+from pairton.generator.card import CARDS
 from pairton.reconstruction.parts import reconstruct_parts
 from pairton.reconstruction.streaming import reconstruct_files
+from pairton.topology import load_topology
 
 
-def same(path):
+def same(path, suffix):
     return path
 
 
-def symlink(path):
+def symlink(path, suffix):
     (path.parent / "links").mkdir()
-    link = path.parent / "links" / path.name
+    link = path.parent / "links" / f"link{suffix}"
     link.symlink_to(path)
     return link
 
 
-def hard_link(path):
+def hard_link(path, suffix):
     (path.parent / "links").mkdir()
-    link = path.parent / "links" / path.name
+    link = path.parent / "links" / f"link{suffix}"
     os.link(path, link)
     return link
 
 
-# verb, with IN for the input and OUT for another name of it; the suffix that OUT must have
+# Verb and output -> words, and the suffix of OUT; capitals are inputs. Each of them is tried as OUT.
+MODEL = ("--model", "NET.onnx", "--topology", "TREE.yaml")
 VERBS = {
-    "reconstruct": (["reconstruct", "IN", "-o", "OUT"], ".h5"),
-    "convert": (["convert", "IN", "OUT"], ".h5"),
-    "evaluate --json": (["evaluate", "IN", "--json", "OUT"], ".h5"),
-    "evaluate --report": (["evaluate", "IN", "--report", "OUT"], ".html"),
-    "evaluate --assignments --json": (["evaluate", "GOOD", "--assignments", "IN", "--json", "OUT"], ".h5"),
-    "display": (["display", "IN", "-o", "OUT"], ".html"),
-    "generate": (["generate", "-n", "1", "-o", "OUT", "--card", "IN"], ".h5"),
+    "reconstruct": (("reconstruct", "DATA.h5", "-o", "OUT", *MODEL, "--tags", "TAGS.yaml", "--force"), ".h5"),
+    "reconstruct @list": (("reconstruct", "@LIST.txt", "-o", "OUT", "--force"), ".h5"),
+    "evaluate @list": (("evaluate", "@LIST.txt", "--json", "OUT"), ".txt"),
+    "convert": (("convert", "DATA.h5", "OUT", "--topology", "TREE.yaml", "--tags", "TAGS.yaml", "--force"), ".h5"),
+    "evaluate --json": (("evaluate", "DATA.h5", "--assignments", "ANSWERS.h5", *MODEL, "--json", "OUT"), ".h5"),
+    "evaluate --report": (("evaluate", "DATA.h5", *MODEL, "--report", "OUT"), ".html"),
+    "display": (("display", "DATA.h5", *MODEL, "-o", "OUT"), ".html"),
+    "generate": (("generate", "TREE.yaml", "-n", "1", "-o", "OUT", "--card", "CARD.yaml", "--force"), ".h5"),
+    "generate --lhe": (("generate", "-o", "OUT", "--lhe", "QUARKS.lhe", "--force"), ".h5"),
+    "tags measure": (("tags", "measure", "DATA.h5", "--score", "btag", "--cuts", "0.5", "-o", "OUT"), ".yaml"),
+    "export": (("export", "FOLDER", "-o", "OUT"), ".onnx"),
 }
+CASES = [
+    (verb, role)
+    for verb, (words, _) in VERBS.items()
+    for role in dict.fromkeys(word.removeprefix("@") for word in words if word.removeprefix("@")[0].isupper())
+    if role not in ("OUT", "FOLDER")
+]
+CASES += [("export", "FOLDER/model.safetensors"), ("export", "FOLDER/model.json")]
+# a file as a page: the same path, with a suffix that the output may have
+CASES += [("evaluate --report", "DATA.html"), ("display", "DATA.html")]
+
+
+@pytest.fixture(scope="module")
+def roles(tmp_path_factory, decays, model_folder):
+    """A file for each kind of input."""
+    place = tmp_path_factory.mktemp("roles")
+    with formats.create(place / "DATA.h5", load_topology()) as writer:
+        writer.write(decays(30))
+    shutil.copy(place / "DATA.h5", place / "ANSWERS.h5")
+    shutil.copy(place / "DATA.h5", place / "DATA.html")
+    shutil.copy(model_folder / "model.onnx", place / "NET.onnx")
+    shutil.copytree(model_folder, place / "FOLDER")
+    (place / "TREE.yaml").write_text(yaml.safe_dump(load_topology().to_dict()))
+    (place / "TAGS.yaml").write_text(yaml.safe_dump(load_table("binary_77").to_dict()))
+    shutil.copy(CARDS / "atlas.yaml", place / "CARD.yaml")
+    (place / "LIST.txt").write_text("DATA.h5\n")
+    (place / "QUARKS.lhe").write_text(
+        "<LesHouchesEvents version='3.0'>\n<event>\n 1 1 1.0 91.0 0.007 0.118\n</event>\n</LesHouchesEvents>\n"
+    )
+    return place
 
 
 @pytest.mark.parametrize("alias", [same, symlink, hard_link], ids=lambda alias: alias.__name__)
-@pytest.mark.parametrize("verb", VERBS)
-def test_no_verb_overwrites_an_input(source, tmp_path, refused, model_folder, verb, alias):
-    arguments, suffix = VERBS[verb]
-    path = tmp_path / f"given{suffix}"
-    shutil.copy(source, path)
-    before = hashlib.sha256(path.read_bytes()).digest()
-    names = {"IN": path, "OUT": alias(path), "GOOD": source}
-    extra = ["--model", model_folder] if arguments[0] in ("reconstruct", "display") else []
-    extra += ["--format", "spanet_hdf5"] if suffix == ".html" else []
-    said = refused(*[names.get(word, word) for word in arguments], *extra)
-    assert any(word in said for word in ("input", "exists", "card")), said
-    assert hashlib.sha256(path.read_bytes()).digest() == before
-    assert hashlib.sha256(names["OUT"].read_bytes()).digest() == before
+@pytest.mark.parametrize(("verb", "role"), CASES)
+def test_no_verb_overwrites_an_input(roles, tmp_path, capsys, monkeypatch, verb, role, alias):
+    """Its output may be named by the same path, or by a link that has the suffix it needs."""
+    place = shutil.copytree(roles, tmp_path / "place")
+    monkeypatch.chdir(place)
+    words, suffix = VERBS[verb]
+    if role.endswith(".html"):
+        words = (*(role if word == "DATA.h5" else word for word in words), "--format", "spanet_hdf5")
+    out = alias(place / role, suffix)
+    with pytest.raises(SystemExit) as ended:
+        main([str(out) if word == "OUT" else word for word in words])
+    said = capsys.readouterr().err.splitlines()[-1]  # warnings may come before
+    assert ended.value.code == 2, said
+    if alias is not same or Path(role).suffix == suffix:
+        assert any(word in said for word in ("input", "exists", "card")), said
+    for path in roles.rglob("*.*"):
+        assert (place / path.relative_to(roles)).read_bytes() == path.read_bytes(), path
 
 
 def test_no_verb_overwrites_its_model(source, refused, model_folder, tmp_path):
@@ -106,9 +149,35 @@ def test_files_whose_names_only_begin_like_those_of_parts_stay(source, tmp_path,
     assert (folder / "part-list.txt").read_text() == (folder / "part-one.h5").read_text() == "mine"
 
 
-def test_truth_against_itself_is_said(source, capsys):
-    from pairton.cli import main
+def test_a_training_does_not_replace_the_model_that_it_starts_from(source, tmp_path, refused, model_folder):
+    folder = shutil.copytree(model_folder, tmp_path / "model")
+    for out in (folder, tmp_path / "other" / ".." / "model"):
+        said = refused("train", "cpu", "--data", source, "--init", folder, "--out", out, "--force")
+        assert "this is the model to start from" in said
+    for path in model_folder.iterdir():
+        assert (folder / path.name).read_bytes() == path.read_bytes()
 
+
+def test_a_training_does_not_replace_its_recipe(source, tmp_path, refused):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "recipe.yaml").write_text("base: cpu\n")
+    said = refused(
+        "train", tmp_path / "out" / "recipe.yaml", "--data", source, "--out", tmp_path / "out", "--force"
+    )
+    assert "which was given as input" in said
+    assert (tmp_path / "out" / "recipe.yaml").read_text() == "base: cpu\n"
+
+
+@pytest.mark.parametrize("how", ["--force", "--resume"])
+def test_a_folder_that_generate_needs_is_not_emptied(tmp_path, refused, how):
+    (tmp_path / "out.h5.parts").mkdir()
+    (tmp_path / "out.h5.parts" / "mine.lhe").write_text("quarks")
+    said = refused("generate", "-n", "1", "-o", tmp_path / "out.h5", how)
+    assert "holds mine.lhe" in said
+    assert (tmp_path / "out.h5.parts" / "mine.lhe").read_text() == "quarks"
+
+
+def test_truth_against_itself_is_said(source, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["evaluate", str(source), "--assignments", str(source)])
     assert ended.value.code == 0

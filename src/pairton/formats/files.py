@@ -115,6 +115,7 @@ def _from_list(path: Path, lists: set[str]) -> list[str]:
     if place in lists:
         raise InputError(f"@{path}: this list is named twice, perhaps by itself: name it once")
     lists.add(place)
+    note_input(path)
     lines = [line.split("#")[0].strip() for line in read_text(path, InputError, MOST_LIST).splitlines()]
     found = [name for line in lines if line for name in _expand_one(line, path.parent, lists)]
     if not found:

@@ -279,6 +279,13 @@ def _prepare(settings: Settings, output: Path, resume: bool, force: bool) -> Pat
     note = folder / "settings.json"
     if output.exists() and not force:
         raise OutputError(f"{output} exists: give another name, or replace it with --force")
+    if folder.exists():
+        ours = ("chunk-", note.name, ".")  # how names begin
+        strange = [path.name for path in folder.iterdir() if not path.name.startswith(ours)]
+        if strange:
+            raise OutputError(
+                f"{folder} is needed, but holds {strange[0]}, which is not of this run: move it away"
+            )
     if folder.exists() and force and not resume:
         shutil.rmtree(folder)
     if folder.exists() and not resume:

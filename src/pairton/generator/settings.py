@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pairton._common.atomic import note_input
 from pairton._version import __version__
 from pairton.errors import ConfigError
 from pairton.generator.card import Card, load_card
@@ -104,6 +105,8 @@ def make_settings(
     tree = load_topology(topology)
     check_topology(tree)
     lines = processes.lines(tree, lhe is not None, pythia, process)
+    if lhe is not None:
+        note_input(lhe)
     file = None if lhe is None else scan(lhe)
     if n_events is None:
         if file is None:

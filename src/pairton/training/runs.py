@@ -17,7 +17,7 @@ from pairton.events.mixed_events import TOPOLOGY
 from pairton.events.tags import load_table
 from pairton.export import export_model
 from pairton.formats import iterate
-from pairton.models.storage import INFO, ONNX
+from pairton.models.storage import INFO, ONNX, find_model
 from pairton.network.heads import get_head
 from pairton.topology import JET
 from pairton.training.data import pack
@@ -49,6 +49,8 @@ def train(
     to read the files, as for `pairton.iterate`.
     """
     out = Path(out)
+    if init is not None and find_model(init).resolve() == out.resolve():
+        raise OutputError(f"{out}: this is the model to start from, which would be replaced: give another folder")
     fabric = make_fabric(recipe)
     if fabric.is_global_zero:
         _prepare(out, recipe, resume, force)
