@@ -227,7 +227,7 @@ def test_what_a_step_file_contains(model_folder):
         },
         {
             "architecture": "transformer", "single_width": 16, "single_heads": 2, "edges_from": "single",
-            "tokens": False, "triplets": "hyperedge",
+            "tokens": False, "triplets": "object_sum",
         },
         {"tokens": False, "triplets": "none", "triangle_attention": True},
     ],

@@ -46,6 +46,7 @@ def old_about(raw):
     old = {key: value for key, value in raw.items() if key not in ("inputs", "outputs")}
     network = {key: value for key, value in raw["network"].items() if key not in ("architecture", "heads")}
     network["kind"] = raw["network"]["architecture"]
+    network["triplets"] = {"object_sum": "hyperedge"}.get(network["triplets"], network["triplets"])
     return {**old, "domain": domain | {"jets": new["count"]}, "network": network, "format_version": 1}
 
 
@@ -74,7 +75,7 @@ def some_jets(n=20, seed=0):
         {"tokens": True},
         {
             "architecture": "transformer", "single_width": 16, "single_heads": 2, "edges_from": "single",
-            "tokens": False, "triplets": "hyperedge",
+            "tokens": False, "triplets": "object_sum",
         },
         {"architecture": "pairformer", "single_width": 16, "single_heads": 2, "single_stream": True},
     ],

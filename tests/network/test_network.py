@@ -30,7 +30,8 @@ FORMS = {
     "paper": {},
     "paper_features_of_reference": {"pair_features": "reference"},
     "paper_both": {"edges_from": "both", "triplets": "potential"},
-    "hyperedges": {"tokens": False, "triplets": "hyperedge"},
+    "object_sum": {"tokens": False, "triplets": "object_sum"},
+    "hyper": {"tokens": False, "triplets": "hyper"},
     "symmetric": {"architecture": "symmetric", "edges_from": "both", "triplets": "potential"},
     "symmetric_pairs_alone": {
         "architecture": "symmetric", "single_stream": False, "triangle_attention": False, "edges_from": "pair",
@@ -110,7 +111,7 @@ def test_logits_are_symmetric(form, topology):
     torch.testing.assert_close(found["edges"], found["edges"].transpose(2, 3), rtol=0, atol=0)
     if "triplets" in found:
         close(found["triplets"], found["triplets"].transpose(2, 3))
-        if topology is THREE or form == "hyperedges":
+        if topology is THREE or form in ("object_sum", "hyper"):
             close(found["triplets"], found["triplets"].transpose(3, 4))
         else:  # the own jet is not one of the pair
             assert not torch.allclose(found["triplets"], found["triplets"].transpose(3, 4))
@@ -127,8 +128,9 @@ def test_no_tokens_are_all_masked():
     close(network({"jet": jets})["edges"], network({"jet": jets}, None, torch.full_like(tokens, 2))["edges"])
 
 
-def test_hyperedges_stand_for_the_edges_of_their_type():
-    found = make("hyperedges")({"jet": event()[0]})
+@pytest.mark.parametrize("head", ["object_sum", "hyper"])
+def test_scores_of_triplets_stand_for_the_edges_of_their_type(head):
+    found = make(head)({"jet": event()[0]})
     assert found["edges"][:, TTBAR.type_index("W")].any()
     assert not found["edges"][:, TTBAR.type_index("t")].any()
 

@@ -23,7 +23,7 @@ SEMI = parse_topology(
 SMALL = {"blocks": 2, "single_width": 16, "single_heads": 2, "pair_width": 8, "pair_heads": 2}
 FORMS = {
     "paper": {"edges_from": "both", "triplets": "potential"},
-    "reference": {"pair_features": "reference", "triplets": "hyperedge"},
+    "reference": {"pair_features": "reference", "triplets": "hyper"},
     "symmetric": {"architecture": "symmetric", "edges_from": "both", "triplets": "potential"},
     "pairs_alone": {
         "architecture": "symmetric", "single_stream": False, "triangle_attention": False, "edges_from": "pair",

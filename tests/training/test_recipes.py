@@ -62,15 +62,15 @@ def test_the_rows_of_the_ablation_tables():
     paper = load_recipe(FOLDER / "paper.yaml")
     assert rows["iterative_3_step"] == paper
     assert {name: recipe.network.blocks for name, recipe in rows.items()} == {
-        "transformer": 8, "biased_transformer": 6, "one_shot": 4, "iterative_3_step": 4, "hyperedges": 4,
-        "iterative_4_step": 4, "deep_one_shot": 12,
+        "transformer": 8, "biased_transformer": 6, "one_shot": 4, "iterative_3_step": 4, "object_sum": 4,
+        "hyper": 4, "iterative_4_step": 4, "deep_one_shot": 12,
     }  # fmt: skip
     assert [str(stage) for stage in rows["iterative_4_step"].topology.stages] == ["W", "W", "t", "t"]
     assert {name for name, recipe in rows.items() if recipe.network.tokens} == {
         "iterative_3_step",
         "iterative_4_step",
     }
-    assert {recipe.decoding for recipe in rows.values()} == {"steps", "one_shot", "exact"}
+    assert {recipe.decoding for recipe in rows.values()} == {"steps", "one_shot", "exact", "hyper"}
     assert all(recipe.optimiser == paper.optimiser for recipe in rows.values())
 
 
@@ -132,7 +132,8 @@ def test_overrides_merge_setting_by_setting(tmp_path):
         ({"topology": None}, "topology reads None"),
         ({"topology": ["t", "t"]}, "topology reads \\['t', 't'\\]"),
         ({"loss": {"masked_edges": 0}}, "needs one above 0"),
-        ({"loss": {"hyperedges": 1}}, "the hyperedge head and its loss go together"),
+        ({"loss": {"triplets": 1}}, "the head object_sum and its loss, triplets, go together"),
+        ({"loss": {"hyper": 1}}, "the head hyper and its loss, hyper, go together"),
         ({"network": {"triplets": "potential"}}, "trained by loss.event_likelihood alone"),
         ({"network": [1]}, "must be a mapping"),
         ({"loss": {"event_likelihood": 1}}, "networks that answer in one pass: set network.tokens: false"),

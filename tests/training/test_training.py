@@ -27,7 +27,7 @@ from pairton.training.recipes import AugmentationConfig, DataConfig, LossConfig
 TTBAR, TTH, HH4B = (load_topology(name) for name in ("ttbar_allhad", "tth_allhad", "hh4b"))
 INPUTS = Inputs.default(TTBAR)
 EDGES, EVENT = {"masked_edges": 1.0}, {"event_likelihood": 1.0}
-HYPER = {"masked_edges": 1.0, "hyperedges": 1.0}
+TRIPLETS = {"masked_edges": 1.0, "triplets": 1.0}
 
 
 def truths(topology, n_jets, batch, seed=0):
@@ -201,15 +201,15 @@ def test_events_with_fewer_jets_than_slots_have_a_likelihood_with_patterns():
             assert gradient is None or gradient.isfinite().all()
 
 
-def test_hyperedge_loss_by_hand():
+def test_triplet_loss_by_hand():
     truth = np.array([[0, 1, 2, 5, 4, 3]])
-    batch = make_batch(TTBAR, nodes(6, 1), truth, None, HYPER)
+    batch = make_batch(TTBAR, nodes(6, 1), truth, None, TRIPLETS)
     logits = torch.full((1, 1, 6, 6, 6), 1.0)
     outputs = {"edges": torch.zeros(1, 2, 6, 6), "triplets": logits}
-    found = batch_loss(None, outputs, batch, HYPER)["hyperedges"]
+    found = batch_loss(None, outputs, batch, TRIPLETS)["triplets"]
     expected = 2 * np.log1p(np.exp(-1.0)) + 18 * np.log1p(np.exp(1.0))  # of 20 triplets two are tops
     np.testing.assert_allclose(found.item(), expected, rtol=1e-5)
-    assert batch.counts(HYPER)["hyperedges"] == 20
+    assert batch.counts(TRIPLETS)["triplets"] == 20
     assert not batch.targets["masked_edges"]["counted"][
         :, TTBAR.type_index("t")
     ].any()  # its edges have no logits to learn

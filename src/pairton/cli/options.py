@@ -66,7 +66,7 @@ def _built_in(what: str) -> list[str]:
     return sorted(path.relative_to(top).as_posix() for path in found)
 
 
-DECODINGS = ("exact", "steps", "one_shot", "beam", "one_by_one")
+DECODINGS = ("exact", "steps", "one_shot", "beam", "one_by_one", "hyper")
 
 force_option = click.option("--force", is_flag=True, help="Replace an output that exists.")
 

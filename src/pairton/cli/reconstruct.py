@@ -77,7 +77,7 @@ def model_options(command: Any) -> Any:
 @click.option(
     "--decoding",
     metavar="NAME",
-    help="exact, steps, one_shot, beam, one_by_one; default: the model's.",
+    help="exact, steps, one_shot, beam, one_by_one, hyper; default: the model's.",
     shell_complete=completing(DECODINGS),
 )
 @model_options

@@ -16,6 +16,7 @@ from pairton.decoding.decodings import (
     get_decoding,
     register_decoding,
 )
+from pairton.decoding.hyper_decoding import HYPER
 from pairton.decoding.question import ANSWERS, Question
 from pairton.decoding.terms import Outputs
 
@@ -24,6 +25,7 @@ __all__ = [
     "BEAM",
     "BRANCHES",
     "DECODINGS",
+    "HYPER",
     "Decoded",
     "Decoding",
     "Outputs",

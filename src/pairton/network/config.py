@@ -11,7 +11,7 @@ __all__ = ["NetworkConfig"]
 
 ARCHITECTURES = ("pairformer", "symmetric", "transformer", "biased_transformer")
 READOUTS = ("single", "pair", "both")
-TRIPLETS = ("none", "potential", "hyperedge")
+TRIPLETS = ("none", "potential", "object_sum", "hyper")
 MOST = 4096  # of blocks, widths and heads
 FEATURES = ("paper", "reference", "symmetric")
 
@@ -42,12 +42,14 @@ symmetric, transformer, biased_transformer; did you mean 'pairformer'?
     triangle_attention: bool = True
     gates: bool = True  # of triangle multiplication and transition; only a symmetric network can do without
     edges_from: str = "single"  # single, pair, both
-    triplets: str = "none"  # none, potential, hyperedge: what scores particles of three objects beside their edges
+    triplets: str = "none"  # none, potential, object_sum, hyper: what scores particles of three objects
     patterns: bool = False  # one output for each pattern: which particles are in the event at all
     heads: tuple[str, ...] = ()  # further outputs, by the names under which their heads are registered
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "heads", tuple(self.heads))  # JSON has lists
+        if self.triplets == "hyperedge":  # in models and recipes of Pairton 0.1
+            object.__setattr__(self, "triplets", "object_sum")
         _one_of("network.architecture", self.architecture, ARCHITECTURES)
         _one_of("network.edges_from", self.edges_from, READOUTS)
         _one_of("network.triplets", self.triplets, TRIPLETS)
@@ -76,11 +78,16 @@ symmetric, transformer, biased_transformer; did you mean 'pairformer'?
             raise ConfigError(
                 "network.architecture transformer has no pairs: set tokens: false and edges_from: single"
             )
-        if not self.has_singles and (self.edges_from != "pair" or self.triplets == "hyperedge"):
+        if not self.has_singles and (self.edges_from != "pair" or self.scores_triplets):
             raise ConfigError(
                 "network.single_stream is false, so that objects have no embeddings: set edges_from: pair and "
                 "triplets: none or potential"
             )
+
+    @property
+    def scores_triplets(self) -> bool:
+        """Whether a score of three objects stands for the edges of their type, instead of being added to them."""
+        return self.triplets in ("object_sum", "hyper")
 
     @property
     def has_singles(self) -> bool:

@@ -30,7 +30,7 @@ __all__ = [
     "EdgeHead",
     "Embedding",
     "Head",
-    "HyperedgeHead",
+    "ObjectSumHead",
     "PairReadout",
     "PatternHead",
     "ThreeBodyPotential",
@@ -197,8 +197,11 @@ class PatternHead(Head):
         return terms
 
 
-class HyperedgeHead(Head):
-    """HyPER's: a hyperedge of three objects is scored from their summed embeddings: (B, K, N, N, N)."""
+class ObjectSumHead(Head):
+    """Three objects are scored from their summed embeddings: (B, K, N, N, N).
+
+    It is the simplest head on triplets, without the attention of HyPER's (`pairton.network.hyper_head`).
+    """
 
     name, axes = "triplets", ("triplet_type", "node", "node", "node")
 

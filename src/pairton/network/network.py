@@ -31,12 +31,13 @@ from pairton.network.heads import (
     EdgeHead,
     Embedding,
     Head,
-    HyperedgeHead,
+    ObjectSumHead,
     PairReadout,
     PatternHead,
     ThreeBodyPotential,
     get_head,
 )
+from pairton.network.hyper_head import HyperHead
 from pairton.network.pairformer import PairformerBlock
 from pairton.network.symmetric import PairIndex, SymmetricBlock
 from pairton.network.task_heads import TaskHead
@@ -102,13 +103,14 @@ class Network(nn.Module):
         self.readout = PairReadout(
             single if from_single else None, pair if config.edges_from != "single" else None, hidden
         )
-        # a hyperedge stands for the edges of its type
-        with_edges = tuple(config.triplets != "hyperedge" or name not in triplets for name in topology.types)
+        with_edges = tuple(not (config.scores_triplets and name in triplets) for name in topology.types)
         self.heads = nn.ModuleDict({"edges": EdgeHead(with_edges, hidden)})
         if config.triplets == "potential":
             self.heads["triplets"] = ThreeBodyPotential(tuple(triplets.values()), hidden)
-        elif config.triplets == "hyperedge":
-            self.heads["triplets"] = HyperedgeHead(len(triplets), single, single)
+        elif config.triplets == "object_sum":
+            self.heads["triplets"] = ObjectSumHead(len(triplets), single, single)
+        elif config.triplets == "hyper":
+            self.heads["triplets"] = HyperHead(len(triplets), single, hidden, single)
         if config.patterns:
             self.heads["patterns"] = PatternHead(topology, hidden)
         for name in config.heads:

@@ -139,7 +139,8 @@ class Trainer:
             labelled = recipe.topology, nodes[part], truth[part], known, self.terms(drawn), device
             weights = self.train_events.weights(drawn.layout, drawn.rows[part])
             given: dict[str, Any] = {"columns": labels, "specs": recipe.specs, "weights": weights}
-            batches.append(make_batch(*labelled, patterns=recipe.network.patterns, **given))
+            given |= {"patterns": recipe.network.patterns, "alpha": recipe.loss.hyper_alpha}
+            batches.append(make_batch(*labelled, **given))
             batches[-1].weight = 0 if idle else 1
         return batches
 

@@ -44,9 +44,10 @@ class Example:
     nodes: Nodes
     truth: Ints  # (B, S): nodes, -1 for none
     tokens: npt.NDArray[np.uint8] | None = None  # (B, T, N, N): what the network is shown
-    has_hyperedges: bool = False  # hyperedges stand for the edges of their types
+    has_triplets: bool = False  # scores of triplets stand for the edges of their types
     has_patterns: bool = False  # the network knows events in which particles are missing
     part: Ints | int = 0  # (B,): which topology of a mixture each event is of
+    alpha: float = 0.0  # weight of hyperedges in HyPER's loss
 
 
 class Loss(ABC):
@@ -76,7 +77,7 @@ class MaskedEdges(Loss):
         topology = example.topology
         edges, known = adjacency(topology, example.truth, example.nodes.mask)
         hidden = known if example.tokens is None else known & (example.tokens == MASKED)
-        if example.has_hyperedges:
+        if example.has_triplets:
             with_edges = np.array([name not in triplet_types(topology) for name in topology.types])
             hidden = hidden & with_edges[:, None, None]
         return {"truth": edges, "counted": np.array(hidden)}
@@ -85,10 +86,10 @@ class MaskedEdges(Loss):
         return _cross_entropy(outputs["edges"], target)
 
 
-class Hyperedges(Loss):
-    """Cross-entropy of HyPER's triplets."""
+class Triplets(Loss):
+    """Cross-entropy of triplets."""
 
-    name = "hyperedges"
+    name = "triplets"
 
     def target(self, example: Example) -> dict[str, Any]:
         triplets, counted = _true_triplets(example.topology, example.truth, example.nodes.mask.shape[1])
@@ -96,6 +97,32 @@ class Hyperedges(Loss):
 
     def per_event(self, outputs: Mapping[str, Tensor], target: Target) -> Tensor:
         return _cross_entropy(outputs["triplets"], target)
+
+
+class Hyper(Loss):
+    """HyPER's: alpha times the mean cross-entropy of hyperedges, 1 - alpha times that of edges, in each event.
+
+    An event without a labelled hyperedge has alpha = 0. Edges are those of particles of two objects. As in HyPER,
+    what is not labelled is no edge and no hyperedge.
+    """
+
+    name = "hyper"
+
+    def target(self, example: Example) -> dict[str, Any]:
+        topology, n_nodes = example.topology, example.nodes.mask.shape[1]
+        triplets, _ = _true_triplets(topology, example.truth, n_nodes)
+        pairs = [k for k, name in enumerate(topology.types) if len(topology.of_type(name)[0].slots) == 2]
+        edges = adjacency(topology, example.truth, example.nodes.mask)[0][:, pairs]
+        upper = np.triu(np.ones((n_nodes, n_nodes), dtype=bool), 1)
+        alpha = example.alpha * (triplets > 0).any(axis=(1, 2, 3, 4))
+        given = {"pairs": np.array(pairs), "upper": upper, "ordered": np.array(_unordered(n_nodes))}
+        return {"edges": edges, "triplets": triplets, "alpha": alpha.astype(np.float32), **given}
+
+    def per_event(self, outputs: Mapping[str, Tensor], target: Target) -> Tensor:
+        edges = _binary(outputs["edges"][:, target["pairs"]], target["edges"])[:, :, target["upper"]]
+        triplets = _binary(outputs["triplets"], target["triplets"])[:, :, target["ordered"]]
+        alpha: Tensor = target["alpha"]
+        return alpha * triplets.flatten(1).mean(dim=1) + (1 - alpha) * edges.flatten(1).mean(dim=1)
 
 
 class EventLikelihood(Loss):
@@ -118,7 +145,7 @@ class EventLikelihood(Loss):
         return torch.where(target["counted"], -chances, torch.zeros_like(chances))
 
 
-LOSSES: dict[str, Loss] = {loss.name: loss for loss in (MaskedEdges(), EventLikelihood(), Hyperedges())}
+LOSSES: dict[str, Loss] = {loss.name: loss for loss in (MaskedEdges(), EventLikelihood(), Triplets(), Hyper())}
 
 
 @dataclass
@@ -171,6 +198,7 @@ def make_batch(
     patterns: bool = False,
     weights: npt.NDArray[np.float32] | None = None,
     specs: Mapping[str, HeadSpec] | None = None,
+    alpha: float = LossConfig.hyper_alpha,
 ) -> Batch:
     """A batch of events of one layout; `revealed` (B, P) is None for a network without tokens.
 
@@ -178,12 +206,13 @@ def make_batch(
     patterns   whether the network has the output of that name
     weights    (B,): of the events
     specs      heads that the recipe declares
+    alpha      weight of hyperedges in HyPER's loss
     """
     tokens = None
     if revealed is not None:
         tokens = visible_tokens(topology, truth, revealed, nodes.mask)
     part = (columns or {}).get(TOPOLOGY, 0)
-    example = Example(topology, nodes, truth, tokens, "hyperedges" in terms, patterns, part)
+    example = Example(topology, nodes, truth, tokens, "triplets" in terms, patterns, part, alpha)
 
     def tensors(named: Mapping[str, Any]) -> Target:
         return {
@@ -220,10 +249,12 @@ def batch_loss(network: Any, outputs: Mapping[str, Tensor], batch: Batch, terms:
     return sums
 
 
+def _binary(logits: Tensor, truth: Tensor) -> Tensor:
+    return functional.binary_cross_entropy_with_logits(logits.float(), truth.float(), reduction="none")
+
+
 def _cross_entropy(logits: Tensor, target: Target) -> Tensor:
-    truth = target["truth"].float()
-    each = functional.binary_cross_entropy_with_logits(logits.float(), truth, reduction="none")
-    total: Tensor = (each * target["counted"]).flatten(1).sum(dim=1)
+    total: Tensor = (_binary(logits, target["truth"]) * target["counted"]).flatten(1).sum(dim=1)
     return total
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pairton._common.configuration import check_keys, configure, read_yaml
+from pairton.decoding.hyper_decoding import HYPER, check_hyper
 from pairton.decoding.set_tables import MAX_SUMS, exact_limit
 from pairton.decoding.terms import triplet_types
 from pairton.errors import ConfigError, PairtonWarning, shown
@@ -36,7 +37,11 @@ __all__ = [
 
 EVENTS = ("complete", "partial", "all")
 OUTPUTS = ("edges", "triplets", "patterns")  # of every network
-RENAMED = {"network": {"kind": "architecture"}, "data": {"max_jets": "max_objects"}}  # since Pairton 0.1
+RENAMED = {  # since Pairton 0.1
+    "network": {"kind": "architecture"},
+    "data": {"max_jets": "max_objects"},
+    "loss": {"hyperedges": "triplets"},
+}
 MOST_DRAWS = 100
 MAX_BASES = 8  # recipes that build on one another; more is a circle
 
@@ -47,13 +52,17 @@ class LossConfig:
 
     masked_edges: float = 1.0  # the paper's: cross-entropy of hidden edges
     event_likelihood: float = 0.0  # - log P(truth) among all assignments
-    hyperedges: float = 0.0  # cross-entropy of HyPER's triplets
+    triplets: float = 0.0  # cross-entropy of triplets, with network.triplets: object_sum
+    hyper: float = 0.0  # HyPER's, on hyperedges and edges, with network.triplets: hyper
+    hyper_alpha: float = 0.8  # share of the hyperedges in it; HyPER's default
     likelihood_bound: int = 100_000  # sums over sets; an event with more is trained on its masked edges
 
     def __post_init__(self) -> None:
-        weights = self.masked_edges, self.event_likelihood, self.hyperedges
+        weights = self.masked_edges, self.event_likelihood, self.triplets, self.hyper
         if min(weights) < 0 or sum(weights) == 0:
             raise ConfigError(f"loss has the weights {weights}, but needs one above 0 and none below")
+        if not 0 <= self.hyper_alpha <= 1:
+            raise ConfigError(f"loss.hyper_alpha is {self.hyper_alpha}, but must be from 0 to 1")
         if self.likelihood_bound > MAX_SUMS:
             raise ConfigError(f"loss.likelihood_bound is {self.likelihood_bound}, but must be at most {MAX_SUMS}")
 
@@ -189,11 +198,14 @@ class Recipe:
 
     def __post_init__(self) -> None:
         only_edges = not self.loss.event_likelihood
-        if (self.loss.hyperedges > 0) != (self.network.triplets == "hyperedge") and only_edges:
-            raise ConfigError(
-                f"loss.hyperedges is {self.loss.hyperedges} and network.triplets {self.network.triplets}: the "
-                "hyperedge head and its loss go together"
-            )
+        for loss, head in (("triplets", "object_sum"), ("hyper", "hyper")):
+            if (getattr(self.loss, loss) > 0) != (self.network.triplets == head) and only_edges:
+                raise ConfigError(
+                    f"loss.{loss} is {getattr(self.loss, loss)} and network.triplets {self.network.triplets}: the "
+                    f"head {head} and its loss, {loss}, go together"
+                )
+        if self.decoding == HYPER:
+            check_hyper(self.topology)
         if self.network.triplets == "potential" and only_edges:
             raise ConfigError("network.triplets potential is trained by loss.event_likelihood alone: weigh it")
         if self.loss.event_likelihood and self.network.tokens:
@@ -220,8 +232,10 @@ class Recipe:
     @property
     def decoding(self) -> str:
         """How a model of this recipe is meant to be decoded."""
-        if self.loss.event_likelihood or self.loss.hyperedges:
+        if self.loss.event_likelihood or self.loss.triplets:
             return "exact"
+        if self.loss.hyper:
+            return HYPER
         return "steps" if self.network.tokens else "one_shot"
 
     @property
