@@ -190,8 +190,6 @@ class Plan:
     @property
     def page(self) -> Path:
         """The folder of results.md."""
-        if "page" in self.settings:
-            return Path(os.path.relpath(HERE / self.settings["page"]))
         return self.folder / "page"
 
     def recipe(self, training: str) -> Path:

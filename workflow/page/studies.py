@@ -67,7 +67,7 @@ def _table(results: Results, page: Page, study: Study, rows: Sequence[Row]) -> N
     head = ["", "recipe", "training events", "steps", "parameters", "seeds"]
     head += [f"{results.symbol(EVENT)}, {where}" for where in cells]
     head += [results.symbol(what) for what in whats if what != EVENT]
-    head += [f"*{results.symbol(EVENT)}, paper*"] * study.published
+    head += [f"*{results.symbol(what)}, paper*" for what in whats] if study.published else []
     lines = []
     for row in rows:
         model = results.model(row.methods[0])
@@ -79,8 +79,8 @@ def _table(results: Results, page: Page, study: Study, rows: Sequence[Row]) -> N
         line += [_mean(row, EVENT, where) for where in cells]
         line += [_mean(row, what, INCLUSIVE) for what in whats if what != EVENT]
         if study.published:
-            value = results.published["ablations"].get(row.name, {}).get(EVENT)
-            line.append(f"*{number(value)}*" if value is not None else "–")
+            known = results.published["ablations"].get(row.name, {})
+            line += [f"*{number(known[what])}*" if what in known else "–" for what in whats]
         lines.append(line)
     page.add(table(head, lines))
     notes = ["± is half the interval from the number of test events"]
