@@ -63,7 +63,7 @@ def _built_in(what: str) -> list[str]:
     folder, pattern = BUILT_IN[what]
     top = Path(__file__).parent.parent / folder
     found = (path.parent if path.suffix == ".json" else path.with_suffix("") for path in top.glob(pattern))
-    return sorted(path.relative_to(top).as_posix() for path in found)
+    return sorted([path.relative_to(top).as_posix() for path in found] + ["kinematic"] * (what == "model"))
 
 
 DECODINGS = ("exact", "steps", "one_shot", "beam", "one_by_one", "hyper")
