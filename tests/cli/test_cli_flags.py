@@ -66,6 +66,7 @@ FLAGS = {
     "topologies": set(),
     "models": set(),
     "tags": set(),
+    "transfer": READING | {"--output", "--force"},
     "train": {
         "--data",
         "--out",
@@ -123,7 +124,7 @@ def test_a_verb_that_does_not_exist():
     [
         (["train"], "", {"cpu", "paper", "ablations/one_shot"}),
         (["train", "cpu", "--topology"], "t", {"ttbar_allhad", "tth_allhad", "tttt_allhad"}),
-        (["reconstruct", "--model"], "", {"ttbar_allhad", "iterative"}),
+        (["reconstruct", "--model"], "", {"ttbar_allhad", "iterative", "kinematic"}),
         (["reconstruct", "--decoding"], "ex", {"exact"}),
         (["convert", "--to"], "spanet", {"spanet_hdf5"}),
         (["inspect", "--format"], "nano", {"nanoaod", "nanoaod_parquet"}),
