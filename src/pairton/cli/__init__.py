@@ -1,4 +1,4 @@
-"""The `pairton` command: one file a verb group, imported only when its verb is called."""
+"""The `pairton` command: one file per group of verbs, imported when a verb is called."""
 
 from __future__ import annotations
 
@@ -84,7 +84,12 @@ def _cite(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="pairton")
 @click.option(
-    "--cite", is_flag=True, is_eager=True, expose_value=False, callback=_cite, help="How to cite, as BibTeX."
+    "--cite",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_cite,
+    help="Print how to cite Pairton, as BibTeX.",
 )
 def cli() -> None:
     """Which jet came from which particle: reconstruction of short-lived particles at colliders."""
@@ -98,7 +103,7 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """What concerns the user in one line, said once however many files have it; the rest as Python shows it."""
+    """Print a warning of ours in one line, once per run; show others as Python does."""
     if issubclass(category, PairtonWarning):
         if str(message) not in _SAID:
             click.echo(f"pairton: warning: {printable(str(message))}", err=True)

@@ -1,4 +1,4 @@
-"""What is built in."""
+"""`pairton topologies` and `pairton models`: list what is built in."""
 
 from __future__ import annotations
 

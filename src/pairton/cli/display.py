@@ -17,8 +17,15 @@ __all__ = ["display"]
 
 @click.command()
 @click.argument("inputs", nargs=-1, metavar="[IN]...")
-@click.option("--event", "row", type=int, default=0, show_default=True, help="Which: rows count from 0.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help=".html, .png, .svg or .pdf [event-K.html]")
+@click.option(
+    "--event", "row", type=int, default=0, show_default=True, help="Which event: its row, counted from 0."
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="File to write: .html, .png, .svg or .pdf. [event-K.html]",
+)
 @click.option(
     "--model",
     default="default",
@@ -28,11 +35,16 @@ __all__ = ["display"]
 @click.option(
     "--decoding",
     metavar="NAME",
-    help="exact, steps, one_shot, one_by_one; default: the model's.",
+    help="exact, steps, one_shot or one_by_one. [the model's]",
     shell_complete=completing(DECODINGS),
 )
 @click.option(
-    "--max-objects", "--max-jets", type=int, default=12, show_default=True, help="Use this many of each kind."
+    "--max-objects",
+    "--max-jets",
+    type=int,
+    default=12,
+    show_default=True,
+    help="Use at most this many objects of each kind.",
 )
 @cut_options
 @answer_options
@@ -52,7 +64,7 @@ def display(
     engine: str,
     reading: dict[str, Any],
 ) -> None:
-    """Draw one event of IN: its objects, and how the answer is found, as a page to step through or as a picture.
+    """Draw one event of IN as a picture, or as a page that steps through its reconstruction.
 
     The page stands alone: arrow keys or the slider go from state to state. Without IN: the sample events in the
     package.

@@ -26,7 +26,7 @@ __all__ = ["evaluate"]
     "--model",
     "models",
     multiple=True,
-    help="Built-in, a path, or kinematic; several are compared. [that of the topology]",
+    help="A built-in model, a path, or kinematic; repeat to compare. [that of the topology]",
     shell_complete=completing("model"),
 )
 @click.option(
@@ -34,7 +34,7 @@ __all__ = ["evaluate"]
     "decodings",
     multiple=True,
     metavar="NAME",
-    help="Several are compared.",
+    help="exact, steps, one_shot, …; repeat to compare. [the model's]",
     shell_complete=completing(DECODINGS),
 )
 @click.option(
@@ -42,21 +42,37 @@ __all__ = ["evaluate"]
     "baselines",
     multiple=True,
     metavar="NAME",
-    help="Without a network: chi2, kinematic, min_mass, random.",
+    help="Compare with a method without a network: chi2, kinematic, min_mass, random.",
 )
-@click.option("--assignments", multiple=True, metavar="FILE", help="Somebody's answers: ours, SPANet's, HyPER's.")
+@click.option(
+    "--assignments",
+    multiple=True,
+    metavar="FILE",
+    help="Compare with answers in a file: of Pairton, SPANet or HyPER.",
+)
 @click.option("--select", is_flag=True, help="Apply the selection of the topology first.")
 @click.option(
     "--split",
     metavar="train|validation|test",
-    help="Only events of this split of the (first) model's training.",
+    help="Use only the train, validation or test events of the (first) model.",
     shell_complete=completing(("train", "validation", "test")),
 )
-@click.option("--mix", metavar="A,B,C", help="Shares of the multiplicity bins to reweight to. [the paper's]")
-@click.option("--jet-scale", "jet_scales", type=float, multiple=True, metavar="S", help="Also with jets times S.")
+@click.option(
+    "--mix",
+    metavar="A,B,C",
+    help="Also reweight efficiencies to these shares of the multiplicity bins. [the paper's]",
+)
+@click.option(
+    "--jet-scale",
+    "jet_scales",
+    type=float,
+    multiple=True,
+    metavar="S",
+    help="Also evaluate with the energies of all jets times S.",
+)
 @click.option("--no-weights", is_flag=True, help="Count every event once, whatever its weight.")
-@click.option("--json", "json_file", metavar="FILE", help="Write all numbers; - for the screen.")
-@click.option("--report", metavar="PAGE", help="Write a page with figures and a gallery of events: .html.")
+@click.option("--json", "json_file", metavar="FILE", help="Write all numbers as JSON; - prints them.")
+@click.option("--report", metavar="PAGE", help="Write an HTML page with figures and a gallery of events.")
 @click.option("--plots", metavar="DIR", help="Write the figures to a folder: PDF, PNG and CSV.")
 @model_options
 @reading_options
@@ -74,7 +90,7 @@ def evaluate(
     reading: dict[str, Any],
     **how: Any,  # options that `pairton.evaluate` has under the same name
 ) -> None:
-    """Efficiencies on the labelled events of IN, by jet multiplicity, with intervals.
+    """Measure efficiencies, with intervals and by jet multiplicity, on the labelled events of IN.
 
     Every event with truth is scored as it is; --select applies the selection first. A baseline is compared with
     the model; --assignments alone needs no model. Two or more methods are also compared on the same events. Event

@@ -1,4 +1,4 @@
-"""Models as ONNX files."""
+"""`pairton export`: models as ONNX files."""
 
 from __future__ import annotations
 
@@ -19,14 +19,20 @@ __all__ = ["export"]
     "-o", "--output", required=True, type=click.Path(path_type=Path), help="File to write, with the suffix .onnx."
 )
 @force_option
-@click.option("--whole", is_flag=True, help="Objects in, indices and probabilities out; else one denoising step.")
+@click.option(
+    "--whole",
+    is_flag=True,
+    help="The whole reconstruction: objects in, indices and probabilities out. [one pass of the network]",
+)
 @click.option(
     "--max-objects", "--max-jets", type=int, help="With --whole: the most objects of the main kind in an event."
 )
 @click.option(
     "--decoding", help="With --whole: exact, which any model can do.  [default: as the model was trained]"
 )
-@click.option("--like", type=click.Choice(["spanet"]), help="With the inputs and outputs of a file of SPANet.")
+@click.option(
+    "--like", type=click.Choice(["spanet"]), help="Use the inputs and outputs of a network that SPANet exports."
+)
 @click.option(
     "--topology",
     metavar="FILE",

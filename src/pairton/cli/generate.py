@@ -20,24 +20,38 @@ __all__ = ["generate"]
 
 @click.command()
 @click.argument("topology", default="ttbar_allhad", shell_complete=completing("topology"))
-@click.option("-n", "n_events", type=int, help="Events to simulate; with --lhe, all of the file by default.")
+@click.option("-n", "n_events", type=int, help="Number of events to simulate. [with --lhe: all of the file]")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="File to write.")
-@click.option("--process", metavar="NAME", help="Background: another process than TOPOLOGY's own.")
+@click.option("--process", metavar="NAME", help="Simulate another process than TOPOLOGY's own, as background.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Different seeds never share events.")
-@click.option("--jobs", type=int, default=1, show_default=True, help="Processes; the events do not depend on it.")
-@click.option("--dask", metavar="ADDRESS|local[:N]", help="Run on a Dask cluster; the folder of OUTPUT is shared.")
-@click.option("--keep", default="selected", show_default=True, help="all, selected or reconstructible events.")
-@click.option("--filter", "filtered", is_flag=True, help="Drop soft and forward quarks before the shower.")
-@click.option("--lhe", type=click.Path(path_type=Path), help="Les Houches events of another generator.")
+@click.option(
+    "--jobs", type=int, default=1, show_default=True, help="Number of processes. The events do not depend on it."
+)
+@click.option(
+    "--dask", metavar="ADDRESS|local[:N]", help="Run on a Dask cluster whose workers see the folder of OUTPUT."
+)
+@click.option(
+    "--keep",
+    default="selected",
+    show_default=True,
+    help="Which events to write: all, selected or reconstructible.",
+)
+@click.option(
+    "--filter",
+    "filtered",
+    is_flag=True,
+    help="Drop events with soft or forward quarks before the shower: faster, but biased.",
+)
+@click.option("--lhe", type=click.Path(path_type=Path), help="Read Les Houches events of another generator.")
 @click.option(
     "--card",
     default="atlas",
     show_default=True,
-    help="Detector: a built-in card, or a YAML file.",
+    help="The detector: a built-in card or a YAML file.",
     shell_complete=completing("card"),
 )
-@click.option("--pythia", multiple=True, metavar="LINE", help="Further setting of Pythia; may be repeated.")
-@click.option("--resume", is_flag=True, help="Go on with an interrupted run.")
+@click.option("--pythia", multiple=True, metavar="LINE", help="A further setting of Pythia; may be repeated.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted run.")
 @force_option
 def generate(
     topology: str,
@@ -57,7 +71,7 @@ def generate(
 ) -> None:
     """Simulate events of TOPOLOGY: Pythia 8, a fast detector, jets, truth.
 
-    Finished chunks wait in OUTPUT.parts until all are there; an interrupted run goes on with --resume.
+    Finished chunks are kept in OUTPUT.parts until all are done, so that --resume can continue an interrupted run.
 
     `multijet`, in place of TOPOLOGY or as --process, is background: jets without any of the particles.
 
@@ -111,7 +125,7 @@ def generate(
 
 
 def report(counts: Counts) -> str:
-    """What became of the events, a line each, as shares of those simulated; of weights, what they are worth."""
+    """How many events were simulated, selected and kept; with weights, the effective number of events."""
     numbers = {name: number for name, number in vars(counts).items() if isinstance(number, int)}
     shown = max(1, counts.simulated)  # all may have been vetoed
     width = max(map(len, numbers))

@@ -1,4 +1,4 @@
-"""What is in files, and from one format to another."""
+"""`pairton inspect` and `pairton convert`: show what is in files, and convert between formats."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BAR = 24  # characters of the longest bar
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
 @reading_options
 def inspect(files: tuple[str, ...], as_json: bool, reading: dict[str, Any]) -> None:
-    """Say what is in FILE...: format, events, objects, truth, and the first event.
+    """Show what is in FILE...: format, events, objects, truth, and the first event.
 
     A FILE may be a glob, a URL, or @list.txt. Where it is a result of `pairton reconstruct`, a file or a folder of
     parts: how it was made, with which model, settings and inputs.
@@ -62,7 +62,7 @@ def inspect(files: tuple[str, ...], as_json: bool, reading: dict[str, Any]) -> N
 
 
 def _show_result(path: str, as_json: bool) -> bool:
-    """Whether it is a result, which then has been shown."""
+    """Show a file if it is a result of `reconstruct`, and return whether it is."""
     from pairton.cli.result_overview import is_result, result_tables
 
     if not is_result(path):
@@ -88,11 +88,13 @@ def _show_result(path: str, as_json: bool) -> bool:
     "--to",
     "format_to",
     metavar="FORMAT",
-    help="Format of OUT; default: by its suffix.",
+    help="Format of OUT. [by its suffix]",
     shell_complete=completing("format"),
 )
 @force_option
-@click.option("--select", is_flag=True, help="Only objects and events that pass the selection of the topology.")
+@click.option(
+    "--select", is_flag=True, help="Write only objects and events that pass the selection of the topology."
+)
 @reading_options
 def convert(
     inputs: tuple[str, ...],

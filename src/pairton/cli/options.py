@@ -42,7 +42,7 @@ BUILT_IN = {
 
 
 def completing(what: str | Iterable[str]) -> Complete:
-    """Completion in the shell: names of what is built in, or of a list; files as well."""
+    """Shell completion with built-in names, or names of a list, and with files."""
 
     def complete(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
         names = _built_in(what) if isinstance(what, str) else what
@@ -68,11 +68,11 @@ def _built_in(what: str) -> list[str]:
 
 DECODINGS = ("exact", "steps", "one_shot", "beam", "one_by_one", "hyper")
 
-force_option = click.option("--force", is_flag=True, help="Replace an output that exists.")
+force_option = click.option("--force", is_flag=True, help="Replace the output if it exists.")
 
 
 def refuse_existing(output: str | Path | None, force: bool) -> None:
-    """What is there stays: samples, results and models are replaced only with --force."""
+    """Refuse to replace an existing output without --force."""
     if output is not None and not force and Path(output).exists():
         raise OutputError(f"{output} exists: give another name, or replace it with --force")
 
@@ -82,35 +82,45 @@ _OPTIONS = (
         "--format",
         "format_",
         metavar="NAME",
-        help="Format of the input; default: recognised.",
+        help="Format of the input. [recognised from the content]",
         shell_complete=completing("format"),
     ),
     click.option(
         "--topology",
         metavar="NAME|FILE",
         shell_complete=completing("topology"),
-        help="Decay tree; default: the model's; without a model as stored in the file, else ttbar_allhad.",
+        help="Decay tree. [the model's; without a model the file's own, else ttbar_allhad]",
     ),
     click.option(
         "--map",
         "maps",
         multiple=True,
         metavar="OURS=COLUMN,…",
-        help="Names of columns: pt=Jet_pt,… for jets, lepton.pt=el_pt,met.phi=met_phi,… for other objects.",
+        help="Columns to read: pt=Jet_pt,… for jets; lepton.pt=el_pt,met.phi=met_phi,… for other objects.",
     ),
-    click.option("--tree", metavar="NAME", help="Tree of a ROOT file, or collection of an HDF5 file."),
-    click.option("--units", metavar="GeV|MeV", help="Units of the input; default: GeV, checked."),
-    click.option("--btag", metavar="TAGGER:CUT", help="b-tag score and the cut that makes a tag."),
+    click.option("--tree", metavar="NAME", help="Which tree of a ROOT file, or which collection of an HDF5 file."),
+    click.option("--units", metavar="GeV|MeV", help="Units of the input. [GeV, which is checked]"),
+    click.option(
+        "--btag", metavar="TAGGER:CUT", help="Which score is the b-tag, and above which value a jet is tagged."
+    ),
     click.option(
         "--tags",
         metavar="NAME|FILE",
         shell_complete=completing("tags"),
-        help="Table of the tagger's efficiencies: `pairton tags` lists those in the package; or a YAML file.",
+        help="Efficiencies of the tagger: a table that `pairton tags` lists, or a YAML file.",
     ),
-    click.option("--keep", multiple=True, metavar="COLUMN,…", help="Further columns to carry along."),
-    click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the input's format."),
-    click.option("--strict", is_flag=True, help="Bad labels are an error, not a warning."),
-    click.option("--isolate", is_flag=True, help="Read untrusted files in a process of their own, within limits."),
+    click.option("--keep", multiple=True, metavar="COLUMN,…", help="Further columns to copy to the output."),
+    click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A setting of the input format; see the page of that format.",
+    ),
+    click.option("--strict", is_flag=True, help="Treat a bad truth label as an error, not as a warning."),
+    click.option(
+        "--isolate", is_flag=True, help="Read untrusted files in a separate process with limited memory and time."
+    ),
 )
 
 
@@ -120,7 +130,7 @@ variation_option = click.option(
     "variations",
     multiple=True,
     metavar="NAME:pt=COLUMN,mass=COLUMN",
-    help="The same jets calibrated otherwise: a group of output columns …_NAME each.",
+    help="Also reconstruct jets with another calibration; its columns end in _NAME.",
 )
 
 
@@ -152,7 +162,7 @@ def reading_options(command: Command) -> Command:
 
 
 def cut_options(command: Command) -> Command:
-    """Which objects are used; passed as one keyword `cuts`, for `RunSettings`."""
+    """Adds the cuts on objects and passes them as one keyword `cuts`, for `RunSettings`."""
 
     @functools.wraps(command)
     def wrapper(*args: Any, jets: str | None, leptons: str | None, no_cuts: bool, **rest: Any) -> Any:
@@ -171,7 +181,7 @@ def cut_options(command: Command) -> Command:
 
 
 def answer_options(command: Command) -> Command:
-    """What is asked of the exact likelihood; as the keywords `answer`, `allow_absent` and `prior`."""
+    """Adds the options of the exact likelihood, as the keywords `answer`, `allow_absent` and `prior`."""
 
     def parsed(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
         return parse_prior(given)
@@ -182,17 +192,15 @@ def answer_options(command: Command) -> Command:
             multiple=True,
             metavar="PATTERN=FACTOR,…",
             callback=parsed,
-            help="Times more events of a pattern than in training: nothing=5; incomplete=0 if all are complete.",
+            help="How many times more events have a pattern than in training: nothing=5, or incomplete=0.",
         ),
-        click.option(
-            "--allow-absent", is_flag=True, help="Leave out particles that are more likely absent than present."
-        ),
+        click.option("--allow-absent", is_flag=True, help="Leave out particles that are probably absent."),
         click.option(
             "--answer",
             default="event",
             show_default=True,
             metavar="event|particles",
-            help="The most events right as a whole, or the most particles.",
+            help="Maximise the number of events that are right as a whole, or of particles.",
             shell_complete=completing(("event", "particles")),
         ),
     ):
@@ -201,7 +209,7 @@ def answer_options(command: Command) -> Command:
 
 
 def as_the_model(reading: dict[str, Any], model: Model) -> None:
-    """Read what the model takes; without --topology as its events, and a file of others is refused."""
+    """Options to read what the model takes. Without --topology, files of another decay tree are refused."""
     from pairton.formats import as_for
 
     reading |= as_for(model, reading)

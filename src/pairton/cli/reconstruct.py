@@ -45,16 +45,16 @@ def model_options(command: Any) -> Any:
     command = answer_options(command)
     for option in reversed(
         (
-            click.option("--beam", type=int, metavar="K", help="Width of a beam; chooses the decoding beam."),
+            click.option("--beam", type=int, metavar="K", help="Decode with a beam of K hypotheses."),
             click.option(
                 "--max-objects",
                 "--max-jets",
                 type=int,
                 default=12,
                 show_default=True,
-                help="Use this many objects of each kind, of highest pT.",
+                help="Use at most this many objects of each kind, those of highest pT.",
             ),
-            click.option("--threads", type=int, metavar="N", help="Threads of the network; default: all cores."),
+            click.option("--threads", type=int, metavar="N", help="Threads for the network. [all cores]"),
             click.option("--engine", default="onnx", show_default=True, help="onnx, or torch if it is installed."),
         )
     ):
@@ -65,19 +65,19 @@ def model_options(command: Any) -> Any:
 @click.command()
 @click.argument("inputs", nargs=-1, metavar="[IN]...")
 @click.option(
-    "-o", "--output", metavar="OUT", help="Result: .parquet, .root or .h5. Without it: a table on screen."
+    "-o", "--output", metavar="OUT", help="File to write: .parquet, .root or .h5. Without it, a table is printed."
 )
 @click.option(
     "--model",
     default="default",
-    help="A built-in model, or the path of one; kinematic: a fit, or FILE.yaml with its settings. "
+    help="A built-in model or a path; `kinematic`, or FILE.yaml with its settings, for a kinematic fit. "
     "[that of the topology]",
     shell_complete=completing("model"),
 )
 @click.option(
     "--decoding",
     metavar="NAME",
-    help="exact, steps, one_shot, beam, one_by_one, hyper; default: the model's.",
+    help="exact, steps, one_shot, beam, one_by_one or hyper. [the model's]",
     shell_complete=completing(DECODINGS),
 )
 @model_options
@@ -85,13 +85,13 @@ def model_options(command: Any) -> Any:
 @click.option(
     "--dask",
     metavar="ADDRESS|local[:N]",
-    help="Run on a Dask cluster, or N workers here. OUT is then a folder of parts.",
+    help="Run on a Dask cluster, or on N local workers. OUT becomes a folder of parts.",
 )
-@click.option("--jobs", type=int, metavar="N", help="Run in N processes. OUT is then a folder of parts.")
-@click.option("--resume", is_flag=True, help="Keep the finished parts in the folder OUT, make the others.")
+@click.option("--jobs", type=int, metavar="N", help="Run in N processes. OUT becomes a folder of parts.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted run: keep the finished parts in OUT.")
 @force_option
-@click.option("--part-rows", type=int, metavar="N", help="Events of a part. [65536]")
-@click.option("--part-suffix", metavar="SUFFIX", help="Of parts: .parquet, .root or .h5. [.parquet]")
+@click.option("--part-rows", type=int, metavar="N", help="Events per part. [65536]")
+@click.option("--part-suffix", metavar="SUFFIX", help="Format of the parts: .parquet, .root or .h5. [.parquet]")
 @variation_option
 @reading_options
 def reconstruct(
@@ -253,7 +253,7 @@ def _counts(status: Mapping[str, int]) -> str:
 
 @contextmanager
 def stop_cleanly() -> Iterator[None]:
-    """SIGTERM ends the work as Ctrl-C does: what is half written is removed."""
+    """Treat SIGTERM as Ctrl-C: incomplete files are removed."""
 
     def stop(*_: object) -> None:
         sys.exit(TERMINATED)

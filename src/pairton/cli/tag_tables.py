@@ -1,4 +1,4 @@
-"""`pairton tags`: tables of tag efficiencies, those of the package and one's own."""
+"""`pairton tags`: list, show and measure tables of tag efficiencies."""
 
 from __future__ import annotations
 
@@ -57,14 +57,18 @@ def show(table: str) -> None:
 
 @tags.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--score", required=True, metavar="COLUMN", help="The score: a column of jets, or a tagger.")
+@click.option(
+    "--score", required=True, metavar="COLUMN", help="The score: a column of jets, or the name of a tagger."
+)
 @click.option("--cuts", metavar="C1,C2,…", help="Its working points. [at b efficiencies from 0.95 to 0.1]")
-@click.option("--at", metavar="E1,E2,…", help="Efficiencies of b jets that the cuts are to have.")
-@click.option("--pt", metavar="P1,P2,…", help="Edges between ranges of pT, or none. [as jets allow]")
+@click.option("--at", metavar="E1,E2,…", help="Choose the cuts to have these b efficiencies.")
+@click.option(
+    "--pt", metavar="P1,P2,…", help="Edges between ranges of pT, or none. [as many as there are jets for]"
+)
 @click.option(
     "--jets", metavar="CUTS", default="pt>20,abs_eta<2.5", show_default=True, help="Which jets are counted."
 )
-@click.option("-o", "--output", metavar="TABLE", help="The table, .yaml. Without it: on the screen.")
+@click.option("-o", "--output", metavar="TABLE", help="File to write: .yaml. Without it, the table is printed.")
 @force_option
 @reading_options
 def measure(

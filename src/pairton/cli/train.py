@@ -12,25 +12,31 @@ from pairton.errors import MissingExtraError
 
 __all__ = ["train"]
 
-STOPPED = 75  # "try again" of sysexits.h: to a batch system an interrupted training is not done
+STOPPED = 75  # EX_TEMPFAIL of sysexits.h: a batch system then knows that the training is not finished
 
 
 @click.command()
 @click.argument("recipe", shell_complete=completing("recipe"))
 @click.option("--data", "-d", multiple=True, required=True, help="Files with labelled events; may be repeated.")
-@click.option("--out", "-o", type=click.Path(path_type=Path), help="Folder of model and logs. [runs/RECIPE]")
+@click.option(
+    "--out", "-o", type=click.Path(path_type=Path), help="Folder for the model and its logs. [runs/RECIPE]"
+)
 @click.option(
     "--topology",
     metavar="NAME|FILE",
-    help="Another decay tree than the recipe's.",
+    help="Use another decay tree than the recipe's.",
     shell_complete=completing("topology"),
 )
 @click.option("--init", metavar="MODEL", help="Start from the weights of a model: fine-tuning.")
-@click.option("--resume", is_flag=True, help="Go on with the training in --out, as if it had never stopped.")
-@click.option("--force", is_flag=True, help="Begin anew in --out, in the place of the training that is there.")
-@click.option("--seed", type=int, help="Another seed than the recipe's.")
-@click.option("--devices", type=int, help="Processes on this machine, one a device.")
-@click.option("--threads", type=int, help="CPU threads of a process.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Continue the training in --out. The result is the same as without the interruption.",
+)
+@click.option("--force", is_flag=True, help="Start again in --out and replace the training that is there.")
+@click.option("--seed", type=int, help="Use another seed than the recipe's.")
+@click.option("--devices", type=int, help="Number of processes on this machine, one per device.")
+@click.option("--threads", type=int, help="CPU threads per process.")
 def train(
     recipe: str,
     data: tuple[str, ...],

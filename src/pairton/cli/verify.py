@@ -1,4 +1,4 @@
-"""`pairton verify`: is a result as it was written, and are its inputs as they were read?"""
+"""`pairton verify`: check that a result and its inputs are unchanged."""
 
 from __future__ import annotations
 
