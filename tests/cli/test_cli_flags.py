@@ -78,6 +78,7 @@ FLAGS = {
         "--devices",
         "--threads",
     },
+    "transfer": READING | {"--output", "--force"},
     "export": ANSWER | {"--output", "--force", "--decoding", "--whole", "--max-objects", "--like", "--topology"},
 }
 

@@ -25,9 +25,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from snippets import COMMAND, PAGES, ROOT, blocks
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
-NOT_YET = {  # pages whose blocks of commands are indented
-    "docs/evaluate.md", "docs/formats/nanoaod.md", "docs/training.md",
-}  # fmt: skip
 SPAN = re.compile(r"`(pairton [a-z]+(?: [^`]*)?)`")  # in running text and in tables
 SHOWN = [*((b.page, line) for b in BLOCKS if b.language != "python" for line in b.commands)]
 SHOWN += [(page.relative_to(ROOT).as_posix(), x) for page in PAGES for x in SPAN.findall(page.read_text("utf-8"))]
@@ -66,7 +63,6 @@ def test_blocks_of_commands_are_run_or_say_why_not():
         if block.language in ("", "sh", "bash", "text")
         and not block.reason
         and any(COMMAND.match(line) for line in block.lines)
-        and block.page not in NOT_YET
     ]
     assert wrong == [], "write ```console, or <!-- not run: REASON --> before ```sh"
 
@@ -158,11 +154,14 @@ def inputs(tmp_path_factory):
 
 
 DRIVER = """
-import json, subprocess, sys
+import doctest, json, subprocess, sys
 shared = {"__name__": "page"}
 for place, language, text in json.load(open(sys.argv[1])):
     print("==", place, flush=True)
-    if language == "python":
+    if text.startswith(">>>"):
+        examples = doctest.DocTestParser().get_doctest(text + "\\n", shared, place, place, 0)
+        assert not doctest.DocTestRunner().run(examples, clear_globs=False).failed
+    elif language == "python":
         exec(compile(text, place, "exec"), shared)
     else:
         subprocess.run(["bash", "-euo", "pipefail", "-c", text], check=True)
