@@ -78,7 +78,6 @@ FLAGS = {
         "--devices",
         "--threads",
     },
-    "transfer": READING | {"--output", "--force"},
     "export": ANSWER | {"--output", "--force", "--decoding", "--whole", "--max-objects", "--like", "--topology"},
 }
 
