@@ -281,7 +281,7 @@ def main() -> None:
         "",
         *([] if spanet else ["SPANet was left out: no --spanet.", ""]),
         f"The peak of numpy's float32 matrix products is {peak / 1e9:.0f} GFLOP/s. A pass takes "
-        f"{np.mean(work) / 1e6:.1f} MFLOP an event, so {best.engine} reaches {reached:.0%} of it, all included.",
+        f"{np.mean(work) / 1e6:.1f} MFLOP per event, so {best.engine} reaches {reached:.0%} of it, all included.",
         "Peak memory of `pairton reconstruct` on the sample: "
         + ", ".join(f"{engine} {run.peak_mib:.0f} MiB" for engine, run in start.items())
         + ".",

@@ -156,7 +156,7 @@ def draw(costs: Mapping[str, Any], target: Path) -> None:
             rate.plot(_column(sizes, "batch"), _column(sizes, "events_per_second"), label=engine, **look)
             if jets[0]["share_of_peak"] is not None:
                 share.plot(counts, 100 * np.array(_column(jets, "share_of_peak")), label=engine, **look)
-        cost.set(xlabel="jets", ylabel="microseconds an event", yscale="log")
+        cost.set(xlabel="jets", ylabel="microseconds per event", yscale="log")
         cost.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         cost.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
         rate.set(xlabel="events in a batch", ylabel=f"events/s with {JETS_OF_SIZES} jets", ylim=(0, None))

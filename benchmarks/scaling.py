@@ -76,10 +76,11 @@ def shares(n_events: int, model: Model) -> None:
         sizes = [path.stat().st_size / n_events for path in (source, Path(folder) / "out.parquet")]
     spent["decoding"] -= spent["network"]  # which it calls
     spent["rest"] = total - sum(spent.values())
-    print(f"{n_events / total:.0f} events/s of a processor\n| | share | microseconds an event |\n|---|---|---|")
+    print(f"{n_events / total:.0f} events per second of processor time")
+    print("| | share | microseconds per event |\n|---|---|---|")
     for name, seconds in spent.items():
         print(f"| {name} | {seconds / total:.1%} | {1e6 * seconds / n_events:.1f} |")
-    print(f"{n_jets.mean():.1f} jets an event; bytes an event: {sizes[0]:.0f} read, {sizes[1]:.0f} written")
+    print(f"{n_jets.mean():.1f} jets per event; bytes per event: {sizes[0]:.0f} read, {sizes[1]:.0f} written")
 
 
 def flops() -> None:
@@ -88,7 +89,7 @@ def flops() -> None:
 
     model = load_model(engine="torch", threads=1)
     least, most = model.domain["jet"].count
-    print("| jets | MFLOP of the network an event |\n|---|---|")
+    print("| jets | MFLOP of the network per event |\n|---|---|")
     for n_jets in range(least, min(most, least + 4) + 1):
         rng = np.random.default_rng(0)
         jets = rng.uniform(30, 200, (1, n_jets, 5)).astype(np.float32)
@@ -125,7 +126,7 @@ def main() -> None:
                 short = timed(few, folder / f"few-{jobs}-{turn}", jobs, model)
                 clock, processor = (a - b for a, b in zip(long, short, strict=True))
                 rates[jobs].append((arguments.events / clock, arguments.events / processor))
-    print("| processes | events/s of the clock | events/s of a processor |\n|---|---|---|")
+    print("| processes | events per second | events per second of processor time |\n|---|---|---|")
     for jobs, found in rates.items():
         clock, processor = np.median(found, axis=0)
         print(f"| {jobs} | {clock:.0f} | {processor:.0f} |")
