@@ -29,10 +29,7 @@ ROOMS = (  # from the ground up
 FLOOR = {name: k for k, names in enumerate(ROOMS) for name in names}
 ALLOWED = {  # (who, whom): all inside functions, when a user asks for it
     ("reconstruction.result", "report.event_display"): "reco.display() draws in a notebook",
-    (
-        "reconstruction.result",
-        "reconstruction.writers",
-    ): "reco.save() and reco.to_columns()",
+    ("reconstruction.result", "reconstruction.writers"): "reco.save()",
     ("formats", "formats.isolation"): "isolate=True opens the file by the same function in another process",
 }
 

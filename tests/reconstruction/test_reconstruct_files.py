@@ -18,9 +18,10 @@ from pairton import formats
 from pairton.errors import ConfigError, InputError, ModelError, OutputError, PairtonWarning
 from pairton.events import Events
 from pairton.reconstruction.parts import reconstruct_parts
+from pairton.reconstruction.result_columns import result_columns
 from pairton.reconstruction.running import RunSettings, reconstruct
 from pairton.reconstruction.streaming import reconstruct_files, reconstruct_stream
-from pairton.reconstruction.writers import KEY, TREE, result_columns, result_metadata
+from pairton.reconstruction.writers import KEY, TREE, result_metadata
 
 SUFFIXES = (".parquet", ".root", ".h5")
 

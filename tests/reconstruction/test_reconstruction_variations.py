@@ -14,9 +14,10 @@ from pairton.errors import EventsError
 from pairton.events.domain import Domain, KindDomain
 from pairton.events.objects import make_jets
 from pairton.reconstruction.parts import COMPLETE, reconstruct_parts
+from pairton.reconstruction.result_columns import result_columns
 from pairton.reconstruction.running import reconstruct
 from pairton.reconstruction.streaming import reconstruct_files
-from pairton.reconstruction.writers import result_columns, result_metadata
+from pairton.reconstruction.writers import result_metadata
 
 FIELDS = ("pt", "eta", "phi", "energy", "btag")
 

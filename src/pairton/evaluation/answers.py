@@ -24,7 +24,8 @@ from pairton.evaluation.registry import merged
 from pairton.formats.base import damage
 from pairton.formats.files import container_of
 from pairton.formats.hdf5_files import Hdf5File
-from pairton.reconstruction.writers import KEY, TREE, slot_column
+from pairton.reconstruction.result_columns import slot_column
+from pairton.reconstruction.writers import KEY, TREE
 from pairton.topology import Particle, Topology
 
 __all__ = ["Assignments", "read_assignments"]

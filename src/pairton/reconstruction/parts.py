@@ -37,10 +37,11 @@ from pairton.reconstruction.provenance import (
     result_metadata,
     result_settings,
 )
+from pairton.reconstruction.result_columns import same_columns, same_kept
 from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
 from pairton.reconstruction.running import WINDOW, Assigner, windows
 from pairton.reconstruction.streaming import READ_ROWS, FirstBad
-from pairton.reconstruction.writers import ROWS, create_result, same_columns, same_kept
+from pairton.reconstruction.writers import ROWS, create_result
 from pairton.topology import load_topology
 
 if TYPE_CHECKING:

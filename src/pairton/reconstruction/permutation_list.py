@@ -16,8 +16,8 @@ from pairton.events import Events
 from pairton.models import engines
 from pairton.models.kinematic_model import KinematicEngine
 from pairton.reconstruction.result import stored_assignment
+from pairton.reconstruction.result_columns import slot_column
 from pairton.reconstruction.running import Assigner, RunSettings
-from pairton.reconstruction.writers import slot_column
 
 __all__ = ["list_permutations"]
 

@@ -27,6 +27,7 @@ from pairton.reconstruction.momenta import (
     slot_momenta,
     with_sign,
 )
+from pairton.reconstruction.result_columns import result_columns
 from pairton.topology import Topology
 from pairton.topology.assignments import ranked
 
@@ -125,8 +126,6 @@ class Reconstruction:
 
     def to_columns(self) -> dict[str, Any]:
         """The columns that `save` and `pairton reconstruct` write, by name; `pandas.DataFrame` takes them."""
-        from pairton.reconstruction.writers import result_columns
-
         return result_columns(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:

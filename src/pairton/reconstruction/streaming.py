@@ -14,9 +14,10 @@ from pairton.formats.base import Source
 from pairton.formats.files import Paths, is_url
 from pairton.reconstruction.provenance import InputFile, InputFiles, content_hash, plain_reading, result_settings
 from pairton.reconstruction.result import Reconstruction
+from pairton.reconstruction.result_columns import same_kept
 from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
 from pairton.reconstruction.running import Assigner, windows
-from pairton.reconstruction.writers import Tally, create_result, same_kept
+from pairton.reconstruction.writers import Tally, create_result
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
