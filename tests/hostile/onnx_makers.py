@@ -82,6 +82,11 @@ def unknown_field(payload):
     return payload + field(99, b"what is this?")
 
 
+def bad_name(payload):
+    """A name that is no text is refused."""
+    return payload.replace(b"Round", b"Roun\xc8")
+
+
 def functions(payload):
     """Functions, which may call one another many times over, are refused."""
     return payload + field(25, field(1, b"f"))

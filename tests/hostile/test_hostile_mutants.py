@@ -17,6 +17,7 @@ from pairton.events.nodes import Nodes
 from pairton.formats.stored import Stored
 from pairton.generator.card import CARDS, parse_card
 from pairton.models.engines import METADATA_KEY, load_model
+from pairton.models.sessions import OPERATORS
 from pairton.topology import load_topology, parse_topology
 
 ODD = [
@@ -44,6 +45,9 @@ ODD = [
     list(range(1000)),
     {str(k): k for k in range(1000)},
 ]
+
+
+NUMBERS = [0, -1, 1, 2, 3, 7, 1000, 2**31 - 1, 2**31, 2**40, 2**62, -(2**63)]  # sizes, axes and indices
 
 
 def places(value, path=()):
@@ -145,7 +149,55 @@ def check_stored(n, model_folder, tmp_path):
     survive(good, n, lambda raw: Stored.from_json(json.dumps(raw), "x.h5", tree=True))
 
 
+def graph_mutant(model, rng, kinds):
+    """The graph with one to three operators, connections, attributes or weights changed."""
+    mutated = onnx.ModelProto()
+    mutated.CopyFrom(model)
+    graph = mutated.graph
+    for _ in range(rng.integers(1, 4)):
+        node = graph.node[rng.integers(len(graph.node))]
+        deed = rng.integers(6)
+        if deed == 0:
+            node.op_type = kinds[rng.integers(len(kinds))]
+        elif deed == 1 and node.input:
+            other = graph.node[rng.integers(len(graph.node))]
+            node.input[rng.integers(len(node.input))] = other.output[0]
+        elif deed == 2:
+            graph.node.remove(node)
+        elif deed == 3:
+            for attribute in node.attribute:
+                attribute.i, attribute.f = NUMBERS[rng.integers(len(NUMBERS))], math.inf
+                attribute.ints[:] = [NUMBERS[rng.integers(len(NUMBERS))] for _ in attribute.ints]
+        elif deed == 4:
+            constants = [one for one in graph.node if one.op_type == "Constant"]
+            tensor = constants[rng.integers(len(constants))].attribute[0].t
+            whole = tensor.data_type == onnx.TensorProto.INT64
+            value = np.full(
+                tuple(tensor.dims), NUMBERS[rng.integers(len(NUMBERS))], np.int64 if whole else np.float32
+            )
+            tensor.CopyFrom(onnx.numpy_helper.from_array(value))
+        else:
+            tensor = graph.initializer[rng.integers(len(graph.initializer))]
+            tensor.dims[:] = [NUMBERS[rng.integers(len(NUMBERS))] for _ in tensor.dims]
+    return mutated.SerializeToString()
+
+
+def check_graphs(n, model_folder, tmp_path):
+    model = onnx.load(model_folder / "model.onnx")
+    rng, refused = np.random.default_rng(2), 0
+    for _ in range(n):
+        (tmp_path / "some.onnx").write_bytes(graph_mutant(model, rng, sorted(OPERATORS)))
+        try:
+            load_model(tmp_path / "some.onnx").predict(Nodes.full({"jet": np.ones((3, 7, 5), np.float32)}))
+        except PairtonError as error:
+            refused += 1
+            if "\n" in str(error):
+                pytest.fail(f"not one line: {str(error)[:500]}")
+    assert 0 < refused < n
+
+
 CHECKS = [check_topologies, check_cards, check_recipes, check_folders, check_metadata, check_stored]
+CHECKS += [check_graphs]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

@@ -97,9 +97,14 @@ def operators(file: OnnxFile) -> tuple[Operator, ...]:
     for number, node in _fields(graph):
         if number == GRAPH_NODE and isinstance(node, memoryview):
             parts = list(_fields(node))
-            inputs = tuple(_decoded(value) for part, value in parts if part == NODE_INPUT)
-            outputs = tuple(_decoded(value) for part, value in parts if part == NODE_OUTPUT)
-            found.append((_text(node, NODE_OPERATOR), inputs, outputs))
+            try:
+                inputs = tuple(_decoded(value) for part, value in parts if part == NODE_INPUT)
+                outputs = tuple(_decoded(value) for part, value in parts if part == NODE_OUTPUT)
+                found.append((_text(node, NODE_OPERATOR), inputs, outputs))
+            except ValueError:
+                raise ModelError(
+                    f"{file.path}: the name of an operator or array is no text: export it again"
+                ) from None
     return tuple(found)
 
 
