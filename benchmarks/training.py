@@ -30,8 +30,9 @@ from pairton.network.pairformer import TriangleAttention, TriangleMultiplication
 from pairton.network.symmetric import SymmetricTriangleAttention, SymmetricTriangleMultiplication
 from pairton.training import Recipe, load_recipe
 from pairton.training.data import Group, PackedEvents
-from pairton.training.loop import Trainer, make_optimiser
+from pairton.training.loop import Trainer
 from pairton.training.losses import batch_loss, make_batch
+from pairton.training.optimising import make_optimiser
 
 # shares of jet counts beyond the number of slots, as in all-hadronic ttbar events
 MIX = (0.43, 0.33, 0.155, 0.055, 0.02, 0.007, 0.003)

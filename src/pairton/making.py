@@ -109,6 +109,7 @@ def train(
     init: str | Path | None = None,
     resume: bool = False,
     force: bool = False,
+    folds: int | None = None,
     seed: int | None = None,
     devices: int | None = None,
     **options: Any,
@@ -126,6 +127,8 @@ def train(
         init: A model whose weights the training starts from (fine-tuning).
         resume: Continue the training in `out`.
         force: Start again in a folder that already holds a training.
+        folds: Train so many models, each on the events of all folds but one. `out` is then a model that answers
+            for each event with the network that was not trained on it.
         seed: A seed in place of the recipe's.
         devices: How many processes to train in, in place of the recipe's number.
         **options: How to read the files, as for `pairton.iterate`.
@@ -155,4 +158,6 @@ def train(
     chosen = load_recipe(recipe, topology) if isinstance(recipe, str | Path) else recipe
     changes = {name: value for name, value in (("seed", seed), ("devices", devices)) if value is not None}
     files = [data] if isinstance(data, str | Path) else data
-    return run(chosen.with_run(**changes), files, out, init=init, resume=resume, force=force, **options)
+    return run(
+        chosen.with_run(**changes), files, out, init=init, resume=resume, force=force, folds=folds, **options
+    )

@@ -74,6 +74,7 @@ FLAGS = {
         "--topology",
         "--resume",
         "--force",
+        "--folds",
         "--seed",
         "--devices",
         "--threads",

@@ -147,5 +147,5 @@ def test_mistakes_are_one_line_and_exit_2(place, capsys, monkeypatch, arguments,
 
 def test_the_flags_are_these():
     assert sorted(parameter.name for parameter in train.params) == [
-        "data", "devices", "force", "init", "out", "recipe", "resume", "seed", "threads", "topology",
+        "data", "devices", "folds", "force", "init", "out", "recipe", "resume", "seed", "threads", "topology",
     ]  # fmt: skip

@@ -26,7 +26,8 @@ from pairton.topology import load_topology
 from pairton.training import loop
 from pairton.training import resume_state as state
 from pairton.training.data import Group, PackedEvents
-from pairton.training.loop import Trainer, update_average
+from pairton.training.loop import Trainer
+from pairton.training.optimising import update_average
 from pairton.training.recipes import LossConfig, parse_recipe
 from pairton.training.validation import blocks, sum_likelihood
 

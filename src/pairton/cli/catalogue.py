@@ -63,6 +63,13 @@ def models(name: str | None) -> None:
         said = [f"pT > {domain.pt:g} GeV, |eta| < {domain.abs_eta:g}", "{} to {}".format(*domain.count)]
         said += [f"{name} 0 or 1" if name in domain.binary else name for name in fields]
         click.echo(printable(f"{collection_name(kind):11} {'; '.join(said)}"))
+    data = model.info.data
+    if model.folds:
+        click.echo(f"folds       {len(model.folds)}, by a hash of the event number; means of their metrics:")
+    elif "fold" in data:
+        click.echo(
+            f"folds       for events of fold {data['fold']} of {data['folds']}, which it was not trained on"
+        )
     for key, value in model.info.metrics.items():
         click.echo(printable(f"{key:11} {value:.4g}"))
     if folder is not None and (card := folder / "README.md").is_file():

@@ -50,35 +50,36 @@ def export(
     topology: str | None,
     **asked: Any,
 ) -> None:
-    """Write MODEL (built-in, or a folder) as a self-contained ONNX file.
+    """Write MODEL (built-in, or a folder) as a self-contained ONNX file; one per fold of a model in folds.
 
     \b
     Example: pairton export ttbar_allhad --whole -o reconstruct.onnx
              pairton export my-model --like spanet --topology event.yaml -o net.onnx
     """
     from pairton.decoding import Question
-    from pairton.export import export_model
+    from pairton.export import export_model, fold_files
     from pairton.export.spanet_export import export_like_spanet
 
     if output.suffix != ".onnx":
         raise ConfigError(f"{output}: a model is an ONNX file: give a name that ends with .onnx")
-    refuse_existing(output, force)
-    if like is not None:
-        if whole or decoding is not None or not Question(**asked).is_default:
-            raise ConfigError(
-                "--like spanet gives distributions, no answer: leave --whole and what belongs to it out"
-            )
-        about = export_like_spanet(model, output, topology=topology, max_objects=max_objects)
-        inputs = ", ".join(f"{name} ({', '.join(features)})" for name, features in about["features"].items())
-        click.echo(f"{output}: like SPANet, up to {about['max_objects']} objects; inputs: {inputs}")
-        return
-    if topology is not None:
+    if like is not None and (whole or decoding is not None or not Question(**asked).is_default):
+        raise ConfigError("--like spanet gives distributions, no answer: leave --whole and what belongs to it out")
+    if like is None and topology is not None:
         raise ConfigError("--topology belongs to --like spanet: a model brings its own topology")
+    files = fold_files(model, output)
+    for _, file in files:
+        refuse_existing(file, force)
     settings: dict[str, Any] = {"max_objects": max_objects, "decoding": decoding, "question": Question(**asked)}
-    about = export_model(model, output, whole=whole, **settings)
-    what = (
-        f"whole reconstruction ({about['decoding']}, up to {about['max_objects']} objects)"
-        if whole
-        else "one step"
-    )
-    click.echo(f"{output}: {what} of {about['topology']['name']}, {output.stat().st_size / 1e6:.1f} MB")
+    for network, file in files:
+        if like is not None:
+            about = export_like_spanet(network, file, topology=topology, max_objects=max_objects)
+            inputs = ", ".join(f"{name} ({', '.join(features)})" for name, features in about["features"].items())
+            what = f"like SPANet, up to {about['max_objects']} objects; inputs: {inputs}"
+        else:
+            about = export_model(network, file, whole=whole, **settings)
+            decoded = f"whole reconstruction ({about['decoding']}, up to {about.get('max_objects')} objects)"
+            size = f"{file.stat().st_size / 1e6:.1f} MB"
+            what = f"{decoded if whole else 'one step'} of {about['topology']['name']}, {size}"
+        data = about.get("data", {})
+        fold = f"; for events of fold {data['fold']} of {data['folds']}" if "fold" in data else ""
+        click.echo(f"{file}: {what}{fold}")

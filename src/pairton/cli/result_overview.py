@@ -70,6 +70,15 @@ def _about(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "topology", _short(said.get("topology"))
     yield "pairton", _short(said.get("pairton_version"))
     yield "model", f"{_short(model.get('name'))}, of pairton {_short(model.get('code_version'))}"
+    yield from _files(model)
+    folds = model.get("folds")
+    for k, member in enumerate(folds if isinstance(folds, list) else []):
+        if isinstance(member, Mapping):
+            yield f"fold {k}", f"{_short(member.get('name'))}, for events that it was not trained on"
+            yield from _files(member)
+
+
+def _files(model: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, sha256 in _mapping(model, "files").items():
         yield "", f"{name}, sha256 {str(sha256)[:SHOWN]}"
     if "engine" in model:

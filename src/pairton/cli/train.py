@@ -34,6 +34,12 @@ STOPPED = 75  # EX_TEMPFAIL of sysexits.h: a batch system then knows that the tr
     help="Continue the training in --out. The result is the same as without the interruption.",
 )
 @click.option("--force", is_flag=True, help="Start again in --out and replace the training that is there.")
+@click.option(
+    "--folds",
+    type=int,
+    metavar="K",
+    help="Train K models: each answers for a K-th of the events, and is trained on the others.",
+)
 @click.option("--seed", type=int, help="Use another seed than the recipe's.")
 @click.option("--devices", type=int, help="Number of processes on this machine, one per device.")
 @click.option("--threads", type=int, help="CPU threads per process.")
@@ -45,6 +51,7 @@ def train(
     init: str | None,
     resume: bool,
     force: bool,
+    folds: int | None,
     seed: int | None,
     devices: int | None,
     threads: int | None,
@@ -66,13 +73,26 @@ def train(
         torch.set_num_threads(max(1, threads))
     folder = out or Path("runs") / Path(recipe).stem
     result = run(
-        recipe, data, folder, topology=topology, init=init, resume=resume, force=force, seed=seed, devices=devices
+        recipe,
+        data,
+        folder,
+        topology=topology,
+        init=init,
+        resume=resume,
+        force=force,
+        folds=folds,
+        seed=seed,
+        devices=devices,
     )
     found = "  ".join(f"{name} {value:.4f}" for name, value in result.best.items()) or "not validated yet"
     if not result.leads:
         return
     if result.finished:
-        click.echo(f"{folder}: {result.steps} steps; best on validation events: {found}")
+        each, means = ("", "") if folds is None else (f" in each of {folds} folds", ", on average")
+        click.echo(f"{folder}: {result.steps} steps{each}; best on validation events{means}: {found}")
     else:
-        click.echo(f"{folder}: stopped after {result.step} of {result.steps} steps ({found}); go on with --resume")
+        part = "" if result.fold is None else f" of fold {result.fold[0]}"
+        click.echo(
+            f"{folder}: stopped after {result.step} of {result.steps} steps{part} ({found}); go on with --resume"
+        )
         sys.exit(STOPPED)

@@ -39,8 +39,10 @@ from pairton.evaluation.scoreboard import Evaluation, Method
 from pairton.events import Events
 from pairton.events.acceptance import MAX_OBJECTS
 from pairton.events.domain import Bounds, Domain, chosen_cuts, cut_domain
+from pairton.events.splits import fold_of
 from pairton.formats import as_for, expand, iterate, open_source
 from pairton.formats.files import Paths
+from pairton.models.folds import by_fold
 from pairton.reconstruction.mixture_choice import truth_topology
 from pairton.reconstruction.model_choice import models_to_evaluate
 from pairton.reconstruction.result import stored_assignment
@@ -305,12 +307,22 @@ def _fractions(model: Model) -> tuple[float, float, float]:
 
 
 def _trained_on(model: Model, events: Events) -> int:
-    """How many of these events the model may have been trained on: of the same sources, in its training split."""
+    """How many of these events may have trained the network that answers for them.
+
+    Those are events of the same sources, in its training split and in none of the folds that it was kept from.
+    """
+    return sum(_seen(member, events[mine]) for member, mine in by_fold(model, events.ids))
+
+
+def _seen(model: Model, events: Events) -> int:
     listed = model.info.data.get("sources", ())
     if not listed:
         return 0
     sources = np.array([int(source, 16) for source in listed], dtype=np.uint64)
-    return int((np.isin(events.ids[:, 0], sources) & events.in_split("train", _fractions(model))).sum())
+    seen = np.isin(events.ids[:, 0], sources) & events.in_split("train", _fractions(model))
+    if (folds := model.info.data.get("folds")) is not None:
+        seen &= fold_of(events.ids, folds) != model.info.data["fold"]
+    return int(seen.sum())
 
 
 def _load(model: Any, events: Events | None, files: Sequence[str], options: Mapping[str, Any]) -> list[Model]:

@@ -39,7 +39,7 @@ class KinematicLikelihood:
         """The best permutations (n, S), -1 where none is allowed, and their probabilities (n,)."""
         assigner = self.assigner or self.fit(events).assigner
         assert assigner is not None
-        found, _ = assigner.assign_all(assigner.accept(assigner.with_evidence(events)))
+        found, _ = assigner.assign_all(assigner.accept(assigner.with_evidence(events)), events.ids)
         return found.assignment, found.event_probability
 
 

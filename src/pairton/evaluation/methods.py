@@ -46,6 +46,8 @@ def model_methods(models: Sequence[Model], decodings: Sequence[str], settings: R
             decoding = assigner.settings.decoding
             name = model.name if len(decodings) < 2 else f"{model.name}:{decoding}"
             about = {"model": model.name, "decoding": decoding, "beam": width}
+            if len(assigner.members) > 1:
+                about["folds"] = len(assigner.members)
             if not settings.question.is_default:
                 about |= {name: getattr(settings, name) for name in ("answer", "allow_absent", "prior")}
             ask = partial(_ask_model, assigner)
@@ -56,7 +58,7 @@ def model_methods(models: Sequence[Model], decodings: Sequence[str], settings: R
 def _ask_model(assigner: Assigner, method: Method, events: Events, rows: Rows) -> Decoded:
     accepted = method.accept(assigner.with_evidence(events))
     assigner.count_tags(events, accepted)
-    found, heads = assigner.assign_all(accepted)
+    found, heads = assigner.assign_all(accepted, events.ids)
     return replace(found, assignment=stored_assignment(events, found.assignment), heads=heads)
 
 

@@ -19,7 +19,7 @@ from pairton.decoding.set_tables import SetTables
 from pairton.evaluation.best_assignment import Batch, Scores, best_assignments, candidate_masses, product_name
 from pairton.evaluation.registry import register_baseline
 from pairton.events import Events
-from pairton.events.events import uniform
+from pairton.events.splits import uniform
 from pairton.topology import JET
 from pairton.topology.pdg import codes_of
 

@@ -23,6 +23,7 @@ from pairton.evaluation import metrics
 from pairton.evaluation.intervals import bootstrap, even, normal_interval, ratio_interval, weighted_ratio
 from pairton.events import Events
 from pairton.events.acceptance import Accepted
+from pairton.models.folds import by_fold
 from pairton.reconstruction.result import stored_assignment
 from pairton.topology import Particle, Topology
 from pairton.topology.assignments import canonical_within
@@ -60,9 +61,14 @@ def follow(model: Model, decoding: str, events: Events, accepted: Accepted, trut
     asked = accepted.answerable & events.complete
     shares = np.zeros((len(events), len(topology.stages)), dtype=np.float32)
     found, possible = ({name: np.zeros(len(events), dtype=np.int16) for name in topology.types} for _ in range(2))
-    for layout, rows in accepted.by_layout(asked):
+    batches = (
+        (member, layout, rows)
+        for member, mine in by_fold(model, events.ids)
+        for layout, rows in accepted.by_layout(asked & mine)
+    )
+    for member, layout, rows in batches:
         nodes = accepted.batch(rows, layout)
-        steps = decode(model.predict, topology, nodes, decoding=decoding, record=True).steps
+        steps = decode(member.predict, topology, nodes, decoding=decoding, record=True).steps
         before = np.full(truth[rows].shape, -1)
         for k, step in enumerate(_stage_ends(topology, steps)):
             state = stored_assignment(events[rows], accepted.to_positions(step.assignment, rows, layout))

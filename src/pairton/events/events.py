@@ -17,11 +17,12 @@ import numpy.typing as npt
 from pairton.errors import EventsError, nearest
 from pairton.events.inputs import MOMENTUM
 from pairton.events.objects import check_fields, is_physical
+from pairton.events.splits import uniform
 from pairton.events.status import Status
 from pairton.topology import JET, Topology, collection_name, load_topology
 from pairton.topology.assignments import present
 
-__all__ = ["SPLITS", "Events", "Objects", "uniform"]
+__all__ = ["SPLITS", "Events", "Objects"]
 
 SPLITS = ("train", "validation", "test")
 MARKS = ("index", "usable")  # fields of an object that say something of its place in the file
@@ -420,14 +421,3 @@ def _by_kind(objects: Objects | ak.Array) -> dict[str, ak.Array]:
 
 def _joined(parts: Sequence[ak.Array]) -> ak.Array:
     return ak.with_name(ak.concatenate(parts), "Momentum4D")
-
-
-def uniform(ids: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.float64]:
-    """A number in [0, 1) for each (source, number): splitmix64, chained over the words."""
-    state = np.full(len(ids), (seed * 0x9E3779B97F4A7C15 + 0x2545F4914F6CDD1D) % 2**64, dtype=np.uint64)
-    for word in ids.T:
-        state = state + word + np.uint64(0x9E3779B97F4A7C15)
-        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        state = state ^ (state >> np.uint64(31))
-    return (state >> np.uint64(11)).astype(np.float64) / 2**53

@@ -23,8 +23,9 @@ from pairton.decoding.set_tables import exact_limit
 from pairton.errors import ConfigError, MissingExtraError, ModelError
 from pairton.events.nodes import MOST_OBJECTS, Nodes
 from pairton.export.tracing import OPSET, finished, trace
+from pairton.models.folds import fold_folder, read_folds
 from pairton.models.sessions import open_trusted
-from pairton.models.storage import INFO, WEIGHTS_KEY, find_model
+from pairton.models.storage import FOLDS, INFO, WEIGHTS_KEY, find_model
 from pairton.topology import Layout, Topology, collection_name
 from pairton.topology.selection import TRANSVERSE
 
@@ -40,6 +41,7 @@ __all__ = [
     "default_max_objects",
     "export_model",
     "export_network",
+    "fold_files",
     "layout_of",
     "some_events",
 ]
@@ -59,7 +61,7 @@ def export_model(
     decoding: str | None = None,
     question: Question = DEFAULT_QUESTION,
 ) -> dict[str, Any]:
-    """Export a model by name or path; what its metadata say."""
+    """Export a model by name or path; what its metadata say. Of a model in folds, give one: see `fold_files`."""
     try:
         from pairton.network.engine import load_network
     except ImportError:
@@ -69,6 +71,19 @@ def export_model(
     info = replace(info, weights_sha256=weights)  # so that an old export beside new weights is noticed
     settings: dict[str, Any] = {"max_objects": max_objects, "decoding": decoding, "question": question}
     return export_network(network, info, output, whole=whole, **settings)
+
+
+def fold_files(model: str | Path, output: str | Path) -> list[tuple[Path, Path]]:
+    """The models to export and the files to write: of a model in folds `net.onnx` becomes `net_fold0.onnx`, ….
+
+    >>> fold_files("ttbar_allhad", "net.onnx")[0][1]
+    PosixPath('net.onnx')
+    """
+    path, output = find_model(model), Path(output)
+    if not (path / FOLDS).is_file():
+        return [(Path(model), output)]
+    numbers = range(read_folds(path))
+    return [(fold_folder(path, k), output.with_name(f"{output.stem}_fold{k}{output.suffix}")) for k in numbers]
 
 
 def export_network(

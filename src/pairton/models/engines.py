@@ -28,11 +28,13 @@ from pairton.errors import ConfigError, MissingExtraError, ModelError, nearest
 from pairton.events.domain import Domain
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import Nodes
+from pairton.models.folds import FoldsEngine, fold_folder, joined_info, read_folds
 from pairton.models.kinematic_model import KinematicEngine, is_kinematic, kinematic_info
 from pairton.models.onnx_file import OnnxFile, read_onnx
 from pairton.models.sessions import Session
 from pairton.models.spanet_onnx import SpanetEngine, is_spanet, spanet_info
 from pairton.models.storage import (
+    FOLDS,
     INFO,
     ONNX,
     WEIGHTS,
@@ -102,7 +104,7 @@ class OnnxEngine:
         return {"path": self.path, "threads": self.threads}
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)
 def _session(engine: OnnxEngine, written: int) -> Session:
     """One session for all copies of an engine in a process: a worker unpickles one with every task."""
     return Session(read_onnx(engine.path), engine.at_once)
@@ -115,6 +117,7 @@ class Model:
     name: str
     info: ModelInfo
     engine: Engine
+    folds: tuple[Model, ...] = ()  # one per fold of events, of a model that was trained in folds
 
     @property
     def topology(self) -> Topology:
@@ -223,8 +226,13 @@ def load_model(
             raise ConfigError(f"a kinematic fit has no network that {engine} could run: leave the engine out")
         return _kinematic_model(name, threads, topology)
     path = find_model(DEFAULT if str(name) == "default" else name)
-    for file in (path, path / ONNX, path / WEIGHTS, path / INFO):
+    for file in (path, path / ONNX, path / WEIGHTS, path / INFO, path / FOLDS):
         note_input(file)
+    if (path / FOLDS).is_file():
+        folders = [fold_folder(path, k) for k in range(read_folds(path))]
+        members = tuple(load_model(folder, engine=engine, threads=threads) for folder in folders)
+        info = joined_info(path, [member.info for member in members])
+        return Model(path.name, info, FoldsEngine(path, members[0].at_once), members)
     if engine == "onnx":
         if path.is_dir() and not (path / ONNX).is_file():
             raise ModelError(

@@ -3,6 +3,8 @@
 model.safetensors    the weights
 model.json           all about the model but its weights: `ModelInfo`
 model.onnx           the network as a graph, for the default engine; it carries the same JSON
+
+A model that was trained in folds is a folder with folds.json and a model for each fold: `pairton.models.folds`.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from pairton.topology import Topology, parse_topology
 from pairton.topology.reading import completed
 
 __all__ = [
+    "FOLDS",
     "FORMAT_VERSION",
     "INFO",
     "ONNX",
@@ -49,6 +52,7 @@ __all__ = [
 
 FORMAT_VERSION = 2
 WEIGHTS, INFO, ONNX = "model.safetensors", "model.json", "model.onnx"
+FOLDS = "folds.json"  # of a folder with one model per fold
 WEIGHTS_KEY = "weights_sha256"  # in model.json and in the metadata of model.onnx
 
 
@@ -143,9 +147,9 @@ def find_model(model: str | Path) -> Path:
     if path.is_file():
         if path.suffix == ".onnx":
             return path
-        if path.name in (WEIGHTS, INFO):
+        if path.name in (WEIGHTS, INFO, FOLDS):
             path = path.parent
-    if (path / INFO).is_file() or (path / ONNX).is_file():
+    if any((path / name).is_file() for name in (INFO, ONNX, FOLDS)):
         return path
     if path.exists():
         raise ModelError(f"{path}: not a model: give an .onnx file, or a folder with {ONNX}, {WEIGHTS} and {INFO}")
@@ -170,6 +174,8 @@ def read_info(model: str | Path) -> ModelInfo:
     path = find_model(model)
     if path.is_file():
         raise ModelError(f"{path}: an ONNX file has no weights for torch: give the folder with its {WEIGHTS}")
+    if (path / FOLDS).is_file():
+        raise ModelError(f"{path}: has one network per fold of events: give one of them, such as {path}/fold0")
     return parse_info(read_json(path / INFO, ModelError), str(path / INFO))
 
 

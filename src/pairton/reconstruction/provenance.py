@@ -124,11 +124,12 @@ def result_settings(
 ) -> dict[str, Any]:
     """What a result says of how it was made; `reading`: options of reading, from `plain_reading`."""
     assigner = Assigner(model, settings)
+    fitted = [member.temperatures for member in assigner.members]  # one per fold
     return {
         "pairton_version": __version__,
         "model": _describe(model),
         **{name: _plain(value) for name, value in vars(assigner.settings).items()},
-        "temperatures": _plain(assigner.temperatures),  # None: not fitted for this decoding
+        "temperatures": _plain(fitted if len(fitted) > 1 else fitted[0]),  # None: not fitted for this decoding
         "reading": dict(reading or {}),
         "inputs": [one.to_dict() for one in inputs],
     }
@@ -144,6 +145,8 @@ def _describe(model: Model) -> dict[str, Any]:
     said["files"] = {file.name: file_sha256(file) for file in files}
     if (library := getattr(engine, "library", None)) is not None:
         said["engine"] = engine_version(library)
+    if members := getattr(model, "folds", ()):
+        said["folds"] = [_describe(member) for member in members]
     return said
 
 

@@ -29,8 +29,10 @@ from pairton.events.domain import chosen_cuts
 from pairton.events.evidence import evident, tag_caveat, with_table
 from pairton.events.inputs import EVIDENCE
 from pairton.events.nodes import Nodes
+from pairton.events.splits import fold_of
 from pairton.events.tags import TagTable, load_table
 from pairton.kinematics.fit_decoding import is_answer
+from pairton.models.folds import by_fold
 from pairton.reconstruction.given_objects import by_kind
 from pairton.reconstruction.head_columns import (
     head_shape,
@@ -69,6 +71,12 @@ class Assigner:
         decoding = get_decoding(str(self.settings.decoding))
         fitted = model.decoding in (decoding.name, decoding.fitted_as)
         self.temperatures = model.temperatures if fitted else None  # None: not fitted for this decoding
+
+    @cached_property
+    def members(self) -> tuple[Assigner, ...]:
+        """One per fold of events, with the network and the temperatures of its own; itself without folds."""
+        folds = getattr(self.model, "folds", ())
+        return tuple(Assigner(each, self.settings) for each in folds) or (self,)
 
     @property
     def knows_missing(self) -> bool:
@@ -123,7 +131,7 @@ class Assigner:
             kind: np.ones((1, max(1, slots), len(inputs.columns(kind))), dtype=np.float32)
             for kind, slots in zip(topology.kinds, topology.slots_per_kind, strict=True)
         }
-        outputs = self.model.predict(Nodes.full(event))
+        outputs = self.members[0].model.predict(Nodes.full(event))
         return {name: outputs[name].shape[1:] for name in names} | declared
 
     def assign(self, nodes: Nodes, part: Part | None = None) -> tuple[Decoded, Outputs]:
@@ -155,16 +163,18 @@ class Assigner:
                 described[name] = head_values(spec, self.model.topology, described[name], found.assignment)
         return found if part is None else found.within(self.model.topology, part), described
 
-    def assign_all(self, accepted: Accepted) -> tuple[Decoded, dict[str, npt.NDArray[Any]]]:
-        """As `assign`, for events of any layouts; assignments are positions in `events.objects`."""
+    def assign_all(
+        self, accepted: Accepted, ids: npt.NDArray[np.uint64]
+    ) -> tuple[Decoded, dict[str, npt.NDArray[Any]]]:
+        """As `assign`, for events of any layouts and folds; assignments are positions in `events.objects`."""
         n, part = len(accepted.status), self.part(accepted.topology)
         found = Decoded.empty(self.model.topology, n)
         found = found if part is None else found.within(self.model.topology, part)
         outputs = {k: np.full((n, *shape), np.nan, dtype=np.float32) for k, shape in self.shapes.items()}
 
-        def fill(batch: tuple[Layout, npt.NDArray[np.intp]]) -> None:
-            layout, rows = batch
-            answer, described = self.assign(accepted.batch(rows, layout), part)
+        def fill(batch: tuple[Assigner, Layout, npt.NDArray[np.intp]]) -> None:
+            member, layout, rows = batch
+            answer, described = member.assign(accepted.batch(rows, layout), part)
             answer.drop(~_all_finite(described, len(rows)))
             found.fill(rows, replace(answer, assignment=accepted.to_positions(answer.assignment, rows, layout)))
             for name, array in described.items():
@@ -172,8 +182,9 @@ class Assigner:
 
         width = (self.settings.beam or BEAM) if self.settings.decoding == "beam" else 1
         batches = [
-            (layout, part)
-            for layout, rows in accepted.by_layout(accepted.answerable)
+            (member, layout, part)
+            for member, (_, mine) in zip(self.members, by_fold(self.model, ids), strict=True)
+            for layout, rows in accepted.by_layout(accepted.answerable & mine)
             for size in [batch_size(layout, width)]
             for part in np.split(rows, range(size, len(rows), size))
         ]
@@ -184,7 +195,7 @@ class Assigner:
         """Reconstruct the events of one window, and their variations."""
         window = self.with_evidence(window)
         accepted = self.accept(window)
-        decoded, described = self.assign_all(accepted)
+        decoded, described = self.assign_all(accepted, window.ids)
         found, momenta, exchanged = by_falling_pt(window, decoded)
         for name, spec in self.model.info.heads.items():
             orders = decoded.assignment, found.assignment
@@ -193,6 +204,8 @@ class Assigner:
         outputs = {**output_columns(self.model.info, described, exchanged), **tags}
         outputs |= topology_columns(self.model.topology, found)
         outputs |= pattern_columns(window.topology, found) if self.knows_missing else {}
+        if len(self.members) > 1:
+            outputs["model_fold"] = fold_of(window.ids, len(self.members)).astype(np.int32)
         status = accepted.status.copy()
         status[(status == Status.OK) & ~self._selected(accepted, tags)] = Status.OUTSIDE_SELECTION
         none = ~found.answered if self.knows_missing else (found.assignment < 0).any(axis=1)

@@ -15,6 +15,7 @@ from pairton.errors import EventsError
 from pairton.events import Events, Status
 from pairton.events.domain import cut_domain
 from pairton.events.mixed_events import asked_of
+from pairton.models.folds import by_fold
 from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
 from pairton.reconstruction.running import Assigner
 from pairton.report.frames import chain_frames, exact_frames
@@ -42,6 +43,8 @@ def record_event(
     one, asked = asked_of(model.topology, _one(events, row))
     assigner = Assigner(model, settings)
     assigner.check(events.topology)
+    networks = zip(assigner.members, by_fold(model, one.ids), strict=True)
+    member = next(each for each, (_, mine) in networks if mine[0])  # with the network of its fold
     topology, decoding = model.topology, str(assigner.settings.decoding)
     accepted = assigner.accept(assigner.with_evidence(one))
     seen = {kind: position[0][position[0] >= 0] for kind, position in accepted.position.items()}
@@ -53,9 +56,9 @@ def record_event(
     if not accepted.answerable[0]:
         return base.record(label, model.name, status, (), None, ())
     nodes = accepted.batch(np.array([0]), tuple(accepted.nodes.counts[0].tolist()))
-    temperatures, question = assigner.temperatures, replace(assigner.settings.question, topology=asked)
+    temperatures, question = member.temperatures, replace(assigner.settings.question, topology=asked)
     answer = decode(
-        model.predict,
+        member.model.predict,
         topology,
         nodes,
         decoding=decoding,
@@ -71,7 +74,7 @@ def record_event(
     final = shown_particles(topology, base.objects, found, truth=base.truth, probability=chances)
     if answer.exact[0] and decoding == "exact":
         temperature = 1.0 if temperatures is None else float(temperatures[0])
-        outputs = model.predict(nodes, np.full_like(answer.steps[0].tokens, MASKED))
+        outputs = member.model.predict(nodes, np.full_like(answer.steps[0].tokens, MASKED))
         frames = exact_frames(base, outputs, sums_of(topology, nodes.layout, outputs, temperature, question))
     else:
         frames = chain_frames(base, answer, decoding, final)

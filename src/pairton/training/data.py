@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from pairton.events import Events, Status
 from pairton.events.acceptance import accept, selection_domain
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import MOST_OBJECTS, Nodes
+from pairton.events.splits import fold_of
 from pairton.events.tags import load_table
 from pairton.topology import Layout, Topology, same_tree
 from pairton.topology.assignments import present
@@ -73,6 +74,7 @@ class PackedEvents:
     groups: dict[Layout, Group]
     fingerprint: str = ""
     sources: tuple[int, ...] = ()  # first words of the events' ids, unless there are too many to list
+    fold: tuple[int, int] | None = None  # that was left out, and how many there are
 
     def __len__(self) -> int:
         return sum(len(group) for group in self.groups.values())
@@ -163,8 +165,11 @@ def pack(
     max_objects: int = 20,
     memory: float = 8 * 2**30,
     columns: tuple[str, ...] = (),
+    fold: tuple[int, int] | None = None,
 ) -> tuple[PackedEvents, PackedEvents]:
     """The training and validation events among selected ones: (training, validation).
+
+    With `fold`, its number and how many there are, the events of that fold are left out of both.
 
     Training takes complete events, `partial` ones with at least one particle present, or `all`; validation takes
     at least the partial ones, so that efficiencies of every kind can be counted. Objects are those that a
@@ -182,6 +187,9 @@ def pack(
         usable = usable & (accepted.status != Status.TRUNCATED)
         usable &= accepted.nodes.counts.sum(axis=1) <= MOST_OBJECTS
         split = {name: chosen.in_split(name, fractions) for name in stores}
+        if fold is not None:
+            others = fold_of(chosen.ids, fold[1]) != fold[0]
+            split = {name: inside & others for name, inside in split.items()}
         assert chosen.truth is not None
         weights = np.ones(len(chosen)) if chosen.weights is None else np.asarray(chosen.weights)
         weights = weights.astype(np.float32)
@@ -208,7 +216,7 @@ def pack(
                     labels = {key: np.asarray(chosen.columns[key])[kept] for key in columns}
                     objects = accepted.batch(kept, layout).values
                     store.add(layout, Group(objects, truth[mine], chosen.ids[kept], weights[kept], labels))
-    train, validation = (store.finish() for store in stores.values())
+    train, validation = (replace(store.finish(), fold=fold) for store in stores.values())
     if len(train) < MIN_TRAINING_EVENTS or len(validation) == 0:
         raise TrainingError(
             f"{seen} events were read, {complete} of them selected and complete, which leaves {len(train)} to "

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import copy
 import math
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,24 +15,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from torch import nn
 
 from pairton.errors import TrainingError
-from pairton.events.acceptance import selection_domain
-from pairton.events.domain import Domain
 from pairton.models.storage import ModelInfo, save_model
 from pairton.network import Network
 from pairton.network.engine import load_network, predictor
 from pairton.network.transfer import check_same_network, transferred
-from pairton.topology import JET, collection_name
+from pairton.topology import collection_name
 from pairton.training.calibration import CALIBRATED, fit_temperatures
 from pairton.training.data import BatchPlan, Drawn, PackedEvents
+from pairton.training.interrupts import interruptible
 from pairton.training.logs import Logs
 from pairton.training.losses import Batch, batch_loss, make_batch, terms_of
+from pairton.training.measuring import domain_of
+from pairton.training.optimising import learning_rate, make_optimiser, update_average
 from pairton.training.process import Symmetry, draw_revealed
-from pairton.training.recipes import OptimiserConfig, Recipe, parse_recipe
+from pairton.training.recipes import Recipe, parse_recipe
 from pairton.training.resume_state import STATE, load_state, read_progress, save_state
 from pairton.training.validation import (
     blocks,
@@ -44,7 +41,7 @@ from pairton.training.validation import (
     sum_likelihood,
 )
 
-__all__ = ["Result", "Trainer", "learning_rate", "make_optimiser", "update_average"]
+__all__ = ["Result", "Trainer"]
 
 CALIBRATION_EVENTS = 5000  # at most, of the validation events
 FREE = {  # what may be another when a training is resumed: where and how often, not what
@@ -52,35 +49,6 @@ FREE = {  # what may be another when a training is resumed: where and how often,
     *(f"run.{name}" for name in ("compile", "validate_every", "save_every", "log_every")),
     *(f"run.{name}" for name in ("accelerator", "devices", "nodes")),
 }
-
-
-def learning_rate(config: OptimiserConfig, step: int, steps: int) -> float:
-    """Linear warm-up, then a cosine down to the floor at the last step.
-
-    >>> config = OptimiserConfig(learning_rate=1.0, steps=100, warm_up=10, warm_up_start=0.0, floor=0.1)
-    >>> [round(learning_rate(config, step, 100), 3) for step in (0, 5, 10, 55, 100)]
-    [0.0, 0.5, 1.0, 0.55, 0.1]
-    """
-    if step < config.warm_up:
-        return config.learning_rate * (config.warm_up_start + (1 - config.warm_up_start) * step / config.warm_up)
-    done = (step - config.warm_up) / max(1, steps - config.warm_up)
-    wave = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
-    return config.learning_rate * (config.floor + (1 - config.floor) * wave)
-
-
-def make_optimiser(network: nn.Module, config: OptimiserConfig) -> torch.optim.AdamW:
-    """AdamW; weights decay, scales, biases and embeddings of single numbers do not."""
-    decays = [p for p in network.parameters() if p.ndim > 1]
-    others = [p for p in network.parameters() if p.ndim <= 1]
-    groups = [{"params": decays, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(config.beta1, config.beta2))
-
-
-@torch.no_grad()
-def update_average(averaged: nn.Module, network: nn.Module, decay: float, step: int) -> None:
-    """Exponential moving average of the weights; early on it forgets faster, so that the start does not linger."""
-    decay = min(decay, (1 + step) / (10 + step))
-    torch._foreach_lerp_(list(averaged.parameters()), list(network.parameters()), 1 - decay)
 
 
 @dataclass
@@ -91,10 +59,11 @@ class Result:
     steps: int
     best: dict[str, float]  # validation efficiencies of the model that was kept
     leads: bool = True  # the one of several processes that speaks
+    fold: tuple[int, int] | None = None  # the one that was trained last, and how many there are
 
     @property
     def finished(self) -> bool:
-        return self.step >= self.steps
+        return self.step >= self.steps and (self.fold is None or self.fold[0] == self.fold[1] - 1)
 
 
 class Trainer:
@@ -191,7 +160,7 @@ class Trainer:
         if self.resume:
             progress = load_state(self.out / STATE, network, averaged, optimiser)
             first, best = progress["step"], progress["best"]
-        with self._logs(fabric, first) as log, _interruptible() as interrupted:
+        with self._logs(fabric, first) as log, interruptible() as interrupted:
             for step in range(first, self.steps):
                 torch.manual_seed(_seed(recipe.run.seed, step, fabric.global_rank))  # dropout
                 rate = learning_rate(config, step, self.steps)
@@ -293,6 +262,7 @@ class Trainer:
         if not fabric.is_global_zero:
             return
         weights = {name: value.detach().cpu().numpy() for name, value in network.state_dict().items()}
+        fold = self.train_events.fold
         info = ModelInfo(
             topology=self.recipe.topology,
             network=self.recipe.network.to_dict(),
@@ -305,6 +275,7 @@ class Trainer:
                 "validation_events": len(self.validation_events),
                 "validation_fingerprint": self.validation_events.fingerprint,
                 "sources": [f"{source:016x}" for source in self.train_events.sources],
+                **({} if fold is None else {"fold": fold[0], "folds": fold[1]}),
             },
             metrics={**metrics, "step": float(step)},
             recipe=self.recipe.to_dict(),
@@ -366,49 +337,5 @@ def _better(found: dict[str, float], best: dict[str, float], heads: Mapping[str,
     return not any(math.isfinite(value) for name, value in best.items() if name.startswith("e_"))
 
 
-def domain_of(recipe: Recipe, events: PackedEvents) -> Domain:
-    """What the training events were, from the selection and the events themselves."""
-    kinds = {}
-    for k, kind in enumerate(recipe.topology.kinds):
-        columns = recipe.inputs.columns(kind)
-        counts = [layout[k] for layout in events.counts]
-        objects = np.concatenate(
-            [g.objects[kind][:1000].reshape(-1, len(columns)) for g in events.groups.values()]
-        )
-        binary = [name for name in recipe.inputs.fields(kind) if _is_binary(objects[:, columns.index(name)])]
-        kinds[kind] = replace(
-            selection_domain(recipe.topology)[kind],
-            count=(min(counts), max(counts)),
-            radius=recipe.data.jet_radius if kind == JET else None,
-            binary=tuple(binary),
-        )
-    return Domain(kinds)
-
-
-def _is_binary(values: npt.NDArray[Any]) -> bool:
-    return bool(np.isin(values, (0.0, 1.0)).all())
-
-
 def _seed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
-
-
-@contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and SIGTERM ask for an end after the step that runs; a second Ctrl-C ends at once."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
-        return
-
-    def ask(number: int, frame: Any) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

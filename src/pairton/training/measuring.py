@@ -1,4 +1,4 @@
-"""What a recipe leaves to the training events: means and deviations of inputs and labels, numbers of classes."""
+"""What a recipe leaves to the training events: means and deviations of inputs and labels, classes, the domain."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pairton.events.acceptance import selection_domain
+from pairton.events.domain import Domain
 from pairton.events.inputs import Input, Inputs
+from pairton.topology import JET
 from pairton.training.data import PackedEvents
 from pairton.training.recipes import Recipe
 
-__all__ = ["measured"]
+__all__ = ["domain_of", "measured"]
 
 
 def measured(recipe: Recipe, events: PackedEvents) -> Recipe:
@@ -49,3 +52,26 @@ def _measured(item: Input, parts: list[npt.NDArray[Any]]) -> Input:
     values = np.log1p(values) if transform == "log" else values
     spread = float(values.std()) if len(values) else 0.0
     return Input(item.field, transform, float(values.mean()) if len(values) else 0.0, spread or 1.0)
+
+
+def domain_of(recipe: Recipe, events: PackedEvents) -> Domain:
+    """What the training events were, from the selection and the events themselves."""
+    kinds = {}
+    for k, kind in enumerate(recipe.topology.kinds):
+        columns = recipe.inputs.columns(kind)
+        counts = [layout[k] for layout in events.counts]
+        objects = np.concatenate(
+            [g.objects[kind][:1000].reshape(-1, len(columns)) for g in events.groups.values()]
+        )
+        binary = [name for name in recipe.inputs.fields(kind) if _is_binary(objects[:, columns.index(name)])]
+        kinds[kind] = replace(
+            selection_domain(recipe.topology)[kind],
+            count=(min(counts), max(counts)),
+            radius=recipe.data.jet_radius if kind == JET else None,
+            binary=tuple(binary),
+        )
+    return Domain(kinds)
+
+
+def _is_binary(values: npt.NDArray[Any]) -> bool:
+    return bool(np.isin(values, (0.0, 1.0)).all())

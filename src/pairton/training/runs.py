@@ -5,22 +5,27 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from pairton._common.atomic import locked, output_errors, replacing
-from pairton.errors import ConfigError, MissingExtraError, OutputError
+from pairton._common.configuration import read_json
+from pairton.errors import ConfigError, MissingExtraError, OutputError, PairtonWarning, TrainingError
 from pairton.events.mixed_events import TOPOLOGY
+from pairton.events.splits import MOST_FOLDS
 from pairton.events.tags import load_table
 from pairton.export import export_model
 from pairton.formats import iterate
-from pairton.models.storage import INFO, ONNX, find_model
+from pairton.models.folds import check_folds, fold_folder, joined_info, read_folds, write_folds
+from pairton.models.storage import FOLDS, INFO, ONNX, find_model, read_info
 from pairton.network.heads import get_head
 from pairton.topology import JET
-from pairton.training.data import pack
+from pairton.training.data import PackedEvents, pack
 from pairton.training.loop import Result, Trainer
 from pairton.training.measuring import measured
 from pairton.training.mixed_files import iterate_mixed
@@ -40,18 +45,52 @@ def train(
     init: str | Path | None = None,
     resume: bool = False,
     force: bool = False,
+    folds: int | None = None,
     **options: Any,
 ) -> Result:
     """Train `recipe` on files; `out` then holds the best model, the state to resume from, and the logs.
 
     data: paths; for a recipe with several topologies, `tth_allhad=events.h5` says which one a file is of, unless
-    the file says so. init: a model to start from. force: begin anew in a folder that has a training. options: how
-    to read the files, as for `pairton.iterate`.
+    the file says so. init: a model to start from. force: begin anew in a folder that has a training. folds: train
+    one model for each fold of events, on the events of the others. options: how to read the files, as for
+    `pairton.iterate`.
     """
     out = Path(out)
     if init is not None and find_model(init).resolve() == out.resolve():
         raise OutputError(f"{out}: this is the model to start from, which would be replaced: give another folder")
     fabric = make_fabric(recipe)
+    given = {"init": init, "force": force, **options}
+    if folds is None:
+        if (out / FOLDS).is_file():
+            raise OutputError(f"{out} has a training in folds: give --folds, or another folder")
+        return _train(fabric, recipe, data, out, resume=resume, **given)
+    started = _prepare_folds(fabric, out, check_folds(folds), resume, force)
+    for k in range(max(started - 1, 0), folds):  # those before the last one that was begun are done
+        fold, folder = (k, folds), fold_folder(out, k)
+        given["init"] = _start(init, fold)
+        result = replace(_train(fabric, recipe, data, folder, resume=k < started, fold=fold, **given), fold=fold)
+        if result.step < result.steps:
+            break
+    if result.finished and result.leads:
+        infos = [read_info(fold_folder(out, k)) for k in range(folds)]
+        metrics = joined_info(out, infos).metrics
+        result = replace(result, best={name: metrics[name] for name in result.best if name in metrics})
+    return result
+
+
+def _train(
+    fabric: Any,
+    recipe: Recipe,
+    data: Sequence[str | Path],
+    out: Path,
+    *,
+    init: str | Path | None,
+    resume: bool,
+    force: bool,
+    fold: tuple[int, int] | None = None,
+    **options: Any,
+) -> Result:
+    """One model, in the processes that were launched."""
     if fabric.is_global_zero:
         _prepare(out, recipe, resume, force)
     fabric.barrier()
@@ -80,7 +119,10 @@ def train(
                 max_objects=recipe.max_objects,
                 memory=recipe.data.memory_gib * 2**30 / fabric.world_size,
                 columns=columns,
+                fold=fold,
             )
+            if init is not None and fold is not None:
+                _check_init(init, train_events)
             recipe = measured(recipe, train_events)
             result = Trainer(recipe, train_events, validation_events, out, init=init, resume=resume).run(fabric)
             if result.leads and (out / INFO).is_file():  # ready for the default engine
@@ -112,6 +154,49 @@ def make_fabric(recipe: Recipe) -> Any:
         raise ConfigError(f"run: {reason}") from None
     fabric.launch()
     return fabric
+
+
+def _prepare_folds(fabric: Any, out: Path, folds: int, resume: bool, force: bool) -> int:
+    """How many folds were begun, in a folder that is ready for more."""
+    if any((out / name).exists() for name in (STATE, INFO)):
+        raise OutputError(f"{out} has a training without folds in it: give another folder")
+    begun = [k for k in range(MOST_FOLDS) if (fold_folder(out, k) / STATE).exists()]
+    if begun and not (resume or force):
+        raise OutputError(f"{out} has a training in it: continue with --resume, or begin anew with --force")
+    if resume and not begun:
+        raise OutputError(f"{out}: no state of a fold to resume from: start without --resume")
+    if resume and (before := read_json(out / FOLDS, TrainingError).get("folds")) != folds:
+        raise TrainingError(f"{out} was started with {before} folds, not {folds}: resume with --folds {before}")
+    fabric.barrier()
+    if fabric.is_global_zero and not resume:
+        with output_errors(out):
+            out.mkdir(parents=True, exist_ok=True)
+            for k in begun:  # no model of old folds and new ones
+                for name in (STATE, INFO, ONNX):
+                    (fold_folder(out, k) / name).unlink(missing_ok=True)
+        write_folds(out, folds)
+    fabric.barrier()
+    return max(begun) + 1 if resume else 0
+
+
+def _start(init: str | Path | None, fold: tuple[int, int]) -> str | Path | None:
+    """The model to start the training of a fold from: of a model in as many folds, that of the same fold."""
+    if init is None or not (path := find_model(init) / FOLDS).is_file():
+        return init
+    if (theirs := read_folds(path.parent)) != fold[1]:
+        raise TrainingError(f"{init} has {theirs} folds: start {fold[1]} folds from a model with as many")
+    return fold_folder(path.parent, fold[0])
+
+
+def _check_init(init: str | Path, events: PackedEvents) -> None:
+    """Warn where the model to start from may have seen the events that this one is kept from."""
+    known = read_info(init).data
+    seen = {int(source, 16) for source in known.get("sources", ())} & set(events.sources)
+    if seen and (known.get("fold"), known.get("folds")) != events.fold:
+        said = (
+            f"{init} was trained on events of the same files: it may have seen those of the fold that is left out"
+        )
+        warnings.warn(f"{said}; start from a model in the same folds", PairtonWarning, stacklevel=2)
 
 
 def _prepare(out: Path, recipe: Recipe, resume: bool, force: bool) -> None:
