@@ -140,11 +140,12 @@ def draw_plane(axes: Axes, record: EventRecord, particles: tuple[Shown, ...] = (
         if item.kind in TRANSVERSE:
             _arrow(axes, item, reach)
             continue
-        face = "#24292f" if item.tagged and item.used else "white"
+        face = "none" if not item.used else "#24292f" if item.tagged else "white"
         size = 5.2 * item.pt if item.used else 50
         size = float(np.clip(size, 150 if item.kind == JET else 450, 1300)) if item.used else size
-        style = "-" if item.used else ":"
-        edge: dict[str, Any] = {"edgecolor": INK, "linewidth": 1.5, "linestyle": style, "zorder": 3}
+        edge: dict[str, Any] = {"edgecolor": INK, "linewidth": 1.5, "zorder": 3}
+        if not item.used:  # below the others, whose names it would hide
+            edge = {"edgecolor": GREY, "linewidth": 1, "linestyle": ":", "zorder": 2.9}
         axes.scatter(item.eta, item.phi, s=size, marker=MARKERS[shapes[item.kind]], facecolor=face, **edge)
         if item.used:
             colour = "white" if item.tagged else INK
@@ -239,8 +240,8 @@ def _legend(axes: Axes, record: EventRecord, missed: bool) -> None:
             style: Any = "-" if record.topology.height(name) == 0 else (0, (2.2, 1.6))
             handles.append(Line2D([], [], color=colour, linewidth=3, linestyle=style, label=plain(name)))
     if not all(item.used for item in record.objects):
-        unused = dot | {"markersize": 6}
-        handles.append(Line2D([], [], marker="o", markerfacecolor="white", label="not used", **unused))
+        unused = dot | {"markersize": 6, "markeredgecolor": GREY, "markerfacecolor": "none"}
+        handles.append(Line2D([], [], marker="o", label="not used", **unused))
     if missed:
         handles.append(
             Line2D([], [], color=INK, linewidth=1.3, linestyle=(0, (1.5, 2.5)), label="true, not found")

@@ -64,7 +64,8 @@ const pairtonDisplay = (() => {
     const ordered = [...particles].sort((a, b) => b.objects.length - a.objects.length);
     for (const shown of ordered) particle(body, record, colours[shown.type], shown, x, y);
     if (options.truth) for (const shown of options.truth) missed(body, record, shown, x, y);
-    for (const jet of record.objects) {
+    const above = [...record.objects].sort((a, b) => a.used - b.used);  // used ones on top
+    for (const jet of above) {
       for (const turn of turns) if (turn && Math.abs(jet.phi + turn) < BEYOND) drawObject(body, record, { ...jet, phi: jet.phi + turn, used: false, again: true }, x, y, small);
       drawObject(svg, record, jet, x, y, small);
     }
@@ -173,7 +174,7 @@ const pairtonDisplay = (() => {
       jet.again ? "seen once more across π" : !jet.used && "not used"].filter(Boolean).join(", "));
     if (kind.transverse) return missing(group, jet, y(jet.phi), small);
     outline(group, kind.shape, x(jet.eta), y(jet.phi), radius(jet), {
-      fill: !jet.used ? "#fff" : jet.tagged ? "#24292f" : "#fff",
+      fill: !jet.used ? "none" : jet.tagged ? "#24292f" : "#fff",
       stroke: jet.used ? INK : SOFT, "stroke-width": jet.used ? 2 : 1, ...(jet.used ? {} : { "stroke-dasharray": "2 2" }),
     });
     if (jet.used) make(group, "text", {
@@ -220,7 +221,7 @@ const pairtonDisplay = (() => {
 
   function matrix(parent, record, type, values, kind, logits) {
     const used = record.objects.filter(jet => jet.used);
-    const n = values.length, cell = 24, edge = 22;
+    const n = values.length, cell = 24, edge = used.some(jet => short(jet).length > 2) ? 30 : 22;
     const figure = make(parent, "figure");
     const svg = make(figure, "svg", { viewBox: `0 0 ${edge + n * cell + 2} ${edge + n * cell + 2}`, role: "img",
       "aria-label": `${kind}, ${type.name}: ${n} by ${n} objects` });
@@ -228,7 +229,7 @@ const pairtonDisplay = (() => {
     used.forEach((jet, k) => {
       const style = { "font-size": size, "text-anchor": "middle", ...(jet.tagged ? { "font-weight": 700, "text-decoration": "underline" } : {}) };
       make(svg, "text", { x: edge + (k + 0.5) * cell, y: 15, ...style }, short(jet));
-      make(svg, "text", { x: 10, y: edge + (k + 0.5) * cell + 5, ...style }, short(jet));
+      make(svg, "text", { x: edge - 4, y: edge + (k + 0.5) * cell + 5, ...style, "text-anchor": "end" }, short(jet));
     });
     const numbers = make(svg, "g", { "class": "pd-values" });
     values.forEach((row, i) => row.forEach((value, j) => {
