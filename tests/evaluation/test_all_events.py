@@ -272,6 +272,8 @@ def test_background_is_a_source_without_labels():
     assert found.background().tolist() == [False] * 40 + [True] * 40
     few = seen(source=np.where(np.arange(80) < 80 - FEWEST + 1, 0, 1).astype(np.uint64))
     assert not few.background().any()  # too few to tell
+    blocks = seen(source=np.repeat(np.arange(3, dtype=np.uint64), (70, 5, 5)), labelled=np.zeros(80, dtype=bool))
+    assert blocks.background().all()  # nothing is labelled at all: no signal, however few events a source has
     column = seen(signal=(np.arange(80) % 2).astype(float))
     np.testing.assert_array_equal(column.background(), np.arange(80) % 2 == 0)
 

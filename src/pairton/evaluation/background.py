@@ -54,6 +54,8 @@ class Seen:
         """(n,): which events are background."""
         if np.isfinite(self.signal).all():
             return np.asarray(self.signal < 0.5)
+        if not self.labelled.any():  # sources may be small, such as the luminosity blocks of NanoAOD
+            return np.ones(len(self.labelled), dtype=bool)
         _, where, counts = np.unique(self.source, return_inverse=True, return_counts=True)
         labelled = np.bincount(where, self.labelled, len(counts))
         return np.asarray((labelled == 0) & (counts >= FEWEST))[where]
