@@ -181,7 +181,8 @@ def study(tmp_path, mass_model):
     events = Events(jets, truth=TRUTH, weights=WEIGHT)
     result = evaluate(events, [mass_model])
     (method,) = result.methods
-    answer = Decoded(ANSWER.astype(np.int32), np.full((6, 4), 0.5), CHANCE, np.ones(6, bool), PATTERNS)
+    whole = np.full((6, 4), 0.5), CHANCE, np.ones(6, bool), PATTERNS, np.zeros((6, 0))
+    answer = Decoded(ANSWER.astype(np.int32), *whole)
     scores = metrics.score(TTBAR, TRUTH, ANSWER, np.full(6, 6))
     chunk = Chunk(events, np.arange(6), TRUTH, {method.name: answer}, {method.name: scores})
     method.counts = {

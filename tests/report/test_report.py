@@ -111,8 +111,8 @@ def test_chunks_add_up(study, decays):
     method = study.methods[0]
     events = decays(40, extra=1)
     reco = reconstruct(events, method.model)
-    none = np.full((len(events), 6), np.nan)
-    answer = reco.assignment, reco.particle_probability, reco.event_probability, reco.exact, none
+    none = np.full((len(events), 6), np.nan), np.zeros((len(events), 0))  # patterns, topologies
+    answer = reco.assignment, reco.particle_probability, reco.event_probability, reco.exact, *none
 
     def counted(metric, *edges):
         parts = []
@@ -151,11 +151,15 @@ def test_cuts_against_counting_one_by_one():
     rng = np.random.default_rng(0)
     probability = rng.random(200).round(2)
     right = rng.random(200) < probability
-    kept, pure = figures._kept(probability, right)
+    weight = rng.exponential(size=200)
+    kept, pure = figures._kept(probability, right, weight)
     for k, cut in enumerate(figures.CUTS):
         above = probability >= cut
-        assert kept[k] == above.mean()
-        assert pure[k] == right[above].mean() if above.any() else np.isnan(pure[k])
+        assert kept[k] == pytest.approx(weight[above].sum() / weight.sum())
+        if above.any():
+            assert pure[k] == pytest.approx(weight[above & right].sum() / weight[above].sum())
+        else:
+            assert np.isnan(pure[k])
 
 
 def test_figures_and_their_numbers(study):
