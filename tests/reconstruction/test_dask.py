@@ -121,7 +121,7 @@ def test_resume_keeps_what_is_still_good_and_makes_the_rest(inputs, decays, mass
     first = reconstruct_parts(inputs, folder, mass_model, resume=True, **how)  # a new folder is no mistake
     assert first.skipped == 0
     expected = whole(folder)
-    with pytest.raises(OutputError, match="holds the parts of an earlier run: go on with --resume"):
+    with pytest.raises(OutputError, match="holds the parts of an earlier run: continue with --resume"):
         reconstruct_parts(inputs, folder, mass_model, **how)
 
     first.paths[1].unlink()

@@ -108,7 +108,7 @@ def test_from_a_file_to_a_model_and_on(place, capsys):
     } <= {path.name for path in (place / "out").iterdir()}
     code, _, err = run(capsys, *common)
     assert (code, len(err.splitlines())) == (2, 1)
-    assert "has a training in it: continue with --resume" in err
+    assert "already holds a training: continue it with --resume" in err
     code, out, _ = run(capsys, *common, "--resume")
     assert code == 0
     before = (place / "out" / "recipe.yaml").read_bytes()

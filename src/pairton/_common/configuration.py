@@ -1,7 +1,7 @@
 """One reader of configurations: bounded YAML and JSON as plain data, and config dataclasses from it.
 
-Files come from strangers too. So a file is small and regular (no pipe, no device), what it holds is neither deep
-nor large when its aliases are unfolded, and numbers fit into 64 bits. Everything else is an error of one line.
+Files may come from untrusted sources. A file must therefore be small and regular (no pipe, no device), its content
+neither deep nor large when aliases are expanded, and its numbers fit into 64 bits. Anything else is an error.
 """
 
 from __future__ import annotations

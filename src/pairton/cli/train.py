@@ -93,6 +93,6 @@ def train(
     else:
         part = "" if result.fold is None else f" of fold {result.fold[0]}"
         click.echo(
-            f"{folder}: stopped after {result.step} of {result.steps} steps{part} ({found}); go on with --resume"
+            f"{folder}: stopped after {result.step} of {result.steps} steps{part} ({found}); continue with --resume"
         )
         sys.exit(STOPPED)

@@ -67,7 +67,7 @@ class Decoded:
 
     @property
     def answered(self) -> Bools:
-        """(B,): events with an answer, be it that nothing is present."""
+        """(B,): events with an answer, which may be that nothing is present."""
         return np.isfinite(self.event_probability) | (self.assignment >= 0).any(axis=1)
 
     @classmethod

@@ -1,6 +1,6 @@
 """What is asked of the exact likelihood: which answer, whether it may leave particles out, and the prior.
 
-Two answers are best, each in its own sense. The one for the `event` is the most probable hypothesis. The one for
+There are two kinds of best answer. The one for the `event` is the most probable hypothesis. The one for
 `particles` has the disjoint candidates with the largest sum of probabilities: the most particles expected right.
 Either has every particle, unless it may leave out what is more likely absent than present. In a mixture, it is an
 answer in one topology: the one that is asked for, or the most probable one.

@@ -1,4 +1,4 @@
-"""All events as in data, complete or not: is what a method says of them true, and what does a cut on it keep?
+"""All events as in data, complete or not: calibration of their probabilities, and what a cut on them keeps.
 
 Event weights are used. Events without an answer are left out, and counted.
 """

@@ -1,4 +1,4 @@
-"""Somebody's answers from a file, so that all are judged by one ruler.
+"""Answers of any code, read from a file, so that all are evaluated in the same way.
 
 Three layouts are known by their content: results of `pairton reconstruct` (Parquet, ROOT, HDF5, or a folder of
 parts), SPANet's predictions (`TARGETS/<particle>/<product>`) and HyPER's (`OUTPUT/HyPER_best_<particle>`).

@@ -1,7 +1,7 @@
 """Which objects of an event are used, and in which order: one rule for training and for inference.
 
-Objects are cut first and judged then: what a cut surely removes cannot spoil an event. The order is canonical, so
-that the answer does not depend on the order of the input.
+Objects are cut first and checked afterwards: an object that a cut removes cannot make an event bad. The order is
+canonical, so that the answer does not depend on the order of the input.
 
 Shapes: n events, K kinds, S slots, N objects of a kind, J objects of all events together.
 """

@@ -100,7 +100,7 @@ def as_polar(array: ak.Array) -> ak.Array:
         momentum = ak.zip(double, with_name="Momentum4D", behavior=vector.backends.awkward.behavior)
         found = {name: getattr(momentum, name) for name in ("pt", "eta", "phi", "energy")}
     except (AttributeError, TypeError, ValueError):
-        return array  # whoever asks names what is missing
+        return array  # `check_fields` reports what is missing
     return ak.zip(found | {name: array[name] for name in given if name not in COORDINATES})
 
 

@@ -129,7 +129,7 @@ def _graph(
     decoding: str | None,
     question: Question,
 ) -> tuple[bytes, dict[str, Any]]:
-    """The graph, and what is to be said of it."""
+    """The graph, and its metadata."""
     topology = info.topology
     if not whole:
         return _export_step(network, topology), {"graph": "step"}

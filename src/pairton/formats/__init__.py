@@ -167,7 +167,7 @@ def open_source(
 ) -> Source:
     """Open one file. Without a topology: the one stored in the file, else ttbar_allhad.
 
-    refuse_others: refuse a file in which another decay tree is stored, since nobody asked to read it otherwise.
+    refuse_others: refuse a file in which another decay tree is stored.
     isolate: True, or `pairton.formats.isolation.Limits`, to read an untrusted file in a process of its own.
     """
     name = str(path)
@@ -208,7 +208,7 @@ def open_source(
         source.close()
         raise InputError(
             f"{name}: declares {source.n_events} events" + (f" in {state[1]} bytes" if state else "") + ", which "
-            "cannot be: it is damaged, or made to fill the memory"
+            "is impossible: the file is damaged, or made to exhaust the memory"
         )
     return source
 

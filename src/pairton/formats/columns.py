@@ -67,7 +67,7 @@ Chosen = Mapping[str, tuple[str, ...]]  # field -> the columns that it is made o
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be read of the objects of a kind."""
+    """Which fields to read for the objects of a kind."""
 
     kind: str
     required: tuple[str, ...] = ()  # fields beyond the four-momentum

@@ -69,7 +69,7 @@ def expand(paths: Paths) -> list[str]:
     seen: dict[str, str] = {}
     for path in found:
         if not is_url(path):
-            if not os.path.isfile(path):  # nobody waits for a pipe, or reads a device without end
+            if not os.path.isfile(path):  # a pipe may block and a device may never end
                 raise InputError(f"{path}: not a regular file: copy its content to a file first")
             note_input(path)
         place = path if is_url(path) else os.path.realpath(path)

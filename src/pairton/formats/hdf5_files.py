@@ -144,7 +144,7 @@ class Hdf5File:
         if needed > MOST_BYTES and needed > MOST_INFLATED * min(data.id.get_storage_size(), self._bytes):
             raise InputError(
                 f"{self.path}: {data.name} declares {needed / 2**20:.0f} MiB for {rows} rows, far more than "
-                "the file holds: it is damaged, or made to fill the memory"
+                "the file holds: it is damaged, or made to exhaust the memory"
             )
 
     def attribute(self, name: str) -> str | None:

@@ -203,7 +203,7 @@ class IsolatedSource(Source):
             header, arrays = _receive(self._process.stdout, self._limits.message)
         except (EOFError, OSError):
             raise InputError(self._gone(late.is_set())) from None
-        except Exception as error:  # bytes of a child that is out of its mind
+        except Exception as error:  # bytes of a corrupted child process
             self._process.kill()
             raise InputError(f"{self.path}: its reader sent no proper answer ({one_line(error)})") from None
         finally:

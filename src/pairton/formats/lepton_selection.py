@@ -56,7 +56,7 @@ class Overlap:
 
     radius: float = RADIUS  # 0: all jets are used
     pt: float = LEAST_PT  # GeV, of the lepton
-    default: bool = True  # nobody asked for it
+    default: bool = True  # not chosen by the user
 
     @classmethod
     def parse(cls, settings: Mapping[str, str]) -> Overlap:
@@ -260,7 +260,7 @@ class OneChoice:
                 )
 
 
-# -- files of objects that somebody selected before --------------------------------------------------------
+# -- files whose objects were selected before --------------------------------------------------------------
 
 
 class StoredLeptons:

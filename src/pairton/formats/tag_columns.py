@@ -31,7 +31,7 @@ class TagColumns:
         column, self._cut = btag_option(options.btag)
         self.options = replace(options, map={**options.map, "btag": column}) if column else options
         self._table, self._path = options.tags, path
-        self._own = options.tags is None and options.btag is None  # nobody said what to take
+        self._own = options.tags is None and options.btag is None  # the user did not choose a tagger
         self._generated = is_generated(metadata)
         self._chosen: tuple[str, ...] = ()
         kept = {name: value for name, value in metadata.items() if self._own or name not in ("btag", "tag_table")}

@@ -41,7 +41,7 @@ def read_weights(file: LHEFile) -> npt.NDArray[np.float64]:
     """Nominal weights of all events, in the order of the file."""
     weights, digest = _read(Path(file.path))
     if digest != file.sha256:
-        raise InputError(f"{file.path} has changed since this run began: start anew, with another output")
+        raise InputError(f"{file.path} has changed since this run started: start again with another output")
     return weights
 
 

@@ -38,7 +38,7 @@ __all__ = ["Counts", "Task", "is_complete", "make_chunk", "parts_folder", "produ
 
 @dataclass(frozen=True)
 class Counts:
-    """What became of the events."""
+    """How many events passed each stage of the simulation."""
 
     tried: int = 0  # hard processes, before any veto
     simulated: int = 0  # through shower and detector
@@ -157,13 +157,13 @@ def make_chunk(task: Task) -> Counts:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """A finished chunk; one that a disk or a stranger damaged is an error of one line."""
+    """A finished chunk; a damaged one is an InputError."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as part:
             yield part
     except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile, zlib.error) as error:
         raise InputError(
-            f"{path}: this chunk is damaged ({type(error).__name__}): delete it and go on with --resume"
+            f"{path}: this chunk is damaged ({type(error).__name__}): delete it and continue with --resume"
         ) from error
 
 
@@ -203,8 +203,8 @@ def produce(
 ) -> Counts:
     """Make a sample, in `jobs` processes here or on the cluster of a Dask `client`.
 
-    `resume` goes on with an interrupted run, `force` replaces what is there. `progress` hears of each chunk:
-    whether it is new, and its counts.
+    `resume` continues an interrupted run, `force` replaces an existing output. `progress` is called for each chunk
+    with whether it is new, and its counts.
     """
     from pairton.formats import create
 
@@ -291,8 +291,8 @@ def _prepare(settings: Settings, output: Path, resume: bool, force: bool) -> Pat
     if folder.exists() and not resume:
         done = len(list(folder.glob("chunk-*.npz")))
         raise OutputError(
-            f"{folder} holds {done} of {settings.n_chunks} chunks of an interrupted run: go on with --resume, or "
-            "begin anew with --force"
+            f"{folder} holds {done} of {settings.n_chunks} chunks of an interrupted run: continue with "
+            "--resume, or start again with --force"
         )
     if note.exists():
         _same(read_json(note), settings.as_dict(), folder)
@@ -309,5 +309,5 @@ def _same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
     if changed:
         raise ConfigError(
             f"--resume: {', '.join(changed)} differ from the run that began {folder}: give the same options and "
-            "versions, or delete the folder to start anew"
+            "versions, or delete the folder to start again"
         )

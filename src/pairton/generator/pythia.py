@@ -164,7 +164,7 @@ class PythiaRun:
 
     @property
     def vetoed(self) -> int:
-        """Les Houches events that a veto left without a successor; Pythia's own are drawn anew."""
+        """Les Houches events that a veto left without a successor; Pythia's own are drawn again."""
         return self._hook.tried - len(self._hook.passed) if self._hook is not None and self._lhe else 0
 
     def tried(self, n_events: int) -> int:

@@ -30,7 +30,7 @@ MAX_CHUNKS = 30_000  # per seed, so that MAX_CHUNKS**2 pairs of seed and chunk f
 
 @dataclass(frozen=True)
 class Settings:
-    """A sample, down to the last event: equal settings give equal files."""
+    """Everything that defines a sample: equal settings give equal files."""
 
     topology: dict[str, Any]
     lines: tuple[str, ...]  # for Pythia
@@ -94,7 +94,7 @@ def make_settings(
     card: str | Path | Card = "atlas",
     pythia: tuple[str, ...] = (),
 ) -> Settings:
-    """Settings from what a user says; with `lhe`, all its events unless `n_events` says fewer.
+    """Settings from the arguments of a user; with `lhe`, all its events unless `n_events` is given.
 
     `process` names a built-in process that is not the topology's own: a background. The name of one that is no
     topology, such as `multijet`, may stand in place of the topology, which is then `ttbar_allhad`.

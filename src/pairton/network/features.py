@@ -1,4 +1,4 @@
-"""Features from raw kinematics, inside the network: nobody can feed it another normalisation.
+"""Features from raw kinematics, computed inside the network, so that inputs need no normalisation.
 
 Momenta are (..., 4): pt, eta, phi, energy, in GeV and radians. Padded objects may be all zero.
 """

@@ -45,7 +45,7 @@ def transferred(theirs: Network, mine: Network) -> dict[str, Tensor]:
     """The weights with which `mine` starts: those of `theirs` where they mean the same, else its own.
 
     Blocks and the embeddings of objects are taken by name, the outputs of a type where both trees have it with the
-    same decay. Parts of another shape, such as the patterns of another tree, begin anew.
+    same decay. Parts of another shape, such as the patterns of another tree, start from new weights.
     """
     own: dict[str, Tensor] = dict(mine.state_dict())
     trees = theirs.topology, mine.topology

@@ -83,17 +83,17 @@ class Folder:
         if there and not (resume or force):
             state = "the parts" if self.is_complete else f"{len(there)} parts"
             raise OutputError(
-                f"{self.path} holds {state} of an earlier run: go on with --resume, replace them with --force"
+                f"{self.path} holds {state} of an earlier run: continue with --resume, replace them with --force"
             )
-        strangers = [path for path in there if path.name not in keys]
-        if strangers and not force:
+        foreign = [path for path in there if path.name not in keys]
+        if foreign and not force:
             raise OutputError(
-                f"{self.path} holds {strangers[0].name}, which is not of these inputs: remove it, or give another "
+                f"{self.path} holds {foreign[0].name}, which is not of these inputs: remove it, or give another "
                 "folder"
             )
         with output_errors(self.path):
-            for stranger in strangers:
-                stranger.unlink()
+            for path in foreign:
+                path.unlink()
         if force and not resume:
             return {}
         found: dict[str, Done] = {}

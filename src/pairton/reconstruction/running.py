@@ -1,6 +1,6 @@
-"""The main job, in memory: events in, a reconstruction out.
+"""Reconstruction in memory: events in, a `Reconstruction` out.
 
-The same answer always: objects are put in a canonical order before the network and indices are mapped back;
+Answers are reproducible: objects are put in a canonical order before the network and indices are mapped back;
 batches are cut from fixed windows of global rows, by layout, whatever the chunks in which a file is read.
 
 Shapes: B events of a batch, n of a window, S slots, P particles.
@@ -106,7 +106,7 @@ class Assigner:
         )
 
     def with_evidence(self, events: Events) -> Events:
-        """The same events with what the model takes of tags; says once what that rests on."""
+        """The same events with what the model takes of tags; warns once if the efficiencies are assumed."""
         inputs = self.model.inputs
         if JET not in inputs.kinds or set(EVIDENCE).isdisjoint(inputs.fields(JET)):
             return events

@@ -34,7 +34,7 @@ def read_result(path: str | Path) -> dict[str, Any]:
         if not (path / COMPLETE).is_file():
             some = len(list(path.glob("part-*")))
             raise InputError(
-                f"{path}: {some} parts, but no {COMPLETE}: the run that writes them has not ended; go on with "
+                f"{path}: {some} parts, but no {COMPLETE}: the run that writes them has not ended; continue with "
                 "`pairton reconstruct … --resume`"
                 if some
                 else f"{path}: this is a folder without {COMPLETE}: give a file, or a result in parts"

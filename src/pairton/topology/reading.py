@@ -296,7 +296,7 @@ def load_topology(name: str | Path | Topology = "ttbar_allhad") -> Topology:
 
 
 def completed(topology: Topology) -> Topology:
-    """A stored topology with what its file is too old to say, if it is a built-in one: codes, neutrinos, bins."""
+    """A built-in topology that an older version stored, with the codes, neutrinos and bins that it lacks."""
     if topology.name not in builtin_topologies() or not same_tree(topology, _builtin(topology.name)):
         return topology
     names = ("codes", "invisible", "given_bins")

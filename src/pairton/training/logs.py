@@ -1,4 +1,4 @@
-"""What a training says while it runs: a CSV, TensorBoard where it is installed, a progress bar on a terminal."""
+"""Logs of a training: a CSV, TensorBoard where it is installed, a progress bar on a terminal."""
 
 from __future__ import annotations
 

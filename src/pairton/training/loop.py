@@ -58,7 +58,7 @@ class Result:
     step: int
     steps: int
     best: dict[str, float]  # validation efficiencies of the model that was kept
-    leads: bool = True  # the one of several processes that speaks
+    leads: bool = True  # whether this is the process, of several, that prints and writes
     fold: tuple[int, int] | None = None  # the one that was trained last, and how many there are
 
     @property

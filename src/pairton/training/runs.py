@@ -51,7 +51,7 @@ def train(
     """Train `recipe` on files; `out` then holds the best model, the state to resume from, and the logs.
 
     data: paths; for a recipe with several topologies, `tth_allhad=events.h5` says which one a file is of, unless
-    the file says so. init: a model to start from. force: begin anew in a folder that has a training. folds: train
+    the file says so. init: a model to start from. force: start again in a folder that has a training. folds: train
     one model for each fold of events, on the events of the others. options: how to read the files, as for
     `pairton.iterate`.
     """
@@ -162,7 +162,9 @@ def _prepare_folds(fabric: Any, out: Path, folds: int, resume: bool, force: bool
         raise OutputError(f"{out} has a training without folds in it: give another folder")
     begun = [k for k in range(MOST_FOLDS) if (fold_folder(out, k) / STATE).exists()]
     if begun and not (resume or force):
-        raise OutputError(f"{out} has a training in it: continue with --resume, or begin anew with --force")
+        raise OutputError(
+            f"{out} already holds a training: continue it with --resume, or start again with --force"
+        )
     if resume and not begun:
         raise OutputError(f"{out}: no state of a fold to resume from: start without --resume")
     if resume and (before := read_json(out / FOLDS, TrainingError).get("folds")) != folds:
@@ -201,7 +203,9 @@ def _check_init(init: str | Path, events: PackedEvents) -> None:
 
 def _prepare(out: Path, recipe: Recipe, resume: bool, force: bool) -> None:
     if not (resume or force) and (out / STATE).exists():
-        raise OutputError(f"{out} has a training in it: continue with --resume, or begin anew with --force")
+        raise OutputError(
+            f"{out} already holds a training: continue it with --resume, or start again with --force"
+        )
     if resume and not (out / STATE).exists():
         raise OutputError(f"{out / STATE}: no state to resume from: start without --resume")
     with output_errors(out):
