@@ -92,7 +92,5 @@ def train(
         click.echo(f"{folder}: {result.steps} steps{each}; best on validation events{means}: {found}")
     else:
         part = "" if result.fold is None else f" of fold {result.fold[0]}"
-        click.echo(
-            f"{folder}: stopped after {result.step} of {result.steps} steps{part} ({found}); continue with --resume"
-        )
+        click.echo(f"{folder}: stopped after {result.step} of {result.steps} steps{part} ({found}); use --resume")
         sys.exit(STOPPED)
