@@ -20,6 +20,7 @@ event_probability            of the answer: all of it is right; a number also wh
 complete_probability, event_probability_if_complete, pattern_<particles>
                              where the model knows missing particles: that every particle is present, that the
                              answer is right if so, and that just these particles are present (float32)
+topology_<name>              that the event is of this topology, from a model of several topologies (float32)
 <head>, <particle>_<head>    what further heads of the network say of events and particles (float32); a label
                              of the input with that name is kept as true_<name>
 <each of ours>_<variation>   the same with varied objects, where --variation names some
