@@ -1,5 +1,8 @@
 """A recipe with several topologies: from a file of each to P(topology) and the answer in either."""
 
+import shutil
+
+import h5py
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -9,6 +12,7 @@ from pairton import formats
 from pairton.cli import main
 from pairton.errors import ConfigError, ModelError, TrainingError
 from pairton.events import Events
+from pairton.events.mixed_events import TOPOLOGY
 from pairton.events.objects import make_jets
 from pairton.topology import load_topology
 from pairton.topology.mixtures import parts_of
@@ -18,6 +22,7 @@ pytest.importorskip("lightning.fabric")
 
 from pairton.export import export_model  # noqa: E402
 from pairton.training import load_recipe, parse_recipe, train  # noqa: E402
+from pairton.training.mixed_files import iterate_mixed  # noqa: E402
 
 ONE = {"name": "one", "event": ["H"], "particles": {"H": ["b", "b"]}}
 TWO = {"name": "two", "event": ["H", "H"], "particles": {"H": ["b", "b"]}}
@@ -111,6 +116,26 @@ def test_files_of_a_mixture(trained, tmp_path):
         train(recipe, ["sample:ttbar_allhad"], tmp_path / "b")
     with pytest.raises(ModelError, match="has several topologies: export the network alone"):
         export_model(folder / "model", tmp_path / "whole.onnx", whole=True)
+
+
+def test_files_that_do_not_say_what_they_are(trained, tmp_path):
+    """The topology is written in front of the file, or asked for."""
+    folder, recipe, _ = trained
+    names = {}
+    for name in ("one", "two"):
+        names[name] = str(shutil.copy(folder / f"{name}.h5", tmp_path))
+        with h5py.File(names[name], "r+") as file:
+            del file.attrs["pairton"]
+    fields = {"jet": ("btag",)}
+    read = iterate_mixed([f"{name}={path}" for name, path in names.items()], recipe.topology, fields=fields)
+    parts = [(set(events.columns[TOPOLOGY].tolist()), (events.truth[0] >= 0).sum()) for events in read]
+    assert parts == [({0}, 2), ({1}, 4)]
+    with pytest.raises(TrainingError, match=r"two.h5 does not say which topology .* as in --data one="):
+        list(iterate_mixed([f"one={names['one']}", names["two"]], recipe.topology, fields=fields))
+    with pytest.raises(ConfigError, match="model is for one, two: say with --topology which one these events"):
+        pairton.evaluate(names["two"], folder / "model")
+    found = pairton.evaluate(names["two"], folder / "model", topology=folder / "two.yaml", split="test").to_dict()
+    assert 20 < found["methods"]["model"]["efficiency"]["event"]["inclusive"]["total"] < 80
 
 
 def test_recipes_of_mixtures():
