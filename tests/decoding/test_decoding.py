@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairton.decoding import DECODINGS, decode
+from pairton.decoding import DECODINGS, HYPER, decode
 from pairton.decoding import candidates as candidates_module
-from pairton.decoding.branch_decoding import BRANCHES
 from pairton.decoding.candidate_scores import candidate_scores
 from pairton.decoding.graph import visible_tokens
 from pairton.decoding.set_sums import log_normaliser, log_scores, log_sums
@@ -20,7 +19,7 @@ from pairton.events.nodes import Nodes
 from pairton.topology import Stage, load_topology, parse_topology
 from pairton.topology.assignments import canonical
 
-OF_PAIRS = [name for name in DECODINGS if name != BRANCHES]  # that one is for networks of SPANet
+OF_PAIRS = [name for name, one in DECODINGS.items() if not one.only_own and name != HYPER]  # for any tree
 
 TTBAR, HH4B, TTH, TTTT = (
     load_topology(f"{name}") for name in ("ttbar_allhad", "hh4b", "tth_allhad", "tttt_allhad")

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 
 from enumeration import enumerate_assignments, log_normaliser, marginals, scores
-from pairton.decoding import DECODINGS, decode
-from pairton.decoding.branch_decoding import BRANCHES
+from pairton.decoding import DECODINGS, HYPER, decode
 from pairton.decoding.graph import adjacency, visible_tokens
 from pairton.decoding.terms import triplet_types
 from pairton.events.nodes import Nodes
 from pairton.topology import load_topology, parse_topology
 from pairton.topology.assignments import canonical
 
-OF_PAIRS = [name for name in DECODINGS if name != BRANCHES]  # that one is for networks of SPANet
+OF_PAIRS = [name for name, one in DECODINGS.items() if not one.only_own and name != HYPER]  # for any tree
 
 TOP = {"t": ["W", "b"], "W": ["q", "q"]}
 LEPTON = {"objects": {"l": "lepton"}, "context": ["met"]}

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from enumeration import enumerate_assignments, log_normaliser, marginals, scores
-from pairton.decoding import DECODINGS, decode
-from pairton.decoding.branch_decoding import BRANCHES
+from pairton.decoding import DECODINGS, HYPER, decode
 from pairton.decoding.graph import adjacency, visible_tokens
 from pairton.evaluation.metrics import efficiencies
 from pairton.events import SPLITS, Events, Status
@@ -26,7 +25,7 @@ from pairton.reconstruction.running import windows
 from pairton.topology import load_topology
 from pairton.topology.assignments import canonical, present
 
-OF_PAIRS = [name for name in DECODINGS if name != BRANCHES]  # that one is for networks of SPANet
+OF_PAIRS = [name for name, one in DECODINGS.items() if not one.only_own and name != HYPER]  # for any tree
 
 TOPOLOGIES = tuple(load_topology(name) for name in ("ttbar_allhad", "hh4b", "tth_allhad"))
 quick = settings(max_examples=25, deadline=None)

@@ -7,8 +7,7 @@ import pytest
 import pairton
 from pairton import formats
 from pairton.cli import main
-from pairton.decoding import DECODINGS, decode
-from pairton.decoding.branch_decoding import BRANCHES
+from pairton.decoding import DECODINGS, HYPER, decode
 from pairton.decoding.patterns import plan_of
 from pairton.decoding.terms import triplet_types
 from pairton.events import Events, Status
@@ -127,7 +126,9 @@ SAID = (1e3, 1e10, 1e20, 1e29, 1e31, 1e37, 1e38, 3e38, np.inf, np.nan)
 
 
 @pytest.mark.parametrize("scale", SAID)
-@pytest.mark.parametrize("decoding", [name for name in DECODINGS if name != BRANCHES])
+@pytest.mark.parametrize(
+    "decoding", [name for name, one in DECODINGS.items() if not one.only_own and name != HYPER]
+)
 @pytest.mark.parametrize(("name", "n_nodes"), [("ttbar_allhad", 7), ("hh4b", 5)])
 def test_large_outputs_give_a_probability_or_no_answer(name, n_nodes, decoding, scale):
     """The second of three events gets numbers of that size, for every output in turn."""

@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import vector
 
-from pairton.decoding import DECODINGS
-from pairton.decoding.branch_decoding import BRANCHES
+from pairton.decoding import DECODINGS, HYPER
 from pairton.errors import ConfigError, EventsError, ModelError, PairtonWarning, TopologyError
 from pairton.evaluation.metrics import efficiencies
 from pairton.events import Events, Status
@@ -24,7 +23,7 @@ from pairton.reconstruction.writers import result_metadata
 from pairton.topology import load_topology
 from pairton.topology.assignments import canonical
 
-OF_PAIRS = [name for name in DECODINGS if name != BRANCHES]  # that one is for networks of SPANet
+OF_PAIRS = [name for name, one in DECODINGS.items() if not one.only_own and name != HYPER]  # for any tree
 
 
 def with_field(events, row, jet, **values):

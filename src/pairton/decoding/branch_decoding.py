@@ -67,5 +67,12 @@ def _packed(array: npt.NDArray[np.float32], order: npt.NDArray[np.intp]) -> npt.
 
 
 register_decoding(
-    Decoding(BRANCHES, "the most probable assignment, from networks of SPANet", _run_branches, False, "event")
+    Decoding(
+        BRANCHES,
+        "the most probable assignment, from networks of SPANet",
+        _run_branches,
+        False,
+        "event",
+        only_own=True,
+    )
 )

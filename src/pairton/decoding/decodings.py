@@ -135,6 +135,7 @@ class Decoding:
     exportable: bool = False  # as one ONNX graph, by `pairton export --whole`
     fitted_as: str | None = None  # the decoding whose temperatures hold for it, if they are not its own
     knows_missing: bool = False  # it takes questions, and events with fewer objects than slots
+    only_own: bool = False  # for models that name it alone: it reads other outputs than `edges`
 
     def n_temperatures(self, topology: Topology) -> int:
         return 1 if self.temperatures == "event" else len(topology.stages)

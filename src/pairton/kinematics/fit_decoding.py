@@ -43,4 +43,6 @@ def _run_kinematic(task: Task) -> Decoded:
     return result
 
 
-register_decoding(Decoding(KINEMATIC, "the best permutation of a kinematic fit", _run_kinematic, False, "event"))
+register_decoding(
+    Decoding(KINEMATIC, "the best permutation of a kinematic fit", _run_kinematic, False, "event", only_own=True)
+)

@@ -41,7 +41,7 @@ class RunSettings:
         """With the decoding that is meant, checked."""
         decoding = self.decoding or ("beam" if self.beam is not None else model.decoding)
         self._check_question(model, decoding)
-        if decoding != model.decoding and {decoding, model.decoding} & {BRANCHES, KINEMATIC}:
+        if decoding != model.decoding and any(get_decoding(name).only_own for name in (decoding, model.decoding)):
             raise ConfigError(f"{model.name} is decoded by {model.decoding}: leave the decoding {decoding} out")
         check_max_objects(model.topology, self.max_objects)
         most = self.max_objects
