@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 MARK = re.compile(r"<!-- not run: (.+) -->")
 FENCE = re.compile(r"^( *)```(\w*)")
-COMMAND = re.compile(r"^(\$ )?(pairton|python|pip|make|snakemake|torchrun|srun) ")
+COMMAND = re.compile(r"^(\$ )?(pairton|python|pip|make|snakemake|torchrun|srun|import|from) ")
 
 
 @dataclass(frozen=True)
