@@ -241,7 +241,7 @@ def test_commands_show_and_export_folds(folder, command, monkeypatch, capsys, de
     assert command("models", folder) == 0
     assert "folds       2, by a hash of the event number" in capsys.readouterr().out
     assert command("models", folder / "fold1") == 0
-    assert "of fold 1 of 2" in capsys.readouterr().out
+    assert "folds       2; the one for events of fold 1" in capsys.readouterr().out
     assert command("export", folder, "-o", tmp_path / "net.onnx") == 0
     out = capsys.readouterr().out
     assert "net_fold0.onnx: one step" in out

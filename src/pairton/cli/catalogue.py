@@ -64,12 +64,10 @@ def models(name: str | None) -> None:
         said += [f"{name} 0 or 1" if name in domain.binary else name for name in fields]
         click.echo(printable(f"{collection_name(kind):11} {'; '.join(said)}"))
     data = model.info.data
-    if model.folds:
-        click.echo(f"folds       {len(model.folds)}, by a hash of the event number; means of their metrics:")
-    elif "fold" in data:
-        click.echo(
-            f"folds       for events of fold {data['fold']} of {data['folds']}, which it was not trained on"
-        )
+    if "fold" in data:
+        click.echo(f"folds       {data['folds']}; the one for events of fold {data['fold']}, not trained on them")
+    elif "folds" in data:
+        click.echo(f"folds       {data['folds']}, by a hash of the event number; means of their metrics:")
     for key, value in model.info.metrics.items():
         click.echo(printable(f"{key:11} {value:.4g}"))
     if folder is not None and (card := folder / "README.md").is_file():
