@@ -119,6 +119,17 @@ def check_recipes(n, *_):
     survive(parse_recipe(base).to_dict(), n, parse_recipe)
 
 
+@pytest.mark.parametrize(
+    "raw", [odd for odd in ODD if not isinstance(odd, dict)], ids=lambda odd: type(odd).__name__
+)
+def test_a_recipe_that_is_no_mapping_is_one_line(raw):
+    pytest.importorskip("torch")
+    from pairton.training import parse_recipe
+
+    with pytest.raises(PairtonError, match=r"recipe is .*, but must be a mapping"):
+        parse_recipe(raw)
+
+
 def check_folders(n, model_folder, tmp_path):
     good = json.loads((model_folder / "model.json").read_text())
     (tmp_path / "model.safetensors").write_bytes((model_folder / "model.safetensors").read_bytes())
