@@ -202,6 +202,16 @@ def sparse(payload):
     return model.SerializeToString()
 
 
+def many_axes(payload):
+    """A graph whose arrays have 2^40 axes, which the runtime writes down when it opens it, is refused."""
+    nodes = [("ConstantOfShape", ["count"], "shape"), ("Expand", ["one", "shape"], "loot")]
+    model = onnx.load_from_string(with_nodes(payload, nodes, one=[1.0], count=[2**40]))
+    (node,) = [node for node in model.graph.node if "shape" in node.output]
+    ones = onnx.helper.make_tensor("value", onnx.TensorProto.INT64, [1], [1])
+    node.attribute.append(onnx.helper.make_attribute("value", ones))
+    return model.SerializeToString()
+
+
 def empty_tensor(payload):
     """A tensor that declares gigabytes and brings no values is refused."""
     model = onnx.load_from_string(payload)
@@ -235,7 +245,7 @@ ODD = (
     convolution,
     deep,
 )
-LARGE = (zeros, expanded, tiled, outer, by_the_event, empty_tensor)
+LARGE = (zeros, expanded, tiled, outer, by_the_event, many_axes, empty_tensor)
 SLOW = (long_chain, slow_product, slow_to_open)
 
 if __name__ == "__main__":

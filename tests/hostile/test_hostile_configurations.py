@@ -151,6 +151,13 @@ def test_names_do_not_control_the_terminal(tmp_path, refused, source):
     subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
 
 
+@pytest.mark.parametrize(
+    "words", ["topologies", "models", "inspect", "verify", "inspect IN --topology", "reconstruct IN --model"]
+)
+def test_an_overlong_name_is_one_line(source, refused, words):
+    refused(*[str(source) if word == "IN" else word for word in words.split()], "9" * 400)
+
+
 def test_a_full_device_is_one_line(source):
     environment = os.environ | {"PYTHONPATH": str(Path(pairton.__file__).parents[1])}
     for verb in (["inspect", str(source)], ["topologies"], ["inspect", str(source), "--json"]):

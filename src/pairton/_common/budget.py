@@ -1,4 +1,4 @@
-"""Limits on the processor time of calls into compiled libraries, which Python cannot interrupt.
+"""Limits on processor time and memory of calls into compiled libraries, which Python cannot interrupt.
 
 A watching thread asks a call that has used up its time to stop. A library may look at that request late or never:
 then a command, or a worker process, is ended. Other programs that import Pairton are never ended.
@@ -14,7 +14,7 @@ from multiprocessing import parent_process
 from os import _exit
 from threading import Condition, Thread, get_ident
 
-__all__ = ["Budget", "ending_overruns"]
+__all__ = ["Budget", "ending_overruns", "memory_limit"]
 
 INTERVAL = 0.25  # seconds between two looks at the clocks
 GRACE = 4.0  # seconds of processor time from the request to stop to the end of the process
@@ -98,6 +98,26 @@ def ending_overruns(end: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         _end = before
+
+
+@contextmanager
+def memory_limit(more: int) -> Iterator[None]:
+    """Within the block the process may map so many bytes more than now, or allocations fail; on Linux only."""
+    try:
+        import resource
+
+        with open("/proc/self/statm", encoding="ascii") as file:
+            limit = int(file.read().split()[0]) * resource.getpagesize() + more
+    except (ImportError, OSError):
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = min([limit, *(bound for bound in (soft, hard) if bound != resource.RLIM_INFINITY)])
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def _thread_clock() -> Clock:

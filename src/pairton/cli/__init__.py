@@ -134,6 +134,11 @@ def main(arguments: list[str] | None = None) -> Any:
         sys.stderr.close()
         sys.exit(0)
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            click.echo(
+                f"pairton: {printable(str(error.filename))[:80]}…: this name is too long for a file", err=True
+            )
+            sys.exit(2)
         if error.errno != errno.ENOSPC or error.filename is not None:
             raise
         with suppress(OSError, ValueError):  # else Python tries to write the rest at its end

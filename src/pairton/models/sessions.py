@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from pairton._common.budget import Budget
+from pairton._common.budget import Budget, memory_limit
 from pairton.errors import ModelError
 from pairton.models.onnx_file import OnnxFile, operators
 
@@ -60,7 +60,7 @@ class Session:
         self._memory = int((MEMORY + MEMORY_PER_THREAD * threads) * self._scale)
         opening = Budget(self._slow("opening it takes", OPENING * self._scale), OPENING * self._scale)
         self._budget = Budget(self._slow("its answers take", STARTING * self._scale), STARTING * self._scale)
-        with opening.spending():
+        with opening.spending(), memory_limit(self._memory):  # of which the runtime's own limit knows nothing
             self._session = _opened(file.payload, file.path, self._memory)
         self.inputs = {item.name: item.shape for item in self._session.get_inputs()}
         self.outputs = {item.name: item.shape for item in self._session.get_outputs()}

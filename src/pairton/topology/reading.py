@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -284,7 +285,7 @@ def load_topology(name: str | Path | Topology = "ttbar_allhad") -> Topology:
     if str(name) in builtin:
         return _builtin(str(name))
     path = Path(name)
-    if not path.is_file():
+    if not os.path.isfile(path):  # an overlong name is none either
         known = ", ".join(builtin)
         raise TopologyError(
             f"no topology {str(name)!r}: neither a built-in one ({known}) nor a file{nearest(str(name), builtin)}"
@@ -306,7 +307,7 @@ def completed(topology: Topology) -> Topology:
 
 def load_spanet_event(path: str | Path) -> SpanetEvent | None:
     """What an event file of SPANet says; None if the path is something else, as the name of a topology."""
-    if str(path) in builtin_topologies() or not Path(path).is_file():
+    if str(path) in builtin_topologies() or not os.path.isfile(path):
         return None
     raw = read_yaml(path, TopologyError)
     return parse_spanet_event(raw, Path(path).stem, str(path)) if is_spanet_event(raw) else None
