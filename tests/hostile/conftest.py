@@ -12,6 +12,7 @@ import pairton
 from pairton.cli import main
 
 sys.path.insert(0, str(Path(__file__).parent))
+collect_ignore = ["fuzz.py"]  # a program of its own, which needs atheris
 
 
 @pytest.fixture
