@@ -12,8 +12,8 @@ __all__ = ["builtin_recipes", "find_recipe"]
 def builtin_recipes() -> dict[str, Path]:
     """Names and files of the recipes that come with the package.
 
-    >>> list(builtin_recipes())[:3]
-    ['cpu', 'iterative', 'paper']
+    >>> list(builtin_recipes())[:2]
+    ['cpu', 'iterative']
     """
     folder = Path(__file__).parent
     found = {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.yaml")}
