@@ -273,8 +273,8 @@ def load_recipe(name: str | Path, topology: str | Path | None = None) -> Recipe:
 
 def parse_recipe(raw: Mapping[str, Any], source: str = "recipe") -> Recipe:
     """A recipe from what YAML or JSON gave; an unknown key is an error that suggests the nearest name."""
-    several = isinstance(raw, Mapping) and "topologies" in raw
-    check_keys(raw, source, KEYS, ["optimiser"] if several else ["topology", "optimiser"])
+    check_keys(raw, source, KEYS)
+    check_keys(raw, source, KEYS, ["optimiser"] if "topologies" in raw else ["topology", "optimiser"])
     given = raw.get("topology")
     if "topologies" in raw:
         topology = _mixture(raw["topologies"], given, source)
