@@ -137,7 +137,7 @@ def test_an_interrupted_training_goes_on(trained, file, tmp_path, monkeypatch, a
     assert not stopped.finished
     assert (stopped.fold, stopped.step) == ((at[0], 2), at[1] + 1)
     monkeypatch.undo()
-    with pytest.raises(OutputError, match="continue with --resume, or begin anew with --force"):
+    with pytest.raises(OutputError, match="continue it with --resume, or start again with --force"):
         train(recipe, [file], out, folds=2)
     with pytest.raises(TrainingError, match="was started with 2 folds, not 3"):
         train(recipe, [file], out, folds=3, resume=True)
