@@ -194,7 +194,7 @@ def no_loss(ways: list[Way], reference: Way, file: str, limit: int) -> list[dict
             {
                 "engine": way.engine,
                 "events": len(events),
-                "same_assignment": float((answer == wanted).all(axis=1).mean()),
+                "same_assignment": float(matches(topology, wanted, answer).all(axis=1).mean()),
                 "e_event": float(good.mean()),
                 "difference_of_e_event": float(good.mean() - right.mean()),
                 "right_only_here": int((good & ~right).sum()),
