@@ -285,7 +285,7 @@ def load_topology(name: str | Path | Topology = "ttbar_allhad") -> Topology:
     if str(name) in builtin:
         return _builtin(str(name))
     path = Path(name)
-    if not os.path.isfile(path):  # an overlong name is none either
+    if not os.path.isfile(path):  # also false for a name that is too long for a file
         known = ", ".join(builtin)
         raise TopologyError(
             f"no topology {str(name)!r}: neither a built-in one ({known}) nor a file{nearest(str(name), builtin)}"
