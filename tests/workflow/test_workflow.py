@@ -25,7 +25,7 @@ from pairton.training import load_recipe  # noqa: E402
 from plan import Plan, load_config  # noqa: E402
 from results import write_models, write_target  # noqa: E402
 
-TARGETS = ("smoke", "pairs", "equal_steps", "long", "paper")
+TARGETS = ("smoke", "pairs", "equal_steps", "hours", "long", "paper")
 WRITES = ("-o", "--out", "--json", "--page", ">", "-p")
 FAKE = """#!/bin/sh
 # a pairton that leaves the files of each verb; a training that is to be interrupted leaves a state alone
@@ -87,7 +87,7 @@ def test_commands_make_what_later_ones_read(config, target):
         written |= {words[-1]} if "predict.py" in command else set()
         assert read_here - written <= made, command
         made |= written
-    seeds = {"smoke": 2, "pairs": 3, "equal_steps": 3, "long": 1, "paper": 5}[target]
+    seeds = {"smoke": 2, "pairs": 3, "equal_steps": 3, "hours": 1, "long": 1, "paper": 5}[target]
     assert max(training.seed for training in plan.trainings.values()) == seeds
     for study in plan.studies.values():
         assert study.against is None or study.against in study.rows
