@@ -479,7 +479,7 @@ def test_mistakes_are_named():
     for options, message in (
         ({"decoding": "step"}, "no decoding 'step'.*did you mean 'steps'"),
         ({"decoding": "beam", "beam": 0}, "a beam of 0"),
-        ({"decoding": "steps", "beam": 4}, "a beam of 4 is for the decoding 'beam'"),
+        ({"decoding": "steps", "beam": 4}, "a beam of 4 needs the decoding 'beam'"),
         (
             {"decoding": "steps", "temperatures": [1.0]},
             r"temperatures are \[1.0\].*one per stage \(W, W, t \+ t\)",

@@ -183,7 +183,7 @@ def test_what_cannot_be_asked_of_a_topology_or_network():
     for question in (Question(allow_absent=True), Question(prior={"nothing": 2})):
         with pytest.raises(ModelError, match="knows complete events only"):
             decode(network(TTBAR, patterns=False), TTBAR, nodes_of(6), question=question)
-    with pytest.raises(ConfigError, match="steps decoding gives one answer"):
+    with pytest.raises(ConfigError, match="steps decoding takes no other answer"):
         decode(network(TTBAR), TTBAR, nodes_of(6), decoding="steps", question=Question("particles"))
 
 

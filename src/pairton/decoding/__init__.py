@@ -1,7 +1,7 @@
-"""The reverse process: from the outputs of a network to objects in slots, with probabilities.
+"""Decoding: from the outputs of a network to an object in each slot, with probabilities.
 
 It takes any callable `predict(nodes, tokens) -> outputs by name` and any topology, works on whole batches, and
-knows nothing of torch or ONNX. A decoding is one entry of a registry: `pairton.decoding.decodings`.
+needs neither torch nor ONNX. The decodings are registered by name in `pairton.decoding.decodings`.
 """
 
 from pairton.decoding.branch_decoding import BRANCHES

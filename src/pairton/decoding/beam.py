@@ -1,6 +1,6 @@
-"""The reverse process with several hypotheses per event: those that reach the same state merge and add up.
+"""Decoding in steps with several hypotheses per event; hypotheses that reach the same state are merged.
 
-Rows are hypotheses, sorted by event; `event` (R,) says whose.
+Rows are hypotheses, sorted by event; `event` (R,) is the event of each row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pairton.topology import Topology
 
 __all__ = ["run_beam"]
 
-EXPANSION = 8  # hypotheses kept before merging, in beam widths: both orders of a pair are among them
+EXPANSION = 8  # hypotheses kept before merging, in beam widths: several may lead to the same state
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.floating[Any]]
@@ -36,12 +36,12 @@ def run_beam(
     width: int,
     temperatures: Sequence[float],
 ) -> State:
-    """The most probable complete state of each event; a particle's probability sums over hypotheses with it."""
+    """The most probable complete state per event; particle probabilities are sums over the hypotheses kept."""
     state = State.empty(topology, nodes)
     event = np.arange(len(nodes))
     for stage, temperature in zip(topology.stages, temperatures, strict=True):
-        here = nodes[event]
-        outputs = predict(here, visible_tokens(topology, *state.place(), here.mask))
+        repeated = nodes[event]
+        outputs = predict(repeated, visible_tokens(topology, *state.place(), repeated.mask))
         before = {name: same.count.copy() for name, same in state.found.items()}
         turns = n_turns(topology, stage, state)
         for _ in range(turns):
@@ -63,7 +63,7 @@ def run_beam(
 
 
 def _most_probable(event: Index, log_probability: Floats, limit: int) -> tuple[Index, Index]:
-    """Row and column of the `limit` best possible continuations of each event, sorted by event."""
+    """Row and column of the `limit` most probable continuations of each event, sorted by event."""
     n_events, first = _starts(event)
     rank = np.arange(len(event)) - first[event]
     wide = np.full((n_events, int(rank.max()) + 1, log_probability.shape[1]), -np.inf)
@@ -76,7 +76,7 @@ def _most_probable(event: Index, log_probability: Floats, limit: int) -> tuple[I
 
 
 def _merge(event: Index, state: State, width: int) -> Index:
-    """Add up rows of equal state into the most probable of them; the `width` best rows of each event."""
+    """Merge rows of equal state into the most probable of them, and return the `width` best rows per event."""
     keys = np.ascontiguousarray(np.column_stack([event, state.keys()]))
     _, group = np.unique(keys.view([("", keys.dtype)] * keys.shape[1]).ravel(), return_inverse=True)
     order = np.lexsort((np.arange(len(group)), -state.log_probability, group))
@@ -92,7 +92,7 @@ def _merge(event: Index, state: State, width: int) -> Index:
 
 
 def _starts(event: Index) -> tuple[int, Index]:
-    """How many events, and the first row of each."""
+    """The number of events, and the first row of each."""
     count = np.bincount(event)
     return len(count), np.concatenate([[0], np.cumsum(count)[:-1]])
 
@@ -102,8 +102,8 @@ def _answer(event: Index, state: State) -> State:
     best = state[first]  # rows are sorted by event, then probability
     weight = np.exp(state.log_probability)
     for name, same in state.found.items():
-        mine = best.found[name].nodes[event]  # (R, K, L)
-        holds = (mine[:, :, None] == same.nodes[:, None]).all(axis=3).any(axis=2)  # (R, K)
+        answer = best.found[name].nodes[event]  # (R, K, L)
+        holds = (answer[:, :, None] == same.nodes[:, None]).all(axis=3).any(axis=2)  # (R, K)
         total = np.zeros(best.found[name].probability.shape)
         np.add.at(total, event, weight[:, None] * holds)
         best.found[name].probability = total

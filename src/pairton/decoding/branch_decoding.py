@@ -1,15 +1,13 @@
-"""The decoding `branches`: the most probable assignment of a network that scores each particle on its own."""
+"""The decoding `branches`, for networks with one output per particle, as SPANet has."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding.branches import branch_sums, is_branch
-from pairton.decoding.decodings import LISTED, Decoded, Decoding, Task, register_decoding, whole_event
-from pairton.decoding.graph import MASKED
+from pairton.decoding.decodings import LISTED, Decoded, Decoding, Task, register_decoding, unpacked, whole_event
+from pairton.decoding.graph import masked_tokens
 from pairton.decoding.terms import Outputs
 
 __all__ = ["BRANCHES"]
@@ -20,8 +18,7 @@ BRANCHES = "branches"
 def _run_branches(task: Task) -> Decoded:
     topology, nodes = task.topology, task.nodes
     result = Decoded.empty(topology, len(nodes))
-    n_nodes = nodes.mask.shape[1]
-    tokens = np.full((len(nodes), len(topology.types), n_nodes, n_nodes), MASKED, dtype=np.uint8)
+    tokens = masked_tokens(topology, len(nodes), nodes.mask.shape[1])
     outputs = {name: array for name, array in task.predict(nodes, tokens).items() if is_branch(name)}
     listed = np.full((len(nodes), LISTED, len(topology.slots)), -1, dtype=np.int16)
     chances = np.zeros((len(nodes), LISTED))
@@ -34,30 +31,25 @@ def _run_branches(task: Task) -> Decoded:
         sums = branch_sums(topology, tuple(layout.tolist()), part, task.temperatures[0])
         few, scores = sums.best(LISTED if task.record else 1)
         found = few[:, 0]
-        named = np.stack([sums.plan.assigned(_named(order, few[:, k])) for k in range(few.shape[1])], axis=1)
-        result.assignment[same] = named[:, 0]
+        assignments = sums.plan.assigned(unpacked(few, order))  # (B, k, S)
+        result.assignment[same] = assignments[:, 0]
         result.event_probability[same] = sums.probability(found)
         result.particle_probability[same] = sums.particle_probability(found)
         if task.record:
-            listed[same, : named.shape[1]] = named
-            chances[same, : named.shape[1]] = np.exp(scores - sums.log_total[:, None])
+            listed[same, : few.shape[1]] = assignments
+            chances[same, : few.shape[1]] = np.exp(scores - sums.log_total[:, None])
             at = same[:, None, None, None], np.arange(tokens.shape[1])[:, None, None]
             edges[(*at, order[:, None, :, None], order[:, None, None, :])] = sums.edges(topology, order.shape[1])
     result.exact[:] = True
     if task.record:
-        said = topology, tokens, {"edges": edges}, listed, chances
-        result.steps.append(whole_event(*said, np.zeros(len(nodes), dtype=np.intp), result.assignment))
+        first = np.zeros(len(nodes), dtype=np.intp)
+        shown: Outputs = {"edges": edges}
+        result.steps.append(whole_event(topology, tokens, shown, listed, chances, first, result.assignment))
     return result
 
 
-def _named(order: npt.NDArray[np.intp], assignment: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int32]:
-    """Nodes of the batch from places in `order`; -1 stays."""
-    taken = np.take_along_axis(order, np.maximum(assignment, 0).astype(np.intp), axis=1)
-    return np.where(assignment >= 0, taken, -1).astype(np.int32)
-
-
 def _packed(array: npt.NDArray[np.float32], order: npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
-    """(B, n, ..., n): the entries of (B, N, ..., N) for the nodes of `order` (B, n), along every axis."""
+    """(B, n, ..., n): the entries of (B, N, ..., N) for the nodes in `order` (B, n), along every axis."""
     if order.shape[1] == array.shape[1]:
         return array
     axes = array.ndim - 1

@@ -5,8 +5,9 @@ the product over branches, among all assignments in which no object is used twic
 
     P(objects of t1, objects of t2) = A1(objects of t1) A2(objects of t2) / sum over all disjoint choices
 
-Branches of interchangeable particles differ, so that an assignment is one of branches here. The answer is the most
-probable one. Its probability, and that of its particles, sum over the ways in which branches share them out.
+The branches of interchangeable particles differ, so here an assignment says which branch has which objects. The
+answer is the most probable one. Its probability, and those of its particles, are sums over the exchanges of
+interchangeable branches.
 
 Shapes: B events, N nodes, S slots, P particles, C candidates of a type, K branches.
 """
@@ -30,38 +31,38 @@ from pairton.topology.assignments import canonical_within
 
 __all__ = ["BRANCH", "BranchPlan", "BranchSums", "branch_plan", "branch_sums", "is_branch"]
 
-SMALL = 1e-6  # of a probability that is shown as a logit
-BRANCH = "branch."  # beginning of the names of the outputs: branch.t1, (B, N, ..., N), one axis per slot
+SMALL = 1e-6  # smallest probability that is turned into a logit
+BRANCH = "branch."  # prefix of the outputs: branch.t1 is (B, N, ..., N), with one axis N per slot
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.integer[Any]]
 
 
 def is_branch(name: str) -> bool:
-    """Whether an output of a network is that of a branch."""
+    """Whether this is the name of a branch output."""
     return name.startswith(BRANCH)
 
 
 @dataclass(frozen=True)
 class BranchPlan:
-    """How the branches of a topology are told apart."""
+    """A topology in which every branch has a type of its own, and its relation to the original topology."""
 
-    names: tuple[str, ...]  # of the branches: SPANet's particles
-    apart: Topology  # the same tree with one root of a type of its own per branch
-    slots: tuple[int, ...]  # of `apart` -> slot of the topology
+    names: tuple[str, ...]  # names of the branches: the particles of SPANet
+    apart: Topology  # the same tree, but with one root per branch, each of a type of its own
+    slots: tuple[int, ...]  # slot of the original topology for each slot of `apart`
     exchanges: tuple[tuple[int, ...], ...]  # permutations of branches that leave the event unchanged
-    places: tuple[tuple[int, ...], ...]  # particle of the topology -> alike particles of `apart`, its own first
+    places: tuple[tuple[int, ...], ...]  # original particle -> equivalent particles of `apart`, its own one first
 
     def assigned(self, assignment: Ints) -> Ints:
-        """(B, S): the slots of the topology from those of `apart`."""
+        """(..., S): an assignment to slots of the original topology, from one to slots of `apart`."""
         result = np.empty_like(assignment)
-        result[:, list(self.slots)] = assignment
+        result[..., list(self.slots)] = assignment
         return result
 
 
 @lru_cache(maxsize=16)
 def branch_plan(topology: Topology) -> BranchPlan:
-    """The branches of a topology, by SPANet's names of its slots.
+    """The branches of a topology, from SPANet's names of its slots.
 
     >>> from pairton.topology import load_topology
     >>> plan = branch_plan(load_topology("ttbar_allhad"))
@@ -72,8 +73,8 @@ def branch_plan(topology: Topology) -> BranchPlan:
     names = tuple(dict.fromkeys(owner))
     roots = []
     for name in names:
-        mine = tuple(slot for slot, other in enumerate(owner) if other == name)
-        found = [particle for particle in topology.particles if particle.slots == mine]
+        slots_of_branch = tuple(slot for slot, other in enumerate(owner) if other == name)
+        found = [particle for particle in topology.particles if particle.slots == slots_of_branch]
         if not found:
             raise ModelError(f"{topology.name} has no particle with the slots of {name}: give SPANet's event file")
         roots.append(found[0])
@@ -108,21 +109,21 @@ def branch_plan(topology: Topology) -> BranchPlan:
 
 @dataclass(frozen=True)
 class BranchSums:
-    """The sums over all assignments of some events of one layout."""
+    """The sums over all assignments, for events of one layout."""
 
     plan: BranchPlan
     tables: SetTables
     scores: dict[str, npt.NDArray[Any]]  # type -> (C, B)
-    log_total: Floats  # (B,): of the sum over all assignments
+    log_total: Floats  # (B,): log of the sum over all assignments
     present: dict[str, Floats]  # type -> (C, B): probability of each candidate
 
     def best(self, k: int = 1) -> tuple[Ints, Floats]:
-        """The k most probable assignments (B, k, slots of `apart`), and log of their products of probabilities."""
+        """The k most probable assignments (B, k, slots of `apart`), and their scores (B, k), as in `score`."""
         found = best(self.tables, self.scores, None, k).overall()
         return found.assignment.astype(np.int32), found.score
 
     def score(self, assignment: Ints) -> Floats:
-        """(B,): log of the product of probabilities of an assignment of branches (B, slots of `apart`)."""
+        """(B,): the sum over branches of log probabilities, for an assignment (B, slots of `apart`)."""
         chosen = hypotheses(self.tables, assignment)
         rows = np.arange(len(assignment))
         total = np.where(chosen.pattern >= 0, 0.0, -np.inf)
@@ -132,7 +133,7 @@ class BranchSums:
         return np.asarray(total)
 
     def probability(self, assignment: Ints) -> Floats:
-        """(B,): of an assignment, whichever branches its interchangeable particles come from."""
+        """(B,): the probability of an assignment, summed over exchanges of interchangeable branches."""
         parts = self.plan.apart.roots
         total = np.zeros(len(assignment))
         for exchange in self.plan.exchanges:
@@ -144,7 +145,7 @@ class BranchSums:
         return total
 
     def particle_probability(self, assignment: Ints) -> Floats:
-        """(B, P): that an event has these particles, of any branch; NaN of one that holds several branches."""
+        """(B, P): the probability of each particle, in any branch; NaN for a particle that contains branches."""
         rows = np.arange(len(assignment))
         apart = self.plan.apart
         result = np.full((len(assignment), len(self.plan.places)), np.nan)
@@ -160,7 +161,7 @@ class BranchSums:
         return result
 
     def edges(self, topology: Topology, n_nodes: int) -> npt.NDArray[np.float32]:
-        """(B, T, N, N): logits that two objects share a particle of a type; diagonal: that one is in none."""
+        """(B, T, N, N): logits that two objects share a particle; on the diagonal, that one is in none."""
         chances = np.zeros((len(self.log_total), len(topology.types), n_nodes, n_nodes))
         for k, name in enumerate(topology.types):
             alike = self.plan.places[topology.of_type(name)[0].index]
@@ -176,7 +177,7 @@ class BranchSums:
 
 
 def branch_sums(topology: Topology, layout: Layout, outputs: Outputs, temperature: float = 1.0) -> BranchSums:
-    """Sum over all assignments of events of one layout, from the outputs of a network without padding."""
+    """Sum over all assignments, for events of one layout; the outputs of the network have no padding."""
     plan = branch_plan(topology)
     slots = plan.apart.slots
     allowed = tuple(tuple(topology.nodes(slot.kind, layout)) for slot in slots)

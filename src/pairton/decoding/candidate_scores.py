@@ -1,7 +1,7 @@
 """Scores of candidates for `pairton.decoding.set_sums`, from the outputs of a network.
 
-The own score of a candidate is its gain plus, for types of three slots, its potential; the scores of the particles
-below it are not in it. Shapes: B events, N nodes, T types, C candidates of a type.
+The own score of a candidate is its gain plus, for types of three slots, its potential. It does not contain the
+scores of the particles below it. Shapes: B events, N nodes, T types, C candidates of a type.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Index = npt.NDArray[np.intp]
 
 
 class ScoreTerms(NamedTuple):
-    """Rows that make up the score of each candidate: (terms, C) each."""
+    """Which logits make up the score of each candidate, as rows of flattened outputs: (terms, C) each."""
 
-    added: Index  # of edges, flattened to (T N N, B)
-    subtracted: Index  # of edges
-    potentials: Index  # of triplets, flattened to (K N N N, B)
+    added: Index  # rows of edges, flattened to (T N N, B)
+    subtracted: Index  # rows of edges
+    potentials: Index  # rows of triplets, flattened to (K N N N, B)
 
 
 def score_terms(tables: SetTables, n_nodes: int) -> dict[str, ScoreTerms]:
-    """For each type the rows of a network's outputs for `n_nodes` nodes; made once and kept with the tables.
+    """The score terms of each type for outputs with `n_nodes` nodes; made once and kept with the tables.
 
     >>> from pairton.decoding.set_tables import allowed_nodes, set_tables
     >>> from pairton.topology import load_topology
@@ -69,7 +69,9 @@ def _score_terms(tables: SetTables, n_nodes: int) -> dict[str, ScoreTerms]:
 def candidate_scores(tables: SetTables, outputs: Outputs) -> dict[str, npt.NDArray[Any]]:
     """Type -> (C, B): the own score of every candidate, from logits of edges and triplets."""
     events, n_nodes = len(outputs["edges"]), outputs["edges"].shape[-1]
-    edges = np.ascontiguousarray(outputs["edges"].reshape(events, -1).T)  # gathers take whole rows
+    edges = np.ascontiguousarray(
+        outputs["edges"].reshape(events, -1).T
+    )  # (T N N, B): indexing then takes whole rows
     triplets = None
     if "triplets" in outputs:
         triplets = np.ascontiguousarray(outputs["triplets"].reshape(events, -1).T)

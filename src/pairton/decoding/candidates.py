@@ -1,11 +1,11 @@
-"""Candidates of a step, for any topology, and their gains.
+"""The candidates of one step of a decoding, for any topology, and their gains.
 
-A candidate of a type is a choice of children among the particles found, and of its own objects among the free
-ones. A step chooses one candidate, or several disjoint ones together. Which choices exist depends on counts
-only, so they are tabulated once; whether one is possible in an event is a mask, and its gain -inf where it is not.
+A candidate is a particle of one type: its children are chosen among the particles found, its own objects among the
+free ones. A step chooses one candidate, or several disjoint ones together. Which choices exist depends only on the
+numbers of objects, so they are tabulated once. Choices that are impossible in an event have a gain of -inf.
 
-Shapes: B rows, N nodes, F free nodes, Q choices of children, C own choices, X candidates (Q C of each type),
-J choices of a step, M particles it reveals.
+Shapes: B rows, N nodes, F free nodes, Q choices of children, C choices of own objects, X candidates (Q C of each
+type), J choices of a step, M particles that a step reveals.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
     "step_table",
 ]
 
-MAX_CHOICES = 20_000  # of a joint step; beyond it the particles of the step are revealed one at a time
+MAX_CHOICES = 20_000  # of a joint step; if there are more, its particles are revealed one at a time
 
 Ints = npt.NDArray[np.integer[Any]]
 Index = npt.NDArray[np.intp]
@@ -46,24 +46,24 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Decay:
-    """A type of particle as the decoder sees it; positions are within the particle's own slots."""
+    """A type of particle as the decoder sees it; positions count the slots of the particle from 0."""
 
     name: str
-    layer: int  # of the edge logits
-    count: int
-    width: int  # slots
+    layer: int  # index of the type in the edge logits
+    count: int  # particles of this type in the topology
+    width: int  # slots of one particle
     own: tuple[int, ...]  # positions of its own objects
-    own_kinds: tuple[str, ...]  # of its own objects
-    own_names: tuple[str, ...]  # equal names are interchangeable
-    children: tuple[tuple[str, tuple[int, ...]], ...]  # type and positions of each
-    child_choices: tuple[tuple[int, ...], ...]  # (Q, children): which of those found
-    potential: int  # layer of the triplet logits, -1 for none
-    potential_order: tuple[int, ...]  # positions that index them
+    own_kinds: tuple[str, ...]  # kinds of its own objects
+    own_names: tuple[str, ...]  # products of equal names are interchangeable
+    children: tuple[tuple[str, tuple[int, ...]], ...]  # type and positions of each child
+    child_choices: tuple[tuple[int, ...], ...]  # (Q, children): indices among the particles found
+    potential: int  # index of the type in the triplet logits, -1 for none
+    potential_order: tuple[int, ...]  # positions that index the triplet logits
 
 
 @lru_cache(maxsize=256)
 def decay_of(topology: Topology, name: str) -> Decay:
-    """The table of one type.
+    """The decay of one type.
 
     >>> from pairton.topology import load_topology
     >>> top = decay_of(load_topology("ttbar_allhad"), "t")
@@ -101,7 +101,7 @@ def decay_of(topology: Topology, name: str) -> Decay:
 
 
 def _distinct(pools: list[list[int]], names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-    """One member of each pool; pools of one name share members: none twice, and in increasing order."""
+    """Every choice of one member per pool; pools of the same name share members, chosen in increasing order."""
     rows = []
     for row in product(*pools):
         pairs = [(a, b) for j, b in enumerate(row) for i, a in enumerate(row[:j]) if names[i] == names[j]]
@@ -112,7 +112,7 @@ def _distinct(pools: list[list[int]], names: Sequence[str]) -> tuple[tuple[int, 
 
 @lru_cache(maxsize=1024)
 def own_choices(names: tuple[str, ...], n_free: int) -> Index:
-    """(C, own): every choice of own objects among the free ones, those of equal names in increasing order.
+    """(C, own): every choice of own objects among the free ones; products of equal names in increasing order.
 
     >>> own_choices(("q", "q"), 3).tolist(), own_choices(("a", "b"), 3).tolist()[:3]
     ([[0, 1], [0, 2], [1, 2]], [[0, 1], [0, 2], [1, 0]])
@@ -130,15 +130,15 @@ def own_choices(names: tuple[str, ...], n_free: int) -> Index:
 
 @dataclass(frozen=True)
 class StepTable:
-    """The choices of one step at a number of free nodes; columns run over types, children, own objects."""
+    """The choices of one step for a number of free nodes; candidates run over types, children, own objects."""
 
     decays: tuple[Decay, ...]
     n_free: int
-    decay: Index  # (X,): of each candidate, position in `decays`
+    decay: Index  # (X,): index in `decays` of each candidate
     children: Index  # (X,): row of the type's child_choices
     own: Index  # (X,): row of the type's own_choices
     choices: Index  # (J, M): candidates revealed together
-    quota: tuple[int, ...] | None  # most particles of each type in the whole stage; None: as the topology has
+    quota: tuple[int, ...] | None  # most particles of each type in the whole stage; None: those of the topology
 
 
 def _columns(decays: Sequence[Decay], n_free: int) -> tuple[Index, Index, Index]:
@@ -153,7 +153,7 @@ def _columns(decays: Sequence[Decay], n_free: int) -> tuple[Index, Index, Index]
 
 @lru_cache(maxsize=256)
 def step_table(topology: Topology, stage: Stage, n_free: int, together: bool = True) -> StepTable | None:
-    """The choices of a stage, or with `together=False` of one of its particles; None beyond MAX_CHOICES.
+    """The choices of a stage, or with `together=False` of one of its particles; None if they exceed MAX_CHOICES.
 
     >>> from pairton.topology import load_topology
     >>> ttbar = load_topology("ttbar_allhad")
@@ -175,13 +175,13 @@ def step_table(topology: Topology, stage: Stage, n_free: int, together: bool = T
 
 
 def n_turns(topology: Topology, stage: Stage, state: State) -> int:
-    """Steps of a stage: one, or one for each particle where the joint choices are too many."""
+    """How many steps a stage takes: one, or one per particle if there are too many joint choices."""
     together = step_table(topology, stage, free_nodes(state).shape[1]) is not None
     return 1 if together else len(stage.types)
 
 
 def next_step(topology: Topology, stage: Stage, state: State, together: bool) -> tuple[Index, StepTable]:
-    """The free nodes (B, F) and the choices of a stage's only step, or of its next one."""
+    """The free nodes (B, F), and the choices of the next step of a stage."""
     free = free_nodes(state)
     step = step_table(topology, stage, free.shape[1], together)
     assert step is not None
@@ -189,7 +189,7 @@ def next_step(topology: Topology, stage: Stage, state: State, together: bool) ->
 
 
 def free_nodes(state: State) -> Index:
-    """(B, F): the nodes neither padding nor used, in order, -1 behind them."""
+    """(B, F): the nodes that are neither padding nor used, in order, then -1."""
     count = state.free.sum(axis=1)
     width = int(count.max(initial=0))
     order = np.argsort(~state.free, axis=1, kind="stable")[:, :width]
@@ -199,7 +199,7 @@ def free_nodes(state: State) -> Index:
 def _joint_choices(
     decays: Sequence[Decay], counts: Sequence[int], columns: tuple[Index, Index, Index], n_free: int, bound: int
 ) -> Index | None:
-    """(J, M): disjoint candidates, as many of each type as wanted; None where they are more than the bound."""
+    """(J, M): all choices of disjoint candidates, `counts` of each type; None if there are more than `bound`."""
     which, children, own = columns
     if len(which) > bound:
         return None
@@ -242,9 +242,9 @@ def gains(
     *,
     before: Mapping[str, Ints] | None = None,
 ) -> Floats:
-    """(B, J): what each choice of the step adds to the objective, -inf where it is not possible.
+    """(B, J): what each choice of the step adds to the score of the answer; -inf where it is impossible.
 
-    `free` (B, F) lists the free nodes, -1 behind them; `before` has the counts of particles when the stage began.
+    `free` (B, F) lists the free nodes, then -1. `before` holds the numbers of particles when the stage began.
     """
     parts = [_decay_gains(decay, step.n_free, state, outputs, free) for decay in step.decays]
     for k, decay in enumerate(step.decays):
@@ -261,7 +261,7 @@ def gains(
 
 
 def _decay_gains(decay: Decay, n_free: int, state: State, outputs: Outputs, free: Index) -> Floats:
-    """(B, Q C): gain = sum of s over pairs of own, own and children's, children's nodes - sum of own s_uu."""
+    """(B, Q C): the gains of the candidates of one type; `terms.gain_terms` has the formula."""
     rows = np.arange(len(free))[:, None]
     logits = outputs["edges"][:, decay.layer]
     own = own_choices(decay.own_names, n_free)
@@ -301,7 +301,7 @@ def _decay_gains(decay: Decay, n_free: int, state: State, outputs: Outputs, free
 
 
 def reveals(step: StepTable, state: State, free: Index, choice: Index) -> list[Reveal]:
-    """The particles that `choice` (B,), a row of the step's choices, stands for."""
+    """The particles revealed by `choice` (B,): one row of the step's choices per event."""
     result = []
     for column in step.choices.T:
         picked = column[choice]  # (B,): candidate

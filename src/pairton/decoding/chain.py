@@ -1,4 +1,4 @@
-"""The reverse process with one hypothesis per event: stage by stage, the choice of greatest gain."""
+"""Decoding in steps, with one hypothesis per event: each stage makes the choice of largest gain."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ __all__ = ["Predict", "Step", "choice_nodes", "log_softmax", "run_chain"]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.floating[Any]]
 Index = npt.NDArray[np.intp]
-Predict = Callable[[Nodes, npt.NDArray[np.uint8]], Outputs]  # tokens (B, T, N, N); a network may ignore them
+Predict = Callable[[Nodes, npt.NDArray[np.uint8]], Outputs]  # takes tokens (B, T, N, N), which it may ignore
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step as it was taken: what the network saw and said, and what was chosen from what.
+    """The record of one step: the input and output of the network, all choices, and the one that was taken.
 
-    Candidates are the choices of the step, each one or more particles.
-    `nodes` is -1 behind the slots of a type, and everywhere where a choice is not possible.
+    A choice is one particle, or several that are revealed together. Types with fewer slots than others have -1 at
+    the end of their row of `nodes`; impossible choices have -1 everywhere.
     """
 
     stage: Stage | None  # None: the whole event at once
     tokens: npt.NDArray[np.uint8]  # (B, T, N, N)
     edges: npt.NDArray[np.float32]  # (B, T, N, N): logits
-    types: tuple[tuple[str, ...], ...]  # (C, particles of the choice)
+    types: tuple[tuple[str, ...], ...]  # (C choices, particles of the choice)
     nodes: npt.NDArray[np.int16]  # (B, C, particles of the choice, slots)
     probability: npt.NDArray[np.float64]  # (B, C)
     choice: Index  # (B,)
-    assignment: npt.NDArray[np.int32]  # (B, S): the state afterwards, -1 where nothing is revealed
+    assignment: npt.NDArray[np.int32]  # (B, S): after the step, -1 where nothing is revealed
     revealed: Bools  # (B, P)
 
 
 def log_softmax(gain: Floats, temperature: float) -> npt.NDArray[np.float64]:
-    """(B, J): log probabilities of a step's choices; -inf stays what it is."""
+    """(B, J): log probabilities of the choices of a step; a gain of -inf stays -inf."""
     scaled = gain.astype(np.float64) / temperature
     shifted = scaled - scaled.max(axis=1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
@@ -59,7 +59,7 @@ def run_chain(
     refresh: bool = True,
     record: bool = False,
 ) -> tuple[State, list[Step]]:
-    """Reveal all stages; with `refresh` the network sees what was revealed, else its first answer serves all."""
+    """Reveal all stages. With `refresh`, the network runs again before each stage and sees what was revealed."""
     state = State.empty(topology, nodes)
     steps: list[Step] = []
     outputs: Outputs | None = None
@@ -87,7 +87,7 @@ def run_chain(
 
 
 def choice_nodes(step: StepTable, state: State, free: Index, gain: Floats) -> npt.NDArray[np.int16]:
-    """(B, J, M, L): nodes of every choice; -1 where a choice is not possible, and behind those of a type."""
+    """(B, J, M, L): the nodes of every choice; -1 for impossible choices and after the slots of a type."""
     width = max(decay.width for decay in step.decays)
     each = np.full((len(free), len(step.decay), width), -1, dtype=np.int16)
     for k, decay in enumerate(step.decays):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from pairton.decoding.beam import run_beam
 from pairton.decoding.chain import Predict, Step, run_chain
 from pairton.decoding.checked_outputs import CheckedOutputs
 from pairton.decoding.exact import packed, rows_of, sums_of
-from pairton.decoding.graph import MASKED
+from pairton.decoding.graph import masked_tokens
 from pairton.decoding.patterns import plan_of
 from pairton.decoding.question import Question
 from pairton.decoding.state import State
@@ -37,12 +37,13 @@ __all__ = [
     "decode",
     "get_decoding",
     "register_decoding",
+    "unpacked",
     "whole_event",
 ]
 
-BEAM = 8  # hypotheses of a beam, where nothing else is said
+BEAM = 8  # default number of hypotheses in a beam
 LISTED = 20  # assignments in the record of an exact decoding
-TEMPERATURES = 1e-3, 1e3  # least and most: fitted ones are near 1
+TEMPERATURES = 1e-3, 1e3  # allowed range; fitted ones are near 1
 PROBABILITIES = ("particle_probability", "event_probability", "pattern_probability", "topology_probability")
 
 Bools = npt.NDArray[np.bool_]
@@ -51,23 +52,26 @@ Index = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Decoded:
-    """One row per event. Without an answer the assignment is -1 and probabilities are NaN.
+    """The result of a decoding, one row per event.
 
-    An answer may leave particles out: their slots are -1 and their probability NaN. With nothing present, all are.
+    If an event has no answer, its assignment is -1 and its probabilities are NaN. If an answer leaves a particle
+    out, the slots of that particle are -1 and its probability is NaN.
     """
 
-    assignment: npt.NDArray[np.int32]  # (B, S): nodes, in canonical order of interchangeable products
+    assignment: npt.NDArray[np.int32]  # (B, S): nodes; interchangeable products are in canonical order
     particle_probability: npt.NDArray[np.float64]  # (B, P)
-    event_probability: npt.NDArray[np.float64]  # (B,): of the assignment; of the chain for steps and one_shot
-    exact: Bools  # (B,): from a sum over all hypotheses, not from steps
-    pattern_probability: npt.NDArray[np.float64]  # (B, patterns); NaN where the network knows complete events only
-    topology_probability: npt.NDArray[np.float64]  # (B, topologies of a mixture); none for any other topology
-    heads: Outputs = field(default_factory=dict)  # (B, ...): what declared heads say of the answer, by name
-    steps: list[Step] = field(default_factory=list)  # with record=True, of the events with enough objects
+    event_probability: npt.NDArray[
+        np.float64
+    ]  # (B,): of the assignment; for steps and one_shot, of the chain of choices
+    exact: Bools  # (B,): the probabilities come from sums over all hypotheses
+    pattern_probability: npt.NDArray[np.float64]  # (B, patterns); NaN if the network has no output `patterns`
+    topology_probability: npt.NDArray[np.float64]  # (B, topologies of a mixture); no columns without a mixture
+    heads: Outputs = field(default_factory=dict)  # (B, ...): outputs of the model's heads for the answer, by name
+    steps: list[Step] = field(default_factory=list)  # if recorded: only the events with enough objects
 
     @property
     def answered(self) -> Bools:
-        """(B,): events with an answer, which may be that nothing is present."""
+        """(B,): whether each event has an answer; the answer may be that nothing is present."""
         return np.isfinite(self.event_probability) | (self.assignment >= 0).any(axis=1)
 
     @classmethod
@@ -82,13 +86,13 @@ class Decoded:
             np.full((events, len(topology.alternatives)), np.nan),
         )
 
-    def fill(self, rows: Index, found: Decoded, mine: Bools | slice = slice(None)) -> None:
-        """Write the answers for some events, all or `mine` of those found, into their rows."""
+    def fill(self, rows: Index, found: Decoded, selected: Bools | slice = slice(None)) -> None:
+        """Copy the answers in `found`, or only the `selected` ones, into these rows."""
         for name in ("assignment", "exact", *PROBABILITIES):
-            getattr(self, name)[rows] = getattr(found, name)[mine]
+            getattr(self, name)[rows] = getattr(found, name)[selected]
 
     def within(self, topology: Topology, part: Part) -> Decoded:
-        """Answers of a mixture as answers in one of its topologies, which they were asked in."""
+        """The answers with the columns of one topology of a mixture, in which the question was asked."""
         number = parts_of(topology).index(part)
         patterns = [k for k, pattern in enumerate(plan_of(topology).patterns) if pattern.part == number]
         return replace(
@@ -99,7 +103,7 @@ class Decoded:
         )
 
     def drop(self, rows: Bools) -> None:
-        """Take back the answers for some events."""
+        """Remove the answers of some events."""
         if not rows.any():
             return
         self.assignment[rows], self.exact[rows] = -1, False
@@ -109,15 +113,15 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Task:
-    """What a decoding gets: a network to ask, events, and how to go about it.
+    """The input of a decoding: a network, events, and settings.
 
-    The events have enough objects for all slots, unless the decoding says that it takes others too.
+    The events have enough objects for all slots, unless the decoding has `knows_missing`.
     """
 
     predict: Predict
     topology: Topology
     nodes: Nodes
-    temperatures: tuple[float, ...]  # that gains are divided by
+    temperatures: tuple[float, ...]  # gains are divided by them
     beam: int = 1
     record: bool = False
     question: Question = field(default_factory=Question)
@@ -125,17 +129,17 @@ class Task:
 
 @dataclass(frozen=True)
 class Decoding:
-    """A way to find the assignment."""
+    """A way to get from the outputs of a network to an assignment."""
 
     name: str
     about: str  # one line for help texts
     run: Callable[[Task], Decoded]
-    asks_again: bool  # it shows the network what was revealed, as tokens
+    asks_again: bool  # it runs the network again, with tokens for what was revealed
     temperatures: Literal["event", "stage"]  # one for the event, or one per stage
-    exportable: bool = False  # as one ONNX graph, by `pairton export --whole`
-    fitted_as: str | None = None  # the decoding whose temperatures hold for it, if they are not its own
-    knows_missing: bool = False  # it takes questions, and events with fewer objects than slots
-    only_own: bool = False  # for models that name it alone: it reads other outputs than `edges`
+    exportable: bool = False  # `pairton export --whole` can put it into the ONNX graph
+    fitted_as: str | None = None  # another decoding whose fitted temperatures it uses
+    knows_missing: bool = False  # it takes a `Question`, and events with fewer objects than slots
+    only_own: bool = False  # only for models that name it, as it reads other outputs than `edges`
 
     def n_temperatures(self, topology: Topology) -> int:
         return 1 if self.temperatures == "event" else len(topology.stages)
@@ -146,12 +150,12 @@ DEFAULT_QUESTION = Question()
 
 
 def register_decoding(decoding: Decoding) -> None:
-    """Make a decoding known by its name, in Python and on the command line."""
+    """Make a decoding available by its name, in Python and on the command line."""
     DECODINGS[decoding.name] = decoding
 
 
 def get_decoding(name: str) -> Decoding:
-    """A decoding by its name."""
+    """The decoding of this name; ConfigError if there is none."""
     if name not in DECODINGS:
         known = ", ".join(DECODINGS)
         raise ConfigError(f"no decoding {shown(name)}: choose one of {known}{nearest(name, DECODINGS)}")
@@ -171,16 +175,19 @@ def decode(
 ) -> Decoded:
     """Assign nodes to the slots of the topology.
 
-    predict        asks the network: nodes and tokens in, outputs by name out
+    predict        runs the network: takes nodes and tokens, returns outputs by name
+    topology       the decay tree to look for
+    nodes          the objects of the events
     decoding       a name in `DECODINGS`
-    beam           hypotheses that a beam keeps; for the decoding `beam` alone
-    temperatures   gains are divided by them: one for the event, or one per stage, as the decoding says
-    record         keep every step: what the network saw and said, the candidates, the choice; not for a beam
-    question       which answer, whether it may leave particles out, and a prior; for the decoding `exact` alone
+    beam           number of hypotheses to keep; only for the decoding `beam`
+    temperatures   gains are divided by them: one for the event, or one per stage, depending on the decoding
+    record         keep every step: input and output of the network, candidates, choice; not for a beam
+    question       which answer, whether it may leave particles out, and a prior; only for the decoding `exact`
 
-    An event for which the network gives something else than numbers, or numbers beyond 1e30, whose sums are none,
-    has no answer. Nor has one with fewer objects of a kind than slots for it, unless the network has the output
-    `patterns` and the decoding is `exact`: then its answer is what fits, and only one without objects has none.
+    An event has no answer if the network gives NaN, infinity or values beyond 1e30 for it. It has none either if
+    it has fewer objects of a kind than slots, unless the network has the output `patterns` and the decoding is
+    `exact`: then the answer contains the particles that fit, and only events without objects have none. Raises
+    ConfigError for an unknown decoding, or for settings that the decoding does not take.
 
     >>> from pairton.topology import load_topology
     >>> logits = np.zeros((1, 1, 4, 4), dtype=np.float32)
@@ -194,7 +201,7 @@ def decode(
     width = _beam(decoding, beam, record)
     given = _temperatures(topology, chosen, temperatures)
     if not (question.is_default or chosen.knows_missing):
-        raise ConfigError(f"{decoding} decoding gives one answer: ask for another, or with a prior, with exact")
+        raise ConfigError(f"{decoding} decoding takes no other answer, absent particles or prior: use exact")
     result = Decoded.empty(topology, len(nodes))
     enough = nodes.can_fill(topology)
     if chosen.knows_missing:
@@ -202,9 +209,9 @@ def decode(
     (rows,) = np.nonzero(enough)
     if not len(rows):
         return result
-    here = replace(nodes if len(rows) == len(nodes) else nodes[rows], rows=np.arange(len(rows)))
-    checked = CheckedOutputs(predict, len(here))
-    found = chosen.run(Task(checked, topology, here, given, width, record, question))
+    selected = replace(nodes if len(rows) == len(nodes) else nodes[rows], rows=np.arange(len(rows)))
+    checked = CheckedOutputs(predict, len(selected))
+    found = chosen.run(Task(checked, topology, selected, given, width, record, question))
     good = checked.good & np.isfinite(found.event_probability)
     result.fill(rows[good], found, good)
     result.steps.extend(found.steps)
@@ -212,10 +219,10 @@ def decode(
 
 
 def _beam(decoding: str, beam: int | None, record: bool) -> int:
-    """The width of the beam; 1 for none."""
+    """The width of the beam; 1 for other decodings."""
     if decoding != "beam":
         if beam is not None:
-            raise ConfigError(f"a beam of {beam} is for the decoding 'beam', not {decoding!r}: leave one out")
+            raise ConfigError(f"a beam of {beam} needs the decoding 'beam', not {decoding!r}: change one of them")
         return 1
     width = BEAM if beam is None else beam
     if width < 1:
@@ -238,20 +245,20 @@ def _temperatures(topology: Topology, decoding: Decoding, given: Sequence[float]
     return values
 
 
-# -- the decodings that come with Pairton ------------------------------------------------------------------
+# -- built-in decodings ----------------------------------------------------------------------------------
 
 
 def _run_exact(task: Task) -> Decoded:
-    """The best hypothesis, from sums over all of them."""
+    """The best hypothesis, with probabilities from sums over all hypotheses."""
     topology, nodes, question = task.topology, task.nodes, task.question
     result = Decoded.empty(topology, len(nodes))
     n_nodes = nodes.mask.shape[1]
-    tokens = np.full((len(nodes), len(topology.types), n_nodes, n_nodes), MASKED, dtype=np.uint8)
+    tokens = masked_tokens(topology, len(nodes), n_nodes)
     outputs = task.predict(nodes, tokens)
     if "patterns" not in outputs and (question.prior or question.allow_absent):
         raise ModelError(
-            "the network knows complete events only, so that no particle can be left out and no prior be changed: "
-            "take a model that was trained with network.patterns"
+            "the network knows complete events only, so it can neither leave particles out nor take a prior: "
+            "use a model that was trained with network.patterns"
         )
     listed = np.full((len(nodes), LISTED, len(topology.slots)), -1, dtype=np.int16)
     chances = np.zeros((len(nodes), LISTED))
@@ -267,8 +274,8 @@ def _run_exact(task: Task) -> Decoded:
             part = packed(part, order)
         sums = sums_of(topology, tuple(layout.tolist()), part, task.temperatures[0], question)
         found = sums.answer()
-        # an order-preserving map keeps the canonical order
-        result.assignment[same] = _renamed(found.assignment, order)[:, 0]
+        # the map preserves the order of nodes, so the canonical order stays
+        result.assignment[same] = unpacked(found.assignment, order)[:, 0]
         result.event_probability[same] = sums.probability(found)[:, 0]
         result.particle_probability[same] = sums.particle_probability(found.assignment[:, 0])
         if "patterns" in outputs:
@@ -282,14 +289,14 @@ def _run_exact(task: Task) -> Decoded:
             is_answer = (few.assignment == found.assignment).all(axis=2)
             choice[same] = at = np.where(is_answer.any(axis=1), is_answer.argmax(axis=1), count - 1)
             few.assignment[row, at], few.score[row, at] = found.assignment[:, 0], found.score[:, 0]
-            listed[same, :count], chances[same, :count] = _renamed(few.assignment, order), sums.probability(few)
+            listed[same, :count], chances[same, :count] = unpacked(few.assignment, order), sums.probability(few)
     if task.record:
         result.steps.append(whole_event(topology, tokens, outputs, listed, chances, choice, result.assignment))
     return result
 
 
-def _renamed(assignment: npt.NDArray[np.int8], order: Index) -> npt.NDArray[np.intp]:
-    """(B, k, S): nodes of the batch from places in `order` (B, n); -1 stays."""
+def unpacked(assignment: npt.NDArray[np.integer[Any]], order: Index) -> Index:
+    """(B, k, S): the nodes of the batch from positions in `order` (B, n), the nodes of each event; -1 stays."""
     taken = np.take_along_axis(order[:, None], np.maximum(assignment, 0).astype(np.intp), axis=2)
     return np.where(assignment >= 0, taken, -1)
 
@@ -314,7 +321,7 @@ def whole_event(
 
 
 def _run_steps(task: Task, refresh: bool = True) -> Decoded:
-    """Stage by stage; with `refresh` the network sees what was revealed."""
+    """Stage by stage; with `refresh`, the network runs before each stage and sees what was revealed."""
     result = Decoded.empty(task.topology, len(task.nodes))
     state, steps = run_chain(
         task.predict,
@@ -343,7 +350,7 @@ def _run_beam(task: Task) -> Decoded:
 
 
 def _run_one_by_one(task: Task) -> Decoded:
-    """Steps, but never two particles at once: the paper's 4-step variant."""
+    """Steps that reveal one particle each: the 4-step variant of the paper."""
     stages, temperatures = [], []
     for stage, temperature in zip(task.topology.stages, task.temperatures, strict=True):
         parts = [stage] if stage.any else [Stage((name,)) for name in stage.types]
@@ -354,7 +361,7 @@ def _run_one_by_one(task: Task) -> Decoded:
 
 
 def _enter(result: Decoded, rows: Index, state: State) -> None:
-    """Write complete states into the rows of the result."""
+    """Copy complete states into the rows of the result."""
     topology = state.topology
     assignment = np.asarray(canonical(topology, state.place()[0]))
     result.assignment[rows] = assignment

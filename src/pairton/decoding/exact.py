@@ -1,9 +1,9 @@
-"""The exact likelihood of an event: the best hypothesis, with the probability of everything in it.
+"""The exact likelihood of an event: the best hypothesis, and probabilities from sums over all hypotheses.
 
-A model whose network has the output `patterns` knows events in which particles are missing: its sums run over all
-hypotheses. Without it they run over complete assignments alone, and every probability holds for complete events.
-The sums of a mixture run over the hypotheses of all its topologies. The answer is one in the topology that was
-asked for, else in the one that is most probable in the event.
+If the network has the output `patterns`, the sums run over all hypotheses, including those with missing particles.
+Otherwise they run over complete assignments only, and every probability assumes a complete event.
+The sums of a mixture run over the hypotheses of all its topologies. The answer belongs to the requested topology,
+or else to the most probable one.
 
 Shapes: B events, N nodes, S slots, P particles.
 """
@@ -45,7 +45,7 @@ def rows_of(outputs: Outputs, rows: npt.NDArray[Any] | slice) -> Outputs:
 
 
 def packed(outputs: Outputs, order: Index) -> Outputs:
-    """The outputs with edges and triplets of the nodes of `order` (B, n) alone."""
+    """The outputs with the edges and triplets of the nodes in `order` (B, n) only."""
     rows = np.arange(len(order))[:, None, None]
     row, column = order[:, :, None], order[:, None, :]
     result = {**outputs, "edges": outputs["edges"].transpose(0, 2, 3, 1)[rows, row, column].transpose(0, 3, 1, 2)}
@@ -63,10 +63,12 @@ def expected_best(
     patterns: Sequence[int] | None = None,
     cost: float = 0.0,
 ) -> Best:
-    """The disjoint candidates whose probabilities have the largest sum, so the most particles expected right.
+    """The disjoint candidates with the largest sum of probabilities: the most particles expected to be right.
 
-    present: from `marginals`. terms: -inf excludes a pattern, 0 allows it. patterns: only these. cost: of each
-    candidate; with 1/2, those that are more likely absent than present are left out.
+    present    probability of each candidate, from `marginals`
+    terms      -inf excludes a pattern, 0 allows it
+    patterns   the patterns to consider; None: all
+    cost       subtracted per candidate; 1/2 leaves out those that are more likely absent than present
 
     >>> from pairton.decoding.set_tables import allowed_nodes, set_tables
     >>> from pairton.topology import load_topology
@@ -82,14 +84,13 @@ def expected_best(
 
 @dataclass(frozen=True)
 class Sums:
-    """The sums over the hypotheses of some events of one layout."""
+    """The sums over all hypotheses, for events of one layout."""
 
     tables: SetTables
     scores: dict[str, npt.NDArray[Any]]  # type -> (C, B)
-    terms: npt.NDArray[Any] | None  # (patterns, B)
+    terms: npt.NDArray[Any] | None  # (patterns, B): pattern terms of the score
     log_sums: Floats  # (patterns, B)
     present: dict[str, Floats]  # type -> (C, B): probability of each candidate
-
     question: Question = field(default_factory=Question)
 
     @property
@@ -98,20 +99,20 @@ class Sums:
 
     @property
     def pattern_probability(self) -> Floats:
-        """(B, patterns); NaN where no hypothesis is possible."""
+        """(B, patterns): the probability of each pattern; NaN where no hypothesis is possible."""
         with np.errstate(invalid="ignore"):
             return np.asarray(np.exp(self.log_sums - self.log_normaliser).T)
 
     @property
     def topology_probability(self) -> Floats:
-        """(B, topologies): the probability of each topology of a mixture; of any other, 1."""
+        """(B, topologies): the probability of each topology of a mixture; 1 without a mixture."""
         chances = self.pattern_probability
         parts = range(len(parts_of(self.tables.topology)))
         return np.stack([chances[:, self.tables.patterns_of(part)].sum(axis=1) for part in parts], axis=1)
 
     @property
     def leaves_out(self) -> bool:
-        """Whether the answer may leave out particles: if asked for, or if no complete hypothesis is possible."""
+        """Whether the answer may leave out particles: on request, or if no complete hypothesis is possible."""
         return all(map(self._leaves_out, range(len(parts_of(self.tables.topology)))))
 
     def _leaves_out(self, part: int) -> bool:
@@ -137,7 +138,7 @@ class Sums:
         return self._in_one_topology(find)
 
     def answer(self) -> Best:
-        """The one hypothesis per event that is asked for; a score of -inf where none is possible."""
+        """The requested answer, one hypothesis per event; its score is -inf where none is possible."""
         if self.question.answer == "event":
             return self.listed(1)
         present = {k: np.where(np.isneginf(self.scores[k]), -np.inf, p) for k, p in self.present.items()}
@@ -154,7 +155,7 @@ class Sums:
         return self._in_one_topology(find)
 
     def _in_one_topology(self, find: Callable[[int], Best]) -> Best:
-        """For each event what is found in the topology that is asked for, or in the most probable one."""
+        """Apply `find` to the requested topology, or to the most probable topology of each event."""
         names = [part.name for part in parts_of(self.tables.topology)]
         if self.question.topology is not None or len(names) == 1:
             return find(0 if self.question.topology is None else names.index(self.question.topology))
@@ -163,12 +164,12 @@ class Sums:
         return Best(*(np.stack(arrays)[chosen, row] for arrays in zip(*found, strict=True)))
 
     def probability(self, found: Best) -> Floats:
-        """(B, k): of some hypotheses; NaN where none is possible."""
+        """(B, k): the probabilities of some hypotheses; NaN where none is possible."""
         with np.errstate(invalid="ignore"):
             return np.asarray(np.exp(found.score - self.log_normaliser[:, None]))
 
     def particle_probability(self, assignment: npt.NDArray[np.integer[Any]]) -> Floats:
-        """(B, P): of the particles of an assignment (B, S); NaN where one is absent."""
+        """(B, P): the probability of each particle of an assignment (B, S); NaN where it is absent."""
         return probabilities(self.tables, self.present, hypotheses(self.tables, assignment))
 
 
@@ -179,9 +180,9 @@ def sums_of(
     temperature: float = 1.0,
     question: Question = DEFAULT_QUESTION,
 ) -> Sums:
-    """Sum over all hypotheses of events of one layout, from the outputs of a network without padding.
+    """Sum over all hypotheses, for events of one layout; the outputs of the network have no padding.
 
-    The prior of the question is added to the pattern terms: a factor on the odds of a pattern.
+    The prior of the question multiplies the odds of patterns: its logarithm is added to the pattern terms.
     """
     tables = set_tables(topology, allowed_nodes(topology, layout), "patterns" not in outputs)
     scores = candidate_scores(tables, outputs)

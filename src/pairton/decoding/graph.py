@@ -1,8 +1,8 @@
-"""Assignments as graphs: adjacency matrices, and the tokens that a state makes visible.
+"""Assignments as graphs: adjacency matrices, and the tokens that show a network what is already known.
 
-Shapes: B events, N nodes, T types, S slots, P particles. An assignment is (B, S): slot -> node, -1 where it has
-none. A state is an assignment and `revealed` (B, P): which particles are known; the children of a revealed
-particle are revealed too.
+A token is an entry of a visible adjacency matrix: no edge, edge, or masked. An assignment (B, S) gives the node of
+each slot, -1 for none. `revealed` (B, P) says which particles are known; the children of a revealed particle are
+revealed too. Shapes: B events, N nodes, T types, S slots, P particles.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ __all__ = [
     "NO_EDGE",
     "adjacency",
     "known_ancestry",
+    "masked_tokens",
     "visible_tokens",
 ]
 
@@ -33,11 +34,11 @@ _NONE, _UNKNOWN = -1, -2  # membership of a node in the particles of one type; 0
 
 
 def adjacency(topology: Topology, assignment: Ints, mask: Bools) -> tuple[Tokens, Bools]:
-    """The true matrices, and which of their entries are known: two (B, T, N, N) arrays.
+    """The true adjacency matrices, and which of their entries are known: two (B, T, N, N) arrays.
 
-    Off the diagonal 1 says that two objects belong to one particle of the type, on it that one belongs to none.
-    Where every slot is filled all entries between the nodes of `mask` (B, N) are known; where some are
-    missing, only those between nodes with a label: another one may be the missing one.
+    Off the diagonal, 1 means that two objects belong to the same particle of the type. On the diagonal, 1 means
+    that an object belongs to no particle of the type. If every slot is filled, all entries between the nodes of
+    `mask` (B, N) are known. If not, only those between assigned nodes are: any other node may be the missing one.
 
     >>> from pairton.topology import load_topology
     >>> edges, known = adjacency(load_topology("hh4b"), np.array([[0, 2, 1, 4]]), np.ones((1, 5), dtype=bool))
@@ -54,8 +55,8 @@ def adjacency(topology: Topology, assignment: Ints, mask: Bools) -> tuple[Tokens
     labelled = np.zeros(mask.shape, dtype=bool)
     for slot in range(len(topology.slots)):
         _enter(labelled, assignment, found[:, slot], slot, True)
-    fully: Bools = np.all(found, axis=1, keepdims=True)
-    sure = np.where(fully, mask, labelled)  # (B, N)
+    complete: Bools = np.all(found, axis=1, keepdims=True)
+    certain = np.where(complete, mask, labelled)  # (B, N)
     edges = []
     for name in topology.types:
         member = np.full(mask.shape, _NONE, dtype=np.int8)
@@ -65,22 +66,27 @@ def adjacency(topology: Topology, assignment: Ints, mask: Bools) -> tuple[Tokens
         same = (member[:, :, None] == member[:, None, :]) & (member[:, :, None] >= 0)
         _set_diagonal(same, member == _NONE)
         edges.append(same)
-    known = sure[:, :, None] & sure[:, None, :]
+    known = certain[:, :, None] & certain[:, None, :]
     known = np.broadcast_to(known[:, None], (len(known), len(topology.types), n_nodes, n_nodes))
     return (np.stack(edges, axis=1) & known).astype(np.uint8), known
 
 
 def visible_tokens(topology: Topology, assignment: Ints, revealed: Bools, mask: Bools) -> Tokens:
-    """(B, T, N, N): what the revealed particles imply, MASKED elsewhere; padding is never visible.
+    """(B, T, N, N): the entries that follow from the revealed particles; all others, and padding, are MASKED.
 
-    The objects of a revealed particle are known members of it, and of its ancestors as far as its type tells them;
-    they are known to be in no particle outside that ancestry. Once all particles of a type are complete, the
-    objects left over are in none.
+    The objects of a revealed particle are members of it, and of its ancestors where its type leaves no choice of
+    them. They are in no particle outside that ancestry. Once all particles of a type are revealed, the remaining
+    objects are in none.
     """
     assignment = np.asarray(assignment)
     tokens = [_tokens_of_type(*_membership(topology, name, assignment, revealed, mask)) for name in topology.types]
     pairs = mask[:, None, :, None] & mask[:, None, None, :]
     return np.where(pairs, np.stack(tokens, axis=1), np.uint8(MASKED))
+
+
+def masked_tokens(topology: Topology, events: int, n_nodes: int) -> Tokens:
+    """(B, T, N, N): tokens that show nothing."""
+    return np.full((events, len(topology.types), n_nodes, n_nodes), MASKED, dtype=np.uint8)
 
 
 # -- membership of nodes in the particles of one type -------------------------------------------------------
@@ -89,11 +95,11 @@ def visible_tokens(topology: Topology, assignment: Ints, revealed: Bools, mask: 
 def _membership(
     topology: Topology, type_name: str, assignment: Ints, revealed: Bools, mask: Bools
 ) -> tuple[npt.NDArray[np.int8], Bools]:
-    """(B, N): the particle of the type that a node is known to be in, none, or unknown; and if it is complete."""
+    """Two (B, N): the particle of the type that holds each node, or none, or unknown; whether it is revealed."""
     member = np.full(mask.shape, _UNKNOWN, dtype=np.int8)
     in_complete = np.zeros(mask.shape, dtype=bool)
     rank = {p.index: k for k, p in enumerate(topology.of_type(type_name))}
-    for particle in topology.particles:  # parents before children: a revealed parent knows more and wins below
+    for particle in topology.particles:  # parents first: a revealed parent settles its children
         shown = revealed[:, particle.index]
         if particle.parent >= 0:
             shown = shown & ~revealed[:, particle.parent]
@@ -113,7 +119,7 @@ def _membership(
 
 
 def known_ancestry(topology: Topology, lowest: int, revealed: Particle) -> tuple[list[int], set[str]]:
-    """Particles that a slot below a revealed particle is known to be in, and types of which it may yet be."""
+    """The particles that certainly contain a slot of a revealed particle, and the types that may contain it."""
     chain = []
     for index in topology.ancestry(lowest):
         chain.append(index)
@@ -126,7 +132,7 @@ def known_ancestry(topology: Topology, lowest: int, revealed: Particle) -> tuple
         }
         if parents == {""}:
             return chain, set()
-        if len(parents) > 1 or not _one_place(topology, current):  # a W of a top or of none; a W of H -> W W
+        if len(parents) > 1 or not _one_place(topology, current):  # W in a top or at the root; W in H -> W W
             ancestors: set[str] = set()
             for same in topology.of_type(current.type):
                 ancestors |= {topology.particles[i].type for i in topology.ancestry(same.index)}
@@ -136,16 +142,16 @@ def known_ancestry(topology: Topology, lowest: int, revealed: Particle) -> tuple
 
 
 def _one_place(topology: Topology, particle: Particle) -> bool:
-    """Whether it does not matter in which of several parents of one type a particle is put.
+    """Whether all choices of a parent for this particle are equivalent.
 
-    Two W of H -> W W, with two H, may be siblings or not; those of two t -> W b cannot be.
+    Two W from two H -> W W may or may not share a parent; two W from two t -> W b cannot.
     """
     parents = topology.of_type(topology.particles[particle.parent].type)
     return len(parents) == 1 or all(len(parent.children) == 1 for parent in parents)
 
 
 def _tokens_of_type(member: npt.NDArray[np.int8], in_complete: Bools) -> Tokens:
-    """(B, N, N) from membership: the one rule of which entries follow from what is known."""
+    """(B, N, N): the tokens of one type, from the membership of its nodes."""
     row, column = member[:, :, None], member[:, None, :]
     same = (row == column) & (row >= 0)
     both_known = (row != _UNKNOWN) & (column != _UNKNOWN)
@@ -156,7 +162,7 @@ def _tokens_of_type(member: npt.NDArray[np.int8], in_complete: Bools) -> Tokens:
 
 
 def _enter(target: npt.NDArray[Any], assignment: Ints, where: Bools, slot: int, value: int) -> None:
-    """Write `value` at the node of a slot, in those events of `where` (B) that have one."""
+    """Write `value` at the node of a slot, in the events `where` (B,) whose slot is filled."""
     (rows,) = np.nonzero(where & (assignment[:, slot] >= 0))
     target[rows, assignment[rows, slot]] = value
 

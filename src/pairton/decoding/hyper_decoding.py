@@ -1,11 +1,11 @@
 """The decoding of HyPER (arXiv:2402.10149): the best hyperedges one after the other, then the best edge in each.
 
-The hyperedge of highest probability is the first particle. The next one is the best of those that share no object
-with it, and so on. In each, the pair with the best edge is the child of two objects: the W of a top. Greedy: the
-first choice is never taken back.
+A hyperedge is a set of three objects. The most probable one is the first particle, the best one that shares no
+object with it is the second, and so on: a greedy search, in which no choice is reconsidered. In each hyperedge,
+the pair with the best edge is the child of two objects, such as the W of a top.
 
-Its probabilities are those that the network gives to hyperedges and edges. They do not exclude one another, so
-that P(event), their product, is a score and not a probability.
+The probabilities are those of hyperedges and edges, as the network gives them. They are not mutually exclusive, so
+their product, P(event), is a score and not a probability.
 
 Shapes: B events, N nodes, E hyperedges.
 """
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding.decodings import LISTED, Decoded, Decoding, Task, register_decoding, whole_event
-from pairton.decoding.graph import MASKED
+from pairton.decoding.graph import masked_tokens
 from pairton.decoding.terms import triplet_types
 from pairton.errors import ConfigError, ModelError
 from pairton.topology import Topology
@@ -27,26 +27,25 @@ from pairton.topology.assignments import canonical
 __all__ = ["HYPER", "check_hyper"]
 
 HYPER = "hyper"
-PAIRS = ((0, 1, 2), (0, 2, 1), (1, 2, 0))  # places of a pair in a hyperedge, and of the object that is left
+PAIRS = ((0, 1, 2), (0, 2, 1), (1, 2, 0))  # positions in a hyperedge: a pair, and the remaining object
 
 Floats = npt.NDArray[np.float64]
 
 
 def check_hyper(topology: Topology) -> None:
-    """Refuse a topology that has other roots than particles of a pair and a third object."""
+    """Raise ConfigError unless every root decays to a particle of two objects and a third object."""
     types = {root.type for root in topology.roots}
     if len(types) > 1 or triplet_types(topology) != dict.fromkeys(types, False):
         raise ConfigError(
-            f"HyPER's decoding needs roots that are all like t: [W, b], W: [q, q], which {topology.name} has not"
-            ": take the decoding exact"
+            f"HyPER's decoding needs roots that all decay like t: [W, b], W: [q, q], which those of {topology.name} do "
+            "not: use the decoding exact"
         )
 
 
 def _run_hyper(task: Task) -> Decoded:
     topology, nodes = task.topology, task.nodes
     check_hyper(topology)
-    n_nodes = nodes.mask.shape[1]
-    tokens = np.full((len(nodes), len(topology.types), n_nodes, n_nodes), MASKED, dtype=np.uint8)
+    tokens = masked_tokens(topology, len(nodes), nodes.mask.shape[1])
     outputs = task.predict(nodes, tokens)
     if "triplets" not in outputs:
         raise ModelError("HyPER's decoding needs a network that scores triplets: train one with network.triplets")
@@ -59,12 +58,12 @@ def _run_hyper(task: Task) -> Decoded:
     shared = (three[:, None, :, None] == three[None, :, None, :]).any(axis=(2, 3))  # (E, E)
     result = Decoded.empty(topology, len(nodes))
     rows, total = np.arange(len(nodes)), np.zeros(len(nodes))
-    chosen: dict[tuple[int, ...], Floats] = {}  # slots -> log probability of what is in them
+    chosen: dict[tuple[int, ...], Floats] = {}  # slots -> log probability of their objects
     for root in topology.roots:
         best = scores.argmax(axis=1)
         members = three[best]  # (B, 3)
         inside = np.stack([edges[rows, members[:, i], members[:, j]] for i, j, _ in PAIRS], axis=1)
-        places = np.array(PAIRS)[inside.argmax(axis=1)]  # (B, 3): the pair, then the third
+        places = np.array(PAIRS)[inside.argmax(axis=1)]  # (B, 3): the pair, then the third object
         child = topology.particles[root.children[0]]
         result.assignment[:, [*child.slots, *root.own_slots]] = np.take_along_axis(members, places, axis=1)
         chosen[root.slots] = _log_sigmoid(scores[rows, best])
@@ -72,11 +71,11 @@ def _run_hyper(task: Task) -> Decoded:
         total += chosen[root.slots] + chosen[child.slots]
         scores[shared[best]] = -np.inf
     found = np.array(canonical(topology, result.assignment))
-    for particle in topology.particles:  # the probabilities go with their objects
-        mine = np.sort(found[:, list(particle.slots)], axis=1)
+    for particle in topology.particles:  # canonical order may move objects; probabilities follow
+        members = np.sort(found[:, list(particle.slots)], axis=1)
         for slots, chance in chosen.items():
-            if len(slots) == mine.shape[1]:
-                same = (np.sort(result.assignment[:, list(slots)], axis=1) == mine).all(axis=1)
+            if len(slots) == members.shape[1]:
+                same = (np.sort(result.assignment[:, list(slots)], axis=1) == members).all(axis=1)
                 result.particle_probability[same, particle.index] = np.exp(chance[same])
     result.assignment[:] = found
     result.event_probability[:] = np.exp(total)
@@ -94,5 +93,7 @@ def _log_sigmoid(logit: Floats) -> Floats:
 
 
 register_decoding(
-    Decoding(HYPER, "HyPER's: the best triplets in turn, then the best pair in each", _run_hyper, False, "event")
+    Decoding(
+        HYPER, "as HyPER does: the best triplets in turn, then the best pair in each", _run_hyper, False, "event"
+    )
 )

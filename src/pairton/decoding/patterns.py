@@ -1,12 +1,13 @@
-"""Patterns: which particles of a topology may be present in an event, and the chain of sums over their objects.
+"""Patterns: which particles of a topology are present in an event, and how to sum over their objects.
 
 A particle is present if all its products are. Below an absent particle, others may be present: for a top the
-options are t (with its W), W alone, and nothing. A pattern is one option for each root particle, in any order for
-interchangeable ones: t + t, t + W, t, W + W, W and nothing for two hadronic tops. A mixture has the patterns of
-each of its topologies: two tops are one pattern of ttbar and, with a missing H, another one of ttH.
+options are t (with its W), W alone, and nothing. A pattern is one option per root particle, regardless of order
+for interchangeable ones: two hadronic tops have t + t, t + W, t, W + W, W and nothing. A mixture has the patterns
+of each of its topologies: two tops are one pattern of ttbar and, with a missing H, another one of ttH.
 
-The highest present particles have disjoint objects and interact in no other way. So a sum over all hypotheses of a
-pattern is a product of its particles, where multiplying means to join disjoint sets of objects: `Spec`.
+The highest present particles must have disjoint objects, and are otherwise independent. So the sum over all
+hypotheses of a pattern is a product of factors, one per particle, in which only disjoint sets of objects are
+multiplied. `Spec` describes such a product.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["Pattern", "Plan", "Spec", "plan_of"]
 
 
 class Spec(NamedTuple):
-    """A factor of the sums: the particles of a type, or left times right; with degree > 1, a power of the left."""
+    """A factor of the sums: the particles of one type, or left times right; a power of left if degree > 1."""
 
     type: str
     left: Spec | None = None
@@ -33,21 +34,21 @@ class Spec(NamedTuple):
 
 
 class Pattern(NamedTuple):
-    """Which particles are present: the highest of each branch, with the slots they are given."""
+    """Which particles are present: the highest one of each branch, and the slots that it fills."""
 
     name: str
-    entry: int  # its place among the factors; -1 if nothing is present
-    placed: tuple[tuple[str, int], ...]  # type and first slot, in the order in which the product is taken apart
+    entry: int  # index of its factor in `Plan.specs`; -1 if nothing is present
+    placed: tuple[tuple[str, int], ...]  # type and first slot, in the order of the factors of the product
     complete: bool
-    part: int = 0  # which topology of a mixture it is a pattern of
+    part: int = 0  # index of its topology in a mixture
 
     @property
     def key(self) -> str:
-        """Its name without spaces and signs, as in the columns of a result: t_W, in a mixture ttbar_allhad_t_W."""
+        """Its name in the columns of a result: t_W for t + W, or ttbar_allhad_t_W in a mixture."""
         return self.name.replace(" + ", "_").replace(": ", "_").replace(".", "_")
 
     def needs(self, topology: Topology) -> tuple[int, ...]:
-        """How many objects of each kind its particles have.
+        """How many objects of each kind its particles need.
 
         >>> from pairton.topology import load_topology
         >>> semilep = load_topology("ttbar_semilep")
@@ -63,7 +64,7 @@ class Pattern(NamedTuple):
 
 
 class _Option(NamedTuple):
-    paths: tuple[str, ...]  # of the highest present particles, by type
+    paths: tuple[str, ...]  # paths of types, such as t.W, to the highest present particles
     spec: Spec | None  # None: nothing is present
     placed: tuple[tuple[str, int], ...]
 
@@ -71,7 +72,7 @@ class _Option(NamedTuple):
 class Plan:
     """The patterns of a topology, the complete one first, and the factors that they need, each once.
 
-    Those of a mixture are its topologies' patterns, one topology after the other.
+    A mixture has the patterns of each of its topologies, one topology after the other.
     """
 
     def __init__(self, topology: Topology, complete_only: bool) -> None:
@@ -92,7 +93,7 @@ class Plan:
         self.patterns = tuple(patterns)
 
     def number(self, spec: Spec | None) -> int:
-        """The place of a factor; a new one gets the next."""
+        """The index of a factor, which is added if it is new."""
         if spec is None:
             return -1
         self.number(spec.left)
@@ -100,7 +101,7 @@ class Plan:
         return self.specs.setdefault(spec, len(self.specs))
 
     def _options(self, type_name: str, path: str) -> list[_Option]:
-        """The particle itself, or any choice of what is below it that does not make it present."""
+        """The particle itself, or every combination of particles below it that does not make it present."""
         itself = _Option((path,), Spec(type_name), ((type_name, 0),))
         if self._complete_only:
             return [itself]
@@ -108,10 +109,10 @@ class Plan:
         below = [self._topology.particles[child] for child in particle.children]
         offset = particle.slots[0]
         choices = self._choices([(p.type, p.slots[0] - offset, f"{path}.{p.type}") for p in below])
-        return [itself, *(choices if particle.own_slots else choices[1:])]  # the first one: all children present
+        return [itself, *(choices if particle.own_slots else choices[1:])]  # the first choice has all children
 
     def _choices(self, products: Sequence[tuple[str, int, str]]) -> list[_Option]:
-        """One option for every product (type, first slot, path), in any order for interchangeable ones."""
+        """All choices of one option per product (type, first slot, path), regardless of order for equal types."""
         groups = []
         for name, path in {name: path for name, _, path in products}.items():
             slots = [slot for other, slot, _ in products if other == name]
@@ -122,7 +123,7 @@ class Plan:
 
 @lru_cache(maxsize=64)
 def plan_of(topology: Topology, complete_only: bool = False) -> Plan:
-    """The plan of a topology; made once and kept.
+    """The plan of a topology; made once and cached.
 
     >>> from pairton.topology import load_topology
     >>> [pattern.name for pattern in plan_of(load_topology("ttbar_allhad")).patterns]
@@ -138,7 +139,7 @@ def _together(parts: Sequence[_Option]) -> _Option:
 
 
 def _interchangeable(options: Sequence[_Option], slots: Sequence[int]) -> _Option:
-    """Options of interchangeable products with these first slots; equal options are side by side."""
+    """Options of interchangeable products with these first slots; equal options are adjacent."""
     moved = [
         option._replace(placed=tuple((name, slot + first) for name, first in option.placed))
         for option, slot in zip(options, slots, strict=True)

@@ -1,9 +1,9 @@
-"""What is asked of the exact likelihood: which answer, whether it may leave particles out, and the prior.
+"""Settings of the exact decoding: which answer, whether it may leave particles out, and the prior.
 
-There are two kinds of best answer. The one for the `event` is the most probable hypothesis. The one for
-`particles` has the disjoint candidates with the largest sum of probabilities: the most particles expected right.
-Either has every particle, unless it may leave out what is more likely absent than present. In a mixture, it is an
-answer in one topology: the one that is asked for, or the most probable one.
+There are two kinds of best answer. `event` is the most probable hypothesis. `particles` is the set of disjoint
+candidates with the largest sum of probabilities, so that the most particles are expected to be right. Both contain
+every particle, unless they may leave out particles that are more likely absent than present. In a mixture of
+topologies, the answer belongs to one topology: the requested one, or the most probable one.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ ANSWERS = {
     "event": "the most probable hypothesis: most events right as a whole",
     "particles": "the candidates with the largest sum of probabilities: most particles right",
 }
-LEAST = 0.5  # probability below which a candidate is more likely absent than present
-COMPLETE, INCOMPLETE = "complete", "incomplete"  # names in a prior: with every particle, all others
+LEAST = 0.5  # a candidate of lower probability is more likely absent than present
+COMPLETE, INCOMPLETE = "complete", "incomplete"  # groups in a prior: patterns with every particle, all others
 
 
 @dataclass(frozen=True)
 class Question:
-    """Which answer, and at which mixture of events.
+    """Which answer is wanted, and under which prior.
 
     answer         a name in `ANSWERS`
-    allow_absent   whether it may leave out particles that are more likely absent than present
-    prior          pattern, by its `key`, -> factor on its prior probability; `complete` is the first pattern,
-                   `incomplete` all others, the name of a topology of a mixture all of its patterns; factors of one
-                   pattern multiply
-    topology       of a mixture: answer as if the event were of this one; None: in the most probable one
+    allow_absent   whether the answer may leave out particles that are more likely absent than present
+    prior          factors on the prior probabilities of patterns, by the pattern's `key`; `complete` stands for
+                   the complete pattern, `incomplete` for all others, the name of a topology in a mixture for all
+                   patterns of that topology; if several factors apply to one pattern, they multiply
+    topology       in a mixture, answer as if every event were of this topology; None: of the most probable one
 
     >>> from pairton.topology import load_topology
     >>> question = Question(prior={"nothing": 5, "incomplete": 2})
@@ -73,7 +73,7 @@ class Question:
         return self == Question()
 
     def log_prior(self, topology: Topology) -> npt.NDArray[np.float64]:
-        """(patterns,): the logarithm of the factor of each pattern; -inf where it is excluded."""
+        """(patterns,): the logarithm of each pattern's factor; -inf where the pattern is excluded."""
         patterns = plan_of(topology).patterns
         keys = [pattern.key for pattern in patterns]
         groups = {COMPLETE: [p.key for p in patterns if p.complete]}
@@ -96,7 +96,7 @@ class Question:
             return np.log(factors)
 
     def needs(self, topology: Topology) -> tuple[tuple[int, ...], ...]:
-        """For each pattern that is not excluded, how many objects of each kind it needs.
+        """How many objects of each kind each pattern needs; patterns excluded by the prior are left out.
 
         >>> from pairton.topology import load_topology
         >>> Question(prior={"nothing": 0}).needs(load_topology("hh4b"))

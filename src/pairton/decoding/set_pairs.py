@@ -1,4 +1,4 @@
-"""Sets of objects as bits of an integer, and tables of indices that are filled some pairs of sets at a time."""
+"""Sets of objects as bits of an integer, and index tables that are filled in blocks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Masks = npt.NDArray[np.uint64]
 
 
 def disjoint(left: Masks, right: Masks) -> Iterator[tuple[Index, Index]]:
-    """Indices of all pairs of disjoint sets, in order, some at a time: there may be millions."""
+    """Indices of all pairs of disjoint sets, in order and in blocks, since there may be millions."""
     step = max(1, BLOCK // max(1, len(right)))
     for start in range(0, len(left), step):
         one, two = np.nonzero((left[start : start + step, None] & right) == 0)
@@ -26,7 +26,7 @@ def disjoint(left: Masks, right: Masks) -> Iterator[tuple[Index, Index]]:
 
 
 class Rows:
-    """A table (K, n) that is filled block by block: the values of each of n groups, in order, then `fill`."""
+    """A table (K, n) that is filled block by block: column g has the values of group g in order, then `fill`."""
 
     def __init__(self, n: int, most: int, fill: int) -> None:
         self.table = np.full((most, n), fill, dtype=np.int32)
@@ -41,16 +41,17 @@ class Rows:
 
 
 def index_table(group: Index, value: Index, n: int, fill: int) -> Table:
-    """(K, n): the values of each of n groups, in order, with `fill` behind those of smaller groups."""
+    """(K, n): column g has the values of group g in order, then `fill`."""
     rows = Rows(n, np.bincount(group, minlength=n).max(initial=0), fill)
     rows.add(group, value)
     return rows.table
 
 
 def masks_of(objects: npt.NDArray[np.integer[Any]]) -> Masks:
-    """(C,): the set of objects (C, slots), one bit each."""
+    """(C,): each row of objects (C, slots) as a set, one bit per object."""
     return np.asarray(np.bitwise_or.reduce(np.uint64(1) << objects.astype(np.uint64), axis=1))
 
 
 def smallest(masks: Masks) -> Masks:
+    """The lowest bit of each set: its smallest object."""
     return masks & (~masks + np.uint64(1))

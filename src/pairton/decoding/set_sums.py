@@ -3,13 +3,13 @@
     S(h) = sum of the scores of the present particles + term of the pattern of h
     P(h) = exp S(h) / sum over all hypotheses of exp S
 
-`pairton.decoding.set_tables` explains patterns and tables. One routine walks through them: with multiplication and
-addition it sums, with addition and maximum it finds the best hypothesis, and backwards it gives the probability of
-every candidate.
+`pairton.decoding.set_tables` explains patterns and tables. One routine goes through the tables: with
+multiplication and addition it sums, with addition and maximum it finds the best hypothesis, and a backward pass
+gives the probability of every candidate.
 
-Sums run in double precision, relative to the best candidate of each type; where that underflows, again with
-logarithms. Shapes: B events, C candidates of a type, P patterns, S slots. Scores are (C, B) per type: the own
-score of a candidate, without those of the particles below it; -inf excludes it. Terms are (P, B).
+Sums are made in double precision, relative to the best candidate of each type. Events in which that underflows are
+repeated with logarithms. Shapes: B events, C candidates of a type, P patterns, S slots. Scores are (C, B) per
+type: the own score of each candidate, without those of the particles below it; -inf excludes it. Terms are (P, B).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ __all__ = [
     "probabilities",
 ]
 
-MEMORY = 32_000_000  # bytes of the sums that are held at a time; marginals and lists of best ones need twice that
-CHUNK = 32_768  # terms of a sum at a time: they fit in the cache of a core
-SMALLEST = 1e-250  # of a sum that has not lost anything to underflow
+MEMORY = 32_000_000  # bytes of sums held at a time; marginals and lists of best hypotheses need twice as much
+CHUNK = 32_768  # terms summed at a time, so that they fit in the cache of a core
+SMALLEST = 1e-250  # a smaller sum may have lost terms to underflow
 
 Floats = npt.NDArray[Any]
 Double = npt.NDArray[np.float64]
@@ -44,7 +44,7 @@ Scores = Mapping[str, Floats]
 
 
 class Best(NamedTuple):
-    """Hypotheses, the best first: objects (B, k, S), score (B, k), pattern (B, k); a score of -inf says none."""
+    """The best hypotheses, in order: objects (B, k, S), score (B, k), pattern (B, k); a score of -inf: none."""
 
     assignment: npt.NDArray[np.int8]
     score: Double
@@ -56,7 +56,7 @@ class Ranking(NamedTuple):
 
     assignment: npt.NDArray[np.int8]
     score: Double
-    patterns: tuple[int, ...]  # which of the tables' patterns these are
+    patterns: tuple[int, ...]  # their indices in `SetTables.patterns`
 
     def overall(self) -> Best:
         """The k best of all patterns."""
@@ -68,7 +68,7 @@ class Ranking(NamedTuple):
         return Best(self.assignment[at, row, place], np.take_along_axis(score, chosen, axis=1), pattern)
 
 
-# -- the walk through the tables ---------------------------------------------------------------------------
+# -- forward and backward pass -----------------------------------------------------------------------------
 
 
 class _Algebra(NamedTuple):
@@ -83,9 +83,9 @@ _MAX = _Algebra(-np.inf, np.add, np.maximum)
 
 
 def _fold(algebra: _Algebra, *factors: tuple[Table, Double]) -> Double:
-    """(n + 1, B): sum over K of the products of the rows that tables (K, n) name; the last row is zero.
+    """(n + 1, B): for each set, the sum over its K ways of the products of the values that tables (K, n) index.
 
-    It takes blocks of sets and some of the K terms at a time, so that temporaries stay in the cache.
+    The last row is zero. Sets and ways are taken in blocks, so that temporaries stay in the cache.
     """
     (ways, n), events = factors[0][0].shape, factors[0][1].shape[1]
     result = np.full((n + 1, events), algebra.zero)
@@ -104,7 +104,7 @@ def _fold(algebra: _Algebra, *factors: tuple[Table, Double]) -> Double:
 
 
 def _inside(tables: SetTables, totals: Scores, algebra: _Algebra, needed: Sequence[bool]) -> list[Double]:
-    """For each entry of the tables its value for every set, (n + 1, B)."""
+    """The value of every set of objects, (n + 1, B), for each entry of the tables."""
     values: list[Double] = []
     for entry, wanted in zip(tables.entries, needed, strict=True):
         if not wanted:
@@ -116,8 +116,8 @@ def _inside(tables: SetTables, totals: Scores, algebra: _Algebra, needed: Sequen
 
 
 def _outside(tables: SetTables, inside: Sequence[Double], weights: Double, algebra: _Algebra) -> dict[str, Double]:
-    """Type -> (C, B): what multiplies a candidate as one of the highest particles; weights (P, B) of patterns."""
-    outer: dict[int, Double] = {}  # (n + 1, B), or (1, B) if it is the same for all sets
+    """Type -> (C, B): the cofactor of each candidate as a highest particle; `weights` (P, B) are of patterns."""
+    outer: dict[int, Double] = {}  # cofactors of entries: (n + 1, B), or (1, B) if equal for all sets
 
     def add(entry: int, value: Double) -> None:
         outer[entry] = algebra.plus(outer[entry], value) if entry in outer else value
@@ -127,19 +127,19 @@ def _outside(tables: SetTables, inside: Sequence[Double], weights: Double, algeb
             add(pattern.entry, weight[None])
     result: dict[str, Double] = {}
     for k, entry in reversed(list(enumerate(tables.entries))):
-        if (mine := outer.pop(k, None)) is None:
+        if (cofactor := outer.pop(k, None)) is None:
             continue  # a lower power that is no pattern of its own
         if isinstance(entry, Leaf):
-            result[entry.type] = mine[entry.set_of] if len(mine) > 1 else mine
+            result[entry.type] = cofactor[entry.set_of] if len(cofactor) > 1 else cofactor
             continue
         sides = [(entry.left, entry.right, entry.to_left)]
-        if not entry.power:  # the derivative of a power by its base holds all that comes through lower powers
+        if not entry.power:  # the derivative of a power by its base already contains the lower powers
             sides.append((entry.right, entry.left, entry.to_right))
         for side, other, (partner, union) in sides:
-            if len(mine) > 1:
-                add(side, _fold(algebra, (partner, inside[other]), (union, mine)))
+            if len(cofactor) > 1:
+                add(side, _fold(algebra, (partner, inside[other]), (union, cofactor)))
             else:
-                add(side, algebra.times(_fold(algebra, (partner, inside[other])), mine))
+                add(side, algebra.times(_fold(algebra, (partner, inside[other])), cofactor))
     return result
 
 
@@ -147,7 +147,7 @@ def _outside(tables: SetTables, inside: Sequence[Double], weights: Double, algeb
 
 
 def log_sums(tables: SetTables, scores: Scores, terms: Floats | None = None) -> Double:
-    """(P, B): log of the summed exp S over the hypotheses of each pattern; -inf where there is none.
+    """(P, B): log of the sum of exp S over the hypotheses of each pattern; -inf where there is none.
 
     >>> from pairton.decoding.set_tables import allowed_nodes, set_tables
     >>> from pairton.topology import load_topology
@@ -170,7 +170,7 @@ def log_normaliser(sums: Floats) -> Double:
 
 
 def marginals(tables: SetTables, scores: Scores, terms: Floats | None = None) -> tuple[Double, dict[str, Double]]:
-    """`log_sums` (P, B), and for each type the probability (C, B) that a candidate is present in the event.
+    """`log_sums` (P, B), and the probability (C, B) that each candidate of a type is present in the event.
 
     >>> from pairton.decoding.set_tables import allowed_nodes, set_tables
     >>> from pairton.topology import load_topology
@@ -188,7 +188,7 @@ def marginals(tables: SetTables, scores: Scores, terms: Floats | None = None) ->
 def _summed(
     tables: SetTables, scores: Scores, terms: Floats | None, rows: slice, with_present: bool
 ) -> tuple[Double, dict[str, Double]]:
-    """For a block of events: log sums (P, B), and if asked for the probability (C, B) of every candidate."""
+    """For a block of events: log sums (P, B), and on request the probability (C, B) of every candidate."""
     totals = _totals(tables, scores, rows)
     added = np.zeros((len(tables.patterns), 1)) if terms is None else terms[:, rows].astype(np.float64)
     sums, found, lost = _solved(tables, totals, added, _LINEAR, with_present)
@@ -204,7 +204,7 @@ def _summed(
 def _solved(
     tables: SetTables, totals: Scores, terms: Double, algebra: _Algebra, with_present: bool
 ) -> tuple[Double, dict[str, Double], npt.NDArray[np.intp]]:
-    """`_summed` with numbers or with logarithms, and the events in which numbers underflow."""
+    """`_summed` in linear or logarithmic numbers, and the events in which linear numbers underflow."""
     events = next(iter(totals.values())).shape[1]
     values, shift = totals, np.zeros((len(tables.patterns), events))
     if algebra is _LINEAR:
@@ -215,7 +215,7 @@ def _solved(
             for name, _ in pattern.placed:
                 row += tops[name]
     inside = _inside(tables, values, algebra, [True] * len(tables.entries))
-    last = np.full_like(shift, 1.0 if algebra is _LINEAR else 0.0)  # (P, B); nothing present is one hypothesis
+    last = np.full_like(shift, 1.0 if algebra is _LINEAR else 0.0)  # (P, B); "nothing present" is one hypothesis
     for row, pattern in zip(last, tables.patterns, strict=True):
         if pattern.entry >= 0:
             row[:] = algebra.plus.reduce(inside[pattern.entry], axis=0)
@@ -234,7 +234,7 @@ def _solved(
 def _present(
     tables: SetTables, values: Scores, outside: Mapping[str, Double], algebra: _Algebra
 ) -> dict[str, Double]:
-    """Type -> (C, B): the probability to be present, as one of the highest particles or inside of one."""
+    """Type -> (C, B): the probability that a candidate is present, as a highest particle or inside one."""
     padded = {}
     for name in reversed(tables.topology.types):  # parents first
         padded[name] = np.zeros(values[name].shape)
@@ -247,7 +247,7 @@ def _present(
 
 
 def _totals(tables: SetTables, scores: Scores, rows: slice) -> dict[str, Double]:
-    """Type -> (C + 1, B), for a block of events: scores of candidates with all below them; last row -inf."""
+    """Type -> (C + 1, B), for a block of events: scores including the particles below; the last row is -inf."""
     totals: dict[str, Double] = {}
     for name, known in tables.candidates.items():
         own = scores[name][:, rows]
@@ -260,7 +260,7 @@ def _totals(tables: SetTables, scores: Scores, rows: slice) -> dict[str, Double]
 
 
 def _blocks(tables: SetTables, scores: Scores) -> Iterator[slice]:
-    """Events whose sums are held at a time."""
+    """Blocks of events whose sums fit in `MEMORY`."""
     events = next(iter(scores.values())).shape[1]
     rows = sum(len(entry.masks) for entry in tables.entries) + sum(len(values) for values in scores.values())
     size = int(np.clip(MEMORY // (8 * max(rows, 1)), 8, 512))
@@ -272,7 +272,7 @@ def _blocks(tables: SetTables, scores: Scores) -> Iterator[slice]:
 
 
 def log_scores(tables: SetTables, scores: Scores, chosen: Hypotheses, terms: Floats | None = None) -> Double:
-    """(B,): S(h) of one hypothesis per event, from `set_tables.hypotheses`; -inf where it is impossible."""
+    """(B,): the score S of one hypothesis per event, from `set_tables.hypotheses`; -inf if impossible."""
     rows = np.arange(len(chosen.pattern))
     total = np.zeros(len(rows)) if terms is None else terms[chosen.pattern, rows].astype(np.float64)
     for name, found in chosen.candidates.items():
@@ -305,7 +305,7 @@ def best(
     k: int = 1,
     patterns: Sequence[int] | None = None,
 ) -> Ranking:
-    """The k best hypotheses of each pattern, or of some patterns (in the order given).
+    """The k best hypotheses of each pattern, or of the given patterns, in their order.
 
     >>> from pairton.decoding.set_tables import allowed_nodes, set_tables
     >>> from pairton.topology import load_topology
@@ -339,10 +339,10 @@ def best(
 def _best_of(
     tables: SetTables, totals: Scores, inside: Sequence[Double], number: int, k: int, events: int
 ) -> tuple[Double, npt.NDArray[np.int8]]:
-    """The up to k best hypotheses of a pattern: scores (B, k), objects (B, k, S).
+    """The best hypotheses of a pattern, at most k: scores (B, k), objects (B, k, S).
 
-    It starts with the k best sets and takes them apart one entry at a time, keeping the k best choices after each
-    step. That is exact: the value of a choice is that of its best hypothesis, and no two choices share one.
+    It starts with the k best sets of objects and splits them entry by entry, keeping the k best splits each time.
+    That is exact: the value of a split is that of its best hypothesis, and no two splits share a hypothesis.
     """
     pattern, topology = tables.patterns[number], tables.topology
     row = np.arange(events)[:, None, None]
@@ -355,18 +355,18 @@ def _best_of(
     while pending:
         at, sets = pending.pop(0)
         entry = tables.entries[at]
-        sets = np.minimum(sets, max(len(entry.masks) - 1, 0))  # those behind the last have value -inf
+        sets = np.minimum(sets, max(len(entry.masks) - 1, 0))  # indices after the last have value -inf
         parts = [table[:, sets].transpose(1, 2, 0).astype(np.intp) for table in entry.ways]  # (B, k, K)
         if isinstance(entry, Leaf):
-            worth = totals[entry.type][parts[0], row]
+            options = totals[entry.type][parts[0], row]
         else:
-            worth = inside[entry.left][parts[0], row] + inside[entry.right][parts[1], row]
+            options = inside[entry.left][parts[0], row] + inside[entry.right][parts[1], row]
         with np.errstate(invalid="ignore"):
-            worth += (value - inside[at][sets, row[:, :, 0]])[:, :, None]
-        width = worth.shape[1] * worth.shape[2]
-        worth = np.where(np.isnan(worth), -np.inf, worth).reshape(events, width)
-        kept = _top(worth, k)
-        value = np.take_along_axis(worth, kept, axis=1)
+            options += (value - inside[at][sets, row[:, :, 0]])[:, :, None]
+        width = options.shape[1] * options.shape[2]
+        options = np.where(np.isnan(options), -np.inf, options).reshape(events, width)
+        kept = _top(options, k)
+        value = np.take_along_axis(options, kept, axis=1)
         parent = kept // max(len(entry.ways[0]), 1)
         leaves = [np.take_along_axis(leaf, parent, axis=1) for leaf in leaves]
         pending = [(other, np.take_along_axis(sets, parent, axis=1)) for other, sets in pending]
@@ -385,7 +385,7 @@ def _best_of(
 
 
 def _top(values: Floats, k: int) -> npt.NDArray[np.intp]:
-    """(B, up to k): the largest entries of each row (B, n), the first of equal ones first."""
+    """(B, at most k): columns of the largest entries of each row (B, n); ties keep their order."""
     if k == 1 and values.shape[1]:
         return np.asarray(values.argmax(axis=1)[:, None])
     return np.argsort(-values, axis=1, kind="stable")[:, :k]

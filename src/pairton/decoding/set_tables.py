@@ -1,15 +1,18 @@
 """Index tables for exact sums over all hypotheses of an event, without a list of assignments.
 
-A hypothesis says which particles are present and which objects each of them has. `pairton.decoding.patterns` says
-of which products of particles a sum over hypotheses is made. Here each factor gets its sets of objects:
+A hypothesis says which particles are present and which objects each of them has. `pairton.decoding.patterns`
+writes the sum over hypotheses as products of factors. Here each factor gets its sets of objects:
 
-- for a particle type, every set that it may have, and the candidates with exactly these objects;
+- for a particle type, every set of objects that it may have, and the candidates with exactly these objects;
 - for a product, every union of disjoint sets, and the ways to split it between the left and the right factor;
-- in a power (interchangeable particles), the left one holds the smallest object, so that each choice counts once.
+- for a power (interchangeable particles), only splits whose left set holds the smallest object, so that each
+choice
+  counts once.
 
 The tables depend on the topology and on the objects that each slot may take. `pairton.decoding.set_sums` evaluates
-them. Shapes: C candidates of a type, n sets of a factor, K ways to make a set. Tables are (K, n); where a set has
-fewer ways than others, the rest point to one row behind the last.
+them. Shapes: C candidates of a type, n sets of a factor, K ways to make a set. Tables are (K, n); if a set has
+fewer ways than others, the remaining entries are one past the last valid index, where the sums keep a row of
+zeros.
 """
 
 from __future__ import annotations
@@ -47,9 +50,9 @@ __all__ = [
     "set_tables",
 ]
 
-KEPT_BYTES = 2**26  # of tables for all layouts
+KEPT_BYTES = 2**26  # memory for cached tables of all layouts
 MAX_SUMS = 6_000_000  # four tops in 16 jets need 4.3 million: 10 ms per event with marginals, 100 MB of tables
-MOST_OBJECTS, MOST_SLOTS = 32, 12  # of an event, of a particle: five bits for each object in one integer
+MOST_OBJECTS, MOST_SLOTS = 32, 12  # per event, per particle: 12 objects of five bits fit in one integer
 
 Allowed = tuple[tuple[int, ...], ...]
 Ints = npt.NDArray[np.integer[Any]]
@@ -57,15 +60,15 @@ Index = npt.NDArray[np.intp]
 
 
 class TooManySumsError(ModelError):
-    """An event with more sums over sets of objects than are made."""
+    """An event would need more sums than `MAX_SUMS`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Every way to choose the objects of one particle, ordered by the set of objects as a binary number."""
+    """Every choice of objects for one type of particle, ordered by the set of objects as a binary number."""
 
     objects: npt.NDArray[np.int8]  # (C, slots of the type), interchangeable products in canonical order
-    children: tuple[tuple[str, Index], ...]  # type of each child, its candidate (C,)
+    children: tuple[tuple[str, Index], ...]  # for each child its type and its candidate (C,)
 
     @cached_property
     def _sorted(self) -> tuple[npt.NDArray[np.int64], Index]:
@@ -75,23 +78,23 @@ class Candidates:
 
     @cached_property
     def rank(self) -> Index:
-        """(C,): place of each candidate in the lexicographic order of objects."""
+        """(C,): rank of each candidate in the lexicographic order of its objects."""
         return np.argsort(self._sorted[1])
 
     def find(self, objects: Ints) -> Index:
-        """(B,): index of each row of canonical objects (B, slots), -1 where it is no candidate."""
+        """(B,): the candidate with each row of canonical objects (B, slots), -1 if there is none."""
         keys, order = self._sorted
         inside = np.all((objects >= 0) & (objects < MOST_OBJECTS), axis=1)
         return np.where(inside, _lookup(keys, order, _keys(objects)), -1)
 
 
 class Leaf(NamedTuple):
-    """The sets of objects of one type."""
+    """The sets of objects of one particle type."""
 
     type: str
-    masks: Masks  # (n,): one bit for each object, increasing
+    masks: Masks  # (n,): one bit per object, increasing
     ways: tuple[Table]  # (K, n): candidates with these objects
-    set_of: Index  # (C,)
+    set_of: Index  # (C,): the set of each candidate
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,19 +103,19 @@ class Product:
 
     left: int
     right: int
-    power: bool  # the right factor is a lower power of the left one
+    power: bool  # whether the right factor is a power of the left one
     masks: Masks  # (n,), increasing
-    ways: tuple[Table, Table]  # (K, n): set of the left factor, set of the right one
-    factors: tuple[Masks, Masks]
+    ways: tuple[Table, Table]  # (K, n): set of the left factor, set of the right factor
+    factors: tuple[Masks, Masks]  # sets of the left factor, sets of the right factor
 
     @cached_property
     def to_left(self) -> tuple[Table, Table]:
-        """For each left set, all right sets that are disjoint from it, and the unions: two (K, left sets)."""
+        """For each left set, all disjoint right sets, and their unions with it: two (K, left sets)."""
         return self._partners(*self.factors)
 
     @cached_property
     def to_right(self) -> tuple[Table, Table]:
-        """For each right set, all left sets that are disjoint from it, and the unions: two (K, right sets)."""
+        """For each right set, all disjoint left sets, and their unions with it: two (K, right sets)."""
         return self._partners(*self.factors[::-1])
 
     def _partners(self, own: Masks, other: Masks) -> tuple[Table, Table]:
@@ -126,7 +129,7 @@ class Product:
 
 @dataclass(frozen=True, eq=False)
 class SetTables:
-    """All that a sum over the hypotheses of an event needs besides the scores.
+    """Everything that sums over the hypotheses of an event need besides the scores.
 
     >>> from pairton.topology import load_topology
     >>> ttbar = load_topology("ttbar_allhad")
@@ -138,16 +141,16 @@ class SetTables:
     topology: Topology
     candidates: Mapping[str, Candidates]  # of every type, children before parents
     entries: tuple[Leaf | Product, ...]  # factors before products
-    patterns: tuple[Pattern, ...]  # the complete one first; of a mixture those of each topology
-    derived: dict[int, Any] = field(default_factory=dict, repr=False)  # what others keep with them, by nodes
+    patterns: tuple[Pattern, ...]  # the complete one first; in a mixture, for one topology after the other
+    derived: dict[int, Any] = field(default_factory=dict, repr=False)  # cache of `candidate_scores`, by nodes
 
     def bytes_of(self) -> int:
-        """The memory of the large tables, those of partners included, which are made when they are asked for."""
+        """Memory of the large tables, including those of `Product.to_left` and `to_right`, made on demand."""
         return sum(3 * table.nbytes for entry in self.entries for table in entry.ways)
 
     @cached_property
     def parents(self) -> dict[str, dict[str, Table]]:
-        """Type -> types that decay to it, and for each candidate (K, C) those of the parent that contain it."""
+        """Type -> parent type -> (K, C): the parent's candidates that contain each candidate of the type."""
         found: dict[str, dict[str, Table]] = {name: {} for name in self.candidates}
         for parent, known in self.candidates.items():
             for child in {name for name, _ in known.children}:
@@ -168,15 +171,15 @@ class SetTables:
         return codes[order], order
 
     def pattern_of(self, filled: npt.NDArray[np.bool_], part: Ints | int = 0) -> Index:
-        """(B,): the pattern of a part in which exactly these slots (B, S) are filled, -1 if there is none."""
+        """(B,): the pattern in which exactly these slots (B, S) are filled, -1 if none; `part` as in `Pattern`."""
         return _lookup(*self._pattern_codes, _codes(self.topology, filled, part))
 
     def patterns_of(self, part: int, complete: bool = False) -> list[int]:
-        """The patterns of one topology of a mixture, or its complete one alone."""
+        """The patterns of one topology of a mixture, or only its complete one."""
         return [k for k, p in enumerate(self.patterns) if p.part == part and (p.complete or not complete)]
 
     def needed(self, patterns: Sequence[int]) -> list[bool]:
-        """Which entries some patterns are made of."""
+        """Which entries are needed for some patterns."""
         wanted = [k in {self.patterns[number].entry for number in patterns} for k in range(len(self.entries))]
         for k, entry in reversed(list(enumerate(self.entries))):
             if wanted[k] and isinstance(entry, Product):
@@ -185,18 +188,18 @@ class SetTables:
 
 
 class Hypotheses(NamedTuple):
-    """Hypotheses by index: pattern (B,), per type the candidates (particles, B); -1 is absent or impossible."""
+    """Hypotheses as indices: pattern (B,), candidates (particles, B) per type; -1 for absent or impossible."""
 
     pattern: Index
     candidates: dict[str, Index]
 
 
 def hypotheses(tables: SetTables, assignment: Ints, part: Ints | int = 0) -> Hypotheses:
-    """The hypothesis that each assignment (B, S) stands for; objects of absent particles do not matter.
+    """The hypothesis of each assignment (B, S); objects of particles that are not present are ignored.
 
-    part: which topology of a mixture each event is of, (B,) or one for all.
-    The pattern is -1 where the assignment uses an object twice or in a slot that may not take it, or where
-    the tables are for complete events and a particle is absent.
+    part: the index of each event's topology in a mixture, (B,) or one for all.
+    The pattern is -1 where the assignment uses an object twice or in a slot that cannot take it, and where a
+    particle is absent but the tables are for complete events.
 
     >>> from pairton.topology import load_topology
     >>> ttbar = load_topology("ttbar_allhad")
@@ -206,15 +209,15 @@ def hypotheses(tables: SetTables, assignment: Ints, part: Ints | int = 0) -> Hyp
     (['t + t', 'W'], [[14, 0], [0, -1]])
     """
     topology, assignment = tables.topology, np.asarray(assignment)
-    there = present(topology, assignment)  # (B, P)
-    kept = np.where(there[:, [slot.particle for slot in topology.slots]], assignment, -1)
+    is_present = present(topology, assignment)  # (B, P)
+    kept = np.where(is_present[:, [slot.particle for slot in topology.slots]], assignment, -1)
     in_order = np.sort(kept, axis=1)
     valid = ~((in_order[:, 1:] == in_order[:, :-1]) & (in_order[:, 1:] >= 0)).any(axis=1)
     candidates = {}
     for name, known in tables.candidates.items():
         places = topology.of_type(name)
         found = np.stack([known.find(canonical_within(topology, p, kept)) for p in places])
-        wanted = there[:, [p.index for p in places]].T
+        wanted = is_present[:, [p.index for p in places]].T
         candidates[name] = np.where(wanted, found, -1)
         valid &= ~(wanted & (found < 0)).any(axis=0)
     return Hypotheses(np.where(valid, tables.pattern_of(kept >= 0, part), -1), candidates)
@@ -224,7 +227,7 @@ def hypotheses(tables: SetTables, assignment: Ints, part: Ints | int = 0) -> Hyp
 
 
 def allowed_nodes(topology: Topology, counts: int | Mapping[str, int] | Sequence[int]) -> Allowed:
-    """For each slot the nodes of the event that it may take: those of its kind.
+    """For each slot the nodes that it may take: those of its kind.
 
     >>> from pairton.topology import load_topology
     >>> allowed_nodes(load_topology("hh4b"), 5)[0]
@@ -235,7 +238,7 @@ def allowed_nodes(topology: Topology, counts: int | Mapping[str, int] | Sequence
 
 
 def exact_limit(topology: Topology, complete_only: bool = False) -> int:
-    """The most objects of a kind for which the sums of an event stay within the bound.
+    """The largest number of objects per kind for which the sums of an event stay within `MAX_SUMS`.
 
     >>> from pairton.topology import load_topology
     >>> [exact_limit(load_topology(name)) for name in ("ttbar_allhad", "tth_allhad", "tttt_allhad")]
@@ -253,7 +256,7 @@ def exact_limit(topology: Topology, complete_only: bool = False) -> int:
 def count_sums(topology: Topology, allowed: Allowed, complete_only: bool = False) -> int:
     """How many terms the sums over sets have per event: a measure of their cost.
 
-    It is an upper bound where slots may take some nodes in common, but not all.
+    It is an upper bound if two slots share some of their allowed nodes, but not all.
 
     >>> from pairton.topology import load_topology
     >>> tttt = load_topology("tttt_allhad")
@@ -261,7 +264,7 @@ def count_sums(topology: Topology, allowed: Allowed, complete_only: bool = False
     [108251, 753935]
     """
     plan = plan_of(topology, complete_only)
-    contents: list[Counter[tuple[int, ...]]] = []  # of each factor: how many objects of which nodes
+    contents: list[Counter[tuple[int, ...]]] = []  # per factor: number of objects by allowed nodes
     total = 0
     for spec in plan.specs:
         if spec.type:
@@ -283,11 +286,12 @@ def count_sums(topology: Topology, allowed: Allowed, complete_only: bool = False
 
 @remember(KEPT_BYTES, SetTables.bytes_of)
 def set_tables(topology: Topology, allowed: Allowed, complete_only: bool = False) -> SetTables:
-    """The tables of a topology; made once and kept, unless those for other events need the memory.
+    """The tables of a topology; they are cached as long as `KEPT_BYTES` allows.
 
-    allowed: for each slot the nodes that it may take, from `allowed_nodes`.
-    complete_only: only hypotheses in which every particle is present.
-    Raises TooManySumsError if there are more than MAX_SUMS sums per event.
+    allowed         for each slot the nodes that it may take, from `allowed_nodes`
+    complete_only   only hypotheses in which every particle is present
+
+    Raises TooManySumsError if an event needs more than MAX_SUMS sums.
     """
     count, objects = count_sums(topology, allowed, complete_only), {node for nodes in allowed for node in nodes}
     if count > MAX_SUMS:
@@ -298,8 +302,9 @@ def set_tables(topology: Topology, allowed: Allowed, complete_only: bool = False
     widest = max(len(particle.slots) for particle in topology.particles)
     if max(objects, default=0) >= MOST_OBJECTS or widest > MOST_SLOTS:
         raise ModelError(
-            f"{topology.name} has a particle of {widest} slots and an object {max(objects, default=0)}, but sums "
-            f"take {MOST_SLOTS} slots and {MOST_OBJECTS} objects: split the particle or keep fewer objects"
+            f"{topology.name} has a particle of {widest} slots, and {max(objects, default=0) + 1} objects per event, "
+            f"but exact sums take at most {MOST_SLOTS} slots and {MOST_OBJECTS} objects: split the particle or "
+            "keep fewer objects"
         )
     candidates: dict[str, Candidates] = {}
     for name in topology.types:
@@ -321,7 +326,7 @@ def _candidates(topology: Topology, name: str, allowed: Allowed, known: Mapping[
     decays = dict(topology.decays)
     own = iter(topology.of_type(name)[0].own_slots)
     objects, used = np.zeros((1, 0), dtype=np.int8), np.zeros(1, dtype=np.uint64)
-    last: dict[str, Index] = {}  # rank of the last product of each name
+    last: dict[str, Index] = {}  # name of a product -> rank of the last one chosen
     children: list[tuple[str, Index]] = []
     for product_name in decays.get(name, (name,)):  # a plain object at the root is its own product
         if product_name in decays:
@@ -350,7 +355,7 @@ def _product(left: int, right: int, power: bool, entries: Sequence[Leaf | Produc
 
     def pairs() -> Iterator[tuple[Index, Index]]:
         for one, two in disjoint(*factors):
-            kept = first[one] < second[two] if power else slice(None)  # the left one holds the smallest object
+            kept = first[one] < second[two] if power else slice(None)  # the left set holds the smallest object
             yield one[kept], two[kept]
 
     unions = [factors[0][one] | factors[1][two] for one, two in pairs()]
@@ -373,14 +378,14 @@ def _keys(objects: Ints) -> npt.NDArray[np.int64]:
 
 
 def _codes(topology: Topology, filled: npt.NDArray[np.bool_], part: Ints | int) -> npt.NDArray[np.int64]:
-    """(B,): part and filled slots (B, S) as one integer, the same whichever of equal products they belong to."""
+    """(B,): part and filled slots (B, S) as one integer, the same under exchange of interchangeable products."""
     same = canonical(topology, np.where(filled, 0, -1).astype(np.int8)) >= 0
     bits = 1 << np.arange(same.shape[1], dtype=np.int64)
     return np.asarray(same @ bits + (np.asarray(part, dtype=np.int64) << same.shape[1]))
 
 
 def _lookup(keys: npt.NDArray[np.int64], order: Index, wanted: npt.NDArray[np.int64]) -> Index:
-    """(B,): where the wanted keys were before sorting, -1 where they are not."""
+    """(B,): the positions of the wanted keys before sorting, -1 for unknown keys."""
     if not len(keys):
         return np.full(len(wanted), -1)
     place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)

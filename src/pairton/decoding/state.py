@@ -1,8 +1,8 @@
-"""What has been revealed so far, for a batch of events or hypotheses: particles found, by type.
+"""What has been revealed so far, for a batch of events or hypotheses: the particles found, by type.
 
-A particle that was found has no place in the decay tree until its parent is: a topology may have a W both inside
-a top and at the root, and it is the top that chooses. So a state keeps, for each type, the nodes of the particles
-found, sorted; `place` puts them into slots.
+A particle has no place in the decay tree until its parent is found: a topology may have a W both inside a top and
+at the root, and only the choice of the top decides which W is which. A state therefore keeps the sorted nodes of
+the particles found, by type; `place` puts them into slots.
 
 Shapes: B rows, N nodes, S slots, P particles, K particles of one type, L slots of one particle.
 """
@@ -21,7 +21,7 @@ from pairton.topology import Layout, Topology
 
 __all__ = ["ABSENT", "Found", "Reveal", "State"]
 
-ABSENT = np.iinfo(np.int16).max  # node of a particle not yet found; sorts behind every node
+ABSENT = np.iinfo(np.int16).max  # node of a particle not yet found; sorts after every node
 
 Ints = npt.NDArray[np.integer[Any]]
 Bools = npt.NDArray[np.bool_]
@@ -29,11 +29,11 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass
 class Found:
-    """Particles of one type; those found first, sorted by their nodes."""
+    """Particles of one type: those that were found come first, sorted by their nodes."""
 
     nodes: npt.NDArray[np.int16]  # (B, K, L)
     count: npt.NDArray[np.int16]  # (B,)
-    taken: Bools  # (B, K): has a parent
+    taken: Bools  # (B, K): already has a parent
     probability: npt.NDArray[np.float64]  # (B, K): product of the steps that revealed it and its children
 
     def __getitem__(self, rows: npt.NDArray[Any]) -> Found:
@@ -54,7 +54,7 @@ class Reveal:
     rows: npt.NDArray[np.intp]  # (R,)
     nodes: Ints  # (R, L)
     new: Ints  # (R, own slots): those of `nodes` that were free
-    children: Sequence[tuple[str, Ints]]  # type of each child, and which of those found (R,)
+    children: Sequence[tuple[str, Ints]]  # for each child its type, and which of the particles found it is (R,)
 
 
 @dataclass
@@ -63,7 +63,7 @@ class State:
 
     topology: Topology
     found: dict[str, Found]
-    free: Bools  # (B, N): nodes that a slot may take, and that are neither padding nor used
+    free: Bools  # (B, N): nodes that some slot may take and that are neither padding nor used
     layout: Layout  # of the nodes, padding included
     log_probability: npt.NDArray[np.float64]  # (B,)
 
@@ -91,7 +91,7 @@ class State:
         return State(self.topology, found, self.free[rows], self.layout, self.log_probability[rows])
 
     def is_kind(self, kind: str) -> Bools:
-        """(N + 1,): nodes of a kind; the last entry, False, is that of no node (-1)."""
+        """(N + 1,): which nodes are of a kind; the last entry, for the node -1 (none), is False."""
         return np.isin(np.arange(sum(self.layout) + 1), self.topology.nodes(kind, self.layout))
 
     def available(self, name: str) -> Bools:
@@ -100,11 +100,11 @@ class State:
         return (np.arange(same.taken.shape[1]) < same.count[:, None]) & ~same.taken
 
     def reveal(self, reveals: Sequence[Reveal], log_probability: npt.NDArray[Any]) -> None:
-        """Add the particles of one step, which has this probability (B,): its logarithm does not underflow."""
+        """Add the particles of one step; its probability (B,) comes as a logarithm, which does not underflow."""
         self.log_probability = self.log_probability + log_probability
         probability = np.exp(log_probability)
         weights = [self._take_children(reveal, probability) for reveal in reveals]
-        for reveal, weight in zip(reveals, weights, strict=True):  # children first: adding sorts
+        for reveal, weight in zip(reveals, weights, strict=True):  # after all children are taken: adding sorts
             same = self.found[reveal.type]
             at = same.count[reveal.rows]
             same.nodes[reveal.rows, at] = reveal.nodes
@@ -123,7 +123,7 @@ class State:
         return weight
 
     def place(self) -> tuple[npt.NDArray[np.int32], Bools]:
-        """As an assignment (B, S), -1 where nothing is revealed, and the particles revealed (B, P).
+        """As an assignment (B, S), -1 where nothing is revealed, and which particles are revealed (B, P).
 
         Particles whose parent is unknown take the places that no revealed parent claims.
         """
@@ -133,7 +133,7 @@ class State:
         for name in reversed(topology.types):  # parents before children
             places = np.array([p.index for p in topology.of_type(name)])
             slots = np.array([p.slots for p in topology.of_type(name)])
-            order = np.argsort(revealed[:, places], axis=1, kind="stable")  # those not claimed first
+            order = np.argsort(revealed[:, places], axis=1, kind="stable")  # unclaimed places first
             free = self.available(name)
             which = np.argsort(~free, axis=1, kind="stable")
             for k in range(len(places)):
@@ -145,11 +145,11 @@ class State:
         return assignment, revealed
 
     def _mark(self, revealed: Bools, rows: npt.NDArray[np.intp], particles: npt.NDArray[np.intp]) -> None:
-        """A revealed particle's descendants are revealed with it."""
+        """Mark particles and all their descendants as revealed."""
         for particle in self.topology.particles:
             above = list(self.topology.ancestry(particle.index))
             revealed[rows[np.isin(particles, above)], particle.index] = True
 
     def keys(self) -> npt.NDArray[np.int16]:
-        """(B, .): equal rows have found the same particles, in whatever order."""
+        """(B, .): rows are equal where the same particles were found, in whatever order."""
         return np.concatenate([same.nodes.reshape(len(self), -1) for same in self.found.values()], axis=1)

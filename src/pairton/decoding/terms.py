@@ -1,4 +1,4 @@
-"""What the outputs of a network mean for a particle: which logits enter its gain and its three-body potential.
+"""Which logits of a network enter the gain of a particle and its three-body potential.
 
 Shapes: B events, N nodes, T types, K types of three slots.
 """
@@ -14,15 +14,16 @@ from pairton.topology import Particle, Topology
 
 __all__ = ["Outputs", "gain_terms", "triplet_slots", "triplet_types"]
 
-# of a network, by name: edges (B, T, N, N), triplets (B, K, N, N, N), patterns (B, patterns), ...
+# network outputs by name: edges (B, T, N, N), triplets (B, K, N, N, N), patterns (B, patterns), ...
 Outputs = Mapping[str, npt.NDArray[np.float32]]
 
 
 def gain_terms(topology: Topology, particle: Particle) -> tuple[list[tuple[int, int]], tuple[int, ...]]:
-    """Slots whose logits, of the particle's type, enter its gain: pairs that are added, own objects subtracted.
+    """The terms of a particle's gain: pairs of slots whose logit is added, slots whose diagonal is subtracted.
 
-    gain = sum_{i<j in U} s_ij + sum_{u in U, v in S} s_uv - sum_{u in U} s_uu, with U the particle's own objects
-    and S those of its children. Pairs between two children count too: that they are siblings is new.
+    gain = sum_{i<j in U} s_ij + sum_{u in U, v in S} s_uv - sum_{u in U} s_uu, with U the particle's own objects,
+    S those of its children, and s the edge logits of its type. Pairs between two children are added too, since
+    only the parent makes them siblings.
 
     >>> from pairton.topology import load_topology
     >>> ttbar = load_topology("ttbar_allhad")
@@ -42,7 +43,7 @@ def gain_terms(topology: Topology, particle: Particle) -> tuple[list[tuple[int, 
 
 
 def triplet_types(topology: Topology) -> dict[str, bool]:
-    """Types of three slots, in the order of `types` -> whether its potential is symmetric in all three.
+    """The types with three slots, in the order of `types`, and whether their potential is symmetric in all three.
 
     >>> from pairton.topology import load_topology
     >>> triplet_types(load_topology("ttbar_allhad"))
@@ -53,12 +54,12 @@ def triplet_types(topology: Topology) -> dict[str, bool]:
 
 
 def _has_pair(topology: Topology, particle: Particle) -> bool:
-    """A child of two objects and one own object, as in t -> W b."""
+    """Whether a particle has one child of two objects and one object of its own, as in t -> W b."""
     return len(particle.own_slots) == 1 and [len(topology.particles[c].slots) for c in particle.children] == [2]
 
 
 def triplet_slots(topology: Topology, particle: Particle) -> tuple[int, ...]:
-    """The three slots of a particle in the order of its potential: the pair first, then the own one."""
+    """The three slots of a particle in the order of its potential: first the child's pair, then its own object."""
     if _has_pair(topology, particle):
         return (*topology.particles[particle.children[0]].slots, *particle.own_slots)
     return particle.slots
