@@ -165,22 +165,22 @@ def test_trees():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: mixture([TTBAR, TTBAR]), "each with a name of its own"),
-        (lambda: mixture([TTBAR]), "give two or more topologies"),
+        (lambda: mixture([TTBAR, TTBAR]), "two or more topologies with different names"),
+        (lambda: mixture([TTBAR]), "needs two or more topologies"),
         (
             lambda: mixture([TTBAR, Topology("x", ("t",), (("t", ("b", "b")),))]),
-            r"t decays to \[W, b\] in one topology and to \[b, b\] in x: rename",
+            r"t decays to \[b, b\] in x, but to \[W, b\] in another topology of the mixture: rename",
         ),
         (
             lambda: parse_topology(
                 {**BOTH.to_dict(), "alternatives": {"a": ["t", "t"], "b": ["H"], "c": ["t"] * 3}}
             ),
-            "each as often as the alternative with the most of it",
+            r"need \[t, t, t, H\]: list each particle as often as the alternative that has the most of it",
         ),
         (lambda: parse_topology({**BOTH.to_dict(), "alternatives": [1]}), "alternatives must map names"),
         (
             lambda: mixture([TTBAR, load_topology("ttbar_semilep")]),
-            "ttbar_semilep has jet, lepton, met, and ttbar_allhad has jet: .* need the same kinds",
+            "ttbar_semilep has the kinds jet, lepton, met, but ttbar_allhad has jet: .* need the same kinds",
         ),
     ],
 )

@@ -119,7 +119,7 @@ def test_the_group_is_that_of_spanet(name, tmp_path):
     ],
 )
 def test_what_is_not_expressible_is_refused(event, permutations, tmp_path):
-    with pytest.raises(TopologyError, match="PERMUTATIONS: EVENT: its permutations are not those of interch"):
+    with pytest.raises(TopologyError, match="PERMUTATIONS: EVENT: these permutations are not the symmetries of"):
         load_topology(write(tmp_path / "event.yaml", event, permutations))
 
 
@@ -190,26 +190,26 @@ def test_all_sections(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"EVENTS": {}}, "no section 'EVENTS' in SPANet's event files; did you mean 'EVENT'?"),
+        ({"EVENTS": {}}, "read the section 'EVENTS', but SPANet's event files have INPUTS, EVENT, PERM"),
         ({"INPUTS": {"GLOBAL": {"Met": {"met": "log"}}}}, "INPUTS has no SEQUENTIAL input"),
         ({"INPUTS": {"SEQUENTAL": {}}}, "did you mean 'SEQUENTIAL'?"),
         (
             {"INPUTS": {"SEQUENTIAL": {"Jets": {"pt": "logarithm"}}}},
             "pt is 'logarithm', but must be one of none, log",
         ),
-        ({"INPUTS": {"SEQUENTIAL": {"Jets": {}, "Source": {}}}}, "two groups of jet (Jets, Source)"),
-        ({"EVENT": {"t": ["q", "q"]}}, "must list its products once each"),
-        ({"EVENT": {"t": [{"q": "Jet"}]}}, "q comes from 'Jet', but the inputs are Jets; did you mean 'Jets'?"),
+        ({"INPUTS": {"SEQUENTIAL": {"Jets": {}, "Source": {}}}}, "two groups with the kind jet (Jets, Source)"),
+        ({"EVENT": {"t": ["q", "q"]}}, "must list each product once"),
+        ({"EVENT": {"t": [{"q": "Jet"}]}}, "q has the input 'Jet', but there are Jets; did you mean 'Jets'?"),
         ({"EVENT": {"t": 3}}, "EVENT: t is 3, but must be a list"),
         ({"EVENT": {"t 1": ["q"]}}, "a name may only have letters"),
-        ({"EVENT": {}}, "EVENT names no particle"),
-        ({"PERMUTATIONS": {"T1": []}}, "PERMUTATIONS names 'T1'"),
-        ({"PERMUTATIONS": {"t1": [["q1", "q3"]]}}, "names 'q3', but there are q1, q2, b"),
-        ({"PERMUTATIONS": {"t1": [[["q1", "q2"], ["q2", "b"]]]}}, "names one thing twice"),
+        ({"EVENT": {}}, "EVENT has no particle"),
+        ({"PERMUTATIONS": {"T1": []}}, "PERMUTATIONS lists 'T1'"),
+        ({"PERMUTATIONS": {"t1": [["q1", "q3"]]}}, "lists 'q3', but there are q1, q2, b"),
+        ({"PERMUTATIONS": {"t1": [[["q1", "q2"], ["q2", "b"]]]}}, "lists a name twice"),
         ({"PERMUTATIONS": {"EVENT": [["t1", "t2"]], "t1": PAIR}}, "exchanges t1 and t2, but their products"),
         ({"REGRESSIONS": {"EVENT": [["m", "poisson"]]}}, "[name, gaussian | laplacian | log_gaussian]"),
-        ({"CLASSIFICATIONS": {"t3": {}}}, "must name EVENT or a particle"),
-        ({"CLASSIFICATIONS": {"t1": {"q9": ["x"]}}}, "t1 has no 'q9', but PARTICLE, q1, q2, b"),
+        ({"CLASSIFICATIONS": {"t3": {}}}, "must list EVENT or a particle"),
+        ({"CLASSIFICATIONS": {"t1": {"q9": ["x"]}}}, "t1 lists 'q9', but must list PARTICLE, q1, q2, b"),
     ],
 )
 def test_mistakes_are_one_line(change, said, tmp_path):

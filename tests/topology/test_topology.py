@@ -141,8 +141,8 @@ BAD = [
         {"name": "x", "event": ["t"], "particles": {"t": ["W", "b"], "W": ["q", "q"]}, "stages": [["t"], ["W"]]},
         ["children before parents"],
     ),
-    ({"name": "x", "event": ["t"], "particles": {"t": ["q1", "q2", "b"]}}, ["q1 and q2 and b", "one name"]),
-    ({"name": "x", "event": ["H"], "particles": {"H": ["b", "bbar"]}}, ["b and bbar", "one name"]),
+    ({"name": "x", "event": ["t"], "particles": {"t": ["q1", "q2", "b"]}}, ["q1 and q2 and b", "same name"]),
+    ({"name": "x", "event": ["H"], "particles": {"H": ["b", "bbar"]}}, ["b and bbar", "same name"]),
     ({"name": "x", "event": ["a", "a", "a1"], "particles": {"a": ["q"], "a1": ["q"]}}, ["a1", "two things"]),
     (
         {
@@ -151,7 +151,7 @@ BAD = [
             "particles": {"t": ["W", "b"], "W": ["q", "q"]},
             "stages": [["W"], ["t"], ["W"]],
         },
-        ["[W], [t], [W]", "nothing to find"],
+        ["[W], [t], [W]", "nothing to reveal if W came first"],
     ),
     (
         {"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "selection": {"event": {"jets": 6.7}}},
@@ -160,6 +160,14 @@ BAD = [
     (
         {"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "selection": {"event": {"btags": float("inf")}}},
         ["inf"],
+    ),
+    (
+        {"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "selection": {"event": {"jets": [6, 4]}}},
+        ["[6, 4]", "in this order"],
+    ),
+    (
+        {"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "selection": {"event": {"btags": [1, 2]}}},
+        ["[1, 2]", "btags must be one whole number"],
     ),
     ({"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "selection": {"jets": {"pT": 3}}}, ["'pT'", "pt"]),
     ({"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "selection": {"jets": {"pt": -3}}}, ["-3"]),
@@ -253,16 +261,16 @@ def test_two_neutrinos_below_one_mass_have_no_mother():
     [
         ({"invisible": ["tl"]}, "for example {tl: {W: .l, nu.}}"),
         ({"invisible": {"t": {"W": ["l", "nu"]}}}, "invisible names 't', but the particles are tl"),
-        ({"invisible": {"tl": {"W": ["l"]}}}, "one name more"),
-        ({"invisible": {"tl": {"W": ["nu"]}}}, "one name more"),
-        ({"invisible": {"tl": {"W": ["l", "nu", "mu"]}}}, "one name more"),
+        ({"invisible": {"tl": {"W": ["l"]}}}, "one new name"),
+        ({"invisible": {"tl": {"W": ["nu"]}}}, "one new name"),
+        ({"invisible": {"tl": {"W": ["l", "nu", "mu"]}}}, "one new name"),
         ({"invisible": {"tl": {"W": "l nu"}}}, "for example"),
         ({"invisible": {"tl": {"W": ["l", "nu"], "Z": ["b", "nu"]}}}, "2 resonances"),
         ({"invisible": {"tl": {"X": ["l", "nu"]}}}, "the mass of X is not known"),
         ({"invisible": {"tl": {"W": ["l", "nu"]}}, "context": []}, "add `context: .met.`"),
         ({"invisible": {"tl": {"W": ["l", "nu"]}}, "event": ["tl"] * 3}, "3 neutrinos"),
         ({"bins": 4}, "bins must list"),
-        ({"bins": [5, 4]}, "rising"),
+        ({"bins": [5, 4]}, "increasing order"),
     ],
 )
 def test_what_cannot_be_solved_or_binned_is_refused(change, said):

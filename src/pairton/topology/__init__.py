@@ -6,10 +6,10 @@
       t: [W, b]
       W: [q, q]
 
-`event` lists the root particles, each particle its products. A name that is not itself a particle is a slot, to
-be filled with a jet, or with an object of the kind that `objects:` gives it (`objects: {l: lepton}`). Kinds in
-`context: [met]` are seen by the network, and no slot takes them. Repeated names are interchangeable. A plain
-object at the root (`event: [H, j, j]`) is a particle of one slot.
+`event` lists the root particles; `particles` lists the decay products of each. A product that is not itself a
+particle is a slot, to be filled with one measured object: a jet, unless `objects:` gives another kind
+(`objects: {l: lepton}`). The network also sees the kinds in `context: [met]`, but no slot takes them. Repeated
+names are interchangeable. A plain object at the root (`event: [H, j, j]`) is a particle with one slot.
 """
 
 from pairton.topology.reading import builtin_topologies, load_topology, parse_topology

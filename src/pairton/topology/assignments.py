@@ -1,6 +1,7 @@
-"""Assignments of objects to slots: which particles are present in one, and when two are the same.
+"""Assignments of objects to slots: which particles are present, and which assignments are equivalent.
 
-Shapes: B events, S slots, P particles. An assignment is (B, S): slot -> index of an object, -1 where it has none.
+Shapes: B events, S slots, P particles. An assignment is (B, S): slot -> index of an object, -1 if the slot is
+empty.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ Bools = npt.NDArray[np.bool_]
 
 
 def present(topology: Topology, assignment: Ints) -> Bools:
-    """(B, P): particles whose every slot has an object."""
+    """(B, P): whether every slot of a particle has an object."""
     found = np.asarray(assignment) >= 0
     return np.stack([found[:, list(p.slots)].all(1) for p in topology.particles], axis=1)
 
 
 def canonical(topology: Topology, assignment: Ints) -> Ints:
-    """The same representative for every assignment that differs only by interchangeable products.
+    """Put interchangeable products in a standard order, so that equivalent assignments become equal.
 
-    Those with the most objects come first, those of equally many by their objects.
+    Products with more filled slots come first; ties are sorted by the indices of their objects.
 
     >>> from pairton.topology import load_topology
     >>> canonical(load_topology("ttbar_allhad"), np.array([[5, 4, 3, 1, 0, 2], [0, 1, -1, 4, 5, 3]]))
@@ -39,18 +40,19 @@ def canonical(topology: Topology, assignment: Ints) -> Ints:
 
 
 def canonical_within(topology: Topology, particle: Particle, assignment: Ints) -> Ints:
-    """(B, slots of the particle): its objects, interchangeable products below it in order."""
-    alone = np.full_like(assignment, -1)
+    """(B, slots of the particle): its objects, with the interchangeable products below it in standard order."""
     inside = list(particle.slots)
+    alone = np.full_like(assignment, -1)
     alone[:, inside] = assignment[:, inside]
-    within = [g for g in topology.sibling_groups if {slot for slots in g for slot in slots} <= set(inside)]
-    return _sorted_siblings(within, alone)[:, inside]
+    groups = [g for g in topology.sibling_groups if {slot for slots in g for slot in slots} <= set(inside)]
+    return _sorted_siblings(groups, alone)[:, inside]
 
 
 def ranked(topology: Topology, values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Interchangeable particles by falling values (B, P): which slots (B, S) and particles (B, P) to take.
+    """The order of slots (B, S) and particles (B, P) that sorts interchangeable particles by falling values (B,
+    P).
 
-    What is below a particle goes with it. Equal values stay in their order; NaN comes last.
+    Everything below a particle moves with it. Equal values keep their order; NaN comes last.
 
     >>> from pairton.topology import load_topology
     >>> slots, particles = ranked(load_topology("ttbar_allhad"), np.array([[50.0, 0.0, 90.0, 0.0]]))
@@ -78,7 +80,7 @@ def ranked(topology: Topology, values: npt.NDArray[Any]) -> tuple[npt.NDArray[np
 def _rearrange(
     columns: npt.NDArray[np.intp], members: Sequence[Sequence[int]], order: npt.NDArray[np.intp]
 ) -> None:
-    """Put the members of a group, lists of columns, in an order (B, members)."""
+    """Reorder the members of a group in place; a member is a list of columns, the order is (B, members)."""
     parts = np.stack([columns[:, list(member)] for member in members], axis=1)
     parts = np.take_along_axis(parts, order[:, :, None], axis=1)
     for k, member in enumerate(members):
@@ -88,11 +90,11 @@ def _rearrange(
 def _sorted_siblings(groups: Sequence[tuple[tuple[int, ...], ...]], assignment: Ints) -> Ints:
     """Sort the members of each group of interchangeable products, deepest group first."""
     result = np.array(assignment)
-    base = int(result.max(initial=0)) + 2  # objects and -1
+    base = int(result.max(initial=0)) + 2  # number of different values: the objects and -1
     for siblings in groups:
         members = np.stack([result[:, list(slots)] for slots in siblings], axis=1)  # (B, members, slots)
         keys = [members[:, :, k] for k in reversed(range(members.shape[2]))]
-        keys.append((members < 0).sum(axis=2) - 1)  # the last key counts most
+        keys.append((members < 0).sum(axis=2) - 1)  # the last key is the primary one
         if base ** members.shape[2] * len(keys) < 2**62:  # one integer that sorts like the tuple of keys
             packed = sum((key.astype(np.int64) + 1) * base**k for k, key in enumerate(keys))
             order = np.argsort(packed, axis=1, kind="stable")

@@ -1,4 +1,4 @@
-"""What a topology must fulfil beyond its syntax; errors say what was read and how to mend it."""
+"""Checks of a topology beyond its syntax."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ __all__ = ["check_topology"]
 
 
 def check_topology(topology: Topology) -> None:
+    """Raise TopologyError if a topology is inconsistent."""
     _check_products(topology)
     _check_names(topology)
     _check_stages(topology)
     _check_bins(topology)
-    neutrinos_of(topology)  # raises where they cannot be solved for
+    neutrinos_of(topology)  # raises if the neutrinos cannot be computed
     for namespace, names in topology.given_labels:
         _check_labels(topology, namespace, names)
     if topology.alternatives:
@@ -35,20 +36,24 @@ def _check_alternatives(topology: Topology) -> None:
     names = [name for name, _ in topology.alternatives]
     if len(names) < 2 or len(set(names)) < len(names) or not all(name.isidentifier() for name in names):
         raise TopologyError(
-            f"a mixture of {', '.join(names)}: give two or more topologies, each with a name of its own, made of "
-            "letters, digits and _"
+            f"read the mixture {', '.join(names)}, but a mixture needs two or more topologies with different "
+            "names, made of letters, digits and _"
         )
     counts = [Counter(roots) for _, roots in topology.alternatives]
     most = {root: max(count[root] for count in counts) for count in counts for root in count}
     if most != Counter(topology.event):
         raise TopologyError(
-            f"alternatives have the particles {', '.join(most)}, but the event has {', '.join(topology.event)}: "
-            "it must have each as often as the alternative with the most of it"
+            f"read event [{', '.join(topology.event)}], but the alternatives need "
+            f"[{', '.join(Counter(most).elements())}]: list each particle as often as the alternative that has "
+            "the most of it"
         )
 
 
 def _check_products(topology: Topology) -> None:
-    """Matrices say which objects share a particle: only their kind tells those directly below one apart."""
+    """Different products directly below one particle must differ in kind.
+
+    The adjacency matrices only say which objects share a particle, so nothing else can tell them apart.
+    """
     decays = dict(topology.decays)
     kinds = dict(topology.objects)
     for name, products in decays.items():
@@ -60,31 +65,33 @@ def _check_products(topology: Topology) -> None:
             if len(names) > 1:
                 raise TopologyError(
                     f"{name}: [{', '.join(products)}] has the {collection_name(kind)} {' and '.join(names)} "
-                    "directly below one particle, which nothing tells apart: give them one name, or put some in a "
-                    "particle of their own, as in t: [W, b], W: [q, q]"
+                    "directly below one particle, where they cannot be told apart: give them the same name, or "
+                    "put some of them below a particle of their own, as in t: [W, b], W: [q, q]"
                 )
     for kind in topology.context:
         if kind in topology.object_kinds:
-            raise TopologyError(f"context names {kind}, but slots are filled from it: leave it out of the context")
+            raise TopologyError(
+                f"context lists {kind}, but slots take objects of this kind: remove it from context"
+            )
     if len(set(topology.context)) != len(topology.context):
-        raise TopologyError(f"context names a kind twice: {', '.join(topology.context)}")
+        raise TopologyError(f"context lists a kind twice: {', '.join(topology.context)}: list each kind once")
 
 
 def _check_names(topology: Topology) -> None:
-    """Numbers of siblings may meet a name that was given; names of columns have _ instead of dots."""
+    """Numbered names (q1) may collide with given ones, and so may column names, which have _ for dots."""
     for names in ([p.name for p in topology.particles], [slot.name for slot in topology.slots]):
         counts = Counter(name.replace(".", "_") for name in names)
         if twice := [name for name, count in counts.items() if count > 1]:
             raise TopologyError(
-                f"{twice[0]} would name two things, since siblings of one name are numbered, and parts of a name "
-                "joined by _: choose names that keep them apart"
+                f"{twice[0]} would be the name of two things: repeated names get numbers (q1, q2), and the parts "
+                "of a name are joined by _: rename one of them"
             )
 
 
 def _check_bins(topology: Topology) -> None:
     edges = topology.given_bins
     if any(high <= low for low, high in pairwise(edges)):
-        raise TopologyError(f"bins reads {list(edges)}, but must list where each begins, rising, as in [4, 5, 6]")
+        raise TopologyError(f"bins reads {list(edges)}, but must be in increasing order, as in [4, 5, 6]")
 
 
 def _check_stages(topology: Topology) -> None:
@@ -93,7 +100,7 @@ def _check_stages(topology: Topology) -> None:
             if name not in topology.types:
                 known = ", ".join(topology.types)
                 raise TopologyError(
-                    f"stages names {name!r}, but the particles are {known}{nearest(name, topology.types)}"
+                    f"stages lists {name!r}, but the particles are {known}{nearest(name, topology.types)}"
                 )
     if not topology.given_stages:
         return
@@ -102,7 +109,7 @@ def _check_stages(topology: Topology) -> None:
     if not reached.size or not reached.all():
         need = ", ".join(f"{len(topology.of_type(name))} x {name}" for name in topology.types)
         raise TopologyError(
-            f"stages reads {read}, but must reveal {need}, children before parents: complete or reorder it"
+            f"stages reads {read}, but must reveal {need}, children before parents: complete or reorder the list"
         )
     for stage, level in zip(topology.given_stages, topology.levels, strict=False):
         for state in level:
@@ -111,10 +118,10 @@ def _check_stages(topology: Topology) -> None:
 
 
 def _dead_end(topology: Topology, read: str, stage: Stage, done: list[int]) -> str:
-    found = ", ".join(topology.particles[index].name for index in done)
+    revealed = ", ".join(topology.particles[index].name for index in done)
     return (
-        f"stages reads {read}, but where the steps before [{stage}] found {found}, it has nothing to find: "
-        "reveal all particles of a type before those that they may be part of"
+        f"stages reads {read}, but stage [{stage}] has nothing to reveal if {revealed} came first: "
+        "reveal all particles of a type before the particles that may contain them"
     )
 
 
@@ -123,10 +130,10 @@ def _check_labels(topology: Topology, namespace: str, names: tuple[str, ...]) ->
         order = ", ".join(slot.name for slot in topology.slots)
         raise TopologyError(
             f"labels.{namespace} has {len(set(names))} different labels for {len(topology.slots)} slots:"
-            f" give one each, in the order {order}"
+            f" give one per slot, in the order {order}"
         )
     if namespace == "hyper" and not all(re.fullmatch(r"([1-9]\d*-)?[1-9]\d*", name) for name in names):
         raise TopologyError(
-            f"labels.hyper reads {', '.join(names)}, but must be numbers from 1, or pairs such as 2-1: "
-            "label 1 on leptons"
+            f"labels.hyper reads {', '.join(names)}, but must be numbers from 1, or pairs: "
+            "2-1 means label 1 of the leptons"
         )

@@ -1,8 +1,9 @@
-"""From permutations that leave an event unchanged to a tree of interchangeable things.
+"""From generators of a symmetry group to a tree of interchangeable elements.
 
-A tree of ours has a symmetry group: members of a class may be exchanged, and a member may be a class or a bundle
-of things that move together. SPANet gives generators of a group instead. `arrange` finds the tree with that group,
-or says that there is none.
+SPANet's event files give the symmetries of an event as permutations that generate a group. Pairton derives them
+from a tree instead: the members of a class may be exchanged, and each member is one element, another class, or a
+bundle of elements that move together. `arrange` finds the tree whose symmetry group the permutations generate, or
+raises an error if there is none.
 
     [[q1, q2]]              q1 and q2 are a class
     [[[a, b], [c, d]]]      a and b are exchanged only together with c and d: a class of the bundles (a, c), (b, d)
@@ -19,21 +20,21 @@ from pairton.errors import TopologyError
 
 __all__ = ["MOST_ELEMENTS", "Bundle", "Class", "Node", "Permutation", "arrange", "closure", "leaves", "order_of"]
 
-MOST_ELEMENTS = 50_000  # of a group that is listed; eight interchangeable particles have 40,320
+MOST_ELEMENTS = 50_000  # permutations in a group; eight interchangeable particles have 40,320
 
-Permutation = tuple[int, ...]  # where each thing goes
+Permutation = tuple[int, ...]  # where each element goes
 
 
 @dataclass(frozen=True)
 class Class:
-    """Members that may be exchanged; their leaves correspond in order."""
+    """Members that may be exchanged. The first leaf of one corresponds to the first of another, and so on."""
 
     members: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """Different things that move together."""
+    """Different elements that move together."""
 
     parts: tuple[Node, ...]
 
@@ -42,7 +43,7 @@ Node = int | Class | Bundle
 
 
 def leaves(node: Node) -> tuple[int, ...]:
-    """The things in a node, in order.
+    """The elements in a node, in order.
 
     >>> leaves(Class((Bundle((0, 2)), Bundle((1, 3)))))
     (0, 2, 1, 3)
@@ -54,7 +55,7 @@ def leaves(node: Node) -> tuple[int, ...]:
 
 
 def order_of(node: Node) -> int:
-    """Order of the symmetry group of a node.
+    """Number of permutations in the symmetry group of a node.
 
     >>> order_of(Class((Class((0, 1)), Class((2, 3)))))  # two pairs: each in two orders, and the pairs exchanged
     8
@@ -67,7 +68,7 @@ def order_of(node: Node) -> int:
 
 
 def closure(generators: Iterable[Permutation], size: int, source: str = "permutations") -> set[Permutation]:
-    """All products of permutations of `size` things.
+    """The group that permutations of `size` elements generate; `source` is named in errors.
 
     >>> len(closure([(1, 0, 2), (0, 2, 1)], 3))
     6
@@ -80,15 +81,17 @@ def closure(generators: Iterable[Permutation], size: int, source: str = "permuta
         group |= found
         new = list(found)
         if len(group) > MOST_ELEMENTS:
-            raise TopologyError(f"{source}: generates more than {MOST_ELEMENTS} permutations: give fewer")
+            raise TopologyError(
+                f"{source} generates more than {MOST_ELEMENTS} permutations, which is the limit: list fewer"
+            )
     return group
 
 
 def arrange(generators: Iterable[Permutation], size: int, source: str = "permutations") -> tuple[Node, ...]:
-    """The nodes of the tree of `size` things with the group of the generators, in the order of their first things.
+    """The top nodes of the tree of `size` elements whose symmetry group the generators generate.
 
-    source: named in errors.
-    Raises TopologyError where no tree has that group, as for a cyclic exchange of three.
+    Nodes are in the order of their smallest elements; `source` is named in errors. Raises TopologyError if no tree
+    has this group, for example for a cyclic exchange of three elements.
 
     >>> arrange([(1, 0, 2)], 3)
     (Class(members=(0, 1)), 2)
@@ -115,8 +118,9 @@ def arrange(generators: Iterable[Permutation], size: int, source: str = "permuta
 
 def _no_tree(source: str) -> TopologyError:
     return TopologyError(
-        f"{source}: its permutations are not those of interchangeable particles, alone or several together, as in "
-        "[[t1, t2]] or [[[t1, t2], [h1, h2]]]; a cyclic exchange, for example, cannot be expressed"
+        f"{source}: these permutations are not the symmetries of a decay tree: list particles that may be "
+        "exchanged, [[t1, t2]], or pairs that are exchanged together, [[[t1, t2], [h1, h2]]]; a cyclic exchange "
+        "of three, for example, is not possible"
     )
 
 
@@ -127,6 +131,7 @@ def _action(element: Permutation, nodes: Sequence[Node]) -> Permutation:
 
 
 def _moved(node: Node, element: Permutation) -> Node:
+    """The node with every leaf replaced by the one it is moved to."""
     if isinstance(node, int):
         return element[node]
     if isinstance(node, Class):
@@ -135,7 +140,7 @@ def _moved(node: Node, element: Permutation) -> Node:
 
 
 def _classes(swaps: Sequence[Permutation], nodes: Sequence[Node], group: set[Permutation]) -> list[Node]:
-    """Nodes that are exchanged in pairs become classes."""
+    """Join nodes that are exchanged in pairs to classes."""
     together = {k: {k} for k in range(len(nodes))}
     for swap in swaps:
         one, two = (k for k, to in enumerate(swap) if k != to)
@@ -149,7 +154,7 @@ def _classes(swaps: Sequence[Permutation], nodes: Sequence[Node], group: set[Per
         if len(together[k]) == 1:
             joined.append(node)
             continue
-        members = [node]  # the others as the first is moved to them, so that their leaves correspond
+        members = [node]  # the others are images of the first, so that their leaves correspond
         for other in sorted(together[k] - {k}):
             goal = frozenset(leaves(nodes[other]))
             element = min(g for g in group if frozenset(g[leaf] for leaf in leaves(node)) == goal)
@@ -161,7 +166,7 @@ def _classes(swaps: Sequence[Permutation], nodes: Sequence[Node], group: set[Per
 def _bundles(
     smallest: Sequence[Permutation], nodes: Sequence[Node], actions: set[Permutation]
 ) -> list[Node] | None:
-    """Nodes that move together become bundles; None where they do not come in such."""
+    """Join nodes that move together to bundles; None if that is not possible."""
     for action in sorted(smallest):
         pairs = [(k, to) for k, to in enumerate(action) if k < to]
         if any(action[to] != k for k, to in pairs) or 2 * len(pairs) != sum(

@@ -1,7 +1,7 @@
-"""Particles that nothing measures: where a neutrino is below a decay tree, and which masses it has to give.
+"""Neutrinos: where they are in a decay tree, and which masses constrain their momenta.
 
-invisible: {tl: {W: [l, nu]}}   # below tl, a W that the tree does not name decays to its l and a neutrino
-invisible: {Wl: [l, nu]}        # the particle Wl of the tree itself decays so
+invisible: {tl: {W: [l, nu]}}   # below tl, a W that the tree does not name decays to the l of tl and a neutrino
+invisible: {Wl: [l, nu]}        # the particle Wl, which the tree does name, decays to an l and a neutrino
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_NEUTRINOS", "Invisible", "Neutrino", "neutrinos_of", "parse_invisible"]
 
-MOST_NEUTRINOS = 2  # per event, that missing energy and masses determine
+MOST_NEUTRINOS = 2  # per event; missing energy and masses do not determine more
 
 EXAMPLE = "invisible maps a particle to the decay of a resonance, for example {tl: {W: [l, nu]}}"
 
 
 @dataclass(frozen=True)
 class Invisible:
-    """What a topology says of one type: its `resonance` decays to the objects `seen` and one that nothing sees."""
+    """The neutrino of one type of particle: a resonance decays to the objects `seen` and the neutrino."""
 
     type: str  # tl
-    name: str  # nu
-    resonance: str  # W; the type itself, where the tree names the resonance
-    seen: tuple[str, ...]  # products of the type: l
+    name: str  # of the neutrino: nu
+    resonance: str  # W; equal to `type` if the tree names the resonance
+    seen: tuple[str, ...]  # measured products of the resonance: l
 
     def to_raw(self) -> Any:
-        """As in a topology's file."""
+        """Plain data as in the file of a topology."""
         products = [*self.seen, self.name]
         return products if self.resonance == self.type else {self.resonance: products}
 
@@ -45,16 +45,16 @@ class Neutrino:
     """One neutrino of the decay tree."""
 
     name: str  # "tl.nu"
-    particle: int  # that it is below
-    lepton: tuple[int, ...]  # slots that have the mass of the resonance, together with it
+    particle: int  # index of the particle above it
+    lepton: tuple[int, ...]  # slots that, with the neutrino, have the mass of the resonance
     mass: float  # of the resonance, GeV
-    mother: int  # the particle whose mass is known too; -1: none
-    others: tuple[int, ...]  # slots of the mother beside the lepton
+    mother: int  # index of the particle above the resonance, if its mass is known; else -1
+    others: tuple[int, ...]  # slots of the mother other than the lepton
     mother_mass: float  # GeV; NaN without a mother
 
 
 def parse_invisible(raw: object, decays: Mapping[str, tuple[str, ...]], source: str) -> tuple[Invisible, ...]:
-    """From what YAML or JSON gave."""
+    """Read the key `invisible` of a topology; `source` is named in errors."""
     if not isinstance(raw, Mapping):
         raise TopologyError(f"{source}: read {shown(raw)}, but {EXAMPLE}")
     found = []
@@ -70,17 +70,20 @@ def parse_invisible(raw: object, decays: Mapping[str, tuple[str, ...]], source: 
             unseen = [name for name in products if name not in seen]
             if len(unseen) != 1 or not seen or not unseen[0].isidentifier() or unseen[0] in decays:
                 raise TopologyError(
-                    f"{source}: read {shown(given)} for {type_name}, but a resonance decays to objects of "
-                    f"{type_name}: [{', '.join(decays[type_name])}] and to one name more, for example [l, nu]"
+                    f"{source}: invisible reads {shown(given)} for {type_name}, but must list objects out of "
+                    f"[{', '.join(decays[type_name])}] and one new name for the neutrino, for example [l, nu]"
                 )
             found.append(Invisible(type_name, unseen[0], str(resonance), seen))
         if len(below) != 1:
-            raise TopologyError(f"{source}: invisible gives {type_name} {len(below)} resonances, but allows one")
+            raise TopologyError(f"{source}: invisible gives {type_name} {len(below)} resonances: give exactly one")
     return tuple(found)
 
 
 def neutrinos_of(topology: Topology) -> tuple[Neutrino, ...]:
-    """The neutrinos of a topology, in the order of its particles; errors say what cannot be solved."""
+    """The neutrinos of a topology, in the order of its particles.
+
+    Raises TopologyError if their momenta cannot be computed: unknown masses, no missing energy, too many of them.
+    """
     found = []
     decays = dict(topology.decays)
     for entry in topology.invisible:
@@ -88,7 +91,7 @@ def neutrinos_of(topology: Topology) -> tuple[Neutrino, ...]:
         if known is None:
             raise TopologyError(
                 f"invisible: the mass of {entry.resonance} is not known: give it one PDG code under `codes:`, or "
-                "leave out invisible"
+                "remove invisible"
             )
         leaves = [product for product in decays[entry.type] if product not in decays]
         for particle in topology.of_type(entry.type):
@@ -101,14 +104,15 @@ def neutrinos_of(topology: Topology) -> tuple[Neutrino, ...]:
             mass = above.mass if above is not None else float("nan")
             name = f"{particle.name}.{entry.name}"
             found.append(Neutrino(name, particle.index, lepton, known.mass, mother, tuple(others), mass))
-    shared = Counter(neutrino.mother for neutrino in found)  # one mass is not enough for two neutrinos
+    shared = Counter(neutrino.mother for neutrino in found)  # one mother mass cannot constrain two neutrinos
     found = [
         n if shared[n.mother] < 2 else replace(n, mother=-1, others=(), mother_mass=float("nan")) for n in found
     ]
     if found and not TRANSVERSE & set(topology.kinds):
-        raise TopologyError("invisible needs the missing energy: add `context: [met]`, or leave out invisible")
+        raise TopologyError("invisible needs the missing energy: add `context: [met]`, or remove invisible")
     if len(found) > MOST_NEUTRINOS:
         raise TopologyError(
-            f"invisible makes {len(found)} neutrinos, but at most {MOST_NEUTRINOS} can be solved for: leave it out"
+            f"invisible gives {len(found)} neutrinos per event, but at most {MOST_NEUTRINOS} can be computed: "
+            "remove invisible"
         )
     return tuple(sorted(found, key=lambda neutrino: neutrino.particle))

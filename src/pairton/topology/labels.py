@@ -1,4 +1,4 @@
-"""How other codes name the slots of a topology, where its file does not say."""
+"""Default names of a topology's slots in other codes, for topologies whose file has no `labels`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["hyper_labels", "spanet_labels"]
 
 
 def hyper_labels(topology: Topology) -> tuple[str, ...]:
-    """Numbers from 1, each particle's own jets before those of its children."""
+    """Labels of HyPER: numbers from 1, where a particle's own jets come before those of its children."""
     order: list[int] = []
 
     def visit(particle: Particle) -> None:
@@ -25,12 +25,12 @@ def hyper_labels(topology: Topology) -> tuple[str, ...]:
 
 
 def spanet_labels(topology: Topology) -> tuple[str, ...]:
-    """`root/product`, SPANet's two levels; a longer path where the product's name alone is not unique."""
+    """Labels of SPANet: `root/product`, with the whole path as product where its last name is not unique."""
     labels = []
     for slot in topology.slots:
         root, *path = slot.name.split(".")
-        rivals = [s.name.split(".") for s in topology.slots if s.name.split(".")[0] == root]
+        same_root = [s.name.split(".") for s in topology.slots if s.name.split(".")[0] == root]
         short = path[-1] if path else root
-        unique = sum(rival[-1] == short for rival in rivals) == 1
+        unique = sum(other[-1] == short for other in same_root) == 1
         labels.append(f"{root}/{short if unique else '_'.join(path)}")
     return tuple(labels)

@@ -7,9 +7,9 @@
       ttbar_allhad: [t, t]
       tth_allhad: [t, t, H]
 
-The tree of a mixture has every root particle of its topologies, a type as often as the topology with the most of
-it. An assignment in one of the topologies is one in the mixture whose other slots are empty. Types of the same
-name decay alike, so that a network has one output for them.
+The tree of a mixture has the root particles of all its topologies: each type as often as the topology that has the
+most of it. An assignment for one of the topologies is an assignment for the mixture that leaves the other slots
+empty. Types with the same name must have the same decay, so that the network has one output for them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Part", "find_part", "mixture", "parts_of"]
 
 
 class Part(NamedTuple):
-    """One topology of a mixture, and where its slots and particles are in the tree of the mixture."""
+    """One topology of a mixture, and the indices of its particles and slots in the tree of the mixture."""
 
     name: str
     topology: Topology
@@ -38,12 +38,13 @@ class Part(NamedTuple):
 
 
 def mixture(topologies: Sequence[Topology], name: str | None = None) -> Topology:
-    """One topology for events that are of one of several.
+    """Combine topologies to one for events that each belong to one of them.
 
-    topologies  two or more, of different names, with the same kinds of objects; types of one name decay alike
+    topologies  two or more with different names and the same kinds of objects; types with one name have one decay
     name        of the mixture; by default the names joined by `_or_`
 
-    Its selection is the loosest of theirs. Raises TopologyError where they do not go together.
+    The mixture selects every event that one of its topologies selects, or more. Raises TopologyError if the
+    topologies cannot be combined.
 
     >>> from pairton.topology import load_topology
     >>> both = mixture([load_topology("ttbar_allhad"), load_topology("tth_allhad")])
@@ -59,12 +60,15 @@ def mixture(topologies: Sequence[Topology], name: str | None = None) -> Topology
         for type_name, products in topology.decays:
             if decays.setdefault(type_name, products) != products:
                 raise TopologyError(
-                    f"{type_name} decays to [{', '.join(decays[type_name])}] in one topology and to "
-                    f"[{', '.join(products)}] in {topology.name}: rename the particle in one of them"
+                    f"{type_name} decays to [{', '.join(products)}] in {topology.name}, but to "
+                    f"[{', '.join(decays[type_name])}] in another topology of the mixture: rename one of the two"
                 )
         for product, kind in topology.objects:
             if objects.setdefault(product, kind) != kind:
-                raise TopologyError(f"{product} is a {objects[product]} in one topology and a {kind} in another")
+                raise TopologyError(
+                    f"{product} has the kind {kind} in {topology.name}, but {objects[product]} in another "
+                    "topology of the mixture: rename one of the two"
+                )
     events = [Counter(topology.event) for topology in topologies]
     most = {root: max(event[root] for event in events) for event in events for root in event}
     return Topology(
@@ -83,7 +87,7 @@ def mixture(topologies: Sequence[Topology], name: str | None = None) -> Topology
 
 
 def _loosest(selections: Sequence[Selection]) -> Selection:
-    """The selection that every event passes which passes one of these."""
+    """A selection that accepts every event that one of the given selections accepts."""
     first = selections[0]
     cuts = {
         kind: Cuts(min(s.cuts(kind).pt for s in selections), max(s.cuts(kind).abs_eta for s in selections))
@@ -101,7 +105,7 @@ def _loosest(selections: Sequence[Selection]) -> Selection:
 
 @lru_cache(maxsize=64)
 def parts_of(topology: Topology) -> tuple[Part, ...]:
-    """The topologies of a mixture; any other topology is its only part.
+    """The topologies of a mixture. A topology that is not a mixture has one part: itself.
 
     >>> from pairton.topology import load_topology
     >>> both = mixture([load_topology("ttbar_allhad"), load_topology("tth_allhad")])
@@ -122,12 +126,13 @@ def find_part(topology: Topology, wanted: Topology) -> Part | None:
 def _check_kinds(one: Topology, other: Topology) -> None:
     if one.kinds != other.kinds:
         raise TopologyError(
-            f"{one.name} has {', '.join(one.kinds)}, and {other.name} has {', '.join(other.kinds)}: topologies of "
-            "a mixture need the same kinds of objects"
+            f"{one.name} has the kinds {', '.join(one.kinds)}, but {other.name} has {', '.join(other.kinds)}: the "
+            "topologies of a mixture need the same kinds of objects"
         )
 
 
 def _part(topology: Topology, name: str, event: tuple[str, ...]) -> Part:
+    """The part of a mixture that has a name and the root particles `event`."""
     decays = dict(topology.decays)
     reached: list[str] = []
     todo = list(event)

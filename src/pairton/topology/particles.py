@@ -1,4 +1,4 @@
-"""Particles and slots of a decay tree, and how they follow from its decays."""
+"""The particles and slots of a decay tree."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Particle:
     name: str  # "t1.W"
     type: str  # "W"
     parent: int  # index, -1 at the root
-    children: tuple[int, ...]  # particles it decays to
-    own_slots: tuple[int, ...]  # objects it decays to directly
-    slots: tuple[int, ...]  # every object below it
+    children: tuple[int, ...]  # indices of the particles it decays to
+    own_slots: tuple[int, ...]  # indices of the slots it decays to directly
+    slots: tuple[int, ...]  # indices of all slots below it, at any depth
 
 
 def _numbered(names: Sequence[str]) -> list[str]:
-    """Siblings of one name get numbers: [q, q, b] -> [q1, q2, b]."""
+    """Number the names that occur more than once: [q, q, b] -> [q1, q2, b]."""
     return [
         f"{name}{list(names[: k + 1]).count(name)}" if names.count(name) > 1 else name
         for k, name in enumerate(names)
@@ -44,16 +44,16 @@ def _numbered(names: Sequence[str]) -> list[str]:
 def grow_tree(
     event: tuple[str, ...], decays: Mapping[str, tuple[str, ...]], kinds: Mapping[str, str]
 ) -> tuple[tuple[Particle, ...], tuple[Slot, ...]]:
-    """All particles and slots of a decay tree, depth first; parents come before their children.
+    """Build all particles and slots of a decay tree, depth first, parents before their children.
 
-    event: the types at the root; decays: type -> its products; kinds: product -> kind, where it is not a jet.
+    event: the types at the root; decays: type -> its products; kinds: product -> kind, if it is not a jet.
     """
     particles: list[Particle | None] = []
     slots: list[Slot] = []
 
     def grow(type_name: str, name: str, parent: int) -> int:
         index = len(particles)
-        particles.append(None)  # keeps parents before children
+        particles.append(None)  # filled below; reserves the parent's place before its children
         first = len(slots)
         children, own = [], []
         if type_name in decays:

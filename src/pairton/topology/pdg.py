@@ -1,4 +1,4 @@
-"""PDG codes of the names in a topology, and what is known of a code: its mass and its charge."""
+"""PDG codes for the names in a topology, and the mass and charge for a code."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ Codes = Mapping[str, Sequence[int]]
 
 
 class Properties(NamedTuple):
-    """What is known of a PDG code."""
+    """Mass and charge of the particle with a PDG code."""
 
     code: int
     mass: float  # GeV
-    charge: float  # of the particle, not of its antiparticle
+    charge: float  # of the particle with the positive code
 
 
 @cache
 def pdg_codes() -> Codes:
-    """PDG codes, without sign, of the names that a topology may use.
+    """Default PDG codes, without sign, for the names in topologies.
 
     >>> pdg_codes()["H"]
     [25]
@@ -59,7 +59,7 @@ def pdg_properties() -> Mapping[int, Properties]:
 
 
 def codes_of(topology: Topology) -> Codes:
-    """PDG codes of the names of a topology: its own `codes`, then the usual ones.
+    """PDG codes for the names in a topology: its own `codes`, and the defaults for all other names.
 
     >>> from pairton.topology import load_topology
     >>> codes_of(load_topology("ttbar_semilep"))["tl"]
@@ -69,13 +69,13 @@ def codes_of(topology: Topology) -> Codes:
 
 
 def properties_of(topology: Topology, name: str) -> Properties | None:
-    """Mass and charge of what a name stands for; None if that is not one code, or not a known one."""
+    """Mass and charge for a name; None unless the name stands for exactly one code, and a known one."""
     codes = codes_of(topology).get(name, ())
     return pdg_properties().get(codes[0]) if len(codes) == 1 else None
 
 
 def systems_of(topology: Topology) -> dict[str, tuple[int, ...]]:
-    """Root particles that stand for one PDG code, several of them: name of the system -> their indices.
+    """Systems of two or more root particles with the same PDG code: name of the system -> their indices.
 
     >>> from pairton.topology import load_topology
     >>> systems_of(load_topology("ttbar_semilep")), systems_of(load_topology("hh4b"))
@@ -85,14 +85,14 @@ def systems_of(topology: Topology) -> dict[str, tuple[int, ...]]:
     names = {code[0]: name for name, code in reversed([*pdg_codes().items()]) if len(code) == 1}
     found: dict[int, list[int]] = {}
     for root in topology.roots:
-        mine = codes.get(root.type, ())
-        if len(mine) == 1 and mine[0] in pdg_properties() and mine[0] in names:
-            found.setdefault(mine[0], []).append(root.index)
+        root_codes = codes.get(root.type, ())
+        if len(root_codes) == 1 and root_codes[0] in pdg_properties() and root_codes[0] in names:
+            found.setdefault(root_codes[0], []).append(root.index)
     systems = {names[code] * len(same): tuple(same) for code, same in found.items() if len(same) > 1}
     return {name: same for name, same in systems.items() if name not in topology.types}
 
 
 def unknown_names(topology: Topology) -> list[str]:
-    """Names of the topology that stand for no PDG code: with any, a record cannot be searched."""
+    """Names of the topology without a PDG code. They cannot be found in a generator record."""
     names = {*topology.event, *(name for _, products in topology.decays for name in products)}
     return sorted(names - set(codes_of(topology)))

@@ -1,4 +1,4 @@
-"""From YAML to a topology: what is allowed, and errors that say what was read and how to mend it."""
+"""Read a topology from YAML and check its syntax."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pairton.topology.spanet_event import SpanetEvent, is_spanet_event, parse_sp
 from pairton.topology.spanet_tree import tree_of
 from pairton.topology.tree import Stage, Topology, same_tree
 
-__all__ = ["builtin_topologies", "load_spanet_event", "load_topology", "parse_topology"]
+__all__ = ["builtin_topologies", "completed", "load_spanet_event", "load_topology", "parse_topology"]
 
 KEYS = (
     *("name", "event", "particles", "objects", "context", "stages", "selection", "labels", "process", "codes"),
@@ -29,41 +29,41 @@ MOST_SLOTS = 24
 NAMESPACES = ("hyper", "spanet")
 
 
-def _fail(source: str, read: object, allowed: str) -> TopologyError:
+def _error(source: str, read: object, allowed: str) -> TopologyError:
     return TopologyError(f"{source}: read {shown(read)}, but {allowed}")
 
 
 def _names(raw: object, source: str, what: str) -> tuple[str, ...]:
     if not isinstance(raw, list) or not raw or not all(isinstance(name, str) and name for name in raw):
-        raise _fail(source, raw, f"{what} must be a list of at least one name, for example [W, b]")
+        raise _error(source, raw, f"{what} must be a list of at least one name, for example [W, b]")
     for name in raw:
         if not name.isidentifier():
-            raise _fail(source, name, f"a name in {what} may only have letters, digits and _: rename it")
+            raise _error(source, name, f"a name in {what} may only have letters, digits and _: rename it")
     return tuple(raw)
 
 
 def _mapping(raw: object, source: str, what: str, keys: Sequence[str]) -> dict[str, Any]:
     if not isinstance(raw, dict):
-        raise _fail(source, raw, f"{what} must be a mapping with the keys {', '.join(keys)}")
+        raise _error(source, raw, f"{what} must be a mapping with the keys {', '.join(keys)}")
     for key in raw:
         if key not in keys:
             hint = nearest(str(key), keys)
-            raise _fail(source, key, f"{what} allows only the keys {', '.join(keys)}{hint}: rename or remove it")
+            raise _error(source, key, f"{what} allows only the keys {', '.join(keys)}{hint}: rename or remove it")
     return raw
 
 
 def parse_topology(raw: object, source: str = "topology") -> Topology:
-    """A topology from what YAML or JSON gave; `source` is named in errors."""
+    """Make a topology from plain data, as YAML or JSON gives it; `source` is named in errors."""
     top = _mapping(raw, source, "a topology", KEYS)
     for key in ("name", "event", "particles"):
         if key not in top:
             found = ", ".join(map(str, top)) or "nothing"
             raise TopologyError(f"{source}: read the keys {found}, but {key!r} is missing: add it")
     if not isinstance(top["name"], str) or not top["name"] or not top["name"].isprintable():
-        raise _fail(source, top["name"], "name must be a word such as ttbar_allhad")
+        raise _error(source, top["name"], "name must be a word such as ttbar_allhad")
     event = _names(top["event"], source, "event")
     if not isinstance(top["particles"], dict):
-        raise _fail(source, top["particles"], "particles must map each particle to its products, t: [W, b]")
+        raise _error(source, top["particles"], "particles must map each particle to its products, t: [W, b]")
     decays = {}
     for name, products in top["particles"].items():
         (checked,) = _names([name], source, "particles")
@@ -88,29 +88,33 @@ def parse_topology(raw: object, source: str = "topology") -> Topology:
     try:
         given = *tree, selection, stages, labels, *seen, process, codes, invisible, bins
         topology = Topology(top["name"], *given, groups=groups, joined=joined, alternatives=alternatives)
-        parts_of(topology)  # raises where they do not go together
+        parts_of(topology)  # raises if the topologies of a mixture cannot be combined
         return topology
     except TopologyError as error:
         raise TopologyError(f"{source}: {error}") from None
 
 
 def _check_tree(event: tuple[str, ...], decays: Mapping[str, tuple[str, ...]], source: str) -> None:
-    slots: dict[str, int] = {}  # below each particle, which is visited once: decays may double many times
+    slots: dict[
+        str, int
+    ] = {}  # slots below each type; each is visited once, since the tree may grow exponentially
 
     def walk(name: str, path: tuple[str, ...]) -> int:
         if name in path:
             loop = " -> ".join([*path[path.index(name) :], name])
-            raise _fail(source, loop, "a particle cannot decay to itself: break the cycle")
+            raise _error(source, loop, "a particle cannot decay to itself: break the cycle")
         if len(path) > MOST_SLOTS:
-            raise _fail(source, name, f"at most {MOST_SLOTS} decays can follow one another")
+            raise _error(
+                source, name, f"a tree may have at most {MOST_SLOTS} levels: shorten this chain of decays"
+            )
         if name in decays and name not in slots:
             slots[name] = sum([walk(product_name, (*path, name)) for product_name in decays[name]])
         return slots.get(name, 1)
 
-    for name in decays:  # cycles first, also among particles that the event does not reach
+    for name in decays:  # first look for cycles, even among particles that the event does not reach
         walk(name, ())
     if sum(walk(name, ()) for name in event) > MOST_SLOTS:
-        raise _fail(source, list(event), f"its decays end in more than {MOST_SLOTS} jets, too many to assign")
+        raise _error(source, list(event), f"an event may have at most {MOST_SLOTS} slots: remove some particles")
     reached: set[str] = set()
     todo = list(event)
     while todo:
@@ -120,10 +124,10 @@ def _check_tree(event: tuple[str, ...], decays: Mapping[str, tuple[str, ...]], s
     for name in decays:
         if name not in reached:
             hint = nearest(name, [*event, *(p for products in decays.values() for p in products)])
-            raise _fail(
+            raise _error(
                 source,
                 name,
-                f"this particle appears neither in event nor in a decay: use it or remove it{hint}",
+                f"this particle appears neither in event nor in a decay: use or remove it{hint}",
             )
 
 
@@ -131,7 +135,7 @@ def _parse_stages(raw: object, source: str) -> tuple[Stage, ...]:
     if raw is None:
         return ()
     if not isinstance(raw, list) or not raw:
-        raise _fail(source, raw, "stages must be a list such as [[W], [W], [t, t]]")
+        raise _error(source, raw, "stages must be a list such as [[W], [W], [t, t]]")
     stages = []
     for entry in raw:
         if isinstance(entry, dict):
@@ -149,7 +153,7 @@ def _parse_labels(raw: object, source: str) -> tuple[tuple[str, tuple[str, ...]]
     parsed = []
     for namespace, names in labels.items():
         if not isinstance(names, list):
-            raise _fail(source, names, f"labels.{namespace} must list one label per slot")
+            raise _error(source, names, f"labels.{namespace} must list one label per slot")
         parsed.append((namespace, tuple(str(name) for name in names)))
     return tuple(parsed)
 
@@ -157,7 +161,7 @@ def _parse_labels(raw: object, source: str) -> tuple[tuple[str, tuple[str, ...]]
 def _parse_objects(
     raw: object, event: tuple[str, ...], decays: Mapping[str, tuple[str, ...]], source: str
 ) -> dict[str, str]:
-    """Product -> kind of the object that it is; what is not mentioned is a jet."""
+    """Product -> kind of its object; products that are not listed are jets."""
     if raw is None:
         return {}
     products = {*event, *(name for names in decays.values() for name in names)} - set(decays)
@@ -169,7 +173,7 @@ def _parse_objects(
 
 def _parse_process(raw: object, source: str) -> tuple[str, ...]:
     if not isinstance(raw, list) or not all(isinstance(line, str) for line in raw):
-        raise _fail(source, raw, 'process must list lines for Pythia, for example ["HiggsSM:ffbar2HZ = on"]')
+        raise _error(source, raw, 'process must list lines for Pythia, for example ["HiggsSM:ffbar2HZ = on"]')
     return tuple(raw)
 
 
@@ -180,13 +184,13 @@ def _parse_codes(
     given = _mapping(raw, source, "codes", list(names))
     for name, codes in given.items():
         if not isinstance(codes, list) or not codes or not all(type(c) is int and 0 < c < 10_000 for c in codes):
-            raise _fail(source, codes, f"codes.{name} must list PDG codes without sign, for example [6]")
+            raise _error(source, codes, f"codes.{name} must list PDG codes without sign, for example [6]")
     return tuple((name, tuple(codes)) for name, codes in given.items())
 
 
 def _parse_bins(raw: object, source: str) -> tuple[int, ...]:
     if not isinstance(raw, list) or not all(type(n) is int and 0 <= n < 1000 for n in raw):
-        raise _fail(source, raw, "bins must list the numbers of objects at which bins begin, as in [4, 5, 6, 7]")
+        raise _error(source, raw, "bins must list the smallest number of objects of each bin, as in [4, 5, 6, 7]")
     return tuple(raw)
 
 
@@ -198,9 +202,9 @@ def _parse_groups(raw: object, kinds: Iterable[str], source: str) -> tuple[tuple
 
 
 def _parse_alternatives(raw: object, source: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Topology of a mixture -> its root particles."""
+    """Name of each topology of a mixture -> its root particles."""
     if not isinstance(raw, dict):
-        raise _fail(source, raw, "alternatives must map names of topologies to roots, as in ttbar_allhad: [t, t]")
+        raise _error(source, raw, "alternatives must map names of topologies to roots, as in ttbar_allhad: [t, t]")
     return tuple((str(name), _names(roots, source, f"alternatives.{name}")) for name, roots in raw.items())
 
 
@@ -222,16 +226,20 @@ def _parse_selection(raw: object, kinds: Iterable[str], source: str) -> Selectio
         bounds = value if isinstance(value, list) and len(value) == 2 else [value]
         for bound in bounds:
             _check_number(bound, source, f"selection.event.{name}")
-            if bound != bound // 1:  # also infinity, which has no whole part
-                raise _fail(source, bound, f"selection.event.{name} must be a whole number, or [fewest, most]")
+            if bound != bound // 1:  # also true for infinity
+                raise _error(source, bound, f"selection.event.{name} must be a whole number, or [fewest, most]")
+        if bounds[-1] < bounds[0]:
+            raise _error(source, value, f"selection.event.{name} must be [fewest, most], in this order")
         if name in names:
             counts[names[name]] = (int(bounds[0]), int(bounds[1]) if len(bounds) == 2 else None)
+        elif len(bounds) == 2:
+            raise _error(source, value, "selection.event.btags must be one whole number, the fewest b-tagged jets")
     return Selection(objects, counts, int(event.get("btags", 0)))
 
 
 def _check_number(value: object, source: str, name: str) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
-        raise _fail(source, value, f"{name} must be a number, zero or more")
+        raise _error(source, value, f"{name} must be a number, zero or more")
 
 
 # -- where topologies come from ----------------------------------------------------------------------------
@@ -239,7 +247,7 @@ def _check_number(value: object, source: str, name: str) -> None:
 
 @cache
 def builtin_topologies() -> Mapping[str, str]:
-    """Names shipped with the package, and what each is, from the comment in its first line."""
+    """Names of the built-in topologies -> description, from the comment in the first line of the file."""
     folder = resources.files("pairton.topology") / "builtin"
     found = {}
     for entry in sorted(folder.iterdir(), key=lambda e: e.name):
@@ -265,7 +273,7 @@ def load_topology(name: str | Path | Topology = "ttbar_allhad") -> Topology:
         The `Topology`.
 
     Raises:
-        TopologyError: There is no such topology, or its file cannot be understood.
+        TopologyError: There is no such topology, or its file is not valid.
 
     Examples:
         >>> load_topology("tth_allhad").types
@@ -285,7 +293,7 @@ def load_topology(name: str | Path | Topology = "ttbar_allhad") -> Topology:
     if str(name) in builtin:
         return _builtin(str(name))
     path = Path(name)
-    if not os.path.isfile(path):  # also false for a name that is too long for a file
+    if not os.path.isfile(path):  # unlike Path.is_file, does not raise for a name that is too long
         known = ", ".join(builtin)
         raise TopologyError(
             f"no topology {str(name)!r}: neither a built-in one ({known}) nor a file{nearest(str(name), builtin)}"
@@ -297,7 +305,7 @@ def load_topology(name: str | Path | Topology = "ttbar_allhad") -> Topology:
 
 
 def completed(topology: Topology) -> Topology:
-    """A built-in topology that an older version stored, with the codes, neutrinos and bins that it lacks."""
+    """Add the codes, neutrinos and bins that a built-in topology lacks because an older version stored it."""
     if topology.name not in builtin_topologies() or not same_tree(topology, _builtin(topology.name)):
         return topology
     names = ("codes", "invisible", "given_bins")
@@ -306,7 +314,7 @@ def completed(topology: Topology) -> Topology:
 
 
 def load_spanet_event(path: str | Path) -> SpanetEvent | None:
-    """What an event file of SPANet says; None if the path is something else, as the name of a topology."""
+    """The content of a SPANet event file; None if the path is not one, for example the name of a topology."""
     if str(path) in builtin_topologies() or not os.path.isfile(path):
         return None
     raw = read_yaml(path, TopologyError)

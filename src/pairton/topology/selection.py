@@ -1,4 +1,4 @@
-"""Kinds of objects by name, and the selection of objects and events that a topology asks for."""
+"""Names of kinds of objects, and the selection of objects and events in a topology."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 __all__ = ["JET", "TRANSVERSE", "Cuts", "Selection", "collection_name", "counted"]
 
-JET = "jet"  # the kind of a product that a topology says nothing about
+JET = "jet"  # the default kind of a product
 TRANSVERSE = frozenset({"met"})  # kinds without longitudinal momentum
 
 
 def collection_name(kind: str) -> str:
-    """The name of all objects of a kind.
+    """The plural of a kind.
 
     >>> collection_name("jet"), collection_name("met")
     ('jets', 'met')
@@ -23,7 +23,7 @@ def collection_name(kind: str) -> str:
 
 
 def counted(number: object, kind: str) -> str:
-    """So many objects of a kind, in words.
+    """A number of objects in words.
 
     >>> counted(1, "lepton"), counted("3 to 5", "jet")
     ('1 lepton', '3 to 5 jets')
@@ -33,10 +33,10 @@ def counted(number: object, kind: str) -> str:
 
 @dataclass(frozen=True)
 class Cuts:
-    """Which objects of one kind are used; both edges belong to the range, since files round."""
+    """Which objects of one kind are used. Both limits are inclusive, because files store rounded values."""
 
-    pt: float = 0.0  # GeV, at least
-    abs_eta: float = inf  # at most
+    pt: float = 0.0  # minimum, GeV
+    abs_eta: float = inf  # maximum
 
     def __str__(self) -> str:
         parts = [f"pT > {self.pt:g} GeV"] * (self.pt > 0) + [f"|eta| < {self.abs_eta:g}"] * (self.abs_eta < inf)
@@ -45,22 +45,22 @@ class Cuts:
 
 @dataclass(frozen=True)
 class Selection:
-    """Cuts that exist on data too: on objects, then on events of the objects that are left.
+    """Cuts without truth: first on objects, then on the numbers of remaining objects per event.
 
     >>> str(Selection({"jet": Cuts(pt=25)}, {"jet": (6, None)})), str(Selection())
     ('6+ jets; jets pT > 25 GeV', 'no cuts')
     """
 
     objects: Mapping[str, Cuts] = field(default_factory=dict)  # kind -> cuts
-    counts: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)  # kind -> fewest, most or no bound
-    btags: int = 0  # at least
+    counts: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)  # kind -> (fewest, most or None)
+    btags: int = 0  # fewest b-tagged jets
 
     def cuts(self, kind: str) -> Cuts:
-        """The cuts on objects of a kind; none where nothing is said."""
+        """The cuts on objects of a kind; by default there are none."""
         return self.objects.get(kind, Cuts())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as in a topology's file."""
+        """Plain data as in the file of a topology."""
         raw: dict[str, Any] = {}
         for kind, cuts in self.objects.items():
             limit = {"abs_eta": cuts.abs_eta} if cuts.abs_eta < inf else {}

@@ -8,7 +8,7 @@
       t2: [q1, q2, b]
     PERMUTATIONS: {EVENT: [[t1, t2]], t1: [[q1, q2]], t2: [[q1, q2]]}
 
-`SpanetEvent` is what such a file says; `tree_of` is it as a topology of ours, with the same symmetry group.
+`SpanetEvent` holds the content of such a file; `spanet_tree.tree_of` converts it to a topology.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ JET_GROUPS = ("source", "jets", "jet", "momenta")
 MET_GROUPS = ("met", "missingenergy", "missinget", "etmiss", "puppimet")
 LEPTONS = {"l": "lepton", "lep": "lepton", "e": "electron", "el": "electron", "mu": "muon"} | {
     name: name for name in ("lepton", "electron", "muon", "tau", "photon")
-}  # product -> kind, where the file does not name its source
-# features that are parts of the four-momentum
+}  # product -> kind, if the file does not name the input of the product
+# features that are components of the four-momentum
 MOMENTUM_FEATURES = frozenset(
     ("pt", "met", "eta", "phi", "sin_phi", "cos_phi", "sinphi", "cosphi", "mass", "m", "energy", "e")
 )
-MOST_NAMES = 100  # particles, products or features
+MOST_NAMES = 100  # entries of one list or mapping
 
 
 @dataclass(frozen=True)
 class Feature:
-    """One number of an input, and what SPANet does with it: x -> log(1 + x), then to mean 0 and deviation 1."""
+    """One feature of an input, and how SPANet transforms it."""
 
     name: str
-    log: bool = False
-    normalize: bool = False
+    log: bool = False  # x -> log(1 + x)
+    normalize: bool = False  # then to mean 0 and standard deviation 1
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ class InputGroup:
     name: str  # "Jets"
     form: str  # SEQUENTIAL, GLOBAL, RELATIVE
     features: tuple[Feature, ...]
-    kind: str  # ours: "jet"
+    kind: str  # as in a topology: "jet"
 
     @property
     def has_momentum(self) -> bool:
-        """Whether it has a transverse momentum and a direction: else it is no object."""
+        """Whether it has a transverse momentum and a direction. A group without them has no objects."""
         names = {feature.name for feature in self.features}
         angle = "phi" in names or {"sin_phi", "cos_phi"} <= names or {"sinphi", "cosphi"} <= names
         return bool(names & {"pt", "met"}) and angle
@@ -77,7 +77,7 @@ class InputGroup:
 
 @dataclass(frozen=True)
 class Product:
-    """A decay product, and the kind of object that it is."""
+    """A decay product, and the kind of its object."""
 
     name: str
     kind: str
@@ -85,54 +85,53 @@ class Product:
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number to be regressed, or a class, of the event, of a particle or of a product."""
+    """A target of a regression or classification: of the event, of a particle or of a product."""
 
     owner: str  # EVENT, t1/PARTICLE, t1/b
     name: str  # signal
-    loss: str | None = None  # of a regression: gaussian, laplacian, log_gaussian; None: a class
+    loss: str | None = None  # of a regression: gaussian, laplacian, log_gaussian; None: a classification
 
     @property
     def path(self) -> str:
-        """As SPANet names it: EVENT/signal."""
+        """Its name in SPANet's files: EVENT/signal."""
         return f"{self.owner}/{self.name}"
 
 
 @dataclass(frozen=True)
 class SpanetEvent:
-    """All that an event file says."""
+    """The content of an event file."""
 
     name: str
     inputs: tuple[InputGroup, ...]  # in the order of the file
     particles: Mapping[str, tuple[Product, ...]]
-    generators: Mapping[str, tuple[Permutation, ...]]  # EVENT: of particles; particle: of its products
-    joined: bool  # targets count through all inputs, one after the other
+    generators: Mapping[str, tuple[Permutation, ...]]  # "EVENT" -> of particles; particle -> of its products
+    joined: bool  # targets index the objects of all inputs as one list
     regressions: tuple[Quantity, ...] = ()
     classifications: tuple[Quantity, ...] = ()
 
     def group(self, kind: str) -> InputGroup:
-        """The input of a kind."""
+        """The input group of a kind."""
         return next(group for group in self.inputs if group.kind == kind)
 
 
 def is_spanet_event(raw: object) -> bool:
-    """Whether plain data from YAML are an event file of SPANet, not a topology of ours."""
+    """Whether plain data are an event file of SPANet rather than a topology of Pairton."""
     return isinstance(raw, Mapping) and "EVENT" in raw and "INPUTS" in raw
 
 
 def parse_spanet_event(raw: Mapping[str, Any], name: str, source: str) -> SpanetEvent:
-    """From what YAML gave.
-
-    name     of the topology
-    source   named in errors
-    """
+    """Read plain data of an event file; `name` becomes the name of the topology, `source` is named in errors."""
     for key in raw:
         if key not in SECTIONS:
             hint = nearest(str(key), SECTIONS)
-            raise TopologyError(f"{source}: no section {shown(key)} in SPANet's event files{hint}")
+            raise TopologyError(
+                f"{source}: read the section {shown(key)}, but SPANet's event files have "
+                f"{', '.join(SECTIONS)}{hint}"
+            )
     inputs = _inputs(raw["INPUTS"], source)
     several = [group for group in inputs if group.form != "GLOBAL"]
     if not several:
-        raise TopologyError(f"{source}: INPUTS has no SEQUENTIAL input: particles are found among its objects")
+        raise TopologyError(f"{source}: INPUTS has no SEQUENTIAL input: add the one that has the jets")
     particles: dict[str, tuple[Product, ...]] = {}
     joined = False
     for particle, products in _mapping(raw["EVENT"], f"{source}: EVENT").items():
@@ -140,11 +139,11 @@ def parse_spanet_event(raw: Mapping[str, Any], name: str, source: str) -> Spanet
         found = [_product(entry, several, f"{source}: EVENT: {particle}") for entry in listed]
         names = [product.name for product, _ in found]
         if not names or len(set(names)) < len(names):
-            raise TopologyError(f"{source}: EVENT: {particle} must list its products once each: read {names}")
-        joined |= len(several) > 1 and any(bare for _, bare in found)
+            raise TopologyError(f"{source}: EVENT: {particle} reads {names}, but must list each product once")
+        joined |= len(several) > 1 and any(unspecified for _, unspecified in found)
         particles[particle] = tuple(product for product, _ in found)
     if not particles:
-        raise TopologyError(f"{source}: EVENT names no particle")
+        raise TopologyError(f"{source}: EVENT has no particle: add one, for example t1: [q1, q2, b]")
     quantities = {section: _quantities(raw.get(section), particles, section, source) for section in SECTIONS[3:]}
     return SpanetEvent(
         name,
@@ -165,19 +164,23 @@ def _inputs(raw: object, source: str) -> tuple[InputGroup, ...]:
     for form, members in _mapping(raw, f"{source}: INPUTS").items():
         if form.upper() not in FORMS:
             hint = nearest(form, FORMS)
-            raise TopologyError(f"{source}: INPUTS has {shown(form)}, but knows {', '.join(FORMS)}{hint}")
+            raise TopologyError(
+                f"{source}: INPUTS has the section {shown(form)}, but must have {', '.join(FORMS)}{hint}"
+            )
         for name, features in _mapping(members, f"{source}: INPUTS: {form}").items():
             listed = _mapping(features, f"{source}: INPUTS: {form}: {name}")
             parsed = tuple(_feature(key, value, f"{source}: {name}") for key, value in listed.items())
             groups.append(InputGroup(name, form.upper(), parsed, _kind(name)))
     several = [k for k, group in enumerate(groups) if group.form != "GLOBAL"]
-    if len(several) == 1:  # whatever its name
+    if len(several) == 1:  # the only collection has the jets, whatever its name
         groups[several[0]] = replace(groups[several[0]], kind=JET)
     for attribute in ("name", "kind"):
         values = [getattr(group, attribute) for group in groups]
         if twice := [value for value in values if values.count(value) > 1]:
             names = ", ".join(group.name for group in groups if getattr(group, attribute) == twice[0])
-            raise TopologyError(f"{source}: INPUTS has two groups of {twice[0]} ({names}): rename one")
+            raise TopologyError(
+                f"{source}: INPUTS has two groups with the {attribute} {twice[0]} ({names}): rename one"
+            )
     return tuple(groups)
 
 
@@ -190,7 +193,7 @@ def _is_jets(name: str) -> bool:
 
 
 def _kind(name: str) -> str:
-    """Our kind of a group: jet, met, and else its name in lower case without the plural."""
+    """The kind of an input group: jet, met, or else its name in lower case, in the singular."""
     plain = _plain(name)
     if _is_jets(name) or plain in MET_GROUPS:
         return JET if _is_jets(name) else "met"
@@ -205,7 +208,7 @@ def _feature(name: str, option: object, source: str) -> Feature:
 
 
 def _product(entry: object, several: list[InputGroup], source: str) -> tuple[Product, bool]:
-    """A product, and whether the file leaves open which input it comes from."""
+    """A product, and whether the file does not specify its input."""
     if isinstance(entry, str):
         wanted = LEPTONS.get(entry.rstrip("0123456789").lower())
         kinds = [group.kind for group in several]
@@ -221,7 +224,7 @@ def _product(entry: object, several: list[InputGroup], source: str) -> tuple[Pro
             return Product(_name(name, source), known.kind), False
     names = [known.name for known in several]
     hint = nearest(str(group), names)
-    raise TopologyError(f"{source}: {name} comes from {shown(group)}, but the inputs are {', '.join(names)}{hint}")
+    raise TopologyError(f"{source}: {name} has the input {shown(group)}, but there are {', '.join(names)}{hint}")
 
 
 # -- PERMUTATIONS ------------------------------------------------------------------------------------------
@@ -234,7 +237,7 @@ def _permutations(
     for key in given:
         if key != WHOLE and key not in particles:
             hint = nearest(key, [WHOLE, *particles])
-            raise TopologyError(f"{source}: PERMUTATIONS names {shown(key)}, but EVENT has no such particle{hint}")
+            raise TopologyError(f"{source}: PERMUTATIONS lists {shown(key)}, but EVENT has no such particle{hint}")
     result = {WHOLE: _generators(given.get(WHOLE), list(particles), f"{source}: PERMUTATIONS: {WHOLE}")}
     for name, products in particles.items():
         names = [product.name for product in products]
@@ -243,7 +246,7 @@ def _permutations(
 
 
 def _generators(raw: object, names: list[str], source: str) -> tuple[Permutation, ...]:
-    """Each entry is a list of names, all of them interchangeable, or a list of cycles that go together."""
+    """Permutations from a list: an entry is a list of interchangeable names, or a list of simultaneous cycles."""
     result: list[Permutation] = []
     for entry in _list(raw, source):
         listed = _list(entry, source)
@@ -257,9 +260,9 @@ def _generators(raw: object, names: list[str], source: str) -> tuple[Permutation
             for name in flat:
                 if name not in names:
                     hint = nearest(str(name), names)
-                    raise TopologyError(f"{source} names {shown(name)}, but there are {', '.join(names)}{hint}")
+                    raise TopologyError(f"{source} lists {shown(name)}, but there are {', '.join(names)}{hint}")
             if len(set(flat)) < len(flat):
-                raise TopologyError(f"{source}: {shown(together)} names one thing twice: list each once")
+                raise TopologyError(f"{source}: {shown(together)} lists a name twice: list each once")
             for cycle in together:
                 for one, other in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
                     moved[names.index(one)] = names.index(other)
@@ -281,15 +284,15 @@ def _quantities(
             continue
         if key not in particles:
             raise TopologyError(
-                f"{source} names {shown(key)}, but must name EVENT or a particle{nearest(key, particles)}"
+                f"{source} lists {shown(key)}, but must list EVENT or a particle{nearest(key, particles)}"
             )
         parts = value
-        if isinstance(value, list):  # as SPANet's documentation writes it: a list of mappings of one key
+        if isinstance(value, list):  # SPANet's documentation has a list of mappings with one key each
             parts = {name: entries for part in value for name, entries in _mapping(part, source).items()}
         known = [PARTICLE, *(product.name for product in particles[key])]
         for part, entries in _mapping(parts, f"{source}: {key}").items():
             if part not in known:
-                raise TopologyError(f"{source}: {key} has no {shown(part)}, but {', '.join(known)}")
+                raise TopologyError(f"{source}: {key} lists {shown(part)}, but must list {', '.join(known)}")
             listed = _list(entries, f"{source}: {key}: {part}")
             found += [_quantity(entry, f"{key}/{part}", section, source) for entry in listed]
     return tuple(found)
@@ -301,7 +304,7 @@ def _quantity(entry: object, owner: str, section: str, source: str) -> Quantity:
     parts = entry if isinstance(entry, list) else [entry]
     if not 1 <= len(parts) <= 2 or (len(parts) == 2 and parts[1] not in REGRESSIONS):
         raise TopologyError(
-            f"{source}: read {shown(entry)}, but needs a name, or [name, {' | '.join(REGRESSIONS)}]"
+            f"{source}: read {shown(entry)}, but each entry must be a name, or [name, {' | '.join(REGRESSIONS)}]"
         )
     return Quantity(owner, _name(parts[0], source), str(parts[1]) if len(parts) == 2 else "gaussian")
 

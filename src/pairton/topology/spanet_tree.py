@@ -1,13 +1,14 @@
-"""An event file of SPANet as a topology of ours, with the same slots and the same symmetry group.
+"""Convert an event file of SPANet to a topology with the same slots and the same symmetry group.
 
-SPANet's trees have two levels, and permutations beside them. Ours have any number of levels, and repeated names
-are interchangeable:
+SPANet's trees have two levels, and a separate list of permutations. Trees of Pairton have any number of levels,
+and repeated names are interchangeable:
 
     t1: [q1, q2, b], t2: [q1, q2, b]                   event: [t, t], t: [W, b], W: [q, q]
     EVENT: [[t1, t2]], t1: [[q1, q2]], t2: [[q1, q2]]
 
-Products that may be exchanged, beside others of the same kind, are put in a particle of their own: two quarks in a
-W. Particles that are exchanged only together are put in one.
+If a particle has interchangeable products and others of the same kind, the interchangeable ones are put below a
+new particle, such as a W for two quarks. Particles that are exchanged only together are put below one new
+particle.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from pairton.topology.spanet_event import WHOLE, Product, SpanetEvent
 
 __all__ = ["tree_of"]
 
-QUARKS = frozenset(("q", "j", "jet", "u", "d", "qu", "qd", "wq", "wj", "light"))  # names of products of a W
+QUARKS = frozenset(("q", "j", "jet", "u", "d", "qu", "qd", "wq", "wj", "light"))  # usual names of products of a W
 
 
 def tree_of(event: SpanetEvent, source: str) -> dict[str, Any]:
-    """Plain data for `pairton.topology.parse_topology`; `source` is named in errors."""
+    """Plain data of the topology, for `pairton.topology.parse_topology`; `source` is named in errors."""
     return _Builder(event, source).topology()
 
 
 EMPTY: Mapping[int, list[str]] = MappingProxyType({})
 
-Place = tuple[int, int]  # number of a particle, and of a product of it
+Place = tuple[int, int]  # index of a particle in the event file, and of one of its products
 
 
 @dataclass
@@ -42,7 +43,7 @@ class _Builder:
     event: SpanetEvent
     source: str
     decays: dict[str, list[str]] = field(default_factory=dict)
-    kinds: dict[str, str] = field(default_factory=dict)  # of slots, by name
+    kinds: dict[str, str] = field(default_factory=dict)  # name of a slot -> kind
 
     @property
     def names(self) -> list[str]:
@@ -73,7 +74,7 @@ class _Builder:
         return {key: value for key, value in raw.items() if value}
 
     def _check_alike(self, first: str, second: str) -> None:
-        """Particles that are exchanged must decay alike, product by product."""
+        """Raise TopologyError unless two interchangeable particles have the same decay."""
         event = self.event
         kinds = [[product.kind for product in event.particles[name]] for name in (first, second)]
         groups = [
@@ -81,16 +82,16 @@ class _Builder:
         ]
         if kinds[0] != kinds[1] or groups[0] != groups[1]:
             raise TopologyError(
-                f"{self.source}: PERMUTATIONS: {WHOLE} exchanges {first} and {second}, but their products, or the "
-                "permutations of these, differ: give both the same, in corresponding order"
+                f"{self.source}: PERMUTATIONS: {WHOLE} exchanges {first} and {second}, but their products or the "
+                "permutations of their products differ: make both equal, in the same order"
             )
 
     # -- particles -----------------------------------------------------------------------------------------
 
     def _particles(self, node: Node, alike: Mapping[int, list[str]] = EMPTY) -> tuple[list[str], list[Place]]:
-        """Names for `event`, or for a particle that holds several, and the slots below them, in our order.
+        """Types for a node of particles, and the slots below them, in the order of the topology.
 
-        alike: for a particle that stands for others too, the names of all of them
+        alike: index of a particle -> the names of all particles that share its type
         """
         if isinstance(node, int):
             members = alike.get(node, [self.names[node]])
@@ -106,20 +107,20 @@ class _Builder:
         }
         entries, order = self._particles(first, alike)
         name = entries[0]
-        if not isinstance(first, int):  # several particles that are exchanged together are held by one
+        if not isinstance(first, int):  # particles that are exchanged together get a common parent
             name = self._type("_".join(dict.fromkeys(entries)), set())
             self.decays[name] = entries
         return [name] * len(moves), [(move[p], k) for move in moves for p, k in order]
 
-    def _type(self, wanted: str, mine: set[str]) -> str:
-        """A name for a type of particles that means nothing else; `mine` are those that it stands for."""
-        taken = (set(self.names) - mine) | set(self.decays)
+    def _type(self, wanted: str, members: set[str]) -> str:
+        """A free name for the type of the particles `members`."""
+        taken = (set(self.names) - members) | set(self.decays)
         while wanted in taken:
             wanted += "_"
         return wanted
 
     def _grow(self, number: int, name: str) -> list[Place]:
-        """Add the decay of a particle as that of a type; its slots, in our order."""
+        """Add the decay of a particle under the name of its type; return its slots in the topology's order."""
         particle = self.names[number]
         products = self.event.particles[particle]
         where = f"{self.source}: PERMUTATIONS: {particle}"
@@ -132,7 +133,7 @@ class _Builder:
     def _products(
         self, nodes: Sequence[Node], products: tuple[Product, ...], name: str
     ) -> tuple[list[str], list[int]]:
-        """Names below a type, particles that hold products first, and the numbers of all products below it."""
+        """Names of the products of a type, new particles first, and the indices of all products below it."""
         own = _own_nodes(nodes, products)
         entries: list[str] = []
         order: list[int] = []
@@ -147,7 +148,7 @@ class _Builder:
         return entries, order
 
     def _slot(self, products: tuple[Product, ...], same: list[int]) -> str:
-        """A name for one product or for interchangeable ones, that means neither another kind nor a particle."""
+        """A free name for one product or for interchangeable ones."""
         kind = products[same[0]].kind
         name = _stem([products[k].name for k in same]) if len(same) > 1 else products[same[0]].name
         particles = {*self.names, *map(_bare, self.names), *self.decays}
@@ -157,7 +158,7 @@ class _Builder:
         return name
 
     def _wrapped(self, node: Node, products: tuple[Product, ...], parent: str) -> tuple[list[str], list[int]]:
-        """A particle of its own for a product, for interchangeable ones, or for several that move together."""
+        """A new particle for one product, for interchangeable ones, or for several that move together."""
         members = node.members if isinstance(node, Class) and not _is_flat(node) else (node,)
         first = members[0]
         inner = first.parts if isinstance(first, Bundle) else (first,)
@@ -166,7 +167,7 @@ class _Builder:
         name = "W" if is_w and stem.lower() in QUARKS else f"{parent}_{stem}"
         taken = {*self.names, *map(_bare, self.names), *self.kinds}
         moves = [dict(zip(leaves(first), leaves(member), strict=True)) for member in members]
-        if len(moves) > 1:  # one name for products that correspond
+        if len(moves) > 1:  # corresponding products get the same name
             same = {k: _stem([products[move[k]].name for move in moves]) for k in leaves(first)}
             products = tuple(
                 replace(product, name=same.get(k, product.name)) for k, product in enumerate(products)
@@ -183,19 +184,20 @@ def _own_nodes(nodes: Sequence[Node], products: tuple[Product, ...]) -> list[Nod
     flat = [node for node in nodes if isinstance(node, int) or _is_flat(node)]
     own: list[Node] = []
     for kind in dict.fromkeys(products[leaves(node)[0]].kind for node in flat):
-        mine = [node for node in flat if products[leaves(node)[0]].kind == kind]
-        single = [node for node in mine if isinstance(node, int)]
-        if len(mine) == 1 or single:
-            own.append(single[-1] if single else mine[0])
+        same_kind = [node for node in flat if products[leaves(node)[0]].kind == kind]
+        single = [node for node in same_kind if isinstance(node, int)]
+        if len(same_kind) == 1 or single:
+            own.append(single[-1] if single else same_kind[0])
     return own
 
 
 def _is_flat(node: Node) -> bool:
+    """Whether a node is a class of single elements."""
     return isinstance(node, Class) and all(isinstance(member, int) for member in node.members)
 
 
 def _exchanged(node: Node) -> list[tuple[int, int]]:
-    """Pairs of things that correspond in members of a class, at any depth."""
+    """Pairs of corresponding elements of the members of a class, at any depth."""
     if isinstance(node, int):
         return []
     if isinstance(node, Bundle):
@@ -206,11 +208,12 @@ def _exchanged(node: Node) -> list[tuple[int, int]]:
 
 
 def _bare(name: str) -> str:
+    """A name without the number at its end."""
     return name.rstrip("0123456789").rstrip("_") or name
 
 
 def _stem(names: list[str]) -> str:
-    """What names have in common but for a number at the end: t of t1, t2; else the first name.
+    """The common name without numbers (t for t1, t2); if there is none, the first name.
 
     >>> _stem(["q1", "q2"]), _stem(["top", "antitop"]), _stem(["b"])
     ('q', 'top', 'b')

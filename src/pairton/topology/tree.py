@@ -1,7 +1,7 @@
-"""Particles, types, slots, symmetries, stages and bins: all that follows from a decay tree.
+"""The decay tree, and what follows from it: particles, types, slots, symmetries, stages and bins.
 
-A layout says how many objects of each kind an event has, in the order of `Topology.kinds`. The objects of all
-kinds, one kind after the other, are the nodes of the event graph.
+A layout is the number of objects of each kind in an event, in the order of `Topology.kinds`. The objects of an
+event, one kind after the other, are the nodes that the network sees.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ MAX_SYMMETRIES = 100_000  # rows of `Topology.symmetries`; eight interchangeable
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of the reverse process: `types` revealed together or, with `any`, the most confident one."""
+    """One step when an answer is built in steps.
+
+    The step reveals particles of all `types` together or, with `any`, only the most confident one of them.
+    """
 
     types: tuple[str, ...]
     any: bool = False
@@ -44,18 +47,27 @@ class Stage:
 
 @dataclass(frozen=True)
 class Topology:
-    """A decay tree and all that follows from it.
+    """A decay tree, with the slots that objects are assigned to. Made by `load_topology`.
 
-    >>> from pairton.topology import load_topology
-    >>> ttbar = load_topology("ttbar_allhad")
-    >>> [slot.name for slot in ttbar.slots]
-    ['t1.W.q1', 't1.W.q2', 't1.b', 't2.W.q1', 't2.W.q2', 't2.b']
-    >>> ttbar.types, [particle.name for particle in ttbar.particles]
-    (('W', 't'), ['t1', 't1.W', 't2', 't2.W'])
-    >>> [str(stage) for stage in ttbar.stages], ttbar.bins
-    (['W', 'W', 't + t'], ('6', '7', '8+'))
-    >>> ttbar.symmetries.shape, ttbar.count_assignments(7)
-    ((8, 6), 630)
+    Attributes:
+        name: Name of the topology.
+        event: Types of the root particles.
+        decays: Pairs of a type and its products.
+        selection: Cuts on objects and events.
+        particles: All particles of the tree, parents before children.
+        slots: All decay products to be filled with an object.
+
+    Examples:
+        >>> from pairton.topology import load_topology
+        >>> ttbar = load_topology("ttbar_allhad")
+        >>> [slot.name for slot in ttbar.slots]
+        ['t1.W.q1', 't1.W.q2', 't1.b', 't2.W.q1', 't2.W.q2', 't2.b']
+        >>> ttbar.types, [particle.name for particle in ttbar.particles]
+        (('W', 't'), ['t1', 't1.W', 't2', 't2.W'])
+        >>> [str(stage) for stage in ttbar.stages], ttbar.bins
+        (['W', 'W', 't + t'], ('6', '7', '8+'))
+        >>> ttbar.symmetries.shape, ttbar.count_assignments(7)
+        ((8, 6), 630)
     """
 
     name: str
@@ -64,15 +76,15 @@ class Topology:
     selection: Selection = field(default_factory=Selection)
     given_stages: tuple[Stage, ...] = ()
     given_labels: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    objects: tuple[tuple[str, str], ...] = ()  # product -> kind, where it is not a jet
-    context: tuple[str, ...] = ()  # kinds that the network sees and no slot takes
+    objects: tuple[tuple[str, str], ...] = ()  # product -> kind, if it is not a jet
+    context: tuple[str, ...] = ()  # kinds that the network sees but no slot takes
     process: tuple[str, ...] = field(default=(), compare=False)  # lines for Pythia
     codes: tuple[tuple[str, tuple[int, ...]], ...] = field(default=(), compare=False)  # name -> PDG codes
     invisible: tuple[Invisible, ...] = field(default=(), compare=False)
-    given_bins: tuple[int, ...] = field(default=(), compare=False)  # where bins of results begin
+    given_bins: tuple[int, ...] = field(default=(), compare=False)  # lower edges of the bins of results
     groups: tuple[tuple[str, str], ...] = field(default=(), compare=False)  # kind -> its group in SPANet's files
-    joined: tuple[str, ...] = field(default=(), compare=False)  # kinds that targets there count through, in order
-    alternatives: tuple[tuple[str, tuple[str, ...]], ...] = ()  # a mixture: name of each topology -> its roots
+    joined: tuple[str, ...] = field(default=(), compare=False)  # kinds that SPANet's targets index as one list
+    alternatives: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of a mixture: name of a topology -> its roots
     particles: tuple[Particle, ...] = field(init=False, compare=False, repr=False)
     slots: tuple[Slot, ...] = field(init=False, compare=False, repr=False)
 
@@ -118,29 +130,32 @@ class Topology:
 
     @cached_property
     def types(self) -> tuple[str, ...]:
-        """Types of particles, children before parents; one adjacency matrix for each."""
+        """Types of particles, children before parents. The network has one adjacency matrix per type."""
         seen = list(dict.fromkeys(particle.type for particle in self.particles))
         return tuple(sorted(seen, key=lambda name: (self.height(name), seen.index(name))))
 
     def height(self, type_name: str) -> int:
-        """Decays below: 0 for a particle that decays to objects only."""
+        """Number of levels of particles below a type: 0 if it decays to objects only."""
         decays = dict(self.decays)
         below = [self.height(name) for name in decays.get(type_name, ()) if name in decays]
         return 1 + max(below) if below else 0
 
     def of_type(self, type_name: str) -> tuple[Particle, ...]:
+        """The particles of a type."""
         return tuple(particle for particle in self.particles if particle.type == type_name)
 
     def type_index(self, type_name: str) -> int:
+        """The position of a type in `types`."""
         return self.types.index(type_name)
 
     def ancestry(self, particle: int) -> Iterator[int]:
-        """The particle itself, its parent, and so on up to the root."""
+        """Indices of a particle, its parent, and so on up to the root."""
         while particle >= 0:
             yield particle
             particle = self.particles[particle].parent
 
     def slot_index(self, name: str) -> int:
+        """The index of the slot with a name such as `t1.b`; TopologyError if there is none."""
         names = [slot.name for slot in self.slots]
         if name not in names:
             raise TopologyError(
@@ -152,27 +167,27 @@ class Topology:
 
     @cached_property
     def object_kinds(self) -> tuple[str, ...]:
-        """Kinds that slots are filled from, in the order of the slots."""
+        """Kinds of the objects that fill slots, in the order of the slots."""
         return tuple(dict.fromkeys(slot.kind for slot in self.slots))
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Kinds of objects that an event has: those of the slots, then the context."""
+        """All kinds of objects in an event: those that fill slots, then the context."""
         return self.object_kinds + self.context
 
     @cached_property
     def main_kind(self) -> str:
-        """The kind of most slots: what results are binned in."""
+        """The kind that most slots have. Results are binned in the number of its objects."""
         kinds = [slot.kind for slot in self.slots]
         return max(self.object_kinds, key=kinds.count)
 
     @cached_property
     def slots_per_kind(self) -> Layout:
-        """The fewest objects of each kind in which every slot can be filled."""
+        """The number of slots of each kind: the smallest layout that can fill all slots."""
         return tuple(sum(slot.kind == kind for slot in self.slots) for kind in self.kinds)
 
     def layout(self, counts: int | Mapping[str, int] | Sequence[int]) -> Layout:
-        """Numbers of objects by kind as a layout; one number is for a topology of one kind.
+        """Turn numbers of objects into a layout; a single number suffices if the topology has one kind.
 
         >>> from pairton.topology import load_topology
         >>> load_topology("ttbar_allhad").layout(7)
@@ -182,25 +197,32 @@ class Topology:
             return tuple(int(counts.get(kind, 0)) for kind in self.kinds)
         layout = (int(counts),) if isinstance(counts, int | np.integer) else tuple(int(n) for n in counts)
         if len(layout) != len(self.kinds):
-            raise TopologyError(f"{self.name} has the kinds {', '.join(self.kinds)}: give the number of each")
+            raise TopologyError(
+                f"read {len(layout)} numbers of objects, but {self.name} has the kinds {', '.join(self.kinds)}: "
+                "give one number per kind"
+            )
         return layout
 
     def nodes(self, kind: str, layout: Layout) -> range:
-        """The nodes of the event graph that are objects of a kind."""
+        """The indices of the nodes that are objects of a kind."""
         k = self.kinds.index(kind)
         return range(sum(layout[:k]), sum(layout[: k + 1]))
 
     def offsets(self, layout: Layout) -> npt.NDArray[np.intp]:
-        """(S,): the node of the first object of each slot's kind."""
+        """(S,): for each slot, the index of the first node that has its kind."""
         return np.array([self.nodes(slot.kind, layout).start for slot in self.slots], dtype=np.intp)
 
     @cached_property
     def roots(self) -> tuple[Particle, ...]:
+        """The particles without a parent."""
         return tuple(particle for particle in self.particles if particle.parent < 0)
 
     @cached_property
     def sibling_groups(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """Groups of interchangeable siblings, deepest first; a member is its slots, in corresponding order."""
+        """Groups of interchangeable siblings, deepest first.
+
+        Each member of a group is given by its slots; the slots of different members correspond in order.
+        """
         groups = []
         decays = dict(self.decays)
         for parent in [*reversed(self.particles), None]:
@@ -212,7 +234,7 @@ class Topology:
 
     @cached_property
     def n_symmetries(self) -> int:
-        """Order of the group that permutes interchangeable products."""
+        """Number of slot permutations that leave the physics unchanged."""
         return int(np.prod([factorial(len(group)) for group in self.sibling_groups], dtype=object))
 
     @cached_property
@@ -223,8 +245,8 @@ class Topology:
         """
         if self.n_symmetries > MAX_SYMMETRIES:
             raise TopologyError(
-                f"{self.name} has {self.n_symmetries} symmetries, more than the {MAX_SYMMETRIES} that are "
-                "listed one by one: compare assignments with pairton.decoding.graph.canonical instead"
+                f"{self.name} has {self.n_symmetries} symmetries, more than the {MAX_SYMMETRIES} that can be "
+                "listed: compare assignments with pairton.topology.assignments.canonical instead"
             )
         group = [tuple(range(len(self.slots)))]
         for siblings in self.sibling_groups:
@@ -239,7 +261,7 @@ class Topology:
         return np.array(sorted(set(group)), dtype=np.intp)
 
     def count_assignments(self, counts: int | Mapping[str, int] | Sequence[int]) -> int:
-        """Distinct complete assignments of that many objects."""
+        """Number of complete assignments that differ by more than a symmetry, for numbers of objects by kind."""
         pairs = list(zip(self.layout(counts), self.slots_per_kind, strict=True))
         if any(n < slots for n, slots in pairs):
             return 0
@@ -247,16 +269,20 @@ class Topology:
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
-        """Children before parents; types that add one jet per particle jointly, the others one at a time."""
+        """The steps in which an answer is built: `given_stages`, or a default order.
+
+        By default, children come before parents. Types whose particles add one object each are revealed together,
+        all others one particle at a time.
+        """
         return self.given_stages or _default_stages(self)
 
     def with_stages(self, stages: Sequence[Stage]) -> Topology:
-        """The same tree revealed in another order."""
+        """A copy of the topology with other stages."""
         return replace(self, given_stages=tuple(stages))
 
     @cached_property
     def levels(self) -> tuple[npt.NDArray[np.bool_], ...]:
-        """For k = 0, 1, ... stages done, the (states, particles) sets that may then be revealed; last: all.
+        """After each number of stages (0, 1, …), the possible sets of revealed particles, as (sets, particles).
 
         >>> from pairton.topology import load_topology
         >>> [level.shape[0] for level in load_topology("ttbar_allhad").levels]
@@ -274,7 +300,7 @@ class Topology:
         )
 
     def revealable(self, stage: Stage, done: frozenset[int]) -> list[frozenset[int]]:
-        """Every set of particles that `stage` may reveal once `done` are."""
+        """Every set of particles that `stage` may reveal after the particles `done` are revealed."""
         free = [p for p in self.particles if p.index not in done and all(child in done for child in p.children)]
         if stage.any:
             return [frozenset([p.index]) for p in free if p.type in stage.types]
@@ -286,7 +312,10 @@ class Topology:
 
     @cached_property
     def bins(self) -> tuple[str, ...]:
-        """Bins of the results in the number of objects of the main kind: by default n, n + 1, n + 2 and more."""
+        """Names of the bins of results, in the number of objects of the main kind.
+
+        By default n, n + 1, and n + 2 or more, where n is the number of slots of that kind.
+        """
         edges = self._bin_edges
         each = [str(low) if high == low + 1 else f"{low}-{high - 1}" for low, high in pairwise(edges)]
         return (*each, f"{edges[-1]}+")
@@ -297,12 +326,12 @@ class Topology:
         return self.given_bins or (n, n + 1, n + 2)
 
     def bin_index(self, counts: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
-        """The bin of each number of objects of the main kind; -1 below the smallest."""
+        """The bin for each number of objects of the main kind; -1 below the lowest bin."""
         return np.searchsorted(self._bin_edges, counts, side="right") - 1
 
     @cached_property
     def neutrinos(self) -> tuple[Neutrino, ...]:
-        """What `invisible` adds to the tree.
+        """The neutrinos that `invisible` adds to the tree.
 
         >>> from pairton.topology import load_topology
         >>> [neutrino.name for neutrino in load_topology("ttbar_dilep").neutrinos]
@@ -312,11 +341,11 @@ class Topology:
 
     @cached_property
     def systems(self) -> dict[str, tuple[int, ...]]:
-        """Particles of the hard process that belong together, such as the two tops as `tt`: see `systems_of`."""
+        """Systems of root particles with the same PDG code, such as `tt`: name -> indices of the particles."""
         return systems_of(self)
 
     def labels(self, namespace: str) -> tuple[str, ...]:
-        """How another code names the slots, in the order of `slots`: `hyper` numbers, `spanet` paths.
+        """The names of the slots in another code, `hyper` or `spanet`, in the order of `slots`.
 
         >>> from pairton.topology import load_topology
         >>> load_topology("ttbar_allhad").labels("hyper")
@@ -355,7 +384,7 @@ class Topology:
         return "\n".join(lines)
 
     def _entries(self, particle: int) -> list[tuple[str, int]]:
-        """Products of a particle in the order of the file: (last name, particle index or -1 for an object)."""
+        """Products of a particle in the order of the file: (last name, index of a particle or -1 for a slot)."""
         parent = self.particles[particle]
         below = [(self.particles[c].slots[0], self.particles[c].name, c) for c in parent.children]
         below += [(s, self.slots[s].name, -1) for s in parent.own_slots if self.slots[s].name != parent.name]
@@ -364,21 +393,21 @@ class Topology:
 
 def same_tree(one: Topology, other: Topology) -> bool:
     """Whether two topologies have the same slots and kinds; cuts, stages and names may differ."""
-    mine, theirs = ((t.event, dict(t.decays), dict(t.objects), t.context, t.alternatives) for t in (one, other))
-    return mine == theirs
+    trees = [(t.event, dict(t.decays), dict(t.objects), t.context, t.alternatives) for t in (one, other)]
+    return trees[0] == trees[1]
 
 
 def _products(
     topology: Topology, parent: Particle | None, decays: Mapping[str, tuple[str, ...]]
 ) -> list[tuple[str, tuple[int, ...]]]:
-    """(name of the type or object, slots) of each product of a particle, or of the event."""
+    """(type or name of the object, its slots) for each product of a particle; None: for the root particles."""
     if parent is None:
         return [(p.type, p.slots) for p in topology.roots]
     particles = [(topology.particles[c].type, topology.particles[c].slots) for c in parent.children]
     if parent.type not in decays:
         return []
-    jets = [name for name in decays[parent.type] if name not in decays]
-    return particles + [(name, (slot,)) for name, slot in zip(jets, parent.own_slots, strict=True)]
+    objects = [name for name in decays[parent.type] if name not in decays]
+    return particles + [(name, (slot,)) for name, slot in zip(objects, parent.own_slots, strict=True)]
 
 
 def _default_stages(topology: Topology) -> tuple[Stage, ...]:
@@ -388,8 +417,7 @@ def _default_stages(topology: Topology) -> tuple[Stage, ...]:
         one_by_one = [name for name in level if len(topology.of_type(name)[0].own_slots) != 1]
         count = sum(len(topology.of_type(name)) for name in one_by_one)
         stages += [Stage(tuple(one_by_one), any=len(one_by_one) > 1)] * count
-        jointly = [name for name in level if name not in one_by_one]
-        joint = tuple(name for name in jointly for _ in topology.of_type(name))
-        if joint:
-            stages.append(Stage(joint))
+        others = [name for name in level if name not in one_by_one]
+        if together := tuple(name for name in others for _ in topology.of_type(name)):
+            stages.append(Stage(together))
     return tuple(stages)
