@@ -1,4 +1,4 @@
-"""Pairton: which jet came from which particle.
+"""Pairton assigns jets, leptons and missing energy to the particles they came from.
 
     import pairton
 
@@ -68,7 +68,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'pairton' has no attribute {name!r}")
-    import_module("vector").register_awkward()  # methods of momenta: mass, deltaR, sums; half a second
+    import_module("vector").register_awkward()  # gives momenta mass, deltaR and sums; takes 0.5 s
     value = getattr(import_module(_PUBLIC[name]), name)
     globals()[name] = value
     return value

@@ -1,3 +1,3 @@
-"""The one place that states the version."""
+"""The version of the package."""
 
 __version__ = "0.2.0.dev0"

@@ -1,4 +1,4 @@
-"""Every error a user can meet. Each message names the value, what is allowed, and the remedy, in one line."""
+"""Errors for users. Each message is one line that names the value, what is allowed, and the remedy."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ __all__ = [
     "shown",
 ]
 
-SHORT = reprlib.Repr()  # for values in messages, however large they are
+SHORT = reprlib.Repr()  # shortens values for messages
 SHORT.maxlevel, SHORT.maxlist, SHORT.maxtuple, SHORT.maxdict = 4, 20, 20, 10
 SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 100
 
 
 class PairtonError(Exception):
-    """A mistake that the user can mend. The command line prints it as one line and exits with 2."""
+    """A mistake that the user can correct. The command line prints it as one line and exits with 2."""
 
 
 class PairtonWarning(UserWarning):
-    """Something the user should know about an input; the command line prints it as one line."""
+    """Something the user should know about an input. The command line prints it as one line."""
 
 
 class TopologyError(PairtonError):
@@ -41,7 +41,7 @@ class TopologyError(PairtonError):
 
 
 class InputError(PairtonError):
-    """An input file that is missing, unreadable, or not what was promised."""
+    """An input file that is missing, unreadable, or has other content than was asked for."""
 
 
 class FormatError(InputError):
@@ -61,7 +61,7 @@ class ModelError(PairtonError):
 
 
 class TrainingError(PairtonError):
-    """A training that cannot start or go on."""
+    """A training that cannot start or continue."""
 
 
 class OutputError(PairtonError):
@@ -78,14 +78,14 @@ class MissingExtraError(PairtonError):
 
     def __init__(self, extra: str, module: str) -> None:
         super().__init__(f'this needs {module}, which is not installed: pip install "pairton[{extra}]"')
-        self._of = (extra, module)
+        self._arguments = (extra, module)
 
     def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
-        return MissingExtraError, self._of  # it may come from another process
+        return MissingExtraError, self._arguments  # so that it can be sent from another process
 
 
 def nearest(name: object, allowed: Iterable[str]) -> str:
-    """A hint for a misspelt name, to be appended to an error message.
+    """Return a hint for a misspelt name, to append to an error message.
 
     >>> nearest("learning_rte", ["learning_rate", "batch"])
     "; did you mean 'learning_rate'?"
@@ -97,7 +97,7 @@ def nearest(name: object, allowed: Iterable[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as Python writes it, short enough for one line.
+    """Return `repr(value)`, shortened to fit on one line.
 
     >>> shown([1] * 10_000)
     '[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, ...]'
@@ -106,9 +106,9 @@ def shown(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Text for a terminal: what would control it is written as an escape.
+    r"""Return the text with control characters written as escapes, so that it is safe to print on a terminal.
 
     >>> printable("red \x1b[31m name\n")
     'red \\x1b[31m name\\n'
     """
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

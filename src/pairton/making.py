@@ -1,6 +1,6 @@
 """Make a model: simulate labelled events, and train on them.
 
-Both functions need extras, which are imported when they are called: this module itself is light.
+Both functions need extras. They import them when they are called, so importing this module is fast.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def generate(
         filtered: Drop events with soft or forward quarks before the shower. Faster, and biased.
         lhe: A Les Houches file of another generator.
         card: The detector: a built-in card, a YAML file or a `Card`.
-        pythia: Further settings of Pythia, one line each.
-        jobs: Processes on this machine.
+        pythia: Additional Pythia settings, one string per setting.
+        jobs: How many processes to run on this machine.
         dask: A Dask cluster: `local:N`, or the address of a scheduler.
         resume: Continue an interrupted run with the same arguments.
         force: Replace the output if it exists.
-        progress: Called after every chunk with whether it is new, and its counts.
+        progress: Called after every chunk with two arguments: whether the chunk is new, and its counts.
 
     Returns:
         How many events were tried, simulated, selected and kept.
@@ -127,8 +127,8 @@ def train(
         init: A model whose weights the training starts from (fine-tuning).
         resume: Continue the training in `out`.
         force: Start again in a folder that already holds a training.
-        folds: Train so many models, each on the events of all folds but one. `out` is then a model that answers
-            for each event with the network that was not trained on it.
+        folds: Train this many networks, each on the events of all folds but one. The model in `out` then uses, for
+            each event, the network that was not trained on it.
         seed: A seed in place of the recipe's.
         devices: How many processes to train in, in place of the recipe's number.
         **options: How to read the files, as for `pairton.iterate`.

@@ -238,7 +238,7 @@ def test_errors_on_the_cluster_reach_the_caller(client):
 
 
 def test_work_that_ends_every_worker_is_one_line(client):
-    with pytest.raises(WorkerError, match=r"the same work ended several workers .*--resume"):
+    with pytest.raises(WorkerError, match=r"several workers of the cluster died on the same task .*--resume"):
         list(run_tasks(kill_me, [1], client=client))
 
 

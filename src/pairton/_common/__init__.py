@@ -1,1 +1,1 @@
-"""What every room uses: atomic files, parallel work, array types, one reader of configurations."""
+"""Tools for all other packages: atomic files, parallel work, limits on time and memory, configuration files."""

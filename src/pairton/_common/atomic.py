@@ -1,4 +1,4 @@
-"""Outputs appear under their name only when they are complete: a temporary name beside it, then a rename."""
+"""Atomic output: a file is written under a temporary name and renamed when it is complete."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOCK = ".pairton.lock"
 
 
 class CompleteOrNothing(ABC):
-    """A writer as a context manager: complete under the final name, or nothing is."""
+    """A writer as a context manager: it leaves a complete file under the final name, or nothing."""
 
     @abstractmethod
     def close(self) -> None:
@@ -53,7 +53,7 @@ class CompleteOrNothing(ABC):
 
 
 class Replacement:
-    """A file in the making: write to `temporary`, then `commit` or `discard`.
+    """A file that is being written: write to `temporary`, then call `commit` or `discard`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -78,7 +78,7 @@ class Replacement:
             found = os.stat(self.path)
             if (given := _inputs.get((found.st_dev, found.st_ino))) is not None:
                 raise OutputError(f"{self.path}: this is {given}, which was given as input: write to another file")
-        # the suffix stays: some libraries choose a format by it
+        # keep the suffix, since some libraries choose the format by it
         self.temporary = folder / f".{self.path.stem[:100]}.{secrets.token_hex(4)}{self.path.suffix}"
         _unfinished.add(self.temporary)
 
@@ -109,14 +109,14 @@ _unfinished: set[Path] = set()  # temporary files of this process
 
 
 def discard_unfinished() -> None:
-    """Remove all files in the making, before the process ends at once."""
+    """Remove all unfinished files of this process, for use just before it ends abruptly."""
     for path in list(_unfinished):
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Until then, a power cut may undo a rename."""
+    """Flush a folder to disk: until then, a power cut may undo a rename."""
     with contextlib.suppress(OSError):  # not every system opens folders
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -125,13 +125,13 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-_inputs: dict[tuple[int, int], str] = {}  # device and inode of what a command reads -> its name
+_inputs: dict[tuple[int, int], str] = {}  # device and inode of each input file -> its name
 _protecting = False
 
 
 @contextmanager
 def protecting_inputs() -> Iterator[None]:
-    """Within the block no output replaces a file that `note_input` was told of, under whatever name."""
+    """Within the block, refuse to overwrite any file that was passed to `note_input`, even through a link."""
     global _protecting
     _protecting = True
     try:
@@ -142,7 +142,7 @@ def protecting_inputs() -> Iterator[None]:
 
 
 def note_input(path: str | Path) -> None:
-    """What this command reads, it must not overwrite."""
+    """Record that this command reads a file, so that it cannot overwrite it."""
     if _protecting:
         with contextlib.suppress(OSError):
             found = os.stat(path)
@@ -151,35 +151,36 @@ def note_input(path: str | Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Only one run at a time writes to a folder; the lock ends with its process, however that ends."""
+    """Lock a folder so that only one run writes to it. The lock is released even if the process crashes."""
     try:
         import fcntl
     except ImportError:  # Windows
         yield
         return
-    path, mine = folder / LOCK, False
+    path, acquired = folder / LOCK, False
     with output_errors(path):
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            mine = os.path.samestat(os.fstat(descriptor), os.stat(path))  # else its owner has just removed it
+            # the files differ if the previous owner has just removed the lock
+            acquired = os.path.samestat(os.fstat(descriptor), os.stat(path))
         except (BlockingIOError, FileNotFoundError):
-            mine = False
+            acquired = False
         except OSError:  # a file system without locks
-            mine = True
-        if not mine:
+            acquired = True
+        if not acquired:
             raise OutputError(f"{folder}: another run is writing there: wait for its end, or give another folder")
         yield
     finally:
-        if mine:
+        if acquired:
             path.unlink(missing_ok=True)
         os.close(descriptor)
 
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary path to write to: it takes the name `path` when the block ends, or is gone if it fails.
+    """Yield a temporary path to write to. It is renamed to `path` when the block ends, or removed if that fails.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -200,7 +201,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def output_errors(path: str | Path) -> Iterator[None]:
-    """A full disk or a missing permission becomes an OutputError of one line."""
+    """Turn an OSError in the block, such as a full disk, into an OutputError."""
     try:
         yield
     except PairtonError:
@@ -211,5 +212,5 @@ def output_errors(path: str | Path) -> Iterator[None]:
 
 def _reason(error: OSError) -> str:
     text = " ".join((error.strerror or str(error)).split())
-    said = re.search(r"\[errno \d+\] (.*)", text)  # how Arrow passes on the system's error
-    return said[1] if said else text
+    match = re.search(r"\[errno \d+\] (.*)", text)  # Arrow's form of a system error
+    return match[1] if match else text

@@ -1,7 +1,7 @@
-"""Limits on processor time and memory of calls into compiled libraries, which Python cannot interrupt.
+"""Limits on the CPU time and memory of calls into compiled libraries, which Python cannot interrupt.
 
-A watching thread asks a call that has used up its time to stop. A library may look at that request late or never:
-then a command, or a worker process, is ended. Other programs that import Pairton are never ended.
+A thread watches the calls and asks those that have used up their time to stop. If the library does not react, the
+`pairton` command or the worker process is ended. A program that imports Pairton as a library is never ended.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from threading import Condition, Thread, get_ident
 
 __all__ = ["Budget", "ending_overruns", "memory_limit"]
 
-INTERVAL = 0.25  # seconds between two looks at the clocks
-GRACE = 4.0  # seconds of processor time from the request to stop to the end of the process
+INTERVAL = 0.25  # seconds between two checks of the clocks
+GRACE = 4.0  # seconds of CPU time between the request to stop and the end of the process
 
 Clock = Callable[[], float]
 
@@ -32,9 +32,9 @@ class _Call:
 
 @dataclass(eq=False)
 class Budget:
-    """Seconds of processor time that some calls may take together, in all threads.
+    """A limit on the CPU time, in seconds, of several calls together, in all threads.
 
-    complaint  what is said where the process is ended because a call did not stop
+    complaint  the message if the process has to be ended because a call did not stop
 
     >>> budget = Budget("too slow", 1.0)
     >>> with budget.spending():
@@ -45,17 +45,17 @@ class Budget:
 
     complaint: str
     seconds: float
-    spent: bool = field(default=False, init=False)  # whether more was used
-    _used: float = field(default=0.0, init=False)  # by calls that have ended
+    spent: bool = field(default=False, init=False)  # whether the limit was exceeded
+    _used: float = field(default=0.0, init=False)  # seconds used by calls that have ended
 
     def allow(self, seconds: float) -> None:
-        """Add to what may be used."""
+        """Raise the limit by some seconds."""
         with _watched:
             self.seconds += seconds
 
     @contextmanager
     def spending(self, stop: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Count the time of the block, in this thread; `stop` is called from another one when it is used up."""
+        """Charge the CPU time of the block to the budget. If it runs out, another thread calls `stop`."""
         clock = _thread_clock()
         call = _Call(self, stop, clock, clock())
         with _watched:
@@ -70,7 +70,7 @@ class Budget:
                 self._used += clock() - call.begun
 
     def check(self, calls: list[_Call]) -> None:
-        """Stop the calls, which are those of this budget, if they have used it up."""
+        """Stop `calls`, all running calls of this budget, if they have used it up."""
         used = self._used + sum(call.clock() - call.begun for call in calls)
         if used > self.seconds:
             self.spent = True
@@ -91,7 +91,7 @@ _end: Callable[[str], None] | None = None
 
 @contextmanager
 def ending_overruns(end: Callable[[str], None]) -> Iterator[None]:
-    """Within the block, `end` is called with a complaint where a call does not stop; it should end the process."""
+    """Within the block, call `end` with a message if a call does not stop. `end` should end the process."""
     global _end
     before, _end = _end, end
     try:
@@ -102,7 +102,7 @@ def ending_overruns(end: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def memory_limit(more: int) -> Iterator[None]:
-    """Within the block the process may map so many bytes more than now, or allocations fail; on Linux only."""
+    """Let allocations in the block fail once the process has mapped `more` bytes more than now. Linux only."""
     try:
         import resource
 
@@ -121,7 +121,7 @@ def memory_limit(more: int) -> Iterator[None]:
 
 
 def _thread_clock() -> Clock:
-    """Processor time of this thread, for any thread to read; elapsed time where the system has no such clock."""
+    """A clock for the CPU time of this thread that any thread can read; elapsed time if the system has none."""
     if not hasattr(time, "pthread_getcpuclockid"):
         return time.monotonic
     clock = time.pthread_getcpuclockid(get_ident())
@@ -129,7 +129,7 @@ def _thread_clock() -> Clock:
 
 
 def _start_watching() -> None:
-    """Called with the lock; a process that was forked has no thread but its own."""
+    """Start the watching thread if there is none, as after a fork. The caller holds the lock."""
     global _watcher
     if _watcher is None or not _watcher.is_alive():
         _watcher = Thread(target=_watch, daemon=True, name="pairton-budget")

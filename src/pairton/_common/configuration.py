@@ -1,7 +1,7 @@
-"""One reader of configurations: bounded YAML and JSON as plain data, and config dataclasses from it.
+"""Reads YAML and JSON files as plain data, and makes config dataclasses from it.
 
-Files may come from untrusted sources. A file must therefore be small and regular (no pipe, no device), its content
-neither deep nor large when aliases are expanded, and its numbers fit into 64 bits. Anything else is an error.
+Files may come from untrusted sources. They must therefore be regular files (no pipe, no device) of limited size
+and depth, also after YAML aliases are expanded, and their whole numbers must fit into 64 bits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MOST_JSON = 2**26  # bytes of JSON, which programs write
 MOST_NODES = 50_000  # of YAML, counted as if aliases were written out
 MOST_DEPTH = 40
 MOST_NUMBER = 2**64
-TAGS = ("null", "bool", "int", "float", "str", "seq", "map")  # of YAML; dates stay words, nothing else is known
+TAGS = ("null", "bool", "int", "float", "str", "seq", "map")  # allowed YAML types; dates are read as text
 KIND_WORDS = {"float": "a number", "int": "a whole number", "bool": "true or false", "str": "a word"}
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ Error = type[PairtonError]
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain data only, of bounded size."""
+    """A YAML loader for plain data of limited size and depth."""
 
     yaml_constructors = {  # noqa: RUF012 - as the class it derives from has it
         tag: function
@@ -57,8 +57,8 @@ class _Loader(yaml.SafeLoader):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self._open = [0]  # nodes so far in each collection that is being read
-        self._sizes: dict[int, int] = {}  # id of a node -> nodes in it
+        self._open = [0]  # number of nodes read so far in each collection that is still open
+        self._sizes: dict[int, int] = {}  # id of a node -> number of nodes in it
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         alias = self.check_event(yaml.AliasEvent)
@@ -76,10 +76,10 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse_yaml(text: str, source: str, error: Error = ConfigError) -> Any:
-    """Plain data from YAML text.
+    """Return the plain data in YAML text.
 
-    source    what to name in errors
-    error     their class
+    source    the name of the text in error messages
+    error     the class of error to raise
 
     >>> parse_yaml("when: 2024-01-01", "card")
     {'when': '2024-01-01'}
@@ -94,13 +94,13 @@ def parse_yaml(text: str, source: str, error: Error = ConfigError) -> Any:
 
 
 def read_yaml(path: str | Path, error: Error = ConfigError) -> Any:
-    """Plain data from a YAML file."""
+    """Return the plain data in a YAML file."""
     note_input(path)
     return parse_yaml(read_text(path, error), str(path), error)
 
 
 def parse_json(text: str | bytes, source: str, error: Error = ConfigError) -> Any:
-    """Plain data from JSON text; arguments as for `parse_yaml`.
+    """Return the plain data in JSON text. The arguments are those of `parse_yaml`.
 
     >>> parse_json("[" * 100_000, "model.json")
     Traceback (most recent call last):
@@ -109,12 +109,12 @@ def parse_json(text: str | bytes, source: str, error: Error = ConfigError) -> An
     try:
         return json.loads(text, parse_int=lambda digits: _bounded(int(digits)))
     except (ValueError, RecursionError, TypeError) as problem:
-        said = type(problem).__name__ if isinstance(problem, RecursionError) else _reason(problem)
-        raise error(f"{source}: not readable as JSON ({said})") from None
+        reason = type(problem).__name__ if isinstance(problem, RecursionError) else _reason(problem)
+        raise error(f"{source}: not readable as JSON ({reason})") from None
 
 
 def read_json(path: str | Path, error: Error = ConfigError) -> dict[str, Any]:
-    """The mapping in a JSON file."""
+    """Return the mapping in a JSON file."""
     found = parse_json(read_text(path, error, MOST_JSON), str(path), error)
     if not isinstance(found, dict):
         raise error(f"{path}: read {shown(found)}, but it must be a mapping: copy the file again")
@@ -122,7 +122,7 @@ def read_json(path: str | Path, error: Error = ConfigError) -> dict[str, Any]:
 
 
 def read_text(path: str | Path, error: Error = ConfigError, most: int = MOST_BYTES) -> str:
-    """A small regular file as text: nothing waits for a pipe, or reads a device without end."""
+    """Return the text of a regular file of at most `most` bytes. Pipes and devices are refused."""
     try:
         if not stat.S_ISREG(Path(path).stat().st_mode):
             raise error(f"{path}: not a regular file: give the path of a file")
@@ -140,7 +140,7 @@ def read_text(path: str | Path, error: Error = ConfigError, most: int = MOST_BYT
 def check_keys(
     raw: object, source: str, allowed: Iterable[str], required: Iterable[str] = (), error: Error = ConfigError
 ) -> dict[str, Any]:
-    """The same mapping; an error if it is none, has an unknown key, or lacks a required one.
+    """Return `raw` as a dict. Raise `error` if it is not a mapping, has an unknown key or lacks a required one.
 
     >>> check_keys({"bloks": 3}, "network", ["blocks", "width"])
     Traceback (most recent call last):
@@ -161,7 +161,7 @@ def check_keys(
 
 @contextlib.contextmanager
 def sensible(source: str, error: Error = ConfigError) -> Iterator[None]:
-    """What stumbles over a value of the wrong kind inside the block is an error of one line.
+    """Turn an exception that a value of the wrong type causes in the block into an error for the user.
 
     >>> with sensible("card"):
     ...     float([1, 2])
@@ -172,12 +172,12 @@ number, not 'list')
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
-        said = f"lacks {problem}" if isinstance(problem, KeyError) else _reason(problem)
-        raise error(f"{source}: has a value of the wrong kind ({said})") from None
+        reason = f"lacks {problem}" if isinstance(problem, KeyError) else _reason(problem)
+        raise error(f"{source}: has a value of the wrong kind ({reason})") from None
 
 
 def configure(kind: type[T], raw: object, source: str) -> T:
-    """A config dataclass from plain data: an unknown key or a wrong type is an error that says so.
+    """Make a config dataclass from plain data. Raise ConfigError for an unknown key or a value of the wrong type.
 
     >>> from pairton.network.config import NetworkConfig
     >>> configure(NetworkConfig, {"blocks": "three"}, "network")
@@ -193,7 +193,7 @@ def configure(kind: type[T], raw: object, source: str) -> T:
 
 
 def _typed(value: Any, annotation: str, name: str) -> Any:
-    """Checks numbers, words and switches; YAML reads 1e-3 as a word, which is taken for the number it is."""
+    """Check a value against its annotation. YAML reads 1e-3 as text: convert it to a number."""
     kind = annotation.removesuffix(" | None")
     if kind.startswith("tuple[str"):
         if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
@@ -211,7 +211,7 @@ def _typed(value: Any, annotation: str, name: str) -> Any:
 
 
 def _bounded(value: Any) -> Any:
-    """The same plain data; a ValueError for a whole number that no array can hold."""
+    """Return `value`. Raise ValueError if it holds a whole number beyond 64 bits."""
     seen: set[int] = set()
     todo = [value]
     while todo:

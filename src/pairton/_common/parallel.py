@@ -1,4 +1,4 @@
-"""The one place that knows where work runs: in this process, in a pool of processes, or on a Dask cluster."""
+"""Runs tasks in this process, in a pool of processes, or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 
 LOCAL, LOOPBACK = "local", "127.0.0.1"
 PATIENCE = 20  # seconds in which a scheduler must answer
-AHEAD = 2  # tasks a thread of the cluster, so that none waits for the next
+AHEAD = 2  # tasks submitted per thread of the cluster, so that no thread waits for its next task
 
 
 class WorkerError(PairtonError):
@@ -40,14 +40,14 @@ class WorkerError(PairtonError):
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def in_parallel(function: Callable[[Task], None], tasks: Sequence[Task], threads: int) -> None:
-    """function(task) of every task, by that many threads of this process; the first error is raised."""
+    """Call `function` on every task, in that many threads of this process. Raise the first error."""
     if threads < 2 or len(tasks) < 2:
         for task in tasks:
             function(task)
@@ -60,11 +60,12 @@ def in_parallel(function: Callable[[Task], None], tasks: Sequence[Task], threads
 def run_tasks(
     function: Callable[[Task], Result], tasks: Iterable[Task], jobs: int = 1, client: Any = None
 ) -> Iterator[tuple[Task, Result]]:
-    """(task, function(task)) as they finish, in no fixed order; one job runs in this very process, in order.
+    """Yield (task, function(task)) for every task, as they finish.
 
-    With a `client` of Dask, tasks run on its cluster, and once more on another worker when one dies; else `jobs`
-    processes are spawned here. `function` and tasks must be importable and picklable; tasks are drawn as places
-    become free. When the caller stops, or an error is raised, nothing further is started.
+    With a Dask `client`, tasks run on its cluster, and are retried on another worker if one dies. Otherwise they
+    run in `jobs` new processes. A single job runs in this process, and its results come in order. `function` and
+    the tasks must be picklable. Tasks are taken from the iterable as workers become free. No more tasks are
+    started after an error, or when the caller stops iterating.
 
     >>> list(run_tasks(abs, [-1, 2]))
     [(-1, 1), (2, 2)]
@@ -85,7 +86,7 @@ def check_jobs(jobs: int) -> None:
 
 
 def _begin_worker() -> None:
-    """Silence warnings, which the parent process has issued already, and end when the parent does."""
+    """Silence warnings, which the parent process has already issued, and end when the parent does."""
     warnings.simplefilter("ignore", PairtonWarning)
     Thread(target=_end_with_parent, daemon=True).start()
 
@@ -128,11 +129,13 @@ def _in_pool(
 
 @contextmanager
 def dask_client(where: str) -> Iterator[Any]:
-    """A client of a cluster: `local`, `local:4` (workers here), an address, or the file of a scheduler.
+    """Yield a client of a Dask cluster.
 
-    A local cluster ends with the block; a running one stays. Whoever reaches a scheduler of Dask can run code on
-    its workers, and others may be on this machine: a local one takes only clients with its credentials (TLS),
-    which are made for it and stay in memory, and its HTTP servers answer nothing.
+    where: `local` or `local:4` to start a cluster here, or the address or the scheduler file of a running one
+
+    A local cluster is stopped when the block ends. Anyone who can connect to a Dask scheduler can run code on its
+    workers, and the machine may have other users. A local scheduler therefore accepts only clients with its TLS
+    certificate, which is kept in memory, and its HTTP servers have no routes.
     """
     distributed = _distributed()
     name, _, count = where.partition(":")
@@ -144,11 +147,11 @@ def dask_client(where: str) -> Iterator[Any]:
             security = distributed.Security.temporary()
         except ImportError:
             raise MissingExtraError("dask", "cryptography") from None
-        silent: dict[str, list[str]] = {
+        no_routes: dict[str, list[str]] = {
             f"distributed.{part}.http.routes": [] for part in ("scheduler", "worker", "nanny")
         }
         with (
-            dask.config.set(silent),
+            dask.config.set(no_routes),
             distributed.LocalCluster(
                 n_workers=workers,
                 threads_per_worker=1,
@@ -156,7 +159,7 @@ def dask_client(where: str) -> Iterator[Any]:
                 security=security,
                 dashboard_address=f"{LOOPBACK}:0",
                 scheduler_kwargs={"dashboard": False},
-                silence_logs=logging.CRITICAL,  # what goes wrong is said once, in one line
+                silence_logs=logging.CRITICAL,  # errors are raised here, and reported once
             ) as cluster,
             distributed.Client(cluster) as client,
         ):
@@ -169,14 +172,14 @@ def dask_client(where: str) -> Iterator[Any]:
         reason = " ".join(str(error).split())[:160]
         raise ConfigError(
             f"--dask {where}: no scheduler answers there ({reason}): give local, local:WORKERS, an address as in "
-            "tcp://host:8786, or the file of a scheduler"
+            "tcp://host:8786, or a scheduler file"
         ) from None
     with client:
         yield client
 
 
 def _distributed() -> Any:
-    """The library, without its types: only some of it has any."""
+    """Import `distributed`, untyped because only parts of it have types."""
     try:
         return import_module("distributed")
     except ImportError:
@@ -197,7 +200,7 @@ def _on_dask(
     distributed = _distributed()
     waiting = iter(tasks)
     running: dict[Any, Task] = {}  # future -> task
-    queue = distributed.as_completed(loop=client.loop)  # else it looks for a default client
+    queue = distributed.as_completed(loop=client.loop)  # without a loop, it would look for a default client
     guarded = partial(_guarded, function)
 
     def fill() -> None:
@@ -219,19 +222,19 @@ def _on_dask(
             yield task, result
     except distributed.KilledWorker as error:
         raise WorkerError(
-            "the same work ended several workers of the cluster (out of memory, or a crash): give them more "
-            "memory, or smaller parts, then --resume"
+            "several workers of the cluster died on the same task (out of memory, or a crash): give them more "
+            "memory, or make parts smaller, then use --resume"
         ) from error
     except (CancelledError, OSError) as error:  # OSError: a connection that was closed
         raise WorkerError(
-            "the connection to the scheduler of Dask was lost: start it again, then --resume"
+            "the connection to the Dask scheduler was lost: start it again, then use --resume"
         ) from error
     finally:
         client.cancel(list(running))
 
 
 def _guarded(function: Callable[[Task], Result], task: Task) -> tuple[Result | None, PairtonError | None]:
-    """A user's mistake travels as a value: raised on a worker, it would also fill the log with a traceback."""
+    """Return a PairtonError instead of raising it, because Dask would also print a traceback on the worker."""
     try:
         return function(task), None
     except PairtonError as error:

@@ -13,7 +13,7 @@ __all__ = ["as_plain"]
 
 
 def as_plain(value: Any, digits: int | None = None) -> Any:
-    """Mappings, lists and numbers from dataclasses, named tuples and arrays; None for what is no number.
+    """Convert dataclasses, named tuples and arrays to mappings, lists and numbers. NaN and infinity become None.
 
     >>> as_plain({"mass": np.array([80.41, np.nan]), 6: (1, 2)}, digits=1)
     {'mass': [80.4, None], '6': [1, 2]}

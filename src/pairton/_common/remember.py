@@ -1,4 +1,4 @@
-"""Results that are kept for the next time they are asked for, as long as they take little memory together."""
+"""A cache for the results of a function, limited by memory rather than by number."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ R = TypeVar("R")
 
 
 def remember(limit: int, size: Callable[[R], int]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Keep the results of a function, those last asked for, up to `limit` bytes in all; the last one always.
+    """Cache the most recently used results of a function, up to `limit` bytes in total, and at least the last one.
 
-    size: the bytes of a result. Arguments must be hashable. Threads that ask for the same wait for one result.
+    size: returns the bytes of a result. Arguments must be hashable. Threads wait while another computes a result.
 
     >>> @remember(10, len)
     ... def letters(text):
@@ -31,7 +31,7 @@ def remember(limit: int, size: Callable[[R], int]) -> Callable[[Callable[P, R]],
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        kept: OrderedDict[Hashable, tuple[R, int]] = OrderedDict()  # the last asked for at the end
+        kept: OrderedDict[Hashable, tuple[R, int]] = OrderedDict()  # most recently used last
         lock = RLock()
 
         def shrink(fewest: int) -> None:
@@ -43,7 +43,7 @@ def remember(limit: int, size: Callable[[R], int]) -> Callable[[Callable[P, R]],
             key = (args, tuple(sorted(kwargs.items())))
             with lock:
                 if key not in kept:
-                    shrink(0)  # what is made next needs memory too
+                    shrink(0)  # before the new result needs memory
                     made = function(*args, **kwargs)
                     kept[key] = made, size(made)
                 kept.move_to_end(key)

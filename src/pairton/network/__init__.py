@@ -1,4 +1,4 @@
-"""Networks (torch only): features, blocks, heads, and the assembled network with its configuration."""
+"""Networks in torch: features, blocks, heads, and the assembled network with its configuration."""
 
 from pairton.network.config import NetworkConfig
 from pairton.network.heads import Embedding, Head, register_head

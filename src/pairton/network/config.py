@@ -1,4 +1,4 @@
-"""The form of a network as plain data, checked when it is made."""
+"""The settings of a network."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["NetworkConfig"]
 ARCHITECTURES = ("pairformer", "symmetric", "transformer", "biased_transformer")
 READOUTS = ("single", "pair", "both")
 TRIPLETS = ("none", "potential", "object_sum", "hyper")
-MOST = 4096  # of blocks, widths and heads
+MOST = 4096  # the largest number of blocks, width or number of heads
 FEATURES = ("paper", "reference", "symmetric")
 
 
 @dataclass(frozen=True)
 class NetworkConfig:
-    """Which network, and how large. The defaults are the paper's model.
+    """The architecture and size of a network. The defaults are those of the paper.
 
     >>> NetworkConfig(architecture="pairfomer")
     Traceback (most recent call last):
@@ -32,23 +32,23 @@ symmetric, transformer, biased_transformer; did you mean 'pairformer'?
     single_heads: int = 8
     pair_width: int = 64
     pair_heads: int = 4
-    transition: int = 2  # hidden width of a transition, in units of its width
-    dropout: float = 0.25  # of whole rows or columns of pair updates
-    tokens: bool = True  # whether revealed particles are an input
+    transition: int = 2  # hidden width of a transition (two-layer network), as a multiple of its width
+    dropout: float = 0.25  # rate at which whole rows or columns of pair updates are dropped
+    tokens: bool = True  # whether particles that are already revealed are an input
     pair_features: str = "paper"  # paper, reference; a symmetric network has its own
-    objects_into_pairs: bool = False  # ordered pairs start with z_ij += A x_i + B x_j; symmetric ones always do so
+    objects_into_pairs: bool = False  # add A x_i + B x_j to ordered pairs z_ij; symmetric networks always do
     single_stream: bool = True
     triangle_multiplication: bool = True
     triangle_attention: bool = True
-    gates: bool = True  # of triangle multiplication and transition; only a symmetric network can do without
-    edges_from: str = "single"  # single, pair, both
-    triplets: str = "none"  # none, potential, object_sum, hyper: what scores particles of three objects
-    patterns: bool = False  # one output for each pattern: which particles are in the event at all
-    heads: tuple[str, ...] = ()  # further outputs, by the names under which their heads are registered
+    gates: bool = True  # in triangle multiplications and transitions; only a symmetric network may lack them
+    edges_from: str = "single"  # embeddings that edges are read from: single, pair, both
+    triplets: str = "none"  # head that scores particles of three objects: none, potential, object_sum, hyper
+    patterns: bool = False  # whether to output one score per pattern (which particles are present)
+    heads: tuple[str, ...] = ()  # registered names of further heads
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "heads", tuple(self.heads))  # JSON has lists
-        if self.triplets == "hyperedge":  # in models and recipes of Pairton 0.1
+        if self.triplets == "hyperedge":  # the name in Pairton 0.1
             object.__setattr__(self, "triplets", "object_sum")
         _one_of("network.architecture", self.architecture, ARCHITECTURES)
         _one_of("network.edges_from", self.edges_from, READOUTS)
@@ -80,13 +80,13 @@ symmetric, transformer, biased_transformer; did you mean 'pairformer'?
             )
         if not self.has_singles and (self.edges_from != "pair" or self.scores_triplets):
             raise ConfigError(
-                "network.single_stream is false, so that objects have no embeddings: set edges_from: pair and "
+                "network.single_stream is false, so objects have no embeddings: set edges_from: pair and "
                 "triplets: none or potential"
             )
 
     @property
     def scores_triplets(self) -> bool:
-        """Whether a score of three objects stands for the edges of their type, instead of being added to them."""
+        """Whether the score of a triplet replaces the edges of its type, instead of being added to them."""
         return self.triplets in ("object_sum", "hyper")
 
     @property

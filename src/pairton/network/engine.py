@@ -1,4 +1,4 @@
-"""Networks from a model's folder, and the engine that runs one by torch."""
+"""Loads networks from model folders, and runs them with torch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["TorchEngine", "load_network", "predictor"]
 
 
 def load_network(model: str | Path) -> tuple[Network, ModelInfo]:
-    """A network with its weights, in evaluation mode, and all about it."""
+    """Load a network in evaluation mode, and the information stored with it."""
     folder = find_model(model)
     info = read_info(folder)
     config = configure(NetworkConfig, info.network, f"{folder / INFO}: network")
@@ -35,20 +35,20 @@ def load_network(model: str | Path) -> tuple[Network, ModelInfo]:
         weights = load(payload)
         if read_json(folder / INFO)["format_version"] == 1:
             weights = upgrade_weights(weights)
-        with torch.device("meta"):  # takes no memory, however large the config says the network is
+        with torch.device("meta"):  # checks the weights first without allocating what the config asks for
             Network(info.topology, config, info.inputs, info.heads).load_state_dict(weights, assign=True)
         network = Network(info.topology, config, info.inputs, info.heads)
         network.load_state_dict(weights)
     except PairtonError:
         raise
-    except Exception as error:  # safetensors and torch have their own
+    except Exception as error:  # safetensors and torch raise exceptions of their own
         reason = " ".join(str(error).split())
         raise ModelError(f"{folder / WEIGHTS}: the weights do not fit the network ({reason[:200]})") from None
     return network.eval(), info
 
 
 def predictor(network: Network) -> Callable[[Nodes, npt.NDArray[np.uint8] | None], Outputs]:
-    """A network as decoders want it: numpy in, numpy out."""
+    """Wrap a network as a function of numpy arrays, as decodings call it."""
 
     @torch.inference_mode()
     def predict(nodes: Nodes, tokens: npt.NDArray[np.uint8] | None = None) -> Outputs:
@@ -69,12 +69,12 @@ def predictor(network: Network) -> Callable[[Nodes, npt.NDArray[np.uint8] | None
 
 @dataclass(frozen=True)
 class TorchEngine:
-    """One denoising step by torch, from a model's folder."""
+    """Runs the network of a model folder with torch."""
 
     path: Path
-    threads: int | None = None  # None: as torch is set
+    threads: int | None = None  # None: torch's own setting
     device: str = "cpu"
-    at_once = 1  # torch has threads of its own
+    at_once = 1  # batches at a time; torch uses several threads by itself
     library: ClassVar[str] = "torch"
 
     @cached_property

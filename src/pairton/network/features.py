@@ -1,4 +1,4 @@
-"""Features from raw kinematics, computed inside the network, so that inputs need no normalisation.
+"""Features of objects and pairs, computed inside the network from raw kinematics.
 
 Momenta are (..., 4): pt, eta, phi, energy, in GeV and radians. Padded objects may be all zero.
 """
@@ -15,19 +15,20 @@ from pairton.events.inputs import MOMENTUM, Input
 
 __all__ = ["NODE_FEATURES", "PAIR_FEATURES", "TokenEmbedding", "node_features", "pair_features"]
 
-NODE_FEATURES = {"paper": 5, "reference": 5, "symmetric": 3}  # features of a four-momentum, by their kind
+NODE_FEATURES = {"paper": 5, "reference": 5, "symmetric": 3}  # number of features of a four-momentum
 PAIR_FEATURES = {"paper": 6, "reference": 6, "symmetric": 8}
-LOG_SCALE = 4.5  # log of 90 GeV: energies and masses are centred there
-TINY = 1e-3  # GeV, below any object: guards logarithms
-ETA_LIMIT = 10.0  # beyond any object: whatever is in the padding, exponentials stay finite
+LOG_SCALE = 4.5  # log of 90 GeV; subtracted from logarithms of energies and masses
+TINY = 1e-3  # GeV; a lower bound that keeps logarithms finite
+ETA_LIMIT = 10.0  # a bound that keeps exponentials finite, whatever the padding holds
 
 
 def node_features(objects: Tensor, features: str, inputs: tuple[Input, ...]) -> Tensor:
-    """(..., features) of objects (..., 4 + inputs): of the four-momentum, then the further inputs, transformed.
+    """Features of objects (..., 4 + inputs): those of the four-momentum, then the transformed inputs.
 
     paper, reference: log E - 4.5, log pT - 4.5, eta, cos phi, sin phi
-    symmetric:        log E - 4.5, log pT - 4.5, |eta|: as its pair features, the same for an event turned
-                      about the beam or reflected
+    symmetric:        log E - 4.5, log pT - 4.5, |eta|
+
+    Symmetric features, also those of pairs, do not change when the event is rotated about the beam or reflected.
     """
     pt, eta, phi, energy, *further = objects.unbind(dim=-1)
     columns = [_log(energy), _log(pt)]
@@ -42,16 +43,16 @@ def _transformed(x: Tensor, item: Input) -> Tensor:
 
 
 def transverse_part(momenta: Tensor) -> Tensor:
-    """The same momenta without their longitudinal part: pt, 0, phi, sqrt(pt^2 + m^2)."""
+    """Momenta without their longitudinal part: pt, 0, phi, sqrt(pt^2 + m^2)."""
     momentum, excess = _momentum(momenta)
     square = momenta[..., 0] ** 2 + (excess * (momenta[..., 3] + momentum)).clamp(min=0)
     pt, phi = momenta[..., 0], momenta[..., 2]
-    energy = torch.sqrt(square.clamp(min=TINY**2))  # in the padding too the gradient is a number
+    energy = torch.sqrt(square.clamp(min=TINY**2))  # keeps the gradient of padding finite
     return torch.stack([pt, torch.zeros_like(pt), phi, energy], dim=-1)
 
 
 def pair_features(first: Tensor, second: Tensor, features: str) -> Tensor:
-    """(..., 6) or (..., 8) of two momenta that broadcast.
+    """Features (..., 6) or (..., 8) of pairs of momenta, which must broadcast.
 
     paper:     delta eta, delta phi, delta sin phi, delta cos phi, delta R, log m - 4.5
     reference: the same with |delta eta|, and |delta sin|, |delta cos| divided by their norm
@@ -81,21 +82,21 @@ def _log(energy: Tensor) -> Tensor:
 
 
 def _wrapped(angle: Tensor) -> Tensor:
-    """To [-pi, pi]."""
+    """The angle in [-pi, pi]."""
     return angle - 2 * math.pi * torch.round(angle / (2 * math.pi))
 
 
 def _log_momentum(one: Tensor, two: Tensor, cosine: Tensor) -> Tensor:
-    """log pT - 4.5 of two objects, as a sum of what is positive; below 1 GeV it is that of 1 GeV."""
+    """log pT - 4.5 of the sum of two objects, with pT of at least 1 GeV. All terms summed are positive."""
     square = (one - two) ** 2 + 2 * one * two * (1 + cosine)
     return 0.5 * torch.log(square.clamp(min=1.0)) - LOG_SCALE
 
 
 def _log_mass(first: Tensor, second: Tensor) -> Tensor:
-    """log m - 4.5 of two objects; below 1 GeV, where float32 leaves only rounding, it is that of 1 GeV.
+    """log m - 4.5 of two objects, with m of at least 1 GeV: smaller masses are lost to float32 rounding.
 
-    m^2 = m_1^2 + m_2^2 + 2 (E_1 E_2 - p_1 . p_2) as a sum of small terms: E^2 - p^2 would leave the rounding of
-    large ones, and no two libraries round cosines alike.
+    m^2 = m_1^2 + m_2^2 + 2 (E_1 E_2 - p_1 . p_2) is written as a sum of small terms. E^2 - p^2 would lose
+    precision, and torch and ONNX Runtime would round it differently.
     """
     (p_1, excess_1), (p_2, excess_2) = _momentum(first), _momentum(second)
     masses = excess_1 * (first[..., 3] + p_1) + excess_2 * (second[..., 3] + p_2)
@@ -108,7 +109,7 @@ def _log_mass(first: Tensor, second: Tensor) -> Tensor:
 
 
 def _momentum(momenta: Tensor) -> tuple[Tensor, Tensor]:
-    """|p| and E - |p|; in double precision, since an object's mass is hidden in the last digits of its energy."""
+    """|p| and E - |p|, computed in double precision because E - |p| is small."""
     pt, eta, _, energy = (momenta[..., k].double() for k in range(len(MOMENTUM)))
     eta = eta.clamp(-ETA_LIMIT, ETA_LIMIT)
     momentum = pt * 0.5 * (torch.exp(eta) + torch.exp(-eta))
@@ -116,7 +117,7 @@ def _momentum(momenta: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class TokenEmbedding(nn.Module):
-    """Visible matrices (B, T, ...) -> (B, ..., P): an embedding of each token, per type, side by side."""
+    """Tokens (B, T, ...) -> (B, ..., P): the embeddings of all types, concatenated."""
 
     def __init__(self, types: int, width: int) -> None:
         super().__init__()

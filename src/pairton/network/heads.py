@@ -1,11 +1,11 @@
-"""Heads: from the embeddings of a network to its named outputs.
+"""Heads compute the named outputs of a network from its embeddings.
 
-A head has a name, which is that of its output in torch, in ONNX files and in engines, and the axes of that output.
-A head of your own also has a loss on columns of the events. `register_head` makes it known; a recipe asks for it:
+The name of a head is the name of its output in torch, in ONNX files and in engines. A head that you add also has a
+loss on columns of the events. Register it with `register_head`, and name it in a recipe:
 
     heads: {my_head: 0.1}  # name: weight of its loss
 
-Shapes: B events, N nodes, M pairs i <= j, T types, K types of three slots, D single width, F width of a pair.
+Shapes: B events, N nodes, M pairs i <= j, T types, K types of three slots, D single width, F pair width.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Embedding:
-    """What a network knows of a batch before its heads."""
+    """The embeddings of a batch, from which heads compute their outputs."""
 
     singles: Tensor  # (B, N, D)
     pairs: Tensor  # (B, M, F)
-    mask: Tensor | None  # (B, N); None without padding
+    mask: Tensor | None  # (B, N): which nodes are not padding; None without padding
     index: PairIndex
 
     @property
@@ -53,7 +53,7 @@ class Embedding:
         return self.singles.shape[1]
 
     def pooled(self) -> Tensor:
-        """(B, 2 F): mean and maximum of the pairs' vectors, for what is said of the event as a whole."""
+        """(B, 2 F): mean and maximum over pairs, for outputs per event."""
         if self.mask is None:
             return torch.cat([self.pairs.mean(dim=1), self.pairs.amax(dim=1)], dim=-1)
         low, high = self.index.pairs(self.n_nodes)
@@ -66,19 +66,19 @@ class Head(nn.Module):
     """One named output of a network."""
 
     name: ClassVar[str]
-    axes: tuple[str, ...] = ()  # of the output after that of events; "node" axes are zero in the padding
-    columns: ClassVar[tuple[str, ...]] = ()  # of the events, that the loss compares the output with
+    axes: tuple[str, ...] = ()  # of the output, after the axis of events; padding is set to zero on "node" axes
+    columns: ClassVar[tuple[str, ...]] = ()  # columns of the events that the loss needs
 
     def __init__(self, topology: Topology, width: int) -> None:
-        """`width` is that of a pair's vector."""
+        """`width` is the pair width F."""
         super().__init__()
 
     @abstractmethod
     def forward(self, embedding: Embedding) -> Tensor:
-        """The output, with the axes that the head says."""
+        """The output (B, ...), with the axes in `axes`."""
 
     def loss(self, output: Tensor, labels: Mapping[str, Tensor]) -> Tensor:
-        """(B,): the loss of each event, from its columns; a head without columns is trained by other losses."""
+        """(B,): the loss per event. Zero by default, for heads that are trained by other losses."""
         return output.reshape(len(output), -1).sum(dim=1) * 0
 
 
@@ -86,17 +86,17 @@ HEADS: dict[str, type[Head]] = {}
 
 
 def register_head(head: type[Head]) -> type[Head]:
-    """Make a head known by its name; to be used as a decorator."""
+    """Make a head available under its name. Use it as a decorator."""
     HEADS[head.name] = head
     return head
 
 
 def get_head(name: str) -> type[Head]:
-    """A registered head."""
+    """Return the head registered under a name."""
     if name not in HEADS:
         known = ", ".join(HEADS) or "none"
         raise ConfigError(
-            f"no head {shown(name)}: registered are {known}{nearest(name, HEADS)}; import the module with it"
+            f"no head {shown(name)}: registered are {known}{nearest(name, HEADS)}; import the module that has it"
         )
     return HEADS[name]
 
@@ -129,12 +129,12 @@ def _two_layers(hidden: int) -> nn.Sequential:
 
 
 class EdgeHead(Head):
-    """Logits of edges (B, T, N, N): two layers per type on the pair's vector; zero for types that have none."""
+    """Edge logits (B, T, N, N): two layers per type on the pairs; zero for types without edges."""
 
     name, axes = "edges", ("type", "node", "node")
 
     def __init__(self, types: tuple[bool, ...], hidden: int) -> None:
-        """`types` says which types have edges of their own."""
+        """`types` says, for each type, whether it has edges."""
         nn.Module.__init__(self)
         self.types = types
         self.layers = nn.ModuleList(_two_layers(hidden) for has_edges in types if has_edges)
@@ -148,9 +148,9 @@ class EdgeHead(Head):
 
 
 class ThreeBodyPotential(Head):
-    """u(z_ij, z_il, z_jl) = o . silu(U z_ij + V z_il + V z_jl), with U = V where all three objects are alike.
+    """Potential u(z_ij, z_il, z_jl) = o . silu(U z_ij + V z_il + V z_jl), with U = V for three equivalent objects.
 
-    The output (B, K, N, N, N) starts at zero: training begins from the edges alone.
+    The output (B, K, N, N, N) is zero at the start of a training, which begins from the edges alone.
     """
 
     name, axes = "triplets", ("triplet_type", "node", "node", "node")
@@ -178,7 +178,7 @@ class ThreeBodyPotential(Head):
 
 
 class PatternHead(Head):
-    """One term per pattern of the topology (B, patterns), from the event as a whole; it starts at zero."""
+    """One score per event and pattern of the topology (B, patterns). It is zero at the start of a training."""
 
     name, axes = "patterns", ("pattern",)
 
@@ -198,9 +198,9 @@ class PatternHead(Head):
 
 
 class ObjectSumHead(Head):
-    """Three objects are scored from their summed embeddings: (B, K, N, N, N).
+    """Scores of triplets (B, K, N, N, N) from the summed embeddings of their objects.
 
-    It is the simplest head on triplets, without the attention of HyPER's (`pairton.network.hyper_head`).
+    This is the simplest head for triplets. HyPER's (`pairton.network.hyper_head`) adds attention.
     """
 
     name, axes = "triplets", ("triplet_type", "node", "node", "node")

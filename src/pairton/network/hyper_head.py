@@ -1,14 +1,13 @@
-"""The hyperedge layer of HyPER (arXiv:2402.10149), on the embeddings of our networks.
+"""The hyperedge layer of HyPER (arXiv:2402.10149), applied to the embeddings of our networks.
 
-A hyperedge has three objects. Its vector is the sum of theirs, each from the object's embedding and that of the
-event by three layers:
+A hyperedge is a set of three objects. With the embedding x of each object and the global vector u of the event,
 
     h = sum over its objects of MLP(x, u)
-    a = softmax over all hyperedges of the event, feature by feature, of h
+    a = softmax of h over all hyperedges of the event, for each feature
     logit = MLP(h, a * relu(W h))
 
-So hyperedges of an event compete for attention. What HyPER calls the global vector u is here the mean and maximum
-of the pairs' vectors. The layers are those of its code, `HyPER/models/hyperedge.py`; message passing is ours.
+so that the hyperedges of an event compete for attention. The layers are those of HyPER's code,
+`HyPER/models/hyperedge.py`. Our network replaces its message passing, and u is the mean and maximum over pairs.
 
 Shapes: B events, N nodes, M pairs i <= j, K types of three slots, D single width, F pair width, H hidden width.
 """
@@ -23,7 +22,7 @@ from pairton.network.heads import Embedding, Head
 __all__ = ["HyperHead"]
 
 DROPOUT = 0.01  # HyPER's
-NEVER = -1e9  # logit of what is no hyperedge
+NEVER = -1e9  # replaces h where three objects do not form a hyperedge
 
 
 def _three_layers(width: int, hidden: int, out: int) -> nn.Sequential:
@@ -32,7 +31,7 @@ def _three_layers(width: int, hidden: int, out: int) -> nn.Sequential:
 
 
 class HyperHead(Head):
-    """Logits of hyperedges (B, K, N, N, N), the same for every order of the three objects."""
+    """Hyperedge logits (B, K, N, N, N), equal for every order of the three objects."""
 
     name, axes = "triplets", ("triplet_type", "node", "node", "node")
 
@@ -48,15 +47,15 @@ class HyperHead(Head):
         n_nodes, index = embedding.n_nodes, embedding.index
         low, high = index.pairs(n_nodes)
         event = embedding.pooled()[:, None].expand(-1, n_nodes, -1)
-        given = torch.cat([embedding.singles, event], dim=-1)
-        there = self._hyperedges(embedding, low, high)  # (B or 1, M, N, 1)
+        nodes = torch.cat([embedding.singles, event], dim=-1)
+        exists = self._hyperedges(embedding, low, high)  # (B or 1, M, N, 1)
         outputs = []
         for objects, mix, score in zip(self.objects, self.mix, self.score, strict=True):
-            each = objects(given)  # (B, N, H)
+            each = objects(nodes)  # (B, N, H)
             pairs = each.index_select(1, low) + each.index_select(1, high)
             summed = pairs[:, :, None] + each[:, None]  # (B, M, N, H)
-            logits = torch.where(there, summed, torch.full_like(summed, NEVER)).flatten(1, 2)
-            # every hyperedge is three times among pairs and third objects
+            logits = torch.where(exists, summed, torch.full_like(summed, NEVER)).flatten(1, 2)
+            # the softmax counts each hyperedge three times: once for each choice of the third object
             attention = 3 * logits.softmax(dim=1).view_as(summed)
             vector = torch.cat([summed, attention * mix(summed).relu()], dim=-1)
             outputs.append(index.unpack(score(vector)[..., 0], n_nodes))
@@ -64,12 +63,12 @@ class HyperHead(Head):
 
     @staticmethod
     def _hyperedges(embedding: Embedding, low: Tensor, high: Tensor) -> Tensor:
-        """Whether a pair and a third object are three different objects that are there."""
+        """Whether a pair and a third object are three different objects, none of them padding."""
         node = torch.arange(embedding.n_nodes, device=low.device)
         different = (low != high)[:, None] & (low[:, None] != node) & (high[:, None] != node)
-        there = different[None, :, :, None]
+        exists = different[None, :, :, None]
         if embedding.mask is None:
-            return there
+            return exists
         mask = embedding.mask
         pairs = mask.index_select(1, low) & mask.index_select(1, high)
-        return there & pairs[:, :, None, None] & mask[:, None, :, None]
+        return exists & pairs[:, :, None, None] & mask[:, None, :, None]

@@ -8,11 +8,11 @@ from torch.nn import functional
 
 __all__ = ["Attention", "RMSNorm", "SharedDropout", "Transition", "heads_last", "split_heads"]
 
-HIDDEN = -1e9  # added to the score of a padded key; finite, so that a row of padding has no NaN
+HIDDEN = -1e9  # added to attention scores of padding; finite, because -inf gives NaN in rows of padding
 
 
 class RMSNorm(nn.Module):
-    """x / rms(x), scaled. The ONNX operator set has no such node; of this form ONNX Runtime makes one."""
+    """x / rms(x), times a learned scale. ONNX has no such operator, but ONNX Runtime fuses this form into one."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class RMSNorm(nn.Module):
 
 
 class Transition(nn.Module):
-    """Two layers on every element by itself: silu(A x) * (B x), or silu(A x + a) without gates, then back."""
+    """Two layers on each element: C (silu(A x) * B x), or C silu(A x + a) without gates."""
 
     def __init__(self, width: int, factor: int, gates: bool = True) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Transition(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         normal = self.norm(x)
         if self.gates:
-            gate, value = self.expand.weight.chunk(2)  # two products: results that are contiguous
+            gate, value = self.expand.weight.chunk(2)  # two products give contiguous results
             active = functional.silu(functional.linear(normal, gate)) * functional.linear(normal, value)
         else:
             active = functional.silu(self.expand(normal))
@@ -44,7 +44,7 @@ class Transition(nn.Module):
 
 
 class SharedDropout(nn.Module):
-    """Dropout whose mask is shared along one dimension: whole rows or columns of the pair matrix at once."""
+    """Dropout with one mask for all entries along a dimension, for whole rows or columns of the pair matrix."""
 
     def __init__(self, rate: float, dim: int) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class SharedDropout(nn.Module):
 
 
 class Attention(nn.Module):
-    """Gated self-attention over nodes; with `pair_width`, pairs bias the scores: (B, N, D) -> (B, N, D)."""
+    """Gated self-attention over nodes, (B, N, D) -> (B, N, D). With `pair_width`, pairs bias the scores."""
 
     def __init__(self, width: int, heads: int, pair_width: int | None = None) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""The assembled network: raw objects by kind and visible tokens in, outputs by name out.
+"""The assembled network, from objects and tokens to outputs by name.
 
 Shapes: B events, N nodes (objects of all kinds), M pairs i <= j, T types, D single width, P pair width, F columns
-of a kind of objects.
+per kind of object.
 """
 
 from __future__ import annotations
@@ -65,12 +65,15 @@ class Network(nn.Module):
         inputs: Inputs | None = None,
         heads: Mapping[str, HeadSpec] | None = None,
     ) -> None:
-        """`heads` are those that a recipe declares; `config.heads` names those that code has registered."""
+        """`heads` are the heads declared in a recipe. Registered heads are named in `config.heads`."""
         super().__init__()
         self.topology, self.config = topology, config
         self.inputs = Inputs.default(topology) if inputs is None else inputs
         if unknown := [item.field for kind in self.inputs.kinds for item in self.inputs[kind] if item.measures]:
-            raise ConfigError(f"the input {unknown[0]} is to be normalised by training events: train the network")
+            raise ConfigError(
+                f"the input {unknown[0]} has no mean and deviation yet, which come from training events: "
+                "train the network"
+            )
         triplets = triplet_types(topology)
         if config.triplets != "none" and not triplets:
             raise ConfigError(
@@ -79,7 +82,7 @@ class Network(nn.Module):
             )
         self.index = PairIndex()
         single, pair = config.single_width, config.pair_width
-        # the symmetric network's pairs start from both nodes' embeddings, even where no single stream follows
+        # a symmetric network without a single stream still starts its pairs from embeddings of nodes
         width = single if config.has_singles else pair
         own = NODE_FEATURES[self.features]
         self.embed = nn.ModuleDict(
@@ -89,12 +92,12 @@ class Network(nn.Module):
         if config.architecture == "symmetric":
             self.nodes_to_pairs = nn.Linear(width, pair, bias=False)
         if config.architecture != "transformer":
-            flag = config.architecture == "symmetric"  # of the diagonal
-            self.embed_pairs = nn.Linear(PAIR_FEATURES[self.features] + flag, pair)
+            diagonal = config.architecture == "symmetric"  # one more feature: whether i = j
+            self.embed_pairs = nn.Linear(PAIR_FEATURES[self.features] + diagonal, pair)
             self.embed_tokens = TokenEmbedding(len(topology.types), pair) if config.tokens else None
             if config.objects_into_pairs:
                 self.sides_to_pairs = nn.Linear(width, 2 * pair, bias=False)
-            if not flag and len(topology.kinds) > 1:
+            if not diagonal and len(topology.kinds) > 1:
                 self.kinds_to_pairs = nn.Embedding(len(topology.kinds), pair)
         self.blocks = nn.ModuleList(self._block() for _ in range(config.blocks))
 
@@ -124,7 +127,7 @@ class Network(nn.Module):
 
     @property
     def outputs(self) -> dict[str, tuple[str, ...]]:
-        """The axes of each output, after that of events."""
+        """The axes of each output, after the axis of events."""
         return {name: head.axes for name, head in self.heads.items() if isinstance(head, Head)}
 
     def _block(self) -> nn.Module:
@@ -151,11 +154,11 @@ class Network(nn.Module):
         masks: Mapping[str, Tensor] | None = None,
         tokens: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """Outputs by name.
+        """Return the outputs by name.
 
         objects   kind -> (B, objects, F): pt, eta, phi, energy, further inputs
-        masks     kind -> (B, objects): which are there; None without padding
-        tokens    (B, T, N, N); None for all masked
+        masks     kind -> (B, objects): which objects are not padding; None without padding
+        tokens    (B, T, N, N); None if all are masked
         """
         parts = [objects[kind] for kind in self.topology.kinds]
         momenta = torch.cat([part[..., : len(MOMENTUM)] for part in parts], dim=1)  # (B, N, 4)
@@ -166,7 +169,7 @@ class Network(nn.Module):
             self.embed[kind](node_features(part, self.features, self.inputs[kind]))
             for kind, part in zip(self.topology.kinds, parts, strict=True)
         ]
-        # (N,): the kind of each node, from the shapes of the inputs, which may vary in an exported graph
+        # (N,): the kind of each node; computed from the inputs, whose shapes may vary in an exported graph
         kinds = torch.cat([torch.zeros_like(part[0, :, 0], dtype=torch.long) + k for k, part in enumerate(parts)])
         x, z = self._trunk(momenta, torch.cat(embedded, dim=1), mask, tokens, kinds)
         embedding = Embedding(x, self.readout(x, z, self.index), mask, self.index)
@@ -181,7 +184,7 @@ class Network(nn.Module):
     def _trunk(
         self, momenta: Tensor, x: Tensor, mask: Tensor | None, tokens: Tensor | None, kinds: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """Singles (B, N, D), and pairs (B, M, P) where there are any."""
+        """Embed and run all blocks: singles (B, N, D), and pairs (B, M, P) or None."""
         architecture = self.config.architecture
         if architecture == "symmetric":
             z = self._embed_symmetric(momenta, x, tokens, kinds)
@@ -217,7 +220,7 @@ class Network(nn.Module):
         return x, self.index.fold(z)
 
     def _pair_features(self, first: Tensor, second: Tensor, kinds_1: Tensor, kinds_2: Tensor) -> Tensor:
-        """Features of pairs of momenta; of a pair with a transverse object, its transverse quantities."""
+        """Features of pairs of momenta; only transverse ones if an object has no longitudinal momentum."""
         transverse = [k for k, kind in enumerate(self.topology.kinds) if kind in TRANSVERSE]
         if transverse:
             flat = torch.stack([(kinds_1 == k) | (kinds_2 == k) for k in transverse]).any(dim=0)[..., None]

@@ -1,4 +1,4 @@
-"""The paper's pairformer: ordered pairs, the sub-layers and their order as in AlphaFold 3, RMSNorm throughout.
+"""The paper's pairformer, on ordered pairs. Sub-layers and their order are those of AlphaFold 3, with RMSNorm.
 
 Shapes: B events, N nodes, H heads, D single width, P pair width. Singles x (B, N, D), pairs z (B, N, N, P).
 """
@@ -18,7 +18,7 @@ Direction = Literal["outgoing", "incoming"]
 
 
 class TriangleMultiplication(nn.Module):
-    """Update of edge ij from the two other sides of every triangle.
+    """Updates edge ij from the two other sides of every triangle.
 
     outgoing: t_ij = sum_k a_ik b_jk      incoming: t_ij = sum_k a_ki b_kj
     """
@@ -80,7 +80,7 @@ class TriangleAttention(nn.Module):
 
 
 class PairformerBlock(nn.Module):
-    """One residual line per sub-layer. Pairs are updated from pairs, singles from singles, biased by pairs."""
+    """Updates pairs from pairs, and singles by attention that is biased by pairs."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""The symmetric pairformer: only pairs i <= j are kept, so a pass costs half, and every update respects it.
+"""The symmetric pairformer. It keeps only pairs i <= j, which halves the cost; every update is symmetric in i, j.
 
 Shapes: B events, N nodes, M = N (N + 1) / 2 pairs, H heads, D single width, P pair width. Singles x (B, N, D),
-pairs z (B, M, P). Pair ij has the position j (j + 1) / 2 + i, whatever N: one table serves all events.
+pairs z (B, M, P). Pair ij has the position j (j + 1) / 2 + i, which does not depend on N.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class PairIndex(nn.Module):
-    """Between the packed layout (B, M, ...) and the square one (B, N, N, ...)."""
+    """Converts between packed pairs (B, M, ...) and square matrices (B, N, N, ...)."""
 
     square: Tensor  # (MOST_OBJECTS, MOST_OBJECTS): position of each pair
     low: Tensor  # (M,): the smaller node of each pair
@@ -44,7 +44,7 @@ class PairIndex(nn.Module):
             self.register_buffer(name, table.contiguous(), persistent=False)
 
     def pairs(self, n_nodes: int) -> tuple[Tensor, Tensor]:
-        """(M,) each: the two nodes i <= j of every pair."""
+        """The nodes i and j, i <= j, of every pair, (M,) each."""
         count = n_nodes * (n_nodes + 1) // 2
         return self.low[:count], self.high[:count]
 
@@ -70,19 +70,19 @@ class PairIndex(nn.Module):
 
 
 def triangle_product(sides: Tensor, index: PairIndex, n_nodes: int) -> Tensor:
-    """t_ij = sum_k (a_ik c_jk + c_ik a_jk): (B, M, 2 P), a and c side by side -> (B, M, P). The reference."""
+    """t_ij = sum_k (a_ik c_jk + c_ik a_jk): (B, M, 2 P), a and c concatenated, -> (B, M, P)."""
     a, c = index.unpack(sides, n_nodes).permute(0, 3, 1, 2).chunk(2, dim=1)  # (B, P, N, N)
     return index.fold((a @ c.transpose(-1, -2)).permute(0, 2, 3, 1))
 
 
 def triangle_product_on_cpu(sides: Tensor, index: PairIndex, n_nodes: int) -> Tensor:
-    """The same as multiply-adds along channels: products of 7 x 7 matrices one by one cost twice as much there."""
+    """`triangle_product` as multiply-adds along channels: on a CPU, small matrix products take twice as long."""
     result: Tensor = _TriangleProduct.apply(sides, index, n_nodes)  # type: ignore[no-untyped-call]
     return result
 
 
 def triangle_product_in_graph(sides: Tensor, index: PairIndex, n_nodes: int) -> Tensor:
-    """The same as one sum, for a graph that runtimes execute as it stands: no transposes, no tiny products."""
+    """`triangle_product` as one sum, without transposes and small matrix products, for exported graphs."""
     a, c = index.unpack(sides, n_nodes).chunk(2, dim=-1)  # (B, N, N, P)
     return index.fold((a[:, :, None] * c[:, None]).sum(dim=3))
 
@@ -116,7 +116,7 @@ class _TriangleProduct(torch.autograd.Function):
 
 
 def _product_for(x: Tensor) -> Callable[[Tensor, PairIndex, int], Tensor]:
-    """While a graph is traced, or compiled, the number of nodes is not a number yet."""
+    """The fastest product that can be used. While a graph is traced or compiled, n_nodes is not a number yet."""
     if torch._C._get_tracing_state() is not None:
         return triangle_product_in_graph
     eager = not torch.compiler.is_compiling() and x.device.type == "cpu" and x.dtype == torch.float32
@@ -124,7 +124,7 @@ def _product_for(x: Tensor) -> Callable[[Tensor, PairIndex, int], Tensor]:
 
 
 class SymmetricTriangleMultiplication(nn.Module):
-    """t_ij = sum_k (a_ik c_jk + c_ik a_jk): the one triangle update that keeps z_ij = z_ji."""
+    """t_ij = sum_k (a_ik c_jk + c_ik a_jk): the triangle update that keeps z_ij = z_ji."""
 
     def __init__(self, width: int, gates: bool = True) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class SymmetricTriangleMultiplication(nn.Module):
 
     def forward(self, z: Tensor, index: PairIndex, n_nodes: int, pair_mask: Tensor | None) -> Tensor:
         normal, weight, width = self.norm(z), self.sides_and_gate.weight, z.shape[-1]
-        sides = functional.linear(normal, weight[: 2 * width])  # several products: results that are contiguous
+        sides = functional.linear(normal, weight[: 2 * width])  # several products give contiguous results
         if self.gates:
             sides = sides * torch.sigmoid(functional.linear(normal, weight[2 * width : 4 * width]))
         if pair_mask is not None:
@@ -148,7 +148,7 @@ class SymmetricTriangleMultiplication(nn.Module):
 
 
 class SymmetricTriangleAttention(nn.Module):
-    """Edge ij over the edges ik at i with a bias from the third side jk, plus the same at j."""
+    """Edge ij attends to the edges ik at i, biased by the third side jk; added to the same at j."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ class SymmetricTriangleAttention(nn.Module):
 
 
 class SymmetricBlock(nn.Module):
-    """One residual line per sub-layer; without the single stream and attention it is two of them."""
+    """Updates pairs from pairs, and singles, if there are any, by attention that is biased by pairs."""
 
     def __init__(
         self,

@@ -1,10 +1,11 @@
-"""Heads that a recipe declares: classes and numbers of events, particles and products (`HeadSpec`).
+"""Heads that a recipe declares: classes and regressions of events, particles and decay products (`HeadSpec`).
 
-A head of the event reads the pooled pairs. A head of particles gives each pair of objects a vector; what it says
-of a particle is the mean over the pairs of its objects, each with itself included. So one output serves any
-assignment: the true one in training, the answer in a reconstruction.
+A head of the event reads the pooled pairs. A head of particles gives each pair of objects a vector. Its value for
+a particle is the mean over all pairs of the particle's objects, including each object with itself. The same output
+can thus be read for any assignment: the true one in training, the answer in a reconstruction.
 
-Shapes: B events, N nodes, M pairs i <= j, P places, K slots of a place, C numbers per place: classes, or 1.
+Shapes: B events, N nodes, M pairs i <= j, P places (particles or slots that a head has a value for), K slots per
+place, C values per place: one per class, or 1 for a regression.
 """
 
 from __future__ import annotations
@@ -22,19 +23,22 @@ from pairton.topology import Topology
 
 __all__ = ["TaskHead", "place_values"]
 
-MOST_LOG = 30.0  # of a number that is learned by its logarithm
+MOST_LOG = 30.0  # bound on values that are learned as logarithms
 
 
 class TaskHead(Head):
-    """The event: (B,) for a number, (B, C) for logits of classes. Particles: (B, C, N, N), C = 1 for a number."""
+    """Output of a head of the event: (B,) or class logits (B, C); of a head of particles: (B, C, N, N)."""
 
     name = ""
 
     def __init__(self, spec: HeadSpec, topology: Topology, width: int) -> None:
-        """`width` is that of a pair's vector."""
+        """`width` is the pair width."""
         nn.Module.__init__(self)
         if (spec.classes if spec.is_class else spec.scale) is None:
-            raise ModelError(f"a head on {', '.join(spec.columns)} was not measured: train the model again")
+            raise ModelError(
+                f"the head on {', '.join(spec.columns)} lacks its classes, or the mean and deviation of its "
+                "labels: train the model again"
+            )
         self.spec = spec
         self.axes = ("class",) * spec.is_class if spec.of_event else ("class", "node", "node")
         incoming = 2 * width if spec.of_event else width
@@ -48,7 +52,7 @@ class TaskHead(Head):
         return embedding.index.unpack(values, embedding.n_nodes).permute(0, 3, 1, 2)
 
     def loss(self, output: Tensor, labels: Mapping[str, Tensor]) -> Tensor:
-        """(B,): summed over the places with a label; `labels` as from `head_specs.labels_of`, as tensors."""
+        """(B,): the loss, summed over the places with a label. `labels` is from `head_specs.labels_of`."""
         spec, truth, counted = self.spec, labels["labels"], labels["counted"]
         if spec.of_event:
             values = output.float()[:, None] if spec.is_class else output.float()[:, None, None]
@@ -66,7 +70,7 @@ class TaskHead(Head):
         return (each * counted).sum(dim=1)
 
     def _scaled(self, value: Tensor) -> Tensor:
-        """A number with the mean and deviation of the labels, or of their logarithms; logits as they are."""
+        """Regressions, scaled to the mean and deviation of the labels or of their logarithms; logits unchanged."""
         spec = self.spec
         return value if spec.is_class else float(spec.offset or 0) + float(spec.scale or 1) * value
 
@@ -74,11 +78,11 @@ class TaskHead(Head):
         if self.spec.loss != "log_gaussian":
             return value
         value = value.clamp(-MOST_LOG, MOST_LOG)
-        return torch.exp(value) - torch.exp(-value)  # 2 sinh, which is not exported
+        return torch.exp(value) - torch.exp(-value)  # 2 sinh, which cannot be exported
 
 
 def place_values(output: Tensor, slots: Tensor) -> Tensor:
-    """(B, P, C): the mean of (B, C, N, N) over all pairs of the nodes of each place (B, P, K)."""
+    """(B, P, C): the mean of `output` (B, C, N, N) over all pairs of nodes of each place (B, P, K)."""
     events, channels, nodes = output.shape[:3]
     k = slots.shape[2]
     flat = (slots[:, :, :, None] * nodes + slots[:, :, None, :]).reshape(events, 1, -1)  # (B, 1, P K K)

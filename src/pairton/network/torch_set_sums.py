@@ -1,7 +1,7 @@
-"""The torch twin of `pairton.decoding.set_sums`: the same tables, differentiable.
+"""`pairton.decoding.set_sums` in torch: the same tables, and differentiable.
 
 Shapes: B events, C candidates of a type, P patterns, n sets of a factor, K ways to make a set. Scores are (C, B)
-per type, pattern terms (P, B). A score of -inf excludes a candidate; it is replaced by a finite number, so that
+per type, pattern terms (P, B). A score of -inf excludes a candidate. It is replaced by a finite number, so that
 gradients stay finite.
 """
 
@@ -28,7 +28,7 @@ Scores = Mapping[str, Tensor]
 
 class _Index(NamedTuple):
     children: dict[str, list[tuple[str, Tensor]]]  # type -> type of each child, its candidate (C,)
-    ways: list[list[Tensor]]  # for each entry (K, n) of candidates, or of left and of right sets
+    ways: list[list[Tensor]]  # per entry: (K, n) of candidates, or of left sets and of right sets
 
 
 @lru_cache(maxsize=128)
@@ -43,12 +43,12 @@ def _index(tables: SetTables, device: torch.device) -> _Index:
 
 
 def candidate_scores(tables: SetTables, edges: Tensor, triplets: Tensor | None = None) -> dict[str, Tensor]:
-    """Type -> (C, B): the own score of every candidate, from logits of edges (B, T, N, N) and of triplets."""
+    """Type -> (C, B): the score of every candidate, without its children, from logits of edges and triplets."""
     flat_edges = edges.reshape(len(edges), -1).T.contiguous()
     flat_triplets = None if triplets is None else triplets.reshape(len(edges), -1).T.contiguous()
     scores = {}
     for name, terms in _score_terms(tables, edges.shape[-1], edges.device).items():
-        taken = [flat_edges.new_zeros(terms[0].shape[1], len(edges))]  # an only child adds nothing
+        taken = [flat_edges.new_zeros(terms[0].shape[1], len(edges))]  # a candidate with one child has no edge
         taken += [flat_edges.index_select(0, row) for row in terms[0]]
         taken += [-flat_edges.index_select(0, row) for row in terms[1]]
         if flat_triplets is not None:
@@ -65,7 +65,7 @@ def _score_terms(tables: SetTables, n_nodes: int, device: torch.device) -> dict[
 
 
 def log_sums(tables: SetTables, scores: Scores, terms: Tensor | None = None) -> Tensor:
-    """(P, B): log of the summed exp S over the hypotheses of each pattern; about IMPOSSIBLE where there is none.
+    """(P, B): log of the sum of exp S over all hypotheses of each pattern; about IMPOSSIBLE if there are none.
 
     >>> from pairton.decoding.set_tables import allowed_nodes, set_tables
     >>> from pairton.topology import load_topology
@@ -76,7 +76,7 @@ def log_sums(tables: SetTables, scores: Scores, terms: Tensor | None = None) -> 
     """
     some = next(iter(scores.values()))
     index = _index(tables, some.device)
-    totals: dict[str, Tensor] = {}  # (C + 1, B): with the scores of all particles below
+    totals: dict[str, Tensor] = {}  # (C + 1, B): scores with those of all particles further down the tree
     for name, children in index.children.items():
         total = scores[name].clamp(min=IMPOSSIBLE)
         for child, rows in children:
@@ -94,7 +94,7 @@ def log_sums(tables: SetTables, scores: Scores, terms: Tensor | None = None) -> 
 
 
 def log_scores(scores: Scores, chosen: Hypotheses, terms: Tensor | None = None) -> Tensor:
-    """(B,): S(h) of one hypothesis per event, from `set_tables.hypotheses`; -inf where it is impossible."""
+    """(B,): the score S of one hypothesis per event, from `set_tables.hypotheses`; -inf if it is impossible."""
     some = next(iter(scores.values()))
     pattern = torch.as_tensor(chosen.pattern, device=some.device)
     total = some.new_zeros(some.shape[1])
@@ -108,7 +108,7 @@ def log_scores(scores: Scores, chosen: Hypotheses, terms: Tensor | None = None) 
 
 
 def log_likelihood(tables: SetTables, scores: Scores, chosen: Hypotheses, terms: Tensor | None = None) -> Tensor:
-    """(B,): log P of one hypothesis per event; its negative mean is the loss.
+    """(B,): the log likelihood of one hypothesis per event. Its negative mean is the loss.
 
     >>> from pairton.decoding.set_tables import allowed_nodes, hypotheses, set_tables
     >>> from pairton.topology import load_topology

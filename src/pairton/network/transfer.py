@@ -1,4 +1,4 @@
-"""Weights of a trained network for a new one, of the same decay tree or of another that shares some particles."""
+"""Initial weights of a network from a trained one, for the same decay tree or one that shares some particles."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 __all__ = ["check_same_network", "transferred"]
 
 MAY_DIFFER = ("dropout",)
-OF_THE_TREE = ("triplets", "patterns", "heads")  # settings that may follow from the decay tree
-NUMBERED = re.compile(r"(heads\.(edges|triplets)\.\w+)\.(\d+)\.(.+)")  # parts that exist once per type
+OF_THE_TREE = ("triplets", "patterns", "heads")  # settings that may depend on the decay tree
+NUMBERED = re.compile(r"(heads\.(edges|triplets)\.\w+)\.(\d+)\.(.+)")  # names of weights that exist once per type
 
 
-def check_same_network(theirs: Network, mine: Network, name: str) -> None:
+def check_same_network(trained: Network, new: Network, name: str) -> None:
     """Raise TrainingError unless the blocks of two networks have the same settings and inputs.
 
-    theirs: the network to start from, called `name` in the message; mine: the network of the recipe. Where the
+    trained: the network to start from, called `name` in the message; new: the network of the recipe. If their
     decay trees differ, only the inputs of objects that both have are compared.
     """
-    same = theirs.topology.types == mine.topology.types
+    same = trained.topology.types == new.topology.types
     left_out = MAY_DIFFER if same else MAY_DIFFER + OF_THE_TREE
-    settings = [{k: v for k, v in n.config.to_dict().items() if k not in left_out} for n in (theirs, mine)]
-    kinds = [kind for kind in mine.topology.kinds if kind in theirs.topology.kinds]
-    for network, listed in zip((theirs, mine), settings, strict=True):
+    settings = [{k: v for k, v in n.config.to_dict().items() if k not in left_out} for n in (trained, new)]
+    kinds = [kind for kind in new.topology.kinds if kind in trained.topology.kinds]
+    for network, listed in zip((trained, new), settings, strict=True):
         listed["inputs"] = {kind: network.inputs.to_dict().get(kind) for kind in kinds}
     different = [key for key in settings[1] if settings[0][key] != settings[1][key]]
     if different:
@@ -41,31 +41,32 @@ def check_same_network(theirs: Network, mine: Network, name: str) -> None:
         raise TrainingError(f"{name} is another network than the recipe's: it has {found}")
 
 
-def transferred(theirs: Network, mine: Network) -> dict[str, Tensor]:
-    """The weights with which `mine` starts: those of `theirs` where they mean the same, else its own.
+def transferred(trained: Network, new: Network) -> dict[str, Tensor]:
+    """Return the weights that `new` starts from: those of `trained` if they have the same meaning, else its own.
 
-    Blocks and the embeddings of objects are taken by name, the outputs of a type where both trees have it with the
-    same decay. Parts of another shape, such as the patterns of another tree, start from new weights.
+    Weights of blocks and of the embeddings of objects are matched by name. Those of the outputs of a type are
+    taken if the type has the same decay in both trees. Weights of another shape, such as those of patterns of
+    another tree, stay new.
     """
-    own: dict[str, Tensor] = dict(mine.state_dict())
-    trees = theirs.topology, mine.topology
+    weights: dict[str, Tensor] = dict(new.state_dict())
+    trees = trained.topology, new.topology
     numbers = {
-        "edges": _positions(_with_edges(theirs), _with_edges(mine), trees),
+        "edges": _positions(_with_edges(trained), _with_edges(new), trees),
         "triplets": _positions(list(triplet_types(trees[0])), list(triplet_types(trees[1])), trees),
     }
-    for name, value in theirs.state_dict().items():
+    for name, value in trained.state_dict().items():
         target = _renumbered(name, numbers)
-        if target in own and own[target].shape == value.shape and _means_the_same(target, theirs, mine):
-            own[target] = value
-    return own
+        if target in weights and weights[target].shape == value.shape and _same_meaning(target, trained, new):
+            weights[target] = value
+    return weights
 
 
-def _means_the_same(name: str, theirs: Network, mine: Network) -> bool:
-    """Whether a part that is counted by types, kinds or patterns counts the same ones in both networks."""
+def _same_meaning(name: str, trained: Network, new: Network) -> bool:
+    """Whether the types, kinds or patterns that a weight is indexed by are the same in both networks."""
     if name.startswith(("heads.patterns.layers.2.", "embed_tokens.")):
-        return theirs.topology.decays == mine.topology.decays and theirs.topology.event == mine.topology.event
+        return trained.topology.decays == new.topology.decays and trained.topology.event == new.topology.event
     if name.startswith("kinds_to_pairs."):
-        return theirs.topology.kinds == mine.topology.kinds
+        return trained.topology.kinds == new.topology.kinds
     return True
 
 
@@ -75,16 +76,20 @@ def _with_edges(network: Network) -> list[str]:
     return [name for name, has_edges in zip(network.topology.types, head.types, strict=True) if has_edges]
 
 
-def _positions(theirs: Sequence[str], mine: Sequence[str], trees: tuple[Topology, Topology]) -> dict[int, int]:
+def _positions(
+    old_types: Sequence[str], new_types: Sequence[str], trees: tuple[Topology, Topology]
+) -> dict[int, int]:
     """Number of a type in one network -> its number in the other, for types with the same decay in both trees."""
     old, new = (dict(tree.decays) for tree in trees)
     return {
-        k: mine.index(name) for k, name in enumerate(theirs) if name in mine and old.get(name) == new.get(name)
+        k: new_types.index(name)
+        for k, name in enumerate(old_types)
+        if name in new_types and old.get(name) == new.get(name)
     }
 
 
 def _renumbered(name: str, numbers: Mapping[str, Mapping[int, int]]) -> str:
-    """The name of the same part in the other network; empty where it has no such part."""
+    """The name of the same weight in the other network; empty if it has none."""
     if (found := NUMBERED.fullmatch(name)) is None:
         return name
     number = numbers[found[2]].get(int(found[3]))

@@ -1,4 +1,4 @@
-"""The two transformers of the paper's first ablation: plain, and with a bias from fixed pair features."""
+"""The two transformers of the paper's first ablation: a plain one, and one biased by fixed pair features."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["TransformerBlock"]
 
 
 class TransformerBlock(nn.Module):
-    """Self-attention and a transition; `pair_width` switches the bias on, from pairs that are never updated."""
+    """Self-attention and a transition. With `pair_width`, pairs, which are not updated, bias the attention."""
 
     def __init__(self, width: int, heads: int, transition: int, pair_width: int | None = None) -> None:
         super().__init__()
