@@ -132,6 +132,20 @@ def test_events_that_pass_have_the_jets_of_partons(monkeypatch):
     assert run.tried(4) < run.tried(8)
 
 
+def test_quarks_of_resonances_count_before_these_decay():
+    """Tops decay after the shower that is interrupted: without their quarks, no event would pass there."""
+    lines = load_processes().lines(load_topology("ttbar_allhad"), False)
+    run = PythiaRun((*lines, "Pairton:jets = 5", "Pairton:bjets = 2"), 5)
+    next(run.batches(10, 10))
+    assert 10 <= run.tried(10) < 30
+
+    run = PythiaRun((*lines, "Pairton:bjets = 4"), 5)
+    record = flatten(next(run.batches(3, 3)))
+    bottom = holds_quark(record.code, 5)
+    assert (np.bincount(record.event[bottom], minlength=3) >= 4).all()
+    assert run.tried(3) > 30  # gluons rarely split to b quarks
+
+
 def test_vetoes_without_end_are_given_up(monkeypatch):
     monkeypatch.setattr(hooks, "MOST_TRIES", 30)
     monkeypatch.setattr(pythia_module, "MOST_TRIES", 30)

@@ -24,6 +24,8 @@ PT_AT_END = 18.0
 PT_B = 10.0
 ABS_ETA = 2.8
 RADIUS = 0.4
+RESONANCES = (6, 23, 24, 25)  # PDG codes
+IN_DECAYS = 5  # Pythia's number for the showers in decays of resonances
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,13 @@ def split_lines(lines: Iterable[str], vetoes: Vetoes) -> tuple[list[str], Vetoes
     return others, vetoes
 
 
+def _quarks_of_resonances(process: Any) -> list[Any]:
+    """Quarks that the resonances of a hard process decay to, lighter than the top."""
+    entries = (process[i] for i in range(process.size()))
+    decayed = (q for q in entries if q.idAbs() <= 5 and q.statusAbs() == 23)
+    return [q for q in decayed if process[q.mother1()].statusAbs() == 22]
+
+
 def make_hook(pythia8: Any, pythia: Any, vetoes: Vetoes) -> Any:
     """The hook for one run: `tried` and `passed` count events, `weights` has one number per finished event."""
     least = vetoes.quarks or Filter(0.0, inf)
@@ -83,6 +92,7 @@ def make_hook(pythia8: Any, pythia: Any, vetoes: Vetoes) -> Any:
             self.drawn = 0  # decays of W, for this event
             self.tried = 0
             self.hopeless = False  # too many vetoes: let events pass, so that Pythia returns
+            self.to_come = self.b_to_come = 0  # quarks above PT_B from resonances, which decay after the shower
             self.passed: list[int] = []  # `tried` at each event that passed all vetoes
             self.weights: list[float] = []
 
@@ -105,14 +115,13 @@ def make_hook(pythia8: Any, pythia: Any, vetoes: Vetoes) -> Any:
 
         def doVetoProcessLevel(self, process: Any) -> bool:
             self.tried += 1
-            if vetoes.quarks is not None:
+            if vetoes.quarks is not None or by_jets:
                 # A dozen entries: the shower that a veto saves takes a thousand times as long.
-                for i in range(process.size()):
-                    quark = process[i]
-                    if quark.idAbs() > 5 or quark.statusAbs() != 23 or process[quark.mother1()].statusAbs() != 22:
-                        continue
-                    if quark.pT() <= least.pt or abs(quark.eta()) >= least.abs_eta:
-                        return True
+                quarks = _quarks_of_resonances(process)
+                self.to_come = sum(q.pT() > PT_B for q in quarks)
+                self.b_to_come = sum(q.pT() > PT_B and q.idAbs() == 5 for q in quarks)
+                if any(q.pT() <= least.pt or abs(q.eta()) >= least.abs_eta for q in quarks):
+                    return True
             if not by_jets:
                 self.passed.append(self.tried)
             return False
@@ -134,11 +143,18 @@ def make_hook(pythia8: Any, pythia: Any, vetoes: Vetoes) -> Any:
             if self.hopeless or self.tries > MOST_TRIES:
                 self.hopeless = True
                 return False
-            if event.nFinal() < vetoes.jets:
+            if position == IN_DECAYS:  # the shower before them has been judged
+                return False
+            if event.nFinal() + self.to_come < vetoes.jets:
                 return True
-            hard = [q for q in (event[i] for i in range(5, event.size())) if q.isFinal() and q.pT() > PT_B]
-            if len(hard) < vetoes.jets or sum(q.idAbs() == 5 for q in hard) < vetoes.bjets:
+            final = [q for q in (event[i] for i in range(5, event.size())) if q.isFinal()]
+            hard = [q for q in final if q.pT() > PT_B and q.idAbs() not in RESONANCES]
+            if len(hard) + self.to_come < vetoes.jets:
                 return True
+            if sum(q.idAbs() == 5 for q in hard) + self.b_to_come < vetoes.bjets:
+                return True
+            if self.to_come:  # resonances would be jets here
+                return False
             at_scale.analyze(event)
             return bool(at_scale.sizeJet() < vetoes.jets)
 
