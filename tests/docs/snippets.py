@@ -1,7 +1,8 @@
 """The code blocks of the pages: which are run, and which are shown only.
 
-A block in the language `console` (lines after `$ `) or `python` is run, unless a comment
-`<!-- not run: REASON -->` stands right before it. A block of commands in the language `sh` needs that comment.
+A block in the language `console` (lines after `$ `), `python` or `pycon` (lines after `>>> `, whose output is
+compared) is run, unless a comment `<!-- not run: REASON -->` stands right before it. A block of commands in the
+language `sh` needs that comment.
 """
 
 import re
@@ -12,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 MARK = re.compile(r"<!-- not run: (.+) -->")
 FENCE = re.compile(r"^( *)```(\w*)")
+PYTHON = ("python", "pycon")
 COMMAND = re.compile(r"^(\$ )?(pairton|python|pip|make|snakemake|torchrun|srun|import|from) ")
 
 
@@ -38,7 +40,7 @@ class Block:
 
     @property
     def runs(self):
-        return self.language in ("console", "python") and not self.reason
+        return self.language in ("console", *PYTHON) and not self.reason
 
 
 def blocks(path):

@@ -22,11 +22,11 @@ from pairton.cli import cli
 from pairton.topology import parse_topology
 
 sys.path.insert(0, str(Path(__file__).parent))
-from snippets import COMMAND, PAGES, ROOT, blocks
+from snippets import COMMAND, PAGES, PYTHON, ROOT, blocks
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 SPAN = re.compile(r"`(pairton [a-z]+(?: [^`]*)?)`")  # in running text and in tables
-SHOWN = [*((b.page, line) for b in BLOCKS if b.language != "python" for line in b.commands)]
+SHOWN = [*((b.page, line) for b in BLOCKS if b.language not in PYTHON for line in b.commands)]
 SHOWN += [(page.relative_to(ROOT).as_posix(), x) for page in PAGES for x in SPAN.findall(page.read_text("utf-8"))]
 PAIRTON = sorted({(page, line) for page, line in SHOWN if re.match(r"(srun )?pairton [a-z]", line)})
 
@@ -173,8 +173,7 @@ def run_page(page, inputs, folder):
         (folder / path.name).symlink_to(path)
     todo = [b for b in BLOCKS if b.page == page and b.runs]
     steps = [
-        (f"{b.page}:{b.line}", b.language, b.text if b.language == "python" else "\n".join(b.commands))
-        for b in todo
+        (f"{b.page}:{b.line}", b.language, b.text if b.language in PYTHON else "\n".join(b.commands)) for b in todo
     ]
     (folder / "steps.json").write_text(json.dumps(steps))
     environment = {**os.environ, "PATH": f"{inputs / 'programs'}:{os.environ['PATH']}", "MPLBACKEND": "Agg"}
