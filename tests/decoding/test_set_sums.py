@@ -1,13 +1,14 @@
 """Sums over sets against brute force: every hypothesis built with itertools and compared as nested sets."""
 
 import itertools
+import tracemalloc
 from math import comb, factorial
 
 import numpy as np
 import pytest
 
 import enumeration as reference
-from pairton.decoding import set_sums
+from pairton.decoding import set_pairs, set_sums
 from pairton.decoding.candidate_scores import candidate_scores
 from pairton.decoding.exact import Sums, expected_best
 from pairton.decoding.question import Question
@@ -307,8 +308,58 @@ def test_tables_of_fewer_objects_are_the_first_columns(topology):
         for table, longer in zip(one.ways, other.ways, strict=True):
             np.testing.assert_array_equal(longer[:, : table.shape[1]], table)
         if hasattr(one, "to_left"):
-            for table, longer in zip(one.to_left + one.to_right, other.to_left + other.to_right, strict=True):
-                np.testing.assert_array_equal(longer[: table.shape[0], : table.shape[1]], table)
+            for few_, many_ in ((one.to_left, other.to_left), (one.to_right, other.to_right)):
+                for table, longer in ((few_.sets, many_.sets), (few_.unions, many_.unions)):
+                    np.testing.assert_array_equal(longer[: table.shape[0], : table.shape[1]], table)
+
+
+@pytest.mark.parametrize("topology", [TTBAR, DEEP], ids=lambda topology: topology.name)
+def test_partners_are_the_disjoint_sets_and_unions_their_unions(topology):
+    for entry in set_tables(topology, jets(topology, 8)).entries:
+        if not hasattr(entry, "to_left"):
+            continue
+        left, right = entry.factors
+        for own, other, partners in ((left, right, entry.to_left), (right, left, entry.to_right)):
+            for k, mine in enumerate(own):
+                expected = [i for i, mask in enumerate(other) if not mask & mine]
+                sets, unions = partners.sets[:, k].tolist(), partners.unions[:, k].tolist()
+                rest = len(sets) - len(expected)
+                assert sets == expected + [len(other)] * rest
+                assert [int(entry.masks[i]) for i in unions[: len(expected)]] == [
+                    int(mine | other[i]) for i in expected
+                ]
+                assert unions[len(expected) :] == [len(entry.masks)] * rest
+
+
+def test_tables_are_the_same_whatever_the_blocks(monkeypatch):
+    whole = set_tables(TTBAR, jets(TTBAR, 9))
+    monkeypatch.setattr(set_pairs, "BLOCK", 100)
+    monkeypatch.setattr(set_pairs, "HELD", 50)
+    pieces = set_tables.__wrapped__(TTBAR, jets(TTBAR, 9))
+    for one, other in zip(whole.entries, pieces.entries, strict=True):
+        np.testing.assert_array_equal(other.masks, one.masks)
+        for table, same in zip(one.ways, other.ways, strict=True):
+            np.testing.assert_array_equal(same, table)
+
+
+def test_making_tables_takes_little_more_memory_than_they_have():
+    """20 jets: 5 MB of tables, which once took 37 MB to make."""
+    tracemalloc.start()
+    try:
+        tables = set_tables.__wrapped__(TTBAR, jets(TTBAR, 20))
+        held, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 3 * held, len(tables.entries)
+
+
+def test_unions_that_no_sum_needs_are_not_made():
+    """At 28 jets each table of unions of two tops is 30 MB."""
+    tables = set_tables.__wrapped__(TTBAR, jets(TTBAR, 8))
+    marginals(tables, zero(tables))
+    products = [entry for entry in tables.entries if hasattr(entry, "to_left")]
+    assert products
+    assert not any("unions" in vars(entry.to_left) for entry in products)
 
 
 # -- four tops, counted another way ------------------------------------------------------------------------

@@ -135,11 +135,11 @@ def _outside(tables: SetTables, inside: Sequence[Double], weights: Double, algeb
         sides = [(entry.left, entry.right, entry.to_left)]
         if not entry.power:  # the derivative of a power by its base already contains the lower powers
             sides.append((entry.right, entry.left, entry.to_right))
-        for side, other, (partner, union) in sides:
+        for side, other, partners in sides:
             if len(cofactor) > 1:
-                add(side, _fold(algebra, (partner, inside[other]), (union, cofactor)))
+                add(side, _fold(algebra, (partners.sets, inside[other]), (partners.unions, cofactor)))
             else:
-                add(side, algebra.times(_fold(algebra, (partner, inside[other])), cofactor))
+                add(side, algebra.times(_fold(algebra, (partners.sets, inside[other])), cofactor))
     return result
 
 

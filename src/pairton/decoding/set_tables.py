@@ -29,7 +29,17 @@ import numpy.typing as npt
 
 from pairton._common.remember import remember
 from pairton.decoding.patterns import Pattern, plan_of
-from pairton.decoding.set_pairs import Masks, Rows, Table, disjoint, index_table, masks_of, smallest
+from pairton.decoding.set_pairs import (
+    Masks,
+    Partners,
+    Rows,
+    Table,
+    disjoint,
+    index_table,
+    masks_of,
+    smallest,
+    union_counts,
+)
 from pairton.errors import ModelError
 from pairton.topology import Topology
 from pairton.topology.assignments import canonical, canonical_within, present
@@ -109,22 +119,14 @@ class Product:
     factors: tuple[Masks, Masks]  # sets of the left factor, sets of the right factor
 
     @cached_property
-    def to_left(self) -> tuple[Table, Table]:
-        """For each left set, all disjoint right sets, and their unions with it: two (K, left sets)."""
-        return self._partners(*self.factors)
+    def to_left(self) -> Partners:
+        """For each left set, all disjoint right sets."""
+        return Partners(*self.factors, self.masks)
 
     @cached_property
-    def to_right(self) -> tuple[Table, Table]:
-        """For each right set, all disjoint left sets, and their unions with it: two (K, right sets)."""
-        return self._partners(*self.factors[::-1])
-
-    def _partners(self, own: Masks, other: Masks) -> tuple[Table, Table]:
-        most = max((int(np.bincount(one).max(initial=0)) for one, _ in disjoint(own, other)), default=0)
-        partner, union = (Rows(len(own), most, len(sets)) for sets in (other, self.masks))
-        for one, two in disjoint(own, other):
-            partner.add(one, two)
-            union.add(one, np.searchsorted(self.masks, own[one] | other[two]))
-        return partner.table, union.table
+    def to_right(self) -> Partners:
+        """For each right set, all disjoint left sets."""
+        return Partners(*self.factors[::-1], self.masks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +148,10 @@ class SetTables:
 
     def bytes_of(self) -> int:
         """Memory of the large tables, including those of `Product.to_left` and `to_right`, made on demand."""
-        return sum(3 * table.nbytes for entry in self.entries for table in entry.ways)
+        products = [entry for entry in self.entries if isinstance(entry, Product)]
+        factors = {side for entry in products for side in (entry.left, entry.right)}  # whose unions are needed
+        sizes = [sum(table.nbytes for table in entry.ways) for entry in self.entries]
+        return sum(size * (3 if k in factors else 2) for k, size in enumerate(sizes))
 
     @cached_property
     def parents(self) -> dict[str, dict[str, Table]]:
@@ -302,9 +307,9 @@ def set_tables(topology: Topology, allowed: Allowed, complete_only: bool = False
     widest = max(len(particle.slots) for particle in topology.particles)
     if max(objects, default=0) >= MOST_OBJECTS or widest > MOST_SLOTS:
         raise ModelError(
-            f"{topology.name} has a particle of {widest} slots, and {max(objects, default=0) + 1} objects per event, "
-            f"but exact sums take at most {MOST_SLOTS} slots and {MOST_OBJECTS} objects: split the particle or "
-            "keep fewer objects"
+            f"{topology.name} has a particle of {widest} slots and {max(objects, default=0) + 1} objects per "
+            f"event, but exact sums take at most {MOST_SLOTS} slots and {MOST_OBJECTS} objects: split the "
+            "particle or keep fewer objects"
         )
     candidates: dict[str, Candidates] = {}
     for name in topology.types:
@@ -358,9 +363,7 @@ def _product(left: int, right: int, power: bool, entries: Sequence[Leaf | Produc
             kept = first[one] < second[two] if power else slice(None)  # the left set holds the smallest object
             yield one[kept], two[kept]
 
-    unions = [factors[0][one] | factors[1][two] for one, two in pairs()]
-    masks, counts = np.unique(np.concatenate([np.zeros(0, np.uint64), *unions]), return_counts=True)
-    del unions
+    masks, counts = union_counts(factors[0][one] | factors[1][two] for one, two in pairs())
     lefts, rights = (Rows(len(masks), counts.max(initial=0), len(sets)) for sets in factors)
     for one, two in pairs():
         group = np.searchsorted(masks, factors[0][one] | factors[1][two])

@@ -85,10 +85,10 @@ class SetGraph(nn.Module):
                 self._keep(f"way {k} {side}", entry.ways[side], (None, _Axis(count[k])), sets[own])
                 if side and entry.power:
                     continue
-                partner, union = (entry.to_left, entry.to_right)[side]
+                partners = (entry.to_left, entry.to_right)[side]
                 axes = _Axis(count[other], count[own]), _Axis(count[own])
-                self._keep(f"partner {k} {side}", partner, axes, sets[other])
-                self._keep(f"union {k} {side}", union, axes, sets[k])
+                self._keep(f"partner {k} {side}", partners.sets, axes, sets[other])
+                self._keep(f"union {k} {side}", partners.unions, axes, sets[k])
 
     def _keep(self, name: str, table: npt.NDArray[Any], axes: tuple[_Axis | None, ...], bound: int) -> None:
         if table.size and table.max() >= bound:

@@ -20,7 +20,8 @@ from pairton.formats.table_files import Table
 
 __all__ = ["ParquetTable", "open_file"]
 
-PIECE = 16_384  # rows that are decoded at once
+PIECE, FEWEST = 16_384, 256  # rows that are decoded at once, at most and at least
+PIECE_VALUES = 2**20  # numbers that are decoded at once: fewer rows where events are large
 BUFFER = 2**20  # bytes of a column that are fetched at once; 0 (remote files): all of a row group
 
 Arrays = dict[str, ak.Array]
@@ -111,7 +112,8 @@ class ParquetTable(Table):
         """
         place = self._places.get(names)
         if place is None or place.group != group or start < place.start:
-            pieces = self._file.iter_batches(PIECE, row_groups=[group], columns=self._stored(names))
+            stored = self._stored(names)
+            pieces = self._file.iter_batches(self._piece(group, stored), row_groups=[group], columns=stored)
             self._places[names] = place = _Place(group, pieces)
         found = []
         with reading_as("Parquet", self.path):
@@ -123,6 +125,13 @@ class ParquetTable(Table):
                     break
                 place.go_on()
         return [pa.Table.from_batches([piece]) for piece in found]
+
+    def _piece(self, group: int, stored: list[str]) -> int:
+        """How many rows of a row group to decode at once, by the values that its columns have."""
+        found = self._file.metadata.row_group(group)
+        columns = [found.column(k) for k in range(found.num_columns)]
+        mine = [c.num_values for c in columns if any(f"{c.path_in_schema}.".startswith(f"{s}.") for s in stored)]
+        return int(np.clip(PIECE_VALUES * found.num_rows // max(1, sum(mine)), FEWEST, PIECE))
 
     def close(self) -> None:
         self._file.close()
