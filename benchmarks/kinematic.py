@@ -17,7 +17,7 @@ from typing import Any
 import pairton
 from pairton.evaluation.chi_square import MassChiSquare
 from pairton.events.acceptance import accept, selection_domain
-from pairton.events.evidence import evident
+from pairton.events.evidence import ensure_evidence
 from pairton.kinematics.fit_settings import load_settings
 from pairton.kinematics.fitting import KinematicFit
 
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--topology", default="ttbar_semilep")
     parser.add_argument("--events", type=int, default=1000)
     given = parser.parse_args()
-    events = evident(next(pairton.iterate(given.file, topology=given.topology, chunk=given.events)))
+    events = ensure_evidence(next(pairton.iterate(given.file, topology=given.topology, chunk=given.events)))
     topology = events.topology
     several = KinematicFit(topology, load_settings())
     klfitter = KinematicFit(topology, replace(load_settings(), starts="klfitter"))

@@ -194,5 +194,5 @@ def test_events_of_one_topology_in_a_mixture():
     events = into_mixture(Events(jets, TTBAR, truth=[[5, 4, 3, 2, 1, 0]]), BOTH)
     assert events.truth.tolist() == [[5, 4, 3, 2, 1, 0, -1, -1]]
     assert events.columns[TOPOLOGY].tolist() == [0]
-    with pytest.raises(EventsError, match="events of hh4b in a mixture of ttbar_allhad, tth_allhad"):
+    with pytest.raises(EventsError, match="read events of hh4b, but the mixture has ttbar_allhad, tth_allhad"):
         into_mixture(Events(jets, "hh4b"), BOTH)

@@ -440,14 +440,14 @@ def test_models_are_listed_with_what_they_are(built_in, monkeypatch, tmp_path):
         (["evaluate", "IN", "--mix", "a,b"], "pairton: mix 'a,b': give a share for each"),
         (["evaluate", "IN", "--decoding", "exakt"], "did you mean 'exact'?"),
         (["evaluate", "IN", "--json", "no/where.json"], "there is no folder no"),
-        (["reconstruct", "IN", "-o", "out.csv"], "no format has the suffix '.csv'"),
+        (["reconstruct", "IN", "-o", "out.csv"], "unknown suffix '.csv'"),
         (
             ["reconstruct", "IN", "--max-objects", "4"],
             "but ttbar_allhad has 6 slots for jets",
         ),
         (
             ["reconstruct", "IN", "--max-objects", "40"],
-            "40 objects are asked for, but networks take up to 32",
+            "max_objects is 40, but networks take up to 32",
         ),
         (["reconstruct", "IN", "-o", "out", "--resume", "--chunk", "0"], "chunk=0: it must be at least 1"),
         (["reconstruct", "IN", "-o", "out", "--jobs", "1", "--max-jets", "40"], "networks take up to 32"),

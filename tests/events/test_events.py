@@ -148,7 +148,7 @@ def test_split_fractions_and_seeds():
     np.testing.assert_allclose(shares, (0.5, 0.3, 0.2), atol=0.006)
     both = events.in_split("test", (0.5, 0.0, 0.5)) & events.in_split("test", (0.5, 0.0, 0.5), seed=1)
     assert both.mean() == pytest.approx(0.25, abs=0.006)
-    with pytest.raises(EventsError, match="add up to one"):
+    with pytest.raises(EventsError, match="add up to 1"):
         events.in_split("test", (0.5, 0.3, 0.3))
     with pytest.raises(EventsError, match="train, validation, test"):
         events.in_split("training")
@@ -188,6 +188,8 @@ def test_arrays_that_do_not_fit_are_refused():
     jets = make_jets(**{name: [[10.0]] * 3 for name in FIELDS})
     with pytest.raises(EventsError, match="weights has 2 rows, but there are 3 events"):
         Events(jets, weights=[1, 2])
+    with pytest.raises(EventsError, match=r"ids has the shape \(3,\), but must be \(events, 2\)"):
+        Events(jets, ids=[1, 2, 3])
     with pytest.raises(EventsError, match="6 slots"):
         Events(jets, truth=np.zeros((3, 4)))
     for wrong in (1, -2):
@@ -197,13 +199,15 @@ def test_arrays_that_do_not_fit_are_refused():
             EventsError, match=rf"truth of event 1 is \[-1, -1, -1, -1, {wrong}, -1\], but it has 1"
         ):
             Events(jets, truth=truth)
-    with pytest.raises(EventsError, match=r"truth of event 2 is \[-1, 0, -1, 0, -1, -1\], with one jet in two"):
+    with pytest.raises(
+        EventsError, match=r"truth of event 2 is \[-1, 0, -1, 0, -1, -1\], with the same jet in two"
+    ):
         Events(jets, truth=[[-1] * 6, [0] + [-1] * 5, [-1, 0, -1, 0, -1, -1]])
     with pytest.raises(EventsError, match="some objects are None"):
         make_jets(**{name: ak.pad_none([[10.0]], 2) for name in FIELDS})
     with pytest.raises(EventsError, match="jets lack energy"):
         Events(jets[["pt", "eta", "phi"]])
-    with pytest.raises(EventsError, match="other lengths"):
+    with pytest.raises(EventsError, match="different lengths"):
         make_jets(pt=[[1.0]], eta=[[1.0, 2.0]], phi=[[1.0]], mass=[[1.0]], btag=[[1.0]])
     with pytest.raises(EventsError, match="one of energy or mass"):
         make_jets(pt=[[1.0]], eta=[[1.0]], phi=[[1.0]], btag=[[1.0]])

@@ -63,14 +63,14 @@ def test_a_varied_jet_is_as_usable_as_the_nominal_one() -> None:
 
 
 def test_variations_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(EventsError, match="variation 'up': jets are others than the nominal ones"):
+    with pytest.raises(EventsError, match="variation 'up': jets differ in number from the nominal ones"):
         Events(jets(), "hh4b", variations={"up": jets()[:, :1]})
-    with pytest.raises(EventsError, match="'up': jets are others"):
+    with pytest.raises(EventsError, match="'up': jets differ in number"):
         Events(jets(), "hh4b", variations={"up": jets()[:1]})
     with pytest.raises(EventsError, match="'up': jets lack energy"):
         Events(jets(), "hh4b", variations={"up": jets()[["pt", "eta", "phi"]]})
     events = Events(jets(), "hh4b", variations={"jes_up": jets(1.1)})
-    with pytest.raises(EventsError, match="no variation 'jes_upp': there are jes_up; did you mean 'jes_up'"):
+    with pytest.raises(EventsError, match="no variation 'jes_upp': the events have jes_up; did you mean 'jes_up'"):
         events.varied("jes_upp")
     with pytest.raises(EventsError, match="only some parts have the variations jes_up"):
         Events.concatenate([events, Events(jets(), "hh4b")])

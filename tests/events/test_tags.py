@@ -73,7 +73,7 @@ def test_ranges_of_pt():
         ({"cuts": "many"}, "table"),
         ({"range": [0.5, 1.0]}, "within"),
         ({"range": [0.0]}, "wrong kind"),
-        ({"tag_point": 3}, "from 1 to 2"),
+        ({"tag_point": 3}, "number of a cut, 1 to 2"),
     ],
 )
 def test_a_wrong_table_is_one_line(change, said):

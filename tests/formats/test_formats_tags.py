@@ -263,7 +263,7 @@ def test_same_efficiencies_same_answers(tmp_path, events, evidence_model):
 def test_tags_of_which_nothing_is_known_are_said_once(events, evidence_model):
     with pytest.warns(PairtonWarning) as caught:
         reco = pairton.reconstruct(events, evidence_model)
-    assert [str(w.message)[:48] for w in caught] == ["nothing is known of the tagger, so the efficienc"]
+    assert [str(w.message)[:38] for w in caught] == ["the tagger is unknown, so the efficien"]
     assert reco.events.metadata["tag_table"]["name"] == "generator"
     with pytest.warns(PairtonWarning, match="efficiencies in the table binary_70 are approximate"):
         pairton.reconstruct(events, evidence_model, tags="binary_70")
@@ -293,7 +293,7 @@ def test_generated_events_use_their_finest_tags(tmp_path, events, evidence_model
     in_memory = pairton.reconstruct(read(path), evidence_model)
     assert in_memory.events.metadata["tag_table"]["name"] == "generator_score"
     other = {"generator": {"card": "btag: {points: {b: [0.9], c: [0.5], light: [0.1]}}"}}
-    with pytest.warns(PairtonWarning, match="nothing is known of the tagger"):
+    with pytest.warns(PairtonWarning, match="the tagger is unknown"):
         pairton.reconstruct(read(stored(tmp_path / "b.h5", events, other, score=score)), evidence_model)
 
 

@@ -222,9 +222,9 @@ def test_inputs_are_transformed_inside_the_network():
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        ({"electron": ["charge"]}, "names 'electron', but the kinds of semi are jet, lepton, met"),
+        ({"electron": ["charge"]}, "lists 'electron', but the kinds of semi are jet, lepton, met"),
         ({"lepton": "charge"}, "must be a list of fields"),
-        ({"lepton": ["pt"]}, "names pt twice"),
+        ({"lepton": ["pt"]}, "lists pt, which is an input already"),
         ({"lepton": [{"field": "iso", "transform": "sqrt"}]}, "transform 'sqrt': choose none, log"),
         ({"lepton": [{"field": "iso", "scale": 0}]}, "scale 0"),
         ({"lepton": [{"field": "iso", "offest": 1}]}, "no setting 'offest'; did you mean 'offset'"),

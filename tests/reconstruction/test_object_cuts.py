@@ -56,7 +56,7 @@ def test_jets_beyond_the_domain_are_used_and_said(decays, model):
     ["pt", "pt>", "pt<30", "mass>3", "pt>30,pt>40", "eta<2", "pt>30,", "pt>x", "pt>-1", "", "3<pt<5"],
 )
 def test_cuts_that_cannot_be(text):
-    with pytest.raises(ConfigError, match=r"write cuts in GeV as in pt>30,abs_eta<2\.4"):
+    with pytest.raises(ConfigError, match=r"write cuts as in pt>30,abs_eta<2\.4 \(pt in GeV\)"):
         parse_cuts(text)
 
 

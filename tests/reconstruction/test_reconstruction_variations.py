@@ -86,7 +86,7 @@ def test_variations_from_a_file_to_a_file(decays, mass_model, tmp_path):
 
 def test_variations_that_do_not_fit(decays, mass_model):
     events = decays(5)
-    with pytest.raises(EventsError, match="variation 'up': jets are others than the nominal ones"):
+    with pytest.raises(EventsError, match="variation 'up': jets differ in number from the nominal ones"):
         reconstruct(events, mass_model, variations={"up": scaled(events, 1.1)[:, 1:]})
 
 

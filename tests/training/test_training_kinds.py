@@ -126,7 +126,7 @@ def test_leptons_missing_energy_and_further_inputs(data, tmp_path):
         "jet": plain.jets[["pt", "eta", "phi", "energy", "btag"]],
         **{k: plain.objects[k] for k in ("lepton", "met")},
     }
-    with pytest.raises(PairtonError, match="the model takes width of jets, which the events do not have"):
+    with pytest.raises(PairtonError, match="the model needs the fields width of jets, which the events lack"):
         reconstruct(without, engines[0])
 
 

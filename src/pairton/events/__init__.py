@@ -1,4 +1,4 @@
-"""Events: objects by kind, truth, ids and weights; which objects are used; how truth is matched to them."""
+"""Events: objects by kind, truth, ids and weights; the selection of objects; the matching of truth to objects."""
 
 from pairton.events.events import SPLITS, Events
 from pairton.events.status import Status

@@ -1,7 +1,7 @@
-"""Which objects of an event are used, and in which order: one rule for training and for inference.
+"""Select and order the objects of each event, in the same way for training and inference.
 
-Objects are cut first and checked afterwards: an object that a cut removes cannot make an event bad. The order is
-canonical, so that the answer does not depend on the order of the input.
+Objects are cut before they are checked: an object that a cut removes cannot make an event bad. Objects are ordered
+by falling pT (ties by their other inputs), so that the answer does not depend on the order of the input.
 
 Shapes: n events, K kinds, S slots, N objects of a kind, J objects of all events together.
 """
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pairton.errors import ConfigError, EventsError
 from pairton.events.domain import Bounds, Domain, KindDomain, cut_domain
 from pairton.events.events import Events
-from pairton.events.evidence import evident
+from pairton.events.evidence import ensure_evidence
 from pairton.events.inputs import EVIDENCE, Inputs
 from pairton.events.nodes import MOST_OBJECTS, Nodes
 from pairton.events.objects import is_physical
@@ -27,7 +27,7 @@ from pairton.topology import JET, Layout, Topology, collection_name
 
 __all__ = ["MAX_OBJECTS", "Accepted", "accept", "check_max_objects", "selection_domain"]
 
-MAX_OBJECTS = 12  # of a kind, of highest pT, that are used: 83,160 assignments in all-hadronic ttbar
+MAX_OBJECTS = 12  # used objects of a kind, those of highest pT: 83,160 assignments in all-hadronic ttbar
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.integer]
@@ -35,37 +35,37 @@ Ints = npt.NDArray[np.integer]
 
 @dataclass(frozen=True)
 class Accepted:
-    """The objects that are used, in canonical order."""
+    """The objects that are used, by falling pT."""
 
     topology: Topology
     nodes: Nodes  # of all events, padded
-    position: Mapping[str, npt.NDArray[np.int32]]  # kind -> (n, N): where each is in `events.objects`, -1: padding
+    position: Mapping[str, npt.NDArray[np.int32]]  # kind -> (n, N): position in `events.objects`, -1 for padding
     status: npt.NDArray[np.uint8]  # (n,)
 
     @property
     def usable(self) -> Bools:
-        """Events whose objects are as they should be, however few."""
+        """(n,): events without a bad object."""
         return np.asarray(self.status != Status.BAD_OBJECT)
 
     @property
     def answerable(self) -> Bools:
-        """Events with enough objects: for every slot, or for one of the needs that `accept` was told."""
+        """(n,): events without a bad object and with enough objects: for all slots, or for one of `needs`."""
         return ~np.isin(self.status, [Status.TOO_FEW_OBJECTS, Status.BAD_OBJECT])
 
     def by_layout(self, rows: Bools) -> Iterator[tuple[Layout, npt.NDArray[np.intp]]]:
-        """The events of a mask, grouped by how many objects of each kind they have; the largest first."""
+        """Layouts of the events of a mask (n,), the largest first, each with the rows of its events."""
         layouts, group = np.unique(self.nodes.counts[rows], axis=0, return_inverse=True)
         index = np.flatnonzero(rows)
         for k in np.argsort(-layouts.sum(axis=1), kind="stable"):
             yield tuple(layouts[k].tolist()), index[group.reshape(-1) == k]
 
     def batch(self, rows: Ints, layout: Layout) -> Nodes:
-        """Events of one layout, without padding."""
+        """The nodes of events that have one layout, without padding."""
         pairs = zip(self.nodes.values.items(), layout, strict=True)
         return Nodes.full({kind: np.ascontiguousarray(array[rows, :count]) for (kind, array), count in pairs})
 
     def to_nodes(self, positions: Ints, rows: Ints, layout: Layout) -> npt.NDArray[np.intp]:
-        """An assignment (rows, S) of positions in `events.objects` as one of nodes; -1 where one is not used."""
+        """Convert an assignment (rows, S) from positions in `events.objects` to nodes; -1 for unused objects."""
         result = np.full(positions.shape, -1, dtype=np.intp)
         for slot in self.topology.slots:
             same = self.position[slot.kind][rows] == positions[:, slot.index, None]
@@ -79,8 +79,8 @@ class Accepted:
         result = np.full(nodes.shape, -1, dtype=np.int32)
         for slot in self.topology.slots:
             rank = nodes[:, slot.index] - self.topology.nodes(slot.kind, layout).start
-            there = nodes[:, slot.index] >= 0
-            result[there, slot.index] = self.position[slot.kind][rows[there], rank[there]]
+            filled = nodes[:, slot.index] >= 0
+            result[filled, slot.index] = self.position[slot.kind][rows[filled], rank[filled]]
         return result
 
 
@@ -93,14 +93,15 @@ def accept(
     cuts: bool | Bounds = True,
     needs: Sequence[tuple[int, ...]] = (),
 ) -> Accepted:
-    """Cut, judge and order the objects of each kind, and fetch what the network takes of them.
+    """Cut, check and order the objects of each kind, and collect the inputs of the network.
 
-    domain        what is usual: outside it the status says so, and objects are not used
-    inputs        fields of each kind that the network takes
+    domain        range of objects that the model was trained on: its cuts are applied, unless `cuts` is given, and
+                  events outside it have the status `outside_domain`
+    inputs        inputs of the network for each kind
     max_objects   of each kind; events with more use those of highest pT, and have the status `truncated`
-    cuts          bounds of pT and |eta| by kind, in place of the domain's; False: none, all objects are used
-    needs         objects of each kind, one entry per pattern of particles: an event with enough for one of them,
-                  but not for every slot, has the status `incomplete` instead of `too_few_objects`
+    cuts          cuts on pT and |eta| by kind, in place of the domain's; False: all objects are used
+    needs         number of objects of each kind, one entry per pattern of particles: an event with enough for one
+                  pattern, but not for all slots, has the status `incomplete` instead of `too_few_objects`
     """
     check_max_objects(events.topology, max_objects)
     topology, n = events.topology, len(events)
@@ -111,8 +112,8 @@ def accept(
         features = _features(events, kind, inputs.columns(kind))  # (J, F)
         pt, abs_eta = features[:, 0], np.abs(features[:, 1])
         row = np.repeat(np.arange(n), events.counts[kind])  # (J,)
-        usual = domain[kind]
-        outside = (pt < usual.pt) | (abs_eta > usual.abs_eta)  # False for NaN, which is judged below
+        trained = domain[kind]
+        outside = (pt < trained.pt) | (abs_eta > trained.abs_eta)  # False for NaN, which is checked below
         cut = (pt < bounds[kind].pt) | (abs_eta > bounds[kind].abs_eta)
         used = np.asarray(ak.flatten(events.usable[kind]), dtype=bool) & ~cut
         wrong = used & ~(is_physical(features, kind) & np.isfinite(features).all(axis=1))
@@ -134,10 +135,10 @@ def accept(
         positions[kind][row[order], rank] = order - starts[row[order]]
 
         unusual = outside[order]
-        for field in usual.binary:
+        for field in trained.binary:
             unusual = unusual | ~np.isin(features[order, inputs.columns(kind).index(field)], (0, 1))
         strange[row[order[unusual]]] = True
-        strange |= (count < usual.count[0]) | (count > usual.count[1])
+        strange |= (count < trained.count[0]) | (count > trained.count[1])
     nodes = Nodes(values, masks)
     status = np.where(strange, Status.OUTSIDE_DOMAIN, Status.OK).astype(np.uint8)
     status[truncated] = Status.TRUNCATED
@@ -154,30 +155,31 @@ def selection_domain(topology: Topology) -> Domain:
 
 
 def check_max_objects(topology: Topology, max_objects: int) -> None:
+    """Raise ConfigError if so many objects of a kind cannot fill all slots, or are too many for a network."""
     needed = max(topology.slots_per_kind)
     if max_objects < needed:
         kind = topology.kinds[topology.slots_per_kind.index(needed)]
         raise ConfigError(
-            f"at most {max_objects} objects of a kind are used, but {topology.name} has {needed} slots for "
-            f"{collection_name(kind)}: raise it"
+            f"max_objects is {max_objects}, but {topology.name} has {needed} slots for {collection_name(kind)}: "
+            "raise it"
         )
     if max_objects > MOST_OBJECTS:
         raise ConfigError(
-            f"at most {max_objects} objects are asked for, but networks take up to {MOST_OBJECTS}: lower it"
+            f"max_objects is {max_objects}, but networks take up to {MOST_OBJECTS} objects: lower it"
         )
 
 
 def _features(events: Events, kind: str, columns: tuple[str, ...]) -> npt.NDArray[np.float32]:
-    """(J, F): the columns that a network takes of the objects of a kind."""
+    """(J, F): the inputs of the network for all objects of a kind."""
     objects = events.objects[kind]
     if kind == JET and not set(columns).isdisjoint(EVIDENCE):
-        objects = evident(events).jets
+        objects = ensure_evidence(events).jets
     missing = [name for name in columns if name not in ak.fields(objects)]
     if missing:
         prefix = "" if kind == JET else f"{kind}."
         raise EventsError(
-            f"the model takes {', '.join(missing)} of {collection_name(kind)}, which the events do not have: name "
-            f"the column with --map {prefix}{missing[0]}=COLUMN, or give the field to pairton.make_objects"
+            f"the model needs the fields {', '.join(missing)} of {collection_name(kind)}, which the events lack: "
+            f"name the column with --map {prefix}{missing[0]}=COLUMN, or pass the field to pairton.make_objects"
         )
-    with np.errstate(over="ignore"):  # such objects are judged to be bad
+    with np.errstate(over="ignore"):  # an overflow becomes inf, which makes a bad object
         return np.stack([np.asarray(ak.flatten(objects[name]), np.float32) for name in columns], axis=1)

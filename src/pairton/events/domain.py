@@ -1,4 +1,4 @@
-"""The objects and events that a model was made for."""
+"""The domain of a model: the range of objects it was trained on, and cuts that a user chooses instead."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pairton.topology.selection import counted
 
 __all__ = ["Bounds", "Domain", "KindDomain", "chosen_cuts", "cut_domain", "parse_cuts"]
 
-Bounds = Mapping[str, Mapping[str, float | None]]  # kind -> pt and abs_eta that the user wants; None: no bound
-CUTS = {"pt": ">", "abs_eta": "<"}  # what may be cut on, and on which side the objects are that are used
+Bounds = Mapping[str, Mapping[str, float | None]]  # kind -> cuts on pt and abs_eta; None: no cut
+CUTS = {"pt": ">", "abs_eta": "<"}  # quantity -> direction of the cut
 CUT = re.compile(r"\s*(\S+?)\s*([<>])=?\s*(\S+)\s*")
 SPELLINGS = {"abs(eta)": "abs_eta", "|eta|": "abs_eta"}
 LEPTONS = ("lepton", "electron", "muon")
@@ -23,16 +23,16 @@ LEPTONS = ("lepton", "electron", "muon")
 
 @dataclass(frozen=True)
 class KindDomain:
-    """Objects of one kind that a model was trained on."""
+    """The range of objects of one kind that a model was trained on."""
 
-    pt: float = 0.0  # GeV, at least
-    abs_eta: float = inf  # at most
+    pt: float = 0.0  # minimum, GeV
+    abs_eta: float = inf  # maximum
     count: tuple[int, int] = (0, 1_000_000)  # fewest and most per event
-    radius: float | None = None  # of jets; None for unknown
-    binary: tuple[str, ...] = ()  # fields that were only ever 0 or 1
+    radius: float | None = None  # radius parameter of jets; None: unknown
+    binary: tuple[str, ...] = ()  # fields that were always 0 or 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, which has no infinity."""
+        """Plain data for JSON; None stands for infinity, which JSON does not have."""
         abs_eta = None if self.abs_eta == inf else self.abs_eta
         rest = {"count": list(self.count), "radius": self.radius, "binary": list(self.binary)}
         return {"pt": self.pt, "abs_eta": abs_eta, **rest}
@@ -40,7 +40,7 @@ class KindDomain:
 
 @dataclass(frozen=True)
 class Domain:
-    """What a model was trained on; outside it, its answers are a guess. As text: how many objects of each kind.
+    """The range of objects that a model was trained on; its answers cannot be relied on outside it.
 
     >>> raw = {"jet": {"pt": 25, "abs_eta": 2.5, "count": [6, 16], "radius": 0.4, "binary": ["btag"]}}
     >>> Domain.from_dict(raw)["jet"].count
@@ -52,19 +52,20 @@ class Domain:
     kinds: Mapping[str, KindDomain] = field(default_factory=dict)
 
     def __getitem__(self, kind: str) -> KindDomain:
-        """What is known of a kind; no bounds where nothing is."""
+        """The domain of a kind; without bounds if nothing is known."""
         return self.kinds.get(kind, KindDomain())
 
     def __str__(self) -> str:
-        said = []
-        for kind, (fewest, most) in ((kind, usual.count) for kind, usual in self.kinds.items()):
-            said.append(counted(fewest if fewest == most else f"{fewest} to {most}", kind))
-        return ", ".join(said)
+        parts = []
+        for kind, domain in self.kinds.items():
+            fewest, most = domain.count
+            parts.append(counted(fewest if fewest == most else f"{fewest} to {most}", kind))
+        return ", ".join(parts)
 
     @property
     def has_binary(self) -> bool:
-        """Whether some field, such as a b-tag, was only ever 0 or 1."""
-        return any(usual.binary for usual in self.kinds.values())
+        """Whether some field, such as a b-tag, was always 0 or 1."""
+        return any(domain.binary for domain in self.kinds.values())
 
     def to_dict(self) -> dict[str, Any]:
         return {kind: domain.to_dict() for kind, domain in self.kinds.items()}
@@ -82,7 +83,7 @@ class Domain:
 
 
 def parse_cuts(text: str, option: str = "jets") -> dict[str, float | None]:
-    """The cuts of `--jets` and `--leptons`: `pt>30,abs_eta<2.4`, or `none`.
+    """Read the cuts of `--jets` and `--leptons`: `pt>30,abs_eta<2.4`, or `none`.
 
     >>> parse_cuts("pt > 30, |eta| < 2.4"), parse_cuts("none")
     ({'pt': 30.0, 'abs_eta': 2.4}, {'pt': None, 'abs_eta': None})
@@ -100,16 +101,16 @@ def parse_cuts(text: str, option: str = "jets") -> dict[str, float | None]:
             number = -1.0
         if CUTS.get(name) != sign or name in found or not 0 <= number < inf:
             raise ConfigError(
-                f"{option} {text!r}: write cuts in GeV as in pt>30,abs_eta<2.4, each once, or none to use all"
+                f"{option} {text!r}: write cuts as in pt>30,abs_eta<2.4 (pt in GeV), each at most once, or none"
             )
         found[name] = number
     return found
 
 
 def chosen_cuts(jets: str | None, leptons: str | None, cuts: bool | Bounds = True) -> bool | Bounds:
-    """The cuts that a user chose, by kind, in place of those of a model; True for those of the model.
+    """The cuts that a user chose, by kind; True to use the cuts of the model.
 
-    cuts: False for none on any kind of object, or cuts by kind.
+    jets, leptons: cuts as text, see `parse_cuts`; cuts: cuts by kind, or False for no cuts at all.
 
     >>> chosen_cuts("pt>30", None)
     {'jet': {'pt': 30.0}}
@@ -117,7 +118,7 @@ def chosen_cuts(jets: str | None, leptons: str | None, cuts: bool | Bounds = Tru
     if jets is None and leptons is None:
         return cuts
     if not cuts:
-        raise ConfigError("cuts on jets or leptons, and no cuts at all (--no-cuts, cuts=False): choose one")
+        raise ConfigError("cuts on jets or leptons were given together with --no-cuts or cuts=False: choose one")
     found: dict[str, Mapping[str, float | None]] = {}
     if jets is not None:
         found[JET] = parse_cuts(jets, "jets")
@@ -127,15 +128,15 @@ def chosen_cuts(jets: str | None, leptons: str | None, cuts: bool | Bounds = Tru
 
 
 def cut_domain(domain: Domain, cuts: bool | Bounds, kinds: Iterable[str]) -> Domain:
-    """Which objects of some kinds are used: those within the bounds of pT and |eta| of this domain."""
+    """The domain with other cuts on pT and |eta|: those of `cuts`, or none if it is False."""
 
-    def of(kind: str) -> KindDomain:
-        usual = domain[kind]
+    def cut_kind(kind: str) -> KindDomain:
+        trained = domain[kind]
         chosen = dict.fromkeys(CUTS) if cuts is False else {} if cuts is True else cuts.get(kind, {})
-        pt, abs_eta = chosen.get("pt", usual.pt), chosen.get("abs_eta", usual.abs_eta)
-        return replace(usual, pt=-inf if pt is None else pt, abs_eta=inf if abs_eta is None else abs_eta)
+        pt, abs_eta = chosen.get("pt", trained.pt), chosen.get("abs_eta", trained.abs_eta)
+        return replace(trained, pt=-inf if pt is None else pt, abs_eta=inf if abs_eta is None else abs_eta)
 
-    return Domain({kind: of(kind) for kind in kinds})
+    return Domain({kind: cut_kind(kind) for kind in kinds})
 
 
 def _kind(raw: Mapping[str, Any]) -> KindDomain:

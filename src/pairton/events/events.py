@@ -1,6 +1,6 @@
-"""Events: ragged objects by kind with an optional truth, weights and permanent ids; one row per event.
+"""Events: ragged objects by kind, with optional truth and weights and permanent ids; one row per event.
 
-Units are GeV and radians. Objects stay as they are stored, in their order, so that an index refers to the input.
+Units are GeV and radians. Objects keep the order of the input, so that their positions refer to it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import EventsError, nearest
+from pairton.events.event_checks import check_events, check_parts
 from pairton.events.inputs import MOMENTUM
 from pairton.events.objects import check_fields, is_physical
 from pairton.events.splits import uniform
@@ -25,24 +26,24 @@ from pairton.topology.assignments import present
 __all__ = ["SPLITS", "Events", "Objects"]
 
 SPLITS = ("train", "validation", "test")
-MARKS = ("index", "usable")  # fields of an object that say something of its place in the file
+MARKS = ("index", "usable")  # fields that readers add: see `make_objects`
 
-Objects = Mapping[str, ak.Array]  # kind -> var * Momentum4D[pt, eta, phi, energy, ...], perhaps `index`, `usable`
+Objects = Mapping[str, ak.Array]  # kind -> ragged array of Momentum4D: pt, eta, phi, energy, further fields
 
 
 class Events:
-    """Events: objects by kind, with truth, weights and permanent ids if they are known. One row per event.
+    """Measured events: objects by kind, and optionally truth, weights and ids. One row per event.
 
     Args:
-        objects: A mapping of kinds ("jet", "lepton", "met", ...) to arrays of `pairton.make_objects`, or an
+        objects: A mapping of kinds ("jet", "lepton", "met", ...) to arrays from `pairton.make_objects`, or an
             array of jets alone.
-        topology: The decay tree that the events are for: a name, a file or a `Topology`.
-        truth: (n, slots): for every slot the position of its object among those of its kind, -1 for none.
+        topology: The decay tree of the events: a name, a file or a `Topology`.
+        truth: (n, slots): the position of each slot's object among the objects of its kind, -1 for none.
         weights: (n,): one weight per event.
         ids: (n, 2): source and number of each event; by default 0 and the row.
-        columns: Further arrays of length n, which are carried along.
-        metadata: What is known of the events as a whole.
-        variations: Objects with other calibrations, by the name of the variation.
+        columns: Further arrays of length n, which are copied to results.
+        metadata: Information on all events, as plain data.
+        variations: Objects with systematic variations: name of the variation -> objects by kind.
 
     Raises:
         EventsError: Lengths do not agree, a four-momentum is incomplete, or truth is out of range.
@@ -58,14 +59,14 @@ class Events:
         [[0, 1]]
     """
 
-    objects: Objects  # by kind, in the order of the topology's kinds
+    objects: Objects  # in the order of the topology's kinds
     topology: Topology
     truth: npt.NDArray[np.int32] | None  # (n, S)
     weights: npt.NDArray[np.float64] | None  # (n,)
-    ids: npt.NDArray[np.uint64]  # (n, 2): source and number, permanent
-    columns: Mapping[str, Any]  # further arrays of length n, carried along
+    ids: npt.NDArray[np.uint64]  # (n, 2)
+    columns: Mapping[str, Any]
     metadata: Mapping[str, Any]
-    variations: Mapping[str, Objects]  # the same objects calibrated otherwise, by the name of the variation
+    variations: Mapping[str, Objects]
 
     def __init__(
         self,
@@ -89,69 +90,20 @@ class Events:
         self.columns = dict(columns or {})
         self.metadata = dict(metadata or {})
         self.variations = {name: _by_kind(varied) for name, varied in (variations or {}).items()}
-        self._check_shapes(n)
-        self._check_variations()
+        check_events(self)
 
     def _ordered(self, given: Objects | ak.Array) -> dict[str, ak.Array]:
+        """The objects of the kinds of the topology, in their order."""
         given = _by_kind(given)
         missing = [kind for kind in self.topology.kinds if kind not in given]
         if missing:
             raise EventsError(
                 f"{self.topology.name} needs {', '.join(map(collection_name, missing))}, but the events have "
-                f"{', '.join(map(collection_name, given)) or 'no objects'}: give them, or another topology"
+                f"{', '.join(map(collection_name, given)) or 'no objects'}: add them, or choose another topology"
             )
         for kind in self.topology.kinds:
             check_fields(collection_name(kind), given[kind])
         return {kind: given[kind] for kind in self.topology.kinds}
-
-    def _check_shapes(self, n: int) -> None:
-        lengths = {name: len(column) for name, column in self.columns.items()} | {"ids": len(self.ids)}
-        lengths |= {collection_name(kind): len(array) for kind, array in self.objects.items()}
-        if self.weights is not None:
-            lengths["weights"] = len(self.weights)
-        if self.truth is not None:
-            lengths["truth"] = len(self.truth)
-            if self.truth.shape[1:] != (len(self.topology.slots),):
-                raise EventsError(
-                    f"truth has the shape {self.truth.shape}, but {self.topology.name} has "
-                    f"{len(self.topology.slots)} slots: give one column each, or the right topology"
-                )
-        for name, length in lengths.items():
-            if length != n:
-                raise EventsError(f"{name} has {length} rows, but there are {n} events: lengths must agree")
-        if self.truth is not None:
-            self._check_truth(self.truth)
-
-    def _check_truth(self, truth: npt.NDArray[np.int32]) -> None:
-        for kind in self.topology.object_kinds:
-            slots = [slot.index for slot in self.topology.slots if slot.kind == kind]
-            mine, name = truth[:, slots], collection_name(kind)
-            wrong = ((mine < -1) | (mine >= self.counts[kind][:, None])).any(axis=1)
-            if wrong.any():
-                row = int(wrong.argmax())
-                raise EventsError(
-                    f"truth of event {row} is {truth[row].tolist()}, but it has {self.counts[kind][row]} {name}: "
-                    f"give positions of {name}, from 0, and -1 for none"
-                )
-            ordered = np.sort(mine, axis=1)
-            twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(axis=1)
-            if twice.any():
-                row = int(twice.argmax())
-                raise EventsError(
-                    f"truth of event {row} is {truth[row].tolist()}, with one {kind} in two slots: give -1 to both"
-                )
-
-    def _check_variations(self) -> None:
-        for name, varied in self.variations.items():
-            for kind, array in varied.items():
-                what = f"variation {name!r}: {collection_name(kind)}"
-                check_fields(what, array)
-                same = kind in self.objects and len(array) == len(self)
-                if not same or not np.array_equal(np.asarray(ak.num(array, axis=1)), self.counts[kind]):
-                    raise EventsError(
-                        f"{what} are others than the nominal ones: give the same events and objects in the same "
-                        "order, with other momenta"
-                    )
 
     # -- rows ----------------------------------------------------------------------------------------------
 
@@ -165,9 +117,9 @@ class Events:
 
     def __getitem__(self, where: slice | npt.NDArray[Any] | Sequence[int]) -> Events:
         if isinstance(where, list):
-            where = np.asarray(where, dtype=None if where else np.intp)  # a mask stays one
+            where = np.asarray(where, dtype=None if where else np.intp)  # a list of booleans becomes a mask
         if not isinstance(where, slice | np.ndarray):
-            raise EventsError(f"events[{where!r}]: index with a slice, a mask or a list of rows")
+            raise EventsError(f"events[{where!r}] is not possible: use a slice, a mask or a list of rows")
         return self._unchecked(
             objects={kind: array[where] for kind, array in self.objects.items()},
             truth=None if self.truth is None else self.truth[where],
@@ -181,14 +133,23 @@ class Events:
         )
 
     def replace(self, **changes: Any) -> Events:
-        """The same events with some of what the constructor takes changed.
+        """Make a copy with some attributes changed.
 
-        `jets=` is short for objects with other jets; variations go unless given, since they belong to the objects.
+        Args:
+            **changes: New values for arguments of `Events`, or `jets=` to change the jets alone. New objects drop
+                the variations, unless `variations=` is given too.
 
-        >>> from pairton.events.objects import make_jets
-        >>> jets = make_jets(**{name: [[50.0]] for name in ("pt", "eta", "phi", "mass", "btag")})
-        >>> Events(jets, "hh4b").replace(weights=[2.0]).weights.tolist()
-        [2.0]
+        Returns:
+            The new `Events`.
+
+        Raises:
+            EventsError: There is no such attribute, or the new values do not fit.
+
+        Examples:
+            >>> from pairton.events.objects import make_jets
+            >>> jets = make_jets(**{name: [[50.0]] for name in ("pt", "eta", "phi", "mass", "btag")})
+            >>> Events(jets, "hh4b").replace(weights=[2.0]).weights.tolist()
+            [2.0]
         """
         if "jets" in changes:
             changes["objects"] = {**self.objects, JET: changes.pop("jets")}
@@ -196,34 +157,41 @@ class Events:
             changes.setdefault("variations", None)
         unknown = changes.keys() - set(_STATE)
         if unknown:
-            raise EventsError(f"events have no {sorted(unknown)[0]!r}: choose from {', '.join(_STATE)}")
+            raise EventsError(f"events have no {sorted(unknown)[0]!r}: choose from jets, {', '.join(_STATE)}")
         return Events(**{name: getattr(self, name) for name in _STATE} | changes)
 
     def _unchecked(self, **changes: Any) -> Events:
-        """As `replace`, for what cannot have become wrong."""
-        same = object.__new__(Events)
+        """Like `replace`, without checks."""
+        copy = object.__new__(Events)
         for name in _STATE:
-            setattr(same, name, changes[name] if name in changes else getattr(self, name))
-        return same
+            setattr(copy, name, changes[name] if name in changes else getattr(self, name))
+        return copy
 
     @staticmethod
     def concatenate(parts: Sequence[Events]) -> Events:
-        """One after the other. Truth, weights, variations: in all or none; columns and fields in all are kept."""
-        if not parts:
-            raise EventsError("nothing to concatenate: give at least one Events")
+        """Join events of one topology.
+
+        Columns, and fields of objects, are kept if all parts have them.
+
+        Args:
+            parts: The events. Truth, weights and variations must be in all parts or in none.
+
+        Returns:
+            The events of all parts, in order.
+
+        Raises:
+            EventsError: There is no part, or the parts do not fit together.
+
+        Examples:
+            >>> import pairton
+            >>> events = pairton.read("sample:ttbar_allhad")
+            >>> len(Events.concatenate([events[:10], events[20:]])) - len(events)
+            -10
+        """
+        check_parts(parts)
         first = parts[0]
-        if any(part.topology != first.topology for part in parts):
-            names = ", ".join(dict.fromkeys(part.topology.name for part in parts))
-            raise EventsError(f"events of different topologies ({names}) do not concatenate: read them with one")
         if len(parts) == 1:
             return first
-        for name in ("truth", "weights"):
-            with_it = sum(getattr(part, name) is not None for part in parts)
-            if with_it not in (0, len(parts)):
-                raise EventsError(f"{with_it} of {len(parts)} parts have {name}: all or none must, drop or add it")
-        if any(set(part.variations) != set(first.variations) for part in parts):
-            names = ", ".join(sorted({name for part in parts for name in part.variations}))
-            raise EventsError(f"only some parts have the variations {names}: all or none must, drop or add them")
         shared = [name for name in first.columns if all(name in part.columns for part in parts)]
         return first._unchecked(
             objects={kind: _joined([part._marked(kind, parts) for part in parts]) for kind in first.objects},
@@ -238,7 +206,7 @@ class Events:
         )
 
     def _marked(self, kind: str, parts: Sequence[Events]) -> ak.Array:
-        """Objects with the fields that all parts have and the marks that any has: one type of record."""
+        """Objects with the fields that all parts have, and `index` and `usable` if any part has them."""
         fields = [ak.fields(part.objects[kind]) for part in parts]
         shared = [name for name in fields[0] if name not in MARKS and all(name in other for other in fields)]
         objects = self.objects[kind]
@@ -251,10 +219,26 @@ class Events:
         return objects
 
     def varied(self, name: str) -> Events:
-        """The same events with the objects of a variation; what it does not say is as in the nominal ones."""
+        """The events with the objects of a variation; kinds that it does not vary are nominal.
+
+        Args:
+            name: Name of the variation, a key of `variations`.
+
+        Returns:
+            The varied `Events`.
+
+        Raises:
+            EventsError: There is no such variation.
+
+        Examples:
+            >>> from pairton.events.objects import make_jets
+            >>> jets, up = (make_jets(pt=[[pt]], eta=[[0]], phi=[[0]], mass=[[5]]) for pt in (50.0, 52.0))
+            >>> Events(jets, "hh4b", variations={"jes_up": {"jet": up}}).varied("jes_up").jets.pt.tolist()
+            [[52.0]]
+        """
         if name not in self.variations:
             known = ", ".join(self.variations) or "none"
-            raise EventsError(f"no variation {name!r}: there are {known}{nearest(name, self.variations)}")
+            raise EventsError(f"no variation {name!r}: the events have {known}{nearest(name, self.variations)}")
         objects = dict(self.objects)
         for kind, varied in self.variations[name].items():
             for mark in MARKS:
@@ -267,22 +251,22 @@ class Events:
 
     @property
     def jets(self) -> ak.Array:
-        """Short for `objects["jet"]`."""
+        """The jets: `objects["jet"]`."""
         return self.objects[JET]
 
     @cached_property
     def counts(self) -> dict[str, npt.NDArray[np.int64]]:
-        """Kind -> (n,): objects per event."""
+        """Kind -> (n,): number of objects per event."""
         return {k: np.asarray(ak.num(array, axis=1), dtype=np.int64) for k, array in self.objects.items()}
 
     @property
     def n_jets(self) -> npt.NDArray[np.int64]:
-        """Short for `counts["jet"]`."""
+        """(n,): number of jets per event."""
         return self.counts[JET]
 
     @cached_property
     def stored_index(self) -> dict[str, ak.Array]:
-        """Kind -> the number of each object in the input file."""
+        """Kind -> the position of each object in its event in the input file."""
         return {
             kind: array.index if "index" in ak.fields(array) else ak.local_index(array.pt, axis=1)
             for kind, array in self.objects.items()
@@ -290,7 +274,7 @@ class Events:
 
     @cached_property
     def usable(self) -> dict[str, ak.Array]:
-        """Kind -> objects that passed the identification of their experiment; all, where nothing is said."""
+        """Kind -> whether each object passed its identification; all did if the reader does not say."""
         return {
             kind: array.usable if "usable" in ak.fields(array) else ak.ones_like(array.pt, dtype=bool)
             for kind, array in self.objects.items()
@@ -298,7 +282,7 @@ class Events:
 
     @cached_property
     def passes(self) -> dict[str, ak.Array]:
-        """Kind -> usable objects within the selection of the topology."""
+        """Kind -> whether each object is usable and passes the cuts of the topology."""
         result = {}
         for kind, array in self.objects.items():
             cuts = self.topology.selection.cuts(kind)
@@ -307,7 +291,7 @@ class Events:
 
     @cached_property
     def status(self) -> npt.NDArray[np.uint8]:
-        """OK, or BAD_OBJECT where an object that no cut surely removes has a NaN or impossible numbers."""
+        """(n,): BAD_OBJECT if an object has NaN or an unphysical momentum and is not removed by a cut; else OK."""
         bad = np.zeros(len(self), dtype=bool)
         for kind, array in self.objects.items():
             cuts = self.topology.selection.cuts(kind)
@@ -320,7 +304,7 @@ class Events:
 
     @cached_property
     def selected(self) -> npt.NDArray[np.bool_]:
-        """Events that pass the selection of the topology, on the objects that do; never one with a bad object."""
+        """(n,): events that pass the selection of the topology and have no bad object."""
         selection = self.topology.selection
         chosen = self.status == Status.OK
         for kind, (fewest, most) in selection.counts.items():
@@ -329,36 +313,60 @@ class Events:
         if selection.btags:
             if "btag" not in ak.fields(self.jets):
                 raise EventsError(
-                    "the selection counts b-tags, but the jets have no btag: name one with --map btag="
+                    "the selection counts b-tags, but the jets have no field btag: name its column with --map "
+                    "btag=COLUMN"
                 )
             chosen &= np.asarray(ak.sum(self.passes[JET] & (self.jets.btag > 0.5), axis=1)) >= selection.btags
         return np.asarray(chosen)
 
     @cached_property
     def present(self) -> npt.NDArray[np.bool_]:
-        """(n, P): particles whose every product is labelled; all False without truth."""
+        """(n, P): whether all products of a particle have an object in the truth; False without truth."""
         if self.truth is None:
             return np.zeros((len(self), len(self.topology.particles)), dtype=bool)
         return present(self.topology, self.truth)
 
     @cached_property
     def complete(self) -> npt.NDArray[np.bool_]:
-        """(n,): events in which every particle is present."""
+        """(n,): events in which all particles are present."""
         return np.asarray(np.all(self.present, axis=1))
 
     # -- choices -------------------------------------------------------------------------------------------
 
     def select(self) -> Events:
-        """Objects and events that pass the selection; truth and `stored_index` follow the objects."""
+        """Apply the selection of the topology to objects and events.
+
+        Returns:
+            The selected `Events`. Truth refers to the remaining objects; `stored_index` refers to the input file.
+
+        Examples:
+            >>> import pairton
+            >>> events = pairton.read("sample:ttbar_allhad")
+            >>> len(events.select()) == int(events.selected.sum())
+            True
+        """
         return self.keep(self.passes)[self.selected]
 
     def keep(self, masks: Mapping[str, ak.Array]) -> Events:
-        """Only the objects of the masks, by kind; a product whose object is gone has none."""
-        same = self
+        """Keep some objects of each event.
+
+        Args:
+            masks: Kind -> ragged array that is True for the objects to keep. Other kinds keep all objects.
+
+        Returns:
+            `Events` with these objects. Slots of the truth whose object was removed are empty (-1).
+
+        Examples:
+            >>> from pairton.events.objects import make_jets
+            >>> jets = make_jets(pt=[[50.0, 20.0]], eta=[[0, 0]], phi=[[0, 1]], mass=[[5, 5]])
+            >>> Events(jets, "hh4b").keep({"jet": jets.pt > 30}).n_jets.tolist()
+            [1]
+        """
+        kept = self
         for kind, passes in masks.items():
             if not bool(ak.all(passes, axis=None)):
-                same = same._keep_kind(kind, passes)
-        return same
+                kept = kept._keep_kind(kind, passes)
+        return kept
 
     def _keep_kind(self, kind: str, passes: ak.Array) -> Events:
         objects = ak.with_field(self.objects[kind], self.stored_index[kind], "index")[passes]
@@ -368,11 +376,11 @@ class Events:
             rank = np.cumsum(flat) - 1
             starts = np.concatenate([[0], np.cumsum(self.counts[kind])])[:-1]
             before = np.concatenate([[0], np.cumsum(flat)])[starts]  # kept objects of all earlier events
-            mine = np.array([slot.kind == kind for slot in self.topology.slots]) & (truth >= 0)
-            at = np.where(mine, starts[:, None] + truth, 0)
+            filled = np.array([slot.kind == kind for slot in self.topology.slots]) & (truth >= 0)
+            at = np.where(filled, starts[:, None] + truth, 0)
             if len(flat):
                 moved = np.where(flat[at], rank[at] - before[:, None], -1)
-                truth = np.where(mine, moved, truth).astype(np.int32)
+                truth = np.where(filled, moved, truth).astype(np.int32)
         variations = {
             name: {k: array[passes] if k == kind else array for k, array in varied.items()}
             for name, varied in self.variations.items()
@@ -382,18 +390,32 @@ class Events:
     def in_split(
         self, name: str, fractions: Sequence[float] = (0.9, 0.05, 0.05), seed: int = 0
     ) -> npt.NDArray[np.bool_]:
-        """Events of a split, by a hash of their ids: no reordering, chunking or selection moves an event.
+        """Find the events of a split. A hash of its id decides which split an event is in.
 
-        >>> from pairton.events.objects import make_jets
-        >>> jets = make_jets(**{name: [[50.0]] * 1000 for name in ("pt", "eta", "phi", "mass", "btag")})
-        >>> events = Events(jets, "hh4b")
-        >>> [int(events.in_split(name).sum()) for name in SPLITS]
-        [893, 59, 48]
+        Args:
+            name: `train`, `validation` or `test`.
+            fractions: Shares of the three splits.
+            seed: Another seed gives independent splits.
+
+        Returns:
+            (n,): a mask. It does not depend on the order or the number of events.
+
+        Raises:
+            EventsError: There is no such split, or the fractions do not add up to one.
+
+        Examples:
+            >>> from pairton.events.objects import make_jets
+            >>> jets = make_jets(**{name: [[50.0]] * 1000 for name in ("pt", "eta", "phi", "mass", "btag")})
+            >>> events = Events(jets, "hh4b")
+            >>> [int(events.in_split(name).sum()) for name in SPLITS]
+            [893, 59, 48]
         """
         if name not in SPLITS:
             raise EventsError(f"no split {name!r}: choose one of {', '.join(SPLITS)}")
         if len(fractions) != len(SPLITS) or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6:
-            raise EventsError(f"fractions {tuple(fractions)} must be {len(SPLITS)} numbers that add up to one")
+            raise EventsError(
+                f"fractions is {tuple(fractions)}, but must be {len(SPLITS)} numbers that add up to 1"
+            )
         edges = np.concatenate([[0.0], np.cumsum(fractions)])
         edges[-1] = np.inf
         k = SPLITS.index(name)
@@ -403,7 +425,21 @@ class Events:
     def dense(
         self, kind: str = JET, columns: Sequence[str] = MOMENTUM
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-        """(n, N, columns) objects of a kind as stored, zero-padded, and the (n, N) mask of real ones."""
+        """Objects of a kind as a dense array.
+
+        Args:
+            kind: Kind of the objects.
+            columns: Fields of the objects.
+
+        Returns:
+            The fields (n, N, columns), padded with zeros, and a mask (n, N) that is False for padding.
+
+        Examples:
+            >>> import pairton
+            >>> values, mask = pairton.read("sample:ttbar_allhad")[:3].dense()
+            >>> values.shape[:2] == mask.shape
+            True
+        """
         counts = self.counts[kind]
         mask = np.arange(int(counts.max(initial=0))) < counts[:, None]
         dense = np.zeros((*mask.shape, len(columns)), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Events whose jets have evidence: what their tags are worth, by the table that fits."""
+"""Add the evidence of b- and c-tags to the jets of events, from a table of tagging efficiencies."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ import numpy as np
 from pairton.errors import EventsError
 from pairton.events.events import Events
 from pairton.events.inputs import EVIDENCE
-from pairton.events.tags import TagTable, is_generated, usual_table, with_evidence
+from pairton.events.tags import TagTable, default_table, is_generated, with_evidence
 from pairton.topology import JET
 
-__all__ = ["evident", "tag_caveat", "with_table"]
+__all__ = ["ensure_evidence", "tag_caveat", "with_table"]
 
 ASSUMED = (
-    "nothing is known of the tagger, so the efficiencies of Pairton's generator are assumed (about 70 % for b "
-    "jets, 0.3 % for light jets): give its table with --tags (`pairton tags` lists those in the package)"
+    "the tagger is unknown, so the efficiencies of Pairton's generator are assumed (about 70 % for b jets, 0.3 % "
+    "for light jets): give the table of your tagger with --tags (`pairton tags` lists the built-in tables)"
 )
 
 
-def evident(events: Events) -> Events:
-    """The same events with evidence of jets, from what is known of their tags; as they are where they have it.
+def ensure_evidence(events: Events) -> Events:
+    """Add evidence to the jets from the default table for their tags, unless they have evidence already.
 
     >>> from pairton.events.objects import make_jets
     >>> jets = make_jets(**{name: [[50.0]] for name in ("pt", "phi", "mass")}, eta=[[0.0]], btag=[[1]])
-    >>> found = evident(Events(jets, "hh4b"))
+    >>> found = ensure_evidence(Events(jets, "hh4b"))
     >>> round(float(found.jets.b_evidence[0, 0]), 2), found.metadata["tag_table"]["name"]
     (5.65, 'generator')
     """
     jets, fields = events.jets, ak.fields(events.jets)
     if EVIDENCE[0] not in fields:
-        return with_table(events, usual_table(jets, events.metadata))
+        return with_table(events, default_table(jets, events.metadata))
     if EVIDENCE[1] in fields:
         return events
-    return _added(events, {EVIDENCE[1]: ak.zeros_like(jets[EVIDENCE[0]])})  # the tagger tells nothing of c jets
+    return _added(events, {EVIDENCE[1]: ak.zeros_like(jets[EVIDENCE[0]])})  # no evidence for c jets
 
 
 def with_table(events: Events, table: TagTable) -> Events:
-    """The same events with the evidence of a table, and a `btag` of 0 or 1 if they have none.
+    """Add the evidence of a table to the jets, and a `btag` of 0 or 1 if they have none.
 
-    The table is recorded in their metadata. Raises EventsError where jets do not have the field that it is for.
+    The metadata record the table. Raises EventsError if the jets lack the field that the table is for.
     """
     if table.field not in ak.fields(events.jets):
         found = ", ".join(ak.fields(events.jets))
         raise EventsError(
-            f"the table {table.name} is for the field {table.field} of jets, which have {found}: name its column "
-            f"with --map {table.field}=COLUMN, or give the field to pairton.make_jets"
+            f"the table {table.name} needs the field {table.field} of jets, but they have {found}: name its "
+            f"column with --map {table.field}=COLUMN, or pass the field to pairton.make_jets"
         )
     jets = with_evidence(events.jets, table)
     new = {name: jets[name] for name in EVIDENCE}
@@ -62,23 +62,23 @@ def tag_caveat(events: Events) -> str:
     if table.get("measured", True):
         return ""
     return (
-        f"the efficiencies in the table {table.get('name')} are approximate: `pairton tags measure` makes a table "
-        "from your simulation, and --tags takes it"
+        f"the efficiencies in the table {table.get('name')} are approximate: measure them in your simulation with "
+        "`pairton tags measure`, and give the new table with --tags"
     )
 
 
 def _added(events: Events, fields: dict[str, ak.Array], metadata: dict[str, object] | None = None) -> Events:
-    """Events with further fields of jets; varied jets have the tags of the nominal ones."""
+    """Events with further fields of jets; varied jets get the values of the nominal ones."""
 
-    def more(jets: ak.Array) -> ak.Array:
+    def with_fields(jets: ak.Array) -> ak.Array:
         for name, values in fields.items():
             jets = ak.with_field(jets, values, name)
         return jets
 
     varied = {
-        name: {kind: more(array) if kind == JET else array for kind, array in objects.items()}
+        name: {kind: with_fields(array) if kind == JET else array for kind, array in objects.items()}
         for name, objects in events.variations.items()
     }
     return events.replace(
-        jets=more(events.jets), variations=varied, metadata={**events.metadata, **(metadata or {})}
+        jets=with_fields(events.jets), variations=varied, metadata={**events.metadata, **(metadata or {})}
     )

@@ -1,15 +1,15 @@
-"""Classes and numbers that a recipe asks a network for, beside the assignment: heads as plain data.
+"""Heads: further outputs of a network, beside the assignment, that a recipe declares.
 
     heads:
       signal: {kind: class, of: event, column: is_signal, classes: 2}
       nu_pz: {kind: regression, of: event, column: neutrino_pz}
       charge: {kind: class, of: t, column: "{particle}_charge"}
 
-A head of the event has one label per event. A head of a type of particles has one per particle, and learns from
-those whose objects are all there; `of: t.b` is one of a product. Labels are columns of the events. A class of -1,
-or a number that is NaN, is missing, and left out of the loss.
+A head is a classification or a regression, of the event, of a type of particle (`of: t`) or of a product (`of:
+t.b`). It has one label per event, or one per particle or product; these are its places. Labels are columns of the
+events. A label is left out of the loss if it is -1 (class) or NaN (number), or if its place lacks an object.
 
-Shapes: B events, S slots, P places (particles or products of a head), K slots of a place, C classes.
+Shapes: B events, S slots, P places of a head, K slots of a place, C classes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["COMPONENTS", "EVENT", "HeadSpec", "Place", "labels_of", "parse_head"
 
 KINDS = ("class", "regression")
 LOSSES = ("gaussian", "laplacian", "log_gaussian")
-COMPONENTS = ("none", "px", "py", "pz", "eta", "phi")  # what a number is of a vector: it turns with the event
+COMPONENTS = ("none", "px", "py", "pz", "eta", "phi")  # components of a vector, which rotate with the event
 EVENT = "event"
 RESERVED = ("probability", "pt", "eta", "phi", "mass")  # columns of a particle in results
 RESERVED_EVENT = ("status", "exact", "weight", "event_source", "event_number", "event_probability", "n_btags")
@@ -38,24 +38,24 @@ MOST_CLASSES = 1000
 
 @dataclass(frozen=True)
 class Place:
-    """What one label of a head belongs to: the event, a particle or a product."""
+    """What one label of a head describes: the event, a particle or a product."""
 
     name: str  # "" for the event; "t1", "t1.b"
-    slots: tuple[int, ...]  # none for the event
+    slots: tuple[int, ...]  # empty for the event
 
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """One head. What is None is measured on the training events, and known of a trained model."""
+    """One head. Settings that are None are measured on the training events."""
 
     kind: str  # class, regression
-    of: str = EVENT  # event, a type of particles (t), or a product of one (t.b)
-    columns: tuple[str, ...] = ()  # with the labels, one per place
-    classes: int | None = None  # of a class
-    loss: str = "gaussian"  # of a regression: square, laplacian: absolute difference, log_gaussian: of logarithms
-    component: str = "none"  # of a regression: px, py, pz, eta, phi, if it turns with the event
-    offset: float | None = None  # of a regression: the mean of its labels
-    scale: float | None = None  # and their deviation
+    of: str = EVENT  # event, a type of particle (t), or a product of one (t.b)
+    columns: tuple[str, ...] = ()  # columns with the labels, one per place
+    classes: int | None = None  # number of classes
+    loss: str = "gaussian"  # of a regression; gaussian: squared, laplacian: absolute, log_gaussian: log difference
+    component: str = "none"  # of a regression: px, py, pz, eta, phi, if it rotates with the event
+    offset: float | None = None  # of a regression: mean of the labels
+    scale: float | None = None  # of a regression: standard deviation of the labels
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
@@ -75,6 +75,7 @@ class HeadSpec:
 
     @property
     def of_event(self) -> bool:
+        """Whether it describes the whole event."""
         return self.of == EVENT
 
     @property
@@ -83,17 +84,17 @@ class HeadSpec:
 
     @property
     def width(self) -> int:
-        """Numbers that the network gives per place."""
+        """Number of outputs of the network per place."""
         return (self.classes or 2) if self.is_class else 1
 
     @property
     def needed_columns(self) -> tuple[str, ...]:
-        """Those of the labels, and those that turn into them with the event: px and py."""
+        """Columns of the labels, and of the components (px or py) that they mix with when events rotate."""
         return (*self.columns, *self.partners.values())
 
     @property
     def partners(self) -> dict[str, str]:
-        """Column -> that of the other transverse component."""
+        """Column of px or py -> column of the other one."""
         if self.component not in ("px", "py"):
             return {}
         other = "py" if self.component == "px" else "px"
@@ -104,12 +105,12 @@ class HeadSpec:
         return {**asdict(self), "columns": list(self.columns)}
 
     def resolved(self, name: str, labels: Mapping[str, npt.NDArray[Any]]) -> HeadSpec:
-        """With what is to be measured, from all labels of the training events by column; `name` is for errors."""
+        """Measure the settings that are None on the labels of the training events; `name` is for errors."""
         values = np.concatenate([np.asarray(labels[column], dtype=np.float64).ravel() for column in self.columns])
         values = values[np.isfinite(values) & (not self.is_class or values >= 0)]
         if not len(values):
             raise TrainingError(
-                f"heads.{name} has no label in the training events ({', '.join(self.columns)}): give others"
+                f"heads.{name} has no label in the training events: check the columns {', '.join(self.columns)}"
             )
         if self.is_class:
             return self if self.classes is not None else replace(self, classes=max(2, int(values.max()) + 1))
@@ -121,7 +122,7 @@ class HeadSpec:
 
 
 def places_of(topology: Topology, of: str) -> tuple[Place, ...]:
-    """The particles or products that a head is about.
+    """The places of a head: the event, particles or products.
 
     >>> from pairton.topology import load_topology
     >>> ttbar = load_topology("ttbar_allhad")
@@ -145,7 +146,7 @@ def places_of(topology: Topology, of: str) -> tuple[Place, ...]:
 
 
 def slot_paths(topology: Topology) -> list[str]:
-    """The name of each slot without the numbers of siblings: t.W.q."""
+    """The name of each slot without numbers: t.W.q."""
     decays = dict(topology.decays)
     paths = [""] * len(topology.slots)
     for particle in topology.particles:
@@ -157,9 +158,9 @@ def slot_paths(topology: Topology) -> list[str]:
 
 
 def parse_head(name: str, raw: object, topology: Topology, source: str) -> tuple[HeadSpec, float]:
-    """A head as a recipe or a model has it, and the weight of its loss.
+    """Read a head of a recipe or a model; return it with the weight of its loss.
 
-    `column` is a name in which {particle} stands for that of each place, or a list of one name per place.
+    The setting `column` is a name in which {particle} is replaced by the name of each place, or a list of names.
     """
     settings = check_keys(raw, source, [*HeadSpec.__dataclass_fields__, "column", "weight"], ["kind"])
     weight = settings.pop("weight", 1.0)
@@ -167,7 +168,7 @@ def parse_head(name: str, raw: object, topology: Topology, source: str) -> tuple
         raise ConfigError(f"{source}: weight is {shown(weight)}, but must be a number above 0")
     column = settings.pop("column", None)
     if not name.isidentifier():
-        raise ConfigError(f"{source}: a name of a head may only have letters, digits and _: rename it")
+        raise ConfigError(f"{source}: the name of a head may only have letters, digits and _: rename it")
     try:
         places = places_of(topology, str(settings.get("of", EVENT)))
         if "columns" not in settings:
@@ -178,11 +179,11 @@ def parse_head(name: str, raw: object, topology: Topology, source: str) -> tuple
         raise ConfigError(str(error) if str(error).startswith(source) else f"{source}: {error}") from None
     if len(spec.columns) != len(places):
         listed = ", ".join(place.name or EVENT for place in places)
-        raise ConfigError(f"{source}: has {len(spec.columns)} columns, but one each is needed for {listed}")
+        raise ConfigError(f"{source}: read {len(spec.columns)} columns, but need one for each of {listed}")
     if not spec.of_event and name in RESERVED:
-        raise ConfigError(f"{source}: results have a column {name} of each particle already: rename the head")
+        raise ConfigError(f"{source}: results already have a column {name} for each particle: rename the head")
     if spec.of_event and name in RESERVED_EVENT:
-        raise ConfigError(f"{source}: results have a column {name} already: rename the head")
+        raise ConfigError(f"{source}: results already have a column {name}: rename the head")
     return spec, float(weight)
 
 
@@ -194,13 +195,13 @@ def _columns(name: str, column: object, places: Sequence[Place]) -> list[str]:
     template = column or (name if not places[0].name else f"{{particle}}_{name}")
     if len(places) > 1 and "{particle}" not in template:
         raise ConfigError(
-            f"column is {template!r}, but needs {{particle}} in it, or a list of {len(places)} names"
+            f"column is {template!r}, but must contain {{particle}}, or be a list of {len(places)} names"
         )
     return [template.replace("{particle}", place.name.replace(".", "_")) for place in places]
 
 
 def _component(name: str) -> str:
-    """px of neutrino_px: such a number turns with the event."""
+    """The component that the name of a head ends with: px for neutrino_px."""
     last = name.rsplit("_", 1)[-1]
     return last if last in COMPONENTS else "none"
 
@@ -208,9 +209,9 @@ def _component(name: str) -> str:
 def labels_of(
     spec: HeadSpec, columns: Mapping[str, npt.NDArray[Any]], topology: Topology, truth: npt.NDArray[Any]
 ) -> dict[str, npt.NDArray[Any]]:
-    """What a loss compares a head with: `labels` and `counted` (B, P), and `slots` (B, P, K), nodes of each place.
+    """The targets of a head: `labels` (B, P), `counted` (B, P) and `slots` (B, P, K), the nodes of each place.
 
-    truth: (B, S), nodes, -1 for none. A label counts if it is there, and all objects of its place are.
+    truth: (B, S), nodes, -1 for none. `counted` is True for labels that are known and whose place has all objects.
     """
     places = places_of(topology, spec.of)
     labels = np.stack([np.asarray(columns[name], dtype=np.float32) for name in spec.columns], axis=1)

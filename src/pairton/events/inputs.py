@@ -1,10 +1,11 @@
-"""What a network takes of each kind of object: its four-momentum, and further fields that a recipe names.
+"""Inputs of a network for each kind of object: its four-momentum, and the fields that a recipe lists.
 
     inputs:
       jet: [btag]
       lepton: [charge, {field: isolation, transform: log}]
 
-A model stores them, readers supply the fields, and the network transforms them: x -> (f(x) - offset) / scale.
+A model stores its inputs, readers of files provide the fields, and the network transforms a field x to
+(f(x) - offset) / scale.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from pairton.topology import JET, Topology
 __all__ = ["DEFAULT_FIELDS", "EVIDENCE", "MOMENTUM", "TRANSFORMS", "Input", "Inputs"]
 
 MOMENTUM = ("pt", "eta", "phi", "energy")  # GeV and radians
-# log: log(1 + x), for x of zero or more; normalize: with the mean and deviation of the training events
+# log: log(1 + x), for x >= 0; normalize: to mean 0 and standard deviation 1 in the training events
 TRANSFORMS = ("none", "log", "normalize", "log_normalize")
-DEFAULT_FIELDS: Mapping[str, tuple[str, ...]] = {JET: ("btag",)}  # where a recipe says nothing of a kind
-EVIDENCE = ("b_evidence", "c_evidence")  # fields of jets that a table of tags gives: `pairton.events.tags`
+DEFAULT_FIELDS: Mapping[str, tuple[str, ...]] = {JET: ("btag",)}  # for kinds that a recipe does not list
+EVIDENCE = ("b_evidence", "c_evidence")  # fields of jets, computed in `pairton.events.tags`
 
 
 @dataclass(frozen=True)
 class Input:
-    """One field of an object, and how the network sees it."""
+    """One field of an object, and how the network transforms it."""
 
     field: str
     transform: str = "none"
@@ -36,11 +37,11 @@ class Input:
 
     @property
     def measures(self) -> bool:
-        """Whether offset and scale are left to the training events."""
+        """Whether offset and scale are measured on the training events."""
         return self.transform.endswith("normalize")
 
     def to_dict(self) -> dict[str, Any] | str:
-        """As in a recipe: the name alone where nothing is transformed."""
+        """Plain data as in a recipe: the name alone if the field is not transformed."""
         if self == Input(self.field):
             return self.field
         return asdict(self)
@@ -70,7 +71,7 @@ class Inputs:
         return tuple(item.field for item in self[kind])
 
     def columns(self, kind: str) -> tuple[str, ...]:
-        """The columns of an object as the network gets it."""
+        """The columns of an object in the input of the network."""
         return (*MOMENTUM, *self.fields(kind))
 
     def to_dict(self) -> dict[str, list[Any]]:
@@ -78,19 +79,19 @@ class Inputs:
 
     @classmethod
     def default(cls, topology: Topology) -> Inputs:
-        """The b-tag of jets; of other kinds the four-momentum alone."""
+        """The four-momentum of all kinds, and the b-tag of jets."""
         return cls.parse({}, topology)
 
     @classmethod
     def parse(cls, raw: object, topology: Topology, source: str = "inputs") -> Inputs:
-        """From what YAML or JSON gave; a kind that is not mentioned has its default fields."""
+        """Read plain data, as from YAML or JSON; kinds that are not listed get their default fields."""
         if not isinstance(raw, Mapping):
             raise ConfigError(f"{source} is {shown(raw)}, but must map kinds of objects to lists of fields")
         for kind in raw:
             if kind not in topology.kinds:
                 known = ", ".join(topology.kinds)
                 raise ConfigError(
-                    f"{source} names {shown(kind)}, but the kinds of {topology.name} are {known}"
+                    f"{source} lists {shown(kind)}, but the kinds of {topology.name} are {known}"
                     f"{nearest(str(kind), topology.kinds)}"
                 )
         given = {kind: raw.get(kind, DEFAULT_FIELDS.get(kind, ())) for kind in topology.kinds}
@@ -104,10 +105,13 @@ def _parse_kind(raw: object, source: str) -> tuple[Input, ...]:
     for entry in raw:
         settings = {"field": entry} if isinstance(entry, str) else entry
         if not isinstance(settings, Mapping) or not isinstance(settings.get("field"), str):
-            raise ConfigError(f"{source} has {shown(entry)}, but needs a name, or {{field: NAME, transform: log}}")
+            raise ConfigError(
+                f"{source} has {shown(entry)}, but each entry must be a name, or {{field: NAME, transform: log}}"
+            )
         for key in settings:
             if key not in Input.__dataclass_fields__:
                 hint = nearest(str(key), Input.__dataclass_fields__)
+                hint = hint or f": it has {', '.join(Input.__dataclass_fields__)}"
                 raise ConfigError(f"{source}.{settings['field']} has no setting {shown(key)}{hint}")
         try:
             numbers = {key: float(settings[key]) for key in ("offset", "scale") if key in settings}
@@ -120,6 +124,9 @@ def _parse_kind(raw: object, source: str) -> tuple[Input, ...]:
         if not 0 < abs(item.scale) < float("inf"):
             raise ConfigError(f"{source}.{item.field} has the scale {item.scale:g}, but must not be 0 or infinite")
         if item.field in MOMENTUM or item.field in [other.field for other in items]:
-            raise ConfigError(f"{source} names {item.field} twice: the four-momentum is always an input")
+            raise ConfigError(
+                f"{source} lists {item.field}, which is an input already (pt, eta, phi and energy always are): "
+                "remove it"
+            )
         items.append(item)
     return tuple(items)

@@ -1,6 +1,7 @@
-"""Truth: particles of a hard process, put in the slots of a topology and matched to jets.
+"""Truth: find the particles of the hard process that belong to the slots of a topology, and match them to objects.
 
-Flat arrays over the entries of all events: a few per event, so that nothing loops over events.
+An entry is a particle in a generator record. Arrays are flat over the entries of all events, so that no code loops
+over events.
 """
 
 from __future__ import annotations
@@ -30,22 +31,24 @@ __all__ = [
 
 Ints = npt.NDArray[np.int64]
 
-RADIUS = 0.4  # of the matching, in delta R
+RADIUS = 0.4  # largest delta R of a match
 LEPTONS, TAU = (11, 13), 15
-BLOCK = 1024  # events compared at once: their distances stay in the cache
-TURN = np.float32(2 * np.pi)
-FAR = 1e6  # eta of what is not there
+BLOCK = 1024  # events compared at once, so that their distances stay in the processor's cache
+FULL_TURN = np.float32(2 * np.pi)
+FAR = 1e6  # eta of padding, which nothing matches
 
 
 def fill_slots(topology: Topology, entry: Ints, event: Ints, code: Ints, parent: Ints, n_events: int) -> Ints:
-    """(n_events, S) entry of the particle of each slot, -1 where the hard process has none.
+    """(n_events, S): the entry of each slot's particle, -1 if the hard process has none.
 
-    The arrays list the hard process, by rising entry: the number of each, and in `parent` that of the resonance it
-    comes from, -1 at the root. Products are looked for through resonances that the decay does not name: the lepton
-    of `tl: [b, l]` comes from a W. Of several entries for a name, those are taken that decay most like it: in
-    [t, tl] the top whose W gives quarks is `t`. Then particles come before antiparticles: the first of two equal
-    tops is the quark. An entry fills one slot; of two names that allow it the one with fewer codes has the first
-    choice, so that in [b, j] the b is that of the hard process.
+    The flat arrays list the hard process by rising `entry`: the event, the PDG code and the parent of each, which
+    is the entry of the resonance it comes from, -1 at the root.
+
+    Resonances that the decay does not name are skipped: the lepton of `tl: [b, l]` comes from a W. If several
+    entries could be a particle, the one whose decay resembles it most is taken: in [t, tl], the top whose W decays
+    to quarks is `t`. Otherwise particles come before antiparticles, so that the first of two equal tops is the
+    quark. An entry fills only one slot. If it could fill two, the name with fewer PDG codes gets it: in [b, j], a
+    b quark is the b.
 
     >>> from pairton.topology import load_topology
     >>> entry, event, code = np.arange(10, 16), np.zeros(6, dtype=int), np.array([25, 25, 5, -5, -5, 5])
@@ -61,7 +64,7 @@ def fill_slots(topology: Topology, entry: Ints, event: Ints, code: Ints, parent:
     is_a = {name: is_one_of(code, codes[name]) for name in {*topology.event, *decays, *sum(decays.values(), ())}}
 
     def above(name: str, products: Sequence[str], at: Ints) -> Ints:
-        """The mother of some entries among its products: the next one up that is a `name` or another product."""
+        """The mother of the entries `at`: the nearest ancestor that is a `name` or one of its products."""
         stop = np.logical_or.reduce([is_a[other] for other in products] + ([is_a[name]] if name else []))
         mother = up[at]
         while len(climbing := np.flatnonzero((mother >= 0) & ~stop[mother])):
@@ -70,7 +73,7 @@ def fill_slots(topology: Topology, entry: Ints, event: Ints, code: Ints, parent:
 
     @cache
     def likeness(name: str) -> npt.NDArray[np.float64]:
-        """Of each entry: itself and how many of the products of a `name` are found below it."""
+        """For each entry, how well it fits a `name`: one point for itself, one for each product below it."""
         found = is_a[name].astype(np.float64)
         for product in dict.fromkeys(decays.get(name, ())):
             at = np.flatnonzero(is_a[product])
@@ -81,7 +84,7 @@ def fill_slots(topology: Topology, entry: Ints, event: Ints, code: Ints, parent:
         return found
 
     def fill(target: Ints, columns: Sequence[int], name: str, mother: str, mothers: Ints | None) -> None:
-        """Entries of one name below one mother per event, in order, into as many columns."""
+        """Write the entries of a name, below one mother per event, to columns of `target`."""
         products = decays[mother] if mother else topology.event
         at = np.flatnonzero(is_a[name] & ~used)
         higher = above(mother, products, at)
@@ -117,18 +120,18 @@ def fill_slots(topology: Topology, entry: Ints, event: Ints, code: Ints, parent:
 
 
 def _rank(event: Ints, n_events: int) -> Ints:
-    """The place of each entry in its event; entries are ordered by event."""
+    """The rank of each entry in its event; entries are ordered by event."""
     count = np.bincount(event, minlength=n_events)
     return np.asarray(np.arange(len(event)) - (np.cumsum(count) - count)[event])
 
 
 def is_one_of(code: npt.NDArray[Any], wanted: Sequence[int]) -> npt.NDArray[np.bool_]:
-    """Whether codes, or those of their antiparticles, are among a few small ones.
+    """Whether PDG codes are among the wanted ones, up to the sign.
 
     >>> is_one_of(np.array([5, -5, 6, 2212]), [5, 25]).tolist()
     [True, True, False, False]
     """
-    table = np.zeros(max(wanted, default=0) + 2, dtype=bool)  # the last one is for all larger codes
+    table = np.zeros(max(wanted, default=0) + 2, dtype=bool)  # the last element is for all larger codes
     table[list(wanted)] = True
     return np.asarray(table[np.minimum(np.abs(code), len(table) - 1)])
 
@@ -136,23 +139,23 @@ def is_one_of(code: npt.NDArray[Any], wanted: Sequence[int]) -> npt.NDArray[np.b
 def from_taus(
     code: npt.NDArray[Any], hard: npt.NDArray[np.bool_], mother: Callable[[Ints], Ints]
 ) -> npt.NDArray[np.bool_]:
-    """Entries of a record that are electrons or muons from a tau of the hard process, perhaps after it radiated.
+    """Which entries are electrons or muons from a tau of the hard process, also if the tau radiated first.
 
-    Each counts as the lepton of what the tau comes from. `mother` gives the entries above some, -1 for none.
+    `hard` marks the hard process; `mother` returns the mothers of entries, -1 for none.
 
     >>> code, up = np.array([24, -15, -15, -11, 511, 13]), np.array([-1, 0, 1, 2, -1, 4])
     >>> from_taus(code, np.array([True, True, False, False, False, False]), lambda at: up[at]).tolist()
     [False, False, False, True, False, False]
     """
     found = np.zeros(len(code), dtype=bool)
-    lepton = here = np.flatnonzero(is_one_of(code, LEPTONS) & ~hard)
+    lepton = ancestor = np.flatnonzero(is_one_of(code, LEPTONS) & ~hard)
     while len(lepton):
-        up = mother(here)
-        on = (up >= 0) & (up < here)  # mothers come first
-        on[on] = np.abs(code[up[on]]) == TAU
-        lepton, here = lepton[on], up[on]
-        found[lepton[hard[here]]] = True
-        lepton, here = lepton[~hard[here]], here[~hard[here]]
+        up = mother(ancestor)
+        is_tau = (up >= 0) & (up < ancestor)  # mothers come first
+        is_tau[is_tau] = np.abs(code[up[is_tau]]) == TAU
+        lepton, ancestor = lepton[is_tau], up[is_tau]
+        found[lepton[hard[ancestor]]] = True
+        lepton, ancestor = lepton[~hard[ancestor]], ancestor[~hard[ancestor]]
     return found
 
 
@@ -164,9 +167,10 @@ def match_slots(
     radius: float = RADIUS,
     passes: Mapping[str, ak.Array] | None = None,
 ) -> npt.NDArray[np.int32]:
-    """(B, S) position of the object of each slot, of those of its kind that pass; -1 without one.
+    """(B, S): the position of each slot's object among those of its kind, -1 for none; see `match`.
 
-    `eta` and `phi` (B, S) are those of the particles of the hard process, NaN where there is none; see `match`.
+    `eta` and `phi` (B, S) are directions of particles of the hard process, NaN for none. `passes` limits the
+    objects.
     """
     matched = np.full(eta.shape, -1, dtype=np.int32)
     for kind in topology.object_kinds:
@@ -183,20 +187,20 @@ def match(
     radius: float = RADIUS,
     passes: ak.Array | None = None,
 ) -> npt.NDArray[np.int32]:
-    """(B, S) position of the jet of each quark, -1 without one; `eta` and `phi` (B, S) are NaN where none is.
+    """(B, S): the position of the jet of each quark, -1 for none.
 
-    A quark takes the nearest jet within the radius, of those that pass; a jet claimed by two quarks is matched to
-    neither.
+    `eta` and `phi` (B, S) are directions of the quarks, NaN for none. A quark is matched to the nearest jet that
+    passes, if it is within the radius. A jet that is nearest to two quarks is matched to neither.
 
     >>> jets = ak.Array({"eta": [[0.0, 1.0, 2.0]], "phi": [[0.0, 0.0, 3.1]]})
     >>> match(jets, np.array([[0.1, 1.1, 0.9, 2.0]]), np.array([[0.1, 0.0, 0.0, -3.1]])).tolist()
     [[0, -1, -1, 2]]
     """
     counts = np.asarray(ak.num(jets.eta, axis=1), dtype=np.int64)
-    there = np.ones(counts.sum(), dtype=bool) if passes is None else np.asarray(ak.flatten(passes), dtype=bool)
-    kept = np.flatnonzero(there)
-    first = np.concatenate([[0], np.cumsum(counts)])  # of each event among all jets
-    bounds = np.concatenate([[0], np.cumsum(there)])[first]  # the same among those kept
+    passing = np.ones(counts.sum(), dtype=bool) if passes is None else np.asarray(ak.flatten(passes), dtype=bool)
+    kept = np.flatnonzero(passing)
+    first = np.concatenate([[0], np.cumsum(counts)])  # first jet of each event among all jets
+    bounds = np.concatenate([[0], np.cumsum(passing)])[first]  # and among those that pass
     flat_eta, flat_phi = (np.asarray(ak.flatten(jets[name]), np.float32)[kept] for name in ("eta", "phi"))
     matched = np.full(eta.shape, -1, dtype=np.int32)
     for start in range(0, len(counts), BLOCK):
@@ -225,17 +229,17 @@ def _nearest(
     phi: npt.NDArray[Any],
     radius: float,
 ) -> npt.NDArray[np.intp]:
-    """(b, S) the jet nearest to each quark within the radius, -1 for none."""
-    there = np.arange(max(counts.max(initial=0), 1)) < counts[:, None]  # (b, N)
-    etas = np.full(there.shape, -FAR, dtype=np.float32)
-    phis = np.zeros(there.shape, dtype=np.float32)
-    etas[there], phis[there] = jet_eta, jet_phi
+    """(b, S): the jet nearest to each quark within the radius, -1 for none."""
+    mask = np.arange(max(counts.max(initial=0), 1)) < counts[:, None]  # (b, N)
+    etas = np.full(mask.shape, -FAR, dtype=np.float32)
+    phis = np.zeros(mask.shape, dtype=np.float32)
+    etas[mask], phis[mask] = jet_eta, jet_phi
     quark_eta = np.where(np.isfinite(eta), eta, FAR).astype(np.float32)
     quark_phi = np.where(np.isfinite(phi), phi, 0).astype(np.float32)
     d_phi = quark_phi[:, :, None] - phis[:, None, :]  # (b, S, N)
     np.abs(d_phi, out=d_phi)
-    other = TURN - d_phi
-    np.minimum(d_phi, np.abs(other, out=other), out=d_phi)  # right for phi in -pi to pi, in 0 to 2 pi, and mixed
+    other = FULL_TURN - d_phi
+    np.minimum(d_phi, np.abs(other, out=other), out=d_phi)  # for phi in -pi to pi, 0 to 2 pi, or both
     square = np.subtract(quark_eta[:, :, None], etas[:, None, :], out=other)
     square *= square
     d_phi *= d_phi

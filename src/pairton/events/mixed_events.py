@@ -1,4 +1,4 @@
-"""Events of one topology as events of a mixture, with a column that says which topology they are of."""
+"""Convert events of one topology to events of a mixture, with a column for the topology."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pairton.events.events import Events
 from pairton.topology import Topology
 from pairton.topology.mixtures import find_part, parts_of
 
-__all__ = ["TOPOLOGY", "asked_of", "into_mixture"]
+__all__ = ["TOPOLOGY", "events_for", "into_mixture"]
 
-TOPOLOGY = "topology"  # column: the number of the topology that an event is of, in the order of the mixture
+TOPOLOGY = "topology"  # column with the index of the event's topology in the mixture
 
 
 def into_mixture(events: Events, mixture: Topology) -> Events:
-    """The same events, read as a mixture: slots that their own topology does not have are empty in the truth.
+    """Convert events to a mixture; in the truth, slots that their own topology lacks are empty.
 
-    events    of one of the topologies of the mixture
-    mixture   from `pairton.topology.mixtures.mixture`
+    events    events of one of the topologies of the mixture
+    mixture   a topology from `pairton.topology.mixtures.mixture`
 
-    Raises EventsError where the mixture has no topology with the decay tree of the events.
+    Raises EventsError if no topology of the mixture has the decay tree of the events.
 
     >>> import pairton
     >>> from pairton.topology import load_topology
@@ -33,7 +33,7 @@ def into_mixture(events: Events, mixture: Topology) -> Events:
     part = find_part(mixture, events.topology)
     if part is None:
         names = ", ".join(part.name for part in parts_of(mixture))
-        raise EventsError(f"events of {events.topology.name} in a mixture of {names}: give events of one of these")
+        raise EventsError(f"read events of {events.topology.name}, but the mixture has {names}: use one of these")
     truth = None
     if events.truth is not None:
         truth = np.full((len(events), len(mixture.slots)), -1, dtype=np.int32)
@@ -43,7 +43,11 @@ def into_mixture(events: Events, mixture: Topology) -> Events:
     return events.replace(topology=mixture, truth=truth, columns=columns, variations=events.variations)
 
 
-def asked_of(topology: Topology, events: Events) -> tuple[Events, str | None]:
-    """Events as a model of this topology sees them, and which topology of a mixture they were read as, if any."""
+def events_for(topology: Topology, events: Events) -> tuple[Events, str | None]:
+    """The events as a model of this topology needs them.
+
+    If it is a mixture that contains the topology of the events, they are converted, and the name of their topology
+    is returned too.
+    """
     part = find_part(topology, events.topology) if topology.alternatives else None
     return (events, None) if part is None else (into_mixture(events, topology), part.name)

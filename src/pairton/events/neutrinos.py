@@ -1,20 +1,20 @@
-"""Neutrinos from masses and missing energy: one by the mass of its W, two by where two ellipses meet.
+"""Neutrino momenta from masses and missing energy: one from the mass of its W, two from intersecting ellipses.
 
-The names are those of a leptonic top, t -> b W, W -> l nu; any such chain of two masses will do.
+The names are those of a leptonic top, t -> b W, W -> l nu, but any such chain with two known masses can be solved.
 
-One neutrino. Its transverse momentum is the missing one. The mass M of the W gives, with a = (M^2 - m_l^2) / 2 +
-pT_l . pT and A = E_l^2 - pz_l^2,
+One neutrino. Its transverse momentum pT is the missing one. The mass M of the W gives, with a = (M^2 - m_l^2) / 2
++ pT_l . pT and A = E_l^2 - pz_l^2,
 
     A pz^2 - 2 a pz_l pz + E_l^2 pT^2 - a^2 = 0,    pz = (a pz_l +- E_l sqrt(a^2 - A pT^2)) / A.
 
-Two neutrinos (after Betchart, Demina, Harel, arXiv:1305.1878). Two masses, M of the W and m of the top, leave each
-neutrino an ellipse in space. Both masses are linear in its momentum p and energy E:
+Two neutrinos (after Betchart, Demina, Harel, arXiv:1305.1878). The masses M of the W and m of the top constrain
+the momentum of each neutrino to an ellipse. Both constraints are linear in its momentum p and energy E:
 
     E_l E - p_l . p = alpha = (M^2 - m_l^2) / 2
     E_b E - p_b . p = beta = (m^2 - M^2 - m_b^2) / 2 - (E_b E_l - p_b . p_l)
 
-Without E this is a plane n . p = c; on it, E = |p| is an ellipse. In the transverse plane, the ellipse of the
-first neutrino and that of the missing momentum less the second one meet in up to four points.
+Eliminating E gives a plane n . p = c, in which E = |p| is an ellipse. In the transverse plane, the ellipse of the
+first neutrino and the ellipse of (missing momentum - second neutrino) intersect in up to four points.
 
 Neutrinos are massless. Shapes: n events, m of them, k points. p4 is (..., 4): px, py, pz, energy; GeV.
 """
@@ -28,29 +28,30 @@ import numpy.typing as npt
 
 __all__ = ["OneNeutrino", "TwoNeutrinos", "nearest_mass", "neutrino_ellipse", "one_neutrino", "two_neutrinos"]
 
-MOST = 4  # points in which two ellipses meet
-GRID, PARTS = 16, 4  # steps of each angle, and parts of them, from which the closest approach is looked for
-FIRST, KEPT, STEPS = 3, 4, 15  # of its minimisation: steps from every start, starts kept, steps from those
-BLOCK = 4096  # events whose closest approach is looked for at once
-ON_CIRCLE = 1e-3  # how far a rounded root may be from the unit circle, before it is polished
-SAME = 1e-6  # of the missing momentum in GeV: what counts as met
+MOST = 4  # largest number of points in which two ellipses intersect
+# Search for the closest approach of two ellipses:
+GRID, PARTS = 16, 4  # grid points per angle; the grid has PARTS x PARTS parts, each with one starting point
+FIRST, KEPT, STEPS = 3, 4, 15  # steps from every starting point; best points kept; steps from these
+BLOCK = 4096  # events at once
+ON_CIRCLE = 1e-3  # largest distance of a root from the unit circle, before it is refined
+SAME = 1e-6  # tolerance of a solution: relative to the missing momentum, plus this many GeV
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 
 class OneNeutrino(NamedTuple):
-    """Both solutions, the one of smaller |pz| first. NaN where an input is."""
+    """Both solutions, the one of smaller |pz| first. NaN if an input is NaN."""
 
     p4: Floats  # (..., 2, 4)
-    real: Bools  # (...): False where the solutions are complex, and both have the real part
+    real: Bools  # (...): False if the solutions are complex; both are then the real part
 
 
 class TwoNeutrinos(NamedTuple):
-    """Solutions by rising mass of the two tops together; NaN behind the last one."""
+    """Solutions by rising mass of the system of both tops; NaN after the last solution."""
 
     p4: Floats  # (n, 4 solutions, 2 neutrinos, 4)
-    n_real: npt.NDArray[np.int64]  # (n,): real solutions; 0: none, and the first is the closest approach
-    mismatch: Floats  # (n,): |sum of the neutrinos' pT - missing pT| of the first, GeV
+    n_real: npt.NDArray[np.int64]  # (n,): number of real solutions; if 0, the first is the closest approach
+    mismatch: Floats  # (n,): |sum of the neutrinos' pT - missing pT| of the first solution, GeV
 
 
 def one_neutrino(lepton: npt.ArrayLike, met: npt.ArrayLike, mass: npt.ArrayLike) -> OneNeutrino:
@@ -78,7 +79,7 @@ def one_neutrino(lepton: npt.ArrayLike, met: npt.ArrayLike, mass: npt.ArrayLike)
 
 
 def nearest_mass(visible: npt.ArrayLike, neutrinos: npt.ArrayLike, mass: npt.ArrayLike) -> npt.NDArray[np.intp]:
-    """(...): which of neutrinos (..., k, 4) gives a visible p4 (..., 4) the mass nearest to `mass` (...).
+    """(...): index of the neutrino (..., k, 4) that, added to `visible` (..., 4), has the mass nearest to `mass`.
 
     >>> both = one_neutrino([0.0, 40.0, 30.0, 50.0], [64.0, 0.0], 80.0).p4  # pz of 0 and 120 GeV
     >>> nearest_mass([0.0, 90.0, 30.0, 110.0], both, 172.5).item()
@@ -92,13 +93,13 @@ def nearest_mass(visible: npt.ArrayLike, neutrinos: npt.ArrayLike, mass: npt.Arr
 def neutrino_ellipse(
     lepton: npt.ArrayLike, b: npt.ArrayLike, w_mass: npt.ArrayLike, top_mass: npt.ArrayLike
 ) -> tuple[Floats, Bools]:
-    """Momenta of the neutrino of a leptonic top: p = H (cos t, sin t, 1).
+    """The ellipse of possible neutrino momenta of a leptonic top: p = H (cos t, sin t, 1).
 
     lepton, b          p4 (..., 4)
     w_mass, top_mass   GeV (...)
 
-    Returns H (..., 3, 3), and whether there is such an ellipse (...). Where m(b l) is too large for the two masses
-    there is none: H then is the one point that the smallest possible mass of the top leaves.
+    Returns H (..., 3, 3), and whether the ellipse exists (...). It does not if m(b l) is too large for the two
+    masses. H is then the single point for the smallest top mass that is possible.
     """
     lepton, b, w_mass, top_mass = (np.asarray(v, np.float64) for v in (lepton, b, w_mass, top_mass))
     p_l, e_l, p_b, e_b = lepton[..., :3], lepton[..., 3], b[..., :3], b[..., 3]
@@ -119,7 +120,7 @@ def neutrino_ellipse(
         offset = alpha / e_l
         real = (offset + slope * c) ** 2 / rest - c**2 >= 0
         root = np.sqrt(rest)
-        # a smaller |c| is that of another mass of the top; a point is left where |c| root = offset + slope c
+        # a smaller |c| belongs to another top mass; at |c| root = offset + slope c, the ellipse is a point
         nearest = np.where(c > 0, offset / (root - slope), -offset / (root + slope))
         c = np.where(real, c, nearest)
         lam = offset + slope * c
@@ -134,12 +135,13 @@ def two_neutrinos(
 ) -> TwoNeutrinos:
     """The neutrinos of two leptonic tops.
 
-    leptons, bs        p4 (n, 2, 4): those of each top
+    leptons, bs        p4 (n, 2, 4), one per top
     met                px, py (n, 2)
-    w_mass, top_mass   GeV, of each top (n, 2) or of both
+    w_mass, top_mass   GeV, one per top (n, 2), or one for both
 
-    Where the ellipses do not meet, the answer is their closest approach: all masses are right, and the neutrinos'
-    transverse momenta add up to the missing one as nearly as they can (`mismatch`). NaN where an input is.
+    If the ellipses do not intersect, the result is their closest approach: all masses are right, and the sum of
+    the neutrinos' transverse momenta is as near to the missing one as possible (`mismatch`). NaN if an input is
+    NaN.
     """
     leptons, bs, met = (np.asarray(values, np.float64) for values in (leptons, bs, met))
     n = len(leptons)
@@ -148,7 +150,7 @@ def two_neutrinos(
     n_real, mismatch = np.zeros(n, dtype=np.int64), np.full(n, np.nan)
     known = np.isfinite(h).all(axis=(1, 2, 3)) & np.isfinite(met).all(axis=1)
     (rows,) = np.nonzero(known & real.all(axis=1))
-    angle, found = _meeting_points(h[rows], met[rows])
+    angle, found = _intersections(h[rows], met[rows])
     momenta = _at(h[rows], angle)  # (m, 4, 2, 3)
     p4[rows] = np.where(found[:, :, None, None], _with_energy(momenta), np.nan)
     n_real[rows] = found.sum(axis=1)
@@ -172,17 +174,17 @@ def _at(h: Floats, angle: Floats) -> Floats:
 
 
 def _slopes(h: Floats, angle: Floats) -> Floats:
-    """(m, k, 2, 2): derivatives of the transverse part of `_at` by the angles."""
+    """(m, k, 2, 2): derivatives of the transverse part of `_at` with respect to the angles."""
     unit = np.stack([-np.sin(angle), np.cos(angle)], axis=-1)
     return np.asarray(np.einsum("mjxu,mkju->mkjx", h[:, :, :2, :2], unit))
 
 
-def _meeting_points(h: Floats, met: Floats) -> tuple[Floats, Bools]:
-    """Angles (m, 4, 2) on both ellipses at which their transverse momenta add up to met; and which are solutions.
+def _intersections(h: Floats, met: Floats) -> tuple[Floats, Bools]:
+    """Angles (m, 4, 2) on both ellipses whose transverse momenta add up to met, and which are solutions (m, 4).
 
     A point u = (cos, sin, 1) of the first ellipse is v = K u in the frame in which the second one is the unit
-    circle, so that v_1^2 + v_2^2 - v_3^2 = 0: with z = exp(i angle) a polynomial of degree four, whose roots on
-    the unit circle are the solutions.
+    circle, so that v_1^2 + v_2^2 - v_3^2 = 0. With z = exp(i angle), this is a polynomial of degree four. Its
+    roots on the unit circle are the solutions.
     """
     first, second = _projected(h[:, 0]), _projected(h[:, 1])
     turned = np.zeros((len(h), 3, 3))
@@ -199,14 +201,14 @@ def _meeting_points(h: Floats, met: Floats) -> tuple[Floats, Bools]:
     c0 = (q[:, 0, 0] + q[:, 1, 1]) / 2 + q[:, 2, 2]
     c1 = 2 * (q[:, 0, 2] - 1j * q[:, 1, 2])
     c2 = (q[:, 0, 0] - q[:, 1, 1]) / 2 - 1j * q[:, 0, 1]
-    c2 = np.where(np.abs(c2) < 1e-14, 1e-14, c2)  # two circles: the further roots are far away
+    c2 = np.where(np.abs(c2) < 1e-14, 1e-14, c2)  # for two circles, the other roots are far away
     companion = np.zeros((len(h), MOST, MOST), dtype=complex)
     companion[:, [1, 2, 3], [0, 1, 2]] = 1
     companion[:, :, 3] = -np.stack([c2.conj(), c1.conj(), 2 * c0, c1], axis=1) / c2[:, None]
     roots = np.linalg.eigvals(companion)
     near = np.abs(np.abs(roots) - 1) < ON_CIRCLE
     angle = np.angle(np.where(near, roots, 1))
-    for _ in range(3):  # Newton: rounding of the roots goes
+    for _ in range(3):  # Newton's method removes rounding errors of the roots
         z = np.exp(1j * angle)
         value = c0[:, None] + (c1[:, None] * z + c2[:, None] * z**2).real
         slope = -(c1[:, None] * z + 2 * c2[:, None] * z**2).imag
@@ -214,7 +216,7 @@ def _meeting_points(h: Floats, met: Floats) -> tuple[Floats, Bools]:
     unit = np.stack([np.cos(angle), np.sin(angle), np.ones_like(angle)], axis=-1)  # (m, 4, 3)
     image = np.einsum("mru,mku->mkr", np.where(good[:, None, None], k, 0), unit)
     both = np.stack([angle, np.arctan2(image[..., 1], image[..., 0])], axis=-1)
-    for _ in range(2):  # the same in the two angles
+    for _ in range(2):  # Newton's method in both angles
         away = _at(h, both)[..., :2].sum(axis=2) - met[:, None]  # (m, 4, 2)
         slope_x, slope_y = np.moveaxis(_slopes(h, both), -1, 0)  # (m, 4, 2 ellipses)
         det = slope_x[..., 0] * slope_y[..., 1] - slope_x[..., 1] * slope_y[..., 0]
@@ -230,21 +232,21 @@ def _meeting_points(h: Floats, met: Floats) -> tuple[Floats, Bools]:
 
 
 def _repeated(angle: Floats, right: Bools) -> Bools:
-    """(m, 4): solutions that an earlier one is, too."""
+    """(m, 4): solutions that repeat an earlier one."""
     same = np.abs(np.angle(np.exp(1j * (angle[:, :, None] - angle[:, None])))) < 1e-9
     earlier = np.tri(MOST, k=-1, dtype=bool)
     return np.asarray((same & earlier & right[:, None]).any(axis=2))
 
 
 def _projected(h: Floats) -> Floats:
-    """(m, 3, 3): transverse part of an ellipse, in homogeneous coordinates."""
+    """(m, 3, 3): transverse projection of an ellipse, in homogeneous coordinates."""
     flat = h.copy()
     flat[:, 2] = 0, 0, 1
     return flat
 
 
 def _inverse(h: Floats) -> tuple[Floats, Bools]:
-    """Inverses of projected ellipses, and which ellipses are seen from the side and have none."""
+    """Inverses of projected ellipses, and which have none because their projection is a line."""
     size = np.abs(h[:, :2, :2]).max(axis=(1, 2))
     flat = np.abs(np.linalg.det(h[:, :2, :2])) <= 1e-12 * size**2
     safe = np.where(flat[:, None, None], np.eye(3), h)
@@ -252,9 +254,10 @@ def _inverse(h: Floats) -> tuple[Floats, Bools]:
 
 
 def _closest(h: Floats, met: Floats) -> Floats:
-    """(m, 2, 3): the points of two ellipses whose transverse momenta add up most nearly to met.
+    """(m, 2, 3): points of two ellipses whose sum of transverse momenta is nearest to met.
 
-    Minimised over both angles from the best point of each part of a grid, since there may be several minima.
+    The minimisation over both angles starts at the best point of each part of a grid, since there may be several
+    minima.
     """
     m, part = len(h), GRID // PARTS
     angles = np.arange(GRID) * (2 * np.pi / GRID)
@@ -273,7 +276,7 @@ def _closest(h: Floats, met: Floats) -> Floats:
 
 
 def _descend(h: Floats, met: Floats, angle: Floats, steps: int) -> Floats:
-    """Towards minima of the distance, from angles (m, k, 2): Newton's steps, damped where they lead up."""
+    """Minimise the distance from angles (m, k, 2) with Newton's method, damped if a step leads upwards."""
     damping = np.full(angle.shape[:2], 1e-3)
     points = _at(h, angle)[..., :2]  # (m, k, 2 ellipses, 2)
     missed = points.sum(axis=2) - met[:, None]
@@ -286,7 +289,7 @@ def _descend(h: Floats, met: Floats, angle: Floats, steps: int) -> Floats:
         a, d = np.moveaxis(hessian[..., [0, 1], [0, 1]] + _dot(bend, missed[:, :, None]), -1, 0)
         b = hessian[..., 0, 1]
         shift = np.maximum(0, np.hypot((a - d) / 2, b) - (a + d) / 2) + damping * scale + 1e-12
-        a, d = a + shift, d + shift  # both eigenvalues are above zero
+        a, d = a + shift, d + shift  # makes both eigenvalues positive
         first, second = np.moveaxis(gradient, -1, 0)
         step = np.stack([b * second - d * first, b * first - a * second], axis=-1) / (a * d - b**2)[..., None]
         trial = _at(h, angle + step)[..., :2]

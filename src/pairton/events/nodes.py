@@ -1,4 +1,4 @@
-"""Objects of a batch of events as a network takes them: dense arrays, one per kind.
+"""The inputs of a network for a batch of events: one dense array per kind of object.
 
 Shapes: B events, N objects of all kinds together, F columns of a kind.
 """
@@ -24,7 +24,7 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Nodes:
-    """Padded arrays by kind, in the order of the topology's kinds; node i is object i of all kinds together.
+    """Padded arrays by kind, in the order of the topology's kinds. Nodes count the objects of all kinds in turn.
 
     >>> nodes = Nodes.full({"jet": np.zeros((2, 6, 5), np.float32), "met": np.zeros((2, 1, 4), np.float32)})
     >>> len(nodes), nodes.layout, nodes.mask.shape
@@ -32,12 +32,12 @@ class Nodes:
     """
 
     values: Mapping[str, npt.NDArray[np.float32]]  # kind -> (B, objects, F): pt, eta, phi, energy, further inputs
-    masks: Mapping[str, Bools]  # kind -> (B, objects): which are there
-    rows: npt.NDArray[np.intp] | None = None  # (B,): which events of a larger batch these are
+    masks: Mapping[str, Bools]  # kind -> (B, objects): False for padding
+    rows: npt.NDArray[np.intp] | None = None  # (B,): rows of these events in a larger batch
 
     @classmethod
     def full(cls, values: Mapping[str, npt.NDArray[np.float32]]) -> Nodes:
-        """Without padding."""
+        """Nodes without padding."""
         return cls(values, {kind: np.ones(array.shape[:2], dtype=bool) for kind, array in values.items()})
 
     def __len__(self) -> int:
@@ -52,25 +52,25 @@ class Nodes:
 
     @property
     def layout(self) -> Layout:
-        """Objects of each kind, padding included."""
+        """Number of objects of each kind, padding included."""
         return tuple(mask.shape[1] for mask in self.masks.values())
 
     @cached_property
     def mask(self) -> Bools:
-        """(B, N): the nodes that are there."""
+        """(B, N): False for padding."""
         return np.concatenate(list(self.masks.values()), axis=1)
 
     @cached_property
     def counts(self) -> npt.NDArray[np.int64]:
-        """(B, kinds): the objects that are there."""
+        """(B, kinds): number of objects, without padding."""
         return np.stack([mask.sum(axis=1) for mask in self.masks.values()], axis=1)
 
     def can_fill(self, topology: Topology) -> Bools:
-        """(B,): events with enough objects of each kind for all slots."""
+        """(B,): whether an event has enough objects of each kind for all slots."""
         return np.asarray((self.counts >= np.array(topology.slots_per_kind)).all(axis=1))
 
     def can_hold(self, topology: Topology, needs: Sequence[tuple[int, ...]]) -> Bools:
-        """(B,): events with an object for some slot, and enough of each kind for one of several needs."""
+        """(B,): whether an event has enough objects of each kind for one of `needs`, and one for some slot."""
         some = (self.counts[:, [kind in topology.object_kinds for kind in topology.kinds]] > 0).any(axis=1)
         enough = np.zeros(len(self), dtype=bool)
         for need in needs:
@@ -78,6 +78,6 @@ class Nodes:
         return np.asarray(some & enough)
 
     def assignable(self, topology: Topology) -> Bools:
-        """(B, N): the nodes that are there and that a slot may take."""
+        """(B, N): whether a node can fill a slot; False for context and padding."""
         parts = [mask & (kind in topology.object_kinds) for kind, mask in self.masks.items()]
         return np.concatenate(parts, axis=1)

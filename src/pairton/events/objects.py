@@ -1,4 +1,4 @@
-"""Objects of an event as ragged records of four-vectors: made from columns, with energies and a look at the units.
+"""Ragged arrays of four-vectors, the objects of events: made from columns, and checked.
 
 Units are GeV and radians.
 """
@@ -26,15 +26,14 @@ __all__ = [
     "mev_median",
 ]
 
-# A float32 energy is rounded in its 24th bit; files that store four rounded numbers may be off by several.
-ENERGY_TOLERANCE = 1e-4
-MOST_ENERGY = 1e8  # GeV: far above any collider, and its square is still a number to the network
+ENERGY_TOLERANCE = 1e-4  # relative; files store rounded momenta and energies
+MOST_ENERGY = 1e8  # GeV: far above any collider, and its square does not overflow in the network
 MOST_PHI = 100.0  # radians: files have phi from -pi to pi or from 0 to 2 pi
 COORDINATES = frozenset(("x", "px", "y", "py", "z", "pz", "rho", "pt", "phi", "eta", "theta")) | frozenset(
     ("t", "E", "e", "energy", "tau", "M", "m", "mass")
-)  # of vector's momenta
-MEV_ABOVE = 3000.0  # median pT
-UNIT_SAMPLE = 10_000  # objects that this is looked for in
+)  # names of coordinates in the library vector
+MEV_ABOVE = 3000.0  # a larger median pT means that the unit is MeV
+UNIT_SAMPLE = 10_000  # objects that the median is taken of
 
 
 def make_objects(
@@ -47,13 +46,13 @@ def make_objects(
     Args:
         energy: Energy of each object in GeV. Give this or `mass`.
         mass: Mass of each object in GeV.
-        index: The number of each object in the input, if it is not its position.
-        usable: Whether each object passed its identification. The others stay, so that indices hold, and are not
-            used.
-        **fields: pt, eta and phi (GeV and radians), and anything else that a network takes: btag, charge, ...
+        index: Position of each object in the input file, if it is not its position here.
+        usable: Whether each object passed its identification. Objects that did not are kept, so that positions do
+            not change, but never used.
+        **fields: pt, eta and phi (GeV and radians), and further inputs of the network: btag, charge, ...
 
     Returns:
-        A ragged array of records that are four-vectors of the library vector.
+        A ragged array of four-vectors, with the methods of the library vector.
 
     Raises:
         EventsError: A column is missing, or columns have different lengths.
@@ -70,7 +69,7 @@ def make_objects(
     counts = ak.num(arrays["pt"], axis=1)
     for name, array in {**arrays, "energy or mass": last}.items():
         if len(array) != len(counts) or not bool(ak.all(ak.num(array, axis=1) == counts)):
-            raise EventsError(f"{name} has other lengths than pt: every field needs one value per object")
+            raise EventsError(f"{name} and pt have different lengths: give one value per object in every field")
     flat = {name: np.asarray(ak.flatten(array)) for name, array in arrays.items()}
     content = {name: flat.pop(name) for name in ("pt", "eta", "phi")}
     content["energy"] = np.asarray(ak.flatten(last))
@@ -85,7 +84,7 @@ def make_objects(
 
 
 def as_polar(array: ak.Array) -> ak.Array:
-    """The same records with pt, eta, phi and energy, where they have other coordinates that vector knows.
+    """Convert records to pt, eta, phi and energy, if they have other coordinates that the library vector knows.
 
     >>> as_polar(ak.Array({"px": [[0.0]], "py": [[4.0]], "pz": [[0.0]], "M": [[3.0]]})).energy.tolist()
     [[5.0]]
@@ -105,15 +104,15 @@ def as_polar(array: ak.Array) -> ak.Array:
 
 
 make_jets = make_objects
-"""Make jets: the same function as `make_objects`. Most models take the field `btag`, 0 or 1."""
+"""Make jets. This is `make_objects` under another name; most models need the field `btag`, 0 or 1."""
 
 
 def make_met(pt: Any, phi: Any) -> ak.Array:
-    """Make missing transverse energy, one object per event.
+    """Make the missing transverse energy, one object per event.
 
     Args:
-        pt: Its magnitude in GeV, one number per event.
-        phi: Its angle in radians, one number per event.
+        pt: Magnitude in GeV, one number per event.
+        phi: Azimuthal angle in radians, one number per event.
 
     Returns:
         A ragged array with one record per event.
@@ -135,7 +134,7 @@ def make_met(pt: Any, phi: Any) -> ak.Array:
 
 
 def mev_median(pt: npt.NDArray[Any]) -> float | None:
-    """The median pT if it cannot be GeV: beyond 3 TeV, while one of 3 GeV is no jet."""
+    """The median pT if it is above 3000, so that the unit must be MeV; else None."""
     sample = pt[:UNIT_SAMPLE]
     sample = sample[np.isfinite(sample)]
     median = float(np.median(sample)) if len(sample) else 0.0
@@ -143,7 +142,7 @@ def mev_median(pt: npt.NDArray[Any]) -> float | None:
 
 
 def is_physical(momenta: npt.NDArray[Any], kind: str) -> npt.NDArray[np.bool_]:
-    """(J,): whether pt, eta, phi, energy (J, 4 or more) can be those of an object; missing energy may be 0."""
+    """(J,): whether pt, eta, phi, energy (J, 4 or more) are physical; only missing energy may have pt 0."""
     pt, eta, phi, energy = momenta[:, : len(MOMENTUM)].astype(np.float64).T
     with np.errstate(over="ignore", invalid="ignore"):
         momentum = pt * np.cosh(eta)
@@ -153,7 +152,7 @@ def is_physical(momenta: npt.NDArray[Any], kind: str) -> npt.NDArray[np.bool_]:
 
 
 def check_fields(what: str, objects: ak.Array) -> None:
-    """Refuse records without a four-momentum."""
+    """Raise EventsError if records have no four-momentum; `what` names them."""
     missing = [name for name in MOMENTUM if name not in ak.fields(objects)]
     if missing:
         raise EventsError(
@@ -165,10 +164,10 @@ def check_fields(what: str, objects: ak.Array) -> None:
 def _floats(values: Any, dtype: type[np.floating[Any]]) -> ak.Array:
     array = ak.Array(values)
     if array.ndim != 2:
-        raise EventsError(f"objects must be a list per event: got {array.ndim} dimension(s), need 2")
+        raise EventsError(f"read an array with {array.ndim} dimension(s), but need 2: give one list per event")
     if bool(ak.any(ak.is_none(array, axis=1), axis=None)) or bool(ak.any(ak.is_none(array))):
-        raise EventsError("some objects are None, as ak.pad_none makes them: leave them out with ak.drop_none")
+        raise EventsError("some objects are None, perhaps from ak.pad_none: remove them with ak.drop_none")
     if "unknown" in str(array.type):  # only empty lists: no type to infer
         return ak.values_astype(ak.enforce_type(array, "var * float64"), dtype)
-    with np.errstate(over="ignore", invalid="ignore"):  # an overflow becomes inf: a bad object, not a crash
+    with np.errstate(over="ignore", invalid="ignore"):  # an overflow becomes inf, which makes a bad object
         return ak.values_astype(array, dtype)

@@ -1,6 +1,6 @@
-"""Which events train, validate and test, and which fold they are of: hashes of permanent ids.
+"""Training, validation and test splits, and folds, from hashes of permanent event ids.
 
-Shapes: n events. An id has two words: the source (the run and luminosity block, or a fingerprint of the file) and
+Shapes: n events. An id is two integers: the source (run and luminosity block, or a fingerprint of the file) and
 the number of the event in it.
 """
 
@@ -12,12 +12,12 @@ import numpy.typing as npt
 __all__ = ["MOST_FOLDS", "fold_of", "uniform"]
 
 MOST_FOLDS = 100
-FOLD_SEED = 1  # another than that of splits, so that folds and splits are independent
-BITS = 53  # of a hash that are used: as many as a float has
+FOLD_SEED = 1  # differs from the default seed of splits, so that folds and splits are independent
+BITS = 53  # used bits of a hash: the precision of a float
 
 
 def _hashed(words: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:
-    """(n,): 53 bits for each row (n, words): splitmix64, chained over the words."""
+    """(n,): a hash of 53 bits per row (n, words): splitmix64, chained over the words."""
     state = np.full(len(words), (seed * 0x9E3779B97F4A7C15 + 0x2545F4914F6CDD1D) % 2**64, dtype=np.uint64)
     for word in words.T:
         state = state + word + np.uint64(0x9E3779B97F4A7C15)
@@ -28,14 +28,14 @@ def _hashed(words: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:
 
 
 def uniform(ids: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.float64]:
-    """A number in [0, 1) for each id (n, 2)."""
+    """(n,): a pseudo-random number in [0, 1) per id (n, 2)."""
     return np.asarray(_hashed(ids, seed).astype(np.float64) / 2**BITS)
 
 
 def fold_of(ids: npt.NDArray[np.uint64], folds: int) -> npt.NDArray[np.intp]:
-    """(n,): the fold of each event, from 0 to `folds` - 1, by a hash of its number alone.
+    """(n,): the fold of each event, from 0 to `folds` - 1, from a hash of the event number.
 
-    The source has no part in it, so an event stays in its fold when it is copied to another file with its number.
+    The source is not used, so an event that is copied to another file with its number stays in its fold.
     `docs/cpp/fold.hpp` has the same function in C++.
 
     >>> fold_of(np.array([[7, 1], [7, 2], [8, 2], [8, 3]], dtype=np.uint64), 2).tolist()

@@ -1,12 +1,12 @@
-"""Tags as evidence: what the value of a tagger says about the flavour of a jet.
+"""Tags as evidence: the log likelihood ratios of a jet's flavour, given the value of a tagger.
 
-The scale of a score means nothing by itself. What counts is how often b, c and light jets get a value. So a
-network takes two log likelihood ratios of each jet,
+The scale of a tagger's score has no meaning of its own. What matters is how often b, c and light jets have a
+value. The network therefore takes two log likelihood ratios per jet,
 
-    b_evidence = log P(value | b) / P(value | light),    c_evidence = log P(value | c) / P(value | light),
+    b_evidence = log P(value | b) / P(value | light),    c_evidence = log P(value | c) / P(value | light).
 
-from a table of efficiencies: the shares of b, c and light jets that pass each of a tagger's cuts. Models that take
-them understand every tagger whose efficiencies are known. Zero means that nothing is known.
+They are computed from a table of efficiencies: the shares of b, c and light jets that pass each cut of the tagger.
+A model with these inputs works for every tagger whose efficiencies are known. Zero means no information.
 
 Shapes: J jets, K cuts, R ranges of pT. K cuts make K + 1 bins; a value is in bin k if it passes k cuts.
 """
@@ -34,20 +34,20 @@ __all__ = [
     "TagTable",
     "builtin_tables",
     "check_binary",
+    "default_table",
     "is_generated",
     "load_table",
     "parse_table",
     "tables_of",
-    "usual_table",
     "with_evidence",
 ]
 
 FLAVOURS = ("b", "c", "light")
-DEFAULT_TABLE = "generator"  # of tags of 0 or 1 about which nothing is known
-GENERATED = ("score", "tagbin")  # fields of jets that `pairton generate` makes beside btag, the finest first
-USUAL_POINT = 0.77  # of b jets are tagged, where a table does not say which of its cuts makes a tag
-MOST_STRANGE = 0.01  # share of values other than 0 and 1 that tags of 0 or 1 may have
-MOST = 8.0  # of either sign: no measurement of an efficiency is better than one in three thousand
+DEFAULT_TABLE = "generator"  # for tags of 0 or 1 from an unknown tagger
+GENERATED = ("score", "tagbin")  # fields of jets, beside btag, that `pairton generate` writes; the finest first
+DEFAULT_EFFICIENCY = 0.77  # for b jets, of the cut that makes a tag if a table does not name one
+MOST_NOT_BINARY = 0.01  # largest share of values other than 0 and 1 in a binary tag
+MOST = 8.0  # largest absolute evidence: no efficiency is measured better than one in three thousand
 TABLES = Path(__file__).parent / "tag_tables"
 
 Floats = npt.NDArray[np.float64]
@@ -56,7 +56,7 @@ Index = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class TagTable:
-    """The efficiencies of a tagger at some cuts.
+    """The efficiencies of a tagger at some cuts on its value.
 
     >>> table = load_table("generator_points")
     >>> b, c = table.evidence(np.array([5.0, 1.0]), np.array([50.0, 50.0]), np.array([0.0, 0.0]))
@@ -65,16 +65,16 @@ class TagTable:
     """
 
     name: str
-    field: str  # of jets, whose values are cut on
+    field: str  # field of jets that has the value
     cuts: Floats  # (K,), rising; a value passes a cut if it is above it
     efficiency: Floats  # (3, R, K): share of b, c and light jets that pass each cut
-    edges: Floats  # (R - 1,): of the ranges of pT, GeV
-    abs_eta: float = inf  # jets beyond have no tag
-    has_c: bool = True  # without efficiencies for c jets, c_evidence is zero
+    edges: Floats  # (R - 1,): between the ranges of pT, GeV
+    abs_eta: float = inf  # jets with a larger |eta| have no tag
+    has_c: bool = True  # False: no efficiencies for c jets, so that c_evidence is zero
     about: str = ""  # where the numbers come from
-    measured: bool = True  # False: approximate, to be replaced by one's own
-    valid: tuple[float, float] = (-inf, inf)  # values outside mean that a jet has no tag
-    tag_point: int = 0  # of the cuts, the one that makes a tag of 0 or 1; 0: the one nearest to 77 % of b jets
+    measured: bool = True  # False: approximate; users should measure their own
+    valid: tuple[float, float] = (-inf, inf)  # jets with a value outside have no tag
+    tag_point: int = 0  # number of the cut, from 1, that makes a tag; 0: the one with about 77 % of b jets
 
     @property
     def tag_cut(self) -> float:
@@ -83,62 +83,62 @@ class TagTable:
         >>> load_table("deepjet_2018").tag_cut
         0.2783
         """
-        nearest_point = int(np.argmin(np.abs(self.efficiency[0].mean(axis=0) - USUAL_POINT)))
+        nearest_point = int(np.argmin(np.abs(self.efficiency[0].mean(axis=0) - DEFAULT_EFFICIENCY)))
         return float(self.cuts[self.tag_point - 1 if self.tag_point else nearest_point])
 
     def has_value(self, values: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """(J,): which values the tagger can give; others stand for jets that it was not run on."""
+        """(J,): whether values are valid; others, such as NaN or -1, mark jets without a tag."""
         values = np.asarray(values, dtype=np.float64)
         return np.asarray(np.isfinite(values) & (values >= self.valid[0]) & (values <= self.valid[1]))
 
     def bins(self, values: npt.ArrayLike, eta: npt.ArrayLike) -> Index:
-        """(J,): how many cuts each value passes; -1 where there is no tag."""
+        """(J,): the number of cuts that each value passes; -1 for jets without a tag."""
         values = np.asarray(values, dtype=np.float64)
         passed = np.searchsorted(self.cuts, values, side="left")
         return np.where(self.has_value(values) & (np.abs(np.asarray(eta)) <= self.abs_eta), passed, -1)
 
     def evidence(self, values: npt.ArrayLike, pt: npt.ArrayLike, eta: npt.ArrayLike) -> tuple[Floats, Floats]:
-        """The log likelihood ratios of b and of c against light (J,), for values of the tagger."""
-        b, c = self._ratios[:, self._span(pt), self.bins(values, eta)]
+        """b_evidence and c_evidence (J,) for values of the tagger."""
+        b, c = self._ratios[:, self._pt_range(pt), self.bins(values, eta)]
         return b, c
 
     @cached_property
     def _ratios(self) -> Floats:
-        """(2, R, K + 2): of all bins; the last one stands for no tag."""
+        """(2, R, K + 2): b and c evidence of all bins; the last bin is for jets without a tag."""
         bins = np.append(np.arange(len(self.cuts) + 1), -1)
-        pt = np.concatenate([[0.0], self.edges])  # each in a range of its own
+        pt = np.concatenate([[0.0], self.edges])  # one value in each range
         found = [self.of_bins(bins, np.full(len(bins), value)) for value in pt]
         return np.stack([np.stack(ratio) for ratio in found], axis=1)
 
-    def _span(self, pt: npt.ArrayLike) -> Index:
-        """(J,): the range that each pT is in."""
+    def _pt_range(self, pt: npt.ArrayLike) -> Index:
+        """(J,): the index of the range that each pT is in."""
         return np.searchsorted(self.edges, np.asarray(pt, dtype=np.float64), side="right")
 
     def of_bins(
         self, bins: Index, pt: npt.ArrayLike, kept: npt.NDArray[np.bool_] | None = None
     ) -> tuple[Floats, Floats]:
-        """As `evidence`, for bins (J,); with `kept` (J, K) as if the tagger had only those cuts."""
+        """Like `evidence`, for bins (J,); with `kept` (J, K), as if the tagger only had these cuts."""
         n_cuts = len(self.cuts)
         places = np.arange(n_cuts + 2)
         ends = np.ones((len(bins), 1), dtype=bool)
         is_cut = np.concatenate([ends, np.ones((len(bins), n_cuts), bool) if kept is None else kept, ends], axis=1)
-        lower = np.maximum.accumulate(np.where(is_cut, places, 0), axis=1)  # the last cut up to each place
+        lower = np.maximum.accumulate(np.where(is_cut, places, 0), axis=1)  # last kept cut up to each one
         upper = np.minimum.accumulate(np.where(is_cut, places, n_cuts + 1)[:, ::-1], axis=1)[:, ::-1]
         row = np.arange(len(bins))
         found = np.maximum(bins, 0)
         below, above = lower[row, found], upper[row, found + 1]
-        span = self._span(pt)
+        pt_range = self._pt_range(pt)
         passing = np.pad(self.efficiency, ((0, 0), (0, 0), (1, 1)), constant_values=((0, 0), (0, 0), (1, 0)))
-        share = np.maximum(passing[:, span, below] - passing[:, span, above], 1e-12)  # (3, J)
+        share = np.maximum(passing[:, pt_range, below] - passing[:, pt_range, above], 1e-12)  # (3, J)
         ratio = np.clip(np.log(share[:2] / share[2]), -MOST, MOST)
         ratio[1] *= self.has_c
         b, c = np.where(bins >= 0, ratio, 0.0)
         return b, c
 
     def drawn_cuts(self, rng: np.random.Generator, events: int) -> npt.NDArray[np.bool_]:
-        """(events, K): cuts of a tagger of random resolution: all of them, some, or one.
+        """(events, K): a random subset of the cuts per event, as of a tagger with fewer working points.
 
-        One of them is always a cut that analyses use: one that between half and 95 % of the b jets pass.
+        Each subset has a cut that analyses use, with an efficiency of 50 to 95 % for b jets, if there is one.
         """
         b_efficiency = self.efficiency[0].mean(axis=0)
         (usual,) = np.nonzero((b_efficiency >= 0.5) & (b_efficiency <= 0.95))
@@ -147,13 +147,13 @@ class TagTable:
         number = np.minimum(number, len(self.cuts))
         order = np.argsort(rng.random((events, len(self.cuts))), axis=1)
         first = rng.choice(usual, size=events)
-        rank = np.argsort(order, axis=1)  # of each cut in a random order
+        rank = np.argsort(order, axis=1)  # rank of each cut in a random order
         swapped = np.where(rank == 0, rank[np.arange(events), first][:, None], rank)
         swapped[np.arange(events), first] = 0
         return np.asarray(swapped < number[:, None])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as in a table's file."""
+        """Plain data as in the file of a table."""
         limit: dict[str, Any] = {"abs_eta": self.abs_eta} if self.abs_eta < inf else {}
         limit |= {"range": list(self.valid)} if self.valid != (-inf, inf) else {}
         limit |= {"tag_point": self.tag_point} if self.tag_point else {}
@@ -168,13 +168,13 @@ class TagTable:
 
 
 def builtin_tables() -> tuple[str, ...]:
-    """Names of the tables that come with Pairton."""
+    """Names of the built-in tables."""
     return tuple(_builtin())
 
 
 @lru_cache(maxsize=1)
 def _builtin() -> dict[str, TagTable]:
-    """By name. A file may have `eras` with a list of cuts each: NAME_ERA, the most usual one first."""
+    """Built-in tables by name. A file with `eras`, each with its cuts, gives one table NAME_ERA per era."""
     found: dict[str, TagTable] = {}
     for path in sorted(TABLES.glob("*.yaml")):
         raw = dict(read_yaml(path))
@@ -186,7 +186,7 @@ def _builtin() -> dict[str, TagTable]:
 
 
 def tables_of(field: str) -> tuple[TagTable, ...]:
-    """The tables that come with Pairton for a field of jets; the default one first.
+    """The built-in tables for a field of jets; the default one first.
 
     >>> [table.name for table in tables_of("btagUParTAK4B")]
     ['upart_2024']
@@ -195,7 +195,7 @@ def tables_of(field: str) -> tuple[TagTable, ...]:
 
 
 def load_table(table: TagTable | Mapping[str, Any] | str | os.PathLike[str]) -> TagTable:
-    """A table by its name, from a YAML file, or from plain data.
+    """Load a table: a built-in one by name, one from a YAML file, or one from plain data.
 
     >>> load_table("generator").field
     'btag'
@@ -210,14 +210,14 @@ def load_table(table: TagTable | Mapping[str, Any] | str | os.PathLike[str]) -> 
     if str(table) not in known:
         hint = nearest(str(table), known)
         raise ConfigError(
-            f"no table of tags {str(table)!r}: `pairton tags` lists those that come with Pairton, one of your "
-            f"own is a .yaml file{hint}"
+            f"no table of tags {str(table)!r}: give the name of a built-in table (`pairton tags` lists them) or a "
+            f".yaml file{hint}"
         )
     return known[str(table)]
 
 
 def parse_table(raw: object, source: str = "table") -> TagTable:
-    """A table from what YAML or JSON gave."""
+    """Read a table from plain data, as YAML or JSON gives it; `source` is named in errors."""
     known = ["name", "field", "about", "measured", "abs_eta", "range", "tag_point", "cuts", "pt", "efficiency"]
     given = check_keys(raw, source, known, ["cuts", "efficiency"])
     rows = check_keys(given["efficiency"], f"{source}: efficiency", FLAVOURS, ["b", "light"])
@@ -256,7 +256,7 @@ def _check(table: TagTable, source: str) -> None:
     shape = (len(FLAVOURS), len(edges) + 1, len(cuts))
     if table.efficiency.shape != shape:
         raise ConfigError(
-            f"{source}: efficiency needs {len(cuts)} numbers for each flavour, one per cut, in each of the "
+            f"{source}: efficiency must have {len(cuts)} numbers per flavour, one per cut, for each of the "
             f"{len(edges) + 1} ranges of pT"
         )
     falling = (np.diff(table.efficiency, axis=2) <= 0).all()
@@ -265,43 +265,46 @@ def _check(table: TagTable, source: str) -> None:
     if not table.valid[0] < table.valid[1] or (cuts < table.valid[0]).any() or (cuts >= table.valid[1]).any():
         raise ConfigError(f"{source}: range is {shown(list(table.valid))}, but all cuts must be within it")
     if not 0 <= table.tag_point <= len(cuts):
-        raise ConfigError(f"{source}: tag_point is {table.tag_point}, but must be from 1 to {len(cuts)}: a cut")
+        raise ConfigError(
+            f"{source}: tag_point is {table.tag_point}, but must be the number of a cut, 1 to {len(cuts)}"
+        )
     if not table.abs_eta > 0:
         raise ConfigError(f"{source}: abs_eta is {table.abs_eta:g}, but must be above 0")
 
 
 def is_generated(metadata: Mapping[str, Any]) -> bool:
-    """Whether events were made by `pairton generate` with the tags of its card, as their metadata say.
+    """Whether metadata say that `pairton generate` made the events, with the default efficiencies of its tagger.
 
     >>> is_generated({}), is_generated({"generator": {"seed": 1}})
     (False, True)
     """
     made = metadata.get("generator")
-    return isinstance(made, Mapping) and _has_usual_tags(str(made.get("card", "")))
+    return isinstance(made, Mapping) and _has_default_tags(str(made.get("card", "")))
 
 
 @lru_cache(maxsize=8)
-def _has_usual_tags(card: str) -> bool:
-    """Whether a detector card has the efficiencies of our tables, as far as it says: users may change them."""
+def _has_default_tags(card: str) -> bool:
+    """Whether the tagging efficiencies that a detector card gives, if any, are those of the built-in tables."""
     points, binary = load_table("generator_points").efficiency[:, 0], load_table(DEFAULT_TABLE)
     pt = (binary.edges[4] + binary.edges[5]) / 2  # GeV, the middle of a range
-    nothing = dict.fromkeys(("offset", "slope", "a", "b", "c"), 0.0)
+    zeros = dict.fromkeys(("offset", "slope", "a", "b", "c"), 0.0)
     try:
         own = (parse_yaml(card, "card") or {}).get("btag", {})
         given = own.get("points")
         if given is not None and not np.allclose([given[f] for f in FLAVOURS], points, rtol=1e-3):
             return False
-        rows = [nothing | own[flavour] for flavour in FLAVOURS if flavour in own]
+        rows = [zeros | own[flavour] for flavour in FLAVOURS if flavour in own]
         found = [r["offset"] + r["slope"] * pt + r["a"] * np.tanh(r["b"] * pt) / (1 + r["c"] * pt) for r in rows]
         return not found or np.allclose(found, binary.efficiency[:, 5, 0], rtol=1e-3)
     except (ConfigError, AttributeError, KeyError, TypeError, ValueError):
         return False
 
 
-def usual_table(jets: ak.Array, metadata: Mapping[str, Any]) -> TagTable:
-    """The table for jets of which nothing is said: the finest one of `pairton generate` for the jets it made.
+def default_table(jets: ak.Array, metadata: Mapping[str, Any]) -> TagTable:
+    """The table for jets if the user names none.
 
-    For others their `btag` of 0 or 1 is taken at the efficiencies of the generator's card.
+    For jets from `pairton generate`, it is the finest table that their fields allow. For others, it is the table
+    for a `btag` of 0 or 1 with the efficiencies of Pairton's generator.
     """
     if is_generated(metadata):
         fields = ak.fields(jets)
@@ -311,10 +314,11 @@ def usual_table(jets: ak.Array, metadata: Mapping[str, Any]) -> TagTable:
 
 
 def with_evidence(jets: ak.Array, table: TagTable | None = None) -> ak.Array:
-    """Jets (ragged records) with the fields b_evidence and c_evidence, from the field that the table is for.
+    """Add the fields b_evidence and c_evidence to jets.
 
-    Without a table, a `btag` of 0 or 1 is taken at the efficiencies of the generator's card. Jets without the
-    field are returned as they are. Raises EventsError for a score where tags of 0 or 1 are expected.
+    The default table is for a `btag` of 0 or 1 with the efficiencies of Pairton's generator. Jets without the
+    field of the table are returned unchanged. Raises EventsError if the table is for tags of 0 or 1, but the field
+    has scores.
 
     >>> from pairton.events.objects import make_jets
     >>> jets = make_jets(pt=[[100.0, 100.0]], eta=[[0.0, 0.0]], phi=[[0.0, 1.0]], mass=[[5.0, 5.0]], btag=[[1, 0]])
@@ -333,12 +337,12 @@ def with_evidence(jets: ak.Array, table: TagTable | None = None) -> ak.Array:
 
 
 def check_binary(values: Floats, table: TagTable) -> None:
-    """Refuse a score where a table is for tags of 0 or 1; a few other values may stand for jets without a tag."""
+    """Raise EventsError if a table is for tags of 0 or 1, but more than a few values are neither."""
     if table.field != "btag" or len(table.cuts) > 1:
         return
-    strange = values[np.isfinite(values) & (values > 0) & (values != 1)]
-    if len(strange) > MOST_STRANGE * len(values):
+    others = values[np.isfinite(values) & (values > 0) & (values != 1)]
+    if len(others) > MOST_NOT_BINARY * len(values):
         raise EventsError(
-            f"btag of jets must be 0 or 1, but has values such as {strange[0]:g}: cut on the score with "
+            f"btag of jets must be 0 or 1, but has values such as {others[0]:g}: cut on the score with "
             "--btag CUT, or give a table of its efficiencies with --tags TABLE"
         )

@@ -26,7 +26,7 @@ from pairton.errors import ModelError, PairtonWarning
 from pairton.events import Events, Status
 from pairton.events.acceptance import MAX_OBJECTS, Accepted, accept
 from pairton.events.domain import chosen_cuts
-from pairton.events.evidence import evident, tag_caveat, with_table
+from pairton.events.evidence import ensure_evidence, tag_caveat, with_table
 from pairton.events.inputs import EVIDENCE
 from pairton.events.nodes import Nodes
 from pairton.events.splits import fold_of
@@ -110,7 +110,7 @@ class Assigner:
         inputs = self.model.inputs
         if JET not in inputs.kinds or set(EVIDENCE).isdisjoint(inputs.fields(JET)):
             return events
-        found = evident(events)
+        found = ensure_evidence(events)
         if not self._said:
             self._said = True
             if said := tag_caveat(events):

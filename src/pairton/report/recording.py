@@ -14,7 +14,7 @@ from pairton.decoding.graph import MASKED, adjacency
 from pairton.errors import EventsError
 from pairton.events import Events, Status
 from pairton.events.domain import cut_domain
-from pairton.events.mixed_events import asked_of
+from pairton.events.mixed_events import events_for
 from pairton.models.folds import by_fold
 from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
 from pairton.reconstruction.running import Assigner
@@ -40,7 +40,7 @@ def record_event(
     number: int | None = None,
 ) -> EventRecord:
     """Reconstruct event `row` and keep every step; `number` is what the event is called, by default its row."""
-    one, asked = asked_of(model.topology, _one(events, row))
+    one, asked = events_for(model.topology, _one(events, row))
     assigner = Assigner(model, settings)
     assigner.check(events.topology)
     networks = zip(assigner.members, by_fold(model, one.ids), strict=True)
