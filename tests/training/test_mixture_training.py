@@ -132,7 +132,7 @@ def test_files_that_do_not_say_what_they_are(trained, tmp_path):
     assert parts == [({0}, 2), ({1}, 4)]
     with pytest.raises(TrainingError, match=r"two.h5 does not say which topology .* as in --data one="):
         list(iterate_mixed([f"one={names['one']}", names["two"]], recipe.topology, fields=fields))
-    with pytest.raises(ConfigError, match="model is for one, two: say with --topology which one these events"):
+    with pytest.raises(ConfigError, match="model is for one, two: give the topology of these events"):
         pairton.evaluate(names["two"], folder / "model")
     found = pairton.evaluate(names["two"], folder / "model", topology=folder / "two.yaml", split="test").to_dict()
     assert 20 < found["methods"]["model"]["efficiency"]["event"]["inclusive"]["total"] < 80
@@ -148,7 +148,7 @@ def test_recipes_of_mixtures():
         ({**both, "topology": "hh4b"}, "both topology and topologies"),
         ({**both, "topologies": ["hh4b"]}, "must list two or more"),
         ({**both, "data": {"events": "complete"}}, "set network.patterns: true and data.events: all"),
-        ({**both, "heads": {"x": {"kind": "class", "of": "t"}}}, "heads can be of the event alone"),
+        ({**both, "heads": {"x": {"kind": "class", "of": "t"}}}, "only `of: event` is possible"),
     ):
         with pytest.raises(ConfigError, match=said):
             parse_recipe(wrong)

@@ -21,7 +21,7 @@ from pairton.network import Network, NetworkConfig
 from pairton.topology import load_topology
 from pairton.training.data import BatchPlan, pack
 from pairton.training.losses import batch_loss, make_batch, terms_of
-from pairton.training.process import augment, draw_revealed
+from pairton.training.process import Symmetry, draw_revealed
 from pairton.training.recipes import AugmentationConfig, DataConfig, LossConfig
 
 TTBAR, TTH, HH4B = (load_topology(name) for name in ("ttbar_allhad", "tth_allhad", "hh4b"))
@@ -241,7 +241,8 @@ def masses(events):
 def test_rotation_and_reflection_leave_masses_alone():
     before = jets(7, 50)
     config = AugmentationConfig(rotate=True, reflect=True)
-    after = augment(Nodes.full({"jet": before}), config, np.random.default_rng(0)).values["jet"]
+    symmetry = Symmetry.draw(len(before), config, np.random.default_rng(0))
+    after = symmetry.of_nodes(Nodes.full({"jet": before})).values["jet"]
     np.testing.assert_allclose(masses(after), masses(before), rtol=1e-3)
     assert np.abs(after[:, :, 2]).max() <= np.pi + 1e-6
     np.testing.assert_array_equal(after[:, :, [0, 3, 4]], before[:, :, [0, 3, 4]])
@@ -254,7 +255,8 @@ def test_rotation_and_reflection_leave_masses_alone():
 def test_energy_jitter_scales_a_whole_event():
     before = jets(7, 400)
     config = AugmentationConfig(energy_jitter=0.05)
-    after = augment(Nodes.full({"jet": before}), config, np.random.default_rng(0)).values["jet"]
+    symmetry = Symmetry.draw(len(before), config, np.random.default_rng(0))
+    after = symmetry.of_nodes(Nodes.full({"jet": before})).values["jet"]
     scale = after[:, :, [0, 3]] / before[:, :, [0, 3]]
     np.testing.assert_allclose(scale, scale[:, :1, :1] * np.ones_like(scale), rtol=1e-5)
     assert 0.04 < np.log(scale[:, 0, 0]).std() < 0.06

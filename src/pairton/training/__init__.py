@@ -1,4 +1,4 @@
-"""Training (torch and Lightning Fabric): recipe and labelled events in, a model out."""
+"""Training with torch and Lightning Fabric: from a recipe and labelled events to a model."""
 
 from pairton.training.recipes import Recipe, load_recipe, parse_recipe
 from pairton.training.runs import train

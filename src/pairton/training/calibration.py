@@ -1,13 +1,15 @@
-"""Temperatures, so that the probability of an answer is that with which it is right.
+"""Fits temperatures, so that the probability of an answer matches how often such answers are right.
 
-Of the steps of a chain: gains add correlated logits, and several answers of a step may be right (either W of a
-pair of tops first): the softmax of a step is a probability in name alone, and what the product of the steps must
-be is a property of all of them. Of the exact likelihood: what was learned by heart makes a network a bit too sure,
-and one temperature, under which the truth of events it has not learned from is most likely, takes that away.
+The decodings `steps` and `one_shot` have one temperature per stage. Gains are sums of correlated logits, and
+several choices of a step may be right (either W of a pair of tops may come first), so the softmax of a step is not
+a probability by itself. All temperatures are fitted together to the product over the stages. The decoding `exact`
+has one temperature, which maximises the likelihood of the truth in validation events. It corrects the
+overconfidence of a network that has overfitted its training events.
 
-What is chosen does not depend on temperatures, so an event is asked once and scored at each temperature of a grid.
+Answers do not depend on temperatures. The network therefore runs once per event, and its outputs are scored at
+each temperature of a grid.
 
-Shapes: B events, G temperatures, K stages, A assignments.
+Shapes: B events, G temperatures, K stages.
 """
 
 from __future__ import annotations
@@ -33,11 +35,11 @@ from pairton.training.validation import Block
 
 __all__ = ["CALIBRATED", "fit_temperatures"]
 
-CALIBRATED = ("steps", "one_shot", "exact")  # decodings that get temperatures
+CALIBRATED = ("steps", "one_shot", "exact")  # decodings with temperatures
 GRID = np.geomspace(1 / 16, 16, 25)
-EXACT_GRID = np.geomspace(1 / 2, 2, 29)  # a likelihood that was trained is not far off
-MIN_EVENTS = 50  # some of them right and some wrong; else nothing is fitted
-SWEEPS = 10  # over the stages, at most
+EXACT_GRID = np.geomspace(1 / 2, 2, 29)  # narrower: a network trained on the likelihood is nearly calibrated
+MIN_EVENTS = 50  # with fewer events, nothing is fitted
+SWEEPS = 10  # largest number of passes over the stages
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -46,10 +48,10 @@ Bools = npt.NDArray[np.bool_]
 def fit_temperatures(
     predict: Predict, topology: Topology, events: PackedEvents, which: Sequence[Block], decoding: str
 ) -> tuple[float, ...]:
-    """One for each stage: together those under which right and wrong answers are most likely; for exact one alone.
+    """Return one temperature per stage, or a single one for `exact`; 1 where there are too few events to fit.
 
-    Only complete events are asked: in others an answer can be right and not known to be. Each counts with its
-    weight.
+    For stages, the temperatures maximise the likelihood of which answers are right, over complete events: in other
+    events the truth is not fully known. Events count with their weights.
     """
     if decoding == "exact":
         return (_fit_exact(predict, topology, events, which),)
@@ -69,7 +71,7 @@ def fit_temperatures(
 def _complete(
     topology: Topology, events: PackedEvents, which: Sequence[Block]
 ) -> Iterator[tuple[Nodes, npt.NDArray[np.int8], Floats]]:
-    """Nodes, truth and weights of the complete events of each block that has any."""
+    """Yield nodes, truth and weights of the complete events of each block that has any."""
     for layout, rows in which:
         group = events.groups[layout]
         truth = np.array(group.truth[rows])
@@ -80,23 +82,23 @@ def _complete(
 
 
 def _fit_exact(predict: Predict, topology: Topology, events: PackedEvents, which: Sequence[Block]) -> float:
-    """The temperature under which the true hypotheses are most likely."""
-    likelihood, asked = np.zeros(len(EXACT_GRID)), 0
+    """The temperature that maximises the likelihood of the truth."""
+    likelihood, n_events = np.zeros(len(EXACT_GRID)), 0
     for layout, rows in which:
         group = events.groups[layout]
         part = np.asarray(group.columns[TOPOLOGY][rows]) if topology.alternatives else 0
         found, has_truth = _truths(predict, topology, group.nodes(rows), np.array(group.truth[rows]), part)
         likelihood += found @ events.weights(layout, rows)[has_truth]
-        asked += found.shape[1]
-    return 1.0 if asked < MIN_EVENTS else _between(EXACT_GRID, likelihood, int(likelihood.argmax()))
+        n_events += found.shape[1]
+    return 1.0 if n_events < MIN_EVENTS else _between(EXACT_GRID, likelihood, int(likelihood.argmax()))
 
 
 def _truths(
     predict: Predict, topology: Topology, nodes: Nodes, truth: npt.NDArray[np.int8], part: Any = 0
 ) -> tuple[Floats, Bools]:
-    """The log likelihood of the truth at each temperature (G, some of B), and which events have one (B,).
+    """The log likelihood of the truth at each temperature, for events whose truth is a hypothesis, and which are.
 
-    part: which topology of a mixture each event is of
+    part: the topology, of a mixture, that each event is of
     """
     n_events, n_nodes = nodes.mask.shape
     outputs = predict(nodes, np.full((n_events, len(topology.types), n_nodes, n_nodes), MASKED, dtype=np.uint8))
@@ -107,8 +109,8 @@ def _truths(
     true = log_scores(tables, scores, chosen, terms)
     result = []
     for temperature in EXACT_GRID:
-        cold = {name: values / np.float32(temperature) for name, values in scores.items()}
-        sums = log_sums(tables, cold, None if terms is None else terms / np.float32(temperature))
+        scaled = {name: values / np.float32(temperature) for name, values in scores.items()}
+        sums = log_sums(tables, scaled, None if terms is None else terms / np.float32(temperature))
         result.append(true / temperature - log_normaliser(sums))
     has_truth = np.asarray(chosen.pattern >= 0)
     return np.stack(result)[:, has_truth], has_truth
@@ -117,15 +119,15 @@ def _truths(
 def _chains(
     predict: Predict, topology: Topology, nodes: Nodes, truth: npt.NDArray[np.int8], decoding: str
 ) -> tuple[Floats, Bools]:
-    """Log probability of each stage at each temperature (G, K, B), and which answers are right (B,)."""
-    remembered = _Remembered(predict)
+    """The log probability of each stage at each temperature (G, K, B), and which answers are right (B,)."""
+    replayed = _Replayed(predict)
     ends = np.cumsum([1 if stage.any else len(stage.types) for stage in topology.stages])  # particles revealed
     result = np.zeros((len(GRID), len(topology.stages), len(nodes)))
     for g, temperature in enumerate(GRID):
-        remembered.rewind()
+        replayed.rewind()
         same = [float(temperature)] * len(topology.stages)
-        answer = decode(remembered, topology, nodes, decoding=decoding, temperatures=same, record=True)
-        for step in answer.steps:  # of a stage there may be several
+        answer = decode(replayed, topology, nodes, decoding=decoding, temperatures=same, record=True)
+        for step in answer.steps:  # a stage may have several
             stage = int(np.searchsorted(ends, step.revealed.sum(axis=1).max()))
             chosen = step.probability[np.arange(len(nodes)), step.choice]
             result[g, stage] += np.log(chosen.clip(min=1e-300))
@@ -133,7 +135,7 @@ def _chains(
 
 
 def _fit(chance: Floats, right: Bools, weight: Floats) -> tuple[float, ...]:
-    """Of log probabilities (G, K, B) the best row of each stage, one stage after the other until none changes."""
+    """The best temperatures, from log probabilities (G, K, B): one stage after the other, until none changes."""
     n_stages = chance.shape[1]
     at = np.full(n_stages, len(GRID) // 2)  # where the temperature is 1
     for _ in range(SWEEPS):
@@ -146,7 +148,7 @@ def _fit(chance: Floats, right: Bools, weight: Floats) -> tuple[float, ...]:
 
 
 def _likelihoods(chance: Floats, right: Bools, weight: Floats, at: npt.NDArray[np.intp], k: int) -> Floats:
-    """(G,): log likelihood of the outcomes at each temperature of stage k, the others being where they are."""
+    """(G,): log likelihood of which answers are right, at each temperature of stage k and fixed other stages."""
     others = sum((chance[at[j], j] for j in range(len(at)) if j != k), start=np.zeros(len(right)))
     total = chance[:, k] + others
     wrong = np.log1p(-np.exp(total).clip(max=1 - 1e-12))
@@ -154,7 +156,7 @@ def _likelihoods(chance: Floats, right: Bools, weight: Floats, at: npt.NDArray[n
 
 
 def _between(grid: Floats, likelihood: Floats, k: int) -> float:
-    """The temperature at the top of the parabola through the best point of the grid and its neighbours."""
+    """The temperature at the maximum of a parabola through the best point of the grid, k, and its neighbours."""
     k = int(np.clip(k, 1, len(grid) - 2))
     below, here, above = likelihood[k - 1 : k + 2]
     curvature = below - 2 * here + above
@@ -162,17 +164,17 @@ def _between(grid: Floats, likelihood: Floats, k: int) -> float:
     return float(round(grid[k] * (grid[1] / grid[0]) ** shift, 4))
 
 
-class _Remembered:
-    """A predictor whose answers, once given, are given again in the same order."""
+class _Replayed:
+    """A predictor that records its outputs, and returns them again in the same order after `rewind`."""
 
     def __init__(self, predict: Predict) -> None:
-        self.predict, self.answers, self.at = predict, list[Outputs](), 0
+        self.predict, self.recorded, self.at = predict, list[Outputs](), 0
 
     def rewind(self) -> None:
         self.at = 0
 
     def __call__(self, nodes: Nodes, tokens: npt.NDArray[np.uint8]) -> Outputs:
-        if self.at == len(self.answers):
-            self.answers.append(self.predict(nodes, tokens))
+        if self.at == len(self.recorded):
+            self.recorded.append(self.predict(nodes, tokens))
         self.at += 1
-        return self.answers[self.at - 1]
+        return self.recorded[self.at - 1]

@@ -1,7 +1,7 @@
-"""Events for training: packed by layout, in memory or memory-mapped; which of them form a step's batch.
+"""Packs events for training, by layout, in memory or memory-mapped, and draws the batch of each step.
 
-Shapes: E events of one layout, N objects of a kind, F columns of a kind, S slots. A batch has one layout, so
-nothing is padded.
+Shapes: E events of one layout, N objects of a kind, F columns of a kind, S slots. The events of a batch have the
+same layout, so nothing is padded.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from pairton.training.recipes import DataConfig
 __all__ = ["BatchPlan", "Drawn", "Group", "PackedEvents", "pack"]
 
 MIN_TRAINING_EVENTS = 10
-MOST_SOURCES = 10_000  # that a model lists: NanoAOD has one for each luminosity block
+MOST_SOURCES = 10_000  # largest number of sources that a model lists; NanoAOD has one per luminosity block
 DEFAULT_CONFIG = DataConfig()
-OBJECTS, COLUMNS = "objects.", "columns."  # beginnings of the names of a group's arrays
+OBJECTS, COLUMNS = "objects.", "columns."  # prefixes of the names of a group's arrays
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Group:
     truth: npt.NDArray[np.int8]  # (E, S): nodes, -1 for none
     ids: npt.NDArray[np.uint64]  # (E, 2)
     weights: npt.NDArray[np.float32]  # (E,)
-    columns: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)  # (E, ...): for further heads to learn
+    columns: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)  # (E, ...): labels of further heads
 
     def __len__(self) -> int:
         return len(self.truth)
@@ -69,12 +69,12 @@ class Group:
 
 @dataclass
 class PackedEvents:
-    """Groups by layout, and a fingerprint of what is in them."""
+    """Groups by layout, and a fingerprint of their events."""
 
     groups: dict[Layout, Group]
     fingerprint: str = ""
-    sources: tuple[int, ...] = ()  # first words of the events' ids, unless there are too many to list
-    fold: tuple[int, int] | None = None  # that was left out, and how many there are
+    sources: tuple[int, ...] = ()  # all values of the first number of event ids; empty if there are too many
+    fold: tuple[int, int] | None = None  # the fold that was left out, and how many there are
 
     def __len__(self) -> int:
         return sum(len(group) for group in self.groups.values())
@@ -85,7 +85,7 @@ class PackedEvents:
 
     @cached_property
     def mean_weight(self) -> float:
-        """Of all events; an error where negative weights outweigh the positive ones."""
+        """Mean weight of all events. Raises TrainingError unless it is positive."""
         mean = sum(float(group.weights.sum(dtype=np.float64)) for group in self.groups.values()) / max(
             1, len(self)
         )
@@ -94,13 +94,13 @@ class PackedEvents:
         return mean
 
     def weights(self, layout: Layout, rows: npt.NDArray[Any] | slice) -> npt.NDArray[np.float32]:
-        """The weights of some events, scaled to a mean of 1 over all events: weight 2 is the event twice."""
+        """The weights of some events, scaled to a mean of 1 over all events."""
         return np.asarray(self.groups[layout].weights[rows] / np.float32(self.mean_weight))
 
 
 @dataclass
 class _Store:
-    """Grows chunk by chunk; past a bound on memory the arrays go to files, to be mapped."""
+    """Collects groups. Beyond `bound` bytes, arrays are written to files, which are memory-mapped in the end."""
 
     folder: Path
     bound: float  # bytes
@@ -117,7 +117,7 @@ class _Store:
             self.spill()
 
     def spill(self) -> None:
-        """Append all that is held to one file for each array."""
+        """Append everything in memory to files, one per array."""
         with output_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             for layout, groups in self.parts.items():
@@ -167,13 +167,18 @@ def pack(
     columns: tuple[str, ...] = (),
     fold: tuple[int, int] | None = None,
 ) -> tuple[PackedEvents, PackedEvents]:
-    """The training and validation events among selected ones: (training, validation).
+    """Return the packed events of the training and of the validation split, from all selected events.
 
-    With `fold`, its number and how many there are, the events of that fold are left out of both.
+    chunks       events with truth
+    folder       where to put files that are memory-mapped
+    max_objects  events with more objects of a kind are left out
+    memory       bytes to hold in memory; beyond, events are memory-mapped
+    columns      columns of the events to keep, such as labels of heads
+    fold         number of a fold to leave out of both, and how many folds there are
 
-    Training takes complete events, `partial` ones with at least one particle present, or `all`; validation takes
-    at least the partial ones, so that efficiencies of every kind can be counted. Objects are those that a
-    reconstruction would use, within the cuts that are drawn.
+    Training uses the events that `config.events` names: `complete` ones, `partial` ones with at least one particle
+    present, or `all`. Validation always includes the partial ones, so that the efficiencies of all types can be
+    counted. Objects are those that a reconstruction would use, within the cuts that are drawn.
     """
     events, fractions = config.events, config.fractions
     stores = {name: _Store(folder / name, memory / 2) for name in ("train", "validation")}
@@ -197,8 +202,8 @@ def pack(
         some, every = np.zeros(len(chosen), dtype=bool), np.zeros(len(chosen), dtype=bool)
         for layout, rows in accepted.by_layout(usable):
             truth = accepted.to_nodes(chosen.truth[rows], rows, layout).astype(np.int8)
-            there = present(topology, truth)
-            some[rows], every[rows] = there.any(axis=1), there.all(axis=1)
+            particles = present(topology, truth)
+            some[rows], every[rows] = particles.any(axis=1), particles.all(axis=1)
             found[layout] = rows, truth
         complete += int(every.sum()) * (turn == 0)
         taken = {"complete": every, "partial": some, "all": usable}[events]
@@ -210,12 +215,12 @@ def pack(
             store.digest.update(np.ascontiguousarray(chosen.ids[wanted[name]]).tobytes())  # in file order
             store.sources.update(np.unique(chosen.ids[wanted[name], 0]).tolist())
             for layout, (rows, truth) in found.items():
-                mine = wanted[name][rows]
-                if mine.any():
-                    kept = rows[mine]
+                inside = wanted[name][rows]
+                if inside.any():
+                    kept = rows[inside]
                     labels = {key: np.asarray(chosen.columns[key])[kept] for key in columns}
                     objects = accepted.batch(kept, layout).values
-                    store.add(layout, Group(objects, truth[mine], chosen.ids[kept], weights[kept], labels))
+                    store.add(layout, Group(objects, truth[inside], chosen.ids[kept], weights[kept], labels))
     train, validation = (replace(store.finish(), fold=fold) for store in stores.values())
     if len(train) < MIN_TRAINING_EVENTS or len(validation) == 0:
         raise TrainingError(
@@ -229,7 +234,7 @@ def pack(
 def _drawn(
     chunks: Iterable[Events], topology: Topology, config: DataConfig, columns: tuple[str, ...]
 ) -> Iterator[tuple[int, Events]]:
-    """Each chunk as often as the events are drawn, with what is drawn for them; a function of its first event."""
+    """Yield (draw, events) of each chunk, `config.draws` times. The first event's id seeds the random numbers."""
     table = None if config.tag_table is None else load_table(config.tag_table)
     for chunk in chunks:
         _check(chunk, topology, columns)
@@ -243,7 +248,7 @@ def _check(events: Events, topology: Topology, columns: tuple[str, ...]) -> None
     if not same_tree(events.topology, topology):
         raise TrainingError(
             f"the events are of the topology {events.topology.name}, but the recipe is for {topology.name}: give "
-            "the data or the recipe that fits"
+            "events and a recipe of the same topology"
         )
     if events.truth is None:
         raise TrainingError(
@@ -252,11 +257,13 @@ def _check(events: Events, topology: Topology, columns: tuple[str, ...]) -> None
         )
     missing = [name for name in columns if name not in events.columns]
     if missing:
-        raise TrainingError(f"a head learns from the column {missing[0]}, which the events do not have")
+        raise TrainingError(
+            f"a head learns from the column {missing[0]}, which the events do not have: add it, or remove the head"
+        )
 
 
 class Drawn(NamedTuple):
-    """The events of one step: rows (B,) of the group of a layout."""
+    """The events of one step, as rows (B,) in the group of their layout."""
 
     step: int
     layout: Layout
@@ -264,10 +271,10 @@ class Drawn(NamedTuple):
 
 
 class BatchPlan:
-    """Which events form the batch of a step: a function of the seed and the step alone.
+    """Which events form the batch of each step. It depends only on the seed and the step.
 
-    Each epoch visits every event once; events of one layout are shuffled and cut into batches, and the batches of
-    all layouts are shuffled. The last batch of a layout may be smaller.
+    Each epoch uses every event once. The events of each layout are shuffled and cut into batches, the last of
+    which may be smaller. Then the batches of all layouts are shuffled.
 
     >>> plan = BatchPlan({(6,): 5, (7,): 3}, batch=2, seed=0)
     >>> plan.steps_per_epoch, [drawn.layout for drawn in plan.epoch(0)], plan.draw(1).rows.tolist()

@@ -1,6 +1,6 @@
-"""What training draws at random for each event: the cuts on its jets, and the resolution of its tagger.
+"""Draws cuts on jets and the resolution of the b-tagger at random, for each training event.
 
-One set of weights then serves files with other cuts on jets and other taggers: see `pairton.events.tags`.
+A network that is trained this way can be used with different cuts and taggers: see `pairton.events.tags`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from pairton.topology.selection import Cuts
 
 __all__ = ["draw_acceptance", "draw_tags"]
 
-USUAL = Cuts(pt=25.0, abs_eta=2.5)  # of most analyses
+USUAL = Cuts(pt=25.0, abs_eta=2.5)  # cuts of most analyses
 TIGHTEST = Cuts(pt=30.0, abs_eta=2.4)
-SHARES = (0.4, 0.2)  # of events with the usual cuts, and with those of the selection; others are in between
-BINARY = 0.3  # share of events whose tag is the file's own `btag`
+SHARES = (0.4, 0.2)  # shares of events with the usual cuts, and with those of the selection; others are random
+BINARY = 0.3  # share of events that use the `btag` of the file
 
 
 def draw_acceptance(events: Events, rng: np.random.Generator) -> Events:
-    """The same events, each with cuts on its jets between those of the selection and `TIGHTEST`.
+    """Return the events with random cuts on their jets, between those of the selection and `TIGHTEST`.
 
-    Jets that fail the cuts are marked as not usable. Whether the tracker ends before the calorimeter, or jets are
-    used up to any |eta|, is drawn too: that cut is near 2.5 or anywhere beyond, each for half of the events.
+    Jets that fail the cuts are marked as not usable. Half of the randomly cut events have a cut on |eta| near the
+    end of the tracker (2.4 to 2.5), the others one between 2.4 and that of the selection, at most 5.
     """
     widest = events.topology.selection.cuts(JET)
     n = len(events)
@@ -37,19 +37,19 @@ def draw_acceptance(events: Events, rng: np.random.Generator) -> Events:
     beyond = rng.uniform(TIGHTEST.abs_eta, max(TIGHTEST.abs_eta, min(widest.abs_eta, 5.0)), n)
     abs_eta = np.where(rng.random(n) < 0.5, near, beyond)
     kind = rng.random(n)
-    usual, all_of_them = kind < SHARES[0], kind > 1 - SHARES[1]
-    pt = np.select([usual, all_of_them], [USUAL.pt, widest.pt], pt)
-    abs_eta = np.select([usual, all_of_them], [USUAL.abs_eta, widest.abs_eta], abs_eta)
+    usual, uncut = kind < SHARES[0], kind > 1 - SHARES[1]
+    pt = np.select([usual, uncut], [USUAL.pt, widest.pt], pt)
+    abs_eta = np.select([usual, uncut], [USUAL.abs_eta, widest.abs_eta], abs_eta)
     jets = events.jets
     used = events.usable[JET] & (jets.pt >= pt) & (abs(jets.eta) <= abs_eta)
     return events.replace(objects={**events.objects, JET: ak.with_field(jets, used, "usable")})
 
 
 def draw_tags(events: Events, table: TagTable, rng: np.random.Generator) -> Events:
-    """The same events with the evidence of a tagger of random resolution.
+    """Return the events with the evidence of a tagger of random resolution.
 
-    For some events it is that of their binary `btag`, where they have one; for the others that of the field of the
-    table, of which a random choice of cuts is used.
+    Some events use their binary `btag`, if they have one. The others use the tagger of the table, with a random
+    choice of its working points.
     """
     jets = events.jets
     if table.field not in ak.fields(jets):

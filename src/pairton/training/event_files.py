@@ -1,7 +1,7 @@
-"""What an event file of SPANet asks of a recipe: inputs beyond the four-momentum, classes and numbers.
+"""Inputs and heads of a recipe from an event file of SPANet.
 
-Inputs keep SPANet's preprocessing. The four-momentum has features of its own in our networks, whatever the event
-file says of pt, eta, phi and mass. REGRESSIONS and CLASSIFICATIONS become heads; a recipe may change each by name.
+Inputs keep SPANet's preprocessing, except that our networks compute their own features of the four-momentum.
+REGRESSIONS and CLASSIFICATIONS become heads, whose settings a recipe may change by name.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from pairton.topology.spanet_event import MOMENTUM_FEATURES, PARTICLE, WHOLE, Fe
 
 __all__ = ["HEAD_WEIGHT", "event_defaults", "heads_of", "inputs_of"]
 
-HEAD_WEIGHT = 0.2  # of the loss of each class or number, beside that of the assignment
+HEAD_WEIGHT = 0.2  # weight of the loss of each head, relative to that of the assignment
 
 
 def event_defaults(raw: Mapping[str, Any], event: SpanetEvent, topology: Topology) -> dict[str, Any]:
-    """A recipe with what the event file says, where it says nothing itself."""
+    """Return a recipe with inputs and heads of the event file, unless the recipe has its own."""
     given = raw.get("heads") or {}
     heads = heads_of(event, topology)
-    both = {
+    changed = {
         name: {**heads[name], **given[name]} if name in heads and isinstance(given[name], Mapping) else given[name]
         for name in given
     }
-    return {**raw, "inputs": {**inputs_of(event), **(raw.get("inputs") or {})}, "heads": {**heads, **both}}
+    return {**raw, "inputs": {**inputs_of(event), **(raw.get("inputs") or {})}, "heads": {**heads, **changed}}
 
 
 def inputs_of(event: SpanetEvent) -> dict[str, list[Any]]:
-    """The inputs of each kind as a recipe has them."""
+    """The inputs of each kind, in the form of a recipe."""
     return {
         group.kind: [_input(feature) for feature in group.features if feature.name not in MOMENTUM_FEATURES]
         for group in event.inputs
@@ -45,10 +45,10 @@ def _input(feature: Feature) -> Any:
 
 
 def heads_of(event: SpanetEvent, topology: Topology) -> dict[str, dict[str, Any]]:
-    """The heads as a recipe has them, one for all interchangeable particles."""
+    """The heads, in the form of a recipe; interchangeable particles share one."""
     quantities = (*event.regressions, *event.classifications)
     owners = _owners(topology)
-    wanted: dict[tuple[str, str], Quantity] = {}  # what a head is of, and its name -> the first of its quantities
+    wanted: dict[tuple[str, str], Quantity] = {}  # (what the head is of, its name) -> its first quantity
     for quantity in quantities:
         wanted.setdefault((owners[quantity.owner], quantity.name), quantity)
     paths = {quantity.path for quantity in quantities}
@@ -72,7 +72,7 @@ def heads_of(event: SpanetEvent, topology: Topology) -> dict[str, dict[str, Any]
 
 
 def _owners(topology: Topology) -> dict[str, str]:
-    """SPANet's EVENT, t1/PARTICLE, t1/b -> what a head of ours is of: event, t, t.b."""
+    """SPANet's EVENT, t1/PARTICLE, t1/b -> the `of` of our heads: event, t, t.b."""
     found = {WHOLE: EVENT, **dict(zip(topology.labels("spanet"), slot_paths(topology), strict=True))}
     for particle in topology.particles:
         if (name := _spanet_name(topology, particle.slots)) is not None:
@@ -81,10 +81,10 @@ def _owners(topology: Topology) -> dict[str, str]:
 
 
 def _spanet_name(topology: Topology, slots: tuple[int, ...]) -> str | None:
-    """SPANet's name of the particle that has just these slots."""
+    """SPANet's name of the particle with exactly these slots."""
     owners = [label.split("/")[0] for label in topology.labels("spanet")]
-    mine = {owners[slot] for slot in slots}
-    name = mine.pop() if len(mine) == 1 else None
+    names = {owners[slot] for slot in slots}
+    name = names.pop() if len(names) == 1 else None
     return name if name is not None and owners.count(name) == len(slots) else None
 
 

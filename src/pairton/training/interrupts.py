@@ -1,4 +1,4 @@
-"""Signals that end a training after the step that runs."""
+"""Ends a training after the current step on Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["interruptible"]
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and SIGTERM ask for an end after the step that runs; a second Ctrl-C ends at once."""
+    """Yield a function that says whether Ctrl-C or SIGTERM was received. A second one raises KeyboardInterrupt."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked.is_set

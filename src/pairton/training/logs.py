@@ -1,4 +1,4 @@
-"""Logs of a training: a CSV, TensorBoard where it is installed, a progress bar on a terminal."""
+"""Logs of a training: a CSV file, TensorBoard if it is installed, and a progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMNS = ("step", "kind", "name", "value")
 
 
 class Logs:
-    """Rows of `metrics.csv` are (step, kind, name, value); on resuming, rows after the step are dropped."""
+    """Writes (step, kind, name, value) to `metrics.csv`. When a training is resumed, later rows are dropped."""
 
     def __init__(self, folder: Path, first_step: int, steps: int) -> None:
         self.path = folder / "metrics.csv"
@@ -56,13 +56,13 @@ class Logs:
 def _tensorboard(folder: Path, first_step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError:  # an extra of the extra: the CSV has the same numbers
+    except ImportError:  # optional: the CSV has the same numbers
         return None
     return SummaryWriter(str(folder), purge_step=first_step or None)
 
 
 class _Bar:
-    """Step, loss and the latest efficiencies; nothing where the output is not a terminal."""
+    """A bar with step, loss and the latest efficiencies. Without a terminal, it prints a line per validation."""
 
     def __init__(self, first_step: int, steps: int) -> None:
         self._progress: Any = None

@@ -1,7 +1,8 @@
-"""The training loop, explicit, on Lightning Fabric.
+"""The training loop, on Lightning Fabric.
 
-Every random draw is a function of the seed and the step, so that a training that was interrupted and resumed is,
-bit for bit, one that was not; draws are made for the whole batch, so that the number of processes does not matter.
+Random numbers depend only on the seed and the step, so a training that is interrupted and resumed gives exactly
+the same weights as one that is not. They are drawn for the whole batch, so they do not depend on the number of
+processes.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ from pairton.training.validation import (
 
 __all__ = ["Result", "Trainer"]
 
-CALIBRATION_EVENTS = 5000  # at most, of the validation events
-FREE = {  # what may be another when a training is resumed: where and how often, not what
+CALIBRATION_EVENTS = 5000  # largest number of validation events that temperatures are fitted on
+FREE = {  # settings that may change when a training is resumed
     "data.memory_gib",
     *(f"run.{name}" for name in ("compile", "validate_every", "save_every", "log_every")),
     *(f"run.{name}" for name in ("accelerator", "devices", "nodes")),
@@ -55,11 +56,11 @@ FREE = {  # what may be another when a training is resumed: where and how often,
 class Result:
     """How a training ended."""
 
-    step: int
-    steps: int
+    step: int  # steps taken
+    steps: int  # steps planned
     best: dict[str, float]  # validation efficiencies of the model that was kept
-    leads: bool = True  # whether this is the process, of several, that prints and writes
-    fold: tuple[int, int] | None = None  # the one that was trained last, and how many there are
+    leads: bool = True  # whether this process, of several, prints and writes
+    fold: tuple[int, int] | None = None  # the fold that was trained last, and how many there are
 
     @property
     def finished(self) -> bool:
@@ -67,7 +68,7 @@ class Result:
 
 
 class Trainer:
-    """A recipe, its data and a folder for what comes out of it; `run` does the work in every process."""
+    """Trains a recipe on packed events and writes to the folder `out`. Every process calls `run`."""
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class Trainer:
     # -- one step ------------------------------------------------------------------------------------------
 
     def parts(self, drawn: Drawn, rank: int, world: int, device: torch.device | str) -> list[Batch]:
-        """This process's share of a step's batch, in as many parts as gradients are accumulated over."""
+        """This process's share of the batch of a step, in parts over which gradients are accumulated."""
         recipe = self.recipe
         group = self.train_events.groups[drawn.layout]
         rng = np.random.default_rng([recipe.run.seed, drawn.step, 1])
@@ -98,9 +99,9 @@ class Trainer:
         columns = symmetry.of_labels(columns, recipe.specs.values())
         truth = np.asarray(group.truth[drawn.rows])
         revealed = draw_revealed(recipe.topology, truth, rng) if recipe.network.tokens else None
-        mine = np.array_split(np.arange(len(truth)), world)[rank]
-        shares = [part for part in np.array_split(mine, recipe.optimiser.accumulate) if len(part)]
-        idle = not shares  # fewer events than processes
+        own = np.array_split(np.arange(len(truth)), world)[rank]
+        shares = [part for part in np.array_split(own, recipe.optimiser.accumulate) if len(part)]
+        idle = not shares  # there are fewer events than processes
         batches = []
         for part in shares or [np.array([0])]:
             known = None if revealed is None else revealed[part]
@@ -114,11 +115,11 @@ class Trainer:
         return batches
 
     def terms(self, drawn: Drawn) -> dict[str, float]:
-        """Losses of a step and their weights."""
+        """The losses of a step, and their weights."""
         return terms_of(self.recipe.loss, self.recipe.topology, drawn.layout, self.recipe.heads)
 
     def backward(self, fabric: Any, model: Any, drawn: Drawn) -> dict[str, float]:
-        """Accumulate the gradient of a step; returns the loss and its terms, averaged over the whole batch."""
+        """Compute the gradient of a step. Return the loss and its terms, averaged over the whole batch."""
         terms = self.terms(drawn)
         parts = self.parts(drawn, fabric.global_rank, fabric.world_size, fabric.device)
         counts = torch.tensor(
@@ -130,12 +131,12 @@ class Trainer:
             with fabric.no_backward_sync(model, enabled=k < len(parts) - 1):
                 outputs = model(part.objects, None, part.tokens)
                 losses = batch_loss(model.module, outputs, part, terms)
-                # DDP averages over processes, where this is a sum over the whole batch
+                # DDP averages over processes, but the loss is a sum over the whole batch
                 total = sum(
                     weight * losses[name] / count * fabric.world_size
                     for (name, weight), count in zip(terms.items(), counts, strict=True)
                 )
-                for output in outputs.values():  # without a loss in this batch its gradient is zero, not none
+                for output in outputs.values():  # an output without a loss in this batch gets a gradient of zero
                     total = total + 0 * output.sum()
                 fabric.backward(total)
             sums += torch.stack([losses[name].detach() for name in terms])
@@ -146,7 +147,7 @@ class Trainer:
     # -- the loop ------------------------------------------------------------------------------------------
 
     def run(self, fabric: Any) -> Result:
-        """Train to the end, or until an interrupt; what is best on validation events is in `out` as a model."""
+        """Train to the end or until an interrupt, and keep the best model on validation events in `out`."""
         recipe, config = self.recipe, self.recipe.optimiser
         torch.manual_seed(recipe.run.seed)
         network = self._network()
@@ -169,7 +170,7 @@ class Trainer:
                 drawn = self.plan.draw(step)
                 values = self.backward(fabric, model, drawn)
                 norm = float(fabric.clip_gradients(model, wrapped, max_norm=config.clip, error_if_nonfinite=False))
-                scaled = recipe.run.precision == "16-mixed"  # which finds its scale by overflowing now and then
+                scaled = recipe.run.precision == "16-mixed"  # overflows are normal: they adjust the loss scale
                 if not (math.isfinite(values["loss"]) and (scaled or math.isfinite(norm))):
                     raise self._not_finite(drawn, values["loss"], norm)
                 wrapped.step()
@@ -184,7 +185,7 @@ class Trainer:
                         best = found
                         self._keep(fabric, averaged if config.ema else network, best, done)
                 asked = torch.tensor(float(interrupted()), device=fabric.device)
-                stop = bool(fabric.all_reduce(asked, reduce_op="sum"))  # all processes or none
+                stop = bool(fabric.all_reduce(asked, reduce_op="sum"))  # all processes stop together
                 if done % recipe.run.save_every == 0 or done == self.steps or stop:
                     if fabric.is_global_zero:
                         progress = {"step": done, "best": best, "recipe": recipe.to_dict()}
@@ -199,27 +200,27 @@ class Trainer:
 
     @property
     def _head_weights(self) -> dict[str, float]:
-        """Of declared heads, relative to that of the likelihood."""
+        """Weights of declared heads, relative to that of the likelihood."""
         return {
             name: self.recipe.heads[name] / (self.recipe.loss.event_likelihood or 1) for name in self.recipe.specs
         }
 
     def validate(self, fabric: Any, network: Network) -> dict[str, float]:
-        """Efficiencies on validation events, which the processes share; - log P(truth) where it is trained."""
-        mine = blocks(self.validation_events, self.recipe.data.validation_events)
-        mine = mine[fabric.global_rank :: fabric.world_size]
-        counts = count_right(network, self.validation_events, mine, self.recipe.decoding)
+        """Efficiencies and losses on validation events, which are shared among the processes."""
+        own = blocks(self.validation_events, self.recipe.data.validation_events)
+        own = own[fabric.global_rank :: fabric.world_size]
+        counts = count_right(network, self.validation_events, own, self.recipe.decoding)
         total = fabric.all_reduce(
             torch.as_tensor(counts, dtype=torch.float32, device=fabric.device), reduce_op="sum"
         )
         found = efficiencies_of(self.recipe.topology, total.cpu().numpy())
         if self.recipe.loss.event_likelihood:
-            sums = sum_likelihood(network, self.validation_events, mine, self.recipe.loss)
+            sums = sum_likelihood(network, self.validation_events, own, self.recipe.loss)
             shared = torch.as_tensor(sums, dtype=torch.float32, device=fabric.device)
             total_sum, total_events = fabric.all_reduce(shared, reduce_op="sum").tolist()
             found["event_likelihood"] = total_sum / total_events if total_events else math.nan
         if self.recipe.specs:
-            sums = sum_head_losses(network, self.validation_events, mine, self.recipe.specs)
+            sums = sum_head_losses(network, self.validation_events, own, self.recipe.specs)
             shared = torch.as_tensor(sums, dtype=torch.float32, device=fabric.device)
             totals = fabric.all_reduce(shared, reduce_op="sum").tolist()
             losses = [total / count if count else math.nan for total, count in totals]
@@ -258,7 +259,7 @@ class Trainer:
                 )
 
     def _keep(self, fabric: Any, network: Network, metrics: dict[str, float], step: int) -> None:
-        """The best model so far, complete with its provenance."""
+        """Save the best model so far."""
         if not fabric.is_global_zero:
             return
         weights = {name: value.detach().cpu().numpy() for name, value in network.state_dict().items()}
@@ -285,7 +286,7 @@ class Trainer:
         save_model(self.out, weights, info)
 
     def _calibrate(self) -> None:
-        """Give the model that was kept its temperatures."""
+        """Fit the temperatures of the saved model, and store them in it."""
         network, info = load_network(self.out)
         which = blocks(self.validation_events, min(CALIBRATION_EVENTS, self.recipe.data.validation_events))
         given = predictor(network), self.recipe.topology, self.validation_events, which, info.decoding
@@ -321,19 +322,20 @@ class Trainer:
 
 
 def _better(found: dict[str, float], best: dict[str, float], heads: Mapping[str, float] | None = None) -> bool:
-    """By the likelihood where there is one: it fluctuates less than the number of right answers.
+    """Whether `found` is better than `best`, both from `Trainer.validate`.
 
-    The losses of `heads` are added to it, times the weight that each has there. Without a likelihood by events, or
-    where none is complete by particles: what both have is compared.
+    They are compared by the likelihood if they have it, since it fluctuates less than the number of right answers.
+    The losses of `heads`, times their weights, are added to it. Otherwise they are compared by the efficiency of
+    events, or by the first efficiency that both have.
     """
     likelihoods = found.get("event_likelihood", math.nan), best.get("event_likelihood", math.nan)
     if all(map(math.isfinite, likelihoods)):
         gains = [weight * (found.get(k, math.nan) - best.get(k, math.nan)) for k, weight in (heads or {}).items()]
         return likelihoods[0] - likelihoods[1] + sum(gain for gain in gains if math.isfinite(gain)) < 0
     for name in ["e_event", *(name for name in found if name.startswith("e_"))]:
-        mine, other = found.get(name, math.nan), best.get(name, math.nan)
-        if math.isfinite(mine) and math.isfinite(other):
-            return mine > other
+        new, old = found.get(name, math.nan), best.get(name, math.nan)
+        if math.isfinite(new) and math.isfinite(old):
+            return new > old
     return not any(math.isfinite(value) for name, value in best.items() if name.startswith("e_"))
 
 

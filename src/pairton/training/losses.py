@@ -1,8 +1,8 @@
-"""Losses by name: what each compares, as sums with a count, so that processes and parts of a batch can add up.
+"""Losses on edges, triplets and whole events. Further heads have their own (`pairton.network.heads`).
 
-A head of one's own brings its loss (`pairton.network.heads`); these are those on edges, triplets and whole events.
+A loss is returned as a sum and a count, so that it can be added up over processes and parts of a batch.
 
-Shapes: B events, N nodes, T types, K types of three slots, S slots, P particles, A assignments.
+Shapes: B events, N nodes, T types, K types of three slots, S slots, P particles.
 """
 
 from __future__ import annotations
@@ -33,43 +33,43 @@ __all__ = ["LOSSES", "Batch", "Example", "Loss", "batch_loss", "make_batch", "te
 
 Ints = npt.NDArray[np.integer[Any]]
 Bools = npt.NDArray[np.bool_]
-Target = dict[str, Any]  # tensors, and what need not be one
+Target = dict[str, Any]  # tensors and other data
 
 
 @dataclass(frozen=True)
 class Example:
-    """Labelled events, as arrays."""
+    """Labelled events."""
 
     topology: Topology
     nodes: Nodes
     truth: Ints  # (B, S): nodes, -1 for none
-    tokens: npt.NDArray[np.uint8] | None = None  # (B, T, N, N): what the network is shown
-    has_triplets: bool = False  # scores of triplets stand for the edges of their types
-    has_patterns: bool = False  # the network knows events in which particles are missing
-    part: Ints | int = 0  # (B,): which topology of a mixture each event is of
+    tokens: npt.NDArray[np.uint8] | None = None  # (B, T, N, N): the network's input
+    has_triplets: bool = False  # whether scores of triplets replace the edges of their types
+    has_patterns: bool = False  # whether the network scores hypotheses with missing particles
+    part: Ints | int = 0  # (B,): the topology, of a mixture, that each event is of
     alpha: float = 0.0  # weight of hyperedges in HyPER's loss
 
 
 class Loss(ABC):
-    """A term of what is minimised."""
+    """One term of the training loss."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def target(self, example: Example) -> dict[str, Any]:
-        """What the outputs are compared with, as numpy arrays."""
+        """What the outputs are compared with."""
 
     @abstractmethod
     def per_event(self, outputs: Mapping[str, Tensor], target: Target) -> Tensor:
-        """(B,): the loss, summed over what is counted in each event."""
+        """(B,): the loss, summed over the counted entries of each event."""
 
     def count(self, target: Target, events: int) -> int:
-        """What the sum over events is divided by: events, or entries."""
+        """The number that the sum over events is divided by: of counted entries, or of events."""
         return int(target["counted"].sum()) if "counted" in target else events
 
 
 class MaskedEdges(Loss):
-    """The paper's: cross-entropy of hidden edges."""
+    """The paper's loss: cross-entropy of masked edges."""
 
     name = "masked_edges"
 
@@ -100,10 +100,10 @@ class Triplets(Loss):
 
 
 class Hyper(Loss):
-    """HyPER's: alpha times the mean cross-entropy of hyperedges, 1 - alpha times that of edges, in each event.
+    """HyPER's loss per event: alpha times the mean cross-entropy of hyperedges plus 1 - alpha times that of edges.
 
     An event without a labelled hyperedge has alpha = 0. Edges are those of particles of two objects. As in HyPER,
-    what is not labelled is no edge and no hyperedge.
+    objects without a label are taken to form no edge and no hyperedge.
     """
 
     name = "hyper"
@@ -126,7 +126,7 @@ class Hyper(Loss):
 
 
 class EventLikelihood(Loss):
-    """- log P(truth) among all hypotheses; without the output `patterns` among complete assignments."""
+    """- log P(truth), among all hypotheses, or among complete ones if the network has no output `patterns`."""
 
     name = "event_likelihood"
 
@@ -141,7 +141,7 @@ class EventLikelihood(Loss):
         scores = candidate_scores(target["tables"], outputs["edges"].float(), triplets)
         terms = outputs["patterns"].float().T if "patterns" in outputs else None
         chances = log_likelihood(target["tables"], scores, target["truth"], terms)
-        # an incomplete event is no hypothesis among complete ones
+        # the truth of an incomplete event is not among the complete hypotheses
         return torch.where(target["counted"], -chances, torch.zeros_like(chances))
 
 
@@ -150,19 +150,19 @@ LOSSES: dict[str, Loss] = {loss.name: loss for loss in (MaskedEdges(), EventLike
 
 @dataclass
 class Batch:
-    """What a network is given, and what its answer is compared with."""
+    """The inputs of a network, and what its outputs are compared with."""
 
     objects: dict[str, Tensor]  # kind -> (B, N, F)
-    tokens: Tensor | None = None  # (B, T, N, N), None where nothing is revealed
-    targets: dict[str, Target] = field(default_factory=dict)  # loss -> what it compares with
-    event_weights: Tensor | None = None  # (B,), of mean 1 over all training events; None: all are 1
-    weight: int = 1  # 0 for a process without a share of the batch, which must take part all the same
+    tokens: Tensor | None = None  # (B, T, N, N); None if nothing is revealed
+    targets: dict[str, Target] = field(default_factory=dict)  # name of a loss -> its target
+    event_weights: Tensor | None = None  # (B,), with a mean of 1 over all training events; None: all are 1
+    weight: int = 1  # 0 for a process without a share of the batch, which must still take part
 
     def __len__(self) -> int:
         return len(next(iter(self.objects.values())))
 
     def counts(self, terms: Mapping[str, float]) -> dict[str, int]:
-        """What the sum of each loss is divided by."""
+        """The number that the sum of each loss is divided by."""
         return {
             name: self.weight * (LOSSES[name].count if name in LOSSES else _count)(self.targets[name], len(self))
             for name in terms
@@ -172,7 +172,7 @@ class Batch:
 def terms_of(
     loss: LossConfig, topology: Topology, layout: Layout, heads: Mapping[str, float] | None = None
 ) -> dict[str, float]:
-    """Losses of a batch of this layout and their weights: without the likelihood beyond its bound.
+    """The losses of a batch of this layout, and their weights. Beyond its bound, edges replace the likelihood.
 
     >>> from pairton.topology import load_topology
     >>> loss = LossConfig(masked_edges=0, event_likelihood=1)
@@ -200,11 +200,13 @@ def make_batch(
     specs: Mapping[str, HeadSpec] | None = None,
     alpha: float = LossConfig.hyper_alpha,
 ) -> Batch:
-    """A batch of events of one layout; `revealed` (B, P) is None for a network without tokens.
+    """Make a batch from events of one layout.
 
-    columns    of the events, for the losses of further heads; that of a mixture says of which topology each is
-    patterns   whether the network has the output of that name
-    weights    (B,): of the events
+    revealed   (B, P): the revealed particles; None for a network without tokens
+    terms      losses and their weights
+    columns    labels of further heads and, for a mixture, the topology of each event
+    patterns   whether the network has the output `patterns`
+    weights    (B,): event weights
     specs      heads that the recipe declares
     alpha      weight of hyperedges in HyPER's loss
     """
@@ -232,12 +234,12 @@ def make_batch(
 
 
 def _count(target: Target, events: int) -> int:
-    """What the sum of a head's loss is divided by: its labels, or events."""
+    """The number that the sum of a head's loss is divided by: of labels, or of events."""
     return int(target["counted"].sum()) if "counted" in target else events
 
 
 def batch_loss(network: Any, outputs: Mapping[str, Tensor], batch: Batch, terms: Mapping[str, float]) -> Target:
-    """The sum of each loss over the events of the batch, times their weights."""
+    """The sum of each loss over the events of the batch, with event weights."""
     sums = {}
     for name in terms:
         if name in LOSSES:
@@ -260,7 +262,7 @@ def _cross_entropy(logits: Tensor, target: Target) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _unordered(n_nodes: int) -> Bools:
-    """(N, N, N): i < j < l."""
+    """(N, N, N): whether i < j < l."""
     i, j, k = np.indices((n_nodes,) * 3)
     return np.asarray((i < j) & (j < k))
 

@@ -1,4 +1,4 @@
-"""What a recipe leaves to the training events: means and deviations of inputs and labels, classes, the domain."""
+"""Measures on training events what a recipe does not fix: means and deviations, classes of heads, the domain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["domain_of", "measured"]
 
 
 def measured(recipe: Recipe, events: PackedEvents) -> Recipe:
-    """The same recipe with everything that is to be measured on the training events."""
+    """Return the recipe with the means, deviations and classes of the training events."""
     groups = list(events.groups.values())
 
     def column(name: str) -> npt.NDArray[Any]:
@@ -55,7 +55,7 @@ def _measured(item: Input, parts: list[npt.NDArray[Any]]) -> Input:
 
 
 def domain_of(recipe: Recipe, events: PackedEvents) -> Domain:
-    """What the training events were, from the selection and the events themselves."""
+    """The domain of the training events: cuts of the selection, and numbers of objects found in the events."""
     kinds = {}
     for k, kind in enumerate(recipe.topology.kinds):
         columns = recipe.inputs.columns(kind)

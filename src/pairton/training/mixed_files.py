@@ -1,6 +1,6 @@
-"""Training files of a mixture: which topology the events of each file are of.
+"""Reads the training files of a mixture, with the topology of the events in each file.
 
-Files of `pairton generate` say it themselves. For others it is written in front: `tth_allhad=events.h5`.
+Files of `pairton generate` store their topology. For other files, write it in front: `tth_allhad=events.h5`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ __all__ = ["iterate_mixed"]
 
 
 def iterate_mixed(paths: Sequence[str], mixture: Topology, **options: Any) -> Iterator[Events]:
-    """Labelled events of a mixture, file by file; options as for `pairton.iterate`.
+    """Yield labelled events of a mixture, file by file. `options` are those of `pairton.iterate`.
 
-    Raises TrainingError where a file does not say which topology its events are of, or where one has no file.
+    Raises TrainingError if the topology of a file is not known, or if a topology has no file.
     """
     files = [(part, file) for path in paths for part, file in _files(path, mixture)]
-    there = {part.name for part, _ in files}
-    if missing := [part.name for part in parts_of(mixture) if part.name not in there]:
+    names = {part.name for part, _ in files}
+    if missing := [part.name for part in parts_of(mixture) if part.name not in names]:
         raise TrainingError(
             f"no file has events of {missing[0]}: a mixture is trained on events of each of its topologies"
         )
@@ -35,7 +35,7 @@ def iterate_mixed(paths: Sequence[str], mixture: Topology, **options: Any) -> It
 
 
 def _files(path: str, mixture: Topology) -> list[tuple[Part, str]]:
-    """The files of a path, with the topology that is named in front of it or stored in them."""
+    """The files of a path, each with the topology that is named in front of the path or stored in the file."""
     parts = {part.name: part for part in parts_of(mixture)}
     name, equals, rest = path.partition("=")
     if equals and name in parts:
@@ -45,9 +45,9 @@ def _files(path: str, mixture: Topology) -> list[tuple[Part, str]]:
         stored = stored_topology(file)
         part = None if stored is None else find_part(mixture, stored)
         if part is None:
-            said = "does not say which topology its events are of" if stored is None else f"is of {stored.name}"
+            problem = "does not say which topology its events are of" if stored is None else f"is of {stored.name}"
             raise TrainingError(
-                f"{file} {said}, but the recipe is for {', '.join(parts)}: write one of them in front, as in "
+                f"{file} {problem}, but the recipe is for {', '.join(parts)}: write one of them in front, as in "
                 f"--data {next(iter(parts))}={file}"
             )
         found.append((part, file))

@@ -1,4 +1,4 @@
-"""How weights move: the learning rate of a step, AdamW, and the average of the weights."""
+"""The learning rate of a step, AdamW, and the moving average of the weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["learning_rate", "make_optimiser", "update_average"]
 
 
 def learning_rate(config: OptimiserConfig, step: int, steps: int) -> float:
-    """Linear warm-up, then a cosine down to the floor at the last step.
+    """The learning rate of a step: linear warm-up, then a cosine down to the floor at the last step.
 
     >>> config = OptimiserConfig(learning_rate=1.0, steps=100, warm_up=10, warm_up_start=0.0, floor=0.1)
     >>> [round(learning_rate(config, step, 100), 3) for step in (0, 5, 10, 55, 100)]
@@ -27,7 +27,7 @@ def learning_rate(config: OptimiserConfig, step: int, steps: int) -> float:
 
 
 def make_optimiser(network: nn.Module, config: OptimiserConfig) -> torch.optim.AdamW:
-    """AdamW; weights decay, scales, biases and embeddings of single numbers do not."""
+    """AdamW, with weight decay for matrices but not for biases and scales."""
     decays = [p for p in network.parameters() if p.ndim > 1]
     others = [p for p in network.parameters() if p.ndim <= 1]
     groups = [{"params": decays, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
@@ -36,6 +36,6 @@ def make_optimiser(network: nn.Module, config: OptimiserConfig) -> torch.optim.A
 
 @torch.no_grad()
 def update_average(averaged: nn.Module, network: nn.Module, decay: float, step: int) -> None:
-    """Exponential moving average of the weights; early on it forgets faster, so that the start does not linger."""
+    """Update the exponential moving average of the weights. It forgets faster in the first steps."""
     decay = min(decay, (1 + step) / (10 + step))
     torch._foreach_lerp_(list(averaged.parameters()), list(network.parameters()), 1 - decay)

@@ -1,7 +1,8 @@
-"""The forward process: from true assignments to the states and tokens a network is trained on; augmentation.
+"""Draws what a network with tokens is trained on (the revealed particles of each event), and augmentations.
 
-Shapes: B events, N objects, S slots, P particles, T types. Every draw is made for the whole batch of a step, so
-that it does not depend on how many processes share the batch.
+Random numbers are drawn for the whole batch of a step, so they do not depend on the number of processes.
+
+Shapes: B events, N objects, S slots, P particles.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from pairton.topology import Topology
 from pairton.topology.assignments import present
 from pairton.training.recipes import AugmentationConfig
 
-__all__ = ["Symmetry", "augment", "draw_revealed"]
+__all__ = ["Symmetry", "draw_revealed"]
 
 
 @lru_cache(maxsize=32)
 def _states(topology: Topology) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
-    """(states, P) of all levels but the last, where nothing is hidden, and the cumulated probability of each."""
+    """All states (states, P) but the last level, where nothing is hidden, and their cumulative probabilities."""
     levels = topology.levels[:-1]
     weights = np.concatenate([np.full(len(level), 1 / len(levels) / len(level)) for level in levels])
     return np.concatenate(levels), np.cumsum(weights)
@@ -35,9 +36,9 @@ def _states(topology: Topology) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.f
 def draw_revealed(
     topology: Topology, truth: npt.NDArray[np.integer[Any]], rng: np.random.Generator
 ) -> npt.NDArray[np.bool_]:
-    """(B, P): the revealed particles of each event: a level at random, then one of its states at random.
+    """(B, P): the revealed particles of each event, from a random state of a random level.
 
-    A particle with a missing product is never revealed.
+    A particle that is not present is never revealed.
     """
     states, cumulated = _states(topology)
     drawn = np.searchsorted(cumulated[:-1], rng.random(len(truth)), side="right")
@@ -46,11 +47,11 @@ def draw_revealed(
 
 @dataclass(frozen=True)
 class Symmetry:
-    """How each event of a batch is seen: from another angle, in a mirror, with another energy scale."""
+    """A rotation, a reflection and an energy scale for each event of a batch."""
 
-    turn: npt.NDArray[np.float64] | None = None  # (B, 1): about the beam
-    signs: npt.NDArray[np.float32] | None = None  # (B, 1, 2): of eta and phi
-    scale: npt.NDArray[np.float32] | None = None  # (B, 1, 1): of energies
+    turn: npt.NDArray[np.float64] | None = None  # (B, 1): angle of rotation about the beam
+    signs: npt.NDArray[np.float32] | None = None  # (B, 1, 2): signs of eta and phi
+    scale: npt.NDArray[np.float32] | None = None  # (B, 1, 1): factor of energies and momenta
 
     @classmethod
     def draw(cls, events: int, config: AugmentationConfig, rng: np.random.Generator) -> Symmetry:
@@ -62,7 +63,7 @@ class Symmetry:
         return cls(turn, signs, scale)
 
     def of_nodes(self, nodes: Nodes) -> Nodes:
-        """The objects as they are then seen."""
+        """The transformed objects."""
         pt, eta, phi, energy = range(len(MOMENTUM))
         changed = {}
         for kind, given in nodes.values.items():
@@ -77,14 +78,14 @@ class Symmetry:
         return Nodes(changed, nodes.masks)
 
     def of_labels(self, columns: Mapping[str, Any], specs: Iterable[HeadSpec]) -> dict[str, Any]:
-        """Columns (B,) by name, as those of heads that are components of vectors then are."""
-        seen = dict(columns)
+        """The columns (B,) by name; labels of heads that are components of vectors are transformed."""
+        changed = dict(columns)
         for spec in specs:
             for name in spec.columns:
-                seen[name] = self._seen(columns, spec, name)
-        return seen
+                changed[name] = self._of_label(columns, spec, name)
+        return changed
 
-    def _seen(self, columns: Mapping[str, Any], spec: HeadSpec, name: str) -> Any:
+    def _of_label(self, columns: Mapping[str, Any], spec: HeadSpec, name: str) -> Any:
         eta, phi = (1.0, 1.0) if self.signs is None else self.signs[:, 0].T
         value = columns[name]
         if spec.component in ("pz", "eta"):
@@ -99,11 +100,6 @@ class Symmetry:
         return value
 
 
-def augment(nodes: Nodes, config: AugmentationConfig, rng: np.random.Generator) -> Nodes:
-    """The same events seen from another angle, in a mirror, with another energy scale."""
-    return Symmetry.draw(len(nodes), config, rng).of_nodes(nodes)
-
-
 def _angle(phi: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """From - pi to pi."""
+    """The angle in [-pi, pi)."""
     return np.mod(phi + np.pi, 2 * np.pi) - np.pi

@@ -1,4 +1,4 @@
-"""Recipes: everything a training needs, as a few sections of YAML; a recipe may build on another with `base`."""
+"""Recipes describe a training in a few sections of YAML. A recipe may change another one, its `base`."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ __all__ = [
 ]
 
 EVENTS = ("complete", "partial", "all")
-OUTPUTS = ("edges", "triplets", "patterns")  # of every network
+OUTPUTS = ("edges", "triplets", "patterns")  # names that further heads cannot have
 RENAMED = {  # since Pairton 0.1
     "network": {"kind": "architecture"},
     "data": {"max_jets": "max_objects"},
     "loss": {"hyperedges": "triplets"},
 }
 MOST_DRAWS = 100
-MAX_BASES = 8  # recipes that build on one another; more is a circle
+MAX_BASES = 8  # longest chain of base recipes; a longer one is taken for a circle
 
 
 @dataclass(frozen=True)
 class LossConfig:
-    """What is minimised: a weighted sum."""
+    """The loss is a sum of terms with these weights."""
 
-    masked_edges: float = 1.0  # the paper's: cross-entropy of hidden edges
-    event_likelihood: float = 0.0  # - log P(truth) among all assignments
+    masked_edges: float = 1.0  # the paper's loss: cross-entropy of masked edges
+    event_likelihood: float = 0.0  # - log P(truth) among all hypotheses
     triplets: float = 0.0  # cross-entropy of triplets, with network.triplets: object_sum
-    hyper: float = 0.0  # HyPER's, on hyperedges and edges, with network.triplets: hyper
-    hyper_alpha: float = 0.8  # share of the hyperedges in it; HyPER's default
-    likelihood_bound: int = 100_000  # sums over sets; an event with more is trained on its masked edges
+    hyper: float = 0.0  # HyPER's loss on hyperedges and edges, with network.triplets: hyper
+    hyper_alpha: float = 0.8  # share of hyperedges in HyPER's loss; this is its default
+    likelihood_bound: int = 100_000  # events whose likelihood needs more sums are trained on their edges
 
     def __post_init__(self) -> None:
         weights = self.masked_edges, self.event_likelihood, self.triplets, self.hyper
@@ -69,18 +69,18 @@ class LossConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which events."""
+    """Which events are used."""
 
-    events: str = "complete"  # complete; partial: with a particle present; all: also with nothing to find
-    max_objects: int = 20  # of a kind; events with more are left out
+    events: str = "complete"  # complete; partial: at least one particle is present; all
+    max_objects: int = 20  # events with more objects of a kind are left out
     train_fraction: float = 0.9
-    validation_fraction: float = 0.05  # the rest is for tests
-    validation_events: int = 20_000  # at most
+    validation_fraction: float = 0.05  # the remaining events are test events
+    validation_events: int = 20_000  # largest number of events to validate on
     memory_gib: float = 8.0  # larger samples are memory-mapped
-    jet_radius: float | None = 0.4  # recorded in the domain of the model
-    draws: int = 1  # times that an event is used for training, each with other draws of what follows
-    draw_acceptance: bool = False  # cuts on jets, drawn per event: see training/draws.py
-    tag_table: str | None = None  # of a tagger whose resolution is drawn per event; inputs: b_evidence, c_evidence
+    jet_radius: float | None = 0.4  # stored in the domain of the model
+    draws: int = 1  # how often each event is used, each time with new random cuts and tags
+    draw_acceptance: bool = False  # whether cuts on jets are drawn per event: see training/draws.py
+    tag_table: str | None = None  # tagger whose resolution is drawn per event, for the inputs b_ and c_evidence
 
     def __post_init__(self) -> None:
         if self.events not in EVENTS:
@@ -108,30 +108,30 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class AugmentationConfig:
-    """Symmetries of a collider, and of its calibration."""
+    """Random transformations of events that do not change the answer."""
 
-    rotate: bool = False  # the event about the beam, by any angle
-    reflect: bool = False  # eta -> - eta, phi -> - phi, each by chance
-    energy_jitter: float = 0.0  # relative width of a common energy scale of an event's objects
+    rotate: bool = False  # rotate the event about the beam by a random angle
+    reflect: bool = False  # eta -> -eta and phi -> -phi, each at random
+    energy_jitter: float = 0.0  # relative width of a random energy scale, common to all objects of an event
 
 
 @dataclass(frozen=True)
 class OptimiserConfig:
-    """AdamW, linear warm-up, cosine to a floor."""
+    """AdamW, and a learning rate with a linear warm-up and a cosine to a floor."""
 
     learning_rate: float = 1e-3
     beta1: float = 0.9
     beta2: float = 0.95
     weight_decay: float = 0.01
-    batch: int = 256  # events, over all processes
-    accumulate: int = 1  # parts that a process's share of the batch is computed in
-    epochs: float | None = None  # either epochs
-    steps: int | None = None  # or steps
+    batch: int = 256  # events per step, over all processes
+    accumulate: int = 1  # number of parts in which a process computes its share of the batch
+    epochs: float | None = None  # give either epochs or steps
+    steps: int | None = None
     warm_up: int = 0  # steps
-    warm_up_start: float = 0.01  # share of the learning rate at the first step
-    floor: float = 0.05  # share of the learning rate at the end
-    clip: float = 1.0  # norm of the gradient
-    ema: float = 0.999  # decay of the averaged weights; 0: none
+    warm_up_start: float = 0.01  # fraction of the learning rate at the first step
+    floor: float = 0.05  # fraction of the learning rate at the last step
+    clip: float = 1.0  # largest norm of the gradient
+    ema: float = 0.999  # decay of the moving average of the weights; 0: no average
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -149,11 +149,11 @@ class OptimiserConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """How and where it runs."""
+    """How and where the training runs."""
 
     seed: int = 1
-    precision: str = "32-true"  # Fabric's: 32-true, bf16-mixed, 16-mixed
-    compile: bool = False  # torch.compile: minutes of compiling, then faster steps
+    precision: str = "32-true"  # of Lightning Fabric: 32-true, bf16-mixed, 16-mixed
+    compile: bool = False  # use torch.compile, which takes minutes and then makes steps faster
     validate_every: int = 1000  # steps
     save_every: int = 1000  # steps
     log_every: int = 20  # steps
@@ -183,7 +183,7 @@ KEYS = ("topology", "topologies", "stages", "selection", "inputs", "heads", *SEC
 
 @dataclass(frozen=True)
 class Recipe:
-    """A training, completely described."""
+    """A complete description of a training."""
 
     topology: Topology
     optimiser: OptimiserConfig
@@ -192,9 +192,9 @@ class Recipe:
     data: DataConfig = field(default_factory=DataConfig)
     augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
     run: RunConfig = field(default_factory=RunConfig)
-    given_inputs: Inputs | None = None  # None: the default ones of the topology
-    heads: Mapping[str, float] = field(default_factory=dict)  # further heads -> weight of their loss
-    specs: Mapping[str, HeadSpec] = field(default_factory=dict)  # those of them that the recipe declares
+    given_inputs: Inputs | None = None  # None: the topology's default inputs
+    heads: Mapping[str, float] = field(default_factory=dict)  # name of each further head -> weight of its loss
+    specs: Mapping[str, HeadSpec] = field(default_factory=dict)  # the heads that the recipe declares
 
     def __post_init__(self) -> None:
         only_edges = not self.loss.event_likelihood
@@ -207,14 +207,18 @@ class Recipe:
         if self.decoding == HYPER:
             check_hyper(self.topology)
         if self.network.triplets == "potential" and only_edges:
-            raise ConfigError("network.triplets potential is trained by loss.event_likelihood alone: weigh it")
+            raise ConfigError(
+                "network.triplets potential is trained only by loss.event_likelihood: give that a weight above 0"
+            )
         if self.loss.event_likelihood and self.network.tokens:
             raise ConfigError(
                 "loss.event_likelihood is for networks that answer in one pass: set network.tokens: false, or "
                 "train a network with tokens by loss.masked_edges"
             )
         if self.network.patterns and not self.loss.event_likelihood:
-            raise ConfigError("network.patterns is trained by loss.event_likelihood alone: weigh it")
+            raise ConfigError(
+                "network.patterns is trained only by loss.event_likelihood: give that a weight above 0"
+            )
         if set(self.heads) != {*self.network.heads, *self.specs}:
             raise ConfigError("heads and network.heads name different heads: give `heads` alone")
         if self.topology.alternatives:
@@ -223,15 +227,15 @@ class Recipe:
     def _check_mixture(self) -> None:
         if not self.network.patterns or self.data.events == "complete":
             raise ConfigError(
-                "several topologies need a network that knows missing particles: set network.patterns: true and "
-                "data.events: all"
+                "several topologies need a network that allows for missing particles: set network.patterns: true "
+                "and data.events: all"
             )
         if named := [name for name, spec in self.specs.items() if not spec.of_event]:
-            raise ConfigError(f"heads.{named[0]}: with several topologies, heads can be of the event alone")
+            raise ConfigError(f"heads.{named[0]}: with several topologies, only `of: event` is possible")
 
     @property
     def decoding(self) -> str:
-        """How a model of this recipe is meant to be decoded."""
+        """The default decoding of a model of this recipe."""
         if self.loss.event_likelihood or self.loss.triplets:
             return "exact"
         if self.loss.hyper:
@@ -240,12 +244,12 @@ class Recipe:
 
     @property
     def max_objects(self) -> int:
-        """Of a kind; events with more are left out, as are those with more than the exact sums take."""
+        """Events with more objects of a kind than this are left out; `exact` decoding has a limit of its own."""
         most = self.data.max_objects
         return min(most, exact_limit(self.topology)) if self.decoding == "exact" else most
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data that `parse_recipe` reads back to an equal recipe."""
+        """Plain data, from which `parse_recipe` makes an equal recipe."""
         sections = {name: asdict(getattr(self, name)) for name in SECTIONS}
         sections["network"].pop("heads")
         specs = {name: {**spec.to_dict(), "weight": self.heads[name]} for name, spec in self.specs.items()}
@@ -254,7 +258,7 @@ class Recipe:
 
     @property
     def inputs(self) -> Inputs:
-        """What the network takes of each kind of object."""
+        """The network's inputs for each kind of object."""
         return self.given_inputs or Inputs.default(self.topology)
 
     def with_run(self, **changes: Any) -> Recipe:
@@ -262,7 +266,7 @@ class Recipe:
 
 
 def load_recipe(name: str | Path, topology: str | Path | None = None) -> Recipe:
-    """A recipe by its built-in name, or from a YAML file, with those it is based on; for another `topology`.
+    """Load a built-in recipe by name, or one from a YAML file; `topology` replaces that of the recipe.
 
     >>> load_recipe("cpu").network.triplets, load_recipe("cpu", topology="hh4b").network.triplets
     ('potential', 'none')
@@ -272,7 +276,7 @@ def load_recipe(name: str | Path, topology: str | Path | None = None) -> Recipe:
 
 
 def parse_recipe(raw: Mapping[str, Any], source: str = "recipe") -> Recipe:
-    """A recipe from what YAML or JSON gave; an unknown key is an error that suggests the nearest name."""
+    """Make a recipe from plain data. Raise ConfigError for unknown keys and wrong values."""
     check_keys(raw, source, KEYS)
     check_keys(raw, source, KEYS, ["optimiser"] if "topologies" in raw else ["topology", "optimiser"])
     given = raw.get("topology")
@@ -297,14 +301,14 @@ def parse_recipe(raw: Mapping[str, Any], source: str = "recipe") -> Recipe:
             section = {**section, "heads": tuple(head for head in heads if head not in specs)}
         if name == "network" and isinstance(section, Mapping) and section.get("triplets") == "auto":
             trained = configure(LossConfig, raw.get("loss", {}), "loss").event_likelihood
-            fits = trained and triplet_types(topology)  # what the tree and the loss allow
-            section = {**section, "triplets": "potential" if fits else "none"}
+            possible = trained and triplet_types(topology)
+            section = {**section, "triplets": "potential" if possible else "none"}
         parts[name] = configure(config, section, name)
     return Recipe(topology=topology, given_inputs=inputs, heads=heads, specs=specs, **parts)
 
 
 def _mixture(raw: object, topology: object, source: str) -> Topology:
-    """One topology for the several that a recipe lists."""
+    """The mixture of the topologies that a recipe lists."""
     if topology is not None:
         raise ConfigError(f"{source}: has both topology and topologies: give one of them")
     if not isinstance(raw, list) or len(raw) < 2 or not all(isinstance(name, str) for name in raw):
@@ -313,12 +317,12 @@ def _mixture(raw: object, topology: object, source: str) -> Topology:
 
 
 def _heads(raw: object, topology: Topology, source: str) -> tuple[dict[str, float], dict[str, HeadSpec]]:
-    """The weights of all heads, and those that are declared: a mapping instead of the weight alone."""
+    """The weights of all heads, and the specs of those that a recipe declares by a mapping instead of a weight."""
     if not isinstance(raw, Mapping) or not all(
         isinstance(entry, Mapping) or (isinstance(entry, int | float) and entry > 0) for entry in raw.values()
     ):
         raise ConfigError(
-            f"{source}: heads is {shown(raw)}, but must map names to weights above 0, or to what the head is: "
+            f"{source}: heads is {shown(raw)}, but must map names to weights above 0, or to a description such as "
             "{kind: class, of: event, column: signal}"
         )
     weights: dict[str, float] = {}
@@ -335,7 +339,7 @@ def _heads(raw: object, topology: Topology, source: str) -> tuple[dict[str, floa
 
 
 def _renamed(section: str, raw: object) -> object:
-    """The settings of a section under today's names; recipes of Pairton 0.1 have others for some."""
+    """The settings of a section, with names of Pairton 0.1 replaced by the present ones."""
     if not isinstance(raw, Mapping):
         return raw
     if section == "data" and isinstance(raw.get("partial"), bool):
@@ -362,7 +366,7 @@ def _read(path: Path, depth: int) -> dict[str, Any]:
 
 
 def _merged(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Sections are merged setting by setting; `steps` replaces `epochs` and `topology` `topologies`, and back."""
+    """`base`, changed by `over`. `steps` and `epochs` replace each other, as do `topology` and `topologies`."""
     result = dict(base)
     for one, other in (("topology", "topologies"), ("topologies", "topology")):
         if one in over:

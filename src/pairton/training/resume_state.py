@@ -1,4 +1,4 @@
-"""The state of a training in one file of tensors, a JSON in its header: written whole or not at all, no pickle."""
+"""Saves the state of a training, to resume from: one safetensors file with a JSON text in its header."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ STATE = "state.safetensors"
 def save_state(
     path: Path, network: nn.Module, averaged: nn.Module | None, optimiser: torch.optim.Optimizer, progress: Any
 ) -> None:
-    """Weights, averaged weights, moments of the optimiser, and `progress` (plain data)."""
+    """Save weights, averaged weights, moments of the optimiser, and `progress` (plain data)."""
     tensors = {f"network.{name}": value for name, value in network.state_dict().items()}
     if averaged is not None:
         tensors |= {f"averaged.{name}": value for name, value in averaged.state_dict().items()}
     for name, parameter in network.named_parameters():
         for key, value in optimiser.state.get(parameter, {}).items():
             tensors[f"optimiser.{name}.{key}"] = value
-    # averaged and network never share memory, but a tensor may be a view: safetensors wants neither
+    # safetensors refuses tensors that are views or share memory
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     try:
         with replacing(path) as temporary:
             temporary.write_bytes(save(tensors, metadata={"progress": json.dumps(progress)}))
     except (OutputError, SafetensorError) as error:
         kept = "the last complete state is kept" if path.exists() else "there is no earlier state"
-        raise OutputError(f"{error}; {kept}: free space, then --resume") from error
+        raise OutputError(f"{error}; {kept}: free space, then use --resume") from error
 
 
 def read_progress(path: Path) -> dict[str, Any]:
-    """The plain data of a state."""
+    """Return the `progress` in a saved state."""
     try:
         with safe_open(path, framework="pt") as file:
             progress = json.loads(file.metadata()["progress"])
@@ -56,7 +56,7 @@ def read_progress(path: Path) -> dict[str, Any]:
 def load_state(
     path: Path, network: nn.Module, averaged: nn.Module | None, optimiser: torch.optim.Optimizer
 ) -> dict[str, Any]:
-    """Put a state back where `save_state` took it from; returns the progress."""
+    """Restore a saved state, and return its `progress`."""
     progress = read_progress(path)
     with safe_open(path, framework="pt") as file:
         names = list(file.keys())
@@ -71,10 +71,10 @@ def load_state(
         ) from None
     moments = _part(tensors, "optimiser.")
     for name, parameter in network.named_parameters():
-        mine = {key.rpartition(".")[2]: value for key, value in moments.items() if key.rpartition(".")[0] == name}
-        if mine:
+        own = {key.rpartition(".")[2]: value for key, value in moments.items() if key.rpartition(".")[0] == name}
+        if own:
             optimiser.state[parameter] = {
-                key: value if key == "step" else value.to(parameter.device) for key, value in mine.items()
+                key: value if key == "step" else value.to(parameter.device) for key, value in own.items()
             }
     return progress
 

@@ -1,4 +1,4 @@
-"""From a recipe and files to a trained model in a folder."""
+"""Trains a model, or one per fold, from a recipe and files."""
 
 from __future__ import annotations
 
@@ -48,12 +48,9 @@ def train(
     folds: int | None = None,
     **options: Any,
 ) -> Result:
-    """Train `recipe` on files; `out` then holds the best model, the state to resume from, and the logs.
+    """Train a recipe on files. `pairton.train` is the public form, and documents the arguments.
 
-    data: paths; for a recipe with several topologies, `tth_allhad=events.h5` says which one a file is of, unless
-    the file says so. init: a model to start from. force: start again in a folder that has a training. folds: train
-    one model for each fold of events, on the events of the others. options: how to read the files, as for
-    `pairton.iterate`.
+    With several topologies, `tth_allhad=events.h5` in `data` gives the topology of a file that does not store it.
     """
     out = Path(out)
     if init is not None and find_model(init).resolve() == out.resolve():
@@ -65,7 +62,7 @@ def train(
             raise OutputError(f"{out} has a training in folds: give --folds, or another folder")
         return _train(fabric, recipe, data, out, resume=resume, **given)
     started = _prepare_folds(fabric, out, check_folds(folds), resume, force)
-    for k in range(max(started - 1, 0), folds):  # those before the last one that was begun are done
+    for k in range(max(started - 1, 0), folds):  # all folds before the last one that was started are done
         fold, folder = (k, folds), fold_folder(out, k)
         given["init"] = _start(init, fold)
         result = replace(_train(fabric, recipe, data, folder, resume=k < started, fold=fold, **given), fold=fold)
@@ -90,7 +87,7 @@ def _train(
     fold: tuple[int, int] | None = None,
     **options: Any,
 ) -> Result:
-    """One model, in the processes that were launched."""
+    """Train one model, in all processes of `fabric`."""
     if fabric.is_global_zero:
         _prepare(out, recipe, resume, force)
     fabric.barrier()
@@ -130,12 +127,12 @@ def _train(
             return result
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-            with contextlib.suppress(OSError):  # not there, or another process's files still are
+            with contextlib.suppress(OSError):  # missing, or still in use by another process
                 folder.parent.rmdir()
 
 
 def make_fabric(recipe: Recipe) -> Any:
-    """Lightning Fabric for the devices of a recipe, its processes launched."""
+    """Lightning Fabric for the devices of a recipe, with its processes launched."""
     try:
         from lightning.fabric import Fabric
     except ImportError:
@@ -157,7 +154,7 @@ def make_fabric(recipe: Recipe) -> Any:
 
 
 def _prepare_folds(fabric: Any, out: Path, folds: int, resume: bool, force: bool) -> int:
-    """How many folds were begun, in a folder that is ready for more."""
+    """Prepare the folder for a training in folds, and return how many folds were started before."""
     if any((out / name).exists() for name in (STATE, INFO)):
         raise OutputError(f"{out} has a training without folds in it: give another folder")
     begun = [k for k in range(MOST_FOLDS) if (fold_folder(out, k) / STATE).exists()]
@@ -173,7 +170,7 @@ def _prepare_folds(fabric: Any, out: Path, folds: int, resume: bool, force: bool
     if fabric.is_global_zero and not resume:
         with output_errors(out):
             out.mkdir(parents=True, exist_ok=True)
-            for k in begun:  # no model of old folds and new ones
+            for k in begun:  # so that old and new folds are never mixed
                 for name in (STATE, INFO, ONNX):
                     (fold_folder(out, k) / name).unlink(missing_ok=True)
         write_folds(out, folds)
@@ -182,23 +179,25 @@ def _prepare_folds(fabric: Any, out: Path, folds: int, resume: bool, force: bool
 
 
 def _start(init: str | Path | None, fold: tuple[int, int]) -> str | Path | None:
-    """The model to start the training of a fold from: of a model in as many folds, that of the same fold."""
+    """The model that the training of a fold starts from: the same fold of `init`, if that has folds."""
     if init is None or not (path := find_model(init) / FOLDS).is_file():
         return init
-    if (theirs := read_folds(path.parent)) != fold[1]:
-        raise TrainingError(f"{init} has {theirs} folds: start {fold[1]} folds from a model with as many")
+    if (found := read_folds(path.parent)) != fold[1]:
+        raise TrainingError(f"{init} has {found} folds: start {fold[1]} folds from a model with as many")
     return fold_folder(path.parent, fold[0])
 
 
 def _check_init(init: str | Path, events: PackedEvents) -> None:
-    """Warn where the model to start from may have seen the events that this one is kept from."""
+    """Warn if the model to start from may have been trained on events of the fold that is left out."""
     known = read_info(init).data
     seen = {int(source, 16) for source in known.get("sources", ())} & set(events.sources)
     if seen and (known.get("fold"), known.get("folds")) != events.fold:
-        said = (
-            f"{init} was trained on events of the same files: it may have seen those of the fold that is left out"
+        warnings.warn(
+            f"{init} was trained on events of the same files: it may have seen those of the fold that is left "
+            "out; start from a model in the same folds",
+            PairtonWarning,
+            stacklevel=2,
         )
-        warnings.warn(f"{said}; start from a model in the same folds", PairtonWarning, stacklevel=2)
 
 
 def _prepare(out: Path, recipe: Recipe, resume: bool, force: bool) -> None:
@@ -213,6 +212,6 @@ def _prepare(out: Path, recipe: Recipe, resume: bool, force: bool) -> None:
         if force and not resume:
             (out / STATE).unlink(missing_ok=True)
     if resume and (out / RECIPE).exists():
-        return  # it is that of this training, or the training is refused
+        return  # the stored recipe is that of this training: it is checked before training continues
     with replacing(out / RECIPE) as temporary:
         temporary.write_text(yaml.safe_dump(json.loads(json.dumps(recipe.to_dict())), sort_keys=False))

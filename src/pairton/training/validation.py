@@ -1,4 +1,4 @@
-"""Validation: predict, decode, count."""
+"""Efficiencies and losses on validation events."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from pairton.training.recipes import LossConfig
 __all__ = [
     "Block",
     "Counts",
-    "asked",
     "blocks",
     "count_right",
     "efficiencies_of",
+    "evaluating",
     "sum_head_losses",
     "sum_likelihood",
 ]
@@ -38,7 +38,7 @@ Block = tuple[Layout, slice]
 
 
 def blocks(events: PackedEvents, limit: int) -> list[Block]:
-    """(layout, rows) of every block; beyond `limit` events each layout keeps its share of first rows."""
+    """(layout, rows) of every block. If there are more than `limit` events, the first of each layout are used."""
     share = min(1.0, limit / max(1, len(events)))
     cut = {layout: int(np.ceil(share * count)) for layout, count in events.counts.items()}
     return [
@@ -49,8 +49,8 @@ def blocks(events: PackedEvents, limit: int) -> list[Block]:
 
 
 @contextmanager
-def asked(network: Network) -> Iterator[None]:
-    """The network answers as it will be used, without dropout, and then goes on to train."""
+def evaluating(network: Network) -> Iterator[None]:
+    """Put the network into evaluation mode (no dropout) within the block."""
     was_training = network.training
     network.eval()
     try:
@@ -60,31 +60,31 @@ def asked(network: Network) -> Iterator[None]:
 
 
 def count_right(network: Network, events: PackedEvents, which: list[Block], decoding: str) -> Counts:
-    """(1 + types, 2): right and possible answers, for whole events and then each type; sums of event weights."""
+    """(1 + types, 2): right and possible answers, as sums of event weights, for whole events and for each type."""
     topology = network.topology
     counts = np.zeros((1 + len(topology.types), 2))
     for layout, rows in which:
         group = events.groups[layout]
         truth, weights = np.array(group.truth[rows]), events.weights(layout, rows)
         for number, part in enumerate(parts_of(topology)):  # of a mixture, each event in its own topology
-            mine = np.asarray(group.columns[TOPOLOGY][rows] == number) if topology.alternatives else slice(None)
-            asked_in = Question(topology=part.name if topology.alternatives else None)
-            nodes = group.nodes(rows)[mine]
-            with asked(network):
-                found = decode(predictor(network), topology, nodes, decoding=decoding, question=asked_in)
+            own = np.asarray(group.columns[TOPOLOGY][rows] == number) if topology.alternatives else slice(None)
+            question = Question(topology=part.name if topology.alternatives else None)
+            nodes = group.nodes(rows)[own]
+            with evaluating(network):
+                found = decode(predictor(network), topology, nodes, decoding=decoding, question=question)
             main = layout[topology.kinds.index(part.topology.main_kind)]
-            answer, slots = found.assignment[:, part.slots], truth[mine][:, part.slots]
+            answer, slots = found.assignment[:, part.slots], truth[own][:, part.slots]
             counted = score(part.topology, slots, answer, np.full(len(slots), main))
             for name in ("event", *part.topology.types):
                 k = 0 if name == "event" else 1 + topology.type_index(name)
-                counts[k] += [(right[name] * weights[mine]).sum() for right in (counted.correct, counted.total)]
+                counts[k] += [(right[name] * weights[own]).sum() for right in (counted.correct, counted.total)]
     return counts
 
 
 def sum_likelihood(
     network: Network, events: PackedEvents, which: list[Block], loss: LossConfig
 ) -> npt.NDArray[np.float64]:
-    """(2,): the sum of - log P(truth) times weight, nothing revealed, and the sum of weights, below the bound."""
+    """(2,): the sum of - log P(truth) times weight, and the sum of weights, within the likelihood bound."""
     topology, name = network.topology, "event_likelihood"
     total = np.zeros(2)
     for layout, rows in which:
@@ -98,7 +98,7 @@ def sum_likelihood(
         weights = events.weights(layout, rows)
         columns = {name: np.asarray(values[rows]) for name, values in group.columns.items() if name == TOPOLOGY}
         batch = make_batch(*given, patterns=network.config.patterns, weights=weights, columns=columns)
-        with asked(network), torch.no_grad():  # no inference mode: training shares the tables of a layout
+        with evaluating(network), torch.no_grad():  # not inference mode: training uses the same cached tables
             sums = batch_loss(network, network(batch.objects), batch, terms)
         counted = batch.targets[name]["counted"].cpu().numpy()
         total += float(sums[name]), float(weights[counted].sum())
@@ -118,7 +118,7 @@ def sum_head_losses(
         columns = {name: np.asarray(values[rows]) for name, values in group.columns.items()}
         weights = events.weights(layout, rows)
         batch = make_batch(*given, columns=columns, specs=specs, weights=weights)
-        with asked(network), torch.no_grad():
+        with evaluating(network), torch.no_grad():
             sums = batch_loss(network, network(batch.objects), batch, terms)
         counted = {name: batch.targets[name]["counted"].sum(dim=1).cpu().numpy() for name in specs}
         total += [(float(sums[name]), float((weights * counted[name]).sum())) for name in specs]
@@ -126,7 +126,7 @@ def sum_head_losses(
 
 
 def efficiencies_of(topology: Topology, counts: Counts) -> dict[str, float]:
-    """e_event and e_<type>; NaN where nothing could be right."""
+    """The efficiencies e_event and e_<type>; NaN if there was nothing to find."""
     names = [f"e_{name}" for name in ("event", *topology.types)]
     return {
         name: float(right) / float(possible) if possible else float("nan")
