@@ -351,7 +351,7 @@ def test_a_plain_jet_at_the_root_and_a_missing_product():
 
 def test_unknown_names_in_a_topology_are_refused():
     strange = parse_topology({"name": "x", "event": ["X"], "particles": {"X": ["b", "b"]}})
-    with pytest.raises(TopologyError, match="X of x"):
+    with pytest.raises(TopologyError, match="PDG codes of X in x"):
         check_topology(strange)
     check_topology(parse_topology({**strange.to_dict(), "codes": {"X": [35]}}))
     photons = {"name": "yy", "event": ["H"], "particles": {"H": ["y", "y"]}, "objects": {"y": "photon"}}
@@ -428,9 +428,9 @@ def test_what_is_kept():
         ("name: atlas", "nam: atlas", "no setting 'nam'"),
         ("{below: 3.2, constant: 0.05,", "{below: 1.2, constant: 0.05,", "rising"),
         ("  radius: 1.15 ", "  radius: wide # ", "wrong kind"),
-        ("{edges: [2.6, 2.8,", "{edges: [2.7, 2.8,", "join"),
+        ("{edges: [2.6, 2.8,", "{edges: [2.7, 2.8,", "contiguous"),
         ("field:", "field: [", "not readable as YAML"),
-        ("0.77, 0.70, 0.60]", "0.70, 0.77, 0.60]", "points.b is .* must fall from 1 to 0"),
+        ("0.77, 0.70, 0.60]", "0.70, 0.77, 0.60]", "points.b is .* must fall between 1 and 0"),
         ("0.20, 0.10, 0.04]", "0.20, 0.10]", "points.c is .* as many points"),
         ("  isolation: 0.4", "  isolated: 0.4", "isolat"),
     ],

@@ -170,7 +170,7 @@ def test_impossible_numbers_of_leptons_end_in_an_error(monkeypatch):
     pytest.importorskip("pythia8mc")
     monkeypatch.setattr("pairton.generator.pythia.MOST_DECAYS", 20)
     lines = ("24:onMode = off", "24:onIfAny = 1 2 3 4 5")
-    with pytest.raises(ConfigError, match="as many leptonic W as"):
+    with pytest.raises(ConfigError, match="as many leptonic W decays as"):
         run_chunk(make_settings("ttbar_semilep", 5, pythia=lines).with_sizes(5, 5), 0, 5)
 
 

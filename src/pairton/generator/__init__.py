@@ -1,1 +1,1 @@
-"""Simulated events: Pythia 8 -> detector -> jets -> truth matching. Needs the extra `generate`."""
+"""Simulates events with Pythia 8 and a fast detector, with truth. Needs the extra `generate`."""

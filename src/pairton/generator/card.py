@@ -1,4 +1,4 @@
-"""Detector cards: the numbers of the fast simulation, from YAML. An unknown key is an error."""
+"""Detector cards: the parameters of the fast simulation, from YAML."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CARDS = Path(__file__).parent / "cards"
 
 @dataclass(frozen=True)
 class Field:
-    """The cylinder in which charged particles bend."""
+    """The cylinder with the magnetic field."""
 
     tesla: float
     radius: float  # m
@@ -44,24 +44,24 @@ class Field:
 
 @dataclass(frozen=True)
 class Grid:
-    """Rings of towers in |eta|, each with its own number of towers in phi."""
+    """Rings of calorimeter towers in |eta|, each with its own number of towers in phi."""
 
-    edges: npt.NDArray[np.float64]  # rising, one more than rings
-    n_phi: npt.NDArray[np.int64]  # towers around each ring
+    edges: npt.NDArray[np.float64]  # (rings + 1,): |eta|, rising
+    n_phi: npt.NDArray[np.int64]  # (rings,): towers per ring
 
 
 @dataclass(frozen=True)
 class Calorimeter:
-    """Towers and their resolution."""
+    """Towers, their resolution and their thresholds."""
 
     threshold: float  # GeV
-    significance: float
+    significance: float  # least energy of a tower, in units of its resolution
     grid: Grid
-    eta_edges: npt.NDArray[np.float64]  # upper |eta| of each region of resolution
+    eta_edges: npt.NDArray[np.float64]  # upper |eta| of each region of the resolution
     terms: npt.NDArray[np.float64]  # (regions, 3): constant, stochastic, noise
 
     def sigma(self, abs_eta: npt.NDArray[np.float64], energy: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Resolution in GeV."""
+        """The resolution in GeV."""
         region = np.minimum(np.searchsorted(self.eta_edges, abs_eta), len(self.eta_edges) - 1)
         constant, stochastic, noise = self.terms[region].T
         sigma: npt.NDArray[np.float64] = np.sqrt((constant * energy) ** 2 + stochastic**2 * energy + noise**2)
@@ -70,76 +70,76 @@ class Calorimeter:
 
 @dataclass(frozen=True)
 class Muons:
-    """Muons of the tracker."""
+    """Muons in the tracker, which become part of jets."""
 
-    pt: float  # GeV, above
+    pt: float  # least pT in GeV
     eta_edges: npt.NDArray[np.float64]
     terms: npt.NDArray[np.float64]  # (regions, 3): efficiency, constant, slope
 
 
 @dataclass(frozen=True)
 class Leptons:
-    """Electrons and muons that are objects of their own: those of the hard process."""
+    """Electrons and muons of the hard process, which are stored as leptons."""
 
-    pt: float  # GeV, above
-    abs_eta: float  # below
+    pt: float  # least pT in GeV
+    abs_eta: float  # largest |eta|
     efficiency: float
     resolution: float  # sigma(pT)/pT
-    isolation: float  # no jet nearer than this
+    isolation: float  # least delta R to any jet
 
 
 @dataclass(frozen=True)
 class Jets:
-    """Clustering, energy scale, and which jets are stored after it."""
+    """Clustering, energy scale, and cuts on the jets that are stored."""
 
     radius: float
-    scale: tuple[float, float]
-    pt: float
+    scale: tuple[float, float]  # see `jet_finding.scale`
+    pt: float  # GeV, after the scale
     abs_eta: float
 
 
 @dataclass(frozen=True)
 class BTag:
-    """Tagging efficiencies; rows are b, c, light."""
+    """Tagging efficiencies. Rows of arrays are b, c, light."""
 
-    cone: float
-    hadron_pt: float
-    abs_eta: float  # no tags beyond
-    terms: npt.NDArray[np.float64]  # of the binary tag: columns offset, slope, a, b, c
-    points: npt.NDArray[np.float64]  # efficiencies at the working points of the score, falling
+    cone: float  # largest delta R between a jet and a hadron that gives it its flavour
+    hadron_pt: float  # least pT of such a hadron in GeV
+    abs_eta: float  # jets beyond are never tagged
+    terms: npt.NDArray[np.float64]  # (3, 5), binary tag: offset, slope, a, b, c
+    points: npt.NDArray[np.float64]  # (3, points), score: efficiencies at its working points, falling
 
     def efficiency(self, flavour: npt.NDArray[np.int64], pt: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Chance of a tag; flavour 0 is b, 1 is c, 2 is light."""
+        """The efficiency of the binary tag. Flavour 0 is b, 1 is c, 2 is light."""
         offset, slope, a, b, c = self.terms[flavour].T
         return np.asarray(offset + slope * pt + a * np.tanh(b * pt) / (1 + c * pt), dtype=np.float64)
 
     def score(self, flavour: npt.NDArray[np.int64], quantile: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """The score that a share `quantile` of the jets of a flavour exceeds.
+        """The score that a fraction `quantile` of the jets of a flavour exceeds.
 
-        For b it is 1 - quantile: the score is the share of b jets below it. For c and light the logarithm of the
-        efficiency is linear in the score from one working point to the next, and goes on so beyond the last.
+        For b jets the score is 1 - quantile, and so uniform. For c and light jets, the logarithm of the efficiency
+        is interpolated linearly between working points, and extrapolated beyond the last.
         """
         at = np.concatenate([[0.0], 1 - self.points[0], [1.0]])
         scores = 1 - quantile
         for row in (1, 2):
             log = np.concatenate([[0.0], -np.log(self.points[row])])
             slope = (log[-1] - log[-2]) / (at[-2] - at[-3])
-            mine = flavour == row
+            of_flavour = flavour == row
             log = np.append(log, log[-1] + slope * (1 - at[-2]))
-            scores[mine] = np.interp(-np.log(np.maximum(quantile[mine], 1e-300)), log, at)
+            scores[of_flavour] = np.interp(-np.log(np.maximum(quantile[of_flavour], 1e-300)), log, at)
         return np.asarray(scores)
 
 
 @dataclass(frozen=True)
 class Matching:
-    """How near a quark its jet must be."""
+    """How quarks are matched to jets."""
 
-    radius: float
+    radius: float  # largest delta R
 
 
 @dataclass(frozen=True)
 class Card:
-    """All numbers of the detector.
+    """All parameters of the detector.
 
     >>> card = load_card("atlas")
     >>> card.field.radius, len(card.ecal.grid.n_phi), card.jets.pt
@@ -150,7 +150,7 @@ class Card:
     field: Field
     ecal: Calorimeter
     hcal: Calorimeter
-    deposits: Mapping[int, tuple[float, float]]  # |PDG code| -> shares of ECal and HCal; 0 is every other
+    deposits: Mapping[int, tuple[float, float]]  # |PDG code| -> energy shares in ECal and HCal; 0: all other codes
     muons: Muons
     leptons: Leptons
     jets: Jets
@@ -160,7 +160,7 @@ class Card:
 
 
 def load_card(name_or_path: str | Path) -> Card:
-    """A built-in card by name, or a YAML file."""
+    """Load a built-in card by name, or one from a YAML file."""
     path = Path(name_or_path)
     builtin = CARDS / f"{name_or_path}.yaml"
     if path.suffix not in (".yaml", ".yml"):
@@ -174,7 +174,7 @@ def load_card(name_or_path: str | Path) -> Card:
 
 
 def parse_card(text: str, where: str = "card") -> Card:
-    """A card from YAML text."""
+    """Make a card from YAML text. Raise ConfigError for unknown keys and wrong values."""
     names = [f.name for f in fields(Card) if f.name != "text"]
     raw = _keys(parse_yaml(text, where), where, names)
     with sensible(where):
@@ -217,7 +217,7 @@ def _plain(cls: type[T], raw: Any, where: str) -> T:
 
 
 def _table(raw: Any, where: str, names: list[str]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Regions in |eta|: their upper edges, and a row of numbers each."""
+    """Regions in |eta|: their upper edges, and one row of numbers per region."""
     if not isinstance(raw, list) or not raw:
         raise ConfigError(f"{where} must be a list of regions, each with below, {', '.join(names)}")
     rows = [_keys(region, where, ["below", *names]) for region in raw]
@@ -254,11 +254,11 @@ def _grid(raw: Any, where: str) -> Grid:
         if around != round(around):
             raise ConfigError(f"{where}.phi is {part['phi']} degrees, but must divide 360")
         if edges and not np.isclose(edges[-1], more[0]):
-            raise ConfigError(f"{where} jumps from {edges[-1]} to {more[0]}: rings must join")
+            raise ConfigError(f"{where} jumps from {edges[-1]} to {more[0]}: rings must be contiguous")
         edges += more[1:] if edges else more
         n_phi += [int(around)] * (len(more) - 1)
     if np.any(np.diff(edges) <= 0):
-        raise ConfigError(f"{where} has edges that do not rise")
+        raise ConfigError(f"{where} has edges that do not rise: order them by rising |eta|")
     return Grid(np.array(edges), np.array(n_phi, dtype=np.int64))
 
 
@@ -297,8 +297,8 @@ def _btag(raw: Any, where: str) -> BTag:
     for flavour, row in zip(flavours, points, strict=True):
         if not 1 < len(row) == len(points[0]) or not np.all(np.diff(row) < 0) or row[-1] <= 0:
             raise ConfigError(
-                f"{where}.points.{flavour} is {shown(given[flavour])}, but must fall from 1 to 0, with as many "
-                "points for each flavour"
+                f"{where}.points.{flavour} is {shown(given[flavour])}, but must fall between 1 and 0, with as "
+                "many points for each flavour"
             )
     cone, hadron_pt, abs_eta = (
         _positive(raw[name], f"{where}.{name}") for name in ("cone", "hadron_pt", "abs_eta")

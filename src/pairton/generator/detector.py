@@ -1,6 +1,6 @@
-"""The detector: particles bend, hit the calorimeter, and become towers and muons.
+"""The detector: particles are propagated to the calorimeter, and become towers and muons.
 
-Everything is flat over a batch of events; `event` says to which event an entry belongs.
+Arrays are flat over a batch of events; `event` is the event that each entry belongs to.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Particles:
 
 @dataclass(frozen=True)
 class Momenta:
-    """What the jet finder is given, by rising event."""
+    """Four-momenta for the jet finder, ordered by event."""
 
     event: Ints
     px: Floats
@@ -53,10 +53,10 @@ class Momenta:
 
 
 def propagate(particles: Particles, field: Field) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
-    """Where particles leave the cylinder: eta and phi of that point, and whether they ever do.
+    """Eta and phi of the point where each particle leaves the cylinder, and whether it does.
 
-    Neutral ones fly straight. Charged ones follow a helix until its circle meets the barrel, or until they
-    reach the endcap, whichever comes first; particles born outside are lost.
+    Neutral particles fly straight. Charged ones follow a helix to the barrel or to the endcap, whichever comes
+    first. Particles produced outside are lost.
     """
     px, py, pz = particles.px, particles.py, particles.pz
     x, y, z = particles.x, particles.y, particles.z
@@ -64,7 +64,7 @@ def propagate(particles: Particles, field: Field) -> tuple[Floats, Floats, npt.N
     inside = (np.hypot(x, y) < field.radius) & (np.abs(z) < field.half_length) & (pt > 1e-6)
     pt = np.maximum(pt, 1e-6)
 
-    # s: length of the path in the transverse plane; z grows by pz/pt each metre of it.
+    # s is the path length in the transverse plane; z grows by pz/pt per metre of s.
     climb = pz / pt
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         s_end = np.where(climb != 0, (np.copysign(field.half_length, climb) - z) / climb, np.inf)
@@ -95,7 +95,7 @@ def propagate(particles: Particles, field: Field) -> tuple[Floats, Floats, npt.N
 
 
 def _arc(x: Floats, y: Floats, ux: Floats, uy: Floats, k: Floats, radius: float) -> Floats:
-    """Path length to the barrel on a circle of curvature k through (x, y) along (ux, uy); inf if it curls up."""
+    """Path length to the barrel along a circle of curvature k from (x, y) in the direction (ux, uy), or inf."""
     # Centre c = r + n/k; the point at turning angle a is c + (1/k)(sin a u - cos a n), so that
     # |r(a)|^2 = c^2 + 1/k^2 + (2/k)(sin a c.u - cos a c.n) = R^2, i.e. q sin(a - b) = h.
     nx, ny = -uy, ux
@@ -117,7 +117,7 @@ def _arc(x: Floats, y: Floats, ux: Floats, uy: Floats, k: Floats, radius: float)
 
 
 def lognormal(mean: Floats, sigma: Floats, normal: Floats) -> Floats:
-    """Log-normal numbers of given mean and width, from standard normal ones: never negative."""
+    """Log-normal numbers with a given mean and standard deviation, from standard normal ones."""
     width = np.sqrt(np.log1p((sigma / mean) ** 2))
     return np.asarray(mean * np.exp(width * normal - width**2 / 2), dtype=np.float64)
 
@@ -125,14 +125,14 @@ def lognormal(mean: Floats, sigma: Floats, normal: Floats) -> Floats:
 def towers(
     event: Ints, eta: Floats, phi: Floats, energy: Floats, calorimeter: Calorimeter, rng: np.random.Generator
 ) -> Momenta:
-    """Energies summed in towers, smeared, cut, and placed uniformly within each tower."""
+    """Sum energies per tower, smear them and cut on them; positions are uniform within each tower."""
     grid = calorimeter.grid
     ring = np.searchsorted(grid.edges, np.abs(eta), side="right") - 1
     ok = (ring < len(grid.n_phi)) & (energy > 0)
     event, eta, phi, energy, ring = event[ok], eta[ok], phi[ok], energy[ok], ring[ok]
     around = grid.n_phi[ring]
     sector = np.minimum(((phi + np.pi) / (2 * np.pi) * around).astype(np.int64), around - 1)
-    # One number a tower: event, side, ring, sector.
+    # One number per tower, from event, side, ring and sector.
     most = int(grid.n_phi.max())
     key = ((event * 2 + (eta >= 0)) * len(grid.n_phi) + ring) * most + sector
     key, where = np.unique(key, return_inverse=True)
@@ -158,7 +158,7 @@ def _massless(event: Ints, pt: Floats, eta: Floats, phi: Floats) -> Momenta:
 
 
 def _muons(particles: Particles, card: Card, rng: np.random.Generator) -> Momenta:
-    """Muons found by the tracker, with its resolution."""
+    """Muons that the tracker finds, smeared."""
     muon = np.abs(particles.code) == 13
     px, py, pz = particles.px[muon], particles.py[muon], particles.pz[muon]
     pt = np.hypot(px, py)
@@ -174,7 +174,7 @@ def _muons(particles: Particles, card: Card, rng: np.random.Generator) -> Moment
 
 
 def detect(particles: Particles, card: Card, rng: np.random.Generator) -> Momenta:
-    """All that the detector gives the jet finder: towers of both calorimeters, and muons."""
+    """The inputs of the jet finder: towers of both calorimeters, and muons."""
     eta, phi, reaches = propagate(particles, card.field)
     codes, where = np.unique(np.abs(particles.code), return_inverse=True)
     shares = np.array([card.deposits.get(int(code), card.deposits[0]) for code in codes]).reshape(-1, 2)[where]
@@ -188,7 +188,7 @@ def detect(particles: Particles, card: Card, rng: np.random.Generator) -> Moment
 
 
 def joined(parts: Sequence[Momenta]) -> Momenta:
-    """All of them, by rising event."""
+    """Concatenate momenta, ordered by event."""
     event = np.concatenate([part.event for part in parts])
     order = np.argsort(event, kind="stable")
     columns = [

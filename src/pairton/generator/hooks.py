@@ -1,6 +1,6 @@
-"""What Pairton asks of Pythia while an event is made: vetoes before and during the shower, and event weights.
+"""Vetoes events before and during Pythia's shower, and records event weights.
 
-An event that is vetoed costs little: Pythia stops there and draws another one.
+A vetoed event takes little time: Pythia stops there and draws another one.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from typing import Any
 __all__ = ["MOST_DECAYS", "MOST_TRIES", "Filter", "Vetoes", "make_hook", "split_lines"]
 
 OWN = re.compile(r"\s*Pairton:(leptons|jets|bjets)\s*=\s*(\d+)\s*")
-MOST_DECAYS = 10_000  # drawn for one event, before Pairton:leptons is given up
-MOST_TRIES = 1_000_000  # for one event, before Pairton:jets and Pairton:bjets are given up: minutes
+MOST_DECAYS = 10_000  # W decays drawn per event before we give up on Pairton:leptons
+MOST_TRIES = 1_000_000  # vetoed events in a row (minutes) before we give up on Pairton:jets and Pairton:bjets
 
-# Of `Pairton:jets` and `Pairton:bjets`, in GeV: looser than a selection at 25 GeV, as jets may still gain energy.
-SCALE = 10.0  # where the shower is interrupted: what it adds below rarely makes a jet of its own
-PT_AT_SCALE = 20.0
-PT_AT_END = 18.0
-PT_B = 10.0
+# Cuts of `Pairton:jets` and `Pairton:bjets`, in GeV. They are looser than a selection at 25 GeV, since jets may
+# still
+# gain energy.
+SCALE = 10.0  # where the shower is interrupted; softer emissions rarely make a jet
+PT_AT_SCALE = 20.0  # of jets when the shower is interrupted
+PT_AT_END = 18.0  # of jets after the shower
+PT_B = 10.0  # of partons when the shower is interrupted, and of b jets after it
 ABS_ETA = 2.8
 RADIUS = 0.4
 RESONANCES = (6, 23, 24, 25)  # PDG codes
@@ -30,20 +32,20 @@ IN_DECAYS = 5  # Pythia's number for the showers in decays of resonances
 
 @dataclass(frozen=True)
 class Filter:
-    """What all quarks from resonances must pass before the shower."""
+    """Cuts on all quarks from resonances, before the shower."""
 
-    pt: float  # GeV, above
-    abs_eta: float  # below
+    pt: float  # least pT in GeV
+    abs_eta: float  # largest |eta|
 
 
 @dataclass(frozen=True)
 class Vetoes:
-    """What an event must have to go on; None and zero ask for nothing."""
+    """What an event must have not to be vetoed. None and zero require nothing."""
 
     quarks: Filter | None = None
-    leptons: int | None = None  # charged ones from decays of W, exactly
-    jets: int = 0  # of partons, at least
-    bjets: int = 0  # of those, with a b quark, at least
+    leptons: int | None = None  # exact number of charged leptons from W decays
+    jets: int = 0  # least number of jets of partons
+    bjets: int = 0  # least number of jets of partons with a b quark
 
     @property
     def any(self) -> bool:
@@ -51,7 +53,7 @@ class Vetoes:
 
 
 def split_lines(lines: Iterable[str], vetoes: Vetoes) -> tuple[list[str], Vetoes]:
-    """Lines for Pythia, and the vetoes with what our own lines say; later lines win.
+    """Split off the lines that start with `Pairton:`. Return the others, and the vetoes that those lines change.
 
     >>> split_lines(["HardQCD:all = on", "Pairton:jets = 5", "Pairton:jets = 6"], Vetoes())
     (['HardQCD:all = on'], Vetoes(quarks=None, leptons=None, jets=6, bjets=0))
@@ -59,37 +61,37 @@ def split_lines(lines: Iterable[str], vetoes: Vetoes) -> tuple[list[str], Vetoes
     others = []
     for line in lines:
         if own := OWN.fullmatch(line):
-            said: dict[str, Any] = {own[1]: int(own[2])}
-            vetoes = replace(vetoes, **said)
+            change: dict[str, Any] = {own[1]: int(own[2])}
+            vetoes = replace(vetoes, **change)
         else:
             others.append(line)
     return others, vetoes
 
 
 def _quarks_of_resonances(process: Any) -> list[Any]:
-    """Quarks that the resonances of a hard process decay to, lighter than the top."""
+    """Quarks, except tops, that the resonances of a hard process decay to."""
     entries = (process[i] for i in range(process.size()))
     decayed = (q for q in entries if q.idAbs() <= 5 and q.statusAbs() == 23)
     return [q for q in decayed if process[q.mother1()].statusAbs() == 22]
 
 
 def make_hook(pythia8: Any, pythia: Any, vetoes: Vetoes) -> Any:
-    """The hook for one run: `tried` and `passed` count events, `weights` has one number per finished event."""
+    """Make the hook for one run of Pythia. It counts events in `tried` and `passed`, and records `weights`."""
     least = vetoes.quarks or Filter(0.0, inf)
     by_jets = vetoes.jets > 0 or vetoes.bjets > 0
 
     def jet_finder(pt: float) -> Any:
-        # anti-kt on all partons; not FastJet's code, which would print a banner
+        # anti-kt on all partons; without FastJet, which would print a banner
         return pythia8.SlowJet(-1, RADIUS, pt, ABS_ETA, 1, 2, None, False)
 
     at_scale, at_end = jet_finder(PT_AT_SCALE), jet_finder(PT_B)
 
     class Hook(pythia8.UserHooks):  # type: ignore[misc]
-        """Vetoes an event as early as possible, and remembers the weights of the others."""
+        """Vetoes events as early as possible, and records the weights of the others."""
 
         def __init__(self) -> None:
             super().__init__()
-            self.drawn = 0  # decays of W, for this event
+            self.drawn = 0  # W decays of this event so far
             self.tried = 0
             self.hopeless = False  # too many vetoes: let events pass, so that Pythia returns
             self.to_come = self.b_to_come = 0  # quarks above PT_B from resonances, which decay after the shower
@@ -143,7 +145,7 @@ def make_hook(pythia8: Any, pythia: Any, vetoes: Vetoes) -> Any:
             if self.hopeless or self.tries > MOST_TRIES:
                 self.hopeless = True
                 return False
-            if position == IN_DECAYS:  # the shower before them has been judged
+            if position == IN_DECAYS:  # the event has passed in the shower before them
                 return False
             if event.nFinal() + self.to_come < vetoes.jets:
                 return True
@@ -153,12 +155,12 @@ def make_hook(pythia8: Any, pythia: Any, vetoes: Vetoes) -> Any:
                 return True
             if sum(q.idAbs() == 5 for q in hard) + self.b_to_come < vetoes.bjets:
                 return True
-            if self.to_come:  # resonances would be jets here
+            if self.to_come:  # resonances, which have not decayed yet, would be clustered as jets
                 return False
             at_scale.analyze(event)
             return bool(at_scale.sizeJet() < vetoes.jets)
 
-        # -- after the shower: hundreds of entries, but few events come so far
+        # -- after the shower: hundreds of entries, but few events get here
 
         def canVetoPartonLevel(self) -> bool:
             return by_jets

@@ -1,4 +1,4 @@
-"""From towers to jets: anti-kt clustering, energy scale, cuts."""
+"""Jets from towers and muons: anti-kt clustering, energy scale, cuts."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def _fastjet() -> Any:
         import fastjet
     except ImportError as error:
         raise MissingExtraError("generate", "fastjet") from error
-    fastjet._swig.ClusterSequence.set_fastjet_banner_stream(None)  # its banner would go to stdout
+    fastjet._swig.ClusterSequence.set_fastjet_banner_stream(None)  # do not print its banner to stdout
     return fastjet
 
 
 def scale(pt: Floats, eta: Floats, terms: tuple[float, float]) -> Floats:
-    """Factor that brings the momentum of a jet of towers back to that of its particles.
+    """Calibration factor, from the momentum of a jet of towers to that of its particles.
 
     >>> scale(np.array([25.0]), np.array([0.0]), (3.0, -0.2)).round(3).tolist()
     [1.166]
@@ -36,14 +36,14 @@ def scale(pt: Floats, eta: Floats, terms: tuple[float, float]) -> Floats:
 
 
 def find_jets(inputs: Momenta, n_events: int, settings: Jets) -> ak.Array:
-    """Jets of `n_events` events after scale and cuts, by falling pT: pt, eta, phi, energy, and the
-    `raw` pT before the scale."""
+    """Jets of `n_events` events after scale and cuts, by falling pT: pt, eta, phi, energy, and `raw`, the pT
+    before the scale."""
     fastjet = _fastjet()
     counts = np.bincount(inputs.event, minlength=n_events)
     columns = {"px": inputs.px, "py": inputs.py, "pz": inputs.pz, "E": inputs.energy}
     ragged = ak.unflatten(ak.zip(columns, with_name="Momentum4D"), counts)
     definition = fastjet.JetDefinition(fastjet.antikt_algorithm, settings.radius)
-    # The scale only raises pT, and at most by this factor at the cut: jets softer than that cannot pass.
+    # The scale only raises pT, so softer jets cannot pass the cut.
     floor = _softest(settings)
     raw = fastjet.ClusterSequence(ragged, definition).inclusive_jets(min_pt=floor)
     event = np.repeat(np.arange(n_events), np.asarray(ak.num(raw, axis=1)))

@@ -1,4 +1,4 @@
-"""Electrons and muons of the hard process: found, smeared, and part of the jets where a jet is too near."""
+"""Measures electrons and muons of the hard process. A lepton that is too near a jet becomes part of the jets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ELECTRON, MUON, TAU = 11, 13, 15
 
 @dataclass(frozen=True)
 class Found(Momenta):
-    """Measured leptons, by rising event and falling pT."""
+    """Measured leptons, ordered by event and falling pT."""
 
     charge: npt.NDArray[np.float64]
     flavour: npt.NDArray[np.int64]  # PDG code without sign
@@ -49,13 +49,13 @@ class Found(Momenta):
 
 
 def prompt(record: Record) -> Bools:
-    """Of the stable particles: electrons and muons that come from the hard process, perhaps by way of a tau."""
+    """Which stable particles are electrons and muons of the hard process, also from decays of its taus."""
     stable = np.flatnonzero(record.status > 0)
     code = np.abs(record.code)
     at = np.where((code[stable] == ELECTRON) | (code[stable] == MUON), stable, -1)
     found = np.zeros(len(stable), dtype=bool)
     climbing = np.flatnonzero(at >= 0)
-    while len(climbing):  # copies, as photons are radiated, and taus; a hadron or a photon ends the way
+    while len(climbing):  # follow mothers that are copies of the lepton, or taus, up to the hard process
         here = at[climbing]
         hard = np.abs(record.status[here]) == 23
         found[climbing[hard]] = True
@@ -69,26 +69,25 @@ def prompt(record: Record) -> Bools:
 def find_leptons(
     particles: Particles, candidates: Bools, settings: Leptons, rng: np.random.Generator
 ) -> tuple[Found, Bools]:
-    """What is measured of the candidates, and which particles leave nothing for the jets: those found, and muons
-    that were missed."""
+    """Return the measured leptons, and which particles do not enter jets: measured leptons and lost muons."""
     at = np.flatnonzero(candidates)
-    there = particles[at]
-    pt = np.hypot(there.px, there.py)
+    leptons = particles[at]
+    pt = np.hypot(leptons.px, leptons.py)
     factor = lognormal(np.ones(len(at)), np.full(len(at), settings.resolution), rng.standard_normal(len(at)))
-    covered = np.abs(np.arcsinh(there.pz / np.maximum(pt, 1e-9))) < settings.abs_eta
+    covered = np.abs(np.arcsinh(leptons.pz / np.maximum(pt, 1e-9))) < settings.abs_eta
     covered &= factor * pt > settings.pt
     kept = covered & (rng.random(len(at)) < settings.efficiency)
-    flavour = np.abs(there.code)
-    gone = np.zeros(len(particles.code), dtype=bool)
-    gone[at[kept | (covered & (flavour == MUON))]] = True
+    flavour = np.abs(leptons.code)
+    removed = np.zeros(len(particles.code), dtype=bool)
+    removed[at[kept | (covered & (flavour == MUON))]] = True
     order = np.flatnonzero(kept)
-    order = order[np.lexsort((-(factor * pt)[order], there.event[order]))]
-    px, py, pz, energy = (factor * part for part in (there.px, there.py, there.pz, there.energy))
-    return Found(there.event, px, py, pz, energy, there.charge, flavour)[order], gone
+    order = order[np.lexsort((-(factor * pt)[order], leptons.event[order]))]
+    px, py, pz, energy = (factor * part for part in (leptons.px, leptons.py, leptons.pz, leptons.energy))
+    return Found(leptons.event, px, py, pz, energy, leptons.charge, flavour)[order], removed
 
 
 def near_jets(leptons: Found, jets: ak.Array, radius: float) -> Bools:
-    """Leptons with a jet within the radius."""
+    """Which leptons have a jet within the radius."""
     n = len(jets)
     counts = ak.to_numpy(ak.num(jets, axis=1))
     event = np.repeat(np.arange(n), counts)

@@ -1,4 +1,4 @@
-"""Les Houches event files: how many events, which weights. Pythia reads the rest."""
+"""Counts the events of Les Houches files and reads their weights. Pythia reads the rest."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pairton.errors import InputError
 
 __all__ = ["LHEFile", "read_weights", "scan"]
 
-# Free text, which may hold any tag: <initrwgt>, run cards, whole examples.
+# Free text, which may contain any tag.
 SKIPPED = {b"<header": b"</header>", b"<!--": b"-->"}
-BLOCK = re.compile(rb"\s*<(init|event)[\s>]")  # with attributes or without, but not <initrwgt>, <eventgroup>
-UNIT, WEIGHTED = 3, 4  # weight strategies, without sign, in which every event of the file is used
+BLOCK = re.compile(rb"\s*<(init|event)[\s>]")  # but not <initrwgt>, <eventgroup>
+UNIT, WEIGHTED = 3, 4  # weight strategies, without sign, in which Pythia uses every event of the file
 
 
 @dataclass(frozen=True)
 class LHEFile:
-    """Where the events are, how many, and the digest of the file."""
+    """A Les Houches file."""
 
     path: str
     n_events: int
@@ -32,13 +32,13 @@ class LHEFile:
 
 
 def scan(path: str | Path) -> LHEFile:
-    """Reads a file once, plain or gzipped."""
+    """Count the events of a file, plain or gzipped, and hash it."""
     weights, digest = _read(Path(path))
     return LHEFile(str(Path(path).resolve()), len(weights), digest)
 
 
 def read_weights(file: LHEFile) -> npt.NDArray[np.float64]:
-    """Nominal weights of all events, in the order of the file."""
+    """The nominal weights of all events, in the order of the file."""
     weights, digest = _read(Path(file.path))
     if digest != file.sha256:
         raise InputError(f"{file.path} has changed since this run started: start again with another output")

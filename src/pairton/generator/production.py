@@ -1,7 +1,7 @@
-"""Samples: numbered chunks, each with its own seed, kept on disk until all are there, then one file.
+"""Makes a sample in chunks, each with its own seed, and merges them into one file.
 
-While a sample `OUT` is made, `OUT.parts/` holds `settings.json` and one `.npz` per finished chunk. Parts get
-their names when complete, so a kill loses at most the chunks under way.
+While a sample `OUT` is made, `OUT.parts/` holds `settings.json` and one `.npz` file per finished chunk. If the run
+is killed, only the unfinished chunks are lost.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class Counts:
     """How many events passed each stage of the simulation."""
 
     tried: int = 0  # hard processes, before any veto
-    simulated: int = 0  # through shower and detector
-    failed: int = 0  # of those, given up by Pythia
+    simulated: int = 0  # events with shower and detector
+    failed: int = 0  # events, of those simulated, that Pythia could not finish
     selected: int = 0
-    reconstructible: int = 0  # selected, at least one particle complete
-    complete: int = 0  # selected, all of them
+    reconstructible: int = 0  # selected events with at least one particle present
+    complete: int = 0  # selected events with all particles present
     kept: int = 0
-    sum_of_weights: float = 0.0  # of those kept
-    sum_of_squares: float = 0.0  # of these weights
+    sum_of_weights: float = 0.0  # of kept events
+    sum_of_squares: float = 0.0  # of the weights of kept events
 
     @property
     def effective(self) -> float:
-        """How many events of equal weight have the same relative uncertainty as those kept.
+        """The effective number of kept events: (sum of weights)^2 / sum of squares.
 
         >>> Counts(kept=3, sum_of_weights=4.0, sum_of_squares=6.0).effective  # weights 1, 1, 2
         2.6666666666666665
@@ -60,8 +60,7 @@ class Counts:
         return self.sum_of_weights**2 / self.sum_of_squares if self.sum_of_squares else 0.0
 
     def __add__(self, other: Counts) -> Counts:
-        mine, theirs = vars(self), vars(other)
-        return Counts(**{name: mine[name] + theirs[name] for name in mine})
+        return Counts(**{name: value + vars(other)[name] for name, value in vars(self).items()})
 
 
 @dataclass(frozen=True)
@@ -81,10 +80,10 @@ class Task:
 def run_chunk(
     settings: Settings, chunk: int, n_events: int, weights: npt.NDArray[np.float64] | None = None
 ) -> tuple[Events, Counts]:
-    """Events of one chunk, those to keep, with their permanent ids, and what became of the others.
+    """Make one chunk: return the events to keep, and the counts of all events.
 
-    Whole batches are simulated and what lies beyond `n_events` dropped, so that an event depends on the seed
-    and its number alone.
+    Whole batches are simulated, and events beyond `n_events` are dropped, so that an event depends only on the
+    seed and its number.
     """
     topology = settings.build_topology()
     card = parse_card(settings.card)
@@ -109,16 +108,16 @@ def run_chunk(
     ids = _ids(settings, chunk, number)
     own = run.weights if weights is None else weights[number]
     columns = dict(made.columns)
-    complete = columns.pop("found")[number < n_events]  # in the hard process
+    complete = columns.pop("found")[number < n_events]  # whether the hard process has all slots
     events = made.replace(weights=own, ids=ids, columns=columns)[number < n_events]
     found = not len(events) or np.any(complete)
     if settings.lhe is not None and not found and settings.keep != "all":
         raise InputError(
             f"no event of {settings.lhe.path} has the particles of {topology.name} with their products in its "
-            "hard process: give the topology of that file, or take it as background with --keep all"
+            "hard process: give the topology of that file, or use it as background with --keep all"
         )
     kept = keep_mask(events, settings.keep)
-    of_kept = np.ones(int(kept.sum())) if events.weights is None else events.weights[kept]
+    kept_weights = np.ones(int(kept.sum())) if events.weights is None else events.weights[kept]
     counts = Counts(
         tried=run.tried(n_events),
         simulated=n_events - run.vetoed,
@@ -127,8 +126,8 @@ def run_chunk(
         reconstructible=int(keep_mask(events, "reconstructible").sum()),
         complete=int((events.selected & events.keep(events.passes).complete).sum()),
         kept=int(kept.sum()),
-        sum_of_weights=float(of_kept.sum()),
-        sum_of_squares=float((of_kept**2).sum()),
+        sum_of_weights=float(kept_weights.sum()),
+        sum_of_squares=float((kept_weights**2).sum()),
     )
     return events[kept], counts
 
@@ -141,7 +140,7 @@ def _ids(settings: Settings, chunk: int, numbers: Any) -> Any:
 
 
 def make_chunk(task: Task) -> Counts:
-    """Make one chunk and put it on disk, whole or not at all."""
+    """Make one chunk and write it to its file."""
     events, counts = run_chunk(task.settings, task.chunk, task.n_events, task.weights)
     arrays: dict[str, Any] = {"truth": events.truth, "ids": events.ids}
     arrays |= {f"columns.{name}": np.asarray(column) for name, column in events.columns.items()}
@@ -157,7 +156,7 @@ def make_chunk(task: Task) -> Counts:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """A finished chunk; a damaged one is an InputError."""
+    """Open a finished chunk. Raise InputError if it is damaged."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as part:
             yield part
@@ -187,7 +186,7 @@ def _read_events(path: Path, settings: Settings) -> Events:
 
 
 def parts_folder(output: Path) -> Path:
-    """Where finished chunks wait."""
+    """The folder of finished chunks."""
     return output.with_name(output.name + ".parts")
 
 
@@ -201,15 +200,15 @@ def produce(
     force: bool = False,
     progress: Callable[[bool, Counts], None] | None = None,
 ) -> Counts:
-    """Make a sample, in `jobs` processes here or on the cluster of a Dask `client`.
+    """Make a sample, in `jobs` processes or on the cluster of a Dask `client`.
 
-    `resume` continues an interrupted run, `force` replaces an existing output. `progress` is called for each chunk
-    with whether it is new, and its counts.
+    `resume` continues an interrupted run, and `force` replaces an existing output. `progress` is called for each
+    chunk with two arguments: whether the chunk is new, and its counts.
     """
     from pairton.formats import create
 
     topology = settings.build_topology()
-    create(output, topology, {}).abort()  # a wrong suffix or folder must not show after hours of simulation
+    create(output, topology, {}).abort()  # check the suffix and the folder before hours of simulation
     folder = _prepare(settings, output, resume, force)
     with locked(folder):
         paths = [folder / f"chunk-{chunk:05d}.npz" for chunk in range(settings.n_chunks)]
@@ -232,7 +231,7 @@ def produce(
                     progress(True, counts)
         except BaseException:
             if not any(path.exists() for path in paths):
-                shutil.rmtree(folder)  # nothing to go on from
+                shutil.rmtree(folder)  # there is nothing to resume from
             raise
         counted = {**vars(total), "effective": total.effective}
         metadata = {"generator": {**settings.as_dict(), "counts": counted}}
@@ -244,7 +243,7 @@ def produce(
 
 
 def is_complete(settings: Settings, output: Path) -> bool:
-    """Whether a sample is there already; an error if what is there is something else."""
+    """Whether `output` is already the complete sample. Raise OutputError if it is something else."""
     from pairton.formats import open_source
 
     if not output.exists():
@@ -255,8 +254,8 @@ def is_complete(settings: Settings, output: Path) -> bool:
     except PairtonError:
         made = {}
     wanted = settings.as_dict()
-    own = ("versions", "chunk", "batch")  # of the program that made it, not of who asked for it
-    changed = [name for name in wanted if name not in own and made.get(name) != wanted[name]]
+    ignored = ("versions", "chunk", "batch")  # depend on the version of Pairton, not on the user
+    changed = [name for name in wanted if name not in ignored and made.get(name) != wanted[name]]
     if changed:
         what = f"made with other settings ({', '.join(changed)})" if made else "not a sample of `pairton generate`"
         raise OutputError(f"{output} exists, {what}: give -o another name, or delete it")
@@ -264,7 +263,7 @@ def is_complete(settings: Settings, output: Path) -> bool:
 
 
 def _merged(paths: list[Path], settings: Settings, at_least: int = 5000) -> Iterator[Events]:
-    """Events of all parts in the order of chunks, several parts at a time: writers like larger pieces."""
+    """Yield the events of all chunks in order, several chunks at a time, for fewer and larger writes."""
     waiting: list[Events] = []
     for k, path in enumerate(paths):
         waiting.append(_read_events(path, settings))
@@ -274,17 +273,17 @@ def _merged(paths: list[Path], settings: Settings, at_least: int = 5000) -> Iter
 
 
 def _prepare(settings: Settings, output: Path, resume: bool, force: bool) -> Path:
-    """The folder of parts, new or of an interrupted run with the same settings."""
-    folder = parts_folder(output.absolute())  # a worker may have another current folder
+    """Return the folder of chunks: a new one, or that of an interrupted run with the same settings."""
+    folder = parts_folder(output.absolute())  # workers may have another current folder
     note = folder / "settings.json"
     if output.exists() and not force:
         raise OutputError(f"{output} exists: give another name, or replace it with --force")
     if folder.exists():
-        ours = ("chunk-", note.name, ".")  # how names begin
-        strange = [path.name for path in folder.iterdir() if not path.name.startswith(ours)]
-        if strange:
+        prefixes = ("chunk-", note.name, ".")
+        foreign = [path.name for path in folder.iterdir() if not path.name.startswith(prefixes)]
+        if foreign:
             raise OutputError(
-                f"{folder} is needed, but holds {strange[0]}, which is not of this run: move it away"
+                f"{folder} is needed, but holds {foreign[0]}, which is not of this run: move it away"
             )
     if folder.exists() and force and not resume:
         shutil.rmtree(folder)
@@ -295,7 +294,7 @@ def _prepare(settings: Settings, output: Path, resume: bool, force: bool) -> Pat
             "--resume, or start again with --force"
         )
     if note.exists():
-        _same(read_json(note), settings.as_dict(), folder)
+        _check_same(read_json(note), settings.as_dict(), folder)
         return folder
     with output_errors(folder):
         folder.mkdir(exist_ok=True)
@@ -304,10 +303,10 @@ def _prepare(settings: Settings, output: Path, resume: bool, force: bool) -> Pat
     return folder
 
 
-def _same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
+def _check_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
     changed = [name for name in now if before.get(name) != now[name]]
     if changed:
         raise ConfigError(
-            f"--resume: {', '.join(changed)} differ from the run that began {folder}: give the same options and "
+            f"--resume: {', '.join(changed)} differ from the run that started {folder}: give the same options and "
             "versions, or delete the folder to start again"
         )

@@ -1,4 +1,4 @@
-"""Pythia 8: what it is told, and batches of events with their weights."""
+"""Runs Pythia 8: its settings, and batches of events with their weights."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from pairton.topology import Topology
 
 __all__ = ["MAX_SEED", "Processes", "PythiaRun", "load_processes", "versions"]
 
-MAX_SEED = 900_000_000  # Pythia's own bound; 0 would be the time of day
+MAX_SEED = 900_000_000  # Pythia's limit; 0 would mean the time of day
 WEIGHTED = ("PhaseSpace:bias2Selection", "Enhancements:doEnhance")  # flags that give events weights
 
 
 @dataclass(frozen=True)
 class Processes:
-    """What `processes.yaml` says."""
+    """The content of `processes.yaml`."""
 
-    pythia: tuple[str, ...]
+    pythia: tuple[str, ...]  # settings for every process
     filter: Filter
-    built_in: Mapping[str, tuple[str, ...]]  # by topology, or by a name of its own
+    built_in: Mapping[str, tuple[str, ...]]  # name of a topology, or of a background -> settings
 
     def lines(
         self, topology: Topology, lhe: bool, further: Sequence[str] = (), name: str | None = None
     ) -> tuple[str, ...]:
-        """Settings for a topology, from Pythia's own process or, with `lhe`, from Les Houches events.
+        """Settings of Pythia for a topology, with its own process or, with `lhe`, for Les Houches events.
 
-        A topology's own `process` replaces the built-in lines of its name, and the built-in process `name`
-        replaces both; `further` lines come last. Les Houches events take lines on particles only,
-        `25:onMode = off`: Pythia would mix in events of its own processes.
+        The `process` of a topology replaces the built-in one of the same name, and `name`, a built-in process,
+        replaces both. `further` lines come last. For Les Houches events, only lines on particles are used, such as
+        `25:onMode = off`: otherwise Pythia would mix in events of its own processes.
         """
         if name is not None and name not in self.built_in:
             raise ConfigError(
@@ -46,9 +46,9 @@ class Processes:
             )
         process = topology.process or self.built_in.get(topology.name, ()) if name is None else self.built_in[name]
         if lhe:
-            process = tuple(filter(_on_a_particle, process))
-        elif not further and all(map(_on_a_particle, process)):
-            known = [name for name, lines in self.built_in.items() if not all(map(_on_a_particle, lines))]
+            process = tuple(filter(_is_on_particle, process))
+        elif not further and all(map(_is_on_particle, process)):
+            known = [name for name, lines in self.built_in.items() if not all(map(_is_on_particle, lines))]
             raise ConfigError(
                 f"Pythia has no process for {topology.name!r}: use {', '.join(known)}; or add `process:` with "
                 "Pythia's lines to your topology, or --pythia LINE; or pass events of another generator with "
@@ -57,12 +57,13 @@ class Processes:
         return (*self.pythia, *process, *further)
 
 
-def _on_a_particle(line: str) -> bool:
+def _is_on_particle(line: str) -> bool:
+    """Whether a line of settings is on a particle: those start with a PDG code."""
     return line.lstrip()[:1].isdigit()
 
 
 def load_processes() -> Processes:
-    """The built-in settings.
+    """Load the built-in settings.
 
     >>> from pairton.topology import load_topology
     >>> load_processes().lines(load_topology("ttbar_allhad"), lhe=False)[-1]
@@ -85,7 +86,7 @@ def _pythia8() -> Any:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what makes the events."""
+    """The versions of Pythia and FastJet."""
     names = ("pythia8mc", "fastjet")
     try:
         return {name: version(name) for name in names}
@@ -94,7 +95,12 @@ def versions() -> dict[str, str]:
 
 
 class PythiaRun:
-    """One run of Pythia: settings, a seed, and how many Les Houches events to skip."""
+    """One run of Pythia.
+
+    lines   settings
+    quarks  cuts on quarks from resonances, before the shower
+    lhe     a Les Houches file, of which the first `skip` events are skipped
+    """
 
     def __init__(
         self,
@@ -112,17 +118,17 @@ class PythiaRun:
         self._lhe = lhe is not None
         own = ["Print:quiet = on", "Random:setSeed = on", f"Random:seed = {seed}"]
         if lhe is not None:
-            # A vetoed event must not make Pythia read on into the events of the next chunk.
+            # A veto must not make Pythia read on: the next events belong to the next chunk.
             own += ["Beams:frameType = 4", "Check:abortIfVeto = on"]
-            self._pythia.settings.word("Beams:LHEF", str(lhe))  # a line would end at a blank in the path
-        told, vetoes = split_lines(lines, Vetoes(quarks))
-        for line in (*told, *own):
+            self._pythia.settings.word("Beams:LHEF", str(lhe))  # readString would stop at a space in the path
+        for_pythia, vetoes = split_lines(lines, Vetoes(quarks))
+        for line in (*for_pythia, *own):
             if not self._pythia.readString(line, True):
                 raise ConfigError(f"Pythia does not understand {line!r}: see its manual for names and values")
         self._weighted = any(self._pythia.settings.flag(name) for name in WEIGHTED)
         if self._weighted and self._lhe:
             raise ConfigError(f"--lhe has weights of its own: leave out {' and '.join(WEIGHTED)}")
-        # Pythia keeps a bare pointer to the hook: it must live as long.
+        # Pythia keeps only a pointer to the hook, so we must keep the hook alive.
         self._hook = make_hook(pythia8, self._pythia, vetoes) if vetoes.any or self._weighted else None
         if self._hook is not None:
             self._pythia.setUserHooksPtr(self._hook)
@@ -139,36 +145,36 @@ class PythiaRun:
             raise InputError(f"{lhe} ends before event {skip}")
 
     def charge(self, code: int) -> float:
-        """Charge of a PDG code in units of the proton's."""
+        """The charge of a PDG code, in units of the proton's."""
         return float(self._pythia.particleData.charge(code))
 
     def batches(self, n_events: int, size: int) -> Iterator[ak.Array]:
-        """Awkward batches that sum to `n_events`; an event that failed or was vetoed is None."""
+        """Yield `n_events` events in batches, as awkward arrays; an event that failed or was vetoed is None."""
         for first in range(0, n_events, size):
             yield self._pythia.nextBatch(min(size, n_events - first), "none")
             if self._hook is not None and self._hook.drawn > MOST_DECAYS:
                 raise ConfigError(
-                    f"of {MOST_DECAYS} events none has as many leptonic W as `Pairton:leptons` says: change it, "
-                    "or allow such decays with `24:onIfAny`"
+                    f"none of {MOST_DECAYS} events has as many leptonic W decays as `Pairton:leptons` asks for: "
+                    "change it, or allow such decays with `24:onIfAny`"
                 )
             if self._hook is not None and self._hook.hopeless:
                 raise ConfigError(
-                    f"of {MOST_TRIES} events none has as many jets as `Pairton:jets` and `Pairton:bjets` say: ask "
-                    "for fewer, or for harder collisions with `PhaseSpace:pTHatMin`"
+                    f"none of {MOST_TRIES} events has as many jets as `Pairton:jets` and `Pairton:bjets` ask for: "
+                    "ask for fewer, or for harder collisions with `PhaseSpace:pTHatMin`"
                 )
 
     @property
     def weights(self) -> npt.NDArray[np.float64] | None:
-        """Weights of the events that did not fail, so far; None if the process has none."""
+        """Weights of the events so far that did not fail; None if the process has no weights."""
         return np.array(self._hook.weights) if self._hook is not None and self._weighted else None
 
     @property
     def vetoed(self) -> int:
-        """Les Houches events that a veto left without a successor; Pythia's own are drawn again."""
+        """Number of Les Houches events that were vetoed. Vetoed events of Pythia's own processes are replaced."""
         return self._hook.tried - len(self._hook.passed) if self._hook is not None and self._lhe else 0
 
     def tried(self, n_events: int) -> int:
-        """Hard processes drawn or read, before any veto, to get the first `n_events` events."""
+        """Number of hard processes, before any veto, that the first `n_events` events took."""
         if self._hook is None or self._lhe:
             return n_events
         passed: list[int] = self._hook.passed

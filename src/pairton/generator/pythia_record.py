@@ -1,4 +1,4 @@
-"""Pythia's event record, flat over a batch: columns of numpy arrays instead of nested awkward records."""
+"""Pythia's event record as numpy arrays, flat over a batch."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Record:
-    """Entries of all events, one after the other."""
+    """The entries of all events of a batch, concatenated."""
 
     offsets: Ints  # (events + 1,): first entry of each event
     event: Ints
     code: Ints  # PDG
-    status: Ints  # Pythia's, positive if the particle is still there at the end
-    mother: Ints  # entry of the (first) mother, -1 where there is none
+    status: Ints  # Pythia's, positive for stable particles
+    mother: Ints  # entry of the (first) mother, -1 for none
     px: Floats
     py: Floats
     pz: Floats
     energy: Floats
-    vertex: Floats  # (stable particles, 3): where they were born, m
+    vertex: Floats  # (stable particles, 3): production points, m
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def stable(self, charge: Callable[[int], float]) -> Particles:
-        """Particles that meet the detector; `charge` gives the charge of a PDG code."""
+        """The stable particles. `charge` returns the charge of a PDG code."""
         keep = np.flatnonzero(self.status > 0)
         codes, where = np.unique(self.code[keep], return_inverse=True)
         charges = np.array([charge(int(code)) for code in codes], dtype=np.float64)
@@ -46,7 +46,7 @@ class Record:
 
 
 def flatten(batch: ak.Array) -> Record:
-    """Columns of the record of a batch, as returned by Pythia's `nextBatch`; failed events left out."""
+    """The record of a batch from Pythia's `nextBatch`, without failed events."""
     particles = batch[~ak.is_none(batch)].prt
     counts = np.asarray(ak.num(particles, axis=1), dtype=np.int64)
     offsets = np.concatenate([[0], np.cumsum(counts)])
@@ -54,8 +54,8 @@ def flatten(batch: ak.Array) -> Record:
     flat = ak.flatten(particles, axis=1)
     status = np.asarray(flat.status, dtype=np.int64)
     mother = np.asarray(flat.mother1, dtype=np.int64)
-    born: Any = flat.vProd[status > 0]  # None at the origin
-    vertex = [np.asarray(ak.fill_none(born[name], 0.0)) / 1000 for name in ("px", "py", "pz")]  # from mm
+    produced: Any = flat.vProd[status > 0]  # None at the origin
+    vertex = [np.asarray(ak.fill_none(produced[name], 0.0)) / 1000 for name in ("px", "py", "pz")]  # from mm
     return Record(
         offsets=offsets,
         event=event,

@@ -1,4 +1,4 @@
-"""Everything that fixes a sample: settings with a fingerprint, and the seeds derived from them."""
+"""The settings that define a sample, and the seeds derived from them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from pairton.topology import Topology, builtin_topologies, load_topology, parse_
 
 __all__ = ["CHUNK", "MAX_CHUNKS", "Settings", "detector_rng", "make_settings", "pythia_seed"]
 
-CHUNK = 1000  # events of one run of Pythia, and what a kill can lose per job
-BATCH = 250  # events held at once: some 100 MB
-MAX_CHUNKS = 30_000  # per seed, so that MAX_CHUNKS**2 pairs of seed and chunk fill Pythia's seeds
+CHUNK = 1000  # events per run of Pythia; a job that is killed loses at most these
+BATCH = 250  # events in memory, about 100 MB
+MAX_CHUNKS = 30_000  # chunks per seed, and number of seeds: MAX_CHUNKS**2 is Pythia's number of seeds
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,12 @@ class Settings:
         return -(-self.n_events // self.chunk)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, as it comes back from JSON."""
+        """Plain data, equal to what JSON returns."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return plain
 
     def source_id(self) -> int:
-        """64 bits that name the sample these events belong to, however many of them are made or kept."""
+        """The first number of event ids: a hash of the settings, except how many events are made and kept."""
         physics = self.as_dict()
         for name in ("n_events", "keep"):
             del physics[name]
@@ -78,7 +78,7 @@ class Settings:
         return parse_topology(self.topology)
 
     def with_sizes(self, chunk: int, batch: int) -> Settings:
-        """The same with other chunks: other events, as chunks carry the seeds."""
+        """The settings with other sizes. The events differ, since each chunk has its own seed."""
         return replace(self, chunk=chunk, batch=batch)
 
 
@@ -94,10 +94,10 @@ def make_settings(
     card: str | Path | Card = "atlas",
     pythia: tuple[str, ...] = (),
 ) -> Settings:
-    """Settings from the arguments of a user; with `lhe`, all its events unless `n_events` is given.
+    """Make settings from the arguments of `pairton.generate`.
 
-    `process` names a built-in process that is not the topology's own: a background. The name of one that is no
-    topology, such as `multijet`, may stand in place of the topology, which is then `ttbar_allhad`.
+    `process` is the name of a built-in process to simulate as background. If `topology` is the name of a
+    background, such as `multijet`, the topology is `ttbar_allhad`.
     """
     processes = load_processes()
     if topology in processes.built_in and topology not in builtin_topologies() and process is None:
@@ -126,7 +126,7 @@ def make_settings(
 
 
 def pythia_seed(seed: int, chunk: int) -> int:
-    """Pythia's seed of a chunk: one of its own for every pair, so that samples never share events.
+    """Pythia's seed for a chunk. It differs for every pair of seed and chunk, so samples never share events.
 
     >>> pythia_seed(0, 0), pythia_seed(1, 0), pythia_seed(29_999, 29_999)
     (1, 30001, 900000000)
@@ -137,6 +137,6 @@ def pythia_seed(seed: int, chunk: int) -> int:
 
 
 def detector_rng(seed: int, chunk: int, batch: int) -> np.random.Generator:
-    """Random numbers of the detector, apart from all others."""
+    """Random numbers of the detector, independent of all others."""
     purpose = int.from_bytes(hashlib.sha256(b"detector").digest()[:4], "little")
     return np.random.default_rng(np.random.SeedSequence([purpose, seed, chunk, batch]))

@@ -1,4 +1,4 @@
-"""The chain for one batch: Pythia's record -> detector -> jets, leptons, missing energy -> tags -> truth."""
+"""Simulates one batch: from Pythia's record to measured objects, tags and truth."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def simulate(
     card: Card,
     rng: np.random.Generator,
 ) -> Events:
-    """Detector, objects and truth of one batch; the column `found` says whether the hard process has all slots."""
+    """Events with truth from a batch. The column `found` says whether the hard process has all slots."""
     slots = slot_entries(record, topology)
     columns = {"found": (slots >= 0).all(axis=1)} | (neutrinos(record) if "met" in topology.kinds else {})
     events = Events(measure(record, charge, card, rng), topology, columns=columns)
@@ -43,11 +43,11 @@ def simulate(
 def measure(
     record: Record, charge: Callable[[int], float], card: Card, rng: np.random.Generator
 ) -> dict[str, ak.Array]:
-    """All kinds of objects of one batch."""
+    """The measured objects of a batch, by kind."""
     n = len(record)
     particles = record.stable(charge)
-    leptons, gone = find_leptons(particles, prompt(record), card.leptons, rng)
-    inputs = detect(particles[~gone], card, rng)
+    leptons, removed = find_leptons(particles, prompt(record), card.leptons, rng)
+    inputs = detect(particles[~removed], card, rng)
     found = find_jets(inputs, n, card.jets)
     while (near := near_jets(leptons, found, card.leptons.isolation)).any():
         inputs, leptons = joined([inputs, leptons[near]]), leptons[~near]
@@ -61,7 +61,7 @@ def measure(
 
 
 def _met(parts: Sequence[Momenta], jets: ak.Array) -> ak.Array:
-    """What balances all that was measured, with what the scale added to the jets."""
+    """Missing transverse momentum: minus the sum of all measured momenta, corrected for the scale of jets."""
     gain = jets.pt - jets.raw
     px, py = (-np.asarray(ak.sum(gain * axis(jets.phi), axis=1)) for axis in (np.cos, np.sin))
     for part in parts:
@@ -71,7 +71,7 @@ def _met(parts: Sequence[Momenta], jets: ak.Array) -> ak.Array:
 
 
 def keep_mask(events: Events, keep: str) -> npt.NDArray[np.bool_]:
-    """Which events to keep: `all`; `selected` by the topology's cuts; of those, `reconstructible` ones, in
+    """Which events to keep: `all`, those `selected` by the topology, or of these the `reconstructible` ones, in
     which at least one particle has all its objects within the cuts."""
     if keep not in KEEP:
         raise ConfigError(f"keep {keep!r}: choose one of {', '.join(KEEP)}{nearest(keep, KEEP)}")

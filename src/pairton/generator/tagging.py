@@ -1,4 +1,4 @@
-"""Flavour of jets from the hadrons near them, and tags and scores drawn with the card's efficiencies."""
+"""The flavour of jets, from hadrons near them, and random tags and scores with the efficiencies of the card."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CODES = np.array([5, 4, 0])
 
 
 def holds_quark(code: npt.NDArray[np.int64], quark: int) -> npt.NDArray[np.bool_]:
-    """Whether PDG codes are hadrons with a valence quark of that kind.
+    """Whether PDG codes are those of hadrons with a valence quark of that flavour.
 
     >>> holds_quark(np.array([511, -5122, 5, 421, 5503, 10513, 21]), 5).tolist()
     [True, True, False, False, False, True, False]
@@ -30,7 +30,7 @@ def holds_quark(code: npt.NDArray[np.int64], quark: int) -> npt.NDArray[np.bool_
 
 
 def padded(event: npt.NDArray[np.int64], values: Floats, n_events: int) -> Floats:
-    """(events, most) array of flat values by rising event; padding is NaN."""
+    """(events, largest count): flat values, ordered by event, padded with NaN."""
     counts = np.bincount(event, minlength=n_events)
     wide = np.full((n_events, int(counts.max(initial=0))), np.nan)
     first = np.cumsum(counts) - counts
@@ -39,21 +39,21 @@ def padded(event: npt.NDArray[np.int64], values: Floats, n_events: int) -> Float
 
 
 def delta_r(eta1: Floats, phi1: Floats, eta2: Floats, phi2: Floats) -> Floats:
-    """(B, n1, n2) distances in eta and phi between two padded sets."""
+    """(B, n1, n2): delta R between two padded sets."""
     deta = eta1[:, :, None] - eta2[:, None, :]
     dphi = np.abs(phi1[:, :, None] - phi2[:, None, :]) % (2 * np.pi)
     return np.asarray(np.hypot(deta, np.minimum(dphi, 2 * np.pi - dphi)), dtype=np.float64)
 
 
 def flavours(jets: ak.Array, record: Record, settings: BTag) -> npt.NDArray[np.int64]:
-    """Flavour of each jet, flat: the heaviest quark of any hadron within the cone."""
+    """The flavour of each jet, flat: that of the heaviest quark of any hadron within the cone."""
     counts = ak.to_numpy(ak.num(jets, axis=1))
     event = np.repeat(np.arange(len(counts)), counts)
     eta, phi = (padded(event, ak.to_numpy(ak.flatten(jets[name])), len(counts)) for name in ("eta", "phi"))
     real = np.arange(eta.shape[1]) < counts[:, None]
     flavour = np.full(eta.shape, LIGHT, dtype=np.int64)
     pt = np.hypot(record.px, record.py)
-    for kind, quark in ((C, 4), (B, 5)):  # b last: it wins
+    for kind, quark in ((C, 4), (B, 5)):  # b last, to override c
         found = np.flatnonzero(holds_quark(record.code, quark) & (pt > settings.hadron_pt))
         at = record.event[found]
         hadron_eta = padded(at, np.arcsinh(record.pz[found] / pt[found]), len(counts))
@@ -64,9 +64,9 @@ def flavours(jets: ak.Array, record: Record, settings: BTag) -> npt.NDArray[np.i
 
 
 def tags(jets: ak.Array, record: Record, settings: BTag, rng: np.random.Generator) -> dict[str, ak.Array]:
-    """Of each jet: `btag` 0 or 1, the `score`, `tagbin` (working points passed plus one), `flavour` (5, 4 or 0).
+    """Per jet: `btag` (0 or 1), `score`, `tagbin` (number of working points passed plus one), `flavour` (5, 4, 0).
 
-    One random number per jet decides all of them: a jet that passes a point passes every looser one.
+    One random number per jet determines all of them, so a jet that passes a working point passes every looser one.
     """
     pt, eta = (ak.to_numpy(ak.flatten(jets[name])) for name in ("pt", "eta"))
     flavour = flavours(jets, record, settings)

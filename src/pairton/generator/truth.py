@@ -1,4 +1,4 @@
-"""Truth: quarks and leptons of the hard process, put in the slots of a topology and matched to objects."""
+"""Truth: assigns quarks and leptons of the hard process to slots, and matches them to objects."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ RESONANCE, OUTGOING = 22, 23  # Pythia's status codes, without sign, of the hard
 
 
 def check_topology(topology: Topology) -> None:
-    """Every name of the topology must stand for PDG codes, and its objects be among those that are made."""
+    """Raise TopologyError unless all names of the topology have PDG codes, and the generator makes its objects."""
     if unknown := unknown_names(topology):
         raise TopologyError(
-            f"the generator cannot tell which particles {', '.join(unknown)} of {topology.name} are: say so under "
-            f"`codes:` of the topology, or rename them to some of {', '.join(pdg_codes())}"
+            f"the generator does not know the PDG codes of {', '.join(unknown)} in {topology.name}: give them "
+            f"under `codes:` of the topology, or rename the particles to some of {', '.join(pdg_codes())}"
         )
     if missing := [kind for kind in topology.kinds if kind not in KINDS]:
         raise TopologyError(
@@ -36,10 +36,10 @@ def check_topology(topology: Topology) -> None:
 
 
 def hard_parents(record: Record) -> tuple[Ints, Ints]:
-    """Entries of the hard process, and the entry of the resonance each comes from, -1 at the root.
+    """Entries of the hard process, and the entry of the resonance that each comes from, -1 for none.
 
-    Between the two lie copies, as showers make the resonance recoil: mothers are followed up through them.
-    Electrons and muons from taus of the hard process count as entries of it.
+    Mothers are followed through copies of the resonance, which the shower makes when it recoils. Electrons and
+    muons from taus of the hard process count as entries of it.
     """
     status = np.abs(record.status)
     is_hard = (status == RESONANCE) | (status == OUTGOING)
@@ -54,13 +54,13 @@ def hard_parents(record: Record) -> tuple[Ints, Ints]:
 
 
 def slot_entries(record: Record, topology: Topology) -> Ints:
-    """(B, S) entry of the particle of each slot, -1 where the hard process has none: see `fill_slots`."""
+    """(B, S): the entry of the particle in each slot, -1 if the hard process has none. See `fill_slots`."""
     hard, parent = hard_parents(record)
     return fill_slots(topology, hard, record.event[hard], record.code[hard], parent, len(record))
 
 
 def neutrinos(record: Record) -> dict[str, Floats]:
-    """(B,) each: the sum of the momenta of the neutrinos of the hard process."""
+    """The summed momenta of the neutrinos of the hard process, (B,) each."""
     code = np.abs(record.code)
     at = np.flatnonzero((np.abs(record.status) == OUTGOING) & ((code == 12) | (code == 14) | (code == 16)))
     return {
@@ -72,10 +72,10 @@ def neutrinos(record: Record) -> dict[str, Floats]:
 
 
 def match(events: Events, record: Record, slots: Ints, radius: float) -> npt.NDArray[np.int32]:
-    """(B, S) position of the object of each slot, -1 without one: see `pairton.events.matching.match_slots`.
+    """(B, S): the position of the object in each slot, -1 for none. See `pairton.events.matching.match_slots`.
 
-    Objects within the topology's selection come first, as if there were no others; of the others only what
-    is left over can have one.
+    Objects that pass the selection of the topology are matched first. The others are matched only to the slots
+    that are then still empty.
     """
     pt = np.hypot(record.px[slots], record.py[slots])
     eta = np.where(slots >= 0, np.arcsinh(record.pz[slots] / np.maximum(pt, 1e-9)), np.nan)
@@ -89,7 +89,7 @@ def match(events: Events, record: Record, slots: Ints, radius: float) -> npt.NDA
 def true_energies(
     events: Events, record: Record, slots: Ints, truth: npt.NDArray[np.int32]
 ) -> dict[str, ak.Array]:
-    """The objects with `true_energy`: that of the quark or lepton which an object is matched to, 0 for none.
+    """The objects with a field `true_energy`: the energy of the quark or lepton they are matched to, or 0.
 
     slots   (B, S): entries of the quarks and leptons
     truth   (B, S): positions of their objects
