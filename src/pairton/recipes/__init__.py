@@ -1,4 +1,4 @@
-"""Built-in recipes: YAML files, known by their path in this folder without the suffix."""
+"""Built-in recipes. Their name is the path of the YAML file in this folder, without the suffix."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["builtin_recipes", "find_recipe"]
 
 
 def builtin_recipes() -> dict[str, Path]:
-    """Names and files of the recipes that come with the package.
+    """The names and files of the built-in recipes.
 
     >>> list(builtin_recipes())[:2]
     ['cpu', 'iterative']
@@ -21,7 +21,7 @@ def builtin_recipes() -> dict[str, Path]:
 
 
 def find_recipe(name: str | Path, folder: Path | None = None) -> Path:
-    """The file of a recipe: a built-in name, or a path, relative to `folder` if that is given."""
+    """The file of a recipe, from a built-in name or a path, which is relative to `folder` if that is given."""
     builtin = builtin_recipes()
     if str(name) in builtin:
         return builtin[str(name)]
