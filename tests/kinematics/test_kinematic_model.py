@@ -178,11 +178,11 @@ def test_several_starts_are_never_below_that_of_klfitter(tops, kinds):
 
 def test_what_cannot_be_is_one_line(tops, tmp_path, capsys):
     events, _ = tops("hl", n=3)
-    with pytest.raises(ConfigError, match="decoded by kinematic"):
+    with pytest.raises(ConfigError, match="takes the decoding kinematic only"):
         pairton.reconstruct(events, model="kinematic", decoding="exact")
     with pytest.raises(ConfigError, match="no network that torch"):
         pairton.load_model("kinematic", engine="torch")
-    with pytest.raises(ConfigError, match="decoded by exact"):
+    with pytest.raises(ConfigError, match="takes the decoding exact only"):
         pairton.reconstruct(tops("hh", n=3)[0], decoding="kinematic")
     with pytest.raises(ModelError, match="needs the mass of X"):
         pairton.load_model("kinematic", topology=topology_of_x())

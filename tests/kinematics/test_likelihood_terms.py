@@ -117,7 +117,7 @@ def test_settings_are_read_back_as_they_were_written():
         ({"starts": "many"}, "choose one of several, klfitter"),
         ({"permutations": 0}, "must lie between 1 and"),
         ({"transfer": {"b": []}}, "lacks light, lepton, met"),
-        ({"transfer": {**TRANSFER, "b": [{"a": 0.1}, {"a": 0.1}]}}, "above that of the last bin"),
+        ({"transfer": {**TRANSFER, "b": [{"a": 0.1}, {"a": 0.1}]}}, "above that of the previous bin"),
         ({"transfer": {**TRANSFER, "b": [{"abs_eta": 2.5}]}}, "one of a, b, c must be above 0"),
         ({"transfer": {**TRANSFER, "b": [{"components": [{"share": 0.5, "a": 0.1}]}]}}, "add up to 0.5"),
         ({"transfer": {**TRANSFER, "met": {"b": 0, "c": 0}}}, "one above 0"),

@@ -179,7 +179,7 @@ def test_the_model_as_a_whole_has_no_network(mass_model_type, events):
     model = in_folds(mass_model_type, events, 2)
     nodes = next(iter([member for member, _ in by_fold(model, events.ids)]))
     assert nodes is model.folds[0]
-    with pytest.raises(ModelError, match="which of its networks answers depends on the event"):
+    with pytest.raises(ModelError, match="its network depends on the fold of the event"):
         model.engine(None, None)
     assert model.info.metrics == {"e_event": pytest.approx(0.55)}
     with pytest.raises(ConfigError, match="folds is 1, but must be from 2"):
@@ -241,7 +241,7 @@ def test_commands_show_and_export_folds(folder, command, monkeypatch, capsys, de
     assert command("models", folder) == 0
     assert "folds       2, by a hash of the event number" in capsys.readouterr().out
     assert command("models", folder / "fold1") == 0
-    assert "folds       2; the one for events of fold 1" in capsys.readouterr().out
+    assert "folds       2; this network is for events of fold 1" in capsys.readouterr().out
     assert command("export", folder, "-o", tmp_path / "net.onnx") == 0
     out = capsys.readouterr().out
     assert "net_fold0.onnx: one step" in out

@@ -117,7 +117,7 @@ def test_a_model_for_a_decoding_that_is_gone_is_refused(model_folder, tmp_path):
     folder = shutil.copytree(model_folder, tmp_path / "old")
     about = make_old(folder)
     (folder / "model.json").write_text(json.dumps(about | {"decoding": "exact_steps"}))
-    with pytest.raises(ModelError, match="exact_steps, which is gone: train the model again"):
+    with pytest.raises(ModelError, match="exact_steps, which no longer exists: train the model again"):
         load_model(folder, engine="torch")
 
 

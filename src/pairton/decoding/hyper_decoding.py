@@ -37,8 +37,8 @@ def check_hyper(topology: Topology) -> None:
     types = {root.type for root in topology.roots}
     if len(types) > 1 or triplet_types(topology) != dict.fromkeys(types, False):
         raise ConfigError(
-            f"HyPER's decoding needs roots that all decay like t: [W, b], W: [q, q], which those of {topology.name} do "
-            "not: use the decoding exact"
+            f"HyPER's decoding needs roots that all decay like t: [W, b], W: [q, q], but {topology.name} has "
+            "others: use the decoding exact"
         )
 
 

@@ -1,7 +1,8 @@
-"""What a kinematic fit knows of a decay: measured leaves, neutrinos, and resonances with their masses.
+"""The decays that a kinematic fit describes: measured products, neutrinos, and resonances with their masses.
 
-It follows from the topology, from its `invisible`, and from the PDG codes of its names: `tl: [b, l]` with the code
-of the top and `invisible: {tl: {W: [l, nu]}}` has the resonances W = l + nu and t = b + l + nu.
+The leaves of a decay are its measured products and its neutrinos. They follow from the topology, its `invisible`
+section and the PDG codes of its names: `tl: [b, l]` with the code of the top and `invisible: {tl: {W: [l, nu]}}`
+has the resonances W = l + nu and t = b + l + nu.
 """
 
 from __future__ import annotations
@@ -22,30 +23,30 @@ B_QUARK = 5
 
 @dataclass(frozen=True)
 class Resonance:
-    """A mass that the fit knows: of which leaves it is made, and what it should be."""
+    """A particle whose mass constrains the fit: its leaves, and its expected mass."""
 
     name: str
-    leaves: tuple[int, ...]  # those of `Decay`: measured ones, then neutrinos
+    leaves: tuple[int, ...]  # indices of leaves: the measured ones come first, then the neutrinos
     mass: Mass
-    free: int = -1  # which of the decay's free masses it is; -1: fixed
+    free: int = -1  # index in `Decay.free`; -1: the mass is fixed
 
 
 @dataclass(frozen=True)
 class Decay:
-    """What is fitted together: one root particle, or several that are not independent.
+    """The particles that are fitted together: one root particle, or several that are not independent.
 
-    The parameters of a fit are the energies of the measured leaves, three numbers of each neutrino (the squared
-    mass with its lepton, eta, phi), and free masses.
+    The parameters of a fit are the energies of the measured leaves, three numbers per neutrino (the squared mass
+    of the neutrino and its lepton, eta, phi), and the free masses.
     """
 
-    slots: tuple[int, ...]  # of the topology: the measured leaves
+    slots: tuple[int, ...]  # slots of the topology: the measured leaves
     masses: tuple[float, ...]  # of the measured leaves, GeV
-    transfer: tuple[str, ...]  # their transfer functions: b, light or lepton
-    neutrinos: tuple[int, ...]  # those of the topology, by number
-    partners: tuple[int, ...]  # the charged lepton of each neutrino, among the leaves
+    transfer: tuple[str, ...]  # names of their transfer functions: b, light or lepton
+    neutrinos: tuple[int, ...]  # indices in `Topology.neutrinos`
+    partners: tuple[int, ...]  # leaf of the charged lepton of each neutrino
     resonances: tuple[Resonance, ...]
-    free: tuple[Mass, ...]  # masses that float
-    leaves_of: tuple[tuple[int, tuple[int, ...]], ...]  # particle of the topology -> its leaves
+    free: tuple[Mass, ...]  # masses that the fit varies
+    leaves_of: tuple[tuple[int, tuple[int, ...]], ...]  # particle of the topology, and its leaves
 
     @property
     def n_visible(self) -> int:
@@ -53,7 +54,7 @@ class Decay:
 
     @property
     def first_free(self) -> int:
-        """Where the free masses begin among the parameters."""
+        """Index of the first free mass among the parameters."""
         return len(self.slots) + 3 * len(self.neutrinos)
 
     @property
@@ -62,7 +63,7 @@ class Decay:
 
 
 def _slot_codes(topology: Topology) -> list[set[int]]:
-    """The PDG codes of what fills each slot."""
+    """The PDG codes of each slot."""
     decays, codes = dict(topology.decays), codes_of(topology)
     found: list[set[int]] = [set()] * len(topology.slots)
     for particle in topology.particles:
@@ -73,7 +74,7 @@ def _slot_codes(topology: Topology) -> list[set[int]]:
 
 
 def is_b(topology: Topology) -> list[bool]:
-    """Of each slot, whether only b quarks fill it.
+    """Whether each slot is for b quarks only.
 
     >>> from pairton.topology import load_topology
     >>> is_b(load_topology("ttbar_semilep"))
@@ -83,7 +84,7 @@ def is_b(topology: Topology) -> list[bool]:
 
 
 def transfer_names(topology: Topology) -> list[str]:
-    """Of each slot, which transfer function its object has.
+    """The name of the transfer function of each slot.
 
     >>> from pairton.topology import load_topology
     >>> transfer_names(load_topology("ttbar_semilep"))
@@ -96,8 +97,8 @@ def transfer_names(topology: Topology) -> list[str]:
 def roots_are_independent(topology: Topology, settings: FitSettings) -> bool:
     """Whether the likelihood is a product over root particles: no shared free mass, at most one neutrino."""
     each = [decay_of(topology, [root], settings) for root in topology.roots]
-    floating = [mass for decay in each for mass in decay.free]
-    return len(topology.neutrinos) <= 1 and len(set(floating)) == len(floating)
+    free = [mass for decay in each for mass in decay.free]
+    return len(topology.neutrinos) <= 1 and len(set(free)) == len(free)
 
 
 def decay_of(topology: Topology, roots: Sequence[Particle], settings: FitSettings) -> Decay:
@@ -148,18 +149,18 @@ def decay_of(topology: Topology, roots: Sequence[Particle], settings: FitSetting
 
 
 def _check_neutrinos(topology: Topology, codes: Sequence[set[int]]) -> None:
-    """A lepton without a partner comes with a neutrino, which the topology must say; each has one lepton."""
+    """Raise TopologyError if a lepton lacks its neutrino in `invisible`, or a neutrino has no single lepton."""
     known = {neutrino.particle for neutrino in topology.neutrinos}
     for particle in topology.particles:
         leptons = [slot for slot in particle.own_slots if codes[slot] & CHARGED_LEPTONS]
         if len(leptons) % 2 and particle.type in dict(topology.decays) and particle.index not in known:
             raise TopologyError(
-                f"{particle.type} of {topology.name} has a lepton but no neutrino, which a kinematic fit needs to "
-                f"know: add it to the topology, as in `invisible: {{{particle.type}: {{W: [l, nu]}}}}`"
+                f"{particle.type} of {topology.name} has a lepton but no neutrino, which a kinematic fit needs: "
+                f"add it to the topology, as in `invisible: {{{particle.type}: {{W: [l, nu]}}}}`"
             )
     for neutrino in topology.neutrinos:
         if len(neutrino.lepton) != 1:
             raise TopologyError(
-                f"{neutrino.name} of {topology.name} shares its W with {len(neutrino.lepton)} objects, but "
-                "a kinematic fit takes one lepton: change `invisible`"
+                f"{neutrino.name} of {topology.name} comes with {len(neutrino.lepton)} objects, but a kinematic "
+                "fit needs one lepton per neutrino: change `invisible`"
             )

@@ -1,7 +1,7 @@
-"""The decoding `kinematic`: what a kinematic fit found, in the form of every other answer.
+"""The decoding `kinematic`: the answer of a kinematic fit, in the form of all other answers.
 
-The fit compares permutations itself, so its engine gives the answer beside what was fitted. These outputs have
-names that begin with `answer:`.
+The fit compares permutations itself, so its engine returns the answer together with the fitted quantities, as
+outputs whose names begin with `answer:`.
 
 Shapes: B events, S slots, P particles.
 """
@@ -10,21 +10,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding import Decoded, Decoding, Outputs, Task, register_decoding
-from pairton.decoding.graph import MASKED
+from pairton.decoding.graph import masked_tokens
 
 __all__ = ["KINEMATIC", "answer_outputs", "is_answer"]
 
 KINEMATIC = "kinematic"
 PREFIX = "answer:"
-PARTS = ("assignment", "particle_probability", "event_probability", "exact")  # of `Decoded`
+PARTS = ("assignment", "particle_probability", "event_probability", "exact")  # fields of `Decoded`
 
 
 def is_answer(name: str) -> bool:
-    """Whether an output is a part of the answer."""
+    """Whether an output is part of the answer."""
     return name.startswith(PREFIX)
 
 
@@ -35,8 +34,7 @@ def answer_outputs(found: Decoded) -> dict[str, npt.NDArray[Any]]:
 
 def _run_kinematic(task: Task) -> Decoded:
     result = Decoded.empty(task.topology, len(task.nodes))
-    n_nodes = task.nodes.mask.shape[1]
-    tokens = np.full((len(task.nodes), len(task.topology.types), n_nodes, n_nodes), MASKED, dtype=np.uint8)
+    tokens = masked_tokens(task.topology, len(task.nodes), task.nodes.mask.shape[1])
     outputs: Outputs = task.predict(task.nodes, tokens)
     for name in PARTS:
         getattr(result, name)[:] = outputs[f"{PREFIX}{name}"]

@@ -1,4 +1,4 @@
-"""How a kinematic fit is made, from one YAML file: masses and widths, tag rates, transfer functions."""
+"""The settings of a kinematic fit, from a YAML file: masses and widths, tag rates, transfer functions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
     "parse_settings",
 ]
 
-BUILT_IN = "kinematic"  # the settings that come with Pairton
+BUILT_IN = "kinematic"  # name of the built-in settings
 STARTS = ("several", "klfitter")
 EVIDENCE_TAGS, NO_TAGS = "evidence", "none"
 MOST_PERMUTATIONS = 10_000
@@ -48,12 +48,12 @@ class Mass:
 
     mass: float
     width: float
-    free: bool = False  # it floats, in common for all particles of its code
+    free: bool = False  # whether the fit varies it, in common for all particles with this entry
 
 
 @dataclass(frozen=True)
 class TagRates:
-    """How often jets have a b-tag: those of b quarks with the efficiency, others with 1 / rejection."""
+    """How often jets are b-tagged: jets from b quarks with `efficiency`, others with 1 / `rejection`."""
 
     efficiency: float = 0.7
     rejection: float = 125.0
@@ -61,34 +61,34 @@ class TagRates:
 
 @dataclass(frozen=True)
 class FitSettings:
-    """All that a kinematic fit needs beside the topology and the events."""
+    """Everything that a kinematic fit needs besides the topology and the events."""
 
-    masses: Mapping[int | str, Mass | None]  # PDG code or name of a type; None: its mass is not used
+    masses: Mapping[int | str, Mass | None]  # PDG code or name of a type; None: the mass is not used
     transfer: Transfer
-    tags: TagRates | str = EVIDENCE_TAGS  # what a b-tag is worth: as evidence, or at fixed rates; none: nothing
-    jet_mass: float = 4.7  # of jets from b quarks; others and leptons are massless
-    other_jets: float = 0.0  # their pT falls with this power: what a jet is worth that is no decay product
-    neutrino_eta: float = 1.2  # width of the neutrinos' eta, used where there are two or more
-    starts: str = "several"  # of the maximisation; klfitter: one, as KLFitter
-    integrate: bool = True  # compare integrals over the parameters, around the maximum; else maxima
-    permutations: int = 100  # per event that are fitted where root particles are not independent
+    tags: TagRates | str = EVIDENCE_TAGS  # how b-tags enter: "evidence", fixed rates, or "none"
+    jet_mass: float = 4.7  # GeV, of jets from b quarks; other jets and leptons are massless
+    other_jets: float = 0.0  # the pT density of jets that are no decay products falls with this power of pT
+    neutrino_eta: float = 1.2  # width of the prior of the neutrinos' eta, for two or more neutrinos
+    starts: str = "several"  # starting points of the maximisation; "klfitter": the single one of KLFitter
+    integrate: bool = True  # compare integrals of the likelihood around its maxima; False: the maxima
+    permutations: int = 100  # permutations to fit per event, if root particles are not independent
     about: str = ""
 
     def mass_of(self, topology: Topology, type_name: str) -> Mass | None:
-        """The mass of a type, by its name or its PDG code; None if it shall not be used."""
+        """The mass of a type, by its name or its PDG code; None if it is not to be used."""
         codes = tuple(codes_of(topology).get(type_name, ()))
         keys: list[int | str] = [type_name, *(codes if len(codes) == 1 else ())]
         for key in keys:
             if key in self.masses:
                 return self.masses[key]
         raise ModelError(
-            f"a kinematic fit needs the mass of {type_name} of {topology.name}: say which particle it is under "
-            f"`codes:` of the topology, or add it to `masses:` of the settings, as in {type_name}: "
-            "{mass: 125, width: 2}, or with null to do without"
+            f"a kinematic fit needs the mass of {type_name} of {topology.name}: give its PDG code under `codes:` "
+            f"of the topology, or add it to `masses:` of the settings, as in {type_name}: "
+            f"{{mass: 125, width: 2}}, or {type_name}: null to ignore the mass"
         )
 
     def with_fixed_masses(self) -> FitSettings:
-        """The same with no mass that floats."""
+        """The same settings without free masses."""
         fixed = {key: mass and replace(mass, free=False) for key, mass in self.masses.items()}
         return replace(self, masses=fixed)
 
@@ -112,9 +112,9 @@ def _plain_mass(mass: Mass) -> dict[str, Any]:
 
 
 def parse_settings(raw: object, source: str) -> FitSettings:
-    """Settings from what YAML gave; what is not mentioned is as built in.
+    """Settings from parsed YAML; entries that are not given are taken from the built-in settings.
 
-    >>> parse_settings({"masses": {6: {"mass": 172.5, "width": 1.5, "free": True}}}, "mine").masses[6].free
+    >>> parse_settings({"masses": {6: {"mass": 172.5, "width": 1.5, "free": True}}}, "fit.yaml").masses[6].free
     True
     """
     built_in = None if source == BUILT_IN else load_settings()
@@ -125,7 +125,9 @@ def parse_settings(raw: object, source: str) -> FitSettings:
         masses: dict[int | str, Mass | None] = {} if built_in is None else dict(built_in.masses)
         for key, entry in dict(given.get("masses", {})).items():
             if not (isinstance(key, int) and key > 0) and not (isinstance(key, str) and key.isidentifier()):
-                raise ConfigError(f"{source}.masses has {shown(key)}: give PDG codes, as 6, or names of particles")
+                raise ConfigError(
+                    f"{source}.masses has {shown(key)}: give PDG codes, such as 6, or names of particles"
+                )
             masses[key] = None if entry is None else configure(Mass, entry, f"{source}.masses.{key}")
         given["masses"] = masses
         if "transfer" in given or built_in is None:
@@ -153,8 +155,8 @@ def _check(settings: FitSettings, source: str) -> None:
             )
     elif not 0 <= tags.efficiency <= 1 or not tags.rejection >= 1:
         raise ConfigError(
-            f"{source}.tags: the efficiency, {tags.efficiency}, must lie between 0 and 1, and the rejection, "
-            f"{tags.rejection}, be at least 1"
+            f"{source}.tags: the efficiency must lie between 0 and 1 and the rejection be at least 1, not "
+            f"{tags.efficiency} and {tags.rejection}"
         )
     for name in ("jet_mass", "neutrino_eta", "other_jets"):
         if not 0 <= getattr(settings, name) < math.inf:
@@ -174,7 +176,7 @@ def _built_in() -> FitSettings:
 
 
 def load_settings(name: str | Path = BUILT_IN) -> FitSettings:
-    """The settings that come with Pairton, or those of a YAML file.
+    """The built-in settings, or those of a YAML file.
 
     >>> load_settings().masses[24]
     Mass(mass=80.4, width=2.1, free=False)

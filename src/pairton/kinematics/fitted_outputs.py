@@ -1,12 +1,12 @@
-"""What a kinematic fit found, as outputs by name.
+"""The results of a kinematic fit, as outputs by name.
 
-log_likelihood                                 of the answer, without what tags add
+log_likelihood                                 of the answer, without the terms of tags
 fitted_energy                                  of the object in each slot
-fitted_pt, fitted_eta, fitted_phi, fitted_mass of each particle, neutrinos included
+fitted_pt, fitted_eta, fitted_phi, fitted_mass of each particle, including its neutrinos
 fitted_px, fitted_py, fitted_pz                of each neutrino
-fitted_free_mass_<particle>                    a mass that floats, named by the first particle that has it
+fitted_free_mass_<particle>                    a free mass, named after the first particle that has it
 
-GeV and radians; float32. Shapes: F fits, B events, k permutations, S slots, P particles, K neutrinos.
+Units are GeV and radians, in float32. Shapes: F fits, B events, k permutations, S slots, P particles, K neutrinos.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COMPONENTS = ("px", "py", "pz")
 
 
 def output_axes(decay: Decay) -> dict[str, tuple[str, ...]]:
-    """Name -> axes after that of events, of the decay of a whole event."""
+    """Name -> axes of each output after the event axis, for the decay of a whole event."""
     axes: dict[str, tuple[str, ...]] = {"log_likelihood": (), "fitted_energy": ("slot",)}
     axes |= {f"fitted_{name}": ("particle",) for name in MOMENTUM}
     axes |= {f"fitted_{name}": ("neutrino",) for name in COMPONENTS if decay.neutrinos}
@@ -39,7 +39,7 @@ def output_axes(decay: Decay) -> dict[str, tuple[str, ...]]:
 
 
 def fitted_outputs(problem: Problem, parameters: Floats) -> Outputs:
-    """Outputs of fits of whole events: parameters (D, F) -> (F,) or (F, places)."""
+    """The outputs (F,) or (F, places) of fits of whole events with parameters (D, F)."""
     decay = problem.decay
     leaves = problem.leaves(parameters)  # (L, 4, F)
     particles = np.stack([leaves[list(own)].sum(axis=0) for _, own in decay.leaves_of])  # (P, 4, F)

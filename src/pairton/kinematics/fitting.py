@@ -1,8 +1,8 @@
-"""Assignments by a kinematic likelihood: permutations are fitted, and their likelihoods compared.
+"""Assignments from a kinematic likelihood: each permutation of the objects is fitted, and the best one is taken.
 
-Where root particles are independent (fixed masses, at most one neutrino), the likelihood of a permutation is the
-product of those of its root particles. So each candidate of a root is fitted once, and exact sums over sets of
-objects take all permutations into account. Where they are not (a free mass that two tops share, two neutrinos that
+If root particles are independent (fixed masses, at most one neutrino), the likelihood of a permutation is the
+product of the likelihoods of its root particles. Each candidate of a root is then fitted once, and exact sums over
+sets of objects cover all permutations. If they are not independent (two tops share a free mass, two neutrinos
 share the missing energy), such a product ranks the permutations, and the best ones are fitted as a whole.
 
 Shapes: B events, S slots, P particles, C candidates of a type, k permutations, D parameters.
@@ -38,26 +38,26 @@ __all__ = ["KinematicFit", "Permutations"]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.integer[Any]]
 
-FITS_AT_ONCE = 16384  # with several starts each: their arrays stay in the cache
-SHARED_MET_SIGMA = 60.0  # GeV: how far one neutrino may be from its part of the missing energy, for the ranking
+FITS_AT_ONCE = 16384  # so that the arrays of all their starts fit in the cache
+SHARED_MET_SIGMA = 60.0  # GeV: for the ranking, spread of one neutrino around its share of the missing energy
 
 
 class Permutations(NamedTuple):
-    """Permutations of some events, the best first; log L of -inf where an event has fewer of them."""
+    """The best permutations of each event, in order; if an event has fewer than k, the rest have log L = -inf."""
 
     assignment: npt.NDArray[np.int32]  # (B, k, S): nodes; -1 for none
-    log_likelihood: Floats  # (B, k), without what tags add
-    probability: Floats  # (B, k): with tags; of all permutations, or of all that were fitted
-    outputs: Outputs  # (B, k) or (B, k, places): what was fitted
+    log_likelihood: Floats  # (B, k): without tags
+    probability: Floats  # (B, k): with tags, among all permutations, or among those that were fitted
+    outputs: Outputs  # (B, k) or (B, k, places): fitted quantities
 
 
 class _Ranked(NamedTuple):
-    """The same, before probabilities."""
+    """Ranked permutations, before they are turned into probabilities."""
 
     assignment: npt.NDArray[np.int32]  # (B, k, S)
     total: Floats  # (B, k): log L with tags
     outputs: Outputs  # (B, k) or (B, k, places)
-    scores: dict[str, Floats]  # type -> (C, B): what candidates add, for the exact sums
+    scores: dict[str, Floats]  # type -> (C, B): own scores of candidates, for the exact sums
 
 
 class KinematicFit:
@@ -79,13 +79,13 @@ class KinematicFit:
 
     @cached_property
     def axes(self) -> dict[str, tuple[str, ...]]:
-        """Names and axes of what `assign` finds besides the answer."""
+        """Names and axes of the fitted quantities that `assign` returns."""
         return output_axes(self.whole)
 
     def assign(self, nodes: Nodes) -> tuple[Decoded, Outputs]:
-        """The best assignment of each event, with probabilities, and what was fitted; events of one layout.
+        """The best assignment of each event with probabilities, and the fitted quantities.
 
-        An event for which no permutation is allowed has no answer.
+        The events must have the same layout. An event without an allowed permutation has no answer.
         """
         answer = Decoded.empty(self.topology, len(nodes))
         topology, n = self.topology, len(nodes)
@@ -119,7 +119,7 @@ class KinematicFit:
         return answer, outputs
 
     def permutations(self, nodes: Nodes, k: int | None = None) -> Permutations:
-        """The k best permutations of each event, by default as many as `settings.permutations`."""
+        """The k best permutations of each event; the default of k is `settings.permutations`."""
         most = self._listed(nodes, self.settings.permutations if k is None else k)
         parts = []
         for _, tables, some in self._blocks(nodes, most):
@@ -131,8 +131,8 @@ class KinematicFit:
                 chance[rows] = np.exp(found.total[rows] - log_normaliser(log_sums(tables, own))[:, None])
             elif len(rows):
                 chance[rows] = _shares(found.total[rows])
-            there = np.isfinite(found.total)
-            log_likelihood = np.where(there, found.outputs["log_likelihood"].astype(np.float64), -np.inf)
+            value = found.outputs["log_likelihood"].astype(np.float64)
+            log_likelihood = np.where(np.isfinite(found.total), value, -np.inf)
             parts.append(Permutations(found.assignment, log_likelihood, chance, found.outputs))
         if not parts:
             raise EventsError("these events have no missing energy, which the fit of a neutrino needs")
@@ -147,11 +147,11 @@ class KinematicFit:
     # -- one block of events -------------------------------------------------------------------------------
 
     def _listed(self, nodes: Nodes, most: int) -> int:
-        """How many permutations there are, up to a number."""
+        """The number of permutations, at least 1 and at most `most`."""
         return max(1, min(most, self.topology.count_assignments(nodes.layout)))
 
     def _blocks(self, nodes: Nodes, listed: int) -> Iterator[tuple[slice, SetTables, Observed]]:
-        """Some events at a time; none where neutrinos need a missing energy that is not there."""
+        """Blocks of events to fit at once; none if neutrinos need missing energy and there is none."""
         if self.whole.neutrinos and not all(nodes.layout):
             return
         tables = set_tables(self.topology, allowed_nodes(self.topology, nodes.layout), complete_only=True)
@@ -163,7 +163,7 @@ class KinematicFit:
             yield events, tables, observed.take(events)
 
     def _ranked(self, tables: SetTables, some: Observed, k: int) -> _Ranked:
-        """The k best permutations, each fitted as a whole unless root particles are independent."""
+        """The k best permutations; they are fitted as a whole unless root particles are independent."""
         scores, parameters = self._candidates(tables, some)
         own = _own_scores(tables, scores)
         ranking = best(tables, own, k=k, patterns=[0]).overall()
@@ -175,7 +175,7 @@ class KinematicFit:
         if not self.independent:
             several = self.settings.starts == "several"
             found, value = fit(problem, several, found[:, None] if several else None)
-            value = self._worth(problem, found, value)
+            value = self._compared(problem, found, value)
             value = value.reshape(len(objects), -1) + some.tag_terms(objects, is_b(self.topology))
             total = np.where(np.isfinite(total), value.T, -np.inf)
         fitted = fitted_outputs(problem, found)
@@ -189,7 +189,7 @@ class KinematicFit:
         return _Ranked(assignment, total, outputs, own)
 
     def _candidates(self, tables: SetTables, some: Observed) -> tuple[dict[str, Floats], dict[str, Floats]]:
-        """For each root type log L with tags (C, B), and the parameters (D, C, B)."""
+        """The candidates of each root type: log L with tags (C, B), and fitted parameters (D, C, B)."""
         neutrinos = len(self.whole.neutrinos)
         b_slots = is_b(self.topology)
         scores, parameters = {}, {}
@@ -198,18 +198,18 @@ class KinematicFit:
             shared = (neutrinos, SHARED_MET_SIGMA) if decay.neutrinos and neutrinos > 1 else None
             problem = some.problem(decay, self.settings, objects, shared)
             found, value = fit(problem, self.settings.starts == "several")
-            value = self._worth(problem, found, value)
+            value = self._compared(problem, found, value)
             shape = len(objects), some.energy.shape[1]
             scores[name] = value.reshape(shape) + some.tag_terms(objects, [b_slots[slot] for slot in decay.slots])
             parameters[name] = found.reshape(-1, *shape)
         return scores, parameters
 
-    def _worth(self, problem: Problem, found: Floats, value: Floats) -> Floats:
-        """(F,): what fits are compared by: log L at the maximum, or its integral over the parameters."""
+    def _compared(self, problem: Problem, found: Floats, value: Floats) -> Floats:
+        """(F,): the value by which fits are compared: log L at the maximum, or log of the integral of L."""
         return value + log_volume(problem, found) if self.settings.integrate else value
 
     def _joined(self, tables: SetTables, nodes: Ints, parameters: Mapping[str, Floats]) -> Floats:
-        """(D, k, B): parameters of whole permutations (B, k, S) from those of their roots."""
+        """(D, k, B): the parameters of permutations (B, k, S), from those of their root particles."""
         whole, (events, k, slots) = self.whole, nodes.shape
         result = np.empty((whole.n_parameters, k, events))
         for at, mass in enumerate(whole.free):
@@ -220,23 +220,23 @@ class KinematicFit:
             decay = self.roots[root.type]
             objects = canonical_within(self.topology, root, nodes.reshape(-1, slots))
             which = np.maximum(tables.candidates[root.type].find(objects), 0).reshape(events, k)
-            mine = parameters[root.type][:, which.T, row]  # (D of the root, k, B)
-            result[[whole.slots.index(slot) for slot in root.slots]] = mine[: decay.n_visible]
+            own = parameters[root.type][:, which.T, row]  # (D of the root, k, B)
+            result[[whole.slots.index(slot) for slot in root.slots]] = own[: decay.n_visible]
             first = whole.n_visible + 3 * neutrino
-            result[first : first + 3 * len(decay.neutrinos)] = mine[decay.n_visible : decay.first_free]
+            result[first : first + 3 * len(decay.neutrinos)] = own[decay.n_visible : decay.first_free]
             neutrino += len(decay.neutrinos)
             for at, mass in enumerate(decay.free):
-                result[whole.first_free + whole.free.index(mass)] = mine[decay.first_free + at]
+                result[whole.first_free + whole.free.index(mass)] = own[decay.first_free + at]
         return result
 
 
 def _by_event(values: npt.NDArray[Any], k: int) -> npt.NDArray[Any]:
-    """(B, k, ...): what fits (k B, ...) found."""
+    """(B, k, ...): results of fits (k B, ...), by event."""
     return values.reshape(k, -1, *values.shape[1:]).swapaxes(0, 1)
 
 
 def _own_scores(tables: SetTables, scores: Mapping[str, Floats]) -> dict[str, Floats]:
-    """Type -> (C, B): what a candidate adds to those of its children; a type that is no root adds nothing."""
+    """Type -> (C, B): the score of each candidate minus those of its children; 0 for types that are no roots."""
     events = next(iter(scores.values())).shape[1]
     own = {}
     for name, known in tables.candidates.items():
@@ -248,21 +248,21 @@ def _own_scores(tables: SetTables, scores: Mapping[str, Floats]) -> dict[str, Fl
 
 
 def _shares(total: Floats) -> Floats:
-    """(B, k): exp(total) over its sum."""
+    """(B, k): exp(total), normalised to a sum of 1 per event."""
     weight = np.exp(total - total.max(axis=1, keepdims=True))
     return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
 
 def _marginals(topology: Topology, assignment: Ints, chance: Floats) -> Floats:
-    """(B, P): summed probability of the permutations (B, k, S) that have a particle of the first one."""
+    """(B, P): for each particle of the first permutation, the probability of all (B, k, S) that contain it."""
     events, k, slots = assignment.shape
     flat = assignment.reshape(-1, slots)
     found = {p.index: canonical_within(topology, p, flat).reshape(events, k, -1) for p in topology.particles}
     result = np.empty((events, len(topology.particles)))
     for particle in topology.particles:
-        mine = found[particle.index][:, :1]
+        first = found[particle.index][:, :1]
         same = np.zeros((events, k), dtype=bool)
         for other in topology.of_type(particle.type):
-            same |= (found[other.index] == mine).all(axis=2)
+            same |= (found[other.index] == first).all(axis=2)
         result[:, particle.index] = (chance * same).sum(axis=1)
     return result

@@ -1,10 +1,10 @@
-"""Damped Newton steps for many small problems at once, within bounds.
+"""Damped Newton steps within bounds, for many small fits at once.
 
-Each fit has its own damping: it grows where a step does not help and shrinks where one does. The Hessian may be
-indefinite: pivots of its LDL decomposition that are not positive enough are replaced, so that every step goes
-uphill. The result of a fit depends on that fit alone, never on those beside it.
+Each fit has its own damping, which grows after a step that does not help and shrinks after one that does. The
+Hessian may be indefinite: pivots of its LDL decomposition that are not positive enough are replaced, so that every
+step goes uphill. The result of a fit does not depend on the other fits of the batch.
 
-Shapes: F fits, the last axis; D parameters.
+Shapes: F fits (the last axis), D parameters.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 
 FIRST_DAMPING = 1e-2
-DAMPING = (1e-9, 1e9)
-SMALLER, LARGER = 0.2, 6.0
-LEAST_PIVOT = 1e-3  # in units of the scales
-PRECISE = 1e-5  # of log L: what another step must promise
-FEWER = 0.8  # share of the fits that are not done: below it the others are left out
-AT_ONCE = 2500  # fits: their arrays stay in the cache
-QUICK = 12  # steps after which the fits that are not done are put together
+DAMPING = (1e-9, 1e9)  # range
+SMALLER, LARGER = 0.2, 6.0  # factors on the damping
+LEAST_PIVOT = 1e-3  # in units of 1 / scale^2
+PRECISE = 1e-5  # a fit is done if another step is expected to raise log L by less
+FEWER = 0.8  # fits that are done are removed from the arrays when at most this share is left
+AT_ONCE = 2500  # fits whose arrays fit in the cache
+QUICK = 12  # after so many steps, the unfinished fits of all blocks are put together
 
 
 class Objective(Protocol):
-    """What is maximised."""
+    """A function to maximise."""
 
     def value(self, parameters: Floats) -> Floats: ...
 
     def derivatives(self, parameters: Floats) -> tuple[Floats, Floats]:
-        """Gradient (D, F) and Hessian (D, D, F) of minus the value; of the latter the lower triangle."""
+        """Gradient (D, F) and lower triangle of the Hessian (D, D, F) of minus the value."""
 
     def take(self, fits: Index) -> Any: ...
 
@@ -45,15 +45,16 @@ def maximise(
 ) -> tuple[Floats, Floats]:
     """Parameters (D, F) at a maximum, and the value there (F,).
 
-    start, lower, upper   (D, F)
-    scale                 (D, F): how far a parameter may be expected to move
-    steps                 at most; fewer where the last step promised less than 1e-5
+    start          (D, F)
+    lower, upper   (D, F): bounds
+    scale          (D, F): typical size of a change of each parameter
+    steps          the largest number of steps; a fit stops earlier when a step is expected to gain less than 1e-5
     """
     best = np.clip(start, lower, upper)
     value = np.full(best.shape[1], -np.inf)
     damping = np.full(best.shape[1], FIRST_DAMPING)
     going = np.arange(best.shape[1])
-    for some in (min(steps, QUICK), steps - QUICK):  # first all fits, then the slow ones together
+    for some in (min(steps, QUICK), steps - QUICK):  # first all fits, then the unfinished ones together
         left = []
         for rows in np.split(going, range(AT_ONCE, len(going), AT_ONCE)):
             if some <= 0 or not len(rows):
@@ -67,7 +68,7 @@ def maximise(
 
 
 class _Climb:
-    """Some fits on their way to a maximum."""
+    """A block of fits that is being maximised."""
 
     def __init__(
         self, problem: Any, start: Floats, damping: Floats, lower: Floats, upper: Floats, scale: Floats
@@ -77,7 +78,7 @@ class _Climb:
         self._problem, self._lower, self._upper, self._weight = problem, lower, upper, 1 / scale**2
 
     def run(self, steps: int) -> Index:
-        """Make steps; returns the fits that promise more."""
+        """Make steps; returns the fits that are not finished."""
         problem, low, high, weight = self._problem, self._lower, self._upper, self._weight
         here, value, damping = self.best.copy(), self.value.copy(), self.damping
         active, going = np.arange(len(value)), np.ones(len(value), dtype=bool)
@@ -109,7 +110,7 @@ class _Climb:
 
 
 def _hold(here: Floats, low: Floats, high: Floats, gradient: Floats, hessian: Floats) -> None:
-    """Parameters at a bound that the gradient leads beyond stay there."""
+    """Keep parameters at a bound if the gradient points beyond it."""
     at_bound = (here <= low) & (gradient > 0) | (here >= high) & (gradient < 0)
     for k in np.flatnonzero(at_bound.any(axis=1)):
         fits = at_bound[k]
@@ -120,10 +121,9 @@ def _hold(here: Floats, low: Floats, high: Floats, gradient: Floats, hessian: Fl
 
 
 def solve(matrix: Floats, right: Floats, least: Floats) -> Floats:
-    """x (D, F) of A x = b for A (D, D, F), of which the lower triangle is read and overwritten.
+    """Solve A x = b for x (D, F); only the lower triangle of A (D, D, F) is read, and it is overwritten.
 
-    Where A is not positive definite, pivots are replaced by their absolute value, and by `least` (D, F) where that
-    is smaller still.
+    Every pivot is replaced by its absolute value, but at least `least` (D, F), in case A is not positive definite.
 
     >>> matrix = np.array([[[2.0], [0.0]], [[0.0], [-4.0]]])
     >>> solve(matrix, np.array([[2.0], [4.0]]), np.full((2, 1), 1e-3)).ravel().tolist()

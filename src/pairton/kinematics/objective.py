@@ -3,12 +3,12 @@
     log L = sum log W(E_measured | E) + log W(MET_x | sum p_x) + log W(MET_y | sum p_y)
           - sum over resonances log [(m^2 - M^2)^2 + M^2 width^2]
 
-Directions of measured objects are fixed. A neutrino is described by s, the squared mass of it and its lepton, and
-by its eta and phi: with the four-momentum of the lepton they give its momentum, and the narrow peak of the W lies
-along one parameter, which makes the maximum easy to find.
+The directions of measured objects are fixed. The parameters of a neutrino are s, the squared invariant mass of the
+neutrino and its lepton, and its eta and phi. Together with the four-momentum of the lepton they give its momentum.
+The narrow peak of the W then lies along one parameter, so the maximum is easy to find.
 
-Shapes: F fits, the last axis; V measured objects, K neutrinos, L = V + K leaves, D parameters: V energies; s, eta,
-phi of each neutrino; free masses.
+Shapes: F fits (the last axis), V measured objects, K neutrinos, L = V + K leaves, D parameters: V energies, then
+s, eta and phi of each neutrino, then free masses.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = ["BREIT_WIGNER", "NORMAL", "UNUSED", "Problem"]
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 
-UNUSED, NORMAL, BREIT_WIGNER = range(3)  # how a resonance enters
+UNUSED, NORMAL, BREIT_WIGNER = range(3)  # shape of a resonance in the likelihood
 LOG_2PI = float(np.log(2 * np.pi))
 METRIC = np.array([-1.0, -1.0, -1.0, 1.0])[:, None]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What the fits of one decay know; parameters are passed as (D, F)."""
+    """The data of many fits of one decay; parameters are passed as (D, F)."""
 
     decay: Decay
     direction: Floats  # (V, 3, F): unit vectors
@@ -42,14 +42,14 @@ class Problem:
     response: Response
     met: Floats  # (2, F)
     met_sigma: Floats  # (F,)
-    eta_sigma: float = 0.0  # of each neutrino; 0: every eta is as likely
-    shapes: tuple[int, ...] = ()  # of each resonance; none: Breit-Wigner
+    eta_sigma: float = 0.0  # width of the prior of each neutrino's eta; 0: no prior
+    shapes: tuple[int, ...] = ()  # of the resonances; empty: all Breit-Wigner
 
     def take(self, fits: Index) -> Problem:
         """Some of the fits."""
         return replace(
             self,
-            direction=self.direction.take(fits, axis=-1),  # unlike [..., fits], the fits stay side by side
+            direction=self.direction.take(fits, axis=-1),  # unlike [..., fits], it keeps the last axis contiguous
             measured=self.measured.take(fits, axis=-1),
             response=self.response.take(fits),
             met=self.met.take(fits, axis=-1),
@@ -57,11 +57,11 @@ class Problem:
         )
 
     def with_shapes(self, shapes: Sequence[int]) -> Problem:
-        """The same with other shapes of the resonances: a normal distribution leads to the mass from afar."""
+        """The same with other shapes of resonances: a normal distribution pulls to the mass from any distance."""
         return replace(self, shapes=tuple(shapes))
 
     def smooth(self) -> Problem:
-        """The same with transfer functions of one component: fewer maxima."""
+        """The same with transfer functions of one component, which have fewer maxima."""
         return replace(self, response=self.response.smooth())
 
     def shape(self, resonance: int) -> int:
@@ -84,7 +84,7 @@ class Problem:
         return result
 
     def masses_squared(self, leaves: Floats) -> list[Floats]:
-        """(F,) for each resonance."""
+        """The squared masses (F,) of the resonances."""
         found = []
         for resonance in self.decay.resonances:
             p = leaves[list(resonance.leaves)].sum(axis=0)
@@ -93,7 +93,7 @@ class Problem:
 
     @staticmethod
     def neutrino(momentum: Floats, lepton: Floats) -> Floats:
-        """The parameters (3, F) of a neutrino of that momentum (3, F) beside a lepton (4, F)."""
+        """The parameters (3, F) of a neutrino, from its momentum (3, F) and that of its lepton (4, F)."""
         x, y, z = momentum
         pt = np.maximum(np.hypot(x, y), 1e-3)
         energy = np.sqrt(pt * pt + z * z)
@@ -122,12 +122,12 @@ class Problem:
         return np.asarray(total)
 
     def _mass(self, resonance: int, parameters: Floats) -> Floats | float:
-        """What a resonance should weigh: a number, or a free mass (F,)."""
+        """The expected mass of a resonance: a number, or a free mass (F,)."""
         known = self.decay.resonances[resonance]
         return known.mass.mass if known.free < 0 else parameters[self.decay.first_free + known.free]
 
     def derivatives(self, parameters: Floats) -> tuple[Floats, Floats]:
-        """Gradient (D, F) and Hessian (D, D, F) of -log L; of the latter the lower triangle."""
+        """Gradient (D, F) and Hessian (D, D, F) of -log L; only the lower triangle of the Hessian is filled."""
         decay, n = self.decay, self.decay.n_visible
         d, fits = decay.n_parameters, parameters.shape[1]
         gradient, hessian = np.zeros((d, fits)), np.zeros((d, d, fits))
@@ -155,7 +155,7 @@ class Problem:
         gradient: Floats,
         hessian: Floats,
     ) -> None:
-        """Add the term of one resonance, but for what follows from `pull`."""
+        """Add the term of one resonance; the part through `pull` is added later by `_Motion.add`."""
         resonance = self.decay.resonances[k]
         inside = list(resonance.leaves)
         p = leaves[inside].sum(axis=0)  # (4, F)
@@ -200,7 +200,7 @@ class Problem:
         gradient: Floats,
         hessian: Floats,
     ) -> None:
-        """Add the missing energy, but for what follows from `pull`, and the prior of eta."""
+        """Add the terms of the missing energy, except those through `pull`, and the prior of eta."""
         n, neutrinos = self.decay.n_visible, range(len(self.decay.neutrinos))
         per = 1 / self.met_sigma**2
         pull[n:, :2] += (leaves[n:, :2].sum(axis=0) - self.met) * per
@@ -219,10 +219,11 @@ class Problem:
 
 
 class _Motion:
-    """How the momenta of leaves follow the parameters.
+    """Derivatives of the momenta of leaves by the parameters.
 
-    Neutrino k is p = q(eta, phi) exp(t) with q = (cos phi, sin phi, sinh eta, cosh eta) and t = log pT, which
-    follows from s, eta, phi and the energy of the lepton.
+    The momentum of a neutrino is q(eta, phi) exp(t), with q = (cos phi, sin phi, sinh eta, cosh eta) and t = log
+    pT, which is a function of s, eta, phi and the energy of the lepton. A "move" is the derivative (4, F) of a
+    momentum by a parameter; "slopes" and "bends" are first and second derivatives of a number.
     """
 
     def __init__(self, problem: Problem, parameters: Floats, leaves: Floats) -> None:
@@ -231,27 +232,27 @@ class _Motion:
         energy, momentum = parameters[:n], _momentum(problem.decay, parameters[:n])
         self._visible = np.ones_like(leaves[:n])
         self._visible[:, :3] = (energy / momentum)[:, None] * problem.direction
-        bend = -np.square(problem.decay.masses)[:, None] / momentum**3  # of |p| by the energy
+        bend = -np.square(problem.decay.masses)[:, None] / momentum**3  # second derivative of |p| by E
         self._bend = {v: bend[v] * problem.direction[v] for v in range(n) if problem.decay.masses[v]}
         self._neutrinos = [self._neutrino(k, parameters) for k in range(len(problem.decay.neutrinos))]
 
     def rows(self, k: int) -> list[int]:
-        """Parameters that move neutrino k: the energy of its lepton; s, eta and phi."""
+        """Parameters that change the momentum of neutrino k: the energy of its lepton, s, eta and phi."""
         first = self.decay.n_visible + 3 * k
         return [self.decay.partners[k], first, first + 1, first + 2]
 
     def neutrino_moves(self, k: int) -> list[Floats]:
-        """(4, F) for each of these parameters."""
+        """The moves of neutrino k by each parameter of `rows`."""
         return self._neutrinos[k][0]
 
     def _neutrino(self, k: int, parameters: Floats) -> tuple[list[Floats], list[list[Floats]], list[Floats]]:
-        """Moves of the momentum by E, s, eta, phi; first and second derivatives of t."""
+        """Moves by E, s, eta and phi; second and first derivatives of t by the same."""
         n, lepton = self.decay.n_visible, self.decay.partners[k]
         s, eta, phi = parameters[n + 3 * k : n + 3 * k + 3]
         x, y, z, _ = self.leaves[lepton]
         p, nu = parameters[lepton], self.leaves[n + k]
-        pt, lepton_pt = np.hypot(nu[0], nu[1]), np.hypot(x, y)
-        # k = cosh(delta eta) - cos(delta phi), its derivatives, all over k
+        lepton_pt = np.hypot(x, y)
+        # t = log s - log k + ..., with k = cosh(delta eta) - cos(delta phi)
         sinh, cosh = np.sinh(eta), np.cosh(eta)
         lepton_sinh = z / lepton_pt
         lepton_cosh = np.sqrt(1 + lepton_sinh**2)
@@ -275,11 +276,10 @@ class _Motion:
         moves[2][3] += nu[2]
         moves[3][0] -= nu[1]
         moves[3][1] += nu[0]
-        del pt
         return moves, bends, slopes
 
     def of(self, leaves: Sequence[int]) -> tuple[list[int], list[Floats]]:
-        """The parameters that move the sum of some leaves, and how: (4, F) each."""
+        """The parameters that change the summed momentum of some leaves, and the moves."""
         n = self.decay.n_visible
         moves = {leaf: self._visible[leaf] for leaf in leaves if leaf < n}
         for leaf in leaves:
@@ -289,7 +289,7 @@ class _Motion:
         return list(moves), list(moves.values())
 
     def add(self, pull: Floats, gradient: Floats, hessian: Floats) -> None:
-        """Add what follows from the derivative by each momentum: (L, 4, F)."""
+        """Add the terms through `pull` (L, 4, F), the derivatives of -log L by the momenta of leaves."""
         n = self.decay.n_visible
         gradient[:n] += (pull[:n] * self._visible).sum(axis=1)
         for v, bend in self._bend.items():

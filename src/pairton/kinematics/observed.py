@@ -1,4 +1,4 @@
-"""The objects of a batch of events as kinematic fits take them.
+"""The measured objects of a batch of events, in the form that kinematic fits need.
 
 Shapes: B events, N nodes, C candidates, V measured leaves of a decay, F = C B fits.
 """
@@ -25,8 +25,8 @@ __all__ = ["Observed", "inputs_of", "observe"]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.integer[Any]]
 
-CHARM_SHARE = 0.25  # of jets that are no b jets: a hadronic W has a charm quark in half of its decays
-TAG_CUT = 0.5
+CHARM_SHARE = 0.25  # of jets from a hadronic W: half of its decays have one charm quark
+TAG_CUT = 0.5  # a jet above it is b-tagged
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Observed:
     abs_eta: Floats  # (N, B)
     met: Floats  # (2, B)
     met_sigma: Floats  # (B,)
-    log_b: Floats  # (N, B): what it is worth by tag and pT that a jet is the product of a b quark
-    log_other: Floats  # (N, B): the same of another quark
+    log_b: Floats  # (N, B): added to log L if a jet fills the slot of a b quark, from its tag and pT
+    log_other: Floats  # (N, B): the same if it fills the slot of another quark
 
     def take(self, events: slice) -> Observed:
         """Some of the events."""
@@ -48,9 +48,9 @@ class Observed:
     def problem(
         self, decay: Decay, settings: FitSettings, objects: Ints, shared: tuple[int, float] | None = None
     ) -> Problem:
-        """The fits of candidates: objects (C, V) the same in all events, or (C, V, B).
+        """The fits of candidates, with objects (C, V), the same in all events, or (C, V, B).
 
-        shared: neutrinos that share the missing energy, and how uncertain the part of one is.
+        shared: number of neutrinos that share the missing energy, and uncertainty of the share of one, GeV.
         """
         nodes = np.moveaxis(objects if objects.ndim == 3 else objects[:, :, None], 1, 0).astype(
             np.intp
@@ -78,7 +78,7 @@ class Observed:
         )
 
     def tag_terms(self, objects: Ints, b_slots: list[bool]) -> Floats:
-        """(C, B): what the tags of candidates (C, V) or (C, V, B) add to the log likelihood."""
+        """(C, B): the terms of tags and pT in the log likelihood of candidates (C, V) or (C, V, B)."""
         events = np.arange(self.energy.shape[1])
         total = np.zeros((len(objects), len(events)))
         for v, is_b in enumerate(b_slots):
@@ -88,7 +88,7 @@ class Observed:
 
 
 def inputs_of(topology: Topology, settings: FitSettings) -> Inputs:
-    """What a kinematic fit takes of objects: momenta, and the tags of jets."""
+    """The inputs of a kinematic fit: momenta, and the tags of jets."""
     tags = [] if settings.tags == NO_TAGS else list(EVIDENCE) if settings.tags == EVIDENCE_TAGS else ["btag"]
     return Inputs.parse({kind: tags if kind == JET else [] for kind in topology.kinds}, topology)
 
@@ -112,16 +112,18 @@ def observe(nodes: Nodes, inputs: Inputs, settings: FitSettings) -> Observed:
             log_b[at], log_other[at] = _tags(array, inputs.columns(JET), settings.tags)
         if kind == JET and settings.other_jets:
             at = slice(start, start + array.shape[1])
-            worth = settings.other_jets * np.log(pt[at]) + np.log(np.cosh(eta[at]))  # 1 / density of E, without it
-            log_b[at] += worth
-            log_other[at] += worth
+            gain = settings.other_jets * np.log(pt[at]) + np.log(
+                np.cosh(eta[at])
+            )  # - log density of E as another jet
+            log_b[at] += gain
+            log_other[at] += gain
         start += 0 if kind in TRANSVERSE else array.shape[1]
     direction = np.stack([np.cos(phi), np.sin(phi), np.sinh(eta)], axis=1) / np.cosh(eta)[:, None]
     return Observed(direction, energy, np.abs(eta), met, sigma, log_b, log_other)
 
 
 def _tags(jets: Floats, columns: tuple[str, ...], tags: TagRates | str) -> tuple[Floats, Floats]:
-    """(n, B) each: log of the likelihood of a jet's tag, over that of a light jet, in both sorts of slots."""
+    """(n, B) each: log likelihood ratios of a jet's tag to that of a light jet, in slots of b and other quarks."""
     if isinstance(tags, TagRates):
         tagged = jets[:, :, columns.index("btag")].T > TAG_CUT
         with np.errstate(divide="ignore"):

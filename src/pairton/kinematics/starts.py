@@ -1,9 +1,10 @@
-"""Where the fits of a decay begin, and within which bounds.
+"""Starting points and bounds of the fits of a decay.
 
-KLFitter has one start: measured energies, missing energy for the neutrino with the pz that gives its W the right
-mass (of two solutions the better one, 0 if there is none), and for a free mass the measured one. The likelihood
-has several maxima, since each resonance may be on its peak or in its tail. So `several` also begins from the other
-pz, and from where all resonances, or one of them alone, were drawn to their masses.
+KLFitter has one start: the measured energies, the measured value of a free mass, and the missing energy as the
+transverse momentum of the neutrino. Its pz is the better of the two solutions that give the W its mass, or 0 if
+there is none. The likelihood has several maxima, since each resonance may be on its peak or in its tail. So
+`several` also starts from the other pz, and from points to which all resonances, or a single one, were first
+pulled to their masses.
 
 Shapes: F fits, D parameters, V measured objects, n starts.
 """
@@ -29,8 +30,8 @@ NEUTRINO_BOUNDS = ((1.0, 1e7), (-8.0, 8.0), (-1e3, 1e3))  # of s, eta, phi
 NEUTRINO_SCALES = (300.0, 0.5, 0.5)
 MASS_SCALE = 10.0
 PULL_STEPS, STEPS = 15, 60
-WIDEST = 3.0  # in units of the scales: a direction in which the likelihood is flatter counts no more
-MARGIN = 10.0  # of log L: a drawn start of less is not followed, where there is no neutrino
+WIDEST = 3.0  # largest width of the likelihood in any direction that `log_volume` uses, in units of the scales
+MARGIN = 10.0  # without neutrinos, a pulled start whose log L is lower by more than this is dropped
 
 Limits = tuple[Floats, Floats, Floats]
 
@@ -58,28 +59,29 @@ def limits(problem: Problem) -> Limits:
 def fit(problem: Problem, several: bool, more: Floats | None = None) -> tuple[Floats, Floats]:
     """The best parameters (D, F) and log L there (F,).
 
-    several: from several starts, else from KLFitter's alone. more: further starts (D, n, F).
+    several   use several starts; False: only that of KLFitter
+    more      further starts (D, n, F); only used with `several`
     """
     bounds = limits(problem)
     begin = _measured(problem, bounds, several)
     best, value = _follow(problem, bounds, begin, np.ones(begin.shape[1:], dtype=bool))
     if not several:
         return best, value
-    starts = _drawn(problem, bounds, begin)
+    starts = _pulled(problem, bounds, begin)
     if more is not None:
         starts = np.concatenate([starts, more], axis=1)
     promising = np.ones(starts.shape[1:], dtype=bool)
     if not problem.decay.neutrinos:
         promising = _values(problem, bounds, starts) > value - MARGIN
-    other, theirs = _follow(problem, bounds, starts, promising)
-    better = theirs > value
-    return np.where(better, other, best), np.where(better, theirs, value)
+    other, other_value = _follow(problem, bounds, starts, promising)
+    better = other_value > value
+    return np.where(better, other, best), np.where(better, other_value, value)
 
 
 def log_volume(problem: Problem, parameters: Floats) -> Floats:
-    """(F,): by how much log of the integral over the parameters exceeds log L at a maximum (D, F).
+    """(F,): log of the integral of L over the parameters, minus log L at its maximum (D, F).
 
-    By Laplace's method: a normal distribution with the curvature of the maximum.
+    Laplace's method: L is replaced by a normal distribution with the curvature at the maximum.
     """
     gradient, hessian = problem.derivatives(parameters)
     _, _, scale = limits(problem)
@@ -91,7 +93,7 @@ def log_volume(problem: Problem, parameters: Floats) -> Floats:
 def _follow(
     problem: Problem, bounds: Limits, starts: Floats, wanted: npt.NDArray[np.bool_]
 ) -> tuple[Floats, Floats]:
-    """The best (D, F) of the maxima from starts (D, n, F), of those that are wanted (n, F), and log L (F,)."""
+    """Maximise from the `wanted` (n, F) starts (D, n, F); the best parameters (D, F), and log L there (F,)."""
     start, row = np.nonzero(wanted)
     lower, upper, scale = (part.take(row, axis=1) for part in bounds)
     ends = np.repeat(starts[:, :1], starts.shape[1], axis=1)
@@ -113,7 +115,7 @@ def _values(problem: Problem, bounds: Limits, starts: Floats) -> Floats:
 
 
 def _measured(problem: Problem, bounds: Limits, several: bool) -> Floats:
-    """(D, n, F): measured energies with each choice of the neutrinos, or with the best one of them alone."""
+    """(D, n, F): measured energies with every solution for the neutrinos, or only with the best one."""
     decay, fits = problem.decay, problem.measured.shape[1]
     base = np.zeros((decay.n_parameters, fits))
     base[: decay.n_visible] = problem.measured
@@ -131,23 +133,23 @@ def _measured(problem: Problem, bounds: Limits, several: bool) -> Floats:
     return starts[:, chosen, np.arange(fits)][:, None]
 
 
-def _drawn(problem: Problem, bounds: Limits, begin: Floats) -> Floats:
-    """(D, m, F): where resonances have their masses, as near to what was measured as may be."""
+def _pulled(problem: Problem, bounds: Limits, begin: Floats) -> Floats:
+    """(D, m, F): starts in which resonances were pulled to their masses, close to the measured energies."""
     d, n, fits = begin.shape
     rows = np.tile(np.arange(fits), n)
     tiled = problem.take(rows).smooth()
     lower, upper, scale = (part.take(rows, axis=1) for part in bounds)
     found = []
-    for shapes in _patterns(problem.decay):
-        drawn, _ = maximise(tiled.with_shapes(shapes), begin.reshape(d, -1), lower, upper, scale, PULL_STEPS)
-        found.append(drawn.reshape(begin.shape))
+    for shapes in _pulled_shapes(problem.decay):
+        pulled, _ = maximise(tiled.with_shapes(shapes), begin.reshape(d, -1), lower, upper, scale, PULL_STEPS)
+        found.append(pulled.reshape(begin.shape))
     return np.concatenate(found, axis=1) if found else begin[:, :0]
 
 
-def _patterns(decay: Decay) -> list[tuple[int, ...]]:
-    """Which resonances are drawn to their masses: all, and with up to one neutrino each alone.
+def _pulled_shapes(decay: Decay) -> list[tuple[int, ...]]:
+    """Which resonances to pull to their masses: all, and for at most one neutrino also each one alone.
 
-    Not so those of a lepton and its neutrino, which have their masses from the start.
+    Resonances of a lepton and its neutrino are not pulled alone: they have their masses from the start.
     """
     count = len(decay.resonances)
     patterns = [(BREIT_WIGNER,) * count, (NORMAL,) * count] if count else []
@@ -159,14 +161,14 @@ def _patterns(decay: Decay) -> list[tuple[int, ...]]:
 
 
 def _leaf(problem: Problem, leaf: int) -> Floats:
-    """(4, F): a measured leaf as it was measured, with the mass of the decay."""
+    """(4, F): the measured four-momentum of a leaf, with the mass that the decay gives it."""
     energy = np.maximum(problem.measured[leaf], 1.001 * problem.decay.masses[leaf])
     momentum = np.sqrt(energy**2 - problem.decay.masses[leaf] ** 2)
     return np.concatenate([problem.direction[leaf] * momentum, energy[None]])
 
 
 def _free_masses(problem: Problem) -> Floats:
-    """(free masses, F): measured ones, the mean over resonances without neutrinos; else the usual mass."""
+    """(free masses, F): the mean measured mass of resonances without neutrinos; else the expected mass."""
     decay, fits = problem.decay, problem.measured.shape[1]
     found = np.empty((len(decay.free), fits))
     for k, mass in enumerate(decay.free):
@@ -183,7 +185,7 @@ def _free_masses(problem: Problem) -> Floats:
 
 
 def _neutrinos(problem: Problem, several: bool) -> list[list[Floats]]:
-    """Momenta (3, F) of all neutrinos, for each start."""
+    """For each start, the momenta (3, F) of all neutrinos."""
     decay = problem.decay
     if not decay.neutrinos:
         return [[]]
@@ -194,7 +196,11 @@ def _neutrinos(problem: Problem, several: bool) -> list[list[Floats]]:
 
 
 def _one(problem: Problem, k: int, met: Floats, several: bool) -> tuple[Floats, Floats]:
-    """The two solutions; where they are complex 0, for several starts their real part, then 0."""
+    """Two momenta (3, F) of one neutrino.
+
+    They are the two solutions for pz if these are real. Otherwise pz is 0, or with `several` first the real part
+    of the solutions, then 0.
+    """
     lepton = _leaf(problem, problem.decay.partners[k])
     solved = one_neutrino(lepton.T, met.T, _mass_with_lepton(problem.decay, k))
     first, second = np.moveaxis(solved.p4[..., :3], (1, 2), (0, 1))  # (3, F) each
@@ -208,7 +214,7 @@ def _mass_with_lepton(decay: Decay, k: int) -> float:
 
 
 def _two(problem: Problem) -> list[list[Floats]]:
-    """Where the ellipses of two neutrinos meet; nothing if the decay leaves them none."""
+    """Solutions for two neutrinos, where their ellipses intersect; none unless both have W and top masses."""
     decay = problem.decay
     leptons, rest, masses = [], [], []
     for k in range(2):

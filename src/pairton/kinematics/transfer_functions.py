@@ -1,10 +1,10 @@
-"""Transfer functions: how likely a measured energy is for a true one.
+"""Transfer functions: the probability density of a measured energy, given the true one.
 
     W(E_measured | E) = sum over components  share * Normal(E_measured; scale * E + offset, sigma(E)),
     sigma(E)^2 = (a E)^2 + b^2 E + c^2,
 
-one set of components for each bin of |eta|. A single component with scale 1 and offset 0 is the Gaussian of
-KLFitter's tests. The missing energy has sigma^2 = b^2 S + c^2 for each component, with S the scalar sum of the pT
+with one set of components per bin of |eta|. A single component with scale 1 and offset 0 is the Gaussian of
+KLFitter's tests. Each component of the missing energy has sigma^2 = b^2 S + c^2, with S the scalar sum of the pT
 of all jets and leptons that are used.
 
 Shapes: G components, F fits, V measured objects of a fit.
@@ -26,9 +26,9 @@ from pairton.errors import ConfigError, shown
 __all__ = ["Component", "EtaBin", "MetResolution", "Response", "Transfer", "parse_transfer", "response"]
 
 Floats = npt.NDArray[np.float64]
-RARE = 0.2  # share over the largest one
+RARE = 0.2  # components with a smaller share, relative to the largest one, are rare
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
-OBJECTS = ("b", "light", "lepton")  # what has a transfer function, beside the missing energy
+OBJECTS = ("b", "light", "lepton")  # names of transfer functions of energies
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Component:
     c: float = 0.0  # GeV
 
     def sigma(self, energy: npt.ArrayLike) -> Floats:
-        """The width at true energies.
+        """The width at these true energies.
 
         >>> Component(a=0.03, b=0.5, c=1.6).sigma(100.0).round(2).item()
         6.05
@@ -54,7 +54,7 @@ class Component:
 
 @dataclass(frozen=True)
 class EtaBin:
-    """The components up to some |eta|; beyond the last bin that one is used."""
+    """The components up to some |eta|; the last bin also holds beyond its edge."""
 
     abs_eta: float
     components: tuple[Component, ...]
@@ -62,7 +62,7 @@ class EtaBin:
 
 @dataclass(frozen=True)
 class MetResolution:
-    """sigma^2 = b^2 S + c^2 for each component of the missing energy."""
+    """The resolution of each component of the missing energy: sigma^2 = b^2 S + c^2."""
 
     b: float = 0.0  # sqrt(GeV)
     c: float = 20.0  # GeV
@@ -70,7 +70,7 @@ class MetResolution:
 
 @dataclass(frozen=True)
 class Transfer:
-    """The transfer functions of jets from b quarks, other jets, leptons, and the missing energy."""
+    """The transfer functions of b jets, other jets and leptons, and the resolution of the missing energy."""
 
     objects: Mapping[str, tuple[EtaBin, ...]]
     met: MetResolution
@@ -86,13 +86,13 @@ class Transfer:
 
 
 def _plain(component: Component) -> dict[str, float]:
-    """Without what is as usual."""
-    usual = Component()
-    return {k: v for k, v in asdict(component).items() if v != getattr(usual, k) or (k == "share" and v != 1)}
+    """The values of a component that differ from the defaults."""
+    default = Component()
+    return {name: value for name, value in asdict(component).items() if value != getattr(default, name)}
 
 
 def parse_transfer(raw: object, source: str) -> Transfer:
-    """From what YAML gave; a bin has `components`, or is one component itself.
+    """Transfer functions from parsed YAML; a bin has `components`, or is a single component itself.
 
     >>> jets = [{"abs_eta": 1.7, "a": 0.03, "b": 0.52, "c": 1.6}, {"abs_eta": 3.2, "a": 0.05, "b": 0.7}]
     >>> parsed = parse_transfer({"b": jets, "light": jets, "lepton": [{"a": 0.02}], "met": {"c": 20}}, "transfer")
@@ -119,19 +119,19 @@ def _parse_bins(raw: object, source: str) -> tuple[EtaBin, ...]:
         edge = settings.pop("abs_eta", math.inf)
         if not isinstance(edge, int | float) or not edge > (bins[-1].abs_eta if bins else 0):
             raise ConfigError(
-                f"{where}.abs_eta is {shown(edge)}, but must be above 0 and above that of the last bin"
+                f"{where}.abs_eta is {shown(edge)}, but must be above 0 and above that of the previous bin"
             )
         parts = settings.pop("components", None)
         if parts is None:
             parts = [settings]
         elif settings or not isinstance(parts, list) or not parts:
             raise ConfigError(
-                f"{where} needs a list of components, or {', '.join(names)} of a single one, not both"
+                f"{where} needs a list of components, or {', '.join(names)} of a single component, not both"
             )
         bins.append(EtaBin(float(edge), tuple(_parse_component(part, where) for part in parts)))
         total = sum(component.share for component in bins[-1].components)
         if abs(total - 1) > 1e-3:
-            raise ConfigError(f"{where}: the shares of the components add up to {total:g}, but must to 1")
+            raise ConfigError(f"{where}: the shares of the components add up to {total:g}, but must add up to 1")
     return tuple(bins)
 
 
@@ -146,7 +146,7 @@ def _parse_component(raw: object, source: str) -> Component:
 
 @dataclass(frozen=True)
 class Response:
-    """The components that belong to measured objects: arrays (G, V, F)."""
+    """The components of the transfer functions of measured objects: arrays (G, V, F)."""
 
     share: Floats
     scale: Floats
@@ -156,11 +156,11 @@ class Response:
     c2: Floats
 
     def take(self, fits: npt.NDArray[Any]) -> Response:
-        """Of some fits."""
+        """Some of the fits."""
         return Response(*(getattr(self, field.name).take(fits, axis=-1) for field in fields(self)))
 
     def smooth(self) -> Response:
-        """One normal distribution of the same mean and variance, rare components aside."""
+        """A single normal distribution with the mean and variance of the components that are not rare."""
         if len(self.share) == 1:
             return self
         share = np.where(self.share >= RARE * self.share.max(axis=0), self.share, 0)
@@ -184,7 +184,7 @@ class Response:
     def derivatives(self, energy: Floats, measured: Floats) -> tuple[Floats, Floats]:
         """The first and second derivative of log W by the true energy, (V, F) each."""
         pull = measured - self.scale * energy - self.offset
-        slope = self.a2 * energy  # of the variance, and the variance itself
+        slope = self.a2 * energy  # becomes d variance / dE; `per` becomes 1 / variance
         per = slope + self.b2
         slope += per
         per = 1 / (per * energy + self.c2)
@@ -202,15 +202,15 @@ class Response:
         return mean, (weight * (second + first * first)).sum(axis=0) - mean * mean
 
     def _weights(self, per: Floats, square: Floats) -> tuple[Floats, Floats]:
-        """Densities of the components (G, V, F), over exp(most) so that they do not vanish, and `most` (V, F)."""
+        """Densities of the components (G, V, F) over exp(most), so that they do not vanish; `most` (V, F)."""
         most = -0.5 * square.min(axis=0)
         return self.share * np.sqrt(per) * np.exp(-0.5 * square - most), most - HALF_LOG_2PI
 
 
 def response(bins: Sequence[Sequence[EtaBin]], abs_eta: Floats) -> Response:
-    """The components of each object: bins of the V objects of a fit, |eta| (V, F).
+    """The components for the |eta| (V, F) of each object; `bins` has one entry per object of a fit.
 
-    Bins with fewer components than others are filled up with copies of their first one that have no share.
+    Bins with fewer components than others are padded with copies of their first component with a share of 0.
     """
     most = max(len(each.components) for entries in bins for each in entries)
     numbers = np.zeros((6, most, *abs_eta.shape))

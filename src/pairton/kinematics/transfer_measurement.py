@@ -1,4 +1,4 @@
-"""Transfer functions measured on simulated events: objects compared with the quarks and leptons they come from.
+"""Transfer functions from simulated events: measured energies against those of the original quarks and leptons.
 
 Shapes: n objects, G components.
 """
@@ -31,13 +31,13 @@ __all__ = ["fit_components", "measure_transfer", "settings_text"]
 
 TRUE_ENERGY = "true_energy"
 TRUE_NEUTRINO = ("neutrino_px", "neutrino_py")
-EDGES = {"b": (0.8, 1.7, 2.5), "light": (0.8, 1.7, 2.5), "lepton": (10.0,)}  # of bins of |eta|
-COMPONENTS = {"b": 3, "light": 3, "lepton": 2}
+EDGES = {"b": (0.8, 1.7, 2.5), "light": (0.8, 1.7, 2.5), "lepton": (10.0,)}  # upper edges of bins of |eta|
+COMPONENTS = {"b": 3, "light": 3, "lepton": 2}  # numbers of normal distributions
 TITLES = {"b": "b jets", "light": "other jets", "lepton": "leptons"}
-LEAST = 200  # objects of a bin, or events
-ROUNDS, PRECISE = 300, 1e-6  # of expectation maximisation: at most, and by how much log L per object must grow
-TAIL = 0.02  # share of the broad component to begin with
-LEAST_SCALE, LEAST_SHARE, LEAST_WIDTH = 0.05, 1e-4, 1e-3  # of a component; the width is a share of the energy
+LEAST = 200  # objects per bin, or events, that a fit needs
+ROUNDS, PRECISE = 300, 1e-6  # expectation maximisation: most rounds, and smallest gain of log L per object
+TAIL = 0.02  # initial share of the broad component
+LEAST_SCALE, LEAST_SHARE, LEAST_WIDTH = 0.05, 1e-4, 1e-3  # lower bounds of a component; the width relative to E
 
 Floats = npt.NDArray[np.float64]
 
@@ -45,11 +45,11 @@ Floats = npt.NDArray[np.float64]
 def measure_transfer(paths: Paths, **options: Any) -> FitSettings:
     """The built-in settings with transfer functions, missing energy and `other_jets` measured on simulated events.
 
-    paths     files with truth whose objects have `true_energy`, as `pairton generate` writes it
-    options   those of `pairton.iterate`
+    paths     files with truth, whose objects have `true_energy`, as `pairton generate` writes them
+    options   options of `pairton.iterate`
 
-    What the topology has none of, leptons or missing energy, stays as built in. Raises InputError where files have
-    no truth or too few objects.
+    If the topology has no leptons or no missing energy, their built-in settings are kept. Raises InputError if the
+    files have no truth or too few objects.
     """
     files = expand(paths)
     parts = list(_read(files, options))
@@ -69,7 +69,7 @@ def measure_transfer(paths: Paths, **options: Any) -> FitSettings:
 
 
 def settings_text(settings: FitSettings) -> str:
-    """Settings as YAML, with four digits.
+    """The settings as YAML, with four significant digits.
 
     >>> text = settings_text(load_settings())
     >>> "masses:" in text, "tags: evidence" in text
@@ -86,11 +86,11 @@ def settings_text(settings: FitSettings) -> str:
     return yaml.safe_dump(short(settings.to_dict()), sort_keys=False, default_flow_style=None, width=10_000)
 
 
-# -- what is compared --------------------------------------------------------------------------------------
+# -- reading -----------------------------------------------------------------------------------------------
 
 
 def _read(files: list[str], options: Mapping[str, Any]) -> Iterator[dict[str, Floats]]:
-    """Of each chunk: true energy, energy and |eta| of objects; missing energy; jets that are no products."""
+    """For each chunk: true energy, energy and |eta| of objects; missing energy; pT of other jets."""
     with open_source(files[0], **options) as source:
         topology = load_topology(source.topology)
     with_met = any(kind in TRANSVERSE for kind in topology.kinds) and bool(topology.neutrinos)
@@ -98,7 +98,9 @@ def _read(files: list[str], options: Mapping[str, Any]) -> Iterator[dict[str, Fl
     keep = [*options.get("keep", ()), *(TRUE_NEUTRINO if with_met else ())]
     for events in iterate(files, **{**options, "topology": topology, "fields": fields, "keep": keep}):
         if events.truth is None:
-            raise InputError(f"{files[0]}: no truth in it: give events of `pairton generate`, or labelled ones")
+            raise InputError(
+                f"{files[0]} has no truth: give events of `pairton generate`, or other events with labels"
+            )
         yield _compared(events.select(), with_met)
 
 
@@ -112,11 +114,11 @@ def _compared(events: Events, with_met: bool) -> dict[str, Floats]:
     for slot, name in zip(topology.slots, transfer_names(topology), strict=True):
         (rows,) = np.nonzero(truth[:, slot.index] >= 0)
         at = starts[slot.kind][rows] + truth[rows, slot.index]
-        mine = flat[slot.kind][:, at]
-        parts[name].append(mine[:3, mine[0] > 0])
+        matched = flat[slot.kind][:, at]
+        parts[name].append(matched[:3, matched[0] > 0])
         if slot.kind == JET:
             other[at] = False
-    other &= np.repeat(events.complete, events.counts[JET])  # elsewhere a jet without a label may be a product
+    other &= np.repeat(events.complete, events.counts[JET])  # in other events, any jet may be a decay product
     found = {name: np.concatenate([np.zeros((3, 0)), *arrays], axis=1) for name, arrays in parts.items()}
     floor = topology.selection.cuts(JET).pt or 1.0
     found["other"] = np.log(flat[JET][3:4, other] / floor)
@@ -132,7 +134,7 @@ def _columns(events: Events, kind: str) -> Floats:
 
 
 def _missing(events: Events, flat: Mapping[str, Floats]) -> Floats:
-    """(3, events): by how much px and py of the missing energy are off, and the sum of all pT."""
+    """(3, events): the errors of px and py of the missing energy, and the sum of all pT."""
     met = events.objects["met"]
     seen = np.flatnonzero(events.counts["met"] > 0)
     total = sum(
@@ -148,7 +150,7 @@ def _missing(events: Events, flat: Mapping[str, Floats]) -> Floats:
 
 
 def _bins(name: str, energies: Floats, file: str) -> tuple[EtaBin, ...]:
-    """One transfer function per bin of |eta|; a bin with too few objects is joined to the next, or to the last."""
+    """One transfer function per bin of |eta|; bins with too few objects are merged."""
     true, measured, abs_eta = energies
     if len(true) < LEAST:
         raise InputError(
@@ -166,9 +168,10 @@ def _bins(name: str, energies: Floats, file: str) -> tuple[EtaBin, ...]:
 
 
 def fit_components(true: Floats, measured: Floats, count: int) -> tuple[Component, ...]:
-    """The mixture of normal distributions that describes measured energies (n,) of true ones (n,) best.
+    """The best mixture of normal distributions for measured energies (n,), given the true ones (n,).
 
-    By expectation maximisation. The last of several components is for tails: it is centred on the true energy.
+    It is fitted by expectation maximisation. The last of several components describes the tails: it is centred on
+    the true energy.
 
     >>> rng = np.random.default_rng(1)
     >>> true = rng.uniform(30, 300, 20_000)
@@ -204,7 +207,7 @@ def _density(part: Component, true: Floats, measured: Floats) -> Floats:
 
 
 def _refitted(part: Component, true: Floats, measured: Floats, weight: Floats, centred: bool) -> Component:
-    """One component to the objects that belong to it: a line, then a line for the squared distance from it."""
+    """Refit one component to its objects: first a line for the mean, then a quadratic for the variance."""
     variance = part.sigma(true) ** 2
     scale, offset = 1.0, 0.0
     if not centred:
@@ -219,7 +222,7 @@ def _refitted(part: Component, true: Floats, measured: Floats, weight: Floats, c
 
 
 def _not_negative(terms: Floats, wanted: Floats, weight: Floats) -> list[float]:
-    """Factors of terms (k, n), none below 0, whose sum is nearest to what is wanted (n,) by weighted squares."""
+    """Coefficients >= 0 of terms (k, n), from a weighted least-squares fit to `wanted` (n,)."""
     unit = terms.mean(axis=1, keepdims=True)
     scaled = terms / unit
     root = np.linalg.cholesky((scaled * weight) @ scaled.T / weight.sum() + 1e-12 * np.eye(len(terms)))
@@ -228,7 +231,7 @@ def _not_negative(terms: Floats, wanted: Floats, weight: Floats) -> list[float]:
 
 
 def _met(x: Floats, y: Floats, total: Floats) -> MetResolution:
-    """sigma^2 = b^2 S + c^2 of both components, by repeated weighted least squares."""
+    """The resolution sigma^2 = b^2 S + c^2 of both components, from repeated weighted least squares."""
     away, sums = np.concatenate([x, y]) ** 2, np.concatenate([total, total])
     variance = np.full_like(sums, away.mean())
     terms = np.stack([sums, np.ones_like(sums)])

@@ -1,1 +1,1 @@
-"""Models: loading and storing them, and the engines that run their networks. The built-in weights are beside."""
+"""Models: how they are loaded and stored, the engines that run their networks, and the built-in weights."""

@@ -1,10 +1,10 @@
-"""Models of several networks, one for each fold of events: each answers for events that it was not trained on.
+"""Models with one network per fold of events, so that no event is reconstructed by a network trained on it.
 
-folds.json           how many folds there are
-fold0, fold1, ...    a model each; that of `fold0` was trained on the events of all folds but 0
+folds.json           the number of folds
+fold0, fold1, ...    one model each; `fold0` was trained on the events of all folds except 0
 
-The fold of an event is a hash of its number: `pairton.events.splits.fold_of`. Events of data, and simulated events
-of other samples, are divided in the same way; any of the networks may answer for them.
+The fold of an event is a hash of its number: `pairton.events.splits.fold_of`. Data, and simulated events of other
+samples, are divided in the same way; for them, any of the networks could be used.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from pairton._common.atomic import replacing
 from pairton._common.configuration import read_json
+from pairton._version import __version__
 from pairton.decoding import Outputs
 from pairton.errors import ConfigError, ModelError, shown
 from pairton.events.domain import Domain
@@ -38,31 +39,34 @@ HASH = "splitmix64 of the event number"
 
 
 def check_folds(folds: int) -> int:
-    """The number of folds, if there can be so many."""
+    """Return the number of folds, or raise ConfigError if it is not allowed."""
     if not 2 <= folds <= MOST_FOLDS:
         raise ConfigError(f"folds is {folds}, but must be from 2 to {MOST_FOLDS}")
     return folds
 
 
 def fold_folder(folder: Path, fold: int) -> Path:
-    """Where the model of a fold is."""
+    """The folder of the model of a fold."""
     return folder / f"fold{fold}"
 
 
 def write_folds(folder: Path, folds: int) -> None:
-    """Say that a folder has a model for each of so many folds."""
+    """Write the file that declares a folder to hold one model per fold."""
     with replacing(folder / FOLDS) as temporary:
         temporary.write_text(json.dumps({"folds": folds, "hash": HASH}) + "\n")
 
 
 def read_folds(folder: Path) -> int:
-    """How many folds a folder has."""
+    """The number of folds in a folder; ModelError if folds are missing or divided in another way."""
     raw = read_json(folder / FOLDS, ModelError)
     folds = raw.get("folds")
     if not isinstance(folds, int) or isinstance(folds, bool) or not 2 <= folds <= MOST_FOLDS:
         raise ModelError(f"{folder / FOLDS}: folds is {shown(folds)}, but must be from 2 to {MOST_FOLDS}")
     if raw.get("hash") != HASH:
-        raise ModelError(f"{folder / FOLDS}: divided by {shown(raw.get('hash'))}, but Pairton knows {HASH}")
+        raise ModelError(
+            f"{folder / FOLDS}: the folds are divided by {shown(raw.get('hash'))}, but Pairton {__version__} "
+            f"knows only {HASH}: update Pairton"
+        )
     done = [k for k in range(folds) if any((fold_folder(folder, k) / name).is_file() for name in (INFO, ONNX))]
     if len(done) < folds:
         raise ModelError(f"{folder}: has {len(done)} of {folds} folds: continue the training with --resume")
@@ -70,7 +74,7 @@ def read_folds(folder: Path) -> int:
 
 
 def by_fold(model: Model, ids: npt.NDArray[np.uint64]) -> Iterator[tuple[Model, npt.NDArray[np.bool_]]]:
-    """Each network with the events (n,) that it answers for; a model without folds answers for all of them."""
+    """Each network with a mask (n,) of the events it is used for; a model without folds is used for all."""
     members: Sequence[Model] = getattr(model, "folds", ())
     if not members:
         yield model, np.ones(len(ids), dtype=bool)
@@ -82,30 +86,30 @@ def by_fold(model: Model, ids: npt.NDArray[np.uint64]) -> Iterator[tuple[Model, 
 
 @dataclass(frozen=True)
 class FoldsEngine:
-    """Stands where a model has its engine: the networks of the folds are asked, never all of them at once."""
+    """The engine of a model with folds. It cannot be called: `by_fold` gives the network for each event."""
 
     path: Path
     at_once: int
 
     def __call__(self, nodes: Nodes, tokens: npt.NDArray[np.uint8] | None) -> Outputs:
-        raise ModelError(f"{self.path}: which of its networks answers depends on the event: ask `by_fold`")
+        raise ModelError(f"{self.path}: its network depends on the fold of the event: use `by_fold`")
 
 
 def joined_info(folder: Path, infos: Sequence[ModelInfo]) -> ModelInfo:
-    """What is known of all folds together; an error where they are not folds of one training."""
+    """The common info of all folds; ModelError if they are not the folds of one training."""
     first, folds = infos[0], len(infos)
     for k, info in enumerate(infos):
-        said = info.data.get("fold"), info.data.get("folds")
-        if said != (k, folds):
-            trained = "without folds" if said == (None, None) else f"for fold {said[0]} of {said[1]}"
+        trained_for = info.data.get("fold"), info.data.get("folds")
+        if trained_for != (k, folds):
+            how = "without folds" if trained_for == (None, None) else "for fold {} of {}".format(*trained_for)
             raise ModelError(
-                f"{fold_folder(folder, k)}: trained {trained}, but is in the place of fold {k} of {folds}: copy "
-                "the whole folder of the training"
+                f"{fold_folder(folder, k)}: trained {how}, but is in the place of fold {k} of {folds}: copy the "
+                "whole folder of the training"
             )
-        if any(_kind(info)[name] != value for name, value in _kind(first).items()):
-            different = next(name for name, value in _kind(first).items() if _kind(info)[name] != value)
+        own = _common(info)
+        if different := [name for name, value in _common(first).items() if own[name] != value]:
             raise ModelError(
-                f"{fold_folder(folder, k)}: has another {different} than fold 0: copy the whole folder of the "
+                f"{fold_folder(folder, k)}: has another {different[0]} than fold 0: copy the whole folder of the "
                 "training"
             )
     kinds = {}
@@ -127,8 +131,8 @@ def joined_info(folder: Path, infos: Sequence[ModelInfo]) -> ModelInfo:
     return replace(first, **about, temperatures=(), weights_sha256=joined)
 
 
-def _kind(info: ModelInfo) -> dict[str, Any]:
-    """What the networks of all folds have in common."""
+def _common(info: ModelInfo) -> dict[str, Any]:
+    """The entries that must agree between all folds."""
     columns = {kind: info.inputs.columns(kind) for kind in info.inputs.kinds}
     return {
         "topology": info.topology,

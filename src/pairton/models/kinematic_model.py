@@ -1,6 +1,6 @@
-"""A kinematic fit as a model: no network, but the same way from events to results.
+"""A kinematic fit as a model: it has no network, but is used like any other model.
 
-`kinematic` has the settings that come with Pairton; the path of a YAML file has one's own.
+The name `kinematic` stands for the built-in settings; the path of a YAML file for other settings.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["KinematicEngine", "is_kinematic", "kinematic_info"]
 def is_kinematic(name: str | Path) -> bool:
     """Whether the name of a model means a kinematic fit.
 
-    >>> is_kinematic("kinematic"), is_kinematic("mine.yaml"), is_kinematic("iterative")
+    >>> is_kinematic("kinematic"), is_kinematic("fit.yaml"), is_kinematic("iterative")
     (True, True, False)
     """
     return str(name) == BUILT_IN or Path(name).suffix in (".yaml", ".yml")
@@ -38,24 +38,24 @@ def is_kinematic(name: str | Path) -> bool:
 
 @dataclass(frozen=True)
 class KinematicEngine:
-    """The fit of a topology; several threads may call it."""
+    """The kinematic fit of a topology; several threads may call it."""
 
     topology: Topology
     settings: FitSettings
     path: Path  # of the settings
-    threads: int | None = None  # that call it; None: one for each core
+    threads: int | None = None  # threads that call it; None: one per core
     library: ClassVar[str] = "numpy"
 
     @classmethod
     def load(cls, name: str | Path, topology: Topology, threads: int | None = None) -> KinematicEngine:
         """The fit with the built-in settings, or with those of a YAML file.
 
-        Raises ConfigError where the file is not understood, TopologyError and ModelError where the topology cannot
-        be fitted: a lepton without its neutrino, a particle without a known mass.
+        Raises ConfigError if the file is invalid, and TopologyError or ModelError if the topology cannot be
+        fitted: it has a lepton without a neutrino, or a particle without a mass.
         """
         built_in = Path(str(resources.files("pairton.kinematics") / f"{BUILT_IN}.yaml"))
         engine = cls(topology, load_settings(name), built_in if str(name) == BUILT_IN else Path(name), threads)
-        _ = engine.fit  # an error now, not after the events were read
+        _ = engine.fit  # raise errors now, not after the events were read
         return engine
 
     @property
@@ -75,7 +75,7 @@ class KinematicEngine:
 
 
 def kinematic_info(engine: KinematicEngine) -> ModelInfo:
-    """What there is to say of a kinematic fit: the objects it uses are those of the topology's selection."""
+    """The info of a kinematic fit; its domain is the selection of the topology."""
     return ModelInfo(
         engine.topology,
         {"tokens": False},

@@ -1,9 +1,9 @@
-"""What an ONNX file says of itself, read without the onnx package.
+"""A reader and checker of ONNX files that does not need the onnx package.
 
-An ONNX file is a protocol buffer: fields of a number and a value, some of them messages again. The runtime has a
-parser of its own, so nothing may pass here that could mean something else there: unknown fields, and numbers that
-are not written in the shortest way, are refused. Weights may be stored in other files, named inside; a file that
-does so could name any file of this machine, and is refused too.
+An ONNX file is a protocol buffer: a list of fields with a number and a value, which may be another message. ONNX
+Runtime has its own parser, so everything that it might read differently is rejected: unknown fields, and numbers
+that are not encoded in the shortest way. Files that keep weights in other files are rejected too, since they could
+name any file of this machine.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ GRAPH_NODE, GRAPH_INPUT, GRAPH_OUTPUT = 1, 11, 12
 NODE_INPUT, NODE_OUTPUT = 1, 2
 NODE_OPERATOR, NODE_DOMAIN = 4, 7
 ATTRIBUTE_GRAPHS = (6, 11)
-TENSOR_EXTERNAL = (13, 14)  # names of other files, and whether the values are in one
-# message -> numbers of its fields; training (20) and functions (25) of a model are not
-# among them, nor sparse tensors, which the runtime expands
+TENSOR_EXTERNAL = (13, 14)  # names of external files, and whether the values are in one
+# message -> numbers of its allowed fields; not allowed are training (20) and functions (25) of a model, and sparse
+# tensors, which the runtime expands
 KNOWN = {
     "model": {*range(1, 9), 14, 26},
     "graph": {1, 2, 5, *range(10, 15), 16},
@@ -32,7 +32,7 @@ KNOWN = {
     "attribute": {*range(1, 12), 13, 14, 15, 20, 21},
     "tensor": {*range(1, 15), 16},
 }
-# message -> number of a field that holds messages -> which
+# message -> number of a field that holds messages -> name of these messages
 NESTED = {
     "model": {MODEL_GRAPH: "graph"},
     "graph": {1: "node", 5: "tensor"},
@@ -42,7 +42,7 @@ NESTED = {
 }
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 STANDARD = ("", "ai.onnx")  # domains of operators
-MOST_NESTED = 40  # messages in messages
+MOST_NESTED = 40  # depth of messages inside messages
 
 Field = tuple[int, int | memoryview]
 Operator = tuple[str, tuple[str, ...], tuple[str, ...]]
@@ -50,7 +50,7 @@ Operator = tuple[str, tuple[str, ...], tuple[str, ...]]
 
 @dataclass(frozen=True)
 class OnnxFile:
-    """A file that was read and found self-contained."""
+    """An ONNX file that was read and found to be self-contained."""
 
     path: Path
     payload: bytes
@@ -59,7 +59,7 @@ class OnnxFile:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     metadata: dict[str, str]
-    branches: bool  # whether graphs are inside others: loops and conditions
+    branches: bool  # whether it has graphs inside graphs, for loops and conditions
 
 
 def read_onnx(path: str | Path) -> OnnxFile:
@@ -86,7 +86,7 @@ def read_onnx(path: str | Path) -> OnnxFile:
             _check(memoryview(payload), "model", path),
         )
     except (ValueError, IndexError):
-        raise ModelError(f"{path}: not an ONNX file, or cut short: copy or export it again") from None
+        raise ModelError(f"{path}: not an ONNX file, or truncated: copy or export it again") from None
 
 
 def operators(file: OnnxFile) -> tuple[Operator, ...]:
@@ -109,7 +109,7 @@ def operators(file: OnnxFile) -> tuple[Operator, ...]:
 
 
 def _check(message: memoryview, kind: str, path: Path, depth: int = 0) -> bool:
-    """Refuse what is not known or leads out of the file; whether a graph is inside another."""
+    """Raise ModelError for unknown fields or external files; return whether a graph is inside another."""
     branches = False
     if depth > MOST_NESTED:
         raise ValueError("nested too deep")
@@ -120,11 +120,13 @@ def _check(message: memoryview, kind: str, path: Path, depth: int = 0) -> bool:
             )
         if number not in KNOWN[kind]:
             raise ModelError(
-                f"{path}: has a part that Pairton does not know (field {number} of a {kind}), and could mean "
-                "anything: export it with `pairton export`"
+                f"{path}: has a part that Pairton does not know (field {number} of a {kind}) and cannot check: "
+                "export the model with `pairton export`"
             )
         if kind == "node" and number == NODE_DOMAIN and _decoded(value) not in STANDARD:
-            raise ModelError(f"{path}: needs operators of {_decoded(value)!r}, not only the standard ones of ONNX")
+            raise ModelError(
+                f"{path}: needs operators of {_decoded(value)!r}, but only standard ONNX ones are allowed"
+            )
         branches |= kind == "attribute" and number in ATTRIBUTE_GRAPHS
         if (inner := NESTED[kind].get(number)) is not None:
             if isinstance(value, int):
@@ -134,7 +136,7 @@ def _check(message: memoryview, kind: str, path: Path, depth: int = 0) -> bool:
 
 
 def _fields(message: memoryview) -> Iterator[Field]:
-    """Number and value of each field, in the order of the file; fixed numbers as their bytes."""
+    """Number and value of each field, in the order of the file; fixed-size numbers as bytes."""
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)

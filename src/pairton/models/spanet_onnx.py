@@ -1,12 +1,12 @@
-"""Networks that SPANet exported: recognised by the names of their tensors, fed as their event file says.
+"""Networks exported by SPANet: they are recognised by their tensor names; their event file defines the features.
 
     {input}_data, {input}_mask                  in: features (B, N, D), in the order of the event file, and (B, N)
     {particle}_assignment_probability           out: (B, T, ..., T), one axis per product, of all sequential inputs
     {particle}_detection_probability            out: (B,)
     EVENT/{name}, {particle}/PARTICLE/{name}    out: numbers (B,), classes (B, C)
 
-With SPANet's --output-log-transform the names have `log_probability`. Normalisation is inside the graph,
-logarithms of inputs are only with --input-log-transform: the graph shows whether they are.
+With SPANet's --output-log-transform the names have `log_probability`. The graph normalises its inputs. It takes
+the logarithms of inputs only if exported with --input-log-transform, which is found out from its operators.
 
 Shapes: B events, N objects of an input, T objects of all sequential inputs, D features, C classes.
 """
@@ -41,8 +41,8 @@ __all__ = ["SpanetEngine", "features_of", "has_logarithms", "is_spanet", "spanet
 
 ASSIGNMENT = ("_assignment_probability", "_assignment_log_probability")
 DETECTION = ("_detection_probability", "_detection_log_probability")
-LEAST = -100.0  # log of a probability that is zero
-# operators between an input and the logarithm of its features, in a graph that takes it
+LOG_ZERO = -100.0  # stands for the logarithm of a zero probability
+# operators that may come between an input and the logarithm of its features
 ON_THE_WAY = frozenset(
     ("Add", "Cast", "Concat", "Gather", "Identity", "Mul", "Reshape", "Slice", "Split", "Squeeze", "Transpose")
 ) | {"Unsqueeze"}
@@ -51,14 +51,14 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def is_spanet(file: OnnxFile) -> bool:
-    """Whether a file has the inputs and outputs of a network that SPANet exported."""
+    """Whether a file has the inputs and outputs of a network exported by SPANet."""
     inputs = {name.removesuffix("_data") for name in file.inputs if name.endswith("_data")}
     masks = {name.removesuffix("_mask") for name in file.inputs if name.endswith("_mask")}
     return bool(inputs) and inputs == masks and any(name.endswith(ASSIGNMENT) for name in file.outputs)
 
 
 def has_logarithms(graph: tuple[Operator, ...], name: str) -> bool:
-    """Whether a graph takes logarithms of an input before anything else is done with it."""
+    """Whether a graph takes logarithms of an input before it uses it otherwise."""
     reached, done = {name}, False
     while not done:
         done = True
@@ -74,15 +74,15 @@ def has_logarithms(graph: tuple[Operator, ...], name: str) -> bool:
 
 
 def spanet_info(file: OnnxFile, event: SpanetEvent, topology: Topology) -> ModelInfo:
-    """All that is known of a network of SPANet, from its file and its event file; an error if they do not fit."""
+    """The info of a SPANet network, from its ONNX file and its event file; ModelError if they do not match."""
     groups = {group.name: group for group in event.inputs}
     needed = [name.removesuffix("_data") for name in file.inputs if name.endswith("_data")]
     for name in needed:
         if name not in groups:
             raise _other_event(file, event, f"it takes {name}, which is not among the INPUTS")
         if groups[name].form == "RELATIVE" or groups[name].kind not in topology.kinds:
-            why = "relative to pairs of objects" if groups[name].form == "RELATIVE" else "without pT and direction"
-            raise ModelError(f"{file.path}: takes the input {name}, {why}, which Pairton does not read")
+            why = "which describes pairs" if groups[name].form == "RELATIVE" else "without pT and direction"
+            raise ModelError(f"{file.path}: takes the input {name}, {why}, which Pairton does not support")
     if lacking := [name for name in groups if name not in needed]:
         raise _other_event(file, event, f"it does not take {lacking[0]}, which is among the INPUTS")
     for name in event.particles:
@@ -99,25 +99,25 @@ def spanet_info(file: OnnxFile, event: SpanetEvent, topology: Topology) -> Model
 
 def _other_event(file: OnnxFile, event: SpanetEvent, why: str) -> ModelError:
     return ModelError(
-        f"{file.path}: not the network of the event file {event.name}: {why}; give its own event file"
+        f"{file.path}: does not match the event file {event.name}: {why}; give the event file of this network"
     )
 
 
 def _further(event: SpanetEvent, kind: str) -> tuple[Input, ...]:
-    """The features of a kind that are no part of the four-momentum."""
+    """The features of a kind that are not part of the four-momentum."""
     features = event.group(kind).features if any(group.kind == kind for group in event.inputs) else ()
     return tuple(Input(feature.name) for feature in features if feature.name not in MOMENTUM_FEATURES)
 
 
 @dataclass(frozen=True)
 class SpanetEngine:
-    """A network of SPANet by ONNX Runtime, on the CPU; its outputs under the names that our decoding knows."""
+    """Runs a SPANet network with ONNX Runtime, on the CPU, and names its outputs for the decoding `branches`."""
 
     path: Path
     event: SpanetEvent
     topology: Topology
     inputs: Inputs
-    threads: int | None = None  # that call it; None: one for each core
+    threads: int | None = None  # threads that call it; None: one per core
 
     @property
     def at_once(self) -> int:
@@ -133,43 +133,47 @@ class SpanetEngine:
 
     @cached_property
     def _logs_inside(self) -> frozenset[str]:
-        """Inputs whose logarithms the graph takes itself."""
+        """Inputs whose logarithms are taken inside the graph."""
         graph = operators(self._file)
         return frozenset(group.name for group in self.event.inputs if has_logarithms(graph, f"{group.name}_data"))
 
     @property
-    def _several(self) -> list[InputGroup]:
-        """The inputs that particles are found among."""
+    def _sequential(self) -> list[InputGroup]:
+        """The sequential inputs, among whose objects particles are searched."""
         return [group for group in self.event.inputs if group.form != "GLOBAL"]
 
     @cached_property
     def width(self) -> int | None:
-        """How many objects of all sequential inputs together the graph takes; None: any number.
+        """The only total number of sequential objects that the graph accepts; None: any number.
 
-        Files that new versions of torch wrote take only as many as the event had that the exporter traced.
+        Files exported with new versions of torch accept only the number of objects in the example event.
         """
-        rest = sum(self._fewest[group.kind] for group in self._several[1:])
-        works = [n + rest for n in range(self._fewest[self._several[0].kind], MOST_OBJECTS + 1) if self._runs(n)]
+        rest = sum(self._fewest[group.kind] for group in self._sequential[1:])
+        works = [
+            n + rest for n in range(self._fewest[self._sequential[0].kind], MOST_OBJECTS + 1) if self._runs(n)
+        ]
         if not works:
-            self.session.run(self._made_up(self._fewest[self._several[0].kind]))  # its error says why
+            self.session.run(
+                self._example(self._fewest[self._sequential[0].kind])
+            )  # raises an error with the reason
         return works[0] if len(works) == 1 else None
 
     @property
     def most_objects(self) -> int:
-        """Of each kind."""
+        """The largest number of objects per kind."""
         if self.width is None:
             return MOST_OBJECTS
-        return self.width - sum(self._fewest[group.kind] for group in self._several[1:])
+        return self.width - sum(self._fewest[group.kind] for group in self._sequential[1:])
 
     @property
     def _fewest(self) -> dict[str, int]:
-        """Kind -> objects without which there is no answer, at least one."""
+        """Kind -> the number of objects that an answer needs, at least one."""
         counts = zip(self.topology.kinds, self.topology.slots_per_kind, strict=True)
         return {kind: max(1, slots) for kind, slots in counts}
 
-    def _made_up(self, first: int) -> Arrays:
-        """The inputs of one event, with some number of objects of the first kind."""
-        counts = self._fewest | {self._several[0].kind: first}
+    def _example(self, first: int) -> Arrays:
+        """The inputs of an artificial event with `first` objects of the first sequential input."""
+        counts = self._fewest | {self._sequential[0].kind: first}
         shapes = {
             group.name: (1, counts[group.kind] if group.form != "GLOBAL" else 1) for group in self.event.inputs
         }
@@ -181,7 +185,7 @@ class SpanetEngine:
 
     def _runs(self, first: int) -> bool:
         try:
-            self.session.run(self._made_up(first))
+            self.session.run(self._example(first))
         except ModelError:
             return False
         return True
@@ -190,19 +194,19 @@ class SpanetEngine:
         feeds: Arrays = {}
         padding = 0
         if self.width is not None:
-            padding = self.width - sum(nodes.masks[group.kind].shape[1] for group in self._several)
+            padding = self.width - sum(nodes.masks[group.kind].shape[1] for group in self._sequential)
         if padding < 0:
-            return self._nothing(nodes)
+            return self._no_answer(nodes)
         for group in self.event.inputs:
             mask = nodes.masks[group.kind]
             data = self._features(group, nodes.values[group.kind], mask)
-            behind = padding if group == self._several[-1] else 0  # where it moves no other object
-            feeds[f"{group.name}_data"] = np.pad(data, [(0, 0), (0, behind), (0, 0)])
-            feeds[f"{group.name}_mask"] = np.pad(mask, [(0, 0), (0, behind)])
-        return self._named(self.session.run(feeds), nodes, padding)
+            added = padding if group == self._sequential[-1] else 0  # at the end, so that no object moves
+            feeds[f"{group.name}_data"] = np.pad(data, [(0, 0), (0, added), (0, 0)])
+            feeds[f"{group.name}_mask"] = np.pad(mask, [(0, 0), (0, added)])
+        return self._renamed(self.session.run(feeds), nodes, padding)
 
-    def _nothing(self, nodes: Nodes) -> Outputs:
-        """No answer, to events with more objects than the graph takes."""
+    def _no_answer(self, nodes: Nodes) -> Outputs:
+        """NaN, for events with more objects than the graph accepts."""
         events, n_nodes = nodes.mask.shape
         none: Arrays = {}
         for name, products in self.event.particles.items():
@@ -219,36 +223,36 @@ class SpanetEngine:
         logs = group.name not in self._logs_inside
         return features_of(group, self.inputs.columns(group.kind), values, mask, logs)
 
-    def _named(self, found: Arrays, nodes: Nodes, padding: int) -> Outputs:
-        """Branches with the axes in the order of our slots and nodes, and what is said of the event."""
+    def _renamed(self, found: Arrays, nodes: Nodes, padding: int) -> Outputs:
+        """Outputs by Pairton's names, with the axes of branches in the order of slots."""
         outputs: Arrays = {}
         layout = nodes.layout
-        at = np.concatenate([np.asarray(self.topology.nodes(group.kind, layout)) for group in self._several])
+        at = np.concatenate([np.asarray(self.topology.nodes(group.kind, layout)) for group in self._sequential])
         n_nodes = nodes.mask.shape[1]
         labels = self.topology.labels("spanet")
         for name, products in self.event.particles.items():
-            chances = _first(found, name, ASSIGNMENT)
+            chances = _log_probability(found, name, ASSIGNMENT)
             chances = chances[(slice(None), *(slice(0, size - padding) for size in chances.shape[1:]))]
             if chances.shape != (len(nodes.mask), *(len(at),) * len(products)):
                 raise ModelError(
-                    f"{self.path}: gives {name} the shape {chances.shape}, but {len(products)} products of "
-                    f"{len(at)} objects are expected: give its own event file"
+                    f"{self.path}: the output of {name} has the shape {chances.shape}, but should have "
+                    f"{len(products)} axes of {len(at)} objects: give the event file of this network"
                 )
             order = [product.name for product in products]
-            mine = [label.split("/")[1] for label in labels if label.split("/")[0] == name]
-            chances = chances.transpose(0, *(1 + order.index(product) for product in mine))
-            dense = np.full((len(chances), *(n_nodes,) * len(products)), LEAST, dtype=np.float32)
+            in_slots = [label.split("/")[1] for label in labels if label.split("/")[0] == name]
+            chances = chances.transpose(0, *(1 + order.index(product) for product in in_slots))
+            dense = np.full((len(chances), *(n_nodes,) * len(products)), LOG_ZERO, dtype=np.float32)
             where: Any = (slice(None), *np.ix_(*[at] * len(products)))
-            dense[where] = np.maximum(chances, LEAST)
+            dense[where] = np.maximum(chances, LOG_ZERO)
             outputs[f"{BRANCH}{name}"] = dense
             if any(f"{name}{ending}" in found for ending in DETECTION):
-                chance = np.exp(_first(found, name, DETECTION)).reshape(len(chances))
+                chance = np.exp(_log_probability(found, name, DETECTION)).reshape(len(chances))
                 outputs[f"spanet_{name}_detection_probability"] = chance.astype(np.float32)
         for name, spec in self.heads.items():
             value = found[spec.columns[0]].astype(np.float32)
             if spec.is_class and not self._is_log:
                 with np.errstate(divide="ignore"):
-                    value = np.maximum(np.log(value), np.float32(LEAST))
+                    value = np.maximum(np.log(value), np.float32(LOG_ZERO))
             outputs[name] = value
         return outputs
 
@@ -258,7 +262,7 @@ class SpanetEngine:
 
     @cached_property
     def heads(self) -> dict[str, HeadSpec]:
-        """Classes and numbers of the event, under the names of SPANet's without EVENT/."""
+        """Classifications and regressions of the event, by SPANet's names without EVENT/."""
         names = self.session.outputs
         found = {}
         for quantity in (*self.event.regressions, *self.event.classifications):
@@ -273,8 +277,8 @@ class SpanetEngine:
         return {name: getattr(self, name) for name in ("path", "event", "topology", "inputs", "threads")}
 
 
-def _first(found: Arrays, name: str, endings: tuple[str, str]) -> npt.NDArray[np.float32]:
-    """The log probability of a particle, whichever of the two SPANet gives."""
+def _log_probability(found: Arrays, name: str, endings: tuple[str, str]) -> npt.NDArray[np.float32]:
+    """The log probability of a particle, whether the graph gives it or the probability."""
     if f"{name}{endings[1]}" in found:
         return np.asarray(found[f"{name}{endings[1]}"], dtype=np.float32)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -288,9 +292,9 @@ def features_of(
     mask: npt.NDArray[np.bool_],
     logs: bool = True,
 ) -> npt.NDArray[np.float32]:
-    """(B, N, D): what an event file asks for, from columns of objects (B, N, columns); zero in the padding.
+    """(B, N, D): the features of an event file, from columns of objects (B, N, columns); zero in the padding.
 
-    logs: take the logarithms that it asks for
+    logs: take the logarithms that the event file requests
     """
     pt, eta, phi, energy = (values[..., k].astype(np.float64) for k in range(len(MOMENTUM)))
     known = {"pt": pt, "met": pt, "eta": eta, "phi": phi, "energy": energy, "e": energy}

@@ -1,10 +1,10 @@
-"""Models on disk: weights as safetensors, everything else as one JSON beside them. Loading never unpickles.
+"""Models on disk: weights as safetensors, and everything else as JSON. Loading never unpickles.
 
 model.safetensors    the weights
-model.json           all about the model but its weights: `ModelInfo`
-model.onnx           the network as a graph, for the default engine; it carries the same JSON
+model.json           everything else: `ModelInfo`
+model.onnx           the network as a graph, for the default engine; its metadata contain the same JSON
 
-A model that was trained in folds is a folder with folds.json and a model for each fold: `pairton.models.folds`.
+A model that was trained in folds is a folder with folds.json and one model per fold: `pairton.models.folds`.
 """
 
 from __future__ import annotations
@@ -52,35 +52,35 @@ __all__ = [
 
 FORMAT_VERSION = 2
 WEIGHTS, INFO, ONNX = "model.safetensors", "model.json", "model.onnx"
-FOLDS = "folds.json"  # of a folder with one model per fold
+FOLDS = "folds.json"  # in a folder with one model per fold
 WEIGHTS_KEY = "weights_sha256"  # in model.json and in the metadata of model.onnx
 
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """All about a model but its weights."""
+    """Everything about a model except its weights."""
 
     topology: Topology
     network: Mapping[str, Any]  # settings of `pairton.network.NetworkConfig`
     domain: Domain
     inputs: Inputs
-    outputs: Mapping[str, tuple[str, ...]]  # name -> axes after that of events
-    decoding: str = "exact"  # what it was trained for
-    temperatures: tuple[float, ...] = ()  # of that decoding; none: 1
+    outputs: Mapping[str, tuple[str, ...]]  # name -> axes after the event axis
+    decoding: str = "exact"  # the decoding that it was trained for
+    temperatures: tuple[float, ...] = ()  # fitted for that decoding; empty: all 1
     data: Mapping[str, Any] = field(default_factory=dict)  # fingerprint and counts of the training events
     metrics: Mapping[str, float] = field(default_factory=dict)  # on validation events
     recipe: Mapping[str, Any] = field(default_factory=dict)
     code_version: str = __version__
     format_version: int = FORMAT_VERSION
     weights_sha256: str | None = None
-    heads: Mapping[str, HeadSpec] = field(default_factory=dict)  # that its recipe declares
+    heads: Mapping[str, HeadSpec] = field(default_factory=dict)  # heads that the recipe declares
 
     @property
     def takes_tokens(self) -> bool:
         return bool(self.network.get("tokens", True))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, which has no NaN."""
+        """Plain data for JSON; since JSON has no NaN, such metrics are None."""
         raw = {item.name: getattr(self, item.name) for item in fields(self)}
         for name in ("topology", "domain", "inputs"):
             raw[name] = raw[name].to_dict()
@@ -90,10 +90,10 @@ class ModelInfo:
 
 
 def parse_info(raw: Mapping[str, Any], source: str) -> ModelInfo:
-    """From the JSON of a model's folder or ONNX file; `source` is named in errors."""
+    """The info from the JSON in a model's folder or ONNX file; `source` is named in errors."""
     for key in ("topology", "domain", "network"):
         if not isinstance(raw.get(key), Mapping):
-            raise ModelError(f"{source}: says nothing of the model's {key}: copy or export the model again")
+            raise ModelError(f"{source} has no {key} of the model: copy or export the model again")
     version = raw.get("format_version")
     if not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
         raise ModelError(
@@ -125,20 +125,20 @@ def parse_info(raw: Mapping[str, Any], source: str) -> ModelInfo:
 
 
 def builtin_models() -> dict[str, Path]:
-    """The models that come with Pairton: name -> folder."""
+    """The built-in models: name -> folder."""
     folder = Path(str(resources.files("pairton.models")))
     entries = sorted(folder.iterdir()) if folder.is_dir() else []
     return {entry.name: entry for entry in entries if (entry / INFO).is_file()}
 
 
 def find_model(model: str | Path) -> Path:
-    """The folder of a model: one that comes with Pairton, a folder, or one of the files in it; or an ONNX file."""
+    """The folder or ONNX file of a model, given as the name of a built-in model, a folder, or a file in it."""
     names = builtin_models()
     if str(model) in names:
         if (Path(model) / INFO).is_file():
             warnings.warn(
-                f"{model} is a model that comes with Pairton, and a folder here: the former is taken; write "
-                f"./{model} for the latter",
+                f"{model} is both a built-in model and a folder here: the built-in model is used; write ./{model} "
+                "for the folder",
                 PairtonWarning,
                 stacklevel=2,
             )
@@ -152,13 +152,15 @@ def find_model(model: str | Path) -> Path:
     if any((path / name).is_file() for name in (INFO, ONNX, FOLDS)):
         return path
     if path.exists():
-        raise ModelError(f"{path}: not a model: give an .onnx file, or a folder with {ONNX}, {WEIGHTS} and {INFO}")
+        raise ModelError(
+            f"{path} is not a model: give an .onnx file, or a folder with {ONNX}, {WEIGHTS} and {INFO}"
+        )
     known = ", ".join(names) or "none in this installation"
     raise ModelError(f"no model {str(model)!r}: neither built in ({known}) nor a path{nearest(str(model), names)}")
 
 
 def save_model(folder: str | Path, weights: Mapping[str, npt.NDArray[Any]], info: ModelInfo) -> None:
-    """Write both files; each appears when complete, and the JSON names the weights it belongs to."""
+    """Write both files; each appears when complete, and the JSON contains the hash of the weights."""
     from safetensors.numpy import save
 
     folder = Path(folder)
@@ -170,22 +172,24 @@ def save_model(folder: str | Path, weights: Mapping[str, npt.NDArray[Any]], info
 
 
 def read_info(model: str | Path) -> ModelInfo:
-    """All about a model but its weights; needs no torch."""
+    """Everything about a model except its weights; needs no torch."""
     path = find_model(model)
     if path.is_file():
-        raise ModelError(f"{path}: an ONNX file has no weights for torch: give the folder with its {WEIGHTS}")
+        raise ModelError(
+            f"{path} is an ONNX file, which has no weights for torch: give the folder with its {WEIGHTS}"
+        )
     if (path / FOLDS).is_file():
-        raise ModelError(f"{path}: has one network per fold of events: give one of them, such as {path}/fold0")
+        raise ModelError(f"{path} has one network per fold of events: give one of them, such as {path}/fold0")
     return parse_info(read_json(path / INFO, ModelError), str(path / INFO))
 
 
 def read_weights(folder: Path) -> bytes:
-    """The file of weights, if it is the one that the JSON beside it belongs to."""
+    """The content of the weights file, checked against the hash in the JSON beside it."""
     path = folder / WEIGHTS
     try:
         payload = path.read_bytes()
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror}): copy the model again") from None
     if hashlib.sha256(payload).hexdigest() != read_json(folder / INFO, ModelError).get(WEIGHTS_KEY):
-        raise ModelError(f"{path}: not the weights that {INFO} belongs to: copy both files of the model again")
+        raise ModelError(f"{path}: not the weights that {INFO} describes: copy both files of the model again")
     return payload

@@ -1,4 +1,4 @@
-"""Models of format version 1, made by Pairton 0.1, as version 2: jets alone, a b-tag each, unnamed outputs."""
+"""Conversion of models from format version 1, written by Pairton 0.1: only jets with a b-tag, unnamed outputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["upgrade_info", "upgrade_weights"]
 
 Tensor = TypeVar("Tensor")
 
-# beginnings of names of weights
+# prefixes of the names of weights: old -> new
 RENAMED = {
     "embed_jets.": "embed.jet.",
     "jets_to_pairs.": "nodes_to_pairs.",
@@ -22,9 +22,11 @@ RENAMED = {
 
 
 def upgrade_info(raw: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """What model.json of version 1 would say in version 2."""
+    """The content of a model.json of version 1, in version 2."""
     if raw.get("decoding") == "exact_steps":
-        raise ModelError(f"{source}: made for the decoding exact_steps, which is gone: train the model again")
+        raise ModelError(
+            f"{source}: made for the decoding exact_steps, which no longer exists: train the model again"
+        )
     new = dict(raw)
     new["domain"] = _domain(raw["domain"])
     new["network"] = _network(raw["network"])
