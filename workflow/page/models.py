@@ -1,4 +1,4 @@
-"""What models reach: one table, two figures, and the commands behind them."""
+"""The results of models: tables, figures, and the commands behind them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Json = Mapping[str, Any]
 
 
 def overview(page: Page, summaries: Sequence[Summary], first: str = "Pairton") -> None:
-    """Every model beside the other methods on the same events, in a table and by number of jets."""
-    head = ["events", "right if", "complete events", "", "share right", f"lead of {first} on the same events"]
+    """Compare every model with other methods on the same events, in a table and by number of jets."""
+    head = ["events", "right if", "complete events", "method", "share right", f"lead of {first}"]
     rows = [row for summary in summaries for row in _rows(summary)]
     page.add(table(head, rows))
     panels = {
@@ -44,7 +44,7 @@ def _rows(summary: Summary) -> list[list[str]]:
 
 
 def probabilities(page: Page, summaries: Sequence[Summary]) -> None:
-    """Whether the probability of an answer is the share that is right, of all events."""
+    """Compare the probability of answers with the share that is right, for all events."""
     known = [summary for summary in summaries if "calibration" in summary.methods[summary.first]]
     curves, rows = {}, []
     for summary in known:
