@@ -24,6 +24,7 @@ from pairton.events.nodes import MOST_OBJECTS, Nodes
 from pairton.events.objects import is_physical
 from pairton.events.status import Status
 from pairton.topology import JET, Layout, Topology, collection_name
+from pairton.topology.selection import TRANSVERSE
 
 __all__ = ["MAX_OBJECTS", "Accepted", "accept", "check_max_objects", "selection_domain"]
 
@@ -115,6 +116,8 @@ def accept(
         trained = domain[kind]
         outside = (pt < trained.pt) | (abs_eta > trained.abs_eta)  # False for NaN, which is checked below
         cut = (pt < bounds[kind].pt) | (abs_eta > bounds[kind].abs_eta)
+        if kind in TRANSVERSE:  # one per event: a negative size, such as -999 for none, is not cut but bad
+            cut &= pt >= 0
         used = np.asarray(ak.flatten(events.usable[kind]), dtype=bool) & ~cut
         wrong = used & ~(is_physical(features, kind) & np.isfinite(features).all(axis=1))
         bad[row[wrong]] = True
