@@ -43,6 +43,20 @@ def test_an_answer_of_a_top_and_a_w(five, missing_model):
     assert "Hypothesis 1" in Display(record).html()
 
 
+def test_a_picture_of_complete_assignments_says_how_probable_the_others_are(decays, missing_model_type):
+    """Bars and what is not listed add up to one, so that a small best probability explains itself."""
+    record = record_event(decays(1, extra=0), 0, missing_model_type(terms=(0, 0, 2, 0, 0, 0)))
+    frame = record.frames[0]
+    listed = sum(candidate.probability for candidate in frame.candidates) + frame.others_probability
+    assert 0.01 < listed < 0.99
+    axes = Display(record).figure().axes[-1]
+    assert axes.get_yticklabels()[-1].get_text() == "not complete: a particle is absent"
+    assert axes.patches[-1].get_width() == pytest.approx(1 - listed)
+    asked = record_event(decays(1, extra=0), 0, missing_model_type(), RunSettings(allow_absent=True))
+    labels = [label.get_text() for label in Display(asked).figure().axes[-1].get_yticklabels()]
+    assert not any("not complete" in label for label in labels)  # they are listed themselves
+
+
 def test_nothing_is_an_answer(decays, missing_model_type):
     model = missing_model_type(terms=(0, 0, 0, 0, 0, 60))
     events = decays(1, extra=0)

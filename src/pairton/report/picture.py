@@ -33,6 +33,7 @@ __all__ = ["draw_event", "draw_matrix", "draw_plane", "new_figure"]
 BEYOND = np.pi + 0.35  # phi is shown a little further than it goes round, so that nothing is cut
 DIAGONAL = 0.55  # share of the type's colour on the diagonal, which says: in none
 BARS = 6  # assignments in the bar chart of an exact likelihood
+LEAST_SHOWN = 5e-4  # probability of a bar
 
 MARKERS = {"circle": "o", "triangle": "^", "diamond": "D", "square": "s", "pentagon": "p", ARROW: r"$\rightarrow$"}
 NEUTRINO = " + ν"  # of a particle whose mass includes one
@@ -303,12 +304,17 @@ def _bars(axes: Axes, record: EventRecord, frame: Frame) -> None:
         for c in listed
     ]
     chances = [c.probability for c in listed]
-    axes.barh(range(len(listed)), chances, color=[GREY if c.right is not True else "#009E73" for c in listed])
-    axes.set_yticks(range(len(listed)), [plain(name, 99) for name in names], fontsize=8)
-    axes.set(ylim=(len(listed) - 0.5, -0.5), xlim=(0, 1.22), xlabel="probability of the assignment; masses in GeV")
+    colours = [GREY if c.right is not True else "#009E73" for c in listed]
+    marks = ["  (true)" if c.right else "" for c in listed]
+    absent = 1 - sum(c.probability for c in frame.candidates) - frame.others_probability
+    if absent > LEAST_SHOWN:  # the network knows missing particles, and complete assignments alone are listed
+        names, chances = [*names, "not complete: a particle is absent"], [*chances, absent]
+        colours, marks = [*colours, NO_EDGE_COLOUR], [*marks, ""]
+    axes.barh(range(len(names)), chances, color=colours)
+    axes.set_yticks(range(len(names)), [plain(name, 99) for name in names], fontsize=8)
+    axes.set(ylim=(len(names) - 0.5, -0.5), xlim=(0, 1.22), xlabel="probability of the assignment; masses in GeV")
     axes.set_xticks(np.linspace(0, 1, 6))
-    for k, (chance, candidate) in enumerate(zip(chances, listed, strict=True)):
-        mark = "  (true)" if candidate.right else ""
+    for k, (chance, mark) in enumerate(zip(chances, marks, strict=True)):
         axes.annotate(f" {chance:.1%}{mark}", (chance, k), va="center", fontsize=8, color=INK)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8, length=0)
