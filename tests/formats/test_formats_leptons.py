@@ -165,6 +165,13 @@ def test_leptons_of_every_version(
     assert events.metadata["met"] == ("PuppiMET_pt" if met == 50 else "MET_pt")
 
 
+def test_what_was_chosen_is_not_called_a_default(tmp_path: Path) -> None:
+    with pytest.warns(PairtonWarning) as said:
+        nano_read(nano(tmp_path / "nano.root"), {"muon_id": "mediumId", "overlap": "none"})
+    (line,) = [str(warning.message) for warning in said]
+    assert line == "leptons are electrons (mvaIso_WP80) and muons (mediumId): change it with --set electron_id=…"
+
+
 def test_files_of_one_run_agree_on_what_a_lepton_is(tmp_path: Path) -> None:
     paths = [nano(tmp_path / f"{v}.root", VERSIONS[v]) for v in ("12", "9")]
     line = r"9\.root is read with electron_id=mvaFall17V2Iso_WP80, but .*12\.root with mvaIso_WP80: give one"
@@ -645,7 +652,7 @@ def test_hyper_with_leptons_and_missing_energy(tmp_path: Path) -> None:
     assert found.status.tolist() == [0, 0, 2, 0]
     with h5py.File(tmp_path / "hyper.h5", "r+") as file:
         del file["INPUTS/MET"]
-    with pytest.raises(FormatError, match="no INPUTS/MET for met; INPUTS has GLOBAL, JET, LEPTON"):
+    with pytest.raises(FormatError, match=r"no INPUTS/MET for met of .*; INPUTS has GLOBAL, JET, LEPTON: give a"):
         read(tmp_path / "hyper.h5", topology=SEMILEP)
     allhad = read(tmp_path / "hyper.h5", topology="hh4b", truth=False, settings={"overlap": "0.4"})
     assert allhad.usable["jet"].tolist() == [[True] * 6] * n  # eta up to 0.5

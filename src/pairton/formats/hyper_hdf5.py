@@ -91,7 +91,11 @@ class _Source(Hdf5Source):
         kind, place = wanted.kind, _place(wanted.kind)
         if not file.is_dataset(place):
             has = ", ".join(file.names(INPUTS))
-            raise FormatError(f"{file.path}: no {place} for {collection_name(kind)}; {INPUTS} has {has}")
+            name = self.options.topology.name
+            raise FormatError(
+                f"{file.path}: no {place} for {collection_name(kind)} of {name}; {INPUTS} has {has}: give a "
+                "topology without them (--topology), or add that dataset"
+            )
         records, labels = file.dataset(place), _place(kind, LABELS)
         wanted = replace(wanted, required=(*wanted.required, *self._leptons.fields(kind)))
         there = records.dtype.names or ()

@@ -148,7 +148,8 @@ class IdentifiedLeptons:
             if chosen is not None:
                 self._flavours[flavour.collection] = flavour, chosen
         keys = [f"{flavour.kind}_id" for flavour, _ in self._flavours.values()]
-        self._said = all(key in settings for key in keys) and not self.overlap.default
+        self._left = [key for key in (*keys, "overlap") if key not in settings]  # not chosen by the user
+        self._said = not self._left
         if self.needed and not self._said:
             self._said = True
             self._say()
@@ -186,10 +187,10 @@ class IdentifiedLeptons:
             for f, chosen in self._flavours.values()
         ]
         overlap = f"; jets within {self.overlap.radius:g} of one above {self.overlap.pt:g} GeV are not used"
-        keys = [f"{f.kind}_id=…" for f, _ in self._flavours.values()]
+        default = "by default " if len(self._left) > len(self._flavours) else ""  # nothing was chosen
         warnings.warn(
-            f"by default leptons are {' and '.join(which)}{overlap if self.overlap.radius else ''}: change it "
-            f"with --set {', '.join([*keys, 'overlap=…'])}",
+            f"{default}leptons are {' and '.join(which)}{overlap if self.overlap.radius else ''}: change it "
+            f"with --set {', '.join(f'{key}=…' for key in self._left)}",
             PairtonWarning,
             stacklevel=6,
         )
