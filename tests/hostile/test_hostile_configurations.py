@@ -37,6 +37,7 @@ ODD = {
     "nothing": "",
     "a byte of zero": "a: \0",
     "two documents": "a: 1\n---\nb: 2",
+    "a key twice": "name: x\nevent: [t]\nparticles: {t: [q, q]}\nname: y",
     "a long word": "x" * 200_000,
     "too large": "#" + "x" * 300_000,
     "sixty": "a: 1:2:3:4e5",
@@ -56,10 +57,22 @@ def test_odd_yaml_is_one_short_line_for_every_verb(tmp_path, refused, source, te
 def test_dates_are_words_and_ordinary_aliases_are_followed():
     assert parse_yaml("a: &x [1, 2]\nb: *x\nc: 2024-01-01", "x") == {"a": [1, 2], "b": [1, 2], "c": "2024-01-01"}
     assert parse_yaml("base: &b {x: 1}\nmore: {<<: *b, y: 2}", "x")["more"] == {"x": 1, "y": 2}
+    assert parse_yaml("base: &b {x: 1}\nmore: {<<: *b, x: 2}", "x")["more"] == {"x": 2}
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 100_000, '{"a":' * 100_000, "9" * 400, "9" * 5000, "", "[1, 2", b"\xff\xfe\xff", "\ud800"]
+    "text",
+    [
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        '{"a": [{"b": 1, "b": 1}]}',
+        "9" * 400,
+        "9" * 5000,
+        "",
+        "[1, 2",
+        b"\xff\xfe\xff",
+        "\ud800",
+    ],
 )
 def test_odd_json_is_one_line(text):
     with pytest.raises(ConfigError, match="x: not readable as JSON") as caught:

@@ -5,7 +5,7 @@ import shutil
 import h5py
 import numpy as np
 import pytest
-from hdf5_makers import BOMBS, LEAKS, inflating
+from hdf5_makers import BOMBS, LEAKS, PT, inflating
 
 from pairton import formats
 from pairton.errors import InputError
@@ -34,6 +34,17 @@ def test_small_files_take_bounded_time_and_memory(source, tmp_path, model_folder
     maker(source, None)
     assert source.stat().st_size < 2**20
     bounded("reconstruct", source, "-o", tmp_path / "out.parquet", "--model", model_folder)
+
+
+@pytest.mark.parametrize("verb", ["inspect", "reconstruct", "convert"])
+@pytest.mark.parametrize("kind", ["S10", "S60000", [("a", "f4")], np.dtype("V16"), h5py.ref_dtype, "c16"], ids=str)
+def test_columns_that_are_no_numbers_are_one_line(source, tmp_path, refused, kind, verb):
+    with h5py.File(source, "r+") as file:
+        shape = file[PT].shape
+        del file[PT]
+        file.create_dataset(PT, shape, kind)
+    more = {"inspect": [], "reconstruct": ["-o", tmp_path / "out.parquet"], "convert": [tmp_path / "out.h5"]}
+    assert f"{PT} must have numbers" in refused(verb, source, *more[verb])
 
 
 def test_isolation_works_below_limits_of_the_user(source, bounded):

@@ -74,6 +74,11 @@ class _Loader(yaml.SafeLoader):
             raise ValueError(f"more than {MOST_NODES} entries")
         return node
 
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        _once([key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)])
+        return node
+
 
 def parse_yaml(text: str, source: str, error: Error = ConfigError) -> Any:
     """Return the plain data in YAML text.
@@ -107,7 +112,7 @@ def parse_json(text: str | bytes, source: str, error: Error = ConfigError) -> An
     pairton.errors.ConfigError: model.json: not readable as JSON (RecursionError)
     """
     try:
-        return json.loads(text, parse_int=lambda digits: _bounded(int(digits)))
+        return json.loads(text, parse_int=lambda digits: _bounded(int(digits)), object_pairs_hook=_mapping)
     except (ValueError, RecursionError, TypeError) as problem:
         reason = type(problem).__name__ if isinstance(problem, RecursionError) else _reason(problem)
         raise error(f"{source}: not readable as JSON ({reason})") from None
@@ -222,6 +227,20 @@ def _bounded(value: Any) -> Any:
             seen.add(id(item))
             todo += item if isinstance(item, list) else [*item, *item.values()]
     return value
+
+
+def _once(keys: list[str]) -> None:
+    """Raise ValueError if a key of one mapping appears twice: one of its two values would be lost."""
+    seen: set[str] = set()
+    for key in keys:
+        if key in seen:
+            raise ValueError(f"the key {shown(key)} appears twice in one mapping: keep one of them")
+        seen.add(key)
+
+
+def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    _once([key for key, _ in pairs])
+    return dict(pairs)
 
 
 def _reason(problem: BaseException) -> str:

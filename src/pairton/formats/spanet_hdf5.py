@@ -136,6 +136,9 @@ class _Source(Hdf5Source):
             field: tuple(file.dataset(f"{name}/{part}") for part in parts) for field, parts in chosen.items()
         }
         group = _Group(name, mask, fields, flags)
+        for path, data in group.datasets.items():
+            if data.dtype.kind not in "biuf":
+                raise FormatError(f"{file.path}: {path} must have numbers, but has values of type {data.dtype}")
         shapes = {path.removeprefix("/"): data.shape for path, data in group.datasets.items()}
         allowed = (2,) if kind == JET else (1,) if mask is None else (1, 2)
         if len({shape[1:] for shape in shapes.values()}) > 1 or any(
