@@ -1,4 +1,4 @@
-"""Leptons and missing energy of a generated l+jets sample against the truth: numbers and a picture.
+"""Compare leptons and missing energy of a generated l+jets sample with the truth, by numbers and a picture.
 
 Use: `python benchmarks/generator_leptons.py semilep.h5 --plot leptons.png`
 """
@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
@@ -17,16 +18,17 @@ from pairton import formats
 from pairton.evaluation.neutrino_metric import TRUE_MOMENTUM
 from pairton.events import Events
 from pairton.events.vectors import polar
-from pairton.reconstruction.momenta import missing_momentum, slot_momenta
+from pairton.reconstruction.momenta import missing_momentum, pick, slot_momenta
 
 __all__ = ["main", "observables"]
 
 Floats = npt.NDArray[np.float64]
 SMEARED, TRUE = "measured missing energy", "true neutrino"
+MEASURED, TRUE_ENERGY = "measured", "with the true energy"
 
 
 def observables(events: Events) -> dict[str, dict[str, Floats]]:
-    """Label of an axis -> label of a curve -> one value per selected event in which it is known."""
+    """Label of an axis -> label of a curve -> one value per selected event with a matched lepton."""
     events = events.select()
     assert events.truth is not None
     (leptonic,) = events.topology.of_type("tl")
@@ -34,18 +36,41 @@ def observables(events: Events) -> dict[str, dict[str, Floats]]:
     slots = slot_momenta(events, events.truth)  # (n, slots, 4): px, py, pz, E
     has_lepton = events.truth[:, lepton_slot] >= 0
     lepton = slots[has_lepton, lepton_slot]
-    visible = slots[events.present[:, leptonic.index]][:, list(leptonic.slots)].sum(axis=1)
+    energies = _true_energies(events, events.truth)  # (n, slots)
+    scaled = slots * (energies / slots[..., 3])[..., None]  # the direction stays as measured
+    matched = events.present[:, leptonic.index]
+    visible, expected = (p4[matched][:, list(leptonic.slots)].sum(axis=1) for p4 in (slots, scaled))
     true = np.stack([np.asarray(events.columns[name], np.float64) for name in TRUE_MOMENTUM], axis=1)[has_lepton]
     met = missing_momentum(events)[has_lepton]  # (n, 2)
     smeared = np.concatenate([met, true[:, 2:]], axis=1)  # measured px and py, true pz
     difference = met - true[:, :2]
     return {
-        "lepton pT [GeV]": {"": np.hypot(*lepton.T[:2])},
+        "lepton pT [GeV]": {
+            MEASURED: np.hypot(*lepton.T[:2]),
+            TRUE_ENERGY: np.hypot(*scaled[has_lepton, lepton_slot].T[:2]),
+        },
         "missing energy [GeV]": {SMEARED: np.hypot(*met.T), TRUE: np.hypot(*true[:, :2].T)},
         "missing energy less neutrino [GeV]": {"x": difference[:, 0], "y": difference[:, 1]},
         "mass of lepton and neutrino [GeV]": {SMEARED: _mass(lepton, smeared), TRUE: _mass(lepton, true)},
-        "mass of lepton and its b jet [GeV]": {"": polar(visible)["mass"]},
+        "mass of lepton and its b jet [GeV]": {
+            MEASURED: polar(visible)["mass"],
+            TRUE_ENERGY: polar(expected)["mass"],
+        },
     }
+
+
+def _true_energies(events: Events, truth: npt.NDArray[np.integer]) -> Floats:
+    """(n, slots): the energy of the quark or lepton that the object in each slot is matched to; NaN for none."""
+    columns = [
+        pick(
+            np.asarray(ak.flatten(events.objects[slot.kind]["true_energy"]), np.float64),
+            events,
+            slot.kind,
+            truth[:, slot.index],
+        )
+        for slot in events.topology.slots
+    ]
+    return np.where(truth >= 0, np.stack(columns, axis=1), np.nan)
 
 
 def _mass(lepton: Floats, neutrino: Floats) -> Floats:
