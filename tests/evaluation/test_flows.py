@@ -8,6 +8,7 @@ from pairton import formats
 from pairton.evaluation.evaluating import evaluate
 from pairton.evaluation.metrics import matches
 from pairton.evaluation.steps import Followed, _added, _possible, follow, recovery, recovery_difference
+from pairton.events import Events
 from pairton.events.acceptance import accept
 from pairton.topology import Stage, load_topology
 
@@ -102,6 +103,21 @@ def test_recovery_with_weights_is_that_of_repeated_events():
     assert change.value == pytest.approx(counted.value)
     assert change.low < change.value < change.high
     assert change.high - change.low > counted.high - counted.low  # 300 events, not 600
+
+
+def test_flows_with_weights_are_those_of_repeated_events(decays, told):
+    events = decays(120, extra=1, labelled=0.99)
+    weight = np.random.default_rng(2).integers(1, 4, 120)
+    rows = np.repeat(np.arange(120), weight)
+    samples = events.replace(weights=weight.astype(float)), Events(events.jets[rows], truth=events.truth[rows])
+    found, counted = (evaluate(sample, told, decodings=["steps"]) for sample in samples)
+    flows = [one.result("flow", one.methods[0]) for one in (found, counted)]
+    for kind in ("one_shot", "steps"):
+        assert flows[0][kind] == flows[1][kind]
+    assert isinstance(flows[0]["steps"][0]["+"], float)
+    assert isinstance(flows[1]["steps"][0]["+"], int)
+    half = evaluate(events.replace(weights=np.full(120, 0.5)), told, decodings=["steps"])  # equal: counts
+    assert sum(half.result("flow", half.methods[0])["steps"][0].values()) == events.complete.sum()
 
 
 class Told:

@@ -5,12 +5,14 @@ import json
 import warnings
 from pathlib import Path
 
+import awkward as ak
 import numpy as np
 import pytest
 from scipy.stats import binom
 
 from pairton import formats
-from pairton.errors import InputError, PairtonWarning
+from pairton.errors import InputError, ModelError, PairtonWarning
+from pairton.evaluation.chi_square import MassChiSquare
 from pairton.evaluation.estimates import Difference, Efficiency
 from pairton.evaluation.evaluating import evaluate
 from pairton.evaluation.intervals import clopper_pearson, effective, weighted_quantile, weighted_ratio
@@ -169,6 +171,36 @@ def test_the_example_of_the_docs_runs_as_printed():
         warnings.simplefilter("ignore", PairtonWarning)  # of tags, as in any use of the default model
         failed, tried = doctest.testfile(str(page), module_relative=False)
     assert (failed, tried > 5) == (0, True)
+
+
+# -- baselines ---------------------------------------------------------------------------------------------
+
+
+def test_baselines_are_fitted_with_weights(events, integers, mass_model):
+    rows = np.repeat(np.arange(240), integers.astype(int))
+    tags = (np.random.default_rng(1).random(int(events.n_jets.sum())) < 0.4).astype(float)
+    jets = ak.with_field(events.jets, ak.unflatten(tags, events.n_jets), "btag")  # any jet: no rate is 0 or 1
+    plain, twice = Events(jets, truth=events.truth), Events(jets[rows], truth=events.truth[rows])
+    heavy = Events(jets, truth=events.truth, weights=integers)
+    fits = [MassChiSquare().fit(sample) for sample in (heavy, twice, plain)]
+    for name, numbers in fits[1].masses.items():
+        assert fits[0].masses[name] == pytest.approx(numbers, rel=1e-9)
+        assert fits[2].masses[name] != pytest.approx(numbers, rel=1e-4)
+    assert fits[0].tag_rates == pytest.approx(fits[1].tag_rates)
+    assert fits[0].other_tag_rate == pytest.approx(fits[1].other_tag_rate)
+    scaled = MassChiSquare().fit(Events(jets, truth=events.truth, weights=1e-6 * integers))
+    assert scaled.tag_rates == pytest.approx(fits[0].tag_rates)
+
+    found = [evaluate(sample, mass_model, baselines=["chi2"]).to_dict() for sample in (heavy, twice)]
+    same_numbers(found[1]["methods"]["chi2"], found[0]["methods"]["chi2"])
+    counted = evaluate(heavy, mass_model, baselines=["chi2"], use_weights=False).methods[-1]
+    assert counted.about["masses"] == fits[2].masses
+
+
+def test_a_baseline_is_not_fitted_on_nothing(events):
+    signs = np.where(np.arange(240) % 3 == 0, 1.0, -1.0)
+    with pytest.raises(ModelError, match=r"weights of the particles of type . do not add up to more than 0"):
+        MassChiSquare().fit(weighted(events, signs))
 
 
 # -- the numbers behind it ---------------------------------------------------------------------------------

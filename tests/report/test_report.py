@@ -221,6 +221,19 @@ def test_long_flows_are_merged_and_still_conserved():
     assert sankey.flow_plot("none", {"stages": stages}) is None
 
 
+def test_flows_of_negative_weights_are_drawn():
+    """Histories whose weights add up to less than nothing are left out, and the rest is conserved."""
+    steps = np.array([[1, 1], [1, 0], [0, 1], [0, 0]], dtype=float)
+    found = metrics.flow(steps, weight=np.array([3.0, 2.0, 1.5, -1.0]))
+    assert found[0] == {"+": 5.0, "-": 0.5}
+    plot = sankey.flow_plot("signed", {"stages": ["W", "t"], "one_shot": found, "steps": found})
+    assert [row["events"] for row in plot.rows[:6]] == [5.0, 0.5, 3.0, 2.0, 1.5, -1.0]
+    with styled():
+        texts = [text.get_text() for text in plot.draw().axes[0].texts]
+    assert any("1.5" in text for text in texts)
+    assert not any("-1" in text for text in texts)
+
+
 # -- the page and the files --------------------------------------------------------------------------------
 
 
@@ -350,9 +363,9 @@ def test_numbers_survive_a_report_that_fails(command, decays, tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--report", "page.txt"), "page.txt: a report is a page: give a name that ends with .html"),
+        (("--report", "page.txt"), "page.txt: the report must end in .html"),
         (("--report", "nowhere/page.html"), "there is no folder nowhere"),
-        (("--plots", "events.h5"), "events.h5: plots go to a folder, and this is a file"),
+        (("--plots", "events.h5"), "events.h5 is a file, but plots need a folder"),
         (("--plots", "no/where"), "there is no folder no"),
     ],
 )

@@ -4,9 +4,9 @@
                      - 2 sum over slots log P(tag | slot) / P(tag | other jet)
 
 m_children is the summed mass of the particles below, so that the mass of a W is not counted again in its top.
-Means, widths and tag rates are fitted on labelled objects: two numbers per type, one per kind of slot. The mass of
-one leptonic top includes its neutrino, of the two solutions the one that fits better. The masses of two leptonic
-tops are those of their objects alone: there missing energy is not used.
+Means, widths and tag rates are fitted on labelled objects, weighted as their events: two numbers per type, one per
+kind of slot. The mass of one leptonic top includes its neutrino, of the two solutions the one that fits better.
+The masses of two leptonic tops are those of their objects alone: there missing energy is not used.
 
 Shapes: n events, B of them, N nodes, S slots, C candidates of a type.
 """
@@ -30,6 +30,7 @@ from pairton.evaluation.best_assignment import (
     dense_nodes,
     product_name,
 )
+from pairton.evaluation.intervals import weighted_quantile, weighted_ratio
 from pairton.evaluation.registry import register_baseline
 from pairton.events import Events
 from pairton.events.neutrinos import one_neutrino
@@ -62,7 +63,7 @@ class MassChiSquare:
         return {"masses": dict(self.masses), "tag_rates": dict(self.tag_rates)}
 
     def fit(self, events: Events) -> MassChiSquare:
-        """Means, widths and tag rates from the truth of some events."""
+        """Means, widths and tag rates from the truth of some events; weight 2 counts as the event twice."""
         topology = events.topology
         if events.truth is None:
             raise ModelError("a mass chi-square is fitted on labelled objects, but these events have no truth")
@@ -70,22 +71,29 @@ class MassChiSquare:
         mass = polar(particles.visible)["mass"]  # (n, P), NaN where a particle lacks an object
         solved = polar(particles.p4)["mass"]
         masses = {}
+        weight = np.ones(len(events)) if events.weights is None else events.weights
         for name in topology.types:
             same = topology.of_type(name)
             whole = mass if _neutrino(topology, name) is None else solved
             excess = np.stack([whole[:, p.index] - mass[:, list(p.children)].sum(axis=1) for p in same])
-            values = excess[np.isfinite(excess)]
+            known = np.isfinite(excess)
+            values = excess[known]
             if len(values) < MIN_PARTICLES:
                 raise ModelError(
                     f"only {len(values)} particles of type {name} have all their objects labelled, and a mean and "
                     f"a width need {MIN_PARTICLES}: give more events with truth"
                 )
-            masses[name] = _core(values)
+            masses[name] = _core(values, np.broadcast_to(weight, excess.shape)[known])
+            if np.isnan(masses[name]).any():
+                raise ModelError(
+                    f"the weights of the particles of type {name} do not add up to more than 0, and a mean and a "
+                    "width need that: give more events with truth, or use no weights"
+                )
         nodes, mask, tagged = dense_nodes(events)
         layout = tuple(part.shape[1] for part in nodes)
         truth = np.where(events.truth >= 0, events.truth + topology.offsets(layout), -1)
         mask &= np.isin(np.arange(mask.shape[1]), topology.nodes(JET, layout))  # nothing else has a tag
-        return MassChiSquare(masses, *_tag_rates(topology, tagged, mask, truth))
+        return MassChiSquare(masses, *_tag_rates(topology, tagged, mask, truth, weight))
 
     def assign(self, events: Events) -> tuple[npt.NDArray[np.int32], Floats]:
         """Best assignments (n, S), and exp(-chi2 / 2) of each over the sum of all, (n,).
@@ -138,19 +146,26 @@ def _with_neutrino(
     return polar(total)["mass"].transpose(2, 1, 0).astype(np.float32)
 
 
-def _core(values: npt.NDArray[np.float64]) -> tuple[float, float]:
+def _core(values: Floats, weight: Floats) -> tuple[float, float]:
     """Mean and width of a normal distribution fitted to the core, within two widths: tails do not count.
 
-    >>> mean, width = _core(np.concatenate([np.random.default_rng(0).normal(80, 8, 9000), np.full(1000, 500.0)]))
+    NaN where the weights of the core do not add up to more than 0.
+
+    >>> values = np.concatenate([np.random.default_rng(0).normal(80, 8, 9000), np.full(1000, 500.0)])
+    >>> mean, width = _core(values, np.ones(10_000))
     >>> round(mean), round(width)
     (80, 8)
     """
-    low, mean, high = np.quantile(values, [0.16, 0.5, 0.84])
+    low, mean, high = weighted_quantile(values, [0.16, 0.5, 0.84], weight)
     width = max((high - low) / 2, 1e-3)
     for _ in range(20):
-        inside = values[np.abs(values - mean) <= 2 * width]
-        mean = inside.mean()
-        width = max(inside.std() / 0.8796, 1e-3)  # of a normal distribution cut at two widths
+        inside = np.abs(values - mean) <= 2 * width
+        total = weight[inside].sum()
+        if not total > 0:
+            return np.nan, np.nan
+        mean = weight[inside] @ values[inside] / total
+        variance = weight[inside] @ (values[inside] - mean) ** 2 / total  # below 0 for some negative weights
+        width = max(np.sqrt(max(variance, 0.0)) / 0.8796, 1e-3)  # of a normal distribution cut at two widths
     return float(mean), float(width)
 
 
@@ -162,19 +177,27 @@ def _kind(topology: Topology, slot: int) -> str:
     return f"{topology.particles[topology.slots[slot].particle].type}.{product_name(topology, slot)}"
 
 
-def _tag_rates(topology: Topology, tagged: Bools, mask: Bools, truth: Ints) -> tuple[dict[str, float], float]:
-    tags: dict[str, list[int]] = {}
+def _tag_rates(
+    topology: Topology, tagged: Bools, mask: Bools, truth: Ints, weight: Floats
+) -> tuple[dict[str, float], float]:
+    """Of each kind of slot, and of jets that are in none."""
+    tags: dict[str, list[Bools]] = {}
+    weights: dict[str, list[Floats]] = {}
     free = mask & (truth >= 0).all(axis=1, keepdims=True)  # only there is a jet without a label surely another one
     for slot in (slot.index for slot in topology.slots if slot.kind == JET):
         (rows,) = np.nonzero(truth[:, slot] >= 0)
         free[rows, truth[rows, slot]] = False
-        found = tagged[rows, truth[rows, slot]]
-        count = tags.setdefault(_kind(topology, slot), [0, 0])
-        count[0] += int(found.sum())
-        count[1] += len(found)
-    # half a jet of each kind more: no rate is 0 or 1
-    rates = {kind: (k + 0.5) / (n + 1) for kind, (k, n) in tags.items()}
-    return rates, (float(tagged[free].sum()) + 0.5) / (int(free.sum()) + 1)
+        tags.setdefault(_kind(topology, slot), []).append(tagged[rows, truth[rows, slot]])
+        weights.setdefault(_kind(topology, slot), []).append(weight[rows])
+    rates = {kind: _rate(np.concatenate(tags[kind]), np.concatenate(weights[kind])) for kind in tags}
+    return rates, _rate(tagged[free], weight[np.nonzero(free)[0]])
+
+
+def _rate(tagged: Bools, weight: Floats) -> float:
+    """The share that is tagged, never 0 or 1: at least half a jet of them is, and half a jet is not."""
+    least = 0.5 / (len(tagged) + 1)
+    share, _ = weighted_ratio(tagged, np.ones(len(tagged)), weight)
+    return float(np.clip(share, least, 1 - least)) if np.isfinite(share) else 0.5
 
 
 register_baseline(MassChiSquare())

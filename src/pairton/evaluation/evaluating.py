@@ -145,12 +145,15 @@ def evaluate(
     def read(**more: Any) -> Iterator[Events]:
         return iter([given]) if given is not None else iterate(files, **{**options, **more})
 
+    def read_weighted(**more: Any) -> Iterator[Events]:
+        return (_weighted(events, use_weights) for events in read(**more))
+
     known = options["topology"] if given is None else given.topology
     topology = options["topology"] = load_topology(known) if known is not None else next(read(chunk=1)).topology
     asked: dict[str, Any] = {"answer": answer, "allow_absent": allow_absent, "prior": prior or {}}
     settings = RunSettings(beam=beam, max_objects=max_objects, cuts=chosen_cuts(jets, leptons, cuts), **asked)
     methods = model_methods(models, decodings, settings)
-    methods += [baseline_method(name, read, select) for name in baselines]
+    methods += [baseline_method(name, read_weighted, select) for name in baselines]
     methods += [scaled(method, scale) for scale in jet_scales for method in methods]
     methods += [file_method(path, topology) for path in assignments]
     if not methods:
@@ -174,7 +177,7 @@ def evaluate(
     fractions = _fractions(models[0]) if models else DEFAULT_FRACTIONS
     scored, trained_on = 0, dict.fromkeys((model.name for model in models), 0)
     row = outside = 0
-    stream = windows(_weighted(events, use_weights) for events in read())
+    stream = windows(read_weighted())
     for window in stream if progress is None else progress(stream):
         if window.truth is None:
             raise InputError(f"{files[0]}: no truth in it, which an evaluation needs: give labelled events")

@@ -194,7 +194,10 @@ class Flow(Metric):
         found["difference"] = recovery_difference(counted["steps"], counted["one_shot"])
         stages = method.model.topology.stages
         split = [len(stage.types) > 1 and not stage.any for stage in stages]
-        flows = {decoding: metrics.flow(steps.shares[steps.asked], split) for decoding, steps in counted.items()}
+        flows = {
+            decoding: metrics.flow(steps.shares[steps.asked], split, steps.weight[steps.asked])
+            for decoding, steps in counted.items()
+        }
         return {"stages": [str(stage) for stage in stages], **flows, "recovery": found}
 
     def tables(self, evaluation: Evaluation) -> Iterator[Table]:
@@ -202,12 +205,18 @@ class Flow(Metric):
             if (found := evaluation.result(self.name, method)) is not None:
                 notes = [f"right (+), in part (~) and wrong (-), after {', '.join(found['stages'])}:"]
                 for decoding in FOLLOWED:
-                    histories = (" ".join(f"{k} {n}" for k, n in counts.items()) for counts in found[decoding])
+                    histories = (
+                        " ".join(f"{k} {_number(n)}" for k, n in counts.items()) for counts in found[decoding]
+                    )
                     notes.append(f"{decoding:8}  {'; '.join(histories)}")
                 notes.append("recovery, found of what a wrong first step has left possible:")
                 for name, cells in found["recovery"].items():
                     notes.append(f"{name if name in FOLLOWED else 'steps minus one_shot'}  {_listed(cells)}")
                 yield Table(f"steps of {method.title}", notes=notes)
+
+
+def _number(count: float) -> str:
+    return str(count) if isinstance(count, int) else f"{count:.4g}"
 
 
 def _listed(cells: dict[str, Any]) -> str:

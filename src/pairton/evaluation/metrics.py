@@ -177,21 +177,27 @@ def spread(
     return result
 
 
-def flow(shares: npt.NDArray[Any], split: Sequence[bool] = ()) -> list[dict[str, int]]:
+def flow(
+    shares: npt.NDArray[Any], split: Sequence[bool] = (), weight: npt.NDArray[Any] | None = None
+) -> list[dict[str, float]]:
     """How many events have each history of right (+) and wrong (-) steps, after the first, the second, ... step.
 
     `shares` (n, K): which share of what a step added is right. Steps that `split` marks have a third outcome, that
-    some of it is right (~); elsewhere this counts as wrong.
+    some of it is right (~); elsewhere this counts as wrong. Weights (n,) that are not all equal are added up in
+    place of events.
 
     >>> flow(np.array([[True, True], [True, False], [False, True], [True, True]]))
     [{'+': 3, '-': 1}, {'++': 2, '+-': 1, '-+': 1, '--': 0}]
     >>> flow(np.array([[1.0, 1.0], [1.0, 0.5], [0.0, 0.5]]), [False, True])[1]
     {'++': 1, '+~': 1, '+-': 0, '-+': 0, '-~': 1, '--': 0}
+    >>> flow(np.array([[True], [False], [True]]), weight=np.array([2.0, 1.0, 0.5]))
+    [{'+': 2.5, '-': 1.0}]
     """
     shares = np.asarray(shares, dtype=np.float64)
     result = []
     names = [""]
     code = np.zeros(len(shares), dtype=np.int64)
+    weight = None if weight is None or even(weight) else weight
     for k in range(shares.shape[1]):
         outcomes = "+~-" if k < len(split) and split[k] else "+-"
         outcome = np.where(shares[:, k] >= 1, 0, len(outcomes) - 1)
@@ -199,7 +205,7 @@ def flow(shares: npt.NDArray[Any], split: Sequence[bool] = ()) -> list[dict[str,
             outcome[(shares[:, k] > 0) & (shares[:, k] < 1)] = 1
         code = len(outcomes) * code + outcome
         names = [name + sign for name in names for sign in outcomes]
-        result.append(dict(zip(names, np.bincount(code, minlength=len(names)).tolist(), strict=True)))
+        result.append(dict(zip(names, np.bincount(code, weight, len(names)).tolist(), strict=True)))
     return result
 
 

@@ -139,7 +139,10 @@ class Baseline(Protocol):
     def name(self) -> str: ...
 
     def fit(self, events: Events) -> Baseline:
-        """The same baseline, fitted on the truth of some events. It may have `about`, a mapping for the JSON."""
+        """The same baseline, fitted on the truth of some events. It may have `about`, a mapping for the JSON.
+
+        `events.weights` are ones where events have none, or are not to be weighted.
+        """
 
     def assign(self, events: Events) -> tuple[Ints, npt.NDArray[np.floating[Any]]]:
         """Assignments (n, S), -1 for none, and their probabilities (n,), NaN where unknown.

@@ -30,12 +30,12 @@ NODE = 0.16  # width of a node, in steps
 FULL = 3  # steps of which every history is shown; with more, only when the first wrong one was
 EARLIER = "x"
 
-Counts = Sequence[Mapping[str, int]]  # after each step: history of +, ~ and - -> events
-Links = list[tuple[str, str, int]]  # from a history to the next, events
+Counts = Sequence[Mapping[str, float]]  # after each step: history of +, ~ and - -> events, or sum of weights
+Links = list[tuple[str, str, float]]  # from a history to the next, events
 Places = dict[str, tuple[float, float]]  # history -> lower and upper end of its node
 
 
-def merged(counts: Counts) -> list[dict[str, int]]:
+def merged(counts: Counts) -> list[dict[str, float]]:
     """Of many steps: right so far, wrong for the first time, and (EARLIER) wrong some time before.
 
     >>> merged([{"+": 3, "-": 1}, {"++": 2, "+-": 1, "-+": 1, "--": 0}])
@@ -53,19 +53,34 @@ def merged(counts: Counts) -> list[dict[str, int]]:
     return result
 
 
-def links(before: Mapping[str, int], now: Mapping[str, int]) -> Links:
+def _drawable(counts: Counts) -> Counts:
+    """The same without negative sums of weights: a history that ends with one is not drawn.
+
+    >>> _drawable([{"+": 3.0, "-": 0.5}, {"++": 2.0, "+-": 1.0, "-+": 1.0, "--": -0.5}])
+    [{'+': 3.0, '-': 1.0}, {'++': 2.0, '+-': 1.0, '-+': 1.0, '--': 0.0}]
+    """
+    if all(value >= 0 for each in counts for value in each.values()):
+        return counts
+    last = {name: max(value, 0.0) for name, value in counts[-1].items()}
+    return [
+        {name: sum(value for whole, value in last.items() if whole.startswith(name)) for name in each}
+        for each in counts
+    ]
+
+
+def links(before: Mapping[str, float], now: Mapping[str, float]) -> Links:
     """From node, to node, events; from top to bottom on both sides."""
     found = [(history[:-1], history, count) for history, count in now.items() if history[:-1] in before]
     if EARLIER in now:
         found += [(old, EARLIER, count) for old, count in before.items() if not old.endswith("+")]
-    return [link for link in found if link[2]]
+    return [link for link in found if link[2] > 0]
 
 
 def flow_plot(name: str, flow: Mapping[str, Any]) -> Plot | None:
     """From the metric `flow`: stages, and the counts of the decodings `one_shot` and `steps`."""
     if not all(flow.get(decoding) for decoding in FOLLOWED):
         return None
-    sides = {side: merged(flow[decoding]) for side, decoding in zip((-1, 1), FOLLOWED, strict=True)}
+    sides = {side: merged(_drawable(flow[decoding])) for side, decoding in zip((-1, 1), FOLLOWED, strict=True)}
     stages = [str(stage) for stage in flow["stages"]]
     total = sum(sides[1][0].values())
     if not total:
@@ -94,15 +109,16 @@ def flow_plot(name: str, flow: Mapping[str, Any]) -> Plot | None:
         for k, each in enumerate(flow[decoding])
         for history, count in each.items()
     ]
+    events = f"{total}" if isinstance(total, int) else f"Weighted (sum {total:.4g})"
     caption = (
-        f"{total} complete events of {name}: right (blue, +) and wrong (orange, −) after each step, "
+        f"{events} complete events of {name}: right (blue, +) and wrong (orange, −) after each step, "
         "with the share of what came from the step before. Particles that are revealed together are split by how "
         "many of them are right, each with what it decays to as found before. The first step is common to both."
     )
     return Plot("flow", "Step by step: from the first answer, and asked again", caption, draw, rows)
 
 
-def _side(axes: Axes, side: int, counts: Counts, total: int, stages: Sequence[str]) -> None:
+def _side(axes: Axes, side: int, counts: Counts, total: float, stages: Sequence[str]) -> None:
     before: Places = {}
     for k, each in enumerate(counts):
         places = _places(each, total)
@@ -155,7 +171,7 @@ def _spread(heights: Sequence[float]) -> list[float]:
     return result
 
 
-def _places(each: Mapping[str, int], total: int) -> Places:
+def _places(each: Mapping[str, float], total: float) -> Places:
     """Lower and upper end of every node, the first history at the top."""
     shown = [history for history, count in each.items() if count]
     scale = 1 - GAP * max(len(each) - 1, 0)
@@ -169,7 +185,7 @@ def _places(each: Mapping[str, int], total: int) -> Places:
     return places
 
 
-def _bands(axes: Axes, side: int, k: int, flows: Links, before: Places, places: Places, total: int) -> None:
+def _bands(axes: Axes, side: int, k: int, flows: Links, before: Places, places: Places, total: float) -> None:
     """Curved bands between nodes, as high as the events that take them."""
     leave = {history: high for history, (_, high) in before.items()}
     enter = {history: high for history, (_, high) in places.items()}
@@ -186,8 +202,8 @@ def _bands(axes: Axes, side: int, k: int, flows: Links, before: Places, places: 
         axes.fill_between(x, lower, upper, color=_colour(new), alpha=0.28, linewidth=0)
 
 
-def _text(k: int, history: str, count: int, flows: Links, total: int, words: Mapping[str, str] | None) -> str:
-    number = f"{count:,}".replace(",", " ")
+def _text(k: int, history: str, count: float, flows: Links, total: float, words: Mapping[str, str] | None) -> str:
+    number = f"{count:,}".replace(",", " ") if isinstance(count, int) else f"{count:.4g}"
     if history == EARLIER:
         return f"− {number}"
     came = history[:-1]
