@@ -1,7 +1,7 @@
-"""Whole reconstruction in one ONNX graph: tables cut to the jets of the event, or padded to the maximum.
+"""Time the whole reconstruction in one ONNX graph, with events as they are, or padded to the largest jet count.
 
-The same file does both: an event with n jets is given as it is, or with masked jets behind it. Beside them the
-Python decoder on the same network. Numbers are ratios within this run.
+The same file is run on events with n jets, with and without masked jets after them, and compared with the Python
+decoder on the same network. Numbers are ratios within this run.
 
     python benchmarks/export_whole.py MODEL [--max-objects 12] [--events 256]
 """
@@ -25,7 +25,7 @@ from pairton.models.engines import load_model
 
 
 def seconds(call: Callable[[], Any], repeats: int = 3) -> float:
-    """The best of a few."""
+    """Seconds of a call, the best of a few."""
     call()
     times = []
     for _ in range(repeats):
@@ -36,7 +36,7 @@ def seconds(call: Callable[[], Any], repeats: int = 3) -> float:
 
 
 def random_jets(events: int, n_jets: int) -> npt.NDArray[np.float32]:
-    """(B, N, 5): with the spread of real ones."""
+    """(B, N, 5): jets with realistic distributions."""
     rng = np.random.default_rng(n_jets)
     pt, phi = 25 + rng.exponential(50, (events, n_jets)), rng.uniform(-np.pi, np.pi, (events, n_jets))
     eta, tag = rng.normal(0, 1, pt.shape), rng.random(pt.shape) < 0.3

@@ -1,11 +1,11 @@
-"""How much of the generator's time is Pythia's own, and what a second process brings.
+"""Measure Pythia's share of the generator's time, and the gain from a second process.
 
     python benchmarks/generator.py --events 4000
 
-Both numbers are ratios within one run. Pythia's share counts its initialisation and `nextBatch`; the rest is the
-detector, jets, tags and truth of this package, in processor time of one core. The gain of two jobs is measured on
-the wall clock, between the first chunks and the last, which needs two idle cores; and, for a busy machine, from
-the processor time an event costs in one process and in two at once (start-up of the workers included).
+Both numbers are ratios within one run, in CPU time of one core. Pythia's share includes its initialisation and
+`nextBatch`; the rest is the detector, jets, tags and truth of this package. The gain of two jobs is measured in
+two ways: by wall-clock time between the first and the last chunks, which needs two idle cores; and, for a busy
+machine, by the CPU time per event in one process and in two at once (including the start-up of the workers).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["main"]
 
 
 class TimedRun(PythiaRun):
-    """Counts the processor time spent in Pythia."""
+    """Adds up the CPU time spent in Pythia."""
 
     spent = 0.0
 
@@ -50,9 +50,9 @@ class TimedRun(PythiaRun):
 
 
 def pythia_share(n_events: int) -> dict[str, float]:
-    """Share of Pythia in the processor time of one chunk, and events a second."""
+    """Pythia's share of the CPU time of one chunk, and events per second."""
     settings = make_settings("ttbar_allhad", n_events, seed=1)
-    run_chunk(settings, 0, 1)  # imports and first calls are no part of it
+    run_chunk(settings, 0, 1)  # warm up: imports and first calls
     TimedRun.spent = 0.0
     with patch.object(production, "PythiaRun", TimedRun):
         start = time.process_time()
@@ -69,7 +69,7 @@ def _processor_time() -> float:
 
 
 def measure(n_events: int, jobs: int, chunk: int = 250) -> tuple[float, float]:
-    """Events a second on the wall clock between the first chunks and the last one, and processor time an event."""
+    """Events per second of wall-clock time between the first chunks and the last, and CPU time per event."""
     settings = make_settings("ttbar_allhad", n_events, seed=2).with_sizes(chunk, chunk)
     done: list[float] = []
 
@@ -85,7 +85,7 @@ def measure(n_events: int, jobs: int, chunk: int = 250) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--events", type=int, default=4000, help="for each of the measurements")
+    parser.add_argument("--events", type=int, default=4000, help="events per measurement")
     n_events = parser.parse_args().events
     result = pythia_share(min(n_events, 1000))
     one, cost_of_one = measure(n_events, 1)

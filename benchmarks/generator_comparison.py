@@ -1,4 +1,4 @@
-"""What a generated sample looks like: shares kept, masses of matched particles, jet counts; numbers and a picture.
+"""Describe generated samples by numbers and a picture: shares kept, masses of matched particles, jet counts.
 
 Use: `python benchmarks/generator_comparison.py events.h5 --plot events.png`
 """
@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def masses(events: Events, type_name: str) -> Floats:
-    """Invariant masses of the matched jets of all reconstructible particles of a type."""
+    """Invariant masses of the matched jets of all present particles of a type."""
     assert events.truth is not None
     columns = [particle.index for particle in events.topology.of_type(type_name)]
     return np.asarray(momenta(events, events.truth)["mass"].T[columns][events.present.T[columns]])
@@ -41,7 +41,7 @@ def _mix(events: Events, chosen: npt.NDArray[np.bool_]) -> dict[str, float]:
 
 
 def summarise(events: Events) -> dict[str, Any]:
-    """Numbers of a sample's selected events; shares are percentages of those simulated, where the file says."""
+    """Numbers of the selected events; percentages of simulated events are included if the file has counts."""
     counts = events.metadata.get("generator", {}).get("counts")
     events = events.select()
     full = events.complete
@@ -60,7 +60,7 @@ def summarise(events: Events) -> dict[str, Any]:
 
 
 def observables(events: Events) -> dict[str, Floats]:
-    """Numbers that each event has, selected or not, of its jets within the selection, to compare samples."""
+    """One number per event, selected or not, from the jets that pass the cuts of the selection."""
     events = events.keep(events.passes)
     assert events.truth is not None
     jets = events.jets

@@ -1,9 +1,9 @@
-"""What radiation settings, jet scale and matching do to the jets of ttbar events.
+"""Measure how radiation settings, jet scale and tagging change the jets of ttbar events.
 
     python benchmarks/generator_radiation.py --events 8000
 
-One line of JSON for each setting of Pythia and each variant of the detector, the same events for all variants of a
-setting. Percentages of simulated events; jet counts among fully reconstructible and among reconstructible ones.
+Prints one line of JSON for each setting of Pythia and each variant of the detector, with percentages of simulated
+events, and jet counts of complete and of reconstructible events. All variants of a setting have the same events.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SETTINGS = {
 
 
 def variants(card: Card) -> dict[str, Card]:
-    """Detectors that differ in what could change the number of jets."""
+    """Variants of the detector that may change the number of jets or tags."""
     hcal = replace(card.hcal, terms=card.hcal.terms * [1, 1, 0], significance=0.0, threshold=0.2)
     ecal = replace(card.ecal, significance=0.0, threshold=0.1)
     unscaled = replace(card.jets, scale=(0.0, 0.0))
@@ -58,7 +58,7 @@ def variants(card: Card) -> dict[str, Card]:
 
 
 def study(seed: int, lines: tuple[str, ...], n_events: int) -> dict[str, dict[str, Any]]:
-    """Numbers of one setting, by variant."""
+    """The numbers of one setting, by variant of the detector."""
     processes, topology = load_processes(), load_topology("ttbar_allhad")
     cards = variants(load_card("atlas"))
     run = PythiaRun((*processes.lines(topology, False), *lines), seed)

@@ -1,21 +1,22 @@
-"""How fast events are reconstructed, against plain eager torch and against SPANet, and whether anything is lost.
+"""Compare the rate of reconstruction with plain eager torch and with SPANet, and check that answers are the same.
 
     python benchmarks/inference.py [--json F] [--markdown F] [--plot PNG] [--spanet PYTHON] [--events FILE]
                                    [--end-to-end] [--before SRC]
 
-Rates are from events in memory to assignments with probabilities, on the sample in the package, repeated, all ways
-by turns in one run: medians of the rounds, and ratios within a round with their spread. A criterion that is not
-met makes the exit code 1; one that the options leave out is said to be not judged, as are ratios where other
-programs took more than a fifth of the cores.
+Rates are from events in memory to assignments with probabilities, on the sample of the package, repeated. All
+methods take turns in one run. Rates are medians over rounds, and ratios are taken within a round. If a criterion
+is not met, the exit code is 1. Criteria that need other options are not judged, nor are ratios if other programs
+used more than a fifth of the cores.
 
 plain      eager torch, batches of 256 in file order, padded to the longest event of the batch, the same decoder
---spanet   the Python of an environment with SPANet (workflow/peers/spanet/README.md): forward and decoding, random
-           weights, the same events, the best of its layouts and batch sizes
---events   a file with at least 20,000 fully reconstructible events: is the fast answer the plain one?
---end-to-end   200,000 events from file to file, in one process and in several
---before   the `src` folder of an earlier Pairton: its rate on the same events, by turns with ours, and whether its
-           answers are the same
---plot     also cost against jet count and batch size, with the share of the matrix-multiply peak, as a figure
+--spanet   the Python of an environment with SPANet (workflow/peers/spanet/README.md): forward pass and decoding
+with
+           random weights on the same events, with the best of its layouts and batch sizes
+--events   a file with at least 20,000 complete events, on which fast and plain answers are compared
+--end-to-end   measure 200,000 events from file to file, in one process and in several
+--before   the `src` folder of an earlier Pairton, whose rate and answers on the same events are compared
+--plot     also measure and draw the cost against jet count and batch size, and the share of the peak of matrix
+           products
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ SPANET_BATCHES = [64, 256, 1024]
 
 @dataclass(frozen=True)
 class Counting:
-    """An engine that counts the events it is asked about."""
+    """An engine that counts the events it is run on."""
 
     engine: Engine
     seen: list[int]
@@ -73,7 +74,7 @@ class Counting:
 
 
 def make_ways(name: str, models: dict[str, Model], sample: Events, threads: int) -> list[Way]:
-    """The default decoding by every engine, the same weights by steps, a model made for steps, and plain torch."""
+    """The default decoding with every engine, the same weights in steps, the model iterative, and plain torch."""
     tasks = [(models, None), (models, "steps"), (load_engines("iterative", list(models), threads), None)]
     ways = []
     for loaded, decoding in tasks:
@@ -87,13 +88,13 @@ def make_ways(name: str, models: dict[str, Model], sample: Events, threads: int)
 
 
 def load_engines(name: str, engines: list[str], threads: int) -> dict[str, Model]:
-    """The model by each engine that runs it here."""
+    """The model with each engine that can run it here."""
     found = {}
     for engine in engines:
         try:
             found[engine] = pairton.load_model(name, engine=engine, threads=threads)
         except PairtonError as error:
-            print(f"left out, {name} by {engine}: {error}")
+            print(f"left out {name} with {engine}: {error}")
     return found
 
 
@@ -108,7 +109,7 @@ def _runner(model: Model, decoding: str | None) -> Callable[[Events], npt.NDArra
 
 
 def plain(name: str, threads: int) -> Callable[[Events], npt.NDArray[np.int32]]:
-    """Nothing clever: what one writes first."""
+    """A straightforward implementation, without any optimisation."""
     eager = pairton.load_model(name, engine="torch", threads=threads)
 
     def run(events: Events) -> npt.NDArray[np.int32]:
@@ -136,18 +137,18 @@ def plain(name: str, threads: int) -> Callable[[Events], npt.NDArray[np.int32]]:
 
 
 def measure(way: Way, events: Events) -> tuple[float, float]:
-    """Events/s of the clock, and of processor time."""
+    """Events per second of wall-clock time, and of CPU time."""
     begun, before = time.perf_counter(), time.process_time()
     way.run(events)
     return len(events) / (time.perf_counter() - begun), len(events) / (time.process_time() - before)
 
 
 def compare_rates(ways: list[Way], events: Events, sample: Events, options: argparse.Namespace) -> Any:
-    """All ways by turns; SPANet, if any, is one of them, and what it says first is returned."""
+    """Measure all ways in turn, with SPANet if asked for. Return SPANet's first report."""
     for way in ways:
-        way.run(sample)  # compiles, enumerates, allocates
+        way.run(sample)  # warm up: compiles, enumerates, allocates
     spanet = Way("SPANet, random weights", "torch, eager", lambda _: np.empty(0, np.int32))
-    said: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     earlier = Way(f"{ways[0].name}, before", "onnx", ways[0].run)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "sample.h5"
@@ -166,20 +167,20 @@ def compare_rates(ways: list[Way], events: Events, sample: Events, options: argp
                     same = (np.load(target) == ways[0].run(events)).all(axis=1)
                     print(f"the same assignment as before: {same.mean():.3%} of {len(events)} events", flush=True)
             if options.spanet:
-                batches = SPANET_BATCHES if not turn else [said["batch"]]
+                batches = SPANET_BATCHES if not turn else [report["batch"]]
                 found = spanet_rate(options.spanet, source, options.threads, batches, rounds=2)
-                said = said or found
+                report = report or found
                 spanet.rates.append(found["events_per_second"])
                 spanet.processor_rates.append(found["networks"]["ttbar"]["events_per_cpu_second"])
     if options.before:
         ways.insert(-1, earlier)
     if options.spanet:
         ways.append(spanet)
-    return said
+    return report
 
 
 def no_loss(ways: list[Way], reference: Way, file: str, limit: int) -> list[dict[str, Any]]:
-    """The fast answers against the plain ones, on the same fully reconstructible events."""
+    """Compare the fast answers with the plain ones, on the same complete events."""
     events = pairton.read(file)
     events = events[np.nonzero(events.complete)[0][:limit]]
     topology, truth = events.topology, events.truth
@@ -227,13 +228,13 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, metavar="PNG", help="measure costs and draw them")
     parser.add_argument("--spanet", type=Path, metavar="PYTHON", help="of an environment with SPANet")
     parser.add_argument("--before", type=Path, metavar="SRC", help="of an earlier Pairton, to compare with")
-    parser.add_argument("--events", default="sample:ttbar_allhad", metavar="FILE", help="for the test of no loss")
-    parser.add_argument("--limit", type=int, default=30_000, help="events of that test")
+    parser.add_argument("--events", default="sample:ttbar_allhad", metavar="FILE", help="to compare answers on")
+    parser.add_argument("--limit", type=int, default=30_000, help="largest number of these events")
     parser.add_argument("--end-to-end", action="store_true", help=f"{FILE_EVENTS} events from file to file")
     parser.add_argument("--file-events", type=int, default=FILE_EVENTS, help="fewer: a trial, not judged")
     parser.add_argument("--model", default="default")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--count", type=int, default=8192, help="events of a round: the sample again and again")
+    parser.add_argument("--count", type=int, default=8192, help="events per round: the sample, repeated")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
 
@@ -249,8 +250,8 @@ def main() -> None:
     models = load_engines(options.model, engines, options.threads)
     ways = make_ways(options.model, models, sample, options.threads)
     fast, reference = ways[: len(models)], ways[-1]
-    said = compare_rates(ways, events, sample, options)
-    spanet = ways[-1] if said else None
+    report = compare_rates(ways, events, sample, options)
+    spanet = ways[-1] if report else None
 
     model, peak = models["onnx"], matmul_peak()
     work = [
@@ -289,12 +290,12 @@ def main() -> None:
         *([*file_table(files), ""] if files else []),
         "| criterion | measured | |",
         "| --- | --- | --- |",
-        *(f"| {c.said} | {c.measured} | {c.verdict} |" for c in criteria),
+        *(f"| {c.text} | {c.measured} | {c.verdict} |" for c in criteria),
     ]
     print("\n".join(lines), flush=True)
     result |= {
         "ways": [vars(way) | {"run": None} for way in ways],
-        "spanet": said,
+        "spanet": report,
         "peak_flops": peak,
         "share_of_peak": reached,
         "share_of_cores": share,

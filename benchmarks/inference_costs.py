@@ -1,6 +1,6 @@
-"""What an event costs by its number of jets and the size of a batch, and how near it is to the machine's peak.
+"""The time per event against its number of jets and the batch size, and the share of the machine's peak.
 
-Matrix products are counted from the network's config. Called by inference.py.
+Operations of matrix products are counted from the network's settings. Used by inference.py.
 
 Shapes: B events, N jets, M = N (N + 1) / 2 pairs, P pair width.
 """
@@ -31,7 +31,7 @@ F32 = npt.NDArray[np.float32]
 
 N_JETS = range(6, 17)
 SIZES = tuple(2**k for k in range(11))
-JETS_OF_SIZES = 7  # of the events on which sizes of batches are compared
+JETS_OF_SIZES = 7  # jets per event when batch sizes are compared
 
 
 def matmul_peak(rounds: int = 8, size: int = 1536) -> float:
@@ -42,7 +42,8 @@ def matmul_peak(rounds: int = 8, size: int = 1536) -> float:
 
 
 def flops(config: Mapping[str, Any], topology: Topology, n_jets: int) -> float | None:
-    """Of the matrix products of a pass for one event, heads and triangles included; None for other networks.
+    """Operations of the matrix products of a pass for one event, with heads and triangles; None for other
+    networks.
 
     >>> from pairton.topology import load_topology
     >>> small = {"architecture": "symmetric", "blocks": 1, "pair_width": 2, "transition": 2, "gates": False,
@@ -65,7 +66,7 @@ def flops(config: Mapping[str, Any], topology: Topology, n_jets: int) -> float |
 
 
 def measure_costs(models: Mapping[str, Model], sample: Events, peak: float, rounds: int) -> dict[str, Any]:
-    """Rows for jet counts and for sizes of batches, engines by turns."""
+    """Rows for jet counts and for batch sizes; engines take turns."""
     jets: list[dict[str, Any]] = []
     for n_jets in N_JETS:
         count = 4 * BATCH if n_jets < 10 else 2 * BATCH
@@ -105,7 +106,7 @@ def _whole(model: Model) -> Call:
 def _by_turns(
     calls: Mapping[str, Call], jets: F32, size: int, models: Mapping[str, Model], rounds: int
 ) -> dict[str, float]:
-    """Seconds of each for all events, in batches of that size, the best of some rounds after one to warm up."""
+    """Seconds of each call for all events in batches of that size: the best of some rounds, after a warm-up."""
     batches = [jets[start : start + size] for start in range(0, len(jets), size)]
     best = dict.fromkeys(calls, np.inf)
     for turn in range(rounds + 1):
@@ -122,7 +123,7 @@ def _by_turns(
 
 
 def _crowd(sample: Events, n_jets: int, count: int) -> F32:
-    """(B, N, 5): jets that follow each other in the sample, across the borders of events, by falling pT."""
+    """(B, N, 5): events of n_jets successive jets of the sample, whatever their event, by falling pT."""
     columns = [np.asarray(ak.flatten(sample.jets[name]), np.float32) for name in (*MOMENTUM, "btag")]
     flat = np.stack(columns, axis=1)
     chosen = flat[np.arange(count * n_jets).reshape(count, n_jets) % len(flat)]
@@ -136,7 +137,7 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 
 def draw(costs: Mapping[str, Any], target: Path) -> None:
-    """Cost against jets, rate against the size of a batch, share of the peak against jets."""
+    """Draw the time against jets, the rate against the batch size, and the share of the peak against jets."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -1,4 +1,4 @@
-"""What inference.py measures from outside, as whole programs: start, file to file, memory, and SPANet."""
+"""Measurements of whole programs: start-up, file to file, memory, and SPANet. Used by inference.py."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["Run", "best_start", "earlier_rate", "end_to_end", "run_command", "se
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = "sample:ttbar_allhad"
-PART_ROWS = 4096  # many parts for each process: all end together
+PART_ROWS = 4096  # small parts, so that all processes end at about the same time
 
-# VmHWM begins anew with a program; ru_maxrss would remember the size of this one, from which it was forked.
+# VmHWM is that of the new program; ru_maxrss would include the size of this one, from which it was forked.
 COMMAND = """
 from pathlib import Path
 from pairton.cli import main
@@ -32,7 +32,7 @@ except SystemExit as end:
 print(next(line.split()[1] for line in Path("/proc/self/status").open() if line.startswith("VmHWM")))
 """
 
-# Only what every version has; a first run enumerates and allocates.
+# Uses only what every version has. The first run is a warm-up.
 EARLIER = """
 import sys, time
 import numpy as np
@@ -51,15 +51,15 @@ print(clock, processor)
 
 
 class Run(NamedTuple):
-    """A whole program, from its start to its end."""
+    """The cost of a whole program."""
 
     seconds: float
     processor_seconds: float
-    peak_mib: float  # of the first process alone
+    peak_mib: float  # of the first process only
 
 
 def run_command(*arguments: str) -> Run:
-    """`pairton` with these arguments in a fresh process."""
+    """Run `pairton` with these arguments in a new process."""
     begun, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([sys.executable, "-c", COMMAND, *arguments], capture_output=True, text=True)
     seconds, after = time.monotonic() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -70,7 +70,7 @@ def run_command(*arguments: str) -> Run:
 
 
 def earlier_rate(src: Path, model: str, count: int, threads: int, target: Path) -> dict[str, float]:
-    """Rates of the Pairton in another folder, in its own process; its assignments go to `target`."""
+    """Rates of the Pairton in another folder, in a new process. Its assignments are written to `target`."""
     command = [sys.executable, "-c", EARLIER, model, str(count), str(threads), str(target)]
     environment = {**os.environ, "PYTHONPATH": str(src)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -81,13 +81,13 @@ def earlier_rate(src: Path, model: str, count: int, threads: int, target: Path) 
 
 
 def best_start(engine: str, threads: int, rounds: int) -> Run:
-    """The sample from a cold start, the best of some."""
+    """Reconstruct the sample in a new process, the best of some."""
     arguments = ("reconstruct", SAMPLE, "--engine", engine, "--threads", str(threads))
     return min(run_command(*arguments) for _ in range(rounds))
 
 
 def seconds_of_import(rounds: int) -> float:
-    """`import pairton` in a fresh interpreter, the best of some."""
+    """Seconds of `import pairton` in a new interpreter, the best of some."""
 
     def once() -> float:
         begun = time.monotonic()
@@ -100,9 +100,9 @@ def seconds_of_import(rounds: int) -> float:
 def end_to_end(
     engines: Mapping[str, Callable[[], tuple[float, float]]], count: int, threads: int, folder: Path
 ) -> list[dict[str, Any]]:
-    """From an HDF5 file to a Parquet file, and in memory right before and after: a row for each engine and way.
+    """Rates from an HDF5 file to a Parquet file, and in memory just before and after, per engine and way.
 
-    engines   name -> a call that measures the rates in memory: of the clock, of processor time
+    engines   name -> a call that measures the rates in memory, by wall-clock time and by CPU time
     """
     source = folder / "events.h5"
     write_input(source, count)
@@ -134,7 +134,7 @@ def end_to_end(
 
 
 def spanet_rate(python: Path, events: Path, threads: int, batches: list[int], rounds: int) -> dict[str, Any]:
-    """SPANet's forward and decoding with random weights, in its own environment: see workflow/peers/spanet."""
+    """The rate of SPANet with random weights, in its own environment: see workflow/peers/spanet."""
     script = ROOT / "workflow" / "peers" / "spanet" / "rate.py"
     command = [str(python), str(script), str(events), "--threads", str(threads), "--rounds", str(rounds)]
     command += ["--networks", "ttbar", "--batches", *map(str, batches)]

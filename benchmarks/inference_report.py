@@ -1,4 +1,4 @@
-"""Criteria and tables of inference.py: what was asked for, what was measured, and whether it is enough."""
+"""Criteria and tables of inference.py."""
 
 from __future__ import annotations
 
@@ -29,24 +29,26 @@ TIMES_PLAIN, TIMES_SPANET, AIM = 3.0, 2.5, 4000
 SAME, MAX_DIFFERENCE, ENOUGH = 0.999, 0.0005, 20_000
 FILE_EVENTS, FILE_SHARE = 200_000, 0.85
 START, IMPORT = 3.0, 0.5
-OURS = 0.8  # share of the cores, below which other programs decide about ratios
+OURS = 0.8  # with a smaller share of the cores, ratios are not judged
 
 
 @dataclass
 class Way:
-    """One way from events to answers; `name` says what is decoded how, never only with which engine."""
+    """One way from events to answers, and its rates."""
 
-    name: str
+    name: str  # the model and its decoding
     engine: str
     run: Callable[[Events], npt.NDArray[np.int32]]  # assignments (n, S)
-    passes: float = 1.0  # of the network, an event
-    rates: list[float] = field(default_factory=list)  # events/s, one a round
-    processor_rates: list[float] = field(default_factory=list)  # events per second of processor time
+    passes: float = 1.0  # of the network, per event
+    rates: list[float] = field(default_factory=list)  # events/s, one per round
+    processor_rates: list[float] = field(default_factory=list)  # events per second of CPU time, one per round
 
 
 @dataclass(frozen=True)
 class Criterion:
-    said: str
+    """A criterion, what was measured, and whether it is met."""
+
+    text: str
     measured: str
     met: bool | None  # None: not judged
 
@@ -56,7 +58,7 @@ class Criterion:
 
 
 def ratios(way: Way, reference: Way) -> list[float]:
-    """Within a round, so that what else the machine does falls on both."""
+    """Ratios within each round, so that other load on the machine affects both."""
     return [a / b for a, b in zip(way.rates, reference.rates, strict=True)]
 
 
@@ -65,10 +67,10 @@ def spread(values: list[float]) -> str:
 
 
 def share_of_cores(ways: list[Way], threads: int) -> float:
-    """How much of its threads' time the busiest way was running; near 1 unless others use the machine.
+    """The CPU time per thread and wall-clock time, of the busiest way; near 1 unless others use the machine.
 
-    Threads that meet within every operator, as torch's do, lose far more to others than threads that do not: on a
-    busy machine a ratio to them is flattering, and means nothing.
+    Threads that wait for each other in every operator, as those of torch do, lose much more to other programs. On
+    a busy machine, ratios to them are therefore too large.
     """
     clocks = [list(zip(way.rates, way.processor_rates, strict=True)) for way in ways if way.processor_rates]
     return max(statistics.median(rate / processor for rate, processor in pairs) for pairs in clocks) / threads
@@ -84,7 +86,7 @@ def judge(
     start: Mapping[str, Run],
     seconds_of_import: float,
 ) -> list[Criterion]:
-    """All that was asked for, in its order."""
+    """All criteria, in order."""
     return [
         times(fast, spanet, "SPANet", TIMES_SPANET, share),
         aim(fast),
@@ -104,12 +106,12 @@ def judge(
 
 def aim(ways: list[Way]) -> Criterion:
     found = {way.engine: statistics.median(way.rates) for way in ways}
-    said = ", ".join(f"{engine} {rate:.0f}" for engine, rate in found.items())
-    return Criterion(f"an aim: {AIM} events/s", f"{said}: {'yes' if max(found.values()) >= AIM else 'no'}", None)
+    text = ", ".join(f"{engine} {rate:.0f}" for engine, rate in found.items())
+    return Criterion(f"a goal: {AIM} events/s", f"{text}: {'yes' if max(found.values()) >= AIM else 'no'}", None)
 
 
 def rate_table(ways: list[Way], reference: Way, spanet: Way | None) -> Iterator[str]:
-    yield "| decoding | engine | passes | events/s | a processor | times plain | times SPANet |"
+    yield "| decoding | engine | passes | events/s | per CPU second | times plain | times SPANet |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for way in ways:
         processor = f"{statistics.median(way.processor_rates):.0f}" if way.processor_rates else ""
@@ -120,14 +122,14 @@ def rate_table(ways: list[Way], reference: Way, spanet: Way | None) -> Iterator[
 
 
 def times(ways: list[Way], reference: Way | None, name: str, limit: float, share: float) -> Criterion:
-    """Judged by the engine that is fastest; what each reaches is said."""
-    said = f"default decoding at least {limit:g} times {name}, by the fastest engine"
+    """Whether the fastest engine is that many times faster than a reference."""
+    text = f"default decoding at least {limit:g} times {name}, by the fastest engine"
     if reference is None:
-        return Criterion(said, f"no --{name.lower()}", None)
+        return Criterion(text, f"no --{name.lower()}", None)
     found = {way.engine: ratios(way, reference) for way in ways}
     best = max(statistics.median(values) for values in found.values())
     measured = "; ".join(f"{k} {spread(v)}" for k, v in found.items())
-    return _if_quiet(said, measured, best >= limit, share)
+    return _if_quiet(text, measured, best >= limit, share)
 
 
 def lossless(rows: list[dict[str, Any]]) -> Iterator[Criterion]:
@@ -137,38 +139,36 @@ def lossless(rows: list[dict[str, Any]]) -> Iterator[Criterion]:
     judged = count >= ENOUGH
     few = "" if judged else f" ({count} events: needs --events with {ENOUGH})"
     yield Criterion(
-        f"the assignment of the plain way in {SAME:.1%} of {count} fully reconstructible events",
+        f"the assignment of the plain loop in {SAME:.1%} of {count} complete events",
         ", ".join(f"{k} {v:.3%}" for k, v in same.items()) + few,
         min(same.values()) >= SAME if judged else None,
     )
     yield Criterion(
-        f"event efficiency within {MAX_DIFFERENCE} of the plain way, the same events",
+        f"event efficiency within {MAX_DIFFERENCE} of the plain loop, on the same events",
         ", ".join(f"{k} {v:+.5f}" for k, v in difference.items()) + few,
         max(map(abs, difference.values())) <= MAX_DIFFERENCE if judged else None,
     )
 
 
 def of_files(rows: list[dict[str, Any]], share: float) -> Criterion:
-    said = f"file to file at least {FILE_SHARE:.0%} of the rate in memory, {FILE_EVENTS} events, one process"
+    text = f"file to file at least {FILE_SHARE:.0%} of the rate in memory, {FILE_EVENTS} events, one process"
     judged = [row for row in rows if row["judged"]]
     if not judged:
-        return Criterion(said, "no --end-to-end", None)
+        return Criterion(text, "no --end-to-end", None)
     measured = ", ".join(f"{row['engine']} {row['ratio']:.1%}" for row in judged)
     if judged[0]["events"] < FILE_EVENTS:
-        return Criterion(said, f"{measured} with {judged[0]['events']} events", None)
-    return _if_quiet(said, measured, min(row["ratio"] for row in judged) >= FILE_SHARE, share)
+        return Criterion(text, f"{measured} with {judged[0]['events']} events", None)
+    return _if_quiet(text, measured, min(row["ratio"] for row in judged) >= FILE_SHARE, share)
 
 
-def _if_quiet(said: str, measured: str, met: bool, share: float) -> Criterion:
+def _if_quiet(text: str, measured: str, met: bool, share: float) -> Criterion:
     if share < OURS:
-        return Criterion(
-            said, f"{measured}; but only {share:.0%} of the cores was ours: needs a quiet machine", None
-        )
-    return Criterion(said, measured, met)
+        return Criterion(text, f"{measured}; but other programs left us only {share:.0%} of the cores", None)
+    return Criterion(text, measured, met)
 
 
 def file_table(rows: list[dict[str, Any]]) -> Iterator[str]:
-    yield "| file to file | engine | events/s | a processor | of the rate in memory | peak memory [MiB] |"
+    yield "| file to file | engine | events/s | per CPU second | of the rate in memory | peak memory [MiB] |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for row in rows:
         yield (
@@ -178,7 +178,7 @@ def file_table(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def write_markdown(lines: list[str], target: Path, script: str = "inference.py") -> None:
-    """Between the two marks of a script in an existing page, else a page of their own."""
+    """Write lines between the two marks of a script in an existing page, or to a new page."""
     begin, end = f"<!-- begin: {script} -->", f"<!-- end: {script} -->"
     text = "\n".join(lines) + "\n"
     page = target.read_text("utf-8") if target.is_file() else f"{begin}\n{end}\n"

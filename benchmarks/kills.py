@@ -1,13 +1,12 @@
-"""kill -9 at random moments of reconstruct, convert, generate and train, then what is on disk, then resume.
+"""Kill reconstruct, convert, generate and train at random moments (kill -9), check the disk, and resume.
 
     python benchmarks/kills.py [--kills 20] [--renames 20] [--seed 1] [--json]
 
-Each verb first runs undisturbed, for its result and how long it takes. Then it is started again and again and
-killed at a random moment of that time. After every kill there must be the old file, the complete new one, or
-nothing under the final name; what resumes goes on from where it was killed. A last run, not killed, must give what
-the undisturbed one gave. Since a random moment hardly ever meets a rename, verbs are also killed right before and
-right after renames. Processes are forked from one that has imported everything, so kills fall into the work, not
-into the imports.
+Each verb first runs undisturbed, which gives its result and duration. Then it is started repeatedly and killed at
+a random moment. After every kill, the old file, the complete new one, or nothing must be under the final name.
+Verbs that can resume continue from where they were killed. A last run, not killed, must give the undisturbed
+result. Since a random moment rarely hits a rename, verbs are also killed just before and just after renames.
+Processes are forked from one that has imported everything, so that kills hit the work and not the imports.
 """
 
 from __future__ import annotations
@@ -57,21 +56,21 @@ RECIPE = {
     "topology": "ttbar_allhad",
     "network": {"blocks": 1, "single_width": 8, "single_heads": 2, "pair_width": 8, "pair_heads": 2},
     "data": {"train_fraction": 0.5, "validation_fraction": 0.3},
-    "optimiser": {"steps": STEPS, "batch": 16, "ema": 0.5},  # forgets quickly, so that better models come and go
+    "optimiser": {"steps": STEPS, "batch": 16, "ema": 0.5},  # short average, so that the best model changes often
     "run": {"accelerator": "cpu", "validate_every": 3, "save_every": 2, "log_every": 1},
 }
 
 
 @dataclass
 class Verb:
-    """A command, what may be on disk at any moment, and what is equal in the end."""
+    """A command, and how its output is checked."""
 
     name: str
-    run: Callable[[Path], None]  # to completion, or on from where it was
-    check: Callable[[Path, Any], str]  # output, content of the undisturbed run -> what is there; raises if half
-    content: Callable[[Path], Any]
-    begin: bytes | None = None  # what is under the final name before
-    done: Callable[[Path], float] | None = None  # how much of the work a resumed run need not do
+    run: Callable[[Path], None]  # starts or resumes the command
+    check: Callable[[Path, Any], str]  # output, undisturbed content -> old, new, ...; raises if incomplete
+    content: Callable[[Path], Any]  # what must be equal in the end
+    begin: bytes | None = None  # content of the output before the command
+    done: Callable[[Path], float] | None = None  # share of the work that is done; None if it cannot resume
     suffix: str = ""
 
 
@@ -121,7 +120,7 @@ def check_sample(path: Path, content: Any) -> str:
 
 
 def check_run(path: Path, content: Any) -> str:
-    """State and model can be read at any moment; two files that do not belong together are refused as such."""
+    """State and model must be readable at any moment; files that do not belong together must be refused."""
     if (path / "model.json").exists():
         read_info(path)
         try:
@@ -152,7 +151,7 @@ def tensors(path: Path) -> dict[str, Any]:
 
 def verbs(folder: Path, model: str) -> list[Verb]:
     source, few, recipe = folder / "events.h5", folder / "six_jets.h5", folder / "recipe.yaml"
-    # with six jets even a tiny network is right now and then, and a later one more often
+    # with six jets, even a tiny network is sometimes right, and improves during the training
     for path, made in ((source, events(640, 1, 7)), (few, events(640, 2, 6))):
         with formats.create(path, made.topology) as writer:
             writer.write(made)
@@ -196,7 +195,7 @@ def verbs(folder: Path, model: str) -> list[Verb]:
 
 
 def import_for_training() -> None:
-    """What `train` imports when it runs, before the forks."""
+    """Import what `train` needs, before the forks."""
     for name in ("lightning.fabric", "torch.utils.tensorboard", "pairton.training"):
         importlib.import_module(name)
 
@@ -237,7 +236,7 @@ def equal(verb: Verb, out: Path, content: Any) -> None:
 
 
 def kill_after(process: int, seconds: float) -> tuple[int, float]:
-    """Kill a process then, if it has not ended before; its status, and how long it lived."""
+    """Kill a process after some seconds, if it has not ended. Return its status, and how long it lived."""
     begun = time.monotonic()
     while (lived := time.monotonic() - begun) < seconds:
         if os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
@@ -248,7 +247,7 @@ def kill_after(process: int, seconds: float) -> tuple[int, float]:
 
 
 def at_random(verb: Verb, home: Path, content: Any, took: float, kills: int, rng: random.Random) -> dict[str, Any]:
-    """Kill one verb at random moments; what was there afterwards, and how far the work was."""
+    """Kill a verb at random moments. Return what was on disk afterwards, and how much work was done."""
     found: Counter[str] = Counter()
     far: list[float] = []
     compared = 0
@@ -266,8 +265,8 @@ def at_random(verb: Verb, home: Path, content: Any, took: float, kills: int, rng
             continue
         assert status == 0, (home / "errors.txt").read_text()[-500:]
         if fresh:
-            took = min(took, lived)  # the machine has become faster since: later kills are to hit
-        if verb.done is not None:  # it went on to its end, from where earlier ones were killed
+            took = min(took, lived)  # the machine has become faster: kill earlier
+        if verb.done is not None:  # it has resumed earlier runs and finished
             equal(verb, out, content)
             compared += 1
             out = home / f"out{compared}{verb.suffix}"
@@ -290,7 +289,7 @@ def die_at_rename(number: int, after: bool) -> None:
 
 
 def at_renames(verb: Verb, home: Path, content: Any, kills: int, rng: random.Random) -> dict[str, Any]:
-    """Kill one verb right before and right after renames: all of them, or as many as were asked for."""
+    """Kill a verb just before and just after renames: at all of them, or at `kills` of them."""
     rename, count = os.replace, home / "renames.txt"
 
     def counted(*names: Any) -> None:
@@ -319,7 +318,7 @@ def trial(verb: Verb, folder: Path, kills: int, renames: int, rng: random.Random
     home.mkdir()
     calm = home / f"calm{verb.suffix}"
     took = finish(verb, calm)
-    took = min(took, finish(verb, home / f"again{verb.suffix}"))  # the first may have waited for the disk
+    took = min(took, finish(verb, home / f"again{verb.suffix}"))  # the first may include warm-up
     content = verb.content(calm)
     row: dict[str, Any] = {"verb": verb.name, "seconds": round(took, 2)}
     row["moments"] = at_random(verb, home, content, took, kills, rng)
@@ -333,8 +332,8 @@ def listed(found: dict[str, int]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=20, help="of each verb, at random moments")
-    parser.add_argument("--renames", type=int, default=20, help="of each verb at most, right before or after one")
+    parser.add_argument("--kills", type=int, default=20, help="kills of each verb at random moments")
+    parser.add_argument("--renames", type=int, default=20, help="largest number of kills of each verb at renames")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--model", default="default")
     parser.add_argument("--verbs", default="", help="only these, separated by commas")
@@ -351,7 +350,7 @@ def main() -> None:
         for verb in verbs(Path(folder), arguments.model):
             if wanted is not None and verb.name not in wanted:
                 continue
-            rng = random.Random(f"{arguments.seed} {verb.name}")  # the same moments, whatever else is asked for
+            rng = random.Random(f"{arguments.seed} {verb.name}")  # independent of the other verbs
             rows.append(trial(verb, Path(folder), arguments.kills, arguments.renames, rng))
             print(rows[-1], file=sys.stderr, flush=True)
     if arguments.json:

@@ -1,13 +1,13 @@
-"""The highest memory of `pairton reconstruct`, by the number of jets per event and of threads.
+"""Measure the peak memory of `pairton reconstruct` against the number of jets per event and of threads.
 
     python benchmarks/memory.py [--jets 6 12 20 28 32] [--threads 1 2] [--suffix .parquet]
 
-Every file has 50,000 events of so many jets, which the reader holds at once. In all but a few of them the jets
-are too soft to be used, so that a run takes seconds; those few meet the network and the sums in batches as large
-as they come, together with events of fewer jets, so that every table is made. All jets are used (`--max-objects`),
-as far as the exact sums take them.
+Every file has 50,000 events with that many jets, which the reader holds in memory. In most of them the jets are
+too soft to be used, so that a run takes seconds. The others fill the largest batches of the network and of the
+sums, and a few events with fewer hard jets make every table necessary. All jets are used (`--max-objects`), up to
+the limit of the exact sums.
 
-The bound is 400 MiB, and 100 MiB for each thread. The command fails where it is exceeded.
+The limit is 400 MiB plus 100 MiB per thread. The command fails if it is exceeded.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from pairton.events import Events
 from pairton.events.objects import make_jets
 
 EVENTS = 50_000
-HARD = 260  # events whose jets are used: more than two threads take at a time
-LEAST = 6  # jets
+HARD = 260  # events whose jets are used: more than two threads process at a time
+LEAST = 6  # least number of jets
 BASE, PER_THREAD = 400, 100  # MiB
 
 
 def write_events(path: Path, n_jets: int) -> None:
-    """Jets in random directions; in the last events fewer and fewer of them are hard enough."""
+    """Write events with jets in random directions, most of them soft."""
     rng = np.random.default_rng(n_jets)
     pt = rng.uniform(1, 20, (EVENTS, n_jets))
     pt[:HARD] = rng.uniform(30, 200, (HARD, n_jets))
@@ -76,7 +76,7 @@ def main() -> None:
             print(f"| {n_jets} | {' | '.join(cells)} |", flush=True)
             source.unlink()
     if worst > 1:
-        sys.exit(f"memory is {worst:.2f} times the bound")
+        sys.exit(f"memory is {worst:.2f} times the limit")
 
 
 if __name__ == "__main__":

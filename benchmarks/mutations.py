@@ -1,11 +1,12 @@
-"""Damaged files: every mutant is read in a process of its own, with limits of memory and time.
+"""Read damaged files (mutants), each in its own process with limits on memory and time.
 
-    python benchmarks/mutations.py -n 1000 spanet_hdf5=events.h5 parquet=events.parquet [--btag ...] [--json]
+    python benchmarks/mutations.py -n 1000 spanet_hdf5=events.h5 parquet=events.parquet [--options JSON] [--json]
 
-Mutants are bit flips, truncations, columns of a wrong type, and huge numbers where small ones were. Each must give
-a clean error (one of Pairton's) or valid events. Crashes inside libraries, and what ran into a limit, are listed
-apart. Processes are forked from one that has imported everything, so a mutant takes some hundredths of a second.
-The limit of time is one of processor time, which other programs do not use up; a deadlock ends by the clock.
+Mutants have flipped bits, a truncated end, a column of a wrong type, or a huge number instead of a small one. Each
+must give an error of Pairton or valid events. Crashes inside libraries, and processes that reached a limit, are
+listed separately. Processes are forked from one that has imported everything, so a mutant takes some hundredths of
+a second. The time limit is on CPU time, so that it does not depend on other programs; a deadlock is ended by the
+wall clock.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from pairton.formats import get_format
 KINDS = ("flip", "truncate", "type", "huge")
 SHARES = (0.35, 0.2, 0.2, 0.25)
 MEMORY = 2 * 2**30  # bytes beyond those of the imported libraries
-SECONDS, CLOCK = 30, 600  # of the processor, and of the clock
+SECONDS, CLOCK = 30, 600  # of CPU time, and of wall-clock time
 OUTCOMES = ("valid", "error", "traceback", "memory", "time", "crash")
 CODES = {0: "valid", 10: "error", 11: "traceback", 12: "memory"}
 HUGE = (2**31 - 1, 2**32 - 1, 2**40, 2**62, 2**63 - 1, 2**64 - 1)
@@ -62,7 +63,7 @@ def truncate(content: bytearray, rng: np.random.Generator) -> bytearray:
 
 
 def huge(content: bytearray, rng: np.random.Generator) -> bytearray:
-    """A small number of two to eight bytes, in either byte order, becomes a huge one."""
+    """Replace a small number of two to eight bytes, in either byte order, by a huge one."""
     for _ in range(1000):
         width = int(rng.choice([2, 4, 8]))
         order = str(rng.choice(["little", "big"]))
@@ -76,7 +77,7 @@ def huge(content: bytearray, rng: np.random.Generator) -> bytearray:
 
 
 def odd_column(length: int, rng: np.random.Generator) -> Any:
-    """A column that is no column of jets: text, complex numbers, deeper or shallower lists, other lengths."""
+    """A column that cannot be one of jets: text, impossible numbers, other shapes or lengths."""
     choice = int(rng.integers(0, 7))
     return (
         np.array(["jet"] * length, dtype="S3"),
@@ -140,7 +141,7 @@ def mutate(source: Path, target: Path, kind: str, rng: np.random.Generator) -> N
 
 
 def check(events: Events) -> None:
-    """That what was read are events: arrays that fit together, labels that name jets, jets that can be used."""
+    """Check that events are valid: arrays fit together, labels refer to jets, and numbers are finite."""
     n = len(events)
     assert ak.is_valid(events.jets)
     assert len(events.ids) == n
@@ -178,8 +179,8 @@ def child(source: Path, target: Path, kind: str, seed: int, options: dict[str, A
     return 0
 
 
-def _import_what_reading_imports(source: Path, options: dict[str, Any]) -> None:
-    """Imports once, not in every child. The reading itself is left to a child: it starts threads."""
+def _import_for_reading(source: Path, options: dict[str, Any]) -> None:
+    """Import once what reading needs, instead of in every child. A child reads, because reading starts threads."""
     reader, writer = os.pipe()
     process = os.fork()
     if process == 0:
@@ -194,13 +195,13 @@ def _import_what_reading_imports(source: Path, options: dict[str, Any]) -> None:
     with os.fdopen(reader) as stream:
         names = stream.read().split()
     os.waitpid(process, 0)
-    for name in names[:-1]:  # the last may be cut
+    for name in names[:-1]:  # the last name may be cut off
         with contextlib.suppress(Exception):
             importlib.import_module(name)
 
 
 def begin(source: Path, target: Path, kind: str, seed: int, options: dict[str, Any]) -> tuple[int, int]:
-    """A process that makes one mutant and reads it; its id, and where it reports."""
+    """Start a process that makes and reads one mutant. Return its id, and the pipe of its report."""
     reader, writer = os.pipe()
     process = os.fork()
     if process == 0:
@@ -214,22 +215,22 @@ def begin(source: Path, target: Path, kind: str, seed: int, options: dict[str, A
 
 
 def end(process: int, reader: int) -> tuple[str, str]:
-    """What became of a mutant, and what was said of it."""
+    """The outcome of a mutant, and its error message."""
     with os.fdopen(reader, "rb") as stream:
-        said = stream.read().decode("utf-8", "replace")
+        message = stream.read().decode("utf-8", "replace")
     _, status = os.waitpid(process, 0)
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         return "time" if number in (signal.SIGALRM, signal.SIGXCPU) else "crash", signal.Signals(number).name
-    return CODES.get(os.WEXITSTATUS(status), "no mutant"), said
+    return CODES.get(os.WEXITSTATUS(status), "no mutant"), message
 
 
 def survey(
     name: str, source: Path, n: int, seed: int, options: dict[str, Any], folder: Path, jobs: int
 ) -> dict[str, Any]:
-    """Counts of what became of n mutants of a file, and the odd ones."""
+    """Count the outcomes of n mutants of a file, and list those that are neither valid nor an error."""
     get_format(name)  # imported here, not in every child
-    _import_what_reading_imports(source, options)
+    _import_for_reading(source, options)
     counts: Counter[str] = Counter()
     odd: list[dict[str, Any]] = []
     kinds = [str(kind) for kind in np.random.default_rng(seed).choice(KINDS, n, p=SHARES)]
@@ -238,14 +239,14 @@ def survey(
     while waiting or running:
         while waiting and len(running) < jobs:
             k, kind = waiting.popleft()
-            target = folder / f"mutant{k % jobs}{source.suffix}"  # whose last reader has ended
+            target = folder / f"mutant{k % jobs}{source.suffix}"  # its last reader has ended
             target.unlink(missing_ok=True)
             running.append((k, kind, *begin(source, target, kind, seed * 1_000_003 + k, options)))
         k, kind, *process = running.popleft()
-        outcome, said = end(*process)
+        outcome, message = end(*process)
         counts[outcome] += 1
         if outcome not in ("valid", "error"):
-            odd.append({"mutant": k, "kind": kind, "outcome": outcome, "said": said})
+            odd.append({"mutant": k, "kind": kind, "outcome": outcome, "message": message})
     return {"format": name, "mutants": n, "kinds": dict(Counter(kinds)), "outcomes": dict(counts), "odd": odd}
 
 
@@ -276,7 +277,7 @@ def main() -> None:
         print(f"| {row['format']} | " + " | ".join(str(row["outcomes"].get(k, 0)) for k in OUTCOMES) + " |")
     for row in found:
         for entry in row["odd"]:
-            last = entry["said"].strip().splitlines()[-1] if entry["said"].strip() else ""
+            last = entry["message"].strip().splitlines()[-1] if entry["message"].strip() else ""
             print(f"{row['format']} mutant {entry['mutant']} ({entry['kind']}): {entry['outcome']} {last}")
 
 

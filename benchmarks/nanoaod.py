@@ -1,11 +1,11 @@
-"""Reading NanoAOD: time against uproot alone on the same branches, and the peak memory of a large file.
+"""Compare reading NanoAOD with uproot alone on the same branches, and measure the peak memory of a large file.
 
     python benchmarks/nanoaod.py --megabytes 1000
 
-A synthetic file of that size goes to a temporary folder: 8 jets and 60 generator particles an event, mantissas
-cut and compressed as in real files, and branches that nobody asks for. The ratio is one of processor times within
-one run, in the same chunks; peaks are those of fresh processes that read, or with --reconstruct do the whole job
-(Linux only).
+A synthetic file of that size is written to a temporary folder, with 8 jets and 60 generator particles per event,
+rounded and compressed as in real files, and with branches that are not read. The ratio is one of CPU times within
+one run, in the same chunks. Peak memory is that of a new process that reads the file, or with --reconstruct also
+reconstructs it (Linux only).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["main"]
 
 BTAG = "PNetB:0.245"
 BATCH = 20_000  # events written at once
-JETS, PARTICLES = 8, 60  # in the mean; at least the decay of a top pair
+JETS, PARTICLES = 8, 60  # mean numbers per event; particles include the decay of a top pair
 HARD = 1 << 7
 DECAY = {
     "pdgId": [21, 21, 6, -6, 24, 5, -24, -5, 4, -3, 1, -2],
@@ -45,13 +45,13 @@ OTHERS = 20  # further branches of jets
 
 
 def rounded(values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """float32 with ten bits of mantissa, which is how NanoAOD saves space."""
+    """float32 with ten bits of mantissa, as in NanoAOD."""
     bits = values.astype(np.float32).view(np.uint32)
     return (bits & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 def batch(n: int, first: int, rng: np.random.Generator) -> dict[str, Any]:
-    """Events with random numbers around a fixed decay."""
+    """Random events that all contain the same decay."""
     n_jets = rng.poisson(JETS, n)
     total = int(n_jets.sum())
     jets = {
@@ -84,7 +84,7 @@ def batch(n: int, first: int, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def write(path: Path, megabytes: float) -> int:
-    """A file of about that size; returns the number of events."""
+    """Write a file of about that size, and return the number of events."""
     rng = np.random.default_rng(1)
     n = 0
     with uproot.recreate(path, compression=uproot.ZSTD(5)) as file:
@@ -104,7 +104,7 @@ def write(path: Path, megabytes: float) -> int:
 
 
 def branches(path: Path) -> list[str]:
-    """What our reader asks for."""
+    """The branches that our reader reads."""
     with open_source(path, btag=BTAG) as source:
         assert isinstance(source, ExperimentSource)
         with patch.object(source.tree, "read", wraps=source.tree.read) as read:
@@ -112,14 +112,14 @@ def branches(path: Path) -> list[str]:
         return [name for call in read.call_args_list for name in call.args[0]]
 
 
-def ours(path: Path) -> float:
+def read_with_pairton(path: Path) -> float:
     start = time.process_time()
     for _ in iterate(str(path), btag=BTAG):
         pass
     return time.process_time() - start
 
 
-def theirs(path: Path, names: list[str]) -> float:
+def read_with_uproot(path: Path, names: list[str]) -> float:
     start = time.process_time()
     with uproot.open({str(path): "Events"}) as tree:
         for first in range(0, tree.num_entries, DEFAULT_CHUNK):
@@ -128,7 +128,7 @@ def theirs(path: Path, names: list[str]) -> float:
 
 
 def peak(path: Path, model: str | None) -> float:
-    """Peak memory in MB of a fresh process; with a model, of the whole job."""
+    """Peak memory in MB of a new process that reads, or with a model reconstructs."""
     command = [sys.executable, __file__, "--child", str(path), *(["--reconstruct", model] if model else [])]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(done.stdout.split()[-1])
@@ -146,7 +146,7 @@ def child(path: str, model: str | None) -> None:
         with tempfile.TemporaryDirectory() as folder:
             loaded = load_model(name, engine=engine or "onnx")
             reconstruct_files(path, Path(folder) / "out.parquet", loaded, btag=BTAG)
-    # not ru_maxrss: that of a child begins at the size of the process that started it
+    # not ru_maxrss: for a child it includes the size of the process that started it
     status = Path("/proc/self/status").read_text()
     print(next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024)
 
@@ -166,15 +166,15 @@ def main() -> None:
         path = Path(folder) / "nano.root"
         n = write(path, options.megabytes)
         names = branches(path)
-        pairs = [(ours(path), theirs(path, names)) for _ in range(options.repeat)]
-        mine, uproots = (min(times) for times in zip(*pairs, strict=True))
+        pairs = [(read_with_pairton(path), read_with_uproot(path, names)) for _ in range(options.repeat)]
+        pairton_time, uproot_time = (min(times) for times in zip(*pairs, strict=True))
         result = {
             "megabytes": round(path.stat().st_size / 1e6),
             "events": n,
             "branches": len(names),
-            "seconds": round(mine, 2),
-            "seconds_uproot": round(uproots, 2),
-            "ratio": round(mine / uproots, 2),
+            "seconds": round(pairton_time, 2),
+            "seconds_uproot": round(uproot_time, 2),
+            "ratio": round(pairton_time / uproot_time, 2),
             "peak_megabytes_reading": round(peak(path, None)),
         }
         if options.reconstruct:

@@ -1,11 +1,12 @@
-"""Rates of the paper's network beside others: events per second, reconstructed and trained on.
+"""Measure the rates of the paper's network and of others, in reconstruction and in training.
 
     python benchmarks/networks.py --events FILE [--threads N] [--recipes paper cpu ...] [--markdown F] [--json F]
 
-FILE has several thousand labelled all-hadronic events. Each network has the weights of one step: a rate does not
-depend on them. Reconstruction is from events in memory to assignments, in the model's own way to decode, by ONNX
-Runtime and by eager torch, all by turns in one run: the median of the rounds. The rate of training is that of one
-thread and of processor time (`workflow/budget.py`): the loop with its batches, without validation.
+FILE has several thousand labelled all-hadronic events. Each network is trained for one step only: its rate does
+not depend on its weights. Reconstruction is from events in memory to assignments, with the default decoding of the
+model, by ONNX Runtime and by eager torch. All take turns in one run, and the median over rounds is given. The rate
+of training is for one thread and in CPU time (`workflow/budget.py`), with the preparation of batches and without
+validation.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ ENGINES = ("onnx", "torch")
 
 
 def one_step(recipe: Recipe, events: str, folder: Path) -> Path:
-    """A model of the recipe after one step, with its ONNX file."""
+    """Train a recipe for one step. Return the folder of the model, with its ONNX file."""
     optimiser: Any = replace(recipe.optimiser, steps=1, epochs=None, warm_up=0)
     run = replace(recipe.run, validate_every=1, save_every=1, devices=1, accelerator="cpu", seed=1)
     short = replace(recipe, optimiser=optimiser, run=run, data=replace(recipe.data, validation_events=100))
@@ -78,7 +79,7 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
             rows.append({"recipe": name, "decoding": models[-1]["onnx"].decoding, "parameters": parameters})
         for each in models:
             for model in each.values():
-                rate(model, events[:256])  # what is only done once
+                rate(model, events[:256])  # warm up
         found: list[dict[str, list[float]]] = [{engine: [] for engine in ENGINES} for _ in models]
         for _ in range(options.rounds):
             for k, each in enumerate(models):

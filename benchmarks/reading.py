@@ -1,17 +1,17 @@
-"""Reading and converting: how near to bare h5py, and how much memory.
+"""Compare the time of reading with that of h5py, and measure the memory of converting.
 
     python benchmarks/reading.py [--events 1000000] [--json]
 
-1. `pairton.read` of SPANet-layout events against the same arrays with bare h5py, in one run, by turns: within 3x.
-   The file is compressed as training files are; a second line has it uncompressed, where h5py only copies bytes.
-2. The peak memory of `pairton convert` on a file and on one ten times larger: no more than 10% above.
+1. `pairton.read` of events in SPANet's layout must take at most 3 times as long as h5py takes for the same arrays.
+   Both take turns in one run. The file is compressed, as training files are; the result for an uncompressed file,
+   from which h5py only copies bytes, is also given.
+2. The peak memory of `pairton convert` on a file ten times larger must be at most 10% higher.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,27 +22,17 @@ from typing import Any
 import h5py
 import numpy as np
 
+from inference_process import run_command
+
 WIDTH = 16
 TARGETS = ("t1/q1", "t1/q2", "t1/b", "t2/q1", "t2/q2", "t2/b")
 BLOCK = 100_000
 MAX_RATIO, MAX_GROWTH = 3.0, 1.1
 COMPRESSED = {"compression": "gzip", "compression_opts": 4}
 
-# VmHWM begins anew with a program; ru_maxrss would remember the size of this one, from which it was forked.
-PEAK = """
-import sys
-from pathlib import Path
-from pairton.cli import main
-try:
-    main(sys.argv[1:])
-except SystemExit as end:
-    assert not end.code, end
-print(next(line.split()[1] for line in Path("/proc/self/status").open() if line.startswith("VmHWM")))
-"""
-
 
 def write_file(path: Path, n_events: int, storage: dict[str, Any]) -> None:
-    """Jets with the spread of real ones in SPANet's layout."""
+    """Write jets with realistic distributions in SPANet's layout."""
     rng = np.random.default_rng(1)
     rows_at_once = min(4096, n_events)
     if storage:
@@ -76,7 +66,7 @@ def write_file(path: Path, n_events: int, storage: dict[str, Any]) -> None:
 
 
 def bare(path: Path) -> int:
-    """The same arrays, all in memory."""
+    """Read the same arrays with h5py."""
     arrays: dict[str, Any] = {}
 
     def visit(name: str, item: Any) -> None:
@@ -101,18 +91,16 @@ def seconds(call: Callable[[], int]) -> float:
 
 
 def compare(path: Path, repeats: int = 3) -> dict[str, float]:
-    """The best of some turns, so that a busy machine disturbs both alike."""
-    pairton_read(path)  # imports, and the file in the page cache
+    """The best times of some turns, so that other load on the machine affects both."""
+    pairton_read(path)  # warm up: imports, and the file in the page cache
     turns = [(seconds(lambda: bare(path)), seconds(lambda: pairton_read(path))) for _ in range(repeats)]
     h5py_time, pairton_time = (min(times) for times in zip(*turns, strict=True))
     return {"h5py_s": h5py_time, "pairton_s": pairton_time, "ratio": pairton_time / h5py_time}
 
 
 def peak_memory(path: Path, output: Path) -> float:
-    """MB at the most, of a whole `pairton convert` (Linux)."""
-    command = [sys.executable, "-c", PEAK, "convert", str(path), str(output)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return int(done.stdout.split()[-1]) / 1024
+    """Peak memory in MB of `pairton convert` (Linux)."""
+    return run_command("convert", str(path), str(output), "--force").peak_mib
 
 
 def main() -> None:
@@ -137,8 +125,8 @@ def main() -> None:
         print(json.dumps(results))
     else:
         for name, value in results.items():
-            said = value if isinstance(value, int) else ", ".join(f"{k} {v:.2f}" for k, v in value.items())
-            print(f"{name:20} {said}")
+            text = value if isinstance(value, int) else ", ".join(f"{k} {v:.2f}" for k, v in value.items())
+            print(f"{name:20} {text}")
     growth = max(value["ratio"] for name, value in results.items() if name.startswith("convert"))
     good = results["compressed"]["ratio"] <= MAX_RATIO and growth <= MAX_GROWTH
     print(

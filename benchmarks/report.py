@@ -1,9 +1,9 @@
-"""The report page: how long after the evaluation, and how large.
+"""Measure the time and the size of the report page of an evaluation.
 
     python benchmarks/report.py [--events 100000]
 
-The sample events are evaluated again and again until there are enough. A report of 100,000 events takes less than
-a minute and 5 MB; the evaluation before it, in the same run, says how fast the machine is.
+The sample events are repeated. A report of 100,000 events must take less than a minute and 5 MB. The time of the
+evaluation in the same run is printed too, as a measure of the machine's speed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_SECONDS, MAX_BYTES = 60.0, 5_000_000
 
 
 def main() -> None:
-    """Print one line; fail beyond the bounds."""
+    """Print one line. Fail if a limit is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=100_000)
     wanted = parser.parse_args().events
@@ -46,7 +46,7 @@ def main() -> None:
         f"{size / 1e6:.2f} MB"
     )
     if took > MAX_SECONDS or size > MAX_BYTES:
-        raise SystemExit(f"a report is to take at most {MAX_SECONDS:.0f} s and {MAX_BYTES / 1e6:.0f} MB")
+        raise SystemExit(f"a report must take at most {MAX_SECONDS:.0f} s and {MAX_BYTES / 1e6:.0f} MB")
 
 
 if __name__ == "__main__":

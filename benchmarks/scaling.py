@@ -1,13 +1,14 @@
-"""Throughput of `reconstruct` in one and in two processes, by turns in one run.
+"""Compare the rate of `reconstruct` in one and in two processes.
 
     python benchmarks/scaling.py [--events 32768] [--rounds 3] [--engine onnx]
     python benchmarks/scaling.py --shares
     python benchmarks/scaling.py --flops
 
-The input is the sample in the package, repeated. Start-up (processes, imports, the model) is measured with two
-windows of events and taken off. Processor time is given beside the clock: on a machine that others use, it is the
-steadier one. `--shares` says instead where the processor time of one process goes, and how large events are on
-disk, `--flops` how many operations the matrix products of the network are (by torch).
+The input is the sample of the package, repeated. One and two processes take turns. The time of start-up
+(processes, imports, the model) is measured with two windows of events and subtracted. Rates are given in
+wall-clock time and in CPU time, which is steadier on a machine that others use. `--shares` gives instead the
+shares of the CPU time of one process, and the size of events on disk; `--flops` gives the operations of the
+network's matrix products (by torch).
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ def used() -> float:
 
 
 def timed(source: Path, folder: Path, jobs: int, model: Model) -> tuple[float, float]:
-    """Seconds of the clock and of processors."""
+    """Wall-clock time and CPU time in seconds."""
     begun, before = time.monotonic(), used()
     reconstruct_parts(source, folder, model, jobs=jobs, rows=WINDOW)
     return time.monotonic() - begun, used() - before
 
 
 def shares(n_events: int, model: Model) -> None:
-    """Processor time of the network, of decoding, of reading, and of the rest (preparing, momenta, writing)."""
+    """Print the CPU time of the network, decoding, reading, and the rest (preparing, momenta, writing)."""
     spent = {"network": 0.0, "decoding": 0.0}
 
     def clocked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,7 +85,7 @@ def shares(n_events: int, model: Model) -> None:
 
 
 def flops() -> None:
-    """Operations of one event, an addition and a multiplication being two."""
+    """Print the operations per event; an addition and a multiplication count as two."""
     from torch.utils.flop_counter import FlopCounterMode
 
     model = load_model(engine="torch", threads=1)

@@ -1,11 +1,12 @@
-"""Cost of the exact sums over all hypotheses against the number of jets, per event and on one core.
+"""Measure the time of the exact sums over all hypotheses against the number of jets.
 
     python benchmarks/set_sums.py [--events 64] [--rounds 3] [--largest 16]
 
-Random scores; microseconds of the processor per event, the best of some rounds. "complete" is for networks that
-know complete events only, "all" for those that know missing particles (output `patterns`). "sums" are the terms of
-the sums per event; "probabilities" gives the normaliser and the probability of every candidate, "answer" the best
-hypothesis. The last column is a ratio within the run: both together with missing particles, to both without.
+Scores are random. Times are microseconds of CPU time per event, the best of some rounds. "complete" is for
+networks without the output `patterns`, which only allow for complete events; "all" is for networks that allow for
+missing particles. "sums" is the number of terms per event. "probabilities" is the time of the normaliser and of
+the probability of every candidate, "answer" that of the best hypothesis. The last column is the ratio of the times
+for both, all to complete.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pairton.decoding.set_sums import best, log_sums, marginals
 from pairton.decoding.set_tables import MAX_SUMS, SetTables, allowed_nodes, count_sums, set_tables
 from pairton.topology import load_topology
 
-FEW = 500_000  # sums per event from which on fewer events and rounds are enough
+FEW = 500_000  # with more sums per event, fewer events and rounds are used
 
 COLUMNS = (
     "topology",
@@ -39,7 +40,7 @@ COLUMNS = (
 
 
 def fastest(work: Callable[[], Any], events: int, rounds: int) -> float:
-    """Microseconds of the processor per event."""
+    """CPU time per event in microseconds."""
     times = []
     for _ in range(rounds + 1):  # the first one makes lazy tables
         before = time.process_time()
@@ -57,7 +58,7 @@ def drawn(tables: SetTables, events: int) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def hypotheses(tables: SetTables) -> int:
-    """How many there are: the sum with every score 0."""
+    """The number of hypotheses: the sum with every score 0."""
     equal = {name: np.zeros((len(known.objects), 1)) for name, known in tables.candidates.items()}
     return round(float(np.exp(log_sums(tables, equal)).sum()))
 

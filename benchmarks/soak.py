@@ -1,19 +1,20 @@
-"""A soak: a million events through `reconstruct`: is memory flat, and the rate steady?
+"""Check that memory stays flat and the rate steady when `reconstruct` processes a million events.
 
     python benchmarks/soak.py [--events 1000000] [--csv soak.csv] [--plot docs/images/soak.png]
-    python benchmarks/soak.py --read    # judge and plot the CSV of a run, also of one under way
+    python benchmarks/soak.py --read    # judge and plot the CSV of a run, also of one that is not finished
 
-The input is the sample in the package, repeated, in a temporary file. After every window the resident memory and
-the processor time are noted. The first 131,072 events fill what stays: libraries, the arena of ONNX Runtime, two
-chunks of the reader, two row groups of the writer. After them:
+The input is the sample of the package, repeated, in a temporary file. After every window, the resident memory and
+the CPU time are recorded. The first 131,072 events fill memory that is kept: libraries, the arena of ONNX Runtime,
+two chunks of the reader, two row groups of the writer. After them:
 
-flat      the highest memory of the last third of the windows is at most 5% above that of the first third, and so
-          is a straight line through all of them, at a million events
-steady    events per second of processor time in the last third are within 10% of those in the first third
+flat      the peak memory of the last third of the windows is at most 5% above that of the first third, and a
+straight
+          line through all windows rises by at most 5% in a million events
+steady    events per second of CPU time in the last third are within 10% of those in the first third
 
-Processor time is used because other programs may run on the same machine. They still make it slower or faster, by
-what they do to caches and clocks, so after each window the same small product of matrices is timed, and the
-rate is also given per time of that; steady is what is steady by either measure.
+CPU time is used because other programs may run on the same machine. Since they still affect caches and clock
+rates, a small matrix product is timed after each window, and the rate is also given relative to it. The rate is
+steady if it is steady by either measure.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from pairton.reconstruction.streaming import reconstruct_files
 from pairton.reconstruction.writers import ROWS
 
 BLOCK = 50_000  # events written at a time
-WARM = 2 * ROWS  # events after which nothing new is kept
+WARM = 2 * ROWS  # events after which memory should not grow
 MAX_GROWTH, MAX_DRIFT = 1.05, 0.10
 FIELDS = ("events", "seconds", "processor_seconds", "reference_seconds", "resident_mib")
 FACTOR = np.random.default_rng(0).normal(size=(384, 384)).astype(np.float32)
@@ -48,7 +49,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def write_input(path: Path, n_events: int) -> None:
-    """The sample again and again, with new ids."""
+    """Write the sample repeatedly, with new ids."""
     sample = formats.read(str(sample_file()))
     block = Events.concatenate([sample] * -(-BLOCK // len(sample)))
     with formats.create(path, sample.topology) as writer:
@@ -64,7 +65,7 @@ def resident() -> float:
 
 
 def reference() -> float:
-    """Processor seconds of a fixed piece of work."""
+    """CPU seconds of a fixed piece of work."""
     begun = time.process_time()
     for _ in range(4):
         FACTOR @ FACTOR
@@ -72,7 +73,7 @@ def reference() -> float:
 
 
 def soak(n_events: int, log: Path, model: Model) -> list[dict[str, float]]:
-    """Reconstruct and note what is used after each window."""
+    """Reconstruct, and record time and memory after each window."""
     rows: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as folder, log.open("w", newline="") as stream:
         source = Path(folder) / "events.h5"
@@ -98,12 +99,12 @@ def soak(n_events: int, log: Path, model: Model) -> list[dict[str, float]]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the windows after the first ones say."""
+    """The result of a run, from the windows after the first ones."""
 
-    peaks: float  # highest memory, last third against first third
-    line: float  # straight line through the memory, a million events on, against its start
-    drift: float  # relative change of the rate, last third against first third
-    relative_drift: float  # the same per time of the reference
+    peaks: float  # peak memory of the last third, relative to the first third
+    line: float  # straight line through the memory: its value after a million events, relative to its start
+    drift: float  # relative change of the rate, last third to first third
+    relative_drift: float  # the same, with the rate relative to the reference
 
     @property
     def flat(self) -> bool:
@@ -117,9 +118,9 @@ class Verdict:
 def judge(columns: dict[str, Any]) -> Verdict:
     warm = columns["events"] >= WARM
     if warm.sum() < 12:
-        sys.exit(f"{columns['events'][-1]:.0f} events are too few to judge: take at least {2 * WARM}")
+        sys.exit(f"{columns['events'][-1]:.0f} events are too few to judge: use at least {2 * WARM}")
     events, memory = columns["events"][warm], columns["resident_mib"][warm]
-    # per window, but the first, whose time begins with the program
+    # per window, without the first, which includes the start of the program
     costs = np.diff(columns["processor_seconds"])[warm[1:]] / np.diff(columns["events"])[warm[1:]]
     relative = costs / columns["reference_seconds"][1:][warm[1:]]
     third = len(memory) // 3

@@ -1,10 +1,10 @@
-"""How fast training is, against the plain way of doing it, in one run: python benchmarks/training.py [--json F]
+"""Compare the rate of training with that of a plain implementation: python benchmarks/training.py [--json F]
 
 plain    eager network, batches in file order, padded to the longest event of the batch
-packed   the training loop: batches of one jet count, nothing padded; with --compile through torch.compile
+packed   the training loop: batches of one jet count without padding; with --compile also through torch.compile
 
-Also: the share of a step that goes into preparing its batch, the time by sub-layer, and the share of the
-matrix-multiply peak of this machine that a step reaches.
+It also measures the share of a step for preparing its batch, the time by sub-layer, and the share of the machine's
+peak of matrix products that a step reaches.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SUB_LAYERS = (
 
 
 def make_events(recipe: Recipe, count: int) -> PackedEvents:
-    """Random jets and labels: only shapes matter here."""
+    """Random jets and labels: only their shapes matter."""
     rng = np.random.default_rng(0)
     n_slots = len(recipe.topology.slots)
     groups: dict[tuple[int, ...], Group] = {}
@@ -64,7 +64,7 @@ def make_events(recipe: Recipe, count: int) -> PackedEvents:
 
 
 class Plain:
-    """Batches in file order, padded to the longest event; edges are compared, as no loss costs less."""
+    """A plain training: batches in file order, padded to the longest event, with the cheapest loss, on edges."""
 
     def __init__(self, recipe: Recipe, events: PackedEvents, network: Network) -> None:
         self.recipe, self.events, self.network = recipe, events, network
@@ -97,7 +97,7 @@ class Plain:
 
 
 class Packed:
-    """What the training loop does in a step."""
+    """A step of the training loop."""
 
     def __init__(self, recipe: Recipe, events: PackedEvents, network: Network, compiled: bool) -> None:
         from lightning.fabric import Fabric
@@ -129,12 +129,12 @@ def timed(run: Callable[[int], int], step: int) -> tuple[float, int]:
 
 
 def rate(samples: list[tuple[float, int]]) -> float:
-    """Events a second, total over total: batches differ in jet count, so a median would choose one."""
+    """Events per second over all batches. They differ in jet count, so a median would pick one of the counts."""
     return sum(events for _, events in samples) / sum(seconds for seconds, _ in samples)
 
 
 def by_sub_layer(network: Network, run: Callable[[], Any]) -> dict[str, float]:
-    """Share of the forward time in each kind of sub-layer."""
+    """Share of the forward time of each kind of sub-layer."""
     spent: defaultdict[str, float] = defaultdict(float)
     started: dict[nn.Module, float] = {}
     handles = []
@@ -187,7 +187,7 @@ def main() -> None:
         for step in range(3):
             run(step)
     samples: dict[str, list[tuple[float, int]]] = {name: [] for name in ways}
-    for step in range(options.steps):  # in turn, so that whatever else the machine does hits all alike
+    for step in range(options.steps):  # in turn, so that other load on the machine affects all of them
         for name, run in ways.items():
             samples[name].append(timed(run, step))
     rates = {name: rate(found) for name, found in samples.items()}

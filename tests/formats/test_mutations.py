@@ -90,5 +90,5 @@ def test_a_thousand_mutants_of_every_format(files, capsys):
         for row in found:
             print(f"\n{row['format']}: {row['outcomes']}")
             for odd in row["odd"]:
-                print(f"  {odd['mutant']} {odd['kind']} {odd['outcome']}: {odd['said'].strip()[-200:]}")
+                print(f"  {odd['mutant']} {odd['kind']} {odd['outcome']}: {odd['message'].strip()[-200:]}")
     verify(found, 1000)
