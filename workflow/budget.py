@@ -1,9 +1,9 @@
-"""How many steps of each training fit into the minutes of a target, on one core: for the steps in config.yaml.
+"""Measures how many steps of each training fit into a given time on one core, to choose the steps in config.yaml.
 
     python workflow/budget.py cpu --data events.h5 [--only transformer]
 
-Measured is CPU time, so that what else runs hardly matters: of a few steps, less that of fewer, so that start and
-validation cancel.
+It measures CPU time, on which other programs have little effect. The time per step is the difference between a
+longer and a shorter training, so that start-up and validation cancel.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FEW, MORE = 3, 11  # steps
 
 def seconds_per_step(recipe: Recipe, data: str) -> float:
     """CPU seconds of one step on one thread."""
-    _seconds(recipe, data, 1)  # what is only done once in a process
+    _seconds(recipe, data, 1)  # warm up
     few = _seconds(recipe, data, FEW)
     return (_seconds(recipe, data, MORE) - few) / (MORE - FEW)
 
@@ -60,7 +60,7 @@ def main() -> None:
                 each = seconds_per_step(load_recipe(path), options.data)
             minutes = training.minutes or float(plan.settings["minutes"])
             steps = 60 * minutes / each
-            print(f"{name:20} {each:6.3f} s a step: {steps:.0f} steps in {minutes:g} minutes", flush=True)
+            print(f"{name:20} {each:6.3f} s per step: {steps:.0f} steps in {minutes:g} minutes", flush=True)
 
 
 if __name__ == "__main__":

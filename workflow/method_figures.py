@@ -1,4 +1,4 @@
-"""The two figures of docs/method.md, from the sample events and the default model.
+"""Draws the two figures of docs/method.md, from the sample events and the default model.
 
 python workflow/method_figures.py [FOLDER]
 """
@@ -22,7 +22,7 @@ from pairton.events.nodes import Nodes
 from pairton.models.engines import Model, load_model
 from pairton.reconstruction.running import Assigner, RunSettings
 
-EVENT = 825  # of the sample: eight jets, the event of the README
+EVENT = 825  # row in the sample: the event of the README, with eight jets
 BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#999999"
 BINS = np.linspace(0, 1, 11)
 
@@ -30,7 +30,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def graph(model: Model, events: pairton.Events, path: Path) -> None:
-    """The jets of one event, with the edges of its answer."""
+    """Draw the jets of one event, with the edges of its answer."""
     accepted = Assigner(model, RunSettings()).accept(events)
     nodes = Nodes.full({"jet": accepted.nodes.values["jet"][:1, : accepted.nodes.counts[0, 0]]})
     reco = pairton.reconstruct(events, model)
@@ -57,7 +57,7 @@ def graph(model: Model, events: pairton.Events, path: Path) -> None:
 
 
 def curve(probability: Floats, right: npt.NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
-    """Mean probability, share right and its standard error, in the bins that have at least 20 events.
+    """Mean probability, share of right answers and its standard error, in bins with at least 20 events.
 
     >>> curve(np.full(40, 0.25), np.arange(40) % 4 == 0)[:2]
     (array([0.25]), array([0.25]))
@@ -73,7 +73,7 @@ def curve(probability: Floats, right: npt.NDArray[np.bool_]) -> tuple[Floats, Fl
 
 
 def calibration(model: Model, events: pairton.Events, path: Path) -> None:
-    """The share of right answers against their probability, of all events."""
+    """Draw the share of right answers against their probability, for all events."""
     reco = pairton.reconstruct(events, model)
     assert events.truth is not None
     right = score(events.topology, events.truth, reco.assignment, events.n_jets).correct["event"] > 0

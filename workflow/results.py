@@ -1,11 +1,11 @@
-"""The pages of results and their figures, from evaluations.
+"""Writes pages of results and their figures, from evaluations.
 
     python workflow/results.py                           docs/results.md, from the summaries in workflow/summaries
-    python workflow/results.py --add MODEL FILE          first put an evaluation of a model among them
+    python workflow/results.py --add MODEL FILE          first add an evaluation of a model to the summaries
     python workflow/results.py TARGET [--results R]      a page for a target of config.yaml, from R/TARGET
 
-FILE is one of `pairton evaluate --json`. No number is written by hand. Sections whose inputs are missing are left
-out, with a line that says so.
+FILE is from `pairton evaluate --json`. No number is written by hand. Sections whose inputs are missing are left
+out, and a message says so.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from plan import HERE, Plan, load_config
 __all__ = ["main", "write_models", "write_target"]
 
 DOCS = HERE.parent / "docs"
-TEXT = HERE / "results.md.in"  # the words of docs/results.md
+TEXT = HERE / "results.md.in"  # the text of docs/results.md
 
 
 def write_models(folder: Path = DOCS, kept: Path = summaries.FOLDER) -> list[str]:
-    """Write results.md and its figures from the summaries; returns what is missing, in lines."""
+    """Write results.md and its figures from the summaries. Return a line for each missing one."""
     found, missing = summaries.kept(kept)
     page = Page(folder)
     parts = {
@@ -50,7 +50,7 @@ def write_models(folder: Path = DOCS, kept: Path = summaries.FOLDER) -> list[str
 
 
 def write_target(plan: Plan, folder: Path) -> list[str]:
-    """Write the page of a target; returns what was left out, in lines."""
+    """Write the page of a target. Return a line for each part that was left out."""
     log: list[str] = []
 
     def once(line: str) -> None:
@@ -61,9 +61,9 @@ def write_target(plan: Plan, folder: Path) -> list[str]:
     page.add(f"# {plan.target}", f"Made by `python workflow/results.py {plan.target}`.")
     with styled():
         evaluated = {name: results.evaluation(name) for name in plan.evaluations}
-        there = {name: each for name, each in evaluated.items() if each is not None}
+        existing = {name: each for name, each in evaluated.items() if each is not None}
         compared = []
-        for name, each in there.items():
+        for name, each in existing.items():
             labels = {method: plan.label(method) for method in each.methods}
             words = {"title": plan.evaluations[name].get("title", name), "labels": labels}
             compared.append(summaries.Summary(name, summaries.summarise(each.raw), words))
@@ -71,7 +71,7 @@ def write_target(plan: Plan, folder: Path) -> list[str]:
             models.overview(page, compared, "the first")
             models.probabilities(page, compared)
             models.commands(page, compared)
-        for name, each in there.items():
+        for name, each in existing.items():
             for method, found in each.methods.items():
                 row, _, decoding = method.partition(":")
                 if (

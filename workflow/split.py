@@ -1,4 +1,4 @@
-"""One split of a labelled dataset as a file, by the hash of the events' ids, as `pairton train` splits.
+"""Write a split of a labelled dataset (train, validation or test) to a file, as `pairton train` splits it.
 
 python workflow/split.py FILES... --split test -o test.h5
 """
@@ -19,12 +19,12 @@ __all__ = ["rewrite", "split"]
 
 
 def split(paths: Sequence[str], splits: Sequence[str], output: str) -> int:
-    """Write the events of some splits; returns how many there are."""
+    """Write the events of some splits, and return how many there are."""
     return rewrite(paths, output, lambda events: events[np.any([events.in_split(s) for s in splits], axis=0)])
 
 
 def rewrite(paths: Sequence[str], output: str, change: Callable[[Events], Events]) -> int:
-    """Write what becomes of the events, chunk by chunk; returns how many there are."""
+    """Write `change(events)` of each chunk, and return how many events were written."""
     stream = iterate(list(paths))
     first = next(stream)
     written = 0

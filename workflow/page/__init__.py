@@ -1,1 +1,1 @@
-"""The page of results, made from the files of the workflow: read, compared, drawn, written."""
+"""Makes pages of results from the files of the workflow."""

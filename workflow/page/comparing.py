@@ -1,15 +1,16 @@
-"""Differences between trainings, and whether the statistics resolve them.
+"""Differences between trainings, and their significance.
 
-Two trainings differ by what they learned, by chance in the test events, and by chance in the training:
+The uncertainty of a difference includes the test sample and the random seed of the training:
 
     variance of a difference = that of the paired difference (bootstrap over the test events)
                              + s_first^2 / n_first + s_second^2 / n_second
 
-n counts seeds. s is a row's own spread over them, since rows that have hardly begun to learn spread far more than
-those that have. Where one of the two has a single seed, s of both is the spread pooled over the rows of their
-study with several, or in a study without such rows that of all studies. A spread over few seeds is itself
-uncertain: difference over deviation is Student's t, with the degrees of freedom of Welch and Satterthwaite, and is
-given as the normal deviate with the same tail.
+n is the number of seeds and s the standard deviation over seeds. Each row of a table has its own s, because
+trainings that have hardly begun to learn vary much more. If one of the two rows has a single seed, both use s
+pooled over the rows of their study that have several seeds, or, if there are none, over the rows of all studies.
+With few seeds, s itself is uncertain: the ratio of difference and standard deviation then follows Student's t,
+with the degrees of freedom of Welch and Satterthwaite. It is given as the normal deviate with the same tail
+probability.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ __all__ = [
 ]
 
 RESOLVED = 2.0  # standard deviations
-TINY = 1e-300  # smaller tails are not told apart: 37 standard deviations
-SEEDS = (  # the words for it
-    "from the spread over seeds: their own where both rows have several, else {:.4f} for one training, pooled "
-    "over rows with several ({} degrees of freedom). σ are those of a normal distribution with the tail of "
-    "Student's t, which knows how few seeds there are."
+TINY = 1e-300  # least tail probability: 37 standard deviations
+SEEDS = (  # explains the uncertainties on the page
+    "from the standard deviation over seeds: that of each row if both have several seeds, else {:.4f}, pooled "
+    "over rows with several seeds ({} degrees of freedom). σ is the normal deviate with the tail probability of "
+    "Student's t, which accounts for the small number of seeds."
 )
 
 Json = Mapping[str, Any]
 
 
 class MeanSpread(NamedTuple):
-    """Mean and standard deviation over seeds; the latter None for a single one."""
+    """Mean and standard deviation over seeds; the latter is None for a single seed."""
 
     mean: float
     spread: float | None
@@ -59,14 +60,15 @@ class MeanSpread(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """Standard deviation over seeds of one training, and the degrees of freedom it is known with."""
+    """Standard deviation over seeds, and its degrees of freedom."""
 
     spread: float
     freedom: int
 
 
 def mean_spread(values: Sequence[float]) -> MeanSpread:
-    """
+    """Mean and standard deviation of one value per seed.
+
     >>> mean_spread([0.6, 0.7, 0.8])
     MeanSpread(mean=0.7, spread=0.1, seeds=3)
     >>> mean_spread([0.6])
@@ -80,7 +82,7 @@ def mean_spread(values: Sequence[float]) -> MeanSpread:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: one training and its seeds, as evaluated together."""
+    """A row of a table: the trainings of one recipe with several seeds."""
 
     name: str
     label: str
@@ -96,26 +98,26 @@ class Row:
         return mean_spread(values) if values else None
 
     def half_width(self, what: str, cell: str = "inclusive") -> float:
-        """Of the interval from the number of test events; that of the first seed."""
+        """Half the interval from the number of test events, for the first seed."""
         found = self.evaluation.methods[self.methods[0]]["efficiency"][what][cell]
         return float(found["high"] - found["low"]) / 2
 
 
 def rows_of(results: Results, evaluation: Evaluation, names: Sequence[str]) -> list[Row]:
-    """The rows of which there is at least one seed; what is missing is logged."""
+    """The rows with at least one seed. Missing seeds are logged."""
     found = []
     for name in names:
         planned = [each.name for each in results.plan.of_row(name)]
-        there = tuple(each for each in planned if each in evaluation.methods)
-        if missing := [each for each in planned if each not in there]:
+        evaluated = tuple(each for each in planned if each in evaluation.methods)
+        if missing := [each for each in planned if each not in evaluated]:
             results.log(f"{evaluation.name}: without {', '.join(missing)}")
-        if there:
-            found.append(Row(name, results.plan.of_row(name)[0].label, there, evaluation))
+        if evaluated:
+            found.append(Row(name, results.plan.of_row(name)[0].label, evaluated, evaluation))
     return found
 
 
 def pooled_spread(means: Iterable[MeanSpread | None]) -> Spread | None:
-    """From all rows with several seeds.
+    """The standard deviation pooled over all rows with several seeds; None if there are none.
 
     >>> pooled_spread([mean_spread([0.6, 0.7, 0.8]), mean_spread([0.6]), None])
     Spread(spread=0.1, freedom=2)
@@ -127,7 +129,7 @@ def pooled_spread(means: Iterable[MeanSpread | None]) -> Spread | None:
 
 
 def seed_spread(results: Results, rows: Sequence[Row], what: str) -> Spread | None:
-    """That of a study; where nothing in it was trained twice, that of all studies."""
+    """The pooled standard deviation of a study, or of all studies if no row of it has several seeds."""
     everywhere: dict[str, Row] = {}
     for study in results.plan.studies.values():
         evaluation = results.evaluations.get(study.name)
@@ -140,12 +142,12 @@ def seed_spread(results: Results, rows: Sequence[Row], what: str) -> Spread | No
 
 @dataclass(frozen=True)
 class Comparison:
-    """First minus second.
+    """A difference, first minus second, and its standard deviation.
 
-    Three standard deviations, if they are known well, and if they come from three seeds:
+    Three standard deviations are less significant if the standard deviation comes from three seeds:
 
-    >>> surely, perhaps = Comparison(0.03, 0.01), Comparison(0.03, 0.01, freedom=2)
-    >>> surely.significance, round(perhaps.significance, 2)
+    >>> well_known, from_three_seeds = Comparison(0.03, 0.01), Comparison(0.03, 0.01, freedom=2)
+    >>> well_known.significance, round(from_three_seeds.significance, 2)
     (3.0, 1.67)
     """
 
@@ -155,7 +157,7 @@ class Comparison:
 
     @property
     def significance(self) -> float:
-        """In standard deviations of a normal distribution."""
+        """The significance in standard deviations of a normal distribution."""
         if self.deviation == 0:
             return math.copysign(math.inf, self.difference) if self.difference else 0.0
         ratio = self.difference / self.deviation
@@ -170,7 +172,7 @@ class Comparison:
 
 
 def compare(first: Row, second: Row, what: str, pooled: Spread | None) -> Comparison | None:
-    """Difference of the means over seeds; None where the two were not evaluated on the same events."""
+    """The difference of the means over seeds; None if the two were not evaluated on the same events."""
     one, other = first.mean(what), second.mean(what)
     paired = first.evaluation.difference(first.methods[0], second.methods[0])
     if one is None or other is None or paired is None or paired[what]["inclusive"]["value"] is None:
@@ -180,7 +182,7 @@ def compare(first: Row, second: Row, what: str, pooled: Spread | None) -> Compar
 
 
 def compare_means(one: MeanSpread, other: MeanSpread, pooled: Spread | None, statistical: float) -> Comparison:
-    """With the deviation from the events; `pooled` is for where one of the two has a single seed."""
+    """The difference of two means. `pooled` is used if one has a single seed; `statistical` is from the events."""
     terms = [(statistical**2, math.inf)]
     if one.spread is not None and other.spread is not None:
         terms += [(one.spread**2 / one.seeds, one.seeds - 1), (other.spread**2 / other.seeds, other.seeds - 1)]
@@ -191,7 +193,7 @@ def compare_means(one: MeanSpread, other: MeanSpread, pooled: Spread | None, sta
 
 
 def welch_satterthwaite(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Of independent variances and their degrees of freedom: the sum, and its degrees of freedom.
+    """The sum of independent variances, and its degrees of freedom, from (variance, degrees of freedom).
 
     >>> welch_satterthwaite([(1.0, 2), (1.0, 2)]), welch_satterthwaite([(3.0, 2), (0.0, 1)])
     ((2.0, 4.0), (3.0, 2.0))
@@ -202,7 +204,7 @@ def welch_satterthwaite(terms: Sequence[tuple[float, float]]) -> tuple[float, fl
 
 
 def verdict(found: Comparison, expected: bool) -> str:
-    """In a word; with an expectation, that the first is the better one, whether it is met.
+    """The comparison in one word. `expected`: the first was expected to be better.
 
     >>> small, large = Comparison(0.01, 0.02), Comparison(-0.05, 0.02)
     >>> verdict(small, expected=True), verdict(large, expected=True), verdict(large, expected=False)

@@ -1,4 +1,4 @@
-"""The figures of the pages, in the style of the report; each takes plain numbers and returns a figure."""
+"""The figures of the pages, in the style of the report."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 __all__ = ["calibrations", "learning_curves", "multiplicities"]
 
 WIDTH, HEIGHT = 6.4, 4.2  # inches
-PANEL = 3.6  # width of one of several
+PANEL = 3.6  # width of a panel, if there are several
 COLUMNS = 3  # panels side by side
 DASHED = (0, (4, 3))
-FEWEST = 20  # entries of a bin of probability, to be drawn
+FEWEST = 20  # least number of entries in a bin of probability that is drawn
 
 Json = Mapping[str, Any]
 
 
 def _points(axes: Axes, k: int, x: Sequence[float], cells: Sequence[Json], label: str, **more: Any) -> None:
-    """Shares with intervals; methods are told apart by colour and marker."""
+    """Draw shares with intervals, in the colour and marker number k."""
     known = [i for i, cell in enumerate(cells) if cell.get("value") is not None]
     value = [cells[i]["value"] for i in known]
     down = [cells[i]["value"] - cells[i]["low"] for i in known]
@@ -37,7 +37,7 @@ def _points(axes: Axes, k: int, x: Sequence[float], cells: Sequence[Json], label
 
 
 def multiplicities(panels: Mapping[str, Mapping[str, Mapping[str, Json]]]) -> Figure:
-    """Event efficiency by number of jets, method beside method: title of a panel -> method -> bin -> share."""
+    """Event efficiency by number of jets: title of a panel -> method -> bin -> share."""
     columns = min(COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
     figure = new_figure(max(WIDTH, PANEL * columns), HEIGHT * rows * (0.9 if columns > 1 else 1))
@@ -59,7 +59,7 @@ def multiplicities(panels: Mapping[str, Mapping[str, Mapping[str, Json]]]) -> Fi
 
 
 def calibrations(curves: Mapping[str, Sequence[Json]]) -> Figure:
-    """Share that is right against the probability: label -> bins of probability."""
+    """Share of right answers against their probability: label -> bins of probability."""
     figure = new_figure(WIDTH, 0.8 * WIDTH)
     axes = figure.subplots()
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=DASHED)

@@ -1,4 +1,4 @@
-"""What a folder of results holds: evaluations, models, and the plan that they were made by."""
+"""Reads a folder of results: evaluations, models, and the plan that made them."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Evaluation:
 
     @property
     def bins(self) -> list[str]:
-        """Multiplicity bins, without the inclusive one."""
+        """The multiplicity bins, without the inclusive one."""
         (cells, *_) = next(iter(self.methods.values()))["efficiency"].values()
         return [cell for cell in cells if cell != "inclusive"]
 
     def difference(self, first: str, second: str) -> Json | None:
-        """First minus second on the same events, of the event and each type, by bin."""
+        """First minus second on the same events, for the event and each type, by bin; None if not compared."""
         for each in self.raw["differences"]:
             if (each["first"], each["second"]) == (first, second):
                 found: Json = each["efficiency"]
@@ -64,7 +64,7 @@ def _opposite(value: Json) -> Json:
 
 
 class Results:
-    """A plan and what there is of it."""
+    """A plan, and those of its results that exist."""
 
     def __init__(self, plan: Plan, log: Callable[[str], None]) -> None:
         self.plan, self.log = plan, log
@@ -79,7 +79,7 @@ class Results:
         }
 
     def evaluation(self, name: str) -> Evaluation | None:
-        """None, with a line in the log, where it was not made."""
+        """An evaluation; None, with a line in the log, if it does not exist."""
         found = self.evaluations.get(name)
         if found is None:
             self.log(f"no {self.plan.evaluation(name)}: left out")
@@ -89,7 +89,7 @@ class Results:
         return str(self.published["symbols"].get(what, what))
 
     def model(self, training: str) -> Json | None:
-        """What a training says of its model."""
+        """The content of the model.json of a training; None if it does not exist."""
         path = self.plan.model(training) / "model.json"
         if not path.is_file():
             return None
@@ -97,13 +97,13 @@ class Results:
         return found
 
     def parameters(self, training: str) -> int:
-        """Numbers in the weights of a training, from the header of their file."""
+        """The number of parameters of a training, from the header of its weights."""
         with (self.plan.model(training) / "model.safetensors").open("rb") as file:
             header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
         return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
 
     def learning(self, training: str) -> list[tuple[int, float]]:
-        """Step and event efficiency of every validation, from metrics.csv; none where nothing was trained."""
+        """Step and event efficiency of every validation, from metrics.csv; empty if that does not exist."""
         path = self.plan.model(training) / "metrics.csv"
         if not path.is_file():
             return []
@@ -112,11 +112,11 @@ class Results:
         return [(int(row["step"]), float(row["value"])) for row in rows]
 
     def command(self, evaluation: Evaluation) -> str:
-        """What was typed, as a block, with no path of the machine it was typed on."""
+        """The command of an evaluation, as a block, without paths of the machine."""
         return self.shown(str(evaluation.raw.get("command", "")))
 
     def shown(self, *commands: str) -> str:
-        """Commands as a block; files of the workflow are in results/, whatever the folder is called here."""
+        """Commands as a block. Files of the workflow are shown in results/, whatever the folder is called."""
         split = [[self._place(word) for word in shlex.split(command)] for command in commands]
         return wrapped([shlex.join(words) for words in split])
 

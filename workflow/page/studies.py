@@ -1,4 +1,4 @@
-"""Sections on trainings that are compared with one another: seeds, ablations, learning curves."""
+"""Sections that compare trainings: seeds, ablations, learning curves."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def studies(results: Results, page: Page) -> None:
 
 
 def _commands(results: Results, page: Page, rows: Sequence[Row]) -> None:
-    """How the first row was trained, and what the others have in common with it."""
+    """The commands of the first row, and how the others follow from them."""
     plan = results.plan
     first = rows[0].methods[0]
     minutes = {plan.trainings[row.methods[0]].minutes for row in rows}
@@ -90,7 +90,7 @@ def _table(results: Results, page: Page, study: Study, rows: Sequence[Row]) -> N
 
 
 def _recipe(path: Path) -> str:
-    """As one would type it."""
+    """The recipe as a user would type it."""
     path = path.resolve()
     if path.is_relative_to(RECIPES):
         return path.relative_to(RECIPES).with_suffix("").as_posix()
@@ -108,7 +108,7 @@ def _mean(row: Row, what: str, where: str) -> str:
 
 
 def _comparisons(results: Results, page: Page, study: Study, rows: Sequence[Row]) -> None:
-    """Each with the one before it, or all with one; what the statistics cannot tell apart is called unresolved."""
+    """Compare each row with the one before it, or all with one."""
     pooled = seed_spread(results, rows, EVENT)
     pairs = _pairs(study, rows)
     if not pairs:
@@ -145,13 +145,13 @@ def _sigmas(found: Comparison) -> str:
 def _how(pooled: Spread | None, study: Study, words: Sequence[str]) -> str:
     text = f"Unresolved: below {RESOLVED:g} σ. ± is from the test events, paired, "
     if pooled is None:
-        text += "alone: nothing here was trained twice, so the spread over seeds is not in it."
+        text += "alone: nothing was trained with several seeds, so it does not include the spread over seeds."
     else:
         text += f"and {SEEDS.format(*pooled)}"
     if study.published and study.against is None and words:
         counts = {word: words.count(word) for word in ("reproduced", "refuted", "unresolved") if word in words}
         summed = ", ".join(f"{count} {word}" for word, count in counts.items())
-        text += f" The paper finds that each first one is the better: {summed}."
+        text += f" In the paper, the first of each pair is better: {summed}."
     return text
 
 
@@ -159,7 +159,7 @@ def _how(pooled: Spread | None, study: Study, words: Sequence[str]) -> str:
 
 
 def _curves(results: Results, page: Page, study: Study, *title: str) -> None:
-    """How every training learned, from its metrics.csv: also of those that still run."""
+    """Draw the learning curve of every training, also of unfinished ones, from its metrics.csv."""
     every = [results.plan.of_row(row) for row in study.rows]
     curves = {each[0].label: [results.learning(training.name) for training in each] for each in every}
     known = {label: [seed for seed in seeds if len(seed) > 1] for label, seeds in curves.items()}

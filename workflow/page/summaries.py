@@ -1,4 +1,4 @@
-"""Small summaries of evaluations, which are kept with the code: the numbers of docs/results.md."""
+"""Small summaries of evaluations, which are kept with the code, for docs/results.md."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Json = Mapping[str, Any]
 
 
 class Summary:
-    """One evaluation, and the words for it: those of shipped.yaml, or of a target."""
+    """One evaluation, with title and labels from shipped.yaml or a target."""
 
     def __init__(self, name: str, numbers: Json, words: Json) -> None:
         self.name, self.numbers, self.words = name, numbers, words
@@ -51,7 +51,7 @@ class Summary:
 
 
 def summarise(raw: Json) -> dict[str, Any]:
-    """What the page needs of a file of `pairton evaluate --json`."""
+    """The part of a file of `pairton evaluate --json` that the page needs."""
     first = next(iter(raw["methods"]))
     return {
         "command": _command(str(raw.get("command", ""))),
@@ -84,7 +84,7 @@ def _method(method: Json) -> dict[str, Any]:
 
 
 def _numbers(found: Json, *names: str) -> dict[str, Any]:
-    """Rounded, but for counts and probabilities of chance."""
+    """Some numbers, rounded: p-values to two significant digits, others to DIGITS decimals."""
     values = {name: found.get(name) for name in names}
     return {
         name: float(f"{value:.2g}") if name == "p_value" else round(value, DIGITS)
@@ -94,7 +94,7 @@ def _numbers(found: Json, *names: str) -> dict[str, Any]:
 
 
 def _command(typed: str) -> str:
-    """Without the places of a machine, and without what does not change the numbers.
+    """A command without paths of the machine, and without options that do not change the numbers.
 
     >>> _command("pairton evaluate /somewhere/test.h5 --threads 1 --baseline chi2 --json /tmp/x.json")
     'pairton evaluate test.h5 --baseline chi2'
@@ -107,7 +107,7 @@ def _command(typed: str) -> str:
 
 
 def add(name: str, evaluation: Path, folder: Path = FOLDER) -> Path:
-    """Keep the summary of an evaluation under the name of a model."""
+    """Write the summary of an evaluation under the name of a model."""
     words = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
     if name not in words:
         raise SystemExit(f"results: no model {name!r} in {SHIPPED.name}: it has {', '.join(words)}")
@@ -121,10 +121,10 @@ def add(name: str, evaluation: Path, folder: Path = FOLDER) -> Path:
 
 
 def kept(folder: Path = FOLDER) -> tuple[list[Summary], list[str]]:
-    """The summaries that there are, in the order of shipped.yaml, and the names of models without one."""
+    """The existing summaries, in the order of shipped.yaml, and the names of models without one."""
     words = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
-    there = [name for name in words if (folder / f"{name}.json").is_file()]
-    read = {name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in there}
-    return [Summary(name, read[name], words[name]) for name in there], [
-        name for name in words if name not in there
+    existing = [name for name in words if (folder / f"{name}.json").is_file()]
+    read = {name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in existing}
+    return [Summary(name, read[name], words[name]) for name in existing], [
+        name for name in words if name not in existing
     ]

@@ -1,4 +1,4 @@
-"""Markdown: numbers with their uncertainty, tables, figures in files."""
+"""Writes Markdown: numbers with uncertainties, tables, commands, and figures in files."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Page", "cell", "number", "signed", "table", "wrapped"]
 
-WIDTH = 108  # of commands
-FINE = 0.002  # an uncertainty below it is given with four decimals
+WIDTH = 108  # characters per line of a command
+FINE = 0.002  # smaller uncertainties are given with four decimals
 
 Json = Mapping[str, Any]
 
 
 def number(value: float | None, half: float | None = None) -> str:
-    """A share without the zero before its point, with its uncertainty.
+    """A share without the leading zero, with its uncertainty.
 
     >>> number(0.6873, 0.0054), number(0.6944, 0.0003), number(0.651), number(None)
     ('.687 ± .005', '.6944 ± .0003', '.651', '–')
@@ -62,7 +62,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def wrapped(commands: Sequence[str], reason: str = "needs the files that it names") -> str:
-    """Commands as a block, continued over lines; an option stays with its value. Tests of pages want a reason."""
+    """Commands as a block, wrapped between options. `reason` tells the tests of pages why it is not run."""
     joined = [re.sub(r" (--?[\w-]+) (?!-)", r" \1\0", command).split(" ") for command in commands if command]
     lines = [line for words in joined for line in _lines(words)]
     return "\n".join([f"<!-- not run: {reason} -->", "```sh", *lines, "```"]) if lines else ""
@@ -81,7 +81,7 @@ def _lines(words: list[str]) -> Iterator[str]:
 
 
 class Page:
-    """Paragraphs and figures; `save` writes results.md, figures are in images/ beside it."""
+    """A page of paragraphs and figures. `save` writes results.md; figures are in images/ beside it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -104,7 +104,7 @@ class Page:
         self.folder.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
             temporary.write_text("\n\n".join(self.parts) + "\n", encoding="utf-8")
-        for old in (self.folder / "images").glob("results_*.png"):  # of a page that had more
+        for old in (self.folder / "images").glob("results_*.png"):  # figures of an earlier page
             if old.name not in self.figures:
                 old.unlink()
         return path

@@ -1,4 +1,4 @@
-"""What the scripts here share: SPANet's model and events, as installed, in batches without useless padding."""
+"""Functions that the scripts here share: SPANet's model, and events in batches with little padding."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ __all__ = [
 ]
 
 HERE = Path(__file__).resolve().parent
-EVENT = "event.yaml"  # under this name beside the weights; train.py takes any file
+EVENT = "event.yaml"  # name of the event file in a model's folder
 
 
 def fail(message: str) -> NoReturn:
-    """Leave as `pairton` does for a mistake of the user: one line, exit code 2."""
+    """Print one line and exit with code 2, as `pairton` does for a user's mistake."""
     print(f"error: {message}", file=sys.stderr)
     raise SystemExit(2)
 
@@ -59,7 +59,7 @@ def use_threads(threads: int) -> None:
 
 
 def check_events(path: Path, event_info: Path = HERE / EVENT) -> None:
-    """SPANet names a missing dataset only from deep inside."""
+    """Fail early if a file lacks datasets of the event file; SPANet's own error would be a traceback."""
     if not path.is_file():
         fail(f"{path}: no such file; check the name and the folder")
     try:
@@ -72,7 +72,7 @@ def check_events(path: Path, event_info: Path = HERE / EVENT) -> None:
 
 
 def needed(event: dict[str, Any]) -> list[str]:
-    """The datasets that an event file asks for."""
+    """The datasets that an event file requires."""
     found = []
     for kind, groups in event["INPUTS"].items():
         for group, features in groups.items():
@@ -81,9 +81,9 @@ def needed(event: dict[str, Any]) -> list[str]:
 
 
 def make_model(options: Options, events: Path, event_info: Path = HERE / EVENT) -> JetReconstructionModel:
-    """SPANet's model; it takes its events and their statistics from a file."""
+    """SPANet's model, which reads its events and their statistics from a file."""
     options.event_info_file, options.training_file = str(event_info), str(events)
-    # messages of the package must not mix with what we print; a model without a Trainer has nowhere to log to
+    # keep messages of the package off stdout; without a Trainer, the model cannot log
     with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = JetReconstructionModel(options)
@@ -92,13 +92,13 @@ def make_model(options: Options, events: Path, event_info: Path = HERE / EVENT) 
 
 
 def all_events(model: JetReconstructionModel) -> JetReconstructionDataset:
-    """Every event of the model's file, in its order: the model itself sets some aside for validation."""
+    """All events of the model's file, in order. The model's own datasets are split for validation."""
     with contextlib.redirect_stdout(sys.stderr):
         return model.dataset(model.options.training_file, model.event_info)
 
 
 def load_model(folder: Path, events: Path) -> JetReconstructionModel:
-    """A model of `train.py`, its datasets read from a file of events."""
+    """Load a model of `train.py`, with datasets from a file of events."""
     for name in ("options.json", "weights.pt", EVENT):
         if not (folder / name).is_file():
             fail(f"{folder}: no {name} in it; give the folder that train.py wrote")
@@ -109,7 +109,7 @@ def load_model(folder: Path, events: Path) -> JetReconstructionModel:
 
 
 def take(dataset: JetReconstructionDataset, rows: Any) -> Batch:
-    """Events by index, the padding of every collection cut to the longest of them."""
+    """Events by index, with the padding of every collection cut to the longest of these events."""
     batch = dataset[rows]
     sources = []
     for source in batch.sources:
@@ -119,7 +119,7 @@ def take(dataset: JetReconstructionDataset, rows: Any) -> Batch:
 
 
 def by_jet_count(dataset: JetReconstructionDataset, batch: int, rng: np.random.Generator | None) -> Iterator[Any]:
-    """Indices of batches of (nearly) one jet count; shuffled with a generator, in order of jet count without."""
+    """Yield the indices of batches of events with (nearly) the same jet count; shuffled if `rng` is given."""
     order = np.arange(len(dataset)) if rng is None else rng.permutation(len(dataset))
     order = order[np.argsort(dataset.num_vectors.numpy()[order], kind="stable")]
     batches = np.array_split(order, max(1, -(-len(order) // batch)))
@@ -128,7 +128,7 @@ def by_jet_count(dataset: JetReconstructionDataset, batch: int, rng: np.random.G
 
 
 def write(path: Path, content: Any) -> None:
-    """Under its name when it is complete, or not at all."""
+    """Write a file under a temporary name, and rename it when it is complete."""
     part = path.with_name(f".{path.name}.part")
     if path.suffix == ".pt":
         torch.save(content, part)

@@ -1,8 +1,8 @@
-"""SPANet's network as an ONNX file, by SPANet's own exporter: python export.py MODEL events.h5 net.onnx
+"""Export a SPANet network to ONNX, with SPANet's own exporter: python export.py MODEL events.h5 net.onnx
 
-MODEL is a folder with options.json and event.yaml, and with weights.pt, as `train.py` writes them; without
-weights.pt the weights are random. The file of events gives statistics of the inputs and one event for tracing. The
-other options are those of `python -m spanet.export`, which itself needs a folder of PyTorch Lightning.
+MODEL is a folder with options.json, event.yaml and weights.pt, as `train.py` writes them; without weights.pt, the
+weights are random. The events give the statistics of the inputs, and one event for tracing. The other options are
+those of `python -m spanet.export`, which itself works only on a folder of PyTorch Lightning.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from spanet.dataset.types import Source
 from spanet.export import WrappedModel, onnx_specification
 
 REFERENCE = 100  # events
-OPSET = 14  # SPANet says 13, which has no attention in today's torch
+OPSET = 14  # SPANet uses 13, to which current torch cannot export attention
 
 
 def reference(model: JetReconstructionModel) -> dict[str, np.ndarray]:
-    """Its probabilities and its own choice for the first events, all of them with the padding of the file."""
+    """SPANet's probabilities and assignments for the first events, with the padding of the file."""
     sources = all_events(model)[:REFERENCE].sources
     particles = model.event_info.product_particles
     with torch.no_grad():
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("events", type=Path, help="events in SPANet's layout, as event.yaml says")
     parser.add_argument("output", type=Path)
     parser.add_argument("--seed", type=int, default=0, help="of random weights")
-    parser.add_argument("--reference", type=Path, help="write what SPANet says of the first 100 events: .npz")
+    parser.add_argument("--reference", type=Path, help="write SPANet's outputs for the first 100 events: .npz")
     for name in ("input-log-transform", "output-log-transform", "output-embeddings"):
         parser.add_argument(f"--{name}", action="store_true")
     args = parser.parse_args()
@@ -73,7 +73,7 @@ def main() -> None:
             output_names=outputs,
             dynamic_axes=axes,
             opset_version=OPSET,
-            dynamo=False,  # the exporter that there was when SPANet 2.1 was made
+            dynamo=False,  # the exporter that SPANet 2.1 was written for
         )
     os.replace(part, args.output)
     if args.reference is not None:

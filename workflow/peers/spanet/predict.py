@@ -1,7 +1,7 @@
-"""SPANet's answers for a file of events: python predict.py MODEL test.h5 answers.h5
+"""Write SPANet's answers for a file of events: python predict.py MODEL test.h5 answers.h5
 
-Writes what `pairton evaluate test.h5 --assignments answers.h5` reads: one row for each event of the input, in
-order, jets numbered as there, -1 where SPANet's decoding has no valid answer.
+The output is for `pairton evaluate test.h5 --assignments answers.h5`. It has one row per event of the input, in
+order, with the numbers that jets have there, and -1 where SPANet's decoding has no valid answer.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from common import EVENT, all_events, by_jet_count, check_events, fail, load_mod
 
 
 def clean(answers: np.ndarray, asked: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """(n, particles, products), of which `asked` (particles, products) exist.
+    """Set invalid answers (n, particles, products) to -1: those with padding, a jet used twice, or no jet.
 
-    A particle with padding in it, with a jet used twice or with what is no jet, is no answer.
+    asked    (particles, products): which products exist
+    mask     (n, jets): which jets are not padding
     """
     n = len(answers)
     flat = np.where(asked, answers, -1).reshape(n, -1)
@@ -39,7 +40,7 @@ def main() -> None:
         metavar="PARTICLE/PRODUCT",
         action="append",
         default=[],
-        help="a product with one candidate, that SPANet was not asked for: tl/l, the only lepton",
+        help="a product with one candidate, which is not among SPANet's targets: tl/l, the only lepton",
     )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batch", type=int, default=512)

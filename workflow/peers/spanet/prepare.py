@@ -1,7 +1,7 @@
 """Split a file in SPANet's layout by event, for training and test: python prepare.py FILE --events N TRAIN TEST
 
 The first N events go to TRAIN, the others to TEST. Every group of inputs that has `phi` also gets `sin_phi` and
-`cos_phi`, which SPANet's semileptonic example takes instead.
+`cos_phi`, which SPANet's semileptonic example uses instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
 
 
 def copy(source: dict[str, h5py.Dataset], rows: slice, output: Path) -> None:
-    """Write these events under the name of the file when it is complete."""
+    """Write some events to a file, under a temporary name until it is complete."""
     part = output.with_name(f".{output.name}.part")
     with h5py.File(part, "w") as file:
         for name, data in source.items():
@@ -37,7 +37,7 @@ def copy(source: dict[str, h5py.Dataset], rows: slice, output: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path)
-    parser.add_argument("--events", type=int, required=True, help="how many are for training")
+    parser.add_argument("--events", type=int, required=True, help="number of events for training")
     parser.add_argument("train", type=Path)
     parser.add_argument("test", type=Path)
     args = parser.parse_args()

@@ -1,10 +1,10 @@
-"""How fast SPANet is with random weights: python rate.py x.h5 [--threads 2] prints JSON
+"""Measure the rate of SPANet with random weights, as JSON: python rate.py x.h5 [--threads 2]
 
-From arrays in memory to assignments by SPANet's own forward and decoding. Three networks: `ttbar`, of its
-all-hadronic example (options.json), `default`, of its default options, and `small` (small.json). Two layouts:
-`stored` is its own way, file order and the padding of the file; `sorted` orders events by jet count and cuts the
-padding, which is faster. Each rate is the best of several rounds, and the headline that of the best layout and
-batch, for the first network asked for.
+The rate is from arrays in memory to assignments, with SPANet's own forward pass and decoding. There are three
+networks: `ttbar`, of its all-hadronic example (options.json), `default`, of its default options, and `small`
+(small.json). There are two layouts: `stored`, as in SPANet, has the order and the padding of the file; `sorted`
+orders events by jet count and cuts the padding, which is faster. Each rate is the best of several rounds. The main
+result, `events_per_second`, is for the first network, with its best layout and batch size.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def batches(model: JetReconstructionModel, layout: str, size: int) -> Batches:
 
 
 def seconds(model: JetReconstructionModel, events: Batches, decode: bool = True) -> tuple[float, float]:
-    """By the clock, and of all processors: on a busy machine the two tell how far the first can be trusted."""
+    """Wall-clock time and CPU time. On a busy machine, they tell how far the first can be trusted."""
     start, work = time.perf_counter(), time.process_time()
     with torch.no_grad():
         for sources in events:

@@ -1,8 +1,8 @@
 """Train SPANet on events in its layout for a given time: python train.py --data train.h5 --minutes 60 --out spanet
 
 The time is CPU time of this process per thread, without reading and validation. Step, loss, optimiser and schedule
-are SPANet's; the schedule runs over the time instead of epochs. As in SPANet, the weights kept are those of the
-best validation efficiency.
+are SPANet's, but the schedule depends on the time instead of epochs. As in SPANet, the weights with the best
+validation efficiency are kept.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--options", type=Path, default=HERE / "options.json", help="SPANet's options")
     parser.add_argument("--event", type=Path, default=HERE / EVENT, help="SPANet's event file: inputs and targets")
     parser.add_argument("--batch", type=int, help="instead of the options' batch_size")
-    parser.add_argument("--validations", type=int, default=20, help="how often validation events are looked at")
+    parser.add_argument("--validations", type=int, default=20, help="number of validations")
     parser.add_argument(
         "--augment", action="store_true", help="rotate in phi and reflect in eta at random; SPANet does not"
     )
     parser.add_argument("--full-events", action="store_true", help="no partly reconstructible events")
-    parser.add_argument("--resume", action="store_true", help="go on from the last validation in --out")
+    parser.add_argument("--resume", action="store_true", help="continue from the last validation in --out")
     return parser.parse_args()
 
 
 class Augmentation:
-    """A random rotation in phi and reflection in eta for each event: symmetries of the experiment."""
+    """A random rotation in phi and reflection in eta for each event."""
 
     def __init__(self, model: JetReconstructionModel) -> None:
         features = model.event_info.input_features.values()
@@ -77,7 +77,7 @@ class Augmentation:
 def efficiency(model: JetReconstructionModel) -> float:
     """Share of fully reconstructible validation events with every particle right, by SPANet's evaluator.
 
-    Its `validation_accuracy` is no measure: in 2.1.1 it counts the order of q1 and q2.
+    Its `validation_accuracy` cannot be used: in 2.1.1 it depends on the order of q1 and q2.
     """
     model.eval()
     right = 0.0
@@ -91,7 +91,7 @@ def efficiency(model: JetReconstructionModel) -> float:
 
 
 class Training:
-    """The state of a training: everything that --resume needs."""
+    """A training, with the state that --resume needs."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         torch.manual_seed(args.seed)
@@ -100,7 +100,7 @@ class Training:
             self.options.partial_events = False
         self.options.batch_size = args.batch or self.options.batch_size
         self.model = model = make_model(self.options, args.data, args.event)
-        model.training_dataset.limit_dataset_to_partial_events()  # a top to learn from, or it only costs time
+        model.training_dataset.limit_dataset_to_partial_events()  # events without a complete top add nothing
         model.validation_dataset.limit_dataset_to_full_events()
         model.total_steps, model.warmup_steps = RESOLUTION, round(WARM_UP * RESOLUTION)
         (self.optimiser,), (schedule,) = model.configure_optimizers()
@@ -112,7 +112,7 @@ class Training:
         self.history: list[dict[str, float]] = []
 
     def run(self, until: float) -> float:
-        """Train until that much time is spent; the mean loss."""
+        """Train until that much time is spent. Return the mean loss."""
         losses: list[torch.Tensor] = []
         before, start = self.spent, time.process_time()
         while self.spent < until:
@@ -143,7 +143,7 @@ class Training:
 
     def restore(self, state: dict[str, Any], seed: int) -> None:
         if state["own"]["budget"] != self.budget:
-            fail("--resume needs the --minutes and --threads the training was started with")
+            fail("--resume needs the --minutes and --threads that the training was started with")
         self.model.load_state_dict(state["model"])
         self.optimiser.load_state_dict(state["optimiser"])
         for name, value in state["own"].items():
@@ -186,7 +186,7 @@ def main() -> None:
     check_events(args.data, args.event)
     resumed = args.resume and (args.out / "state.pt").is_file()
     if not args.resume and args.out.is_dir() and any(args.out.iterdir()):
-        fail(f"{args.out}: is not empty; name another folder, or go on with --resume")
+        fail(f"{args.out}: is not empty; name another folder, or continue with --resume")
     use_threads(args.threads)
     training = Training(args)
     if not len(training.model.training_dataset) or not len(training.model.validation_dataset):
