@@ -1,12 +1,15 @@
-"""Displays of answers in which particles are absent, and of answers for particles."""
+"""Displays and reports of answers in which particles are absent, and of answers for particles."""
 
 import awkward as ak
 import numpy as np
 import pytest
 
+from pairton.evaluation.evaluating import evaluate
 from pairton.events import Events
 from pairton.events.objects import make_jets
 from pairton.reconstruction.running import RunSettings, reconstruct
+from pairton.report.collecting import Candidates, Gallery
+from pairton.report.evaluation_page import write_report
 from pairton.report.event_display import Display
 from pairton.report.recording import record_event
 
@@ -31,7 +34,7 @@ def test_an_answer_of_a_top_and_a_w(five, missing_model):
     first, second = record.frames[:2]
     assert "Each of the 86 hypotheses" in first.note  # 30 t W, 30 t, 15 W W, 10 W, 1 nothing
     assert "complete with a probability of 0.0 %" in first.note
-    assert "Most probably there is t + W (" in first.note
+    assert "The most probable pattern is t + W (" in first.note
     assert second.title.startswith("Hypothesis 1: ")
     chosen = [candidate for candidate in second.candidates if candidate.chosen]
     assert [{shown.label for shown in c.particles} for c in chosen] == [{"t1", "t2.W"}]
@@ -81,7 +84,7 @@ def test_an_answer_for_particles_is_shown_first(decays, missing_model_type):
     shown = {s.label: sorted(record.objects[k].index for k in s.objects) for s in record.answer}
     t1 = sorted(particles.index[rows[0], :3].tolist())
     assert shown["t1"] == t1
-    assert record.frames[1].note.startswith("The answer: the most particles are expected right.")
+    assert record.frames[1].note.startswith("The answer with the most particles expected to be right.")
     chances = [candidate.probability for candidate in record.frames[0].candidates]
     assert record.event_probability < chances[0]
     assert sum(c.chosen for c in record.frames[1].candidates) == 1
@@ -95,3 +98,14 @@ def test_what_an_answer_needs_depends_on_what_may_be_absent(missing_model, prior
     record = record_event(Events(jets), 0, missing_model, RunSettings(prior=prior))
     assert record.status == "too_few_objects"
     assert record.frames[0].note == f"0 of 0 jets can be used; an answer needs {needed}."
+
+
+def test_a_report_says_which_probability_to_cut_on(decays, missing_model, mass_model, tmp_path):
+    """Of a model that knows missing particles: others have one probability only."""
+    events = decays(40, extra=1)
+    for model, said in ((missing_model, True), (mass_model, False)):
+        result = evaluate(events, [model], metrics=[Candidates(), Gallery()])
+        write_report(tmp_path / "report.html", result)
+        text = (tmp_path / "report.html").read_text("utf-8")
+        assert ("Which probability to cut on: <code>event_probability</code>" in text) is said
+        assert ("<code>t1_probability</code>" in text) is said

@@ -106,6 +106,7 @@ def write_report(path: str | Path, result: Evaluation, *, command: str = "") -> 
         headline=_headline(result),
         sections=sections,
         has_flow=any(section["name"] == "flow" for section in sections),
+        knows_missing=any(section["name"] == "patterns" for section in sections),
         gallery=gallery,
         confidence=f"{metrics.CONFIDENCE:.1%}",
         command=command,
