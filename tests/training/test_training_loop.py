@@ -247,6 +247,18 @@ def test_fine_tuning_starts_from_the_weights_of_a_model(fabric, whole, tmp_path)
         Trainer(wider, random_events(), random_events(), tmp_path, init=out).run(fabric)
 
 
+def test_a_fine_tuned_model_lists_the_sources_of_both_trainings(fabric, tmp_path):
+    plan = recipe()
+    plan = replace(plan, optimiser=replace(plan.optimiser, steps=2), run=replace(plan.run, validate_every=1))
+    first, second = (replace(random_events(), sources=(source,)) for source in (5, 6))
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    Trainer(plan, first, first, tmp_path / "first").run(fabric)
+    Trainer(plan, second, second, tmp_path / "second", init=tmp_path / "first").run(fabric)
+    assert read_info(tmp_path / "first").data["sources"] == [f"{5:016x}"]
+    assert read_info(tmp_path / "second").data["sources"] == [f"{5:016x}", f"{6:016x}"]
+
+
 def test_fine_tuning_starts_from_a_model_of_another_tree(fabric, whole, tmp_path):
     plan, out = whole
     tth = recipe(topology="tth_allhad")

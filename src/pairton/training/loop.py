@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from pairton.errors import TrainingError
-from pairton.models.storage import ModelInfo, save_model
+from pairton.models.storage import INFO, ModelInfo, read_info, save_model
 from pairton.network import Network
 from pairton.network.engine import load_network, predictor
 from pairton.network.transfer import check_same_network, transferred
@@ -275,7 +275,7 @@ class Trainer:
                 "training_events": len(self.train_events),
                 "validation_events": len(self.validation_events),
                 "validation_fingerprint": self.validation_events.fingerprint,
-                "sources": [f"{source:016x}" for source in self.train_events.sources],
+                "sources": self._sources(),
                 **({} if fold is None else {"fold": fold[0], "folds": fold[1]}),
             },
             metrics={**metrics, "step": float(step)},
@@ -284,6 +284,12 @@ class Trainer:
             heads=self.recipe.specs,
         )
         save_model(self.out, weights, info)
+
+    def _sources(self) -> list[str]:
+        """Sources of all events that the weights learned from, those of the model we started from included."""
+        before = self.out if self.resume and (self.out / INFO).exists() else self.init
+        known = () if before is None else read_info(before).data.get("sources", ())
+        return sorted({*known, *(f"{source:016x}" for source in self.train_events.sources)})
 
     def _calibrate(self) -> None:
         """Fit the temperatures of the saved model, and store them in it."""
