@@ -224,7 +224,7 @@ def test_bad_labels_are_one_warning_or_an_error(tmp_path: Path, capsys: pytest.C
     assert end.value.code == 0
     assert json.loads(out)["complete"] == 0
     assert err.count("\n") == 1
-    assert err.startswith("pairton: warning: 6 labels in 4 events out of range, repeated or two on one object")
+    assert err.startswith("pairton: warning: 6 labels in 4 events out of range, repeated, or on the same object as another")
     assert "3 labels in 2 events" in refused(capsys, "inspect", path, "--strict")
     assert "--strict" in refused(capsys, "convert", path, tmp_path / "b.h5", "--strict")
     assert not (tmp_path / "b.h5").exists()
@@ -296,7 +296,7 @@ BAD: dict[str, tuple[str, Callable[[Path], None], list[str]]] = {
     "text as root": ("a.root", _text, ["not ROOT, as its suffix says"]),
     "text": ("a.txt", _text, ["not HDF5 or ROOT or Parquet"]),
     "root as hdf5": ("a.h5", _renamed, ["content is ROOT, but the suffix says HDF5", "--format"]),
-    "no inputs": ("a.h5", _hdf5(_remove("INPUTS")), ["HDF5 of no known layout", "INPUTS/<Collection>", "found"]),
+    "no inputs": ("a.h5", _hdf5(_remove("INPUTS")), ["HDF5 file has an unknown layout", "INPUTS/<Collection>", "found"]),
     "no eta, no btag": (
         "a.h5",
         _hdf5(_remove("INPUTS/Source/eta", "INPUTS/Source/btag")),
@@ -312,7 +312,7 @@ BAD: dict[str, tuple[str, Callable[[Path], None], list[str]]] = {
     "short ids": ("a.h5", _hdf5(_shorter("METADATA/event_id")), ["unequal length", "METADATA/event_id 3"]),
     "short labels": ("a.h5", _hdf5(_shorter("LABELS/JET"), "hyper_hdf5"), ["unequal length", "LABELS/JET 3"]),
     "mev": ("a.h5", lambda path: write(path, six_jets(pt=60_000.0)) and None, ["looks like MeV", "--units MeV"]),
-    "no tree": ("a.root", _root({}), ["no tree in this file, only note"]),
+    "no tree": ("a.root", _root({}), ["the file has note, but no tree"]),
     "no columns": ("a.root", _root(FEWER), ["eta (jet_eta)", "energy (jet_energy) or mass", "found", "jet_btag"]),
     "parquet columns": ("a.parquet", _parquet(FEWER), ["eta (jet_eta)", "found jet_pt, jet_phi, jet_btag"]),
     "unequal root": ("a.root", _root(UNEQUAL), ["unequal length: jet_phi has 1 jets, others 2, in"]),
@@ -365,7 +365,7 @@ def test_damaged_in_the_middle(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_format_overrides_the_suffix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "a.h5").rename(tmp_path / "a.root")
     assert json.loads(run(capsys, "inspect", path, "--format", "spanet_hdf5", "--json"))["events"] == 4
-    assert "not ROOT: give the right --format" in refused(capsys, "inspect", path, "--format", "flat_root")
+    assert "not ROOT: choose another --format" in refused(capsys, "inspect", path, "--format", "flat_root")
     odd = path.rename(tmp_path / "events.dat")
     assert json.loads(run(capsys, "inspect", odd, "--json"))["format"] == "spanet_hdf5"
 
@@ -380,16 +380,16 @@ def test_format_overrides_the_suffix(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["inspect", "IN", "--map", "pt=a", "--map", "pt=b"], "twice"),
         (["inspect", "IN", "--map", "pt=nope"], "no column for pt (nope) of jets"),
         (["inspect", "IN", "--keep", " nope ,"], "no dataset nope"),
-        (["export", "ttbar_allhad", "-o", "FOLDER/b.txt"], "give a name that ends with .onnx"),
+        (["export", "ttbar_allhad", "-o", "FOLDER/b.txt"], "the output must end in .onnx"),
         (["inspect", "IN", "--tree", "Jets"], "INPUTS has no Jets, but Source"),
         (["inspect", "IN", "--units", "TeV"], "choose GeV or MeV"),
-        (["inspect", "IN", "--btag", "score:high"], "a number is needed"),
+        (["inspect", "IN", "--btag", "score:high"], "write a number"),
         (["inspect", "FOLDER/*.root"], "no file matches"),
         (["inspect", "@FOLDER/list.txt"], "list.txt: cannot be read"),
         (["convert", "IN", "IN"], "this is also an input"),
         (["convert", "IN"], "OUT is missing: pairton convert"),
         (["inspect", "https://nowhere.invalid/a.h5"], "check the address and the network"),
-        (["convert", "IN", "FOLDER/b.xyz"], "no format has this suffix"),
+        (["convert", "IN", "FOLDER/b.xyz"], "unknown suffix"),
         (["convert", "IN", "FOLDER/no/b.h5"], "create it first"),
         (["convert", "IN", "FOLDER/b.h5", "--to", "hyper_root"], "suffix says HDF5"),
         (["convert", "IN", "FOLDER/b.root", "--to", "hyper_root"], "can only be read"),
@@ -478,7 +478,7 @@ def test_parts_are_replaced_only_with_force(capsys, tmp_path, model_folder):
     arguments = ["reconstruct", source, "-o", out, "--model", model_folder, "--jobs", "1"]
     run(capsys, *arguments)
     (out / "part-00007.parquet").write_text("of another run")
-    assert "replace them with --force" in refused(capsys, *arguments)
+    assert "replace it with --force" in refused(capsys, *arguments)
     before = (out / "part-00000.parquet").stat().st_mtime_ns
     assert "1 replaced" in run(capsys, *arguments, "--force")
     assert (out / "part-00000.parquet").stat().st_mtime_ns > before

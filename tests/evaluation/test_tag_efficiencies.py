@@ -155,8 +155,8 @@ def test_the_command_line(command, made, tmp_path, capsys):
         (["--score", "nothing"], "no column for nothing of jets"),
         (["--score", "score", "--cuts", "a"], "--cuts 'a': give numbers"),
         (["--score", "score", "--cuts", "0.1", "--at", "0.5"], "choose one"),
-        (["--score", "score", "--btag", "score:0.1"], "--btag has no place here"),
-        (["--score", "score", "-o", tmp_path / "mine.json"], "a table is a .yaml file"),
+        (["--score", "score", "--btag", "score:0.1"], "--btag cannot be used here"),
+        (["--score", "score", "-o", tmp_path / "mine.json"], "the output must end in .yaml"),
     ):
         assert command("tags", "measure", made, *wrong) == 2
         assert said in capsys.readouterr().err

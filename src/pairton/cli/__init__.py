@@ -51,7 +51,7 @@ CITATION = """\
 
 
 class LazyGroup(click.Group):
-    """A group whose verbs are imported on use, so that `--help` and `--version` answer at once."""
+    """A group of commands that are imported when they are called, so that `--help` is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -72,7 +72,7 @@ class LazyGroup(click.Group):
         return command
 
 
-_SAID: set[str] = set()  # warnings of this run
+_SHOWN: set[str] = set()  # warnings printed in this run
 
 
 def _cite(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -92,7 +92,7 @@ def _cite(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     help="Print how to cite Pairton, as BibTeX.",
 )
 def cli() -> None:
-    """Which jet came from which particle: reconstruction of short-lived particles at colliders."""
+    """Reconstruct short-lived particles at colliders: which jet came from which particle."""
 
 
 def _show_warning(
@@ -103,19 +103,19 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Print a warning of ours in one line, once per run; show others as Python does."""
+    """Print a PairtonWarning in one line, once per run; show other warnings as Python does."""
     if issubclass(category, PairtonWarning):
-        if str(message) not in _SAID:
+        if str(message) not in _SHOWN:
             click.echo(f"pairton: warning: {printable(str(message))}", err=True)
-        _SAID.add(str(message))
+        _SHOWN.add(str(message))
     else:
         click.echo(warnings.formatwarning(message, category, filename, lineno), err=True, nl=False)
 
 
-def _give_up(complaint: str) -> None:
-    """End the process from any thread, while another one is inside a library that does not return."""
+def _give_up(message: str) -> None:
+    """End the process, from any thread, while another thread is inside a library call that does not return."""
     discard_unfinished()
-    click.echo(f"pairton: {printable(complaint)}", err=True)
+    click.echo(f"pairton: {printable(message)}", err=True)
     os._exit(2)
 
 
@@ -125,7 +125,7 @@ def main(arguments: list[str] | None = None) -> Any:
         with warnings.catch_warnings(), protecting_inputs(), ending_overruns(_give_up):
             warnings.simplefilter("always", PairtonWarning)
             warnings.showwarning = _show_warning
-            _SAID.clear()
+            _SHOWN.clear()
             return cli.main(args=arguments, prog_name="pairton", standalone_mode=True)
     except PairtonError as error:
         click.echo(f"pairton: {printable(str(error))}", err=True)
@@ -141,7 +141,7 @@ def main(arguments: list[str] | None = None) -> Any:
             sys.exit(2)
         if error.errno != errno.ENOSPC or error.filename is not None:
             raise
-        with suppress(OSError, ValueError):  # else Python tries to write the rest at its end
+        with suppress(OSError, ValueError):  # otherwise Python tries to write the rest when it exits
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        click.echo("pairton: the output cannot be written: no space is left where it goes", err=True)
+        click.echo("pairton: the output cannot be written: the disk is full", err=True)
         sys.exit(2)

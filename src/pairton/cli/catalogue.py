@@ -1,4 +1,4 @@
-"""`pairton topologies` and `pairton models`: list what is built in."""
+"""`pairton topologies` and `pairton models`: list the built-in topologies and models."""
 
 from __future__ import annotations
 
@@ -53,6 +53,11 @@ def models(name: str | None) -> None:
             scores = "  ".join(f"{key} {value:.4g}" for key, value in model.info.metrics.items())
             which = " (default)" if each == DEFAULT else ""
             click.echo(f"{each}{which}  {model.topology.name}, {model.decoding}  {scores}".rstrip())
+        if len(known) > 1:
+            click.echo(
+                "e_…: share that is right among the validation events of each model, which are not the same; "
+                "`pairton evaluate` compares models"
+            )
         return
     model = load_model(name)
     folder = builtin_models().get(DEFAULT if name == "default" else name)
@@ -60,12 +65,12 @@ def models(name: str | None) -> None:
     click.echo(f"decoding    {model.decoding}, {'reads' if model.info.takes_tokens else 'no'} tokens")
     for kind in model.topology.kinds:
         domain, fields = model.domain[kind], model.inputs.fields(kind)
-        said = [f"pT > {domain.pt:g} GeV, |eta| < {domain.abs_eta:g}", "{} to {}".format(*domain.count)]
-        said += [f"{name} 0 or 1" if name in domain.binary else name for name in fields]
-        click.echo(printable(f"{collection_name(kind):11} {'; '.join(said)}"))
+        parts = [f"pT > {domain.pt:g} GeV, |eta| < {domain.abs_eta:g}", "{} to {}".format(*domain.count)]
+        parts += [f"{name} 0 or 1" if name in domain.binary else name for name in fields]
+        click.echo(printable(f"{collection_name(kind):11} {'; '.join(parts)}"))
     data = model.info.data
     if "fold" in data:
-        click.echo(f"folds       {data['folds']}; the one for events of fold {data['fold']}, not trained on them")
+        click.echo(f"folds       {data['folds']}; this network is for events of fold {data['fold']}")
     elif "folds" in data:
         click.echo(f"folds       {data['folds']}, by a hash of the event number; means of their metrics:")
     for key, value in model.info.metrics.items():

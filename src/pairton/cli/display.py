@@ -1,4 +1,4 @@
-"""`pairton display`: one event, step by step."""
+"""`pairton display`: draw one event."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def display(
 ) -> None:
     """Draw one event of IN as a picture, or as a page that steps through its reconstruction.
 
-    The page stands alone: arrow keys or the slider go from state to state. Without IN: the sample events in the
-    package.
+    The page is a single file. Its arrow keys or the slider go from step to step. Without IN, the sample events of
+    the package are used.
 
     \b
     Example: pairton display events.h5 --event 3 -o event.html
@@ -84,7 +84,7 @@ def display(
     paths = list(inputs) or [str(sample_file(loaded.topology.name))]
     as_the_model(reading, loaded)
     events, first = _window_of(paths, row, reading)
-    Replacement(output)  # refused before the work, if it cannot be written
+    Replacement(output)  # raises an error before the work if the output cannot be written
     shown = display_event(
         events,
         row - first,
@@ -107,7 +107,7 @@ def display(
 
 
 def _window_of(paths: list[str], row: int, reading: dict[str, Any]) -> tuple[Events, int]:
-    """The chunk that holds a row, and the row it begins with."""
+    """The chunk that holds a row, and the number of its first row."""
     from pairton.errors import InputError
     from pairton.formats import iterate
 

@@ -1,4 +1,4 @@
-"""`pairton evaluate`: how often the answer is right."""
+"""`pairton evaluate`: measure how often answers are right."""
 
 from __future__ import annotations
 
@@ -92,9 +92,8 @@ def evaluate(
 ) -> None:
     """Measure efficiencies, with intervals and by jet multiplicity, on the labelled events of IN.
 
-    Every event with truth is scored as it is; --select applies the selection first. A baseline is compared with
-    the model; --assignments alone needs no model. Two or more methods are also compared on the same events. Event
-    weights are used where a file has some that differ.
+    Every event with truth is scored; --select applies the selection of the topology first. --assignments alone
+    needs no model. Two or more methods are also compared event by event. Event weights are used if they differ.
 
     \b
     Example: pairton evaluate test.h5 --baseline chi2 --json numbers.json --report page.html
@@ -114,11 +113,11 @@ def evaluate(
     for path in how["assignments"]:
         note_input(path)
         if any(os.path.exists(file) and os.path.exists(path) and os.path.samefile(file, path) for file in files):
-            said = f"--assignments {path} is an input too: its truth is scored against itself"
-            warnings.warn(said, PairtonWarning, stacklevel=2)
+            warning = f"--assignments {path} is an input too: its truth is scored against itself"
+            warnings.warn(warning, PairtonWarning, stacklevel=2)
     for output in (json_file, report):
         if output not in (None, "-"):
-            Replacement(str(output))  # an output that cannot be written is refused before the work
+            Replacement(str(output))  # raises an error before the work if the output cannot be written
     drawn: list[Any] = []
     if report is not None or plots is not None:
         from pairton.report import collecting, evaluation_page
@@ -148,12 +147,12 @@ def evaluate(
     else:
         click.echo(result.table(*([get_terminal_size().columns] if sys.stdout.isatty() else [])), nl=False)
         if not any(total.any() for total in result.scores(result.methods[0]).total.values()):
-            click.echo("pairton: warning: nothing is labelled in these events, so nothing can be scored", err=True)
+            click.echo("pairton: warning: these events have no truth labels, so nothing can be scored", err=True)
     if json_file not in (None, "-"):
         with replacing(json_file) as temporary:
             temporary.write_text(f"{text}\n")
         click.echo(f"wrote {json_file}")
-    if report is not None:  # last: if it fails, the numbers are there
+    if report is not None:  # last, so that the numbers are written even if it fails
         evaluation_page.write_report(report, result, command=command)
         click.echo(f"wrote {report}", err=True)
     if plots is not None:

@@ -1,4 +1,4 @@
-"""`pairton export`: models as ONNX files."""
+"""`pairton export`: write a model as an ONNX file."""
 
 from __future__ import annotations
 
@@ -22,21 +22,19 @@ __all__ = ["export"]
 @click.option(
     "--whole",
     is_flag=True,
-    help="The whole reconstruction: objects in, indices and probabilities out. [one pass of the network]",
+    help="Export the whole reconstruction, from objects to indices and probabilities. [the network alone]",
 )
 @click.option(
-    "--max-objects", "--max-jets", type=int, help="With --whole: the most objects of the main kind in an event."
+    "--max-objects", "--max-jets", type=int, help="With --whole: largest number of objects of the main kind."
 )
-@click.option(
-    "--decoding", help="With --whole: exact, which any model can do.  [default: as the model was trained]"
-)
+@click.option("--decoding", help="With --whole: exact, which works for any model. [the model's]")
 @click.option(
     "--like", type=click.Choice(["spanet"]), help="Use the inputs and outputs of a network that SPANet exports."
 )
 @click.option(
     "--topology",
     metavar="FILE",
-    help="With --like spanet: the event file whose inputs it takes.  [default: raw numbers]",
+    help="With --like spanet: event file that describes the inputs. [inputs without preprocessing]",
 )
 @answer_options
 def export(
@@ -48,9 +46,9 @@ def export(
     decoding: str | None,
     like: str | None,
     topology: str | None,
-    **asked: Any,
+    **answer_settings: Any,
 ) -> None:
-    """Write MODEL (built-in, or a folder) as a self-contained ONNX file; one per fold of a model in folds.
+    """Write MODEL (built-in, or a folder) as a self-contained ONNX file, or one file per fold.
 
     \b
     Example: pairton export ttbar_allhad --whole -o reconstruct.onnx
@@ -61,15 +59,19 @@ def export(
     from pairton.export.spanet_export import export_like_spanet
 
     if output.suffix != ".onnx":
-        raise ConfigError(f"{output}: a model is an ONNX file: give a name that ends with .onnx")
-    if like is not None and (whole or decoding is not None or not Question(**asked).is_default):
-        raise ConfigError("--like spanet gives distributions, no answer: leave --whole and what belongs to it out")
+        raise ConfigError(f"{output}: the output must end in .onnx")
+    question = Question(**answer_settings)
+    if like is not None and (whole or decoding is not None or not question.is_default):
+        raise ConfigError(
+            "--like spanet exports probabilities, not answers: leave out --whole, --decoding, --answer, "
+            "--allow-absent and --prior"
+        )
     if like is None and topology is not None:
-        raise ConfigError("--topology belongs to --like spanet: a model brings its own topology")
+        raise ConfigError("--topology is only for --like spanet: a model has its own topology")
     files = fold_files(model, output)
     for _, file in files:
         refuse_existing(file, force)
-    settings: dict[str, Any] = {"max_objects": max_objects, "decoding": decoding, "question": Question(**asked)}
+    settings: dict[str, Any] = {"max_objects": max_objects, "decoding": decoding, "question": question}
     for network, file in files:
         if like is not None:
             about = export_like_spanet(network, file, topology=topology, max_objects=max_objects)

@@ -1,4 +1,4 @@
-"""pairton generate: simulated events."""
+"""`pairton generate`: simulate events."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ __all__ = ["generate"]
     help="The detector: a built-in card or a YAML file.",
     shell_complete=completing("card"),
 )
-@click.option("--pythia", multiple=True, metavar="LINE", help="A further setting of Pythia; may be repeated.")
+@click.option("--pythia", multiple=True, metavar="LINE", help="An additional Pythia setting; may be repeated.")
 @click.option("--resume", is_flag=True, help="Continue an interrupted run.")
 @force_option
 def generate(
@@ -93,7 +93,7 @@ def generate(
         pythia=pythia,
     )
     if resume and is_complete(settings, output):
-        shutil.rmtree(parts_folder(output), ignore_errors=True)  # killed just before it was removed
+        shutil.rmtree(parts_folder(output), ignore_errors=True)  # the run was killed before it removed it
         click.echo(f"{output} is complete")
         return
     from rich.console import Console
@@ -125,7 +125,7 @@ def generate(
 
 
 def report(counts: Counts) -> str:
-    """How many events were simulated, selected and kept; with weights, the effective number of events."""
+    """The counts as a table; with weights, also their sum and the effective number of events."""
     numbers = {name: number for name, number in vars(counts).items() if isinstance(number, int)}
     shown = max(1, counts.simulated)  # all may have been vetoed
     width = max(map(len, numbers))
@@ -133,6 +133,6 @@ def report(counts: Counts) -> str:
     lines = [f"{name:{width}}  {number:>10,}  {shares[name]}".rstrip() for name, number in numbers.items()]
     if counts.sum_of_weights != counts.kept:
         lines.append(
-            f"{'weights':{width}}  {counts.sum_of_weights:>10.5g}  worth {counts.effective:,.0f} equal events"
+            f"{'weights':{width}}  {counts.sum_of_weights:>10.5g}  effective number {counts.effective:,.0f}"
         )
     return "\n".join(lines)

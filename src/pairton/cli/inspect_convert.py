@@ -32,21 +32,26 @@ BAR = 24  # characters of the longest bar
 def inspect(files: tuple[str, ...], as_json: bool, reading: dict[str, Any]) -> None:
     """Show what is in FILE...: format, events, objects, truth, and the first event.
 
-    A FILE may be a glob, a URL, or @list.txt. Where it is a result of `pairton reconstruct`, a file or a folder of
-    parts: how it was made, with which model, settings and inputs.
+    A FILE may be a glob, a URL, or @list.txt. For a result of `pairton reconstruct` (a file or a folder of parts),
+    show with which model, settings and inputs it was made.
 
     Example: pairton inspect events.h5 --topology tth_allhad
     """
     from pairton.formats import sources
+    from pairton.formats.base import damage
     from pairton.formats.summary import Summary
+    from pairton.reconstruction.model_choice import labelled_topology
 
     if len(files) == 1 and _show_result(files[0], as_json):
         return
+    if (found := labelled_topology(files, reading)) is not None:
+        reading = reading | {"topology": found}
     summary = Summary()
     for source in sources(files, **reading):
         summary.others += [name for name in source.others if name not in summary.others]
-        summary.taggers = summary.taggers or source.taggers()
-        summary.add(source.read(0, 0), source.format)
+        with damage(source.path):
+            summary.taggers = summary.taggers or source.taggers()
+        summary.add(source.no_events(), source.format)
         for events in progress(source.chunks(), source.n_events, f"reading {Path(source.path).name}", len):
             summary.add(events, source.format)
     if as_json:
@@ -69,14 +74,14 @@ def _show_result(path: str, as_json: bool) -> bool:
         return False
     from pairton.reconstruction.verifying import read_result
 
-    said = read_result(path)
+    metadata = read_result(path)
     if as_json:
-        click.echo(json.dumps(said))
+        click.echo(json.dumps(metadata))
         return True
     from rich.console import Console
 
     console = Console(highlight=False, markup=False)
-    for table in result_tables(path, said):
+    for table in result_tables(path, metadata):
         console.print(table)
     return True
 
@@ -106,7 +111,8 @@ def convert(
 ) -> None:
     """Write the events of IN... to OUT in another format, with all objects, truth, weights, ids and kept columns.
 
-    By suffix: .h5 is SPANet's layout, .root a flat tree, .parquet; `--to hyper_hdf5` is HyPER's layout.
+    The suffix chooses the format: .h5 (SPANet's layout), .root (a flat tree) or .parquet. `--to hyper_hdf5` writes
+    HyPER's layout.
 
     Example: pairton convert events.root events.h5 --select
     """
@@ -141,11 +147,11 @@ def convert(
 
 def _chunks(source: Any) -> Any:
     if not source.n_events:
-        return [source.read(0, 0)]
+        return [source.no_events()]
     return progress(source.chunks(CHUNK), source.n_events, f"converting {Path(source.path).name}", len)
 
 
-# -- what a reader sees ------------------------------------------------------------------------------------
+# -- tables of `inspect` -----------------------------------------------------------------------------------
 
 
 def _overview(summary: Summary) -> Table:
@@ -165,8 +171,8 @@ def _overview(summary: Summary) -> Table:
     table.add_row("topology", topology.name)
     table.add_row("events", str(summary.events))
     if summary.has_weights:
-        worth = f"sum; worth {summary.effective:,.0f} events of equal weight"
-        table.add_row("weights", f"{summary.sum_of_weights:.5g}", worth)
+        effective = f"sum; effective number {summary.effective:,.0f}"
+        table.add_row("weights", f"{summary.sum_of_weights:.5g}", effective)
     for kind, counts in summary.counts.items():
         name = collection_name(kind)
         table.add_row(name, str(sum(n * count for n, count in counts.items())), ", ".join(summary.fields[kind]))
@@ -191,9 +197,8 @@ def _overview(summary: Summary) -> Table:
             table.add_row(f"  {tagger['name']}", "", _tagger(tagger))
     if others := [tagger["name"] for tagger in summary.taggers if not (tagger["tables"] or tagger["used"])]:
         table.add_row("  other scores", "", ", ".join(others))
-    cuts = topology.selection
-    said = str(cuts)
-    table.add_row("selected", str(summary.selected), f"{_share(summary.selected, summary.events)}  {said}")
+    share = _share(summary.selected, summary.events)
+    table.add_row("selected", str(summary.selected), f"{share}  {topology.selection}")
     if summary.bad:
         table.add_row("bad objects", str(summary.bad), "events with a NaN, an infinity, pT <= 0 or E < p")
     if summary.has_truth:
@@ -211,30 +216,30 @@ def _overview(summary: Summary) -> Table:
 
 
 def _rule(kind: str, metadata: Mapping[str, Any]) -> str:
-    """Which objects of a kind are usable, as far as a format says it."""
+    """Which objects of a kind are usable, if the format has a rule."""
     if kind == "jet":
-        far = metadata.get("overlap", "none")
-        return f"not within {far:g} of leptons above {metadata['lepton_pt']:g} GeV" if far != "none" else ""
+        radius = metadata.get("overlap", "none")
+        return f"not within {radius:g} of leptons above {metadata['lepton_pt']:g} GeV" if radius != "none" else ""
     kinds = ("electron", "muon") if kind == "lepton" and "lepton_id" not in metadata else (kind,)
     return "; ".join(f"{each}s: {metadata[f'{each}_id']}" for each in kinds if f"{each}_id" in metadata)
 
 
 def _tags(summary: Summary) -> str:
-    """Where the tags come from, and what is known of their efficiencies."""
+    """The tagger, and the table of its efficiencies."""
     from pairton.events.tags import is_generated
 
-    said = [str(summary.metadata["btag"])] if "btag" in summary.metadata else []
+    parts = [str(summary.metadata["btag"])] if "btag" in summary.metadata else []
     if table := summary.metadata.get("tag_table"):
-        said.append(f"table {table['name']}" + ("" if table.get("measured", True) else " (approximate)"))
+        parts.append(f"table {table['name']}" + ("" if table.get("measured", True) else " (approximate)"))
     elif not is_generated(summary.metadata):
-        said.append("of unknown efficiencies: --tags gives a table")
-    return ", ".join(said)
+        parts.append("of unknown efficiencies: --tags gives a table")
+    return ", ".join(parts)
 
 
 def _tagger(tagger: Mapping[str, Any]) -> str:
     """The values of a score, its tables, and whether it is used."""
     if not tagger["jets"]:
-        values = "not looked at"
+        values = "not read"
     elif not tagger["filled"]:
         values = "not filled"
     else:
@@ -247,7 +252,7 @@ def _tagger(tagger: Mapping[str, Any]) -> str:
 
 
 def _generated(made: Mapping[str, Any]) -> str:
-    """How the events were generated, in a line; `--json` has everything."""
+    """A short description of how the events were generated; `--json` has everything."""
     parts = [f"seed {made['seed']}"] if "seed" in made else []
     parts.append("filtered: not for tests" if made.get("filter") else "not filtered")
     parts += [f"from {made['lhe']}"] if made.get("lhe") else []
@@ -261,7 +266,7 @@ def _share(count: int, total: int) -> str:
 
 
 def _event(event: Events) -> Iterator[Table]:
-    """The objects of an event, a table for each kind."""
+    """The objects of an event, one table per kind."""
     from rich import box
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""`pairton transfer`: transfer functions of a kinematic fit, measured on simulated events."""
+"""`pairton transfer`: measure the transfer functions of a kinematic fit on simulated events."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ __all__ = ["transfer"]
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option(
-    "-o", "--output", metavar="SETTINGS", help="Settings of a kinematic fit, .yaml. Without it: on screen."
+    "-o", "--output", metavar="SETTINGS", help="File to write: .yaml. Without it, the settings are printed."
 )
 @force_option
 @reading_options
 def transfer(files: tuple[str, ...], output: str | None, force: bool, reading: dict[str, Any]) -> None:
-    """Measure the transfer functions of a kinematic fit on the labelled objects of FILE..., simulated events.
+    """Measure the transfer functions of a kinematic fit on the labelled objects of FILE... (simulated events).
 
-    Jets and leptons need the energy of the quark or lepton they come from: `pairton generate` writes it, and
-    `--map true_energy=COLUMN` names another column. Masses and other settings are as built in: edit them.
+    Jets and leptons need the energy of the quark or lepton they come from. `pairton generate` writes it; for other
+    files, `--map true_energy=COLUMN` names its column. Other settings of the fit, such as masses, are the built-in
+    ones; edit SETTINGS to change them.
 
     \b
     Example: pairton generate ttbar_semilep -n 14000 -o simulated.h5
@@ -36,9 +37,9 @@ def transfer(files: tuple[str, ...], output: str | None, force: bool, reading: d
 
     if output is not None:
         if Path(output).suffix not in (".yaml", ".yml"):
-            raise ConfigError(f"{output}: settings are a .yaml file: give such a name")
+            raise ConfigError(f"{output}: the output must end in .yaml or .yml")
         refuse_existing(output, force)
-        Replacement(output)  # refused before the work, if it cannot be written
+        Replacement(output)  # raises an error before the work if the output cannot be written
     found = measure_transfer(list(files), **reading)
     text = settings_text(found)
     if output is None:

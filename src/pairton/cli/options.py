@@ -32,7 +32,7 @@ __all__ = [
 Command = TypeVar("Command", bound=Callable[..., Any])
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
-# what is built in, by files: the shell must not wait for imports
+# folders and files of what is built in; the shell must not wait for imports
 BUILT_IN = {
     "card": ("generator/cards", "*.yaml"),
     "model": ("models", "*/model.json"),
@@ -42,7 +42,7 @@ BUILT_IN = {
 
 
 def completing(what: str | Iterable[str]) -> Complete:
-    """Shell completion with built-in names, or names of a list, and with files."""
+    """Shell completion with built-in names of a sort, or given names, and with files."""
 
     def complete(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
         names = _built_in(what) if isinstance(what, str) else what
@@ -124,7 +124,7 @@ _OPTIONS = (
 )
 
 
-# For verbs that know what to do with varied jets; `reading_options` parses it.
+# Only for verbs that support variations; `reading_options` parses it.
 variation_option = click.option(
     "--variation",
     "variations",
@@ -135,7 +135,7 @@ variation_option = click.option(
 
 
 def reading_options(command: Command) -> Command:
-    """Adds the options of reading and passes them as one keyword `reading`, for `pairton.iterate(**reading)`."""
+    """Add the options of reading, and pass them as one keyword `reading`, for `pairton.iterate(**reading)`."""
 
     @functools.wraps(command)
     def wrapper(*args: Any, format_: str | None, maps: tuple[str, ...], keep: tuple[str, ...], **rest: Any) -> Any:
@@ -146,7 +146,7 @@ def reading_options(command: Command) -> Command:
         if (tags := rest.pop("tags")) is not None:
             from pairton.events.tags import load_table
 
-            reading["tags"] = load_table(tags)  # its content, which a file may change, is part of the settings
+            reading["tags"] = load_table(tags)  # the content, not the name, becomes part of the settings
         if rest.pop("isolate"):
             reading["isolate"] = True
         reading["keep"] = [name.strip() for entry in keep for name in entry.split(",") if name.strip()]
@@ -162,7 +162,7 @@ def reading_options(command: Command) -> Command:
 
 
 def cut_options(command: Command) -> Command:
-    """Adds the cuts on objects and passes them as one keyword `cuts`, for `RunSettings`."""
+    """Add the cuts on objects, and pass them as one keyword `cuts`, for `RunSettings`."""
 
     @functools.wraps(command)
     def wrapper(*args: Any, jets: str | None, leptons: str | None, no_cuts: bool, **rest: Any) -> Any:
@@ -170,18 +170,18 @@ def cut_options(command: Command) -> Command:
 
         return command(*args, cuts=chosen_cuts(jets, leptons, not no_cuts), **rest)
 
-    said = "Use only {} that pass, as in pt>30,abs_eta<2.4; none: all of them. [as the model was trained]"
+    text = "Use only {} that pass cuts, as in pt>30,abs_eta<2.4; none: use all. [the model's cuts]"
     for option in (
         click.option("--no-cuts", "--no-jet-cuts", is_flag=True, hidden=True, help="No cuts on any kind."),
-        click.option("--leptons", metavar="CUTS", help=said.format("leptons")),
-        click.option("--jets", metavar="CUTS", help=said.format("jets")),
+        click.option("--leptons", metavar="CUTS", help=text.format("leptons")),
+        click.option("--jets", metavar="CUTS", help=text.format("jets")),
     ):
         wrapper = option(wrapper)
     return wrapper  # type: ignore[return-value]  # the keywords differ, the command is the same to click
 
 
 def answer_options(command: Command) -> Command:
-    """Adds the options of the exact likelihood, as the keywords `answer`, `allow_absent` and `prior`."""
+    """Add the options of the exact decoding, as the keywords `answer`, `allow_absent` and `prior`."""
 
     def parsed(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
         return parse_prior(given)
@@ -192,7 +192,7 @@ def answer_options(command: Command) -> Command:
             multiple=True,
             metavar="PATTERN=FACTOR,…",
             callback=parsed,
-            help="How many times more events have a pattern than in training: nothing=5, or incomplete=0.",
+            help="How much more frequent patterns are than in training, as in nothing=5 or incomplete=0.",
         ),
         click.option("--allow-absent", is_flag=True, help="Leave out particles that are probably absent."),
         click.option(
@@ -200,7 +200,7 @@ def answer_options(command: Command) -> Command:
             default="event",
             show_default=True,
             metavar="event|particles",
-            help="Maximise the number of events that are right as a whole, or of particles.",
+            help="Maximise the expected number of fully correct events, or of correct particles.",
             shell_complete=completing(("event", "particles")),
         ),
     ):
@@ -209,14 +209,14 @@ def answer_options(command: Command) -> Command:
 
 
 def as_the_model(reading: dict[str, Any], model: Model) -> None:
-    """Options to read what the model takes. Without --topology, files of another decay tree are refused."""
+    """Set the options of reading to what the model needs. Without --topology, other decay trees are refused."""
     from pairton.formats import as_for
 
     reading |= as_for(model, reading)
 
 
 def parse_map(entries: tuple[str, ...]) -> dict[str, str]:
-    """`pt=Jet_pt,eta=Jet_eta`, once or several times.
+    """Parse `pt=Jet_pt,eta=Jet_eta`, given once or several times.
 
     >>> parse_map(("pt=Jet_pt,eta=Jet_eta", "weight=w"))
     {'pt': 'Jet_pt', 'eta': 'Jet_eta', 'weight': 'w'}
@@ -233,7 +233,7 @@ def parse_map(entries: tuple[str, ...]) -> dict[str, str]:
 
 
 def parse_prior(entries: tuple[str, ...]) -> dict[str, float]:
-    """`nothing=5,t_W=0.5`, once or several times.
+    """Parse `nothing=5,t_W=0.5`, given once or several times.
 
     >>> parse_prior(("nothing=5,t_W=0.5",))
     {'nothing': 5.0, 't_W': 0.5}

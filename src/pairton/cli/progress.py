@@ -1,4 +1,4 @@
-"""A progress bar for what takes longer than a second, on terminals only."""
+"""A progress bar on terminals, for work that takes longer than a second."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE = 1.0  # seconds before a bar appears
 def progress(
     items: Iterable[T], total: int | None, label: str, size: Callable[[T], int] = lambda _: 1
 ) -> Iterator[T]:
-    """The same items, with a bar on stderr; `total` and `size` count events, say. No bar if not a terminal.
+    """Yield the items, with a bar on stderr if that is a terminal. `size` counts, in units of `total`, an item.
 
     >>> list(progress(range(3), 3, "counting"))
     [0, 1, 2]

@@ -1,4 +1,4 @@
-"""`pairton reconstruct`: objects in, particles out."""
+"""`pairton reconstruct`: find the particles of every event."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ __all__ = ["model_options", "reconstruct", "stop_cleanly"]
 
 TERMINATED = 128 + signal.SIGTERM
 BAD = {
-    "bad_object": "have an object with a value that cannot be",
-    "bad_output": "get no answer: the model gives something else than numbers, or allows no assignment",
+    "bad_object": "have an object with an impossible value",
+    "bad_output": "get no answer, because the outputs of the model are not finite or allow no assignment",
 }
 
 
 def model_options(command: Any) -> Any:
-    """How a model is run: options of `reconstruct` and `evaluate`."""
+    """Add the options that say how a model is run, for `reconstruct` and `evaluate`."""
     command = answer_options(command)
     for option in reversed(
         (
@@ -118,8 +118,8 @@ def reconstruct(
 ) -> None:
     """Find the particles of every event of IN (files, globs, URLs, @list.txt) and write them to OUT.
 
-    One row per event, in order: the object of each slot by its index in the input, particles with probability, pt,
-    eta, phi and mass, and a status. Without IN: the sample events in the package.
+    OUT has one row per event, in order: a status, the index (in the input) of the object of each slot, and the
+    probability, pt, eta, phi and mass of each particle. Without IN, the sample events of the package are used.
 
     \b
     Example: pairton reconstruct events.root -o out.parquet --keep genWeight
@@ -160,7 +160,7 @@ def reconstruct(
         )
     if output is None:
         _show(summary, None if inputs else Path(paths[0]).name)
-    _report(summary, loaded, begun, f"; wrote {output}" if output else "")
+    _report(summary, loaded, settings, begun, f"; wrote {output}" if output else "")
 
 
 def _in_parts(
@@ -183,12 +183,12 @@ def _in_parts(
 
     if dask is not None and jobs is not None:
         raise ConfigError(
-            f"--dask {dask} and --jobs {jobs}: choose one; --dask local:{jobs} has {jobs} workers here"
+            f"--dask {dask} and --jobs {jobs}: choose one; --dask local:{jobs} starts {jobs} workers here"
         )
     if output is None or Path(output).suffix.lower() in CONTAINERS:
-        said = f"not the file {output}" if output else "and there is none"
+        problem = f"but {output} is a file" if output else "but -o is missing"
         raise ConfigError(
-            f"--dask, --jobs and --resume write parts to a folder, {said}: give one with -o, as in -o out"
+            f"--dask, --jobs and --resume write parts to a folder, {problem}: give a folder, as in -o out"
         )
     begun = time.monotonic()
     with stop_cleanly(), nullcontext() if dask is None else dask_client(dask) as client:
@@ -207,10 +207,10 @@ def _in_parts(
     kept = f", {done.skipped} of them kept" if done.skipped else ""
     kept += f", {done.replaced} replaced (other inputs or settings, or unfinished)" if done.replaced else ""
     kept += f", {done.altered} replaced that had been altered" if done.altered else ""
-    _report(done, model, begun, f"; wrote {len(done.paths)} parts to {output}{kept}")
+    _report(done, model, settings, begun, f"; wrote {len(done.paths)} parts to {output}{kept}")
 
 
-def _report(summary: Summary | Parts, model: Model, begun: float, where: str) -> None:
+def _report(summary: Summary | Parts, model: Model, settings: RunSettings, begun: float, where: str) -> None:
     from pairton.topology.selection import counted
 
     tags = f", {100 * summary.tagged / summary.jets:.1f} % of jets b-tagged," if summary.jets else ""
@@ -222,6 +222,14 @@ def _report(summary: Summary | Parts, model: Model, begun: float, where: str) ->
         click.echo(
             f"pairton: warning: {summary.status[label]} events {BAD[label]} ({label}), the first in "
             f"{printable(file)}, row {row}",
+            err=True,
+        )
+    most = settings.for_model(model).max_objects
+    if summary.status["truncated"] and most < settings.max_objects:
+        click.echo(
+            f"pairton: warning: --max-objects {settings.max_objects} is more than the sums over hypotheses of "
+            f"{model.topology.name} allow: of events with more than {most} objects of a kind, only the {most} of "
+            f"highest pT were used ({summary.status['truncated']} truncated)",
             err=True,
         )
     unanswered = ("too_few_objects", "bad_object", "bad_output")
@@ -266,7 +274,7 @@ def stop_cleanly() -> Iterator[None]:
 
 
 def _show(summary: Summary, sample: str | None) -> None:
-    """The first events as a table: mass and objects of every root particle, those of its children first."""
+    """Print the first events as a table, with mass and objects of every root particle, grouped by child."""
     import numpy as np
     from rich.console import Console
     from rich.table import Table
@@ -278,12 +286,15 @@ def _show(summary: Summary, sample: str | None) -> None:
     roots = reco.topology.roots
     title = f"the sample events, {sample}" if sample else None
     main = reco.topology.main_kind
-    table = Table("row", "event", collection_name(main), "status", "P(event)", title=title, title_justify="left")
+    table = Table("row", "event", collection_name(main), title=title, title_justify="left")
+    labels = [Status(number).label for number in reco.status]
+    table.add_column("status", min_width=max(map(len, labels), default=0))
+    table.add_column("P(event)", min_width=len("P(event)"))
     for root in roots:
-        table.add_column(f"{root.name} [GeV]", justify="right")
-        table.add_column("objects")
+        table.add_column(f"{root.name} [GeV]", justify="right", overflow="fold")
+        table.add_column("objects", overflow="fold")
     for row in range(len(reco)):
-        cells = [str(row), str(reco.events.ids[row, 1]), str(reco.used[main][row]), Status(reco.status[row]).label]
+        cells = [str(row), str(reco.events.ids[row, 1]), str(reco.used[main][row]), labels[row]]
         probability = reco.event_probability[row]
         cells.append("" if np.isnan(probability) else f"{probability:.3f}")
         for root in roots:
@@ -291,9 +302,10 @@ def _show(summary: Summary, sample: str | None) -> None:
             cells.append("" if np.isnan(mass) else f"{mass:.1f}")
             groups = [reco.topology.particles[child].slots for child in root.children] + [root.own_slots]
             found = [[reco.index[row, slot] for slot in group] for group in groups]
-            there = [" ".join(map(str, group)) for group in found if group and min(group) >= 0]
-            cells.append(" + ".join(there) or ("" if np.isnan(probability) else "absent"))
+            filled = [" ".join(map(str, group)) for group in found if group and min(group) >= 0]
+            cells.append(" + ".join(filled) or ("" if np.isnan(probability) else "absent"))
         table.add_row(*cells)
     console = Console(markup=False)  # names are no markup
-    console.width = max(console.width, 100) if not console.is_terminal else console.width
+    if not console.is_terminal:
+        console.width = max(console.width, 60 + 24 * len(roots))  # nothing is cut
     console.print(table)

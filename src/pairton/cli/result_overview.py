@@ -1,4 +1,4 @@
-"""How a result was made, for `pairton inspect RESULT`."""
+"""Tables that show how a result was made, for `pairton inspect RESULT`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["is_result", "result_tables"]
 
-SHOWN = 12  # characters of a hash
-MOST = 20  # inputs that are listed
-# metadata that are not settings, or have rows of their own
+SHOWN = 12  # characters of a hash to show
+MOST = 20  # inputs to list
+# metadata that are not settings, or have their own rows
 OTHER = frozenset(
     (
         "format_version",
@@ -35,15 +35,15 @@ OTHER = frozenset(
 
 
 def is_result(path: str) -> bool:
-    """Whether `pairton reconstruct` wrote it: a folder of parts, or a file."""
+    """Whether a file or a folder of parts is a result of `pairton reconstruct`."""
     from pairton.reconstruction.provenance import result_metadata
 
     found = Path(path)
     return found.is_dir() if not found.is_file() else result_metadata(found) is not None
 
 
-def result_tables(path: str, said: Mapping[str, Any]) -> Iterator[Table]:
-    """What a result says of itself: events and model, settings, inputs."""
+def result_tables(path: str, metadata: Mapping[str, Any]) -> Iterator[Table]:
+    """Tables of the events and the model, the settings, and the inputs of a result."""
     from rich import box
     from rich.table import Table
 
@@ -57,18 +57,18 @@ def result_tables(path: str, said: Mapping[str, Any]) -> Iterator[Table]:
             made.add_row(*map(printable, row))
         return made
 
-    yield table(f"a result of pairton reconstruct: {path}", _about(said))
-    yield table("settings", _settings(said))
-    yield table("inputs", _inputs(said))
+    yield table(f"a result of pairton reconstruct: {path}", _about(metadata))
+    yield table("settings", _settings(metadata))
+    yield table("inputs", _inputs(metadata))
 
 
-def _about(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    model = _mapping(said, "model")
-    parts = f" in {len(said['parts'])} parts" if isinstance(said.get("parts"), list) else ""
-    yield "events", f"{_short(said.get('events'))}{parts}"
-    yield "status", ", ".join(f"{n} {label}" for label, n in _mapping(said, "status").items() if n)
-    yield "topology", _short(said.get("topology"))
-    yield "pairton", _short(said.get("pairton_version"))
+def _about(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    model = _mapping(metadata, "model")
+    parts = f" in {len(metadata['parts'])} parts" if isinstance(metadata.get("parts"), list) else ""
+    yield "events", f"{_short(metadata.get('events'))}{parts}"
+    yield "status", ", ".join(f"{n} {label}" for label, n in _mapping(metadata, "status").items() if n)
+    yield "topology", _short(metadata.get("topology"))
+    yield "pairton", _short(metadata.get("pairton_version"))
     yield "model", f"{_short(model.get('name'))}, of pairton {_short(model.get('code_version'))}"
     yield from _files(model)
     folds = model.get("folds")
@@ -85,15 +85,15 @@ def _files(model: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "engine", _short(model["engine"])
 
 
-def _settings(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, value in said.items():
+def _settings(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in metadata.items():
         if name == "cuts":
             yield name, _cuts(value)
         elif name not in OTHER:
             yield name, _short(value)
-    fitted = said.get("temperatures")
+    fitted = metadata.get("temperatures")
     yield "temperatures", "1, not fitted for this decoding" if fitted is None else _short(fitted)
-    for name, value in _mapping(said, "reading").items():
+    for name, value in _mapping(metadata, "reading").items():
         yield f"reading: {name}", _short(value)
 
 
@@ -107,7 +107,7 @@ def _cuts(value: Any) -> str:
 
 
 def _bounds(cuts: Mapping[str, Any], kind: str) -> str:
-    """The bounds on objects of a kind, as --jets takes them; those that were not given are the model's."""
+    """The cuts on objects of a kind, in the form of --jets; cuts that were not given are the model's."""
     bounds = _mapping(cuts, kind)
     given = [f"{name}{sign}{_short(bounds[name])}" for name, sign in CUTS.items() if bounds.get(name) is not None]
     return (
@@ -115,11 +115,11 @@ def _bounds(cuts: Mapping[str, Any], kind: str) -> str:
     )
 
 
-def _inputs(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    inputs = said.get("inputs")
+def _inputs(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    inputs = metadata.get("inputs")
     inputs = inputs if isinstance(inputs, list) else []
     for one in inputs[:MOST]:
-        if not isinstance(one, Mapping):  # of an earlier version
+        if not isinstance(one, Mapping):  # written by an earlier version
             yield "file", str(one)
             continue
         hashed = f"sha256 {str(one['sha256'])[:SHOWN]}" if one.get("sha256") else "not hashed"
@@ -131,14 +131,14 @@ def _inputs(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "", f"and {len(inputs) - MOST} more: --json lists them"
 
 
-def _mapping(said: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A part of the metadata; nothing where someone wrote something else there."""
-    found = said.get(name)
+def _mapping(metadata: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A mapping in the metadata; empty if it is missing or not a mapping."""
+    found = metadata.get(name)
     return found if isinstance(found, Mapping) else {}
 
 
 def _short(value: Any) -> str:
-    """A setting in a few words; a table of tags or a topology by its name."""
+    """A setting as short text; a table of tags or a topology is shown by its name."""
     if isinstance(value, Mapping):
         if isinstance(value.get("name"), str):
             return str(value["name"])

@@ -42,7 +42,7 @@ def tags(context: click.Context) -> None:
 @tags.command()
 @click.argument("table", metavar="NAME|FILE", shell_complete=completing("tags"))
 def show(table: str) -> None:
-    """Show a table: its cuts, the share of jets that pass each, and what a jet between two cuts is worth.
+    """Show a table: its cuts, and the share of b, c and light jets that pass each of them.
 
     Example: pairton tags show gn2v01
     """
@@ -50,7 +50,7 @@ def show(table: str) -> None:
 
     found = load_table(table)
     click.echo(f"{found.name}: the score {found.field}{'' if found.measured else ', approximate'}")
-    click.echo(f"  {found.about}" if found.about else "  nothing is said of where the numbers come from")
+    click.echo(f"  {found.about}" if found.about else "  the table does not say where its numbers come from")
     for line in _lines(found, None):
         click.echo(line)
 
@@ -60,10 +60,10 @@ def show(table: str) -> None:
 @click.option(
     "--score", required=True, metavar="COLUMN", help="The score: a column of jets, or the name of a tagger."
 )
-@click.option("--cuts", metavar="C1,C2,…", help="Its working points. [at b efficiencies from 0.95 to 0.1]")
+@click.option("--cuts", metavar="C1,C2,…", help="Cuts on the score. [at b efficiencies from 0.95 to 0.1]")
 @click.option("--at", metavar="E1,E2,…", help="Choose the cuts to have these b efficiencies.")
 @click.option(
-    "--pt", metavar="P1,P2,…", help="Edges between ranges of pT, or none. [as many as there are jets for]"
+    "--pt", metavar="P1,P2,…", help="Edges between ranges of pT, or none. [as many as the number of jets allows]"
 )
 @click.option(
     "--jets", metavar="CUTS", default="pt>20,abs_eta<2.5", show_default=True, help="Which jets are counted."
@@ -82,10 +82,11 @@ def measure(
     force: bool,
     reading: dict[str, Any],
 ) -> None:
-    """Measure a table on the labelled jets of FILE...: how often b, c and light jets pass the cuts on a score.
+    """Measure how often the b, c and light jets of FILE... pass cuts on a score.
 
-    Jets need a flavour: simulation in NanoAOD (hadronFlavour), PHYSLITE (HadronConeExclTruthLabelID) and Delphes
-    (Flavor) has one, `pairton generate` writes it, and `--map flavour=COLUMN` names another column. Weights count.
+    Jets need a flavour. Simulation in NanoAOD (hadronFlavour), PHYSLITE (HadronConeExclTruthLabelID) and Delphes
+    (Flavor) has one, and `pairton generate` writes it; for other files, `--map flavour=COLUMN` names its column.
+    Event weights are used.
 
     Example: pairton tags measure nano.root --score btagDeepFlavB --cuts 0.049,0.2783,0.71 -o mine.yaml
     """
@@ -97,12 +98,12 @@ def measure(
         raise ConfigError("--cuts and --at: choose one")
     for name in ("btag", "tags"):
         if reading.pop(name, None) is not None:
-            raise ConfigError(f"--{name} has no place here: --score names what is measured")
+            raise ConfigError(f"--{name} cannot be used here: --score names the score to measure")
     if output is not None:
         if Path(output).suffix not in (".yaml", ".yml"):
-            raise ConfigError(f"{output}: a table is a .yaml file: give such a name")
+            raise ConfigError(f"{output}: the output must end in .yaml or .yml")
         refuse_existing(output, force)
-        Replacement(output)  # refused before the work, if it cannot be written
+        Replacement(output)  # raises an error before the work if the output cannot be written
     found = run(
         list(files),
         score,

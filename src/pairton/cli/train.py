@@ -1,4 +1,4 @@
-"""`pairton train`: a recipe and labelled events in, a model out."""
+"""`pairton train`: train a model on labelled events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pairton.errors import MissingExtraError
 
 __all__ = ["train"]
 
-STOPPED = 75  # EX_TEMPFAIL of sysexits.h: a batch system then knows that the training is not finished
+STOPPED = 75  # EX_TEMPFAIL of sysexits.h: tells a batch system that the training is not finished
 
 
 @click.command()
@@ -38,7 +38,7 @@ STOPPED = 75  # EX_TEMPFAIL of sysexits.h: a batch system then knows that the tr
     "--folds",
     type=int,
     metavar="K",
-    help="Train K models: each answers for a K-th of the events, and is trained on the others.",
+    help="Train K networks, each on all folds of events but one, which it is then used for.",
 )
 @click.option("--seed", type=int, help="Use another seed than the recipe's.")
 @click.option("--devices", type=int, help="Number of processes on this machine, one per device.")
@@ -58,7 +58,7 @@ def train(
 ) -> None:
     """Train RECIPE, a built-in one (cpu, iterative, paper, …) or a YAML file, on labelled events.
 
-    The best model on validation events is written to --out, which `pairton reconstruct --model` takes.
+    The best model on validation events is written to --out. Use it with `pairton reconstruct --model`.
 
     \b
     Example: pairton train cpu --data events.h5 --out my-model

@@ -16,10 +16,10 @@ FAILED = 1
 @click.command()
 @click.argument("result", metavar="RESULT")
 def verify(result: str) -> None:
-    """Check RESULT of `pairton reconstruct`, a folder of parts or a file, against what was recorded with it.
+    """Check that RESULT of `pairton reconstruct`, a folder of parts or a file, and its inputs are unchanged.
 
-    Every part must have the SHA-256 that it was written with, and every input that is still there the one that it
-    was read with. One line for each problem, and exit code 1 where there is any.
+    The SHA-256 of every part, and of every input that still exists, must be the recorded one. Each problem is
+    printed on one line, and the exit code is then 1.
 
     Example: pairton verify out/
     """
@@ -28,8 +28,8 @@ def verify(result: str) -> None:
     found = check(result)
     for problem in found.problems:
         click.echo(f"pairton: {printable(problem)}", err=True)
-    said = f"{found.parts} parts" if found.parts else "one file, which has no hash of itself"
-    absent = f", {found.absent} not there or on the network" if found.absent else ""
-    click.echo(f"{result}: {found.events} events, {said}; {found.inputs} inputs as they were read{absent}")
+    parts = f"{found.parts} parts" if found.parts else "one file, whose own hash is not recorded"
+    absent = f", {found.absent} missing or on the network" if found.absent else ""
+    click.echo(f"{result}: {found.events} events, {parts}; {found.inputs} inputs unchanged{absent}")
     if found.problems:
         sys.exit(FAILED)
