@@ -17,6 +17,8 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 ADDED = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")  # pages of the site from the root of the repository
 COMMANDS = "<!-- commands -->"  # where the reference of commands goes
+BLOCK = re.compile(r"(<pre.*?</pre>)", re.S)
+LOOSE = re.compile(r" ± |(?<=\d) (?=%|σ|GeV\b|MeV\b)")  # spaces at which a number must not be broken
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
@@ -84,3 +86,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         return f"[{text}]({os.path.relpath(target.removeprefix('docs/'), uri.parent)}{anchor})"
 
     return LINK.sub(rewritten, markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Keep a number on one line with its uncertainty and its unit, outside of code blocks."""
+    parts = BLOCK.split(html)
+    parts[::2] = [LOOSE.sub(lambda found: found[0].replace(" ", "\u00a0"), part) for part in parts[::2]]
+    return "".join(parts)
