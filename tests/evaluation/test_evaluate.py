@@ -424,6 +424,8 @@ def test_models_are_listed_with_what_they_are(built_in, monkeypatch, tmp_path):
     built_in.__class__ = described(built_in, metrics={"e_event": 0.5, "e_W": 0.625})
     listed = CliRunner().invoke(cli, ["models"])
     assert listed.output == "masses  ttbar_allhad, exact  e_event 0.5  e_W 0.625\n"
+    monkeypatch.setattr("pairton.models.storage.builtin_models", lambda: {"masses": tmp_path, "other": tmp_path})
+    assert "e_…: share that is right among the validation events" in CliRunner().invoke(cli, ["models"]).output
     shown = CliRunner().invoke(cli, ["models", "masses"]).output
     assert "jets        pT > 0 GeV, |eta| < inf; 6 to 16; btag 0 or 1" in shown
     (tmp_path / "README.md").write_text("# A card")

@@ -249,6 +249,23 @@ def test_the_bound_on_sums_truncates_and_is_counted(decays, missing_model, monke
     assert not any(set(row[row >= 0]) & set(soft) for row, soft in zip(reco.assignment, softest, strict=True))
 
 
+def test_more_objects_than_can_be_summed_over_are_said(decays, missing_model, monkeypatch, tmp_path, capsys):
+    """The user is told if fewer objects are used than --max-objects asks for."""
+    from pairton.cli import main
+
+    events = decays(20, extra=4)
+    with formats.create(tmp_path / "in.h5", events.topology) as writer:
+        writer.write(events)
+    monkeypatch.setattr("pairton.reconstruction.model_choice.load_for_files", lambda *_, **__: missing_model)
+    for most, said in ((2000, True), (10**6, False)):
+        monkeypatch.setattr(set_tables, "MAX_SUMS", most)
+        with pytest.raises(SystemExit):
+            main(["reconstruct", str(tmp_path / "in.h5"), "--max-objects", "11"])
+        warned = capsys.readouterr().err
+        assert ("--max-objects 11 is more than" in warned) is said
+        assert ("only the 8 of highest pT were used (20 truncated)" in warned) is said
+
+
 def test_what_cannot_be_asked_of_a_model(five, mass_model, missing_model):
     for asked in ({"allow_absent": True}, {"prior": {"nothing": 2}}):
         with pytest.raises(ModelError, match=r"masses knows complete events only: .* network\.patterns"):

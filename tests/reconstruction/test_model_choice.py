@@ -1,14 +1,17 @@
 """Which built-in model is used where the user names none."""
 
+import json
+
 import h5py
 import numpy as np
 import pytest
 
 from pairton import evaluate
+from pairton.cli import main
 from pairton.errors import ModelError, PairtonWarning
 from pairton.events import Events
 from pairton.models.engines import load_model, model_for
-from pairton.reconstruction.model_choice import model_for_files
+from pairton.reconstruction.model_choice import labelled_topology, model_for_files
 from pairton.topology import load_topology
 from pairton.topology.reading import parse_topology
 
@@ -37,8 +40,6 @@ def test_a_tree_under_another_name_has_the_model_of_that_tree():
 
 
 def test_a_topology_without_a_model_is_said_to_have_none(four_bottoms, tmp_path, capsys):
-    from pairton.cli import main
-
     with pytest.raises(ModelError, match=NONE):
         model_for_files(None, [str(four_bottoms)])
     with pytest.raises(SystemExit) as stop:
@@ -61,7 +62,7 @@ def test_evaluate_follows_the_topology_of_files(four_bottoms):
         evaluate(four_bottoms, topology="tttt_allhad")
 
 
-def test_labels_choose_the_model_and_it_is_said(tmp_path):
+def test_labels_choose_the_model_and_it_is_said(tmp_path, capsys):
     """SPANet's files name no topology: the model with the most of their labels is used, aloud."""
     counts = {"t": ("b", "q1", "q2"), "tl": ("b", "l")}
     with h5py.File(tmp_path / "a.h5", "w") as file:
@@ -76,6 +77,16 @@ def test_labels_choose_the_model_and_it_is_said(tmp_path):
                 file[f"TARGETS/{particle}/{product}"] = np.full(
                     3, 0 if product == "l" else k + 3 * (particle == "tl")
                 )
-    with pytest.warns(PairtonWarning, match=r"a\.h5 is read as ttbar_semilep, the built-in model with the most"):
+    with pytest.warns(PairtonWarning, match=r"a\.h5 is read as ttbar_semilep, the built-in model .*the most"):
         assert model_for_files(None, [str(tmp_path / "a.h5")]) == "ttbar_semilep"
     assert load_model("ttbar_semilep").topology.name == "ttbar_semilep"
+    with pytest.raises(SystemExit) as stop:  # inspect chooses in the same way
+        main(["inspect", str(tmp_path / "a.h5"), "--json"])
+    assert not stop.value.code
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["topology"] == "ttbar_semilep"
+    assert "a.h5 is read as ttbar_semilep, the built-in model" in shown.err
+    assert labelled_topology([str(tmp_path / "a.h5")], {"topology": "hh4b"}) is None
+    with pytest.raises(SystemExit):
+        main(["inspect", str(tmp_path / "a.h5"), "--topology", "hh4b"])
+    assert "TARGETS lacks" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from pairton.models.kinematic_model import is_kinematic
 from pairton.models.storage import builtin_models, read_info
 from pairton.topology import Topology, load_topology
 
-__all__ = ["load_for_files", "model_for_files", "models_to_evaluate"]
+__all__ = ["labelled_topology", "load_for_files", "model_for_files", "models_to_evaluate"]
 
 
 def load_for_files(
@@ -68,6 +68,32 @@ def model_for_files(
         return engines.model_for(load_topology(given["topology"]))
     topology = _topology_of(paths, given)
     return "default" if topology is None else engines.model_for(topology)
+
+
+def labelled_topology(paths: Sequence[str], options: Mapping[str, Any]) -> str | None:
+    """The built-in topology whose labels files have, if they cannot be read without naming one.
+
+    paths     files, as for `pairton.read`; the first one counts
+    options   of `pairton.read`
+
+    Returns None if the options give a topology, if the file can be read without one, or if it has the labels of no
+    built-in model. `model_for_files` chooses in the same way.
+
+    >>> labelled_topology(["sample:ttbar_allhad"], {}) is None
+    True
+    """
+    if options.get("topology") is not None:
+        return None
+    try:
+        first = expand(list(paths))[0]
+    except (PairtonError, IndexError):
+        return None  # errors in the files are raised when they are read
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PairtonWarning)  # repeated when the file is read
+        with suppress(PairtonError), open_source(first, **options):
+            return None
+    chosen = _topology_of_labels(first, options)
+    return None if chosen is None else chosen.name
 
 
 def _topology_of(paths: Sequence[str], options: Mapping[str, Any]) -> Topology | None:
