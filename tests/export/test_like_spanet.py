@@ -211,7 +211,7 @@ def test_mistakes_are_one_line(saved, tmp_path):
     }
     path.write_text(yaml.safe_dump(event))
     with pytest.raises(
-        ModelError, match="takes btag of jets, but Source of the event file has eta, mass, phi, pt"
+        ModelError, match="needs btag of jets, but Source of the event file has eta, mass, phi, pt"
     ):
         export_like_spanet(folder, tmp_path / "net.onnx", topology=path)
     assert not (tmp_path / "net.onnx").exists()

@@ -1,9 +1,9 @@
-"""A network of ours as a graph with SPANet's tensors: `pairton export --like spanet`.
+"""One of our networks as a graph with SPANet's inputs and outputs: `pairton export --like spanet`.
 
-The exact sums give the probability of every candidate for a particle. SPANet's output is that distribution: over
-all choices of objects for the products, in its order, with sum 1. Interchangeable particles have the same
-distribution, so that a greedy choice takes the best one first and then the best of what is left. The j-th of them
-is detected with the probability that there are at least j.
+The exact sums give the probability of every candidate for a particle. SPANet's assignment output is that
+distribution, normalised to 1, over all choices of objects for the decay products. Interchangeable particles have
+the same distribution; a greedy choice takes the best candidate first, and then the best one without shared
+objects. The detection probability of the j-th of them is the probability that at least j are present.
 
 Shapes: B events, N objects of an input, T objects of all sequential inputs, D features, C candidates, K patterns.
 """
@@ -33,7 +33,7 @@ __all__ = ["SpanetGraph", "default_groups", "spanet_outputs"]
 
 
 def default_groups(topology: Topology, inputs: Inputs) -> tuple[InputGroup, ...]:
-    """The inputs of a graph where no event file says them: raw numbers, in this order."""
+    """The inputs of a graph without an event file: values without preprocessing."""
     named = {JET: "Source"} | dict(topology.groups)
     groups = []
     for kind in topology.kinds:
@@ -45,12 +45,12 @@ def default_groups(topology: Topology, inputs: Inputs) -> tuple[InputGroup, ...]
 
 
 def spanet_outputs(topology: Topology, heads: Mapping[str, HeadSpec]) -> dict[str, tuple[str, ...]]:
-    """Names of the outputs, in SPANet's order, and their axes after that of events."""
+    """The names of the outputs, in SPANet's order, and their axes after the axis of events."""
     labels = [label.split("/")[0] for label in topology.labels("spanet")]
     names = dict.fromkeys(labels)
     axes = {f"{name}_assignment_probability": ("object",) * labels.count(name) for name in names}
     axes |= {f"{name}_detection_probability": () for name in names}
-    ordered = sorted((spec.is_class, name) for name, spec in heads.items() if spec.of_event)  # numbers first
+    ordered = sorted((spec.is_class, name) for name, spec in heads.items() if spec.of_event)  # regressions first
     return axes | {_head_name(name, heads[name]): ("class",) * is_class for is_class, name in ordered}
 
 
@@ -60,15 +60,15 @@ def _head_name(name: str, spec: HeadSpec) -> str:
 
 @dataclass(frozen=True)
 class _Branch:
-    """A particle under SPANet's name: its type, how many of it must be there, and its products."""
+    """A particle of SPANet."""
 
     type: str
-    rank: int  # 1 for the first of interchangeable ones
-    axes: tuple[tuple[int, ...], ...]  # for each order of its products, the slot (of the type) on each axis
+    rank: int  # 1 for the first of interchangeable particles
+    axes: tuple[tuple[int, ...], ...]  # for each equivalent order of its products, the slot on each axis
 
 
 class SpanetGraph(ExactGraph):
-    """Features in, distributions out."""
+    """A graph from SPANet's features to its distributions."""
 
     def __init__(
         self,
@@ -88,13 +88,13 @@ class SpanetGraph(ExactGraph):
             _check_features(group, kind, network.inputs)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """What `spanet_outputs` names, from data and mask of each input."""
+        """The outputs that `spanet_outputs` names, from data and mask of each input."""
         topology, kinds = self.topology, self.topology.kinds
         objects, masks, fed = {}, {}, {}
         unused = torch.zeros(1)
         for k, group in enumerate(self.groups):
             data, mask = inputs[2 * k], inputs[2 * k + 1]
-            if group.kind not in kinds:  # a graph must use all that it is given
+            if group.kind not in kinds:  # a graph must use all its inputs
                 unused = unused + 0 * data.sum() + 0 * mask.sum()
                 continue
             fed[group.kind] = data.shape[1]
@@ -128,7 +128,7 @@ class SpanetGraph(ExactGraph):
         masks: dict[str, Tensor],
         fed: dict[str, Any],
     ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
-        """Log sums (K, B), the probability (C, B) of each candidate, and its objects (C, slots) on the axes."""
+        """Log sums (K, B), and per type the probability (C, B) and objects (C, slots) of each candidate."""
         kinds = self.topology.kinds
         count = objects[kinds[self.main]].shape[1]
         every = torch.arange(sum(objects[kind].shape[1] for kind in kinds))
@@ -176,7 +176,7 @@ class SpanetGraph(ExactGraph):
         return dense
 
     def _detected(self, branch: _Branch, chances: Tensor) -> Tensor:
-        """(B,): that there are at least as many particles of its type."""
+        """(B,): the probability that at least `branch.rank` particles of its type are present."""
         enough = [_count(self.topology, pattern.placed, branch.type) >= branch.rank for pattern in self.patterns]
         return (chances * torch.tensor(enough, dtype=chances.dtype)[:, None]).sum(dim=0)
 
@@ -196,7 +196,10 @@ def _branches(topology: Topology, event: SpanetEvent | None) -> list[_Branch]:
         slots = tuple(k for k, (owner, _) in enumerate(labels) if owner == name)
         found = [particle for particle in topology.particles if particle.slots == slots]
         if not found:
-            raise ModelError(f"{topology.name} has no particle with the slots of {name} alone: SPANet needs one")
+            raise ModelError(
+                f"{topology.name} has no particle with exactly the slots of {name}, which SPANet needs: export "
+                "without --like"
+            )
         seen[found[0].type] = seen.get(found[0].type, 0) + 1
         products = [labels[slot][1] for slot in slots]
         wanted = products if event is None else [product.name for product in event.particles[name]]
@@ -208,7 +211,7 @@ def _branches(topology: Topology, event: SpanetEvent | None) -> list[_Branch]:
 
 
 def _count(topology: Topology, placed: tuple[tuple[str, int], ...], type_name: str) -> int:
-    """Particles of a type that are there in a pattern."""
+    """The number of particles of a type in a pattern."""
     below = {name: topology.of_type(name)[0] for name, _ in placed}
     return sum(
         particle.type == type_name and {*particle.slots} <= {*below[name].slots}
@@ -222,20 +225,20 @@ def _count(topology: Topology, placed: tuple[tuple[str, int], ...], type_name: s
 
 def _check_features(group: InputGroup | None, kind: str, inputs: Inputs) -> None:
     if group is None:
-        raise ModelError(f"the model takes {collection_name(kind)}, which the event file has not among its INPUTS")
+        raise ModelError(f"the model needs {collection_name(kind)}, which are not in the INPUTS of the event file")
     names = {feature.name for feature in group.features}
     lacking = [name for name in inputs.fields(kind) if name not in names]
     if not group.has_momentum:
         lacking.insert(0, "pt and phi")
     if lacking:
         raise ModelError(
-            f"the model takes {lacking[0]} of {collection_name(kind)}, but {group.name} of the event file has "
+            f"the model needs {lacking[0]} of {collection_name(kind)}, but {group.name} of the event file has "
             f"{', '.join(sorted(names))}"
         )
 
 
 def _columns(data: Tensor, group: InputGroup, inputs: Inputs) -> Tensor:
-    """(B, N, columns): pt, eta, phi, energy and further inputs, from the features (B, N, D) that SPANet takes."""
+    """(B, N, columns): pt, eta, phi, energy and further inputs, from SPANet's features (B, N, D)."""
     known = {}
     for k, feature in enumerate(group.features):
         known[feature.name] = torch.exp(data[:, :, k]) - 1 if feature.log else data[:, :, k]
@@ -247,7 +250,7 @@ def _columns(data: Tensor, group: InputGroup, inputs: Inputs) -> Tensor:
             phi = torch.atan2(sine, cosine)
     assert phi is not None  # the group has a direction
     eta = known.get("eta", torch.zeros_like(pt))
-    momentum = pt * (torch.exp(eta) + torch.exp(-eta)) / 2  # cosh and expm1 are not exported
+    momentum = pt * (torch.exp(eta) + torch.exp(-eta)) / 2  # cosh and expm1 cannot be exported
     energy = next((known[name] for name in ("energy", "e") if name in known), None)
     if energy is None:
         mass = next((known[name] for name in ("mass", "m") if name in known), torch.zeros_like(pt))

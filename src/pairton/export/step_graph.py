@@ -1,4 +1,4 @@
-"""One call of the network as a graph: flat inputs, which ONNX files have, in place of mappings."""
+"""One pass of the network as a graph, with separate inputs, as ONNX needs, instead of mappings."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["StepGraph", "by_kind"]
 
 
 def by_kind(kinds: tuple[str, ...], inputs: tuple[Tensor, ...]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Objects and masks from `kind, kind_mask, kind, kind_mask, ...`."""
+    """Objects and masks by kind, from the inputs `kind, kind_mask, kind, kind_mask, ...`."""
     objects = dict(zip(kinds, inputs[::2], strict=False))
     masks = dict(zip(kinds, inputs[1::2], strict=False))
     return objects, masks
 
 
 class StepGraph(nn.Module):
-    """Objects, masks and, for a network that takes them, tokens in; outputs in the order of their names out."""
+    """A graph from objects, masks and, if the network has them, tokens to all outputs of the network."""
 
     def __init__(self, network: Network) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""From a torch module to the bytes of an ONNX file."""
+"""Converts a torch module to an ONNX file."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ def trace(
     outputs: Mapping[str, tuple[str, ...]],
     named: Mapping[str, Mapping[int, str]] | None = None,
 ) -> bytes:
-    """By the exporter that traces: seconds, where the one that analyses takes a minute.
+    """Export a graph by tracing, which takes seconds; the newer exporter (dynamo) takes a minute.
 
-    named: of inputs and outputs, the axes that vary, where they are not those of a step
+    inputs   arrays to trace with, by name
+    outputs  name -> its axes after the axis of events
+    named    names of the axes of variable length, for inputs and outputs that differ from those of a step
     """
     import torch
 
@@ -41,7 +43,7 @@ def trace(
     axes |= {name: dict(varying) for name, varying in (named or {}).items()}
     stream = io.BytesIO()
     with warnings.catch_warnings(), torch.inference_mode():
-        warnings.simplefilter("ignore")  # shapes are traced on purpose
+        warnings.simplefilter("ignore")  # on shapes, which may vary
         torch.onnx.export(
             graph,
             tuple(torch.from_numpy(array) for array in inputs.values()),
@@ -56,7 +58,7 @@ def trace(
 
 
 def finished(payload: bytes, metadata: dict[str, Any]) -> bytes:
-    """With metadata, and without the paths of source files that the exporter leaves in every node."""
+    """Add metadata to a file, and remove the paths of source files that the exporter writes into every node."""
     import onnx
 
     model = onnx.load_model_from_string(payload)
