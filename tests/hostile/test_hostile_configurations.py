@@ -1,5 +1,6 @@
 """YAML, JSON and lists of files that are meant to hurt: within seconds, an answer or one line."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -102,7 +103,7 @@ def test_doubling_decays_are_refused():
 def test_a_list_that_names_itself_is_one_line(tmp_path, refused, source):
     (tmp_path / "a.txt").write_text("@b.txt\n")
     (tmp_path / "b.txt").write_text(f"{source}\n@a.txt\n")
-    assert "named twice, perhaps by itself" in refused("inspect", f"@{tmp_path / 'a.txt'}")
+    assert "given twice, perhaps by itself" in refused("inspect", f"@{tmp_path / 'a.txt'}")
     os.mkfifo(tmp_path / "pipe")
     assert "not a regular file" in refused("inspect", f"@{tmp_path / 'pipe'}")
     assert "not a regular file" in refused("inspect", tmp_path / "pipe")
@@ -133,18 +134,43 @@ class Dripping(BaseHTTPRequestHandler):
         pass
 
 
+class Streaming(Dripping):
+    """Zeros without end; the server says nothing of a length."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            while True:
+                self.wfile.write(bytes(65536))
+
+    def do_HEAD(self):
+        self.send_response(200)
+        self.end_headers()
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", ["a.h5", "a.parquet", "a.root"])
 def test_a_server_that_drips_is_given_up(monkeypatch, name):
     pytest.importorskip("aiohttp")
     monkeypatch.setattr(files, "PATIENCE", 2)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Dripping)
+    assert "\n" not in what_is_said_of(Dripping, name)
+
+
+@pytest.mark.parametrize("name", ["a.h5", "a.parquet", "a.root"])
+def test_a_server_that_sends_a_stream_without_length_is_one_line(name):
+    pytest.importorskip("aiohttp")
+    assert "download it first" in what_is_said_of(Streaming, name)
+
+
+def what_is_said_of(handler, name):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         with pytest.raises(PairtonError) as caught:
             pairton.read(f"http://127.0.0.1:{server.server_port}/{name}")
-        assert "\n" not in str(caught.value)
+        return str(caught.value)
     finally:
         server.shutdown()
         server.server_close()

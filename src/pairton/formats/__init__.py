@@ -268,8 +268,7 @@ def iterate(
         if opened is not None:
             opened(source)
         if not source.n_events:
-            with damage(source.path):
-                empty = source.read(0, 0)
+            empty = source.no_events()
         for events in source.chunks(chunk):
             some = True
             yield events

@@ -146,6 +146,11 @@ class Source(ABC):
     def read(self, start: int, stop: int) -> Events:
         """The events of some rows, objects as stored, in GeV, with permanent ids."""
 
+    def no_events(self) -> Events:
+        """The columns of the file, without rows. Raises InputError if the file is damaged."""
+        with damage(self.path):
+            return self.read(0, 0)
+
     def taggers(self) -> list[dict[str, Any]]:
         """What the first values of each score of jets are, and which is used: plain data for `pairton inspect`."""
         return []

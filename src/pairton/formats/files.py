@@ -142,7 +142,11 @@ def open_binary(path: str) -> IO[bytes]:
         if is_url(path):
             import fsspec
 
-            return cast("IO[bytes]", fsspec.open(path, "rb", **_timeout(path)).open())
+            stream = cast("IO[bytes]", fsspec.open(path, "rb", **_timeout(path)).open())
+            if getattr(stream, "size", 0) is None:  # a stream that cannot be read in parts and may never end
+                stream.close()
+                raise OSError("the server does not say how long it is, or sends no parts of it: download it first")
+            return stream
         return open(path, "rb")
     except FileNotFoundError as error:
         if is_url(path):  # fsspec says so of hosts that do not answer as well

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pairton.errors import InputError
 from pairton.formats.columns import shown
 from pairton.formats.files import fingerprint, is_url, open_binary, reading_as
 from pairton.formats.table_files import Table
@@ -23,6 +25,8 @@ __all__ = ["ParquetTable", "open_file"]
 PIECE, FEWEST = 16_384, 256  # rows that are decoded at once, at most and at least
 PIECE_VALUES = 2**20  # numbers that are decoded at once: fewer rows where events are large
 BUFFER = 2**20  # bytes of a column that are fetched at once; 0 (remote files): all of a row group
+MOST_BYTES = 2**28  # of the decoded values of a row group, or
+MOST_INFLATED = 100  # times the size of the file, if that is more
 
 Arrays = dict[str, ak.Array]
 
@@ -42,6 +46,8 @@ class ParquetTable(Table):
             with reading_as("Parquet", path):
                 self._file = pq.ParquetFile(self._stream, buffer_size=0 if is_url(path) else BUFFER)
                 groups = [self._file.metadata.row_group(k).num_rows for k in range(self._file.num_row_groups)]
+                for k in range(len(groups)):
+                    self._check_size(k)
                 self._inside = _fields_of_records(self._file.schema_arrow)
                 self.columns = (*self._file.schema_arrow.names, *self._inside)
         except BaseException:
@@ -125,6 +131,17 @@ class ParquetTable(Table):
                     break
                 place.go_on()
         return [pa.Table.from_batches([piece]) for piece in found]
+
+    def _check_size(self, group: int) -> None:
+        """Refuse a row group that declares far more values than the file holds: one row may have any number."""
+        found = self._file.metadata.row_group(group)
+        needed = 8 * sum(found.column(k).num_values for k in range(found.num_columns))
+        size = self._stream.seek(0, os.SEEK_END)
+        if needed > MOST_BYTES and needed > MOST_INFLATED * size:
+            raise InputError(
+                f"{self.path}: declares {needed / 2**20:.0f} MiB of values in {size} bytes: it is damaged, or "
+                "made to exhaust the memory"
+            )
 
     def _piece(self, group: int, stored: list[str]) -> int:
         """How many rows of a row group to decode at once, by the values that its columns have."""
