@@ -1,5 +1,6 @@
 """HyPER's head, loss and decoding (arXiv:2402.10149) against slow transcriptions, event by event."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from pairton.decoding import decode
 from pairton.errors import ConfigError, ModelError
 from pairton.events.nodes import Nodes
+from pairton.network import Network, NetworkConfig
 from pairton.network.heads import Embedding
 from pairton.network.hyper_head import HyperHead
 from pairton.network.symmetric import PairIndex
@@ -130,6 +132,20 @@ def test_the_decoding_is_that_of_hyper(topology, n_jets):
     assert not found.exact.any()
 
 
+def test_an_object_has_no_edge_with_itself():
+    """HyPER's loss does not train such an edge, and exact decoding would subtract it."""
+    config = NetworkConfig(blocks=1, single_width=16, pair_width=8, pair_heads=2, tokens=False, triplets="hyper")
+    network = Network(TTBAR, config).eval()
+    jets = torch.from_numpy(some_jets(7, 2).values["jet"]) / torch.tensor([1.0, 60.0, 60.0, 0.1, 90.0])
+    with torch.inference_mode():
+        edges = network({"jet": jets})["edges"]
+    assert (edges.diagonal(dim1=2, dim2=3) == 0).all()
+    assert (edges[:, TTBAR.type_index("W")][:, ~torch.eye(7, dtype=bool)] != 0).all()
+    other = Network(TTBAR, replace(config, triplets="object_sum")).eval()
+    with torch.inference_mode():
+        assert (other({"jet": jets})["edges"][:, TTBAR.type_index("W")] != 0).all()
+
+
 def test_padding_is_no_object():
     nodes = some_jets(8, 2)
     masks = {"jet": np.array([[True] * 8, [True] * 6 + [False] * 2])}
@@ -145,7 +161,7 @@ def test_padding_is_no_object():
 def test_other_topologies_and_networks_are_refused():
     nodes = some_jets(8, 1)
     edges = {"edges": np.zeros((1, 3, 8, 8), np.float32)}
-    with pytest.raises(ConfigError, match=r"roots that are all like .*, which tth_allhad has not"):
+    with pytest.raises(ConfigError, match=r"roots that all decay like .* but tth_allhad has others"):
         decode(lambda nodes, tokens: edges, TTH, nodes, decoding="hyper")
     with pytest.raises(ModelError, match="needs a network that scores triplets"):
         decode(lambda nodes, tokens: edges, TTBAR, nodes, decoding="hyper")

@@ -129,14 +129,17 @@ def _two_layers(hidden: int) -> nn.Sequential:
 
 
 class EdgeHead(Head):
-    """Edge logits (B, T, N, N): two layers per type on the pairs; zero for types without edges."""
+    """Edge logits (B, T, N, N): two layers per type on the pairs; zero for types without edges.
+
+    Without `loops`, the logits of an object with itself are zero: for losses that do not train them, as HyPER's.
+    """
 
     name, axes = "edges", ("type", "node", "node")
 
-    def __init__(self, types: tuple[bool, ...], hidden: int) -> None:
+    def __init__(self, types: tuple[bool, ...], hidden: int, loops: bool = True) -> None:
         """`types` says, for each type, whether it has edges."""
         nn.Module.__init__(self)
-        self.types = types
+        self.types, self.loops = types, loops
         self.layers = nn.ModuleList(_two_layers(hidden) for has_edges in types if has_edges)
 
     def forward(self, embedding: Embedding) -> Tensor:
@@ -144,7 +147,11 @@ class EdgeHead(Head):
         layers = iter(self.layers)
         none = torch.zeros_like(active[..., :1])
         columns = [next(layers)(active) if has_edges else none for has_edges in self.types]
-        return embedding.index.unpack(torch.cat(columns, dim=-1), embedding.n_nodes).permute(0, 3, 1, 2)
+        logits = torch.cat(columns, dim=-1)
+        if not self.loops:
+            low, high = embedding.index.pairs(embedding.n_nodes)
+            logits = logits * (low != high).to(logits.dtype)[:, None]
+        return embedding.index.unpack(logits, embedding.n_nodes).permute(0, 3, 1, 2)
 
 
 class ThreeBodyPotential(Head):

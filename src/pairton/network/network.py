@@ -107,7 +107,7 @@ class Network(nn.Module):
             single if from_single else None, pair if config.edges_from != "single" else None, hidden
         )
         with_edges = tuple(not (config.scores_triplets and name in triplets) for name in topology.types)
-        self.heads = nn.ModuleDict({"edges": EdgeHead(with_edges, hidden)})
+        self.heads = nn.ModuleDict({"edges": EdgeHead(with_edges, hidden, config.triplets != "hyper")})
         if config.triplets == "potential":
             self.heads["triplets"] = ThreeBodyPotential(tuple(triplets.values()), hidden)
         elif config.triplets == "object_sum":
