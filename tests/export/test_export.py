@@ -23,17 +23,20 @@ from pairton.decoding import Question, decode
 from pairton.errors import ConfigError, ModelError, PairtonError
 from pairton.events.nodes import Nodes
 from pairton.export import export_model, export_network
-from pairton.export.exact_graph import ExactGraph
+from pairton.export.exact_graph import ExactGraph, output_names
 from pairton.models.engines import load_model
 from pairton.network.engine import predictor
+from pairton.reconstruction.pattern_columns import pattern_columns
 from pairton.reconstruction.running import Assigner, RunSettings
 from pairton.topology import load_topology, parse_topology
+from pairton.topology.mixtures import mixture
 
 TTBAR, HH4B, TTH, TTTT = (load_topology(name) for name in ("ttbar_allhad", "hh4b", "tth_allhad", "tttt_allhad"))
 TTW = parse_topology({"name": "ttW", "event": ["t", "t", "W"], "particles": {"t": ["b", "W"], "W": ["q", "q"]}})
 DEEP = parse_topology({"name": "deep", "event": ["H", "j"], "particles": {"H": ["W", "W"], "W": ["q", "q"]}})
 THREE = parse_topology({"name": "three", "event": ["g", "g"], "particles": {"g": ["q", "q", "q"]}})
 ONLY = parse_topology({"name": "only", "event": ["X", "j"], "particles": {"X": ["A"], "A": ["q", "q"]}})
+MIXED = mixture([TTBAR, TTH])
 CPP = Path(__file__).parents[2] / "docs" / "cpp" / "reconstruct.cpp"
 
 
@@ -110,6 +113,37 @@ def test_graphs_take_the_question(topology, question, small_network):
     network, _ = small_network(topology, tokens=False, patterns=True)
     wanted = compare(network, topology, len(topology.slots) + 1, question, padding=len(topology.slots))
     assert wanted.answered.any()
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        Question(),
+        Question("particles"),
+        Question(allow_absent=True),
+        Question("particles", allow_absent=True, prior={"tth_allhad": 2}),
+    ],
+    ids=["event", "particles", "absent", "prior"],
+)
+def test_graphs_of_a_mixture_are_the_decoder(question, small_network):
+    network, _ = small_network(MIXED, tokens=False, patterns=True)
+    graph = ExactGraph(network, MIXED, (9,), temperature=1.5, question=question)
+    topologies = set()
+    for n_jets in (4, 8, 9):
+        nodes = events_of(n_jets, padding=n_jets)
+        wanted = decode(predictor(network), MIXED, nodes, temperatures=[1.5], question=question)
+        with torch.inference_mode():
+            given = (torch.from_numpy(array) for array in feeds(nodes).values())
+            found = dict(zip(output_names(network), map(np.asarray, graph(*given)), strict=True))
+        np.testing.assert_array_equal(found["indices"], wanted.assignment)
+        names = ["event_probability", "particle_probability", "pattern_probability", "topology_probability"]
+        for name in names:
+            np.testing.assert_allclose(found[name], getattr(wanted, name), atol=1e-4)
+        columns = pattern_columns(MIXED, wanted)
+        for name in ("complete_probability", "event_probability_if_complete"):
+            np.testing.assert_allclose(found[name], columns[name], atol=1e-3)
+        topologies |= set(wanted.topology_probability[wanted.answered].argmax(axis=1).tolist())
+    assert len(topologies) > 1
 
 
 def whole_file(network, info, path, **options):

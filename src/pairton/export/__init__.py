@@ -149,6 +149,8 @@ def _graph(
     }
     if "patterns" in network.outputs:
         about["patterns"] = [pattern.key for pattern in plan_of(topology).patterns]
+    if topology.alternatives:
+        about["topologies"] = [name for name, _ in topology.alternatives]
     return _export_whole(network, topology, chosen, limit, temperatures, question), about
 
 
@@ -177,10 +179,6 @@ def check_packages() -> None:
 
 
 def checked_limit(topology: Topology, wanted: int | None) -> int:
-    if topology.alternatives:
-        raise ModelError(
-            f"{topology.name} has several topologies: export the network alone, without --whole or --like"
-        )
     limit = default_max_objects(topology) if wanted is None else wanted
     fewest = max(topology.slots_per_kind)
     if not fewest <= limit <= MOST_OBJECTS:
@@ -300,8 +298,9 @@ def _check_whole(session: Any, topology: Topology, nodes: Nodes, wanted: Decoded
     same = (found["indices"] == positions).all(axis=1)
     pairs = [(found[name], getattr(wanted, name)) for name in ("event_probability", "particle_probability")]
     pairs = [(one[same], other[same]) for one, other in pairs]
-    if "pattern_probability" in found:
-        pairs.append((found["pattern_probability"], wanted.pattern_probability))
+    for name in ("pattern_probability", "topology_probability"):
+        if name in found:
+            pairs.append((found[name], getattr(wanted, name)))
     if question.answer == "particles":  # two answers may be equally good, up to rounding
         cost = LEAST * (question.allow_absent | ~nodes.can_fill(topology))
         worth = (

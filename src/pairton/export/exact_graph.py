@@ -1,6 +1,6 @@
 """The exact likelihood as a graph: objects in, the best hypothesis with its probabilities out.
 
-Shapes: B events, N nodes, S slots, P particles, C candidates of a type, K patterns.
+Shapes: B events, N nodes, S slots, P particles, C candidates of a type, K patterns, M topologies of a mixture.
 """
 
 from __future__ import annotations
@@ -12,22 +12,25 @@ from torch import Tensor, nn
 from pairton.decoding.question import LEAST, Question
 from pairton.decoding.set_tables import set_tables
 from pairton.decoding.terms import gain_terms, triplet_slots, triplet_types
-from pairton.export.set_graph import SetGraph, Tables
+from pairton.export.set_graph import SetGraph, Tables, log_sum
 from pairton.export.step_graph import by_kind
 from pairton.network.network import Network
 from pairton.network.torch_set_sums import IMPOSSIBLE
 from pairton.topology import Layout, Particle, Topology
+from pairton.topology.mixtures import parts_of
 
 __all__ = ["ExactGraph", "fitted", "output_names"]
 
 DEFAULT_QUESTION = Question()
 ANSWER = ("indices", "event_probability", "particle_probability")
+TOPOLOGIES = ("topology_probability",)
 PATTERNS = ("pattern_probability", "complete_probability", "event_probability_if_complete")
 
 
 def output_names(network: Network) -> tuple[str, ...]:
-    """The names of what the graph gives; patterns only of a network that knows missing particles."""
-    return ANSWER + (PATTERNS if "patterns" in network.outputs else ())
+    """The names of what the graph gives: of patterns if the network knows them, of topologies of a mixture."""
+    patterns = PATTERNS if "patterns" in network.outputs else ()
+    return ANSWER + patterns + (TOPOLOGIES if network.topology.alternatives else ())
 
 
 def fitted(objects: Tensor, mask: Tensor, fewest: int, most: int) -> tuple[Tensor, Tensor]:
@@ -80,6 +83,10 @@ class ExactGraph(nn.Module):
         allowed = tuple(tuple(nodes[slot.kind]) for slot in topology.slots)
         self.starts = [nodes[slot.kind].start for slot in topology.slots]  # to count objects from 0 in their kind
         self.sums = SetGraph(set_tables(topology, allowed, not self.has_patterns), layout[self.main], self.first)
+        tables, parts = self.sums.tables, parts_of(topology)
+        self.patterns_of = [tables.patterns_of(part) for part in range(len(parts))]  # consecutive numbers
+        self.complete = [tables.patterns_of(part, complete=True)[0] for part in range(len(parts))]
+        self.slots_of = [list(part.slots) for part in parts]
 
         prior = np.maximum(question.log_prior(topology), IMPOSSIBLE)[:, None].astype(np.float32)
         self.register_buffer("prior", torch.from_numpy(prior), persistent=False)
@@ -93,6 +100,7 @@ class ExactGraph(nn.Module):
         pattern_probability             (B, K)
         complete_probability            (B,)
         event_probability_if_complete   (B,)
+        topology_probability            (B, M)
         """
         events = torch.as_tensor(inputs[0].shape[0])
         answer = self._answer_to(by_kind(self.topology.kinds, tuple(some_event(each, events) for each in inputs)))
@@ -118,9 +126,10 @@ class ExactGraph(nn.Module):
         if self.has_patterns:
             terms = outputs["patterns"].T / self.temperature + self.prior
         sums, present = self.sums.marginals(scores, terms, at)
-        top = sums.amax(dim=0)
-        total = top + (sums - top).exp().sum(dim=0).log()
-        score, slots = self._answer(scores, terms, sums, present, at)
+        total = log_sum(sums)
+        topologies = torch.stack([log_sum(sums[mine[0] : mine[-1] + 1]) for mine in self.patterns_of])  # (M, B)
+        part = topologies.argmax(dim=0)  # (B,): that of the answer
+        score, slots = self._answer(scores, terms, sums, present, part, at)
         there = torch.stack([masks[kind].any(dim=1) for kind in self.topology.object_kinds]).any(dim=0)
         possible = (score > 0.5 * IMPOSSIBLE) & there
         nothing = torch.full_like(total, torch.nan)
@@ -135,36 +144,54 @@ class ExactGraph(nn.Module):
         if not self.has_patterns:
             return answer
         patterns = torch.where(possible, (sums - total).exp(), nothing).T
-        complete = patterns[:, 0]
+        complete = torch.stack([patterns[:, k] for k in self.complete]).sum(dim=0)
         # from logarithms, since the probabilities may be too small for single precision
-        if_complete = torch.where((slots >= 0).all(dim=1), (score - sums[0]).exp(), 0 * score)
-        fits = possible & (sums[0] > 0.5 * IMPOSSIBLE)
-        return (*answer, patterns, complete, torch.where(fits, if_complete, nothing))
+        whole = log_sum(torch.stack([sums[k] for k in self.complete]))
+        filled = _picked(torch.stack([(slots[:, mine] >= 0).all(dim=1) for mine in self.slots_of]), part)
+        if_complete = torch.where(filled, (score - whole).exp(), 0 * score)
+        fits = possible & (whole > 0.5 * IMPOSSIBLE)
+        answer = (*answer, patterns, complete, torch.where(fits, if_complete, nothing))
+        if len(self.patterns_of) == 1:
+            return answer
+        return (*answer, torch.where(possible, (topologies - total).exp(), nothing).T)
 
     def _answer(
-        self, scores: dict[str, Tensor], terms: Tensor, sums: Tensor, present: dict[str, Tensor], at: Tables
+        self,
+        scores: dict[str, Tensor],
+        terms: Tensor,
+        sums: Tensor,
+        present: dict[str, Tensor],
+        part: Tensor,
+        at: Tables,
     ) -> tuple[Tensor, Tensor]:
-        """Score (B,) and nodes (B, S) of the hypothesis that is asked for; -1 where a particle is absent."""
-        complete = sums[0] > 0.5 * IMPOSSIBLE  # (B,): such a hypothesis is possible
+        """Score (B,) and nodes (B, S) of the requested hypothesis of a topology (B,); -1 for absent particles."""
+        whole = _picked(torch.stack([sums[k] for k in self.complete]), part)
+        complete = whole > 0.5 * IMPOSSIBLE  # (B,): such a hypothesis is possible
         if self.question.answer == "event":
             score, slots = self.sums.best(scores, terms, at)
-            chosen = self._chosen(score, complete)
+            chosen = self._chosen(score, complete, part)
             return _picked(score, chosen), _picked(slots, chosen)
         # candidates with an object that is not there stay impossible
         cost = LEAST if self.question.allow_absent else torch.where(complete, 0.0, LEAST)
         possible = {name: values > 0.5 * IMPOSSIBLE for name, values in scores.items()}
         gain = {name: torch.where(possible[name], values - cost, IMPOSSIBLE) for name, values in present.items()}
         value, slots = self.sums.best(gain, torch.where(sums > 0.5 * IMPOSSIBLE, 0.0, IMPOSSIBLE), at)
-        chosen = self._chosen(value, complete)
+        chosen = self._chosen(value, complete, part)
         slots = _picked(slots, chosen)
         own = [self._own(p, slots, scores[p.type], at) for p in self.topology.particles]
         score = _picked(terms, chosen) + torch.stack(own).sum(dim=0)
         return torch.where(_picked(value, chosen) > 0.5 * IMPOSSIBLE, score, IMPOSSIBLE), slots
 
-    def _chosen(self, value: Tensor, complete: Tensor) -> Tensor:
-        """(B,): the pattern of highest value (K, B); that of complete events, unless particles may be left out."""
-        best = value.argmax(dim=0)
-        return best if self.question.allow_absent else torch.where(complete, 0 * best, best)
+    def _chosen(self, value: Tensor, complete: Tensor, part: Tensor) -> Tensor:
+        """(B,): the pattern of highest value (K, B) in one topology (B,).
+
+        That of complete events where it is possible (B,), unless particles may be left out.
+        """
+        best = torch.stack([value[mine[0] : mine[-1] + 1].argmax(dim=0) + mine[0] for mine in self.patterns_of])
+        if not self.question.allow_absent:
+            whole = torch.stack([0 * best[0] + k for k in self.complete])
+            best = torch.where(complete, whole, best)
+        return _picked(best, part)
 
     def _scores(self, outputs: dict[str, Tensor], at: Tables, node: Tensor, mask: Tensor) -> dict[str, Tensor]:
         """Type -> (C, B): own gains and potentials; IMPOSSIBLE where an object is not there."""

@@ -23,7 +23,7 @@ from pairton.decoding.set_tables import Leaf, SetTables
 from pairton.errors import ModelError
 from pairton.network.torch_set_sums import IMPOSSIBLE
 
-__all__ = ["SetGraph", "Tables"]
+__all__ = ["SetGraph", "Tables", "log_sum"]
 
 Scores = Mapping[str, Tensor]
 Tables = dict[str, Tensor]
@@ -124,14 +124,12 @@ class SetGraph(nn.Module):
     def marginals(self, scores: Scores, terms: Tensor, at: Tables) -> tuple[Tensor, dict[str, Tensor]]:
         """Log sums (P, B), and type -> (C, B): the probability that a candidate is present."""
         totals = self.totals(scores, at)
-        inside = self._inside(totals, at, _log_sum)
+        inside = self._inside(totals, at, log_sum)
         last = torch.stack(
-            [_log_sum(inside[p.entry]) if p.entry >= 0 else 0 * terms[0] for p in self.tables.patterns]
+            [log_sum(inside[p.entry]) if p.entry >= 0 else 0 * terms[0] for p in self.tables.patterns]
         )
         sums = last + terms
-        weights = torch.where(
-            sums > 0.5 * IMPOSSIBLE, terms - _log_sum(sums), IMPOSSIBLE
-        )  # per hypothesis, (P, B)
+        weights = torch.where(sums > 0.5 * IMPOSSIBLE, terms - log_sum(sums), IMPOSSIBLE)  # per hypothesis, (P, B)
         outer: list[list[Tensor]] = [[] for _ in self.tables.entries]
         for k, pattern in enumerate(self.tables.patterns):
             if pattern.entry >= 0:
@@ -140,14 +138,14 @@ class SetGraph(nn.Module):
         for k, entry in reversed(list(enumerate(self.tables.entries))):
             if not outer[k]:  # a lower power that is no pattern of its own
                 continue
-            mine = outer[k][0] if len(outer[k]) == 1 else _log_sum(torch.stack(outer[k]))
+            mine = outer[k][0] if len(outer[k]) == 1 else log_sum(torch.stack(outer[k]))
             if isinstance(entry, Leaf):
                 highest[entry.type] = totals[entry.type] + mine.index_select(0, at[f"set {k}"])
                 continue
             pairs = [(entry.left, entry.right), (entry.right, entry.left)]
             for side, (own, other) in enumerate(pairs[: 1 if entry.power else 2]):
                 partner, union = (at[f"{name} {k} {side}"] for name in ("partner", "union"))
-                outer[own].append(_log_sum(_rows(inside[other], partner) + _rows(mine, union)))
+                outer[own].append(log_sum(_rows(inside[other], partner) + _rows(mine, union)))
         present: dict[str, Tensor] = {}
         for name in reversed(self.tables.topology.types):
             parts = [highest[name].exp()] if name in highest else []
@@ -214,7 +212,7 @@ def _rows(values: Tensor, table: Tensor) -> Tensor:
     return values.index_select(0, table.reshape(-1)).reshape(table.shape[0], table.shape[1], values.shape[1])
 
 
-def _log_sum(values: Tensor) -> Tensor:
+def log_sum(values: Tensor) -> Tensor:
     """Log of the summed exponentials along the first axis; finite for finite values."""
     top = values.amax(dim=0)
     return top + (values - top).exp().sum(dim=0).log()

@@ -54,6 +54,10 @@ def export_like_spanet(
                 f"the model is for {info.topology.name}, the event file for another tree: give the one that it "
                 "was trained with"
             )
+    if tree.alternatives:
+        raise ModelError(
+            f"{tree.name} has several topologies, which SPANet's outputs have no place for: use --whole"
+        )
     groups = default_groups(tree, info.inputs) if event is None else event.inputs
     limit = checked_limit(tree, max_objects)
     temperature = info.temperatures[0] if info.decoding == "exact" and info.temperatures else 1.0
