@@ -57,7 +57,7 @@ def test_a_baseline_is_compared(registered, decays, mass_model, source, command,
 
 def test_answers_of_another_shape_are_refused(registered, decays, monkeypatch):
     monkeypatch.setattr(ByRank, "assign", lambda self, events: (np.zeros((len(events), 2)), np.zeros(len(events))))
-    with pytest.raises(ModelError, match=r"by_rank gives assignments \(20, 2\)"):
+    with pytest.raises(ModelError, match=r"by_rank returns assignments of the shape \(20, 2\)"):
         pairton.evaluate(decays(20), [], baselines=["by_rank"], cuts=False)
 
 

@@ -65,5 +65,5 @@ def test_a_metric_is_in_the_table_the_json_and_the_page(registered, decays, mass
 
 
 def test_a_name_is_taken_once(registered):
-    with pytest.raises(pairton.errors.ConfigError, match="already a metric 'hardest_jet'"):
+    with pytest.raises(pairton.errors.ConfigError, match="already is a metric 'hardest_jet'"):
         register_metric(HardestJet())

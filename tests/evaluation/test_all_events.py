@@ -302,7 +302,7 @@ def test_signal_against_background_and_a_peak_that_a_cut_makes(study):
     assert peak["before"]["width"] == 100.0
     assert peak["after"]["width"] == 0.0
     assert peak["before"]["weights"].sum() == pytest.approx(40.0)  # two candidates of each event
-    assert "share of background kept where signal is" in study.table(200)
+    assert "share of background kept at signal efficiencies" in study.table(200)
 
 
 def test_there_is_no_background_in_labelled_files(study):

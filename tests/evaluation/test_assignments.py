@@ -59,8 +59,8 @@ def test_jets_that_are_not_there_are_none(decays, source, command, tmp_path, cap
     assert right["efficiency"]["event"]["inclusive"]["correct"] == 400
     truth[[3, 399], 5] = 19
     path = spanet(tmp_path / "wrong.h5", truth.T)
-    with pytest.warns(PairtonWarning, match=r"wrong\.h5: 2 of 400 answers name objects that are not there"):
+    with pytest.warns(PairtonWarning, match=r"wrong\.h5: 2 of 400 answers name objects that do not exist"):
         found = evaluate(source, assignments=[path]).to_dict()
     assert found["efficiency"]["event"]["inclusive"]["correct"] == 398
     assert command("evaluate", source, "--assignments", path, "--plots", tmp_path / "plots") == 0
-    assert "2 of 400 answers name objects that are not there" in capsys.readouterr().err
+    assert "2 of 400 answers name objects that do not exist" in capsys.readouterr().err

@@ -103,9 +103,9 @@ def test_weights_are_left_out_on_demand(events, integers, mass_model, tmp_path):
     plain = evaluate(events, mass_model)
     given = weighted(events, integers)
     assert evaluate(given, mass_model, use_weights=False).to_dict() == plain.to_dict()
-    assert "of equal weight" not in plain.table()
-    worth = f"240 events with truth, worth {effective(integers):.0f} of equal weight"
-    assert worth in evaluate(given, mass_model).table()
+    assert "effective number" not in plain.table()
+    summary = f"240 events with truth (effective number {effective(integers):.0f})"
+    assert summary in evaluate(given, mass_model).table()
 
 
 def test_the_command_has_a_flag_for_it(events, integers, command, capsys, tmp_path):
@@ -139,7 +139,7 @@ def test_what_cancels_counts_for_nothing_but_widens_intervals(events, mass_model
 
 def test_too_little_is_announced(events, mass_model):
     one_heavy = np.where(np.arange(240) == int(np.flatnonzero(events.complete)[0]), 1000.0, 1.0)
-    with pytest.warns(PairtonWarning, match=r"complete events are worth 1\.\d of equal weight.*--no-weights"):
+    with pytest.warns(PairtonWarning, match=r"complete events have an effective number of 1\.\d.*--no-weights"):
         evaluate(weighted(events, one_heavy), mass_model)
 
 
@@ -160,7 +160,7 @@ def test_the_report_says_so(events, integers, mass_model, tmp_path):
     evaluation_page.write_report(page, evaluate(weighted(events, integers), mass_model, metrics=drawn))
     text = page.read_text("utf-8")
     assert "Events are weighted" in text
-    assert "weighted; worth" in text
+    assert "weighted; effective number" in text
     evaluation_page.write_report(page, evaluate(events, mass_model, metrics=drawn))
     assert "weighted" not in page.read_text("utf-8")
 

@@ -1,1 +1,1 @@
-"""How often the answers are right: metrics with intervals, baselines, answers of other codes."""
+"""Evaluation on events with truth: metrics with intervals, baselines, and answers of other programs."""

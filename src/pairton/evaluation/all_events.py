@@ -1,6 +1,6 @@
-"""All events as in data, complete or not: calibration of their probabilities, and what a cut on them keeps.
+"""Metrics of all events, complete or not, as in data: calibration of probabilities, and the effect of cuts.
 
-Event weights are used. Events without an answer are left out, and counted.
+Event weights are used. Events without an answer are left out, but counted.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 __all__ = ["ENOUGH", "NEAR", "Areas", "Patterns", "Purity", "bins_off"]
 
-ENOUGH = 500  # entries of a bin of probability, to be judged
-NEAR = 0.03  # a mean probability from the share that is true
-SHOWN = (0.9, 0.7, 0.5, 0.3, 0.1)  # efficiencies in the table of a cut
-GRID = tuple(k / 100 for k in range(1, 101))  # and in the JSON and the figure
-SAID = {EVENT: "answer right", COMPLETE: "event complete"}
+ENOUGH = 500  # entries that a bin of probability needs to be judged
+NEAR = 0.03  # allowed difference of mean probability and true share
+SHOWN = (0.9, 0.7, 0.5, 0.3, 0.1)  # efficiencies in the table of cuts
+GRID = tuple(k / 100 for k in range(1, 101))  # efficiencies in the JSON and the figure
+TITLES = {EVENT: "answer right", COMPLETE: "event complete"}
 PROBABILITY, IF_COMPLETE = "event_probability", "event_probability_if_complete"
 
 
 class Areas(Metric):
-    """Areas under curves: does the probability tell right answers from wrong ones, complete events from others?"""
+    """ROC areas: how well probabilities separate right from wrong answers, and complete from other events."""
 
     name, title = "area", "All events"
 
@@ -47,8 +47,8 @@ class Areas(Metric):
             found["right_if_complete"] = _area(evaluation.if_complete(method), every.right, every.weight)
             found[COMPLETE] = _area(known[COMPLETE].probability, every.complete, every.weight)
         answered = np.isfinite(every.probability)
-        worth = {"weight": float(every.weight[answered].sum()), "effective": effective(every.weight[answered])}
-        return {"events": len(answered), "answered": int(answered.sum()), **worth, **found}
+        weights = {"weight": float(every.weight[answered].sum()), "effective": effective(every.weight[answered])}
+        return {"events": len(answered), "answered": int(answered.sum()), **weights, **found}
 
     def tables(self, evaluation: Evaluation) -> Iterator[Table]:
         for method in evaluation.methods:
@@ -60,13 +60,13 @@ class Areas(Metric):
                     difference = f"{found['difference']:+.3f} ± {found['deviation']:.3f}"
                     off, many, worst = bins_off(found["bins"])
                     cells = [found["total"], found["probability"], found["right"], difference, f"{off} of {many}"]
-                    rows.append([SAID.get(what, f"{what} right"), *cells, worst, _with_error(under.get(what))])
+                    rows.append([TITLES.get(what, f"{what} right"), *cells, worst, _with_error(under.get(what))])
             if rows:
                 header = ["probability", "entries", "mean", "true", "difference", "bins off", "worst", "area"]
-                old = areas.get("right_if_complete")
+                if_complete = areas.get("right_if_complete")
                 notes = [
                     f"bins of 0.1 with {ENOUGH}+ entries; off: by more than {NEAR} and two standard deviations",
-                    *([] if old is None else [f"area of the probability if complete: {_with_error(old)}"]),
+                    *([f"area of the probability if complete: {_with_error(if_complete)}"] if if_complete else []),
                 ]
                 yield Table(f"{method.title}, all events", header, rows, notes)
 
@@ -81,9 +81,9 @@ def _area(number: npt.NDArray[Any], inside: npt.NDArray[np.bool_], weight: npt.N
 
 
 def bins_off(bins: Sequence[Mapping[str, Any]]) -> tuple[int, int, str]:
-    """Of bins with many entries: how many are off, how many there are, and the one that is furthest off.
+    """Of the bins with at least ENOUGH entries: the number that are off, the number of bins, and the worst bin.
 
-    A bin is off if its mean probability differs from the share that is true by more than NEAR and by more than two
+    A bin is off if its mean probability differs from the true share by more than NEAR and by more than two
     standard deviations.
 
     >>> rows = [{"from": 0.1, "difference": 0.2, "deviation": 0.1, "total": 9},
@@ -101,7 +101,7 @@ def bins_off(bins: Sequence[Mapping[str, Any]]) -> tuple[int, int, str]:
 
 
 class Purity(Metric):
-    """How pure the events are that a cut on the probability keeps, against the share of right answers it keeps."""
+    """The purity after a cut on the probability, against the share of right answers that the cut keeps."""
 
     name, title = "purity", "A cut on the probability, all events"
 
@@ -123,16 +123,16 @@ class Purity(Metric):
         rows = []
         for method in evaluation.methods:
             for name, found in (evaluation.result(self.name, method) or {}).items():
-                said = "" if name == PROBABILITY else ", if complete"
+                which = "" if name == PROBABILITY else ", if complete"
                 purities = [found["purity"][GRID.index(share)] for share in SHOWN]
-                rows.append([f"{method.title}{said}", *purities])
+                rows.append([f"{method.title}{which}", *purities])
         if rows:
-            header = ["purity where the cut keeps", *(f"{share:.0%}" for share in SHOWN)]
-            yield Table("share of right answers, of all events that are kept", header, rows)
+            header = ["right answers kept", *(f"{share:.0%}" for share in SHOWN)]
+            yield Table("purity: share of right answers among the events kept by a cut", header, rows)
 
 
 class Patterns(Metric):
-    """Which particles are present: what the method says most probable, against what the truth has."""
+    """Which particles are present: the most probable pattern against the true one."""
 
     name, title = "patterns", "What is in the events"
 
@@ -143,12 +143,12 @@ class Patterns(Metric):
             return None
         topology, weight = chunk.events.topology, chunk.weight[known]
         size = len(plan_of(topology).patterns)
-        true, said = true_pattern(topology, chunk.truth[known]), chance[known].argmax(axis=1)
-        both = true * size + said
+        true, predicted = true_pattern(topology, chunk.truth[known]), chance[known].argmax(axis=1)
+        both = true * size + predicted
         return {
             "events": np.bincount(both, minlength=size**2)[None],
             "weights": np.bincount(both, weight, size**2)[None],
-            "said": (weight[:, None] * chance[known]).sum(axis=0)[None],
+            "predicted": (weight[:, None] * chance[known]).sum(axis=0)[None],
         }
 
     def result(self, evaluation: Evaluation, method: Method) -> dict[str, Any] | None:
@@ -164,7 +164,7 @@ class Patterns(Metric):
             "events": counted["events"].sum(axis=0).reshape(square),  # true, most probable
             "weights": weights,
             "true": weights.sum(axis=1) / total,
-            "probability": counted["said"].sum(axis=0) / total,
+            "probability": counted["predicted"].sum(axis=0) / total,
         }
 
     def tables(self, evaluation: Evaluation) -> Iterator[Table]:

@@ -1,7 +1,7 @@
-"""Answers of any code, read from a file, so that all are evaluated in the same way.
+"""Files of answers, by Pairton or another program, so that all are evaluated in the same way.
 
-Three layouts are known by their content: results of `pairton reconstruct` (Parquet, ROOT, HDF5, or a folder of
-parts), SPANet's predictions (`TARGETS/<particle>/<product>`) and HyPER's (`OUTPUT/HyPER_best_<particle>`).
+Three layouts are recognised by their content: results of `pairton reconstruct` (Parquet, ROOT, HDF5, or a folder
+of parts), predictions of SPANet (`TARGETS/<particle>/<product>`) and of HyPER (`OUTPUT/HyPER_best_<particle>`).
 Objects are numbered within their kind, as in the input.
 """
 
@@ -30,14 +30,14 @@ from pairton.topology import Particle, Topology
 
 __all__ = ["Assignments", "read_assignments"]
 
-HYPER_NAMES = {"t": "top"}  # where HyPER's name of a type is not ours in lower case
+HYPER_NAMES = {"t": "top"}  # HyPER's names of types, if they are not ours in lower case
 
 Ints = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
 class Assignments:
-    """Answers in the order of the events they belong to."""
+    """The answers of a file, in the order of the events."""
 
     path: str
     layout: str  # pairton, spanet or hyper
@@ -67,7 +67,7 @@ def _read(name: str, topology: Topology) -> Assignments:
     if container == "HDF5":
         with Hdf5File(name) as file:
             if file.attribute(KEY) is not None:
-                return _ours(
+                return _pairton(
                     name, topology, {key: file.array(key) for key in file.names() if _is_number(file, key)}
                 )
             if "TARGETS" in file:
@@ -76,19 +76,20 @@ def _read(name: str, topology: Topology) -> Assignments:
                 return _hyper(name, topology, file)
             found = ", ".join(file.names()) or "nothing"
         raise FormatError(
-            f"{name}: no assignments in it: found {found}, but a result of Pairton has the attribute {KEY}, "
-            "SPANet's the group TARGETS, HyPER's the group OUTPUT"
+            f"{name}: no assignments found: it has {found}, but results of Pairton have the attribute {KEY}, "
+            "those of SPANet the group TARGETS, those of HyPER the group OUTPUT"
         )
-    return _ours(name, topology, _parquet(name) if container == "Parquet" else _root(name))
+    return _pairton(name, topology, _parquet(name) if container == "Parquet" else _root(name))
 
 
 def _parts(folder: str, topology: Topology) -> Assignments:
-    """What `pairton reconstruct --jobs` or `--resume` made, one part after the other."""
+    """All parts of a result of `pairton reconstruct --jobs` or `--resume`, in order."""
     from pairton.reconstruction.parts import COMPLETE
 
     if not Path(folder, COMPLETE).is_file():
         raise InputError(
-            f"{folder}: a folder without {COMPLETE}: give that of a finished `pairton reconstruct`, or a file"
+            f"{folder}: a folder without {COMPLETE}: give the folder of a finished `pairton reconstruct`, or a "
+            "file"
         )
     try:
         files = [Path(folder, part["name"]) for part in read_json(Path(folder, COMPLETE), InputError)["parts"]]
@@ -114,15 +115,15 @@ def _parquet(path: str) -> dict[str, npt.NDArray[Any]]:
 def _root(path: str) -> dict[str, npt.NDArray[Any]]:
     import uproot
 
-    with uproot.open({path: None}) as file:  # a colon in the name is no object
+    with uproot.open({path: None}) as file:  # as a dict, so that a colon in the path is no separator
         if TREE not in file:
             found = ", ".join(file.keys(cycle=False)) or "nothing"
-            raise FormatError(f"{path}: no tree {TREE} in it, as `pairton reconstruct` writes: found {found}")
+            raise FormatError(f"{path}: has no tree {TREE}, which `pairton reconstruct` writes: found {found}")
         branches = file[TREE].items(filter_typename=["int32_t", "uint64_t", "float"])
         return {name: branch.array(library="np") for name, branch in branches}
 
 
-def _ours(path: str, topology: Topology, columns: Mapping[str, npt.NDArray[Any]]) -> Assignments:
+def _pairton(path: str, topology: Topology, columns: Mapping[str, npt.NDArray[Any]]) -> Assignments:
     wanted = [slot_column(slot) for slot in topology.slots]
     _need(path, "column", wanted, columns)
     ids = None
@@ -146,7 +147,7 @@ def _spanet(path: str, topology: Topology, file: Hdf5File) -> Assignments:
 
 
 def _hyper(path: str, topology: Topology, file: Hdf5File) -> Assignments:
-    """A particle of HyPER is a set of jets: what is not in its child is its own jet."""
+    """HyPER gives a set of jets per particle: those that are not in its children are its own."""
     wanted = {p.index: f"OUTPUT/HyPER_best_{_hyper_name(topology, p)}" for p in topology.particles}
     _need(path, "dataset", list(wanted.values()), file)
     jets = {}
@@ -168,7 +169,7 @@ def _hyper(path: str, topology: Topology, file: Hdf5File) -> Assignments:
         for child in particle.children:
             free &= (jets[particle.index][:, :, None] != jets[child][:, None, :]).all(axis=2)
         left = np.argsort(~free, axis=1, kind="stable")[:, : len(own)]
-        fits = free.sum(axis=1) == len(own)  # otherwise its children are not inside it, and it is no answer
+        fits = free.sum(axis=1) == len(own)  # else its children are not inside it: no answer
         result[:, own] = np.where(fits[:, None], np.take_along_axis(jets[particle.index], left, axis=1), -1)
     return Assignments(path, "hyper", result)
 
@@ -180,17 +181,17 @@ def _hyper_name(topology: Topology, particle: Particle) -> str:
 
 
 def _stack(path: str, columns: Mapping[str, npt.NDArray[Any]]) -> Ints:
-    """One column per slot."""
+    """(n, S): the columns of all slots."""
     shapes = {name: np.shape(column) for name, column in columns.items()}
     first = next(iter(shapes.values()))
     for name, shape in shapes.items():
         if len(shape) != 1 or shape != first:
-            raise FormatError(f"{path}: {name} has the shape {shape}: every slot needs one number for each event")
+            raise FormatError(f"{path}: {name} has the shape {shape}: every slot needs one number per event")
     return _clean(np.stack(list(columns.values()), axis=1))
 
 
 def _clean(jets: npt.NDArray[Any]) -> Ints:
-    """NaN and negative numbers are no jet."""
+    """Replace NaN and negative numbers by -1."""
     with np.errstate(invalid="ignore"):
         return np.where(jets >= 0, jets, -1).astype(np.int32)
 
@@ -203,5 +204,8 @@ def _need(path: str, what: str, wanted: list[str], found: Mapping[str, Any] | Hd
     missing = [name for name in wanted if name not in found]
     if missing:
         names = found.datasets() if isinstance(found, Hdf5File) else list(found)
-        there = json.dumps(sorted(names)[:8])[1:-1] or "nothing"
-        raise FormatError(f"{path}: no {what} {', '.join(missing)}; found {there}: was it made for this topology?")
+        listed = json.dumps(sorted(names)[:8])[1:-1] or "nothing"
+        raise FormatError(
+            f"{path}: no {what} {', '.join(missing)}; found {listed}: give answers that were made for this "
+            "topology"
+        )

@@ -1,7 +1,7 @@
-"""Signal against background: what tells them apart, and whether a cut makes a peak of background.
+"""Signal against background: how well they are separated, and whether a cut makes background peak in mass.
 
-Background are the events whose column `signal` is 0, where there is one; else all events of sources in which
-nothing is labelled, such as a sample of `pairton generate multijet`. Event weights are used.
+Background are the events whose column `signal` is 0. Without that column, they are all events of sources without
+any label, such as a sample of `pairton generate multijet`. Event weights are used.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 __all__ = ["Background", "Seen"]
 
 COLUMN = "signal"
-FEWEST = 20  # events of a source without a label, to be called background
+FEWEST = 20  # a source without labels needs so many events to be called background
 SHOWN = (0.9, 0.7, 0.5, 0.3)  # efficiencies for signal in the table
 GRID = tuple(k / 100 for k in range(1, 101))
-CUT = 0.5  # efficiency for signal of the cut whose masses are given
+CUT = 0.5  # signal efficiency of the cut before and after which masses are shown
 MASS_EDGES = np.linspace(0, 500, 51)  # GeV
-WINDOW = (0.16, 0.84)  # quantiles of right candidates: where the peak is
+WINDOW = (0.16, 0.84)  # quantiles of the mass of right candidates, which define the peak
 SOMETHING, COMPLETE = "something", "complete"
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One row per event."""
+    """What the metric needs of each event."""
 
     source: npt.NDArray[np.uint64]
     labelled: npt.NDArray[np.bool_]
-    signal: npt.NDArray[np.float64]  # the column of that name; NaN without one
+    signal: npt.NDArray[np.float64]  # the column `signal`; NaN if there is none
     weight: npt.NDArray[np.float64]
     something: npt.NDArray[np.float64]  # probability that any particle is present
     complete: npt.NDArray[np.float64]
@@ -62,7 +62,7 @@ class Seen:
 
 
 class Background(Metric):
-    """Signal and background by the probability that something is there; masses before and after a cut on it."""
+    """Separation by the probability that any particle is present; masses before and after a cut on it."""
 
     name, title = "background", "Signal and background"
 
@@ -97,13 +97,13 @@ class Background(Metric):
         curves = {
             name: kept_at(number[known], ~other[known], GRID, weight[known]) for name, number in numbers.items()
         }
-        worth = {
+        sizes = {
             name: {"events": int(rows.sum()), "weight": weight[rows].sum(), "effective": effective(weight[rows])}
             for name, rows in (("signal", signal), ("background", background))
         }
         cut = curves[SOMETHING].cut[GRID.index(CUT)]
         return {
-            **worth,
+            **sizes,
             "area": {name: area(number[known], ~other[known], weight[known]) for name, number in numbers.items()},
             "curve": {
                 name: {"signal": c.efficiency, "background": c.mistaken, "cut": c.cut}
@@ -118,16 +118,16 @@ class Background(Metric):
             if (found := evaluation.result(self.name, method)) is None:
                 continue
             rows = []
-            for name, said in ((SOMETHING, "something there"), (COMPLETE, "event complete")):
+            for name, title in ((SOMETHING, "any particle present"), (COMPLETE, "event complete")):
                 curve, under = found["curve"][name], found["area"][name]
                 kept = [curve["background"][GRID.index(share)] for share in SHOWN]
-                rows.append([said, f"{under.value:.3f} ± {under.error:.3f}", *kept])
+                rows.append([title, f"{under.value:.3f} ± {under.error:.3f}", *kept])
             header = ["probability", "area", *(f"at {share:.0%}" for share in SHOWN)]
             counts = [
-                f"{found[name]['events']} events of {name}, worth {found[name]['effective']:,.0f} of equal weight"
+                f"{found[name]['events']} events of {name} (effective number {found[name]['effective']:,.0f})"
                 for name in ("signal", "background")
             ]
-            yield Table(f"{method.title}, share of background kept where signal is", header, rows, counts)
+            yield Table(f"{method.title}, share of background kept at signal efficiencies", header, rows, counts)
             masses = [
                 [
                     f"{name}, {mass['window'][0]:.0f} to {mass['window'][1]:.0f} GeV",
@@ -145,9 +145,9 @@ class Background(Metric):
                 "after the cut",
             ]
             nothing = 1 - found["cut"]["something"]
-            said = f"the cut keeps {CUT:.0%} of signal: P(nothing is there) of at most {nothing:.2g}"
+            note = f"the cut keeps {CUT:.0%} of signal: P(nothing is present) of at most {nothing:.2g}"
             if masses:
-                yield Table(f"{method.title}, masses of background", header, masses, [said])
+                yield Table(f"{method.title}, masses of background", header, masses, [note])
 
 
 def _masses(
@@ -157,20 +157,20 @@ def _masses(
     background: npt.NDArray[np.bool_],
     passes: npt.NDArray[np.bool_],
 ) -> dict[str, Any]:
-    """Root type -> masses of background before and after a cut, and where right candidates of signal lie."""
+    """Root type -> window of the peak, and mass spectra of signal, and of background before and after a cut."""
     result = {}
     for name in dict.fromkeys(root.type for root in topology.roots):
         columns = [k for k, root in enumerate(topology.roots) if root.type == name]
         mass, right = seen.mass[:, columns], seen.right[:, columns]
         weight = np.repeat(seen.weight[:, None], len(columns), axis=1)
-        there = np.isfinite(mass)
-        peak = mass[there & right & signal[:, None]]
+        known = np.isfinite(mass)
+        peak = mass[known & right & signal[:, None]]
         if len(topology.of_type(name)[0].slots) < 2 or not len(peak):
             continue
-        low, high = quantile(peak, WINDOW, weight[there & right & signal[:, None]])
+        low, high = quantile(peak, WINDOW, weight[known & right & signal[:, None]])
         rows = {"signal": signal, "before": background, "after": background & passes}
         result[name] = {"window": [float(low), float(high)], "edges": MASS_EDGES.tolist()} | {
-            when: _spectrum(mass[chosen := there & events[:, None]], weight[chosen], low, high)
+            when: _spectrum(mass[chosen := known & events[:, None]], weight[chosen], low, high)
             for when, events in rows.items()
         }
     return result
@@ -179,7 +179,7 @@ def _masses(
 def _spectrum(
     mass: npt.NDArray[np.float64], weight: npt.NDArray[np.float64], low: float, high: float
 ) -> dict[str, Any]:
-    """A histogram of weights, the share in a window, and the median and half of the central 68 %."""
+    """A histogram of weights, the share in the window, the median, and half the width of the central 68 %."""
     total = weight.sum()
     if not total > 0:
         nothing = np.full(len(MASS_EDGES) - 1, 0.0)

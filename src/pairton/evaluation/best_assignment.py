@@ -1,6 +1,6 @@
-"""The best of all assignments by a score that is a sum over particles: what baselines without a network share.
+"""The best of all assignments for a score that is a sum over particles, as baselines use it.
 
-Shapes: n events, B of them, N nodes, S slots, C candidates of a type.
+Shapes: n events, B events of a batch, N nodes, S slots, C candidates of a type.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from pairton.topology import JET, Layout, Topology
 __all__ = ["Batch", "Scores", "best_assignments", "candidate_masses", "dense_nodes", "product_name"]
 
 BATCH = 512  # events at once
-TAG_CUT = 0.5
+TAG_CUT = 0.5  # a jet above it is b-tagged
 
 Floats = npt.NDArray[np.floating[Any]]
 Bools = npt.NDArray[np.bool_]
-Scores = dict[str, Floats]  # type -> (C, B): what a candidate adds to the score of an assignment
+Scores = dict[str, Floats]  # type -> (C, B): contribution of each candidate to the score
 
 
 class Batch:
-    """Events of one layout, as a baseline sees them."""
+    """Events of one layout."""
 
     def __init__(self, p4: Floats, tagged: Bools, rows: npt.NDArray[np.intp], layout: Layout) -> None:
         self.p4, self.tagged = p4, tagged  # (B, N, 4), (B, N)
-        self.rows, self.layout = rows, layout  # (B,): which of the events they are
+        self.rows, self.layout = rows, layout  # (B,): rows of the events
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -43,9 +43,9 @@ class Batch:
 def best_assignments(
     events: Events, score: Callable[[SetTables, Batch], Scores]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]:
-    """The assignments (n, S) of largest score, and exp(score) of each over the sum of all (n,).
+    """The assignments (n, S) of largest score, and their probabilities (n,): exp(score) over the sum of all.
 
-    Events with fewer objects of a kind than slots have -1 and NaN.
+    Events with fewer objects of a kind than slots get -1 and NaN.
     """
     topology = events.topology
     momenta_of, _, tagged = dense_nodes(events)
@@ -70,9 +70,9 @@ def best_assignments(
 
 
 def candidate_masses(tables: SetTables, p4: Floats) -> dict[str, npt.NDArray[np.float32]]:
-    """Type -> (C, B): the mass of the objects of each candidate, of nodes p4 (B, N, 4)."""
+    """Type -> (C, B): the invariant mass of each candidate, from the momenta p4 (B, N, 4) of nodes."""
     n_nodes = p4.shape[1]
-    products = pair_products(p4).astype(np.float32).reshape(len(p4), -1).T  # (N N, B): gathers take rows
+    products = pair_products(p4).astype(np.float32).reshape(len(p4), -1).T  # (N N, B): indexing takes rows
     products = np.ascontiguousarray(products)
     masses = {}
     for name, known in tables.candidates.items():
@@ -86,7 +86,7 @@ def candidate_masses(tables: SetTables, p4: Floats) -> dict[str, npt.NDArray[np.
 
 
 def dense_nodes(events: Events) -> tuple[list[npt.NDArray[np.float64]], Bools, Bools]:
-    """Momenta (n, N, 4) of each kind, and of all nodes together the mask and the b-tags (n, N)."""
+    """The momenta (n, N, 4) of each kind, then the mask (n, N) and the b-tags (n, N) of all nodes together."""
     momenta_of, masks, tags = [], [], []
     for kind in events.topology.kinds:
         values, mask = events.dense(kind)

@@ -1,14 +1,14 @@
-"""What needs no network: the assignment whose masses and b-tags fit best.
+"""The baseline `chi2`: the assignment whose masses and b-tags fit best.
 
     chi2(assignment) = sum over particles ((m - m_children - mean) / width)^2
                      - 2 sum over slots log P(tag | slot) / P(tag | other jet)
 
-m_children is the summed mass of the particles below, so that the mass of a W is not counted again in its top.
-Means, widths and tag rates are fitted on labelled objects, weighted as their events: two numbers per type, one per
-kind of slot. The mass of one leptonic top includes its neutrino, of the two solutions the one that fits better.
-The masses of two leptonic tops are those of their objects alone: there missing energy is not used.
+m_children is the sum of the masses of the children, so that the mass of a W is not counted again in its top. Means
+and widths per type, and tag rates per kind of slot, are fitted on labelled objects, with the weights of their
+events. The mass of a single leptonic top includes its neutrino, with the better of the two solutions. The masses
+of two leptonic tops are those of their measured objects; missing energy is not used.
 
-Shapes: n events, B of them, N nodes, S slots, C candidates of a type.
+Shapes: n events, B events of a batch, N nodes, S slots, C candidates of a type.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from pairton.topology.selection import TRANSVERSE
 
 __all__ = ["MassChiSquare"]
 
-MIN_PARTICLES = 10  # of each type, for a mean and a width
+MIN_PARTICLES = 10  # particles of each type that a mean and a width need
 
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.integer[Any]]
@@ -54,8 +54,8 @@ class MassChiSquare:
     """The baseline `chi2`: `MassChiSquare().fit(events)`, then `assign` other events."""
 
     masses: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # type -> mean and width, GeV
-    tag_rates: Mapping[str, float] = field(default_factory=dict)  # kind of slot -> share of its jets with a b-tag
-    other_tag_rate: float = 0.5  # of jets without a label
+    tag_rates: Mapping[str, float] = field(default_factory=dict)  # kind of slot -> share of b-tagged jets
+    other_tag_rate: float = 0.5  # share of b-tagged jets among those that are in no slot
     name: str = "chi2"
 
     @property
@@ -63,10 +63,13 @@ class MassChiSquare:
         return {"masses": dict(self.masses), "tag_rates": dict(self.tag_rates)}
 
     def fit(self, events: Events) -> MassChiSquare:
-        """Means, widths and tag rates from the truth of some events; weight 2 counts as the event twice."""
+        """Fit means, widths and tag rates to the truth of some events, with their weights."""
         topology = events.topology
         if events.truth is None:
-            raise ModelError("a mass chi-square is fitted on labelled objects, but these events have no truth")
+            raise ModelError(
+                "the baseline chi2 is fitted on labelled objects, but these events have no truth: give labelled "
+                "events"
+            )
         particles = particle_momenta(events, events.truth)
         mass = polar(particles.visible)["mass"]  # (n, P), NaN where a particle lacks an object
         solved = polar(particles.p4)["mass"]
@@ -80,30 +83,30 @@ class MassChiSquare:
             values = excess[known]
             if len(values) < MIN_PARTICLES:
                 raise ModelError(
-                    f"only {len(values)} particles of type {name} have all their objects labelled, and a mean and "
+                    f"only {len(values)} particles of type {name} have all their objects labelled, but a mean and "
                     f"a width need {MIN_PARTICLES}: give more events with truth"
                 )
             masses[name] = _core(values, np.broadcast_to(weight, excess.shape)[known])
             if np.isnan(masses[name]).any():
                 raise ModelError(
-                    f"the weights of the particles of type {name} do not add up to more than 0, and a mean and a "
+                    f"the weights of the particles of type {name} do not add up to more than 0, but a mean and a "
                     "width need that: give more events with truth, or use no weights"
                 )
         nodes, mask, tagged = dense_nodes(events)
         layout = tuple(part.shape[1] for part in nodes)
         truth = np.where(events.truth >= 0, events.truth + topology.offsets(layout), -1)
-        mask &= np.isin(np.arange(mask.shape[1]), topology.nodes(JET, layout))  # nothing else has a tag
+        mask &= np.isin(np.arange(mask.shape[1]), topology.nodes(JET, layout))  # other kinds have no tags
         return MassChiSquare(masses, *_tag_rates(topology, tagged, mask, truth, weight))
 
     def assign(self, events: Events) -> tuple[npt.NDArray[np.int32], Floats]:
-        """Best assignments (n, S), and exp(-chi2 / 2) of each over the sum of all, (n,).
+        """The best assignments (n, S), and their probabilities (n,): exp(-chi2 / 2) over the sum of all.
 
-        Events with fewer objects of a kind than slots have -1 and NaN.
+        Events with fewer objects of a kind than slots get -1 and NaN.
         """
         return best_assignments(events, self._scores)
 
     def _scores(self, tables: SetTables, batch: Batch) -> Scores:
-        """What a candidate adds to -chi2 / 2."""
+        """The contributions of candidates to -chi2 / 2."""
         topology = tables.topology
         scores: Scores = {}
         masses = candidate_masses(tables, batch.p4)
@@ -114,7 +117,7 @@ class MassChiSquare:
             away = np.abs(masses[name] - below - mean)
             if (neutrino := _neutrino(topology, name)) is not None:
                 both = _with_neutrino(neutrino, nodes, batch, topology) - below - mean  # (2, C, B)
-                away = np.nan_to_num(np.abs(both).min(axis=0), nan=0.0)  # without missing energy nothing is known
+                away = np.nan_to_num(np.abs(both).min(axis=0), nan=0.0)  # 0 without missing energy
             scores[name] = -((away / width) ** 2) / 2
             for slot in particle.own_slots:
                 if topology.slots[slot].kind == JET:
@@ -125,7 +128,7 @@ class MassChiSquare:
 
 
 def _neutrino(topology: Topology, type_name: str) -> Neutrino | None:
-    """The neutrino of particles of a type, where the event has no other: then the mass of its W gives it."""
+    """The neutrino of a type, if it is the only one in the event: then the mass of the W determines it."""
     if len(topology.neutrinos) != 1:
         return None
     (neutrino,) = topology.neutrinos
@@ -135,7 +138,7 @@ def _neutrino(topology: Topology, type_name: str) -> Neutrino | None:
 def _with_neutrino(
     neutrino: Neutrino, nodes: npt.NDArray[np.intp], batch: Batch, topology: Topology
 ) -> npt.NDArray[np.float32]:
-    """(2, C, B): masses of candidates, of objects (slots, C), with both solutions for the neutrino."""
+    """(2, C, B): the masses of candidates with objects (slots, C), for both solutions for the neutrino."""
     met = next(kind for kind in topology.context if kind in TRANSVERSE)
     seen = topology.nodes(met, batch.layout)
     missing = batch.p4[:, seen.start, None, :2] if len(seen) else np.full((len(batch), 1, 2), np.nan)
@@ -147,9 +150,9 @@ def _with_neutrino(
 
 
 def _core(values: Floats, weight: Floats) -> tuple[float, float]:
-    """Mean and width of a normal distribution fitted to the core, within two widths: tails do not count.
+    """Mean and width of a normal distribution, fitted to the core within two widths.
 
-    NaN where the weights of the core do not add up to more than 0.
+    NaN if the weights of the core do not add up to more than 0.
 
     >>> values = np.concatenate([np.random.default_rng(0).normal(80, 8, 9000), np.full(1000, 500.0)])
     >>> mean, width = _core(values, np.ones(10_000))
@@ -164,8 +167,10 @@ def _core(values: Floats, weight: Floats) -> tuple[float, float]:
         if not total > 0:
             return np.nan, np.nan
         mean = weight[inside] @ values[inside] / total
-        variance = weight[inside] @ (values[inside] - mean) ** 2 / total  # below 0 for some negative weights
-        width = max(np.sqrt(max(variance, 0.0)) / 0.8796, 1e-3)  # of a normal distribution cut at two widths
+        variance = weight[inside] @ (values[inside] - mean) ** 2 / total  # may be negative for negative weights
+        width = max(
+            np.sqrt(max(variance, 0.0)) / 0.8796, 1e-3
+        )  # the width of a normal distribution that is cut at two widths
     return float(mean), float(width)
 
 
@@ -173,17 +178,17 @@ def _core(values: Floats, weight: Floats) -> tuple[float, float]:
 
 
 def _kind(topology: Topology, slot: int) -> str:
-    """Slots that stand for the same product share a tag rate: W.q, t.b."""
+    """The kind of a slot, such as W.q or t.b; slots of one kind share a tag rate."""
     return f"{topology.particles[topology.slots[slot].particle].type}.{product_name(topology, slot)}"
 
 
 def _tag_rates(
     topology: Topology, tagged: Bools, mask: Bools, truth: Ints, weight: Floats
 ) -> tuple[dict[str, float], float]:
-    """Of each kind of slot, and of jets that are in none."""
+    """The tag rate of each kind of slot, and of jets that are in no slot."""
     tags: dict[str, list[Bools]] = {}
     weights: dict[str, list[Floats]] = {}
-    free = mask & (truth >= 0).all(axis=1, keepdims=True)  # only there is a jet without a label surely another one
+    free = mask & (truth >= 0).all(axis=1, keepdims=True)  # in incomplete events any jet may be a product
     for slot in (slot.index for slot in topology.slots if slot.kind == JET):
         (rows,) = np.nonzero(truth[:, slot] >= 0)
         free[rows, truth[rows, slot]] = False
@@ -194,7 +199,7 @@ def _tag_rates(
 
 
 def _rate(tagged: Bools, weight: Floats) -> float:
-    """The share that is tagged, never 0 or 1: at least half a jet of them is, and half a jet is not."""
+    """The share of tagged jets, kept half a jet away from 0 and 1."""
     least = 0.5 / (len(tagged) + 1)
     share, _ = weighted_ratio(tagged, np.ones(len(tagged)), weight)
     return float(np.clip(share, least, 1 - least)) if np.isfinite(share) else 0.5

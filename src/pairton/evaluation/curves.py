@@ -1,6 +1,6 @@
-"""How well a number tells two classes of events apart: areas under curves, and what a cut keeps.
+"""How well a number separates two classes of events: areas under ROC curves, and the effect of a cut.
 
-Shapes: n events. Weights may be given; without them every event counts once.
+Shapes: n events. Without weights, every event counts once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ Bools = npt.NDArray[np.bool_]
 
 
 class Area(NamedTuple):
-    """The probability that an event of a class has the larger number, ties by half; NaN without both classes."""
+    """The area under a ROC curve: the probability that an event of the class has a larger number than another.
+
+    Ties count half. NaN if a class has no events.
+    """
 
     value: float
     error: float  # standard error, after DeLong
@@ -29,17 +32,17 @@ class Area(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What cuts keep, one entry per cut: shares of the class, of the others and of all, and how pure it is."""
+    """The effect of cuts on a number, one entry per cut."""
 
-    efficiency: list[float]
+    efficiency: list[float]  # share of the class that is kept
     cut: list[float]
-    mistaken: list[float]  # share of the others that is kept
-    kept: list[float]
-    purity: list[float]
+    mistaken: list[float]  # share of the other events that is kept
+    kept: list[float]  # share of all events that is kept
+    purity: list[float]  # share of the class among the events that are kept
 
 
 def area(number: npt.NDArray[Any], inside: Bools, weight: npt.NDArray[Any] | None = None) -> Area:
-    """The area under the curve of a number (n,) that should be large for events `inside` a class (n,).
+    """The area under the ROC curve of a number (n,) that should be large for events `inside` a class (n,).
 
     >>> result = area(np.array([0.9, 0.6, 0.6, 0.1]), np.array([True, True, False, False]))
     >>> result.value  # of four pairs three are in order, and one is a tie
@@ -60,12 +63,12 @@ def area(number: npt.NDArray[Any], inside: Bools, weight: npt.NDArray[Any] | Non
 
 
 def _error(values: Floats, weight: Floats) -> float:
-    """The standard error of a weighted mean; 0 of a single event."""
-    worth = effective(weight)
-    if worth <= 1:
+    """The standard error of a weighted mean; 0 for a single event."""
+    events = effective(weight)
+    if events <= 1:
         return 0.0
     away = values - np.average(values, weights=weight)
-    return float(np.sqrt(np.sum(weight**2 * away**2) * worth / (worth - 1)) / abs(weight.sum()))
+    return float(np.sqrt(np.sum(weight**2 * away**2) * events / (events - 1)) / abs(weight.sum()))
 
 
 def kept_at(

@@ -31,9 +31,9 @@ Floats = npt.NDArray[np.float64]
 
 
 class Efficiency(NamedTuple):
-    """A share with its interval; `value` is NaN where nothing was counted, or weights add up to nothing.
+    """A share with its interval; `value` is NaN if nothing was counted, or if the weights do not add up above 0.
 
-    With event weights the value is that of the weights; `correct` and `total` stay numbers.
+    With event weights, `value` is the weighted share; `correct` and `total` are still unweighted counts.
     """
 
     value: float
@@ -41,22 +41,22 @@ class Efficiency(NamedTuple):
     high: float
     correct: int
     total: int
-    effective: float = np.nan  # how many events of equal weight those counted are worth
+    effective: float = np.nan  # effective number of the events that were counted
 
     def to_dict(self) -> dict[str, float | int | None]:
-        """Plain data for JSON, which has no NaN."""
+        """Plain data for JSON; NaN becomes None."""
         plain: dict[str, float | int | None] = as_plain(self)
         return plain
 
     @staticmethod
     def binomial(correct: int, total: int, confidence: float = CONFIDENCE) -> Efficiency:
-        """With a Clopper-Pearson interval."""
+        """A share of counts, with a Clopper-Pearson interval."""
         interval = clopper_pearson(correct, total, confidence)
         return Efficiency(correct / total if total else np.nan, *interval, correct, total, float(total))
 
     @staticmethod
     def of_events(correct: Ints, total: Ints, weight: Floats, confidence: float = CONFIDENCE) -> Efficiency:
-        """From what counts, 0 or 1 per event (n,), and the weights (n,): Clopper-Pearson."""
+        """From counts of 0 or 1 per event (n,) and weights (n,), with a Clopper-Pearson interval."""
         if even(weight[total > 0]):
             return Efficiency.binomial(int(correct.sum()), int(total.sum()), confidence)
         return Efficiency.weighted(correct, total, weight, confidence)
@@ -65,7 +65,7 @@ class Efficiency(NamedTuple):
     def of_particles(
         rng: np.random.Generator, correct: Ints, total: Ints, weight: Floats, confidence: float = CONFIDENCE
     ) -> Efficiency:
-        """From counts per event (n,), with a bootstrap over events: particles of one event are not independent."""
+        """From counts per event (n,), with a bootstrap over events, whose particles are not independent."""
         k, n, events = int(correct.sum()), int(total.sum()), int((total > 0).sum())
         if not n:
             return Efficiency.binomial(0, 0, confidence)
@@ -73,7 +73,7 @@ class Efficiency(NamedTuple):
             return Efficiency.weighted(correct, total, weight, confidence)
         sums = bootstrap(rng, correct, total)
         low, high = ratio_interval(sums[:, 0], sums[:, 1], confidence)
-        if k in (0, n):  # all alike: drawing them again tells nothing, the number of events does
+        if k in (0, n):  # no spread to bootstrap: use the number of events
             low, high = clopper_pearson(events if k else 0, events, confidence)
         return Efficiency(k / n, low, high, k, n, float(events))
 
@@ -81,9 +81,9 @@ class Efficiency(NamedTuple):
     def weighted(correct: Ints, total: Ints, weight: Floats, confidence: float = CONFIDENCE) -> Efficiency:
         """From counts per event (n,) of unequal weights (n,), with the interval of Korn and Graubard.
 
-        That is Clopper-Pearson of as many entries as have, by the binomial formula, the standard deviation of the
-        weighted share: at most those that were counted, and where all or none are right what the weights are
-        worth. Where negative weights put the share outside 0 to 1 the interval is normal.
+        This is the Clopper-Pearson interval for the number of entries whose binomial standard deviation equals
+        that of the weighted share, but at most the number that was counted. If all or none are right, it is the
+        effective number of events. If negative weights put the share outside 0 to 1, the interval is normal.
 
         >>> correct, ones = np.array([1, 0, 0]), np.ones(3, dtype=int)
         >>> share = Efficiency.weighted(correct, ones, np.array([2.0, 1.0, 1.0]))
@@ -91,25 +91,25 @@ class Efficiency(NamedTuple):
         (0.5, 0.124, 0.876, 1, 3)
         """
         k, n = int(correct.sum()), int(total.sum())
-        worth = effective(weight[total > 0])
+        number = effective(weight[total > 0])
         value, deviation = weighted_ratio(correct, total, weight)
         if np.isnan(value):
-            return Efficiency(np.nan, 0.0, 1.0, k, n, worth)
+            return Efficiency(np.nan, 0.0, 1.0, k, n, number)
         if 0 < value < 1 and deviation > 0:
             entries = min(value * (1 - value) / deviation**2, float(n))
             low, high = clopper_pearson(value * entries, entries, confidence)
         elif k in (0, n):
-            low, high = clopper_pearson(worth if k else 0, worth, confidence)
+            low, high = clopper_pearson(number if k else 0, number, confidence)
         else:
             low, high = normal_interval(value, deviation, confidence)
-        return Efficiency(value, low, high, k, n, worth)
+        return Efficiency(value, low, high, k, n, number)
 
 
 class Difference(NamedTuple):
-    """First minus second on the same events; `only_first` and `only_second` count what one alone got right.
+    """First minus second method on the same events; `only_first` and `only_second` count what only one got right.
 
-    `p_value` is McNemar's, for events; particles of one event are not independent, and have none (NaN). With
-    weights it is that of a normal distribution.
+    `p_value` is McNemar's, or with weights that of a normal distribution. It is NaN for particles, since those of
+    one event are not independent.
     """
 
     value: float
@@ -129,9 +129,9 @@ class Difference(NamedTuple):
         *,
         test: bool = False,
     ) -> Difference:
-        """From first minus second of each event (n,), and what counts (n,); with a p-value if `test`.
+        """From the difference of right answers per event (n,), and the possible ones (n,); p-value if `test`.
 
-        The interval is a bootstrap over events; that of unequal weights is normal.
+        The interval is from a bootstrap over events, or normal for unequal weights.
         """
         gained, lost = int(change[change > 0].sum()), int(-change[change < 0].sum())
         if not total.sum():

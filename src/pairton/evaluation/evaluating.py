@@ -1,6 +1,6 @@
-"""How well methods do on events with truth: models, decodings, baselines and answers from files, by one measure.
+"""`pairton.evaluate`: models, decodings, baselines and files of answers on the same events with truth.
 
-One pass over the events; what stays in memory is a few numbers per event and method.
+It reads the events once, and keeps a few numbers per event and method in memory.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 
 __all__ = ["REFERENCE_MIX", "evaluate"]
 
-FEW = 50  # events of equal weight, with fewer of which a warning is due
+FEW = 50  # effective number of events, below which there is a warning
 DEFAULT_FRACTIONS = (0.9, 0.05, 0.05)  # of training, validation and test events
-REFERENCE_MIX = {"ttbar_allhad": (0.36, 0.30, 0.34)}  # of complete events in the paper's sample, by bin
+REFERENCE_MIX = {"ttbar_allhad": (0.36, 0.30, 0.34)}  # shares of complete events by bin, in the paper's sample
 
 Rows = npt.NDArray[np.intp]
 Watch = Callable[[Iterator[Events]], Iterator[Events]]
@@ -87,29 +87,29 @@ def evaluate(
     progress: Watch | None = None,
     **options: Any,
 ) -> Evaluation:
-    """Measure how often models, baselines and other codes' answers are right, on events with truth.
+    """Measure how often models, baselines and answers of other programs are right, on events with truth.
 
     Args:
         events: `Events` with truth, or the paths of files that have it.
-        model: A model, its name or path, or several of them; by default the model for the events. None is used
-            with `assignments`.
+        model: A model, its name or path, or a list of these; by default the model for the events, or none if
+            `assignments` are given.
         decodings: Decodings to try with every model; by default the one that each was trained for.
         beam: How many hypotheses a beam keeps.
         baselines: Names of registered baselines, such as "chi2". They are fitted on the first 20,000 events.
         assignments: Files of answers: results of `pairton reconstruct`, predictions of SPANet or HyPER.
         select: First apply the selection of the topology to objects and events.
-        split: Use only the events of a split ("train", "validation", "test"), as the first model was trained.
-        max_objects: The most objects of each kind. Of more, those of highest pT are used.
+        split: Use only the events of a split of the first model: "train", "validation" or "test".
+        max_objects: The largest number of objects of each kind; if there are more, those of highest pT are used.
         cuts: Leave out objects outside the domain of the model.
         jets: Cuts on jets in place of the model's, such as "pt>30,abs_eta<2.4"; "none" uses all jets.
         leptons: The same for leptons.
         answer: "event" or "particles", as in `pairton.reconstruct`.
         allow_absent: As in `pairton.reconstruct`.
         prior: As in `pairton.reconstruct`.
-        use_weights: Weigh events that have unequal weights; False counts every event once.
-        mix: Shares of complete events in the multiplicity bins, to which efficiencies are also reweighted.
+        use_weights: Use event weights; False counts every event once.
+        mix: Shares of complete events in the multiplicity bins, for reweighted inclusive efficiencies.
         jet_scales: Factors on pT and energy of all jets. Every model and baseline is evaluated again with each.
-            The choice of jets and events, and what a baseline was fitted on, stay the same.
+            The selection of jets and events, and the fits of baselines, stay the same.
         metrics: Metrics in addition to the registered ones.
         progress: A function that wraps the stream of events, to show progress.
         **options: How to read the files, as for `pairton.iterate`.
@@ -130,7 +130,9 @@ def evaluate(
     """
     given = events if isinstance(events, Events) else None
     if given is not None and options:
-        raise ConfigError(f"evaluate has no option {next(iter(options))!r} for events that are read already")
+        raise ConfigError(
+            f"evaluate has no option {next(iter(options))!r} for events in memory: give it for files"
+        )
     files = ["events"] if isinstance(events, Events) else expand(events)
     if model is None:
         stored = options if given is None else {"topology": given.topology}
@@ -165,13 +167,14 @@ def evaluate(
             method.settings = method.settings.for_model(method.model)
         if method.model is not None and find_part(method.model.topology, topology) is None:
             raise ModelError(
-                f"the model {method.name} is for {method.model.topology.name}, the events are read as "
-                f"{topology.name}: give a model for it with --model, or answers with --assignments"
+                f"the model {method.name} is for {method.model.topology.name}, but the events are read as "
+                f"{topology.name}: give another model with --model, or answers with --assignments"
             )
     chosen_mix = tuple(mix) if mix is not None else _paper_mix(topology)
     if chosen_mix is not None and len(chosen_mix) != len(topology.bins):
         raise ConfigError(
-            f"mix has {len(chosen_mix)} shares, but the bins are {', '.join(topology.bins)}: one each"
+            f"mix has {len(chosen_mix)} shares, but the bins are {', '.join(topology.bins)}: give one share per "
+            "bin"
         )
     measured = METRICS | {metric.name: metric for metric in metrics}
     fractions = _fractions(models[0]) if models else DEFAULT_FRACTIONS
@@ -180,7 +183,7 @@ def evaluate(
     stream = windows(read_weighted())
     for window in stream if progress is None else progress(stream):
         if window.truth is None:
-            raise InputError(f"{files[0]}: no truth in it, which an evaluation needs: give labelled events")
+            raise InputError(f"{files[0]} has no truth, which an evaluation needs: give labelled events")
         assert window.weights is not None
         rows = np.arange(row, row + len(window))
         row += len(window)
@@ -195,7 +198,7 @@ def evaluate(
             trained_on[model.name] += _trained_on(model, window)
         if select:
             chunk = _chunk(methods, window.select(), rows[window.selected])
-        else:  # what an experiment rejects is no object, for baselines as for models
+        else:  # objects that the experiment rejects are not used by any method
             chunk = _chunk(methods, window.keep(window.usable), rows)
         for method in methods:
             for metric in measured.values():
@@ -205,7 +208,7 @@ def evaluate(
     if outside:
         why = f"the cuts of {models[0].name}" if settings.cuts is True else "the given cuts"
         warnings.warn(
-            f"{outside} labelled objects are cut away by {why}, and count as missing: --jets none uses all jets",
+            f"{outside} labelled objects fail {why} and count as missing: --jets none uses all jets",
             PairtonWarning,
             stacklevel=2,
         )
@@ -218,12 +221,12 @@ def evaluate(
                 stacklevel=2,
             )
     result = Evaluation(topology, files, select, methods, measured, chosen_mix)
-    _check_worth(result)
+    _warn_of_few(result)
     return result
 
 
 def _label_columns(models: Sequence[Model], path: str, options: Mapping[str, Any]) -> list[str]:
-    """Columns of the labels of declared heads, and of true neutrinos, as far as a file has them."""
+    """The columns in a file with labels of declared heads, and with the momenta of true neutrinos."""
     wanted = dict.fromkeys(name for model in models for s in model.info.heads.values() for name in s.columns)
     known = models[0].topology if models else options["topology"]
     if known is not None and load_topology(known).neutrinos:
@@ -238,41 +241,43 @@ def _label_columns(models: Sequence[Model], path: str, options: Mapping[str, Any
 
 
 def _weighted(events: Events, use_weights: bool) -> Events:
-    """The same events, with weights of one where they have none: files with and without may be mixed."""
+    """The events with weights, which are 1 if they have none, so that files with and without can be mixed."""
     if events.weights is not None and use_weights:
         if not np.isfinite(events.weights).all():
             row = int(np.argmin(np.isfinite(events.weights)))
             number = ":".join(map(str, events.ids[row].tolist()))
-            raise InputError(f"the weight of event {number} is {events.weights[row]}: mend it, or use no weights")
+            raise InputError(
+                f"the weight of event {number} is {events.weights[row]}: correct it, or use no weights"
+            )
         return events
     return events.replace(weights=np.ones(len(events)), variations=events.variations)
 
 
-def _check_worth(result: Evaluation) -> None:
-    """Warn where unequal weights leave little to judge by."""
+def _warn_of_few(result: Evaluation) -> None:
+    """Warn if the effective number of complete events is small because of unequal weights."""
     scores = result.scores(result.methods[0])
     complete = scores.weight[scores.total[counting.EVENT] > 0]
     if not even(complete) and effective(complete) < FEW:
         warnings.warn(
-            f"the {len(complete)} complete events are worth {effective(complete):.1f} of equal weight: with fewer "
-            f"than {FEW} the intervals are not to be trusted; give more events, or count every event once with "
-            "--no-weights",
+            f"the {len(complete)} complete events have an effective number of {effective(complete):.1f}: below "
+            f"{FEW} "
+            "the intervals are unreliable; give more events, or count every event once with --no-weights",
             PairtonWarning,
             stacklevel=3,
         )
 
 
 def _paper_mix(topology: Topology) -> tuple[float, ...] | None:
-    """The mix of the paper's sample, for its decay tree and its bins alone."""
+    """The mix of the paper's sample, if the decay tree and the bins are the same."""
     for name, mix in REFERENCE_MIX.items():
-        theirs = load_topology(name)
-        if same_tree(theirs, topology) and theirs.bins == topology.bins:
+        reference = load_topology(name)
+        if same_tree(reference, topology) and reference.bins == topology.bins:
             return mix
     return None
 
 
 def _labels_within(events: Events, domain: Domain) -> tuple[Events, int]:
-    """The same events without labels on objects that a model's domain cuts away, and how many those were."""
+    """The events without labels on objects outside a domain, and the number of labels removed."""
     assert events.truth is not None
     truth = events.truth.copy()
     for slot in events.topology.slots:
@@ -286,7 +291,7 @@ def _labels_within(events: Events, domain: Domain) -> tuple[Events, int]:
 
 
 def _chunk(methods: Sequence[Method], events: Events, rows: Rows) -> Chunk:
-    """Every method's answers to some events."""
+    """The answers of every method to some events, with their scores."""
     assert events.truth is not None
     truth = stored_assignment(events, events.truth)
     answers = {method.name: method.ask(method, events, rows) for method in methods}
@@ -302,7 +307,7 @@ def _chunk(methods: Sequence[Method], events: Events, rows: Rows) -> Chunk:
 
 
 def _fractions(model: Model) -> tuple[float, float, float]:
-    """Of training, validation and test events, as the model was trained."""
+    """The fractions of training, validation and test events of a model."""
     data = model.info.recipe.get("data", {})
     train, validation, _ = DEFAULT_FRACTIONS
     train, validation = data.get("train_fraction", train), data.get("validation_fraction", validation)
@@ -310,11 +315,12 @@ def _fractions(model: Model) -> tuple[float, float, float]:
 
 
 def _trained_on(model: Model, events: Events) -> int:
-    """How many of these events may have trained the network that answers for them.
+    """How many events may have been used to train the network that reconstructs them.
 
-    Those are events of the same sources, in its training split and in none of the folds that it was kept from.
+    These are events of the same sources in the training split, except the fold that the network was not trained
+    on.
     """
-    return sum(_seen(member, events[mine]) for member, mine in by_fold(model, events.ids))
+    return sum(_seen(member, events[in_fold]) for member, in_fold in by_fold(model, events.ids))
 
 
 def _seen(model: Model, events: Events) -> int:

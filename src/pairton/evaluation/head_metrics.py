@@ -1,8 +1,8 @@
-"""How good the heads are that a recipe declares: accuracy and ROC area of classes, bias and resolution of numbers.
+"""Metrics of declared heads: accuracy and ROC area of classifications, bias and resolution of regressions.
 
-A head of particles is judged on particles of the answer that are right, with the label of the true particle.
+A head of particles is judged on the right particles of the answer, with the labels of the true particles.
 
-Shapes: n events, P places (particles or products of a head), C classes, L labels.
+Shapes: n events, P places (the particles or products that a head describes), C classes, L labels.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 class Estimate(NamedTuple):
-    """A number with its interval, and of how many labels; `value` is NaN where there are none."""
+    """A number with its interval, and the number of labels; `value` is NaN if there are none."""
 
     value: float
     low: float
@@ -44,11 +44,11 @@ class Estimate(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """Labels (n, P), NaN where there is none to compare with, and what a head says: (n, P, C) or (n, P)."""
+    """The labels (n, P) of a head, NaN for none, and its values: (n, P, C) or (n, P)."""
 
     labels: Floats
     values: Floats
-    weight: Floats  # (n,), of the events
+    weight: Floats  # (n,): of the events
 
     @property
     def compared(self) -> Bools:
@@ -57,12 +57,12 @@ class Judged(NamedTuple):
 
     @property
     def weights(self) -> Floats:
-        """(L,): of the labels that are compared."""
+        """(L,): the weights of the labels that are compared."""
         return np.broadcast_to(self.weight[:, None], self.labels.shape)[self.compared]
 
 
 class Heads(Metric):
-    """Classes and numbers, where the model gives them and the events have the columns of their labels."""
+    """Classifications and regressions, if the model has such heads and the events have their labels."""
 
     name, title = "heads", "Classes and numbers"
 
@@ -78,12 +78,12 @@ class Heads(Metric):
                 )
                 if spec.is_class:
                     labels[labels < 0] = np.nan
-                said = answer.heads[name].astype(np.float64)
+                values = answer.heads[name].astype(np.float64)
                 if spec.of_event:
-                    found[name] = Judged(labels, said[:, None], chunk.weight)
+                    values = values[:, None]
                 else:
-                    mine = _labels_of_answer(chunk.events.topology, spec, labels, answer.assignment, chunk.truth)
-                    found[name] = Judged(mine, said, chunk.weight)
+                    labels = _labels_of_answer(chunk.events.topology, spec, labels, answer.assignment, chunk.truth)
+                found[name] = Judged(labels, values, chunk.weight)
         return found or None
 
     def result(self, evaluation: Evaluation, method: Method) -> dict[str, Any] | None:
@@ -116,13 +116,13 @@ class Heads(Metric):
 def _labels_of_answer(
     topology: Topology, spec: HeadSpec, labels: Floats, answer: npt.NDArray[Any], truth: npt.NDArray[Any]
 ) -> Floats:
-    """(n, P): for each place of the answer the label of the true one with the same objects; NaN for none."""
+    """(n, P): the label of the true place with the same objects as each place of the answer; NaN for none."""
     result = np.full(labels.shape, np.nan)
     true = [_objects(topology, spec, truth, k) for k in range(labels.shape[1])]
     for k in range(labels.shape[1]):
-        mine = _objects(topology, spec, answer, k)
+        own = _objects(topology, spec, answer, k)
         for other, objects in enumerate(true):
-            same = (mine == objects).all(axis=1) & (mine >= 0).all(axis=1)
+            same = (own == objects).all(axis=1) & (own >= 0).all(axis=1)
             result[same, k] = labels[same, other]
     return result
 
@@ -137,7 +137,7 @@ def _objects(topology: Topology, spec: HeadSpec, assignment: npt.NDArray[Any], p
 
 
 def judge_class(judged: Judged) -> dict[str, Any]:
-    """Accuracy of the most probable class, and the area below the ROC curve, per class where there are several."""
+    """Accuracy of the most probable class, and the area under the ROC curve: of three or more classes the mean."""
     compared = judged.compared
     right = (judged.values.argmax(axis=2) == np.nan_to_num(judged.labels, nan=-1)) & compared
     rng = np.random.default_rng(0)
@@ -182,7 +182,7 @@ def _half_width(values: Floats, weight: Floats) -> float:
 
 
 def roc_area(signal: Bools, scores: Floats, weight: Floats | None = None) -> Estimate:
-    """The area below the ROC curve, of scores (L,) and weights (L,), with DeLong's standard deviation.
+    """The area under the ROC curve of scores (L,) with weights (L,), with DeLong's standard deviation.
 
     >>> roc_area(np.array([False, False, True, True]), np.array([0.1, 0.4, 0.35, 0.8])).value
     0.75
@@ -192,7 +192,7 @@ def roc_area(signal: Bools, scores: Floats, weight: Floats | None = None) -> Est
 
 
 def roc_curve(signal: Bools, scores: Floats, weight: Floats | None = None) -> tuple[Floats, Floats]:
-    """Efficiencies of signal and of background at the same cuts, from none to all; for curves."""
+    """Efficiencies of signal and background at the same cuts, for a ROC curve."""
     share = np.linspace(0, 1, POINTS)
     weight = np.ones(len(scores)) if weight is None else weight
     if not weight[signal].sum() > 0 or not weight[~signal].sum() > 0:

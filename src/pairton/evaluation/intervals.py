@@ -1,6 +1,6 @@
 """Statistical uncertainties: exact binomial intervals, a bootstrap over events, and sums of weighted events.
 
-Shapes: n events. Weights may be negative; weight 2 is the event twice.
+Shapes: n events. Weights may be negative; an event of weight 2 counts twice.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ __all__ = [
 ]
 
 CONFIDENCE = 0.6827  # central intervals of one standard deviation
-REPLICAS = 1000  # of a bootstrap: its quantiles are then known to a few per cent of the interval
+REPLICAS = 1000  # of a bootstrap, which gives intervals to a few per cent
 
 Floats = npt.NDArray[np.float64]
 
 
 def clopper_pearson(correct: float, total: float, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """The exact central interval of a binomial share; numbers of weighted events need not be whole.
+    """The exact central interval of a binomial share; the numbers need not be integers.
 
     >>> low, high = clopper_pearson(8, 10, confidence=0.95)
     >>> round(low, 4), round(high, 4)
     (0.4439, 0.9748)
     """
     tail = (1 - confidence) / 2
-    correct = min(correct, total)  # to rounding
+    correct = min(correct, total)  # it may be larger by rounding
     low = float(betaincinv(correct, total - correct + 1, tail)) if correct > 0 else 0.0
     high = float(betaincinv(correct + 1, total - correct, 1 - tail)) if correct < total else 1.0
     return low, high
@@ -59,7 +59,7 @@ def mcnemar(only_first: int, only_second: int) -> float:
 def bootstrap(rng: np.random.Generator, *counts: npt.NDArray[Any]) -> Floats:
     """(replicas, len(counts)): sums of per-event counts (n,) over events drawn with replacement.
 
-    Events with equal counts are interchangeable, so drawing how many of each kind there are is the same thing.
+    Events with equal counts are interchangeable, so it is enough to draw how many of each there are.
     """
     lowest = [int(count.min()) for count in counts]
     shape = [int(count.max()) - low + 1 for count, low in zip(counts, lowest, strict=True)]
@@ -72,7 +72,7 @@ def bootstrap(rng: np.random.Generator, *counts: npt.NDArray[Any]) -> Floats:
 
 
 def ratio_interval(numerator: Floats, denominator: Floats, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Quantiles of a ratio of two sums, replica by replica."""
+    """The central interval of the ratio of two sums over replicas."""
     kept = denominator > 0
     tail = (1 - confidence) / 2
     low, high = np.quantile(numerator[kept] / denominator[kept], [tail, 1 - tail])
@@ -83,7 +83,7 @@ def ratio_interval(numerator: Floats, denominator: Floats, confidence: float = C
 
 
 def even(weight: npt.NDArray[Any]) -> bool:
-    """Whether all events have the same weight above 0, so that counting them is enough.
+    """Whether all events have the same positive weight, so that they can be counted.
 
     >>> even(np.ones(3)), even(np.array([1.0, 2.0])), even(np.array([-1.0, -1.0]))
     (True, False, False)
@@ -92,7 +92,9 @@ def even(weight: npt.NDArray[Any]) -> bool:
 
 
 def effective(weight: npt.NDArray[Any]) -> float:
-    """How many events of equal weight have the same relative uncertainty as these: (sum of w)^2 / sum of w^2.
+    """The effective number of events, (sum of w)^2 / sum of w^2.
+
+    So many events of equal weight have the same relative uncertainty.
 
     >>> effective(np.array([1.0, 1.0, 2.0])), effective(np.array([1.0, 1.0, -1.0]))
     (2.6666666666666665, 0.3333333333333333)
@@ -104,11 +106,11 @@ def effective(weight: npt.NDArray[Any]) -> float:
 def weighted_ratio(
     part: npt.NDArray[Any], whole: npt.NDArray[Any], weight: npt.NDArray[Any]
 ) -> tuple[float, float]:
-    """The ratio of the weighted sums of two numbers (n,) of each event, and its standard deviation.
+    """The ratio of two weighted sums over events, of `part` (n,) and `whole` (n,), and its standard deviation.
 
-    With the ratio r the variance is the sum of w^2 (part - r whole)^2 over the square of the sum of w whole: that
-    of independent events, whether the weights depend on what is counted or not. NaN where the sum of w whole is
-    not above 0.
+    With the ratio r, the variance is the sum of w^2 (part - r whole)^2 over the square of the sum of w whole. It
+    holds for independent events, even if weights and counts are correlated. NaN if the sum of w whole is not above
+    0.
 
     >>> weighted_ratio(np.array([1, 0, 1, 0]), np.ones(4), np.ones(4))  # 0.5, and the root of 0.5 * 0.5 / 4
     (0.5, 0.25)
@@ -126,15 +128,17 @@ def normal_interval(value: float, deviation: float, confidence: float = CONFIDEN
     return value - width, value + width
 
 
-def quantile(values: Floats, shares: Sequence[float] | Floats, weight: Floats) -> Floats:
-    """The values below which these shares of the weight lie; those of numpy if all weights are equal."""
+def quantile(values: npt.NDArray[Any], shares: Sequence[float] | Floats, weight: npt.NDArray[Any]) -> Floats:
+    """The quantiles of `values` at these shares: numpy's if all weights are equal, else `weighted_quantile`."""
     return np.asarray(np.quantile(values, shares)) if even(weight) else weighted_quantile(values, shares, weight)
 
 
-def weighted_quantile(values: Floats, shares: Sequence[float] | Floats, weight: Floats) -> Floats:
-    """The first values at which these shares of the weight are reached; NaN where the sum is not above 0.
+def weighted_quantile(
+    values: npt.NDArray[Any], shares: Sequence[float] | Floats, weight: npt.NDArray[Any]
+) -> Floats:
+    """The first values at which these shares of the total weight are reached; NaN if the total is not above 0.
 
-    Negative weights take back what lies below them, but what was reached stays reached.
+    With negative weights, the running sum of weights is replaced by its running maximum.
 
     >>> weighted_quantile(np.array([3.0, 1.0, 2.0]), [0.5, 0.9], np.array([1.0, 1.0, 2.0]))
     array([2., 3.])

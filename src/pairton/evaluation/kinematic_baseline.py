@@ -1,4 +1,4 @@
-"""The baseline `kinematic`: the permutation of highest likelihood, by a kinematic fit with built-in settings."""
+"""The baseline `kinematic`: the most probable permutation of a kinematic fit with the built-in settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["KinematicLikelihood"]
 class KinematicLikelihood:
     """`KinematicLikelihood().fit(events)`, then `assign` other events of that topology.
 
-    `pairton evaluate --model mine.yaml` compares a fit with settings of one's own.
+    `pairton evaluate --model fit.yaml` evaluates a fit with other settings.
     """
 
     assigner: Assigner | None = None
@@ -28,10 +28,10 @@ class KinematicLikelihood:
 
     @property
     def about(self) -> dict[str, Any]:
-        return {"fitted_on": "none of these events: settings that come with Pairton"}
+        return {"fitted_on": "none of these events: built-in settings"}
 
     def fit(self, events: Events) -> KinematicLikelihood:
-        """The fit for the topology of some events; it learns nothing from their truth."""
+        """The fit for the topology of these events; their truth is not used."""
         model = load_model("kinematic", topology=events.topology)
         return KinematicLikelihood(Assigner(model, RunSettings(cuts=False)))
 

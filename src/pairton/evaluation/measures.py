@@ -1,6 +1,7 @@
-"""The metrics of every evaluation, as entries of the registry: what is counted, and what is made of it.
+"""The built-in metrics of complete events; they are registered here.
 
-`pairton.evaluation.all_events` and `pairton.evaluation.background` have those of all events, complete or not.
+`pairton.evaluation.all_events` and `pairton.evaluation.background` have the metrics of all events, complete or
+not.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Probabilities"]
 
-MASS_BINS = 8  # of equal numbers of events, or sums of weights
-MASS_STEP = 10.0  # GeV, to which their edges are rounded
+MASS_BINS = 8  # with equal numbers of events, or sums of weights
+MASS_STEP = 10.0  # GeV; the edges are rounded to multiples
 
 
 def _cells(evaluation: Evaluation) -> list[str]:
-    """Headings of columns, one per multiplicity bin, and all together."""
+    """Headings of columns: one per multiplicity bin, and inclusive."""
     return [
         *(f"{name} {collection_name(evaluation.topology.main_kind)}" for name in evaluation.topology.bins),
         INCLUSIVE,
@@ -45,7 +46,7 @@ def _cells(evaluation: Evaluation) -> list[str]:
 
 
 class Efficiencies(Metric):
-    """How much is right, by multiplicity. Its count is the score of every event."""
+    """Efficiencies by multiplicity; it counts the scores of all events."""
 
     name, title = "efficiency", "Efficiencies"
 
@@ -68,7 +69,7 @@ class Efficiencies(Metric):
 
 
 class Reweighted(Metric):
-    """Inclusive efficiencies at another mix of multiplicities: a column of the table of efficiencies."""
+    """Inclusive efficiencies for another mix of multiplicities, as a column of the table of efficiencies."""
 
     name = "reweighted"
 
@@ -83,22 +84,21 @@ class Reweighted(Metric):
 
 
 class Probabilities(NamedTuple):
-    """Predicted probabilities of events or particles, whether they came true, which are of complete events, and
-    the weights of their events."""
+    """Predicted probabilities of events or particles, one entry each."""
 
     probability: npt.NDArray[np.floating[Any]]
-    right: npt.NDArray[np.bool_]
-    complete: npt.NDArray[np.bool_]
-    weight: npt.NDArray[np.float64]
+    right: npt.NDArray[np.bool_]  # whether the event or particle is right
+    complete: npt.NDArray[np.bool_]  # whether the event is complete
+    weight: npt.NDArray[np.float64]  # of the event
 
 
 @dataclass(frozen=True)
 class Calibration(Metric):
     """Probabilities against the share that is right.
 
-    Of complete events, where everything that is asked for can be right; or of every event, as in data, where it is
-    not known which are complete: a particle whose jet is missing cannot be right. An event is right when the
-    answer has exactly the particles that are there.
+    Either for complete events, in which every particle can be right, or for all events, as in data, where it is
+    not known which ones are complete: a particle whose jet is missing cannot be right. An event is right if the
+    answer has exactly the particles that are present.
     """
 
     name: str = "calibration"
@@ -107,7 +107,7 @@ class Calibration(Metric):
 
     def count(self, chunk: Chunk, method: Method) -> dict[str, Probabilities] | None:
         if not self.complete:
-            return None  # the same numbers
+            return None  # uses the counts of the metric for complete events
         scores, answer, topology = chunk.scores[method.name], chunk.answers[method.name], chunk.events.topology
         complete = scores.total[EVENT] > 0
         right = answer.answered & metrics.same_hypothesis(topology, chunk.truth, answer.assignment)
@@ -118,7 +118,7 @@ class Calibration(Metric):
             found[COMPLETE] = Probabilities(of_pattern, complete, complete, chunk.weight)
             given = np.full(len(complete), np.nan)
             np.divide(answer.event_probability, of_pattern, out=given, where=of_pattern > 0)
-            given[answer.answered & (answer.assignment < 0).any(axis=1)] = 0  # something is left out
+            given[answer.answered & (answer.assignment < 0).any(axis=1)] = 0  # a particle is left out
             found[IF_COMPLETE] = Probabilities(given, right, complete, chunk.weight)
         for name in reversed(topology.types):
             of_type = [particle.index for particle in topology.of_type(name)]
@@ -137,7 +137,7 @@ class Calibration(Metric):
             elif what == EVENT:
                 chance = evaluation.if_complete(method)
                 result[what] = metrics.calibration(chance[complete], right[complete], weight=weight[complete])
-            elif not evaluation.knows_patterns(method):  # else what it says of particles holds for all events
+            elif not evaluation.knows_patterns(method):  # else probabilities of particles hold for all events
                 result[what] = metrics.calibration(probability[complete], right[complete], weight=weight[complete])
         return result
 
@@ -154,9 +154,10 @@ class Calibration(Metric):
 
 
 class Limit(Metric):
-    """Mean probability of the answer against the share that is right, of complete events, by bin.
+    """Mean probability of the answer against the share that is right, for complete events, by multiplicity.
 
-    Calibrated probabilities cannot be beaten by another choice from the same network: their mean is its limit.
+    If probabilities are calibrated, no other choice of answers from the same network is right more often, so their
+    mean is the limit of that network.
     """
 
     name = "limit"
@@ -176,7 +177,7 @@ class Limit(Metric):
 
 
 class Flow(Metric):
-    """Right and wrong steps of complete events, from the first answer and step by step."""
+    """Right and wrong steps in complete events, for the decodings `one_shot` and `steps`."""
 
     name, title = "flow", "Steps"
 
@@ -203,13 +204,15 @@ class Flow(Metric):
     def tables(self, evaluation: Evaluation) -> Iterator[Table]:
         for method in evaluation.methods:
             if (found := evaluation.result(self.name, method)) is not None:
-                notes = [f"right (+), in part (~) and wrong (-), after {', '.join(found['stages'])}:"]
+                notes = [f"right (+), partly right (~) and wrong (-) steps, after {', '.join(found['stages'])}:"]
                 for decoding in FOLLOWED:
                     histories = (
                         " ".join(f"{k} {_number(n)}" for k, n in counts.items()) for counts in found[decoding]
                     )
                     notes.append(f"{decoding:8}  {'; '.join(histories)}")
-                notes.append("recovery, found of what a wrong first step has left possible:")
+                notes.append(
+                    "recovery: share found of the particles that are still possible after a wrong first step"
+                )
                 for name, cells in found["recovery"].items():
                     notes.append(f"{name if name in FOLLOWED else 'steps minus one_shot'}  {_listed(cells)}")
                 yield Table(f"steps of {method.title}", notes=notes)
@@ -228,7 +231,7 @@ def _listed(cells: dict[str, Any]) -> str:
 
 
 class Mass(Metric):
-    """The event efficiency in bins of the mass of all truth-matched objects."""
+    """The event efficiency in bins of the invariant mass of all truth-matched objects."""
 
     name, title = "mass", "Event efficiency and mass"
 
@@ -238,7 +241,7 @@ class Mass(Metric):
         return polar(slot_momenta(chunk.events, chunk.events.truth).sum(axis=1))["mass"]
 
     def edges(self, evaluation: Evaluation) -> list[float]:
-        """Bins of about equal numbers of events, with round edges."""
+        """Rounded edges of bins with about equal numbers of events."""
         mass = evaluation.counted(self.name, evaluation.methods[0])
         known, weight = mass[np.isfinite(mass)], evaluation.scores(evaluation.methods[0]).weight[np.isfinite(mass)]
         if not len(known):
@@ -265,7 +268,7 @@ class Mass(Metric):
 
 
 class Differences(Metric):
-    """Every two methods on the same events."""
+    """The differences of all pairs of methods on the same events."""
 
     name, title = "differences", "Differences on the same events"
 
@@ -275,7 +278,7 @@ class Differences(Metric):
             found = metrics.differences(evaluation.scores(one), evaluation.scores(other))
             pair = {"first": one.name, "second": other.name, "efficiency": found}
             steps = [evaluation.counted("flow", method) for method in (one, other)]
-            if all(steps):  # of the events in which both took a wrong first step
+            if all(steps):  # for events in which both took a wrong first step
                 own = (each[method.decoding] for each, method in zip(steps, (one, other), strict=True))
                 pair["recovery"] = recovery_difference(*own)
             result.append(pair)
@@ -287,18 +290,18 @@ class Differences(Metric):
             rows = [[what, *cells.values()] for what, cells in pair["efficiency"].items()]
             event, notes = pair["efficiency"][EVENT][INCLUSIVE], []
             if not np.isnan(event.value):
-                alone = f"in the first alone {event.only_first}, in the second alone {event.only_second}"
+                alone = f"only in the first {event.only_first}, only in the second {event.only_second}"
                 test = "p" if evaluation.weighted else "McNemar p"
-                notes.append(f"events right {alone}: {test} {event.p_value:.2g}")
+                notes.append(f"events that are right {alone}: {test} {event.p_value:.2g}")
             if "recovery" in pair:
-                said = "recovery, of events in which both took a wrong first step"
-                notes.append(f"{said}: {_listed(pair['recovery'])}")
+                note = "recovery, in events in which both took a wrong first step"
+                notes.append(f"{note}: {_listed(pair['recovery'])}")
             title = f"{titles[pair['first']]} minus {titles[pair['second']]}"
             yield Table(title, ["difference", *_cells(evaluation)], rows, notes)
 
 
 class Spread(Metric):
-    """Models of one recipe and decoding, trained again."""
+    """The spread of models that were trained with the same recipe and use the same decoding."""
 
     name, title = "spread", "Retrainings"
 

@@ -1,4 +1,4 @@
-"""What answers in an evaluation: models with a decoding, baselines, and answers from files, each as a `Method`."""
+"""The methods that are evaluated: models with a decoding, baselines, and files of answers, each as a `Method`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["baseline_method", "check_files", "file_method", "model_methods", "name_apart", "scaled"]
 
-FIT_EVENTS = 20_000  # with truth, for the few numbers of a baseline
+FIT_EVENTS = 20_000  # events with truth on which a baseline is fitted
 
 Rows = npt.NDArray[np.intp]
 
@@ -37,7 +37,7 @@ Rows = npt.NDArray[np.intp]
 
 
 def model_methods(models: Sequence[Model], decodings: Sequence[str], settings: RunSettings) -> list[Method]:
-    """Every model with every decoding; by default with the one that it was trained for."""
+    """Every model with every decoding; by default with the decoding that it was trained for."""
     result = []
     for model in models:
         for asked in decodings or (None,):
@@ -63,9 +63,9 @@ def _ask_model(assigner: Assigner, method: Method, events: Events, rows: Rows) -
 
 
 def scaled(method: Method, scale: float) -> Method:
-    """The same method, given jets of another energy scale."""
+    """The same method with jets of another energy scale."""
     if not 0 < scale < np.inf:
-        raise ConfigError(f"a jet scale of {scale}: give a number above 0, such as 0.95 for 5 % less energy")
+        raise ConfigError(f"the jet scale is {scale}: give a number above 0, such as 0.95 for 5 % less energy")
     about = {**method.about, "jet_scale": scale}
     return replace(method, name=f"{method.name} x {scale:g}", about=about, jet_scale=scale, counts={})
 
@@ -94,13 +94,13 @@ def baseline_method(name: str, read: Callable[..., Iterator[Events]], select: bo
 
 
 def _ask_baseline(baseline: Baseline, method: Method, events: Events, rows: Rows) -> Decoded:
-    """Its answers to the events that have enough objects; it gets those that are used, and no truth."""
+    """The answers of a baseline to events with enough objects; it gets only the used objects, and no truth."""
     accepted = method.accept(events)
     (some,) = np.nonzero(accepted.answerable)
     objects = {}
     for kind, position in accepted.position.items():
-        mine = position[some]
-        objects[kind] = events.objects[kind][some][ak.unflatten(mine[mine >= 0], (mine >= 0).sum(axis=1))]
+        kept = position[some]
+        objects[kind] = events.objects[kind][some][ak.unflatten(kept[kept >= 0], (kept >= 0).sum(axis=1))]
     if method.jet_scale != 1:
         for name in ("pt", "energy"):
             objects[JET] = ak.with_field(objects[JET], objects[JET][name] * method.jet_scale, name)
@@ -109,8 +109,8 @@ def _ask_baseline(baseline: Baseline, method: Method, events: Events, rows: Rows
     found, probability = baseline.assign(used)
     if np.shape(found) != (len(some), len(slots)) or np.shape(probability) != (len(some),):
         raise ModelError(
-            f"the baseline {baseline.name} gives assignments {np.shape(found)} and probabilities "
-            f"{np.shape(probability)} of {len(some)} events: give (events, {len(slots)} slots) and (events,)"
+            f"the baseline {baseline.name} returns assignments of the shape {np.shape(found)} and probabilities "
+            f"of the shape {np.shape(probability)}, but must return {(len(some), len(slots))} and {(len(some),)}"
         )
     answer = Decoded.empty(events.topology, len(events))
     for slot in slots:
@@ -137,18 +137,20 @@ def _ask_file(method: Method, events: Events, rows: Rows) -> Decoded:
     if len(rows) and rows[-1] >= len(answers):
         raise InputError(
             f"{answers.path}: {len(answers)} answers, but there are more events: "
-            "give the file made from exactly these events"
+            "give the file that was made from exactly these events"
         )
     if answers.ids is not None and not np.array_equal(answers.ids[rows], events.ids):
-        raise InputError(f"{answers.path}: its events are not these, by their ids: give the file made from them")
+        raise InputError(
+            f"{answers.path}: the ids of its events differ: give the file that was made from these events"
+        )
     found = Decoded.empty(events.topology, len(rows))
     found.assignment[:] = answers.assignment[rows]
-    nowhere = np.zeros(found.assignment.shape, dtype=bool)
+    unknown = np.zeros(found.assignment.shape, dtype=bool)  # objects that the event does not have
     for slot in events.topology.slots:
-        if "index" not in ak.fields(events.objects[slot.kind]):  # else other objects of the input may be meant
-            nowhere[:, slot.index] = found.assignment[:, slot.index] >= events.counts[slot.kind]
-    found.assignment[nowhere] = -1
-    method.nowhere += int(nowhere.any(axis=1).sum())
+        if "index" not in ak.fields(events.objects[slot.kind]):  # else they may be objects that are not used
+            unknown[:, slot.index] = found.assignment[:, slot.index] >= events.counts[slot.kind]
+    found.assignment[unknown] = -1
+    method.unknown_objects += int(unknown.any(axis=1).sum())
     if answers.event_probability is not None:
         found.event_probability[:] = answers.event_probability[rows]
     if answers.particle_probability is not None:
@@ -159,24 +161,25 @@ def _ask_file(method: Method, events: Events, rows: Rows) -> Decoded:
 
 
 def check_files(methods: Sequence[Method], n_events: int) -> None:
-    """Every file has one answer per event, and names objects that are there."""
+    """Check that every file has one answer per event; warn if answers name objects that do not exist."""
     for method in methods:
         if method.answers is not None and len(method.answers) != n_events:
             raise InputError(
                 f"{method.answers.path}: {len(method.answers)} answers for {n_events} events: "
-                "give the file made from exactly these events"
+                "give the file that was made from exactly these events"
             )
-        if method.nowhere:
+        if method.unknown_objects:
             warnings.warn(
-                f"{method.name}: {method.nowhere} of {n_events} answers name objects that are not there, which "
-                "count as none: are they numbered from 0, as in the input?",
+                f"{method.name}: {method.unknown_objects} of {n_events} answers name objects that do not exist, "
+                "which "
+                "count as empty slots: number objects from 0, as in the input",
                 PairtonWarning,
                 stacklevel=3,
             )
 
 
 def name_apart(methods: list[Method]) -> None:
-    """Number methods of the same name."""
+    """Append a number to names that several methods share."""
     seen: dict[str, int] = {}
     for method in methods:
         seen[method.name] = seen.get(method.name, 0) + 1

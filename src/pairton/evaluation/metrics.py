@@ -1,8 +1,8 @@
 """Measures of right and wrong answers: efficiencies with intervals, paired differences, flow and calibration.
 
-`pairton.evaluation.scoring` says what is right; `pairton.evaluation.estimates` has numbers with their intervals.
+`pairton.evaluation.scoring` defines what is right; `pairton.evaluation.estimates` has numbers with intervals.
 
-Shapes: n events, S slots, K steps. Assignments are (n, S), -1 where a slot has no jet.
+Shapes: n events, S slots, K steps. Assignments are (n, S), -1 for an empty slot.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ __all__ = [
     "table",
 ]
 
-COMPLETE = "complete"  # that every particle is present, as a model that knows patterns says
-IF_COMPLETE = "if_complete"  # of the answer, given that
+COMPLETE = "complete"  # probability that every particle is present, from a model that knows patterns
+IF_COMPLETE = "if_complete"  # probability of the answer, given that the event is complete
 
 Ints = npt.NDArray[np.integer[Any]]
 Floats = npt.NDArray[np.float64]
@@ -63,7 +63,7 @@ def efficiencies(
     confidence: float = CONFIDENCE,
     seed: int = 0,
 ) -> dict[str, dict[str, Efficiency]]:
-    """`event` and each type -> multiplicity bin or `inclusive` -> efficiency, by the weights (n,) of the events.
+    """`event` and each type -> multiplicity bin or `inclusive` -> efficiency, with event weights (n,).
 
     >>> from pairton.topology import load_topology
     >>> truth = np.array([[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, -1]])
@@ -76,9 +76,9 @@ def efficiencies(
 
 
 def table(scores: Scores, *, confidence: float = CONFIDENCE, seed: int = 0) -> dict[str, dict[str, Efficiency]]:
-    """Efficiencies of scores: Clopper-Pearson for the event, bootstrap over events for particles of a type.
+    """Efficiencies, with Clopper-Pearson intervals for events and bootstrap intervals for particles.
 
-    Events of unequal weights: as `Efficiency.weighted` says.
+    For events of unequal weights, the intervals are those of `Efficiency.weighted`.
     """
     rng = np.random.default_rng(seed)
     result: dict[str, dict[str, Efficiency]] = {}
@@ -96,10 +96,10 @@ def table(scores: Scores, *, confidence: float = CONFIDENCE, seed: int = 0) -> d
 def reweighted(
     scores: Scores, mix: Sequence[float], *, confidence: float = CONFIDENCE, seed: int = 0
 ) -> dict[str, Efficiency]:
-    """Inclusive efficiencies as if a share `mix` of the complete events were in each multiplicity bin.
+    """Inclusive efficiencies if the shares of complete events in the multiplicity bins were `mix`.
 
-    Samples differ in their mix of jet counts, and so in what is inclusive. `correct` and `total` are those of the
-    sample as it is; NaN where a bin that is asked for has no complete event.
+    Samples differ in their numbers of jets, and so in their inclusive efficiencies. `correct` and `total` are
+    those of the sample itself. NaN if a bin with a share above 0 has no complete event.
     """
     rng = np.random.default_rng(seed)
     bins = scores.bins
@@ -130,7 +130,7 @@ def reweighted(
 def efficiency_against(
     scores: Scores, variable: npt.NDArray[Any], edges: Sequence[float], *, confidence: float = CONFIDENCE
 ) -> list[Efficiency]:
-    """The event efficiency in bins [low, high) of a variable (n,) of each event."""
+    """The event efficiency in bins [low, high) of a variable (n,)."""
     complete = scores.total[EVENT] > 0
     where = np.digitize(variable, edges) - 1
     result = []
@@ -149,8 +149,8 @@ def differences(
 ) -> dict[str, dict[str, Difference]]:
     """First minus second, on the same events: `event` and each type -> bin -> difference.
 
-    The interval is a bootstrap over events, so what both find easy or hard cancels; with unequal weights it is
-    that of the weighted differences.
+    The interval is from a bootstrap over events, so that events which are easy or hard for both cancel. For
+    unequal weights it is that of the weighted differences.
     """
     rng = np.random.default_rng(seed)
     result: dict[str, dict[str, Difference]] = {}
@@ -180,11 +180,11 @@ def spread(
 def flow(
     shares: npt.NDArray[Any], split: Sequence[bool] = (), weight: npt.NDArray[Any] | None = None
 ) -> list[dict[str, float]]:
-    """How many events have each history of right (+) and wrong (-) steps, after the first, the second, ... step.
+    """The number of events with each history of right (+) and wrong (-) steps, after the first, second, ... step.
 
-    `shares` (n, K): which share of what a step added is right. Steps that `split` marks have a third outcome, that
-    some of it is right (~); elsewhere this counts as wrong. Weights (n,) that are not all equal are added up in
-    place of events.
+    `shares` (n, K) is the share of each step that is right. Steps marked in `split` may also be partly right (~);
+    in other steps this counts as wrong. With unequal weights (n,), the sum of weights replaces the number of
+    events.
 
     >>> flow(np.array([[True, True], [True, False], [False, True], [True, True]]))
     [{'+': 3, '-': 1}, {'++': 2, '+-': 1, '-+': 1, '--': 0}]
@@ -220,11 +220,11 @@ def calibration(
 ) -> dict[str, Any]:
     """Probabilities against the share that is right, in equal bins of the probability.
 
-    `error` is the mean absolute difference, weighted with the entries of each bin; `difference` that of the means,
-    with its standard deviation, since both are of the same entries, for all and for each bin. `complete`: entries
-    of complete events, which are counted in each bin. With `weight` means, shares and differences are weighted,
-    with intervals as `Efficiency.weighted` says; counts stay counts. A bin whose weights do not add up to more
-    than 0 is left out.
+    The result has, for all entries and for each bin, the mean `probability`, the share that is `right`, their
+    `difference` and its standard `deviation`. `error` is the mean absolute difference over bins, weighted with
+    their entries. If `complete` is given, each bin also has the number of entries from complete events. With
+    `weight`, all but counts are weighted, and intervals are those of `Efficiency.weighted`; bins whose weights do
+    not add up to more than 0 are left out.
     """
     known = np.isfinite(probability)
     probability, right = np.asarray(probability, dtype=np.float64)[known], np.asarray(right)[known]
@@ -239,7 +239,7 @@ def calibration(
         if not sums:
             continue
         error += abs(sums["difference"]) * float(weight[inside].sum())
-        del sums["right"]  # is `value` of the share
+        del sums["right"]  # the same as `value` of the share
         ones = np.ones(int(inside.sum()), dtype=np.int64)
         share = Efficiency.of_events(right[inside].astype(np.int64), ones, weight[inside], confidence)
         rows.append(
@@ -254,7 +254,7 @@ def calibration(
 
 
 def _difference(probability: Floats, right: Bools, weight: Floats) -> dict[str, float]:
-    """Weighted means of a probability and of what is right, their difference and its standard deviation."""
+    """Weighted means of the probability and of the right answers, their difference and its standard deviation."""
     total = float(weight.sum())
     if not total > 0:
         return {}

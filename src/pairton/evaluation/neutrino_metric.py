@@ -1,7 +1,7 @@
-"""How well the longitudinal momentum of a neutrino is found, where the events say what it is.
+"""The resolution of the longitudinal momentum of a neutrino, for events with the true momentum.
 
-The columns `neutrino_px`, `neutrino_py` and `neutrino_pz` of the events have its momentum in GeV, NaN for none.
-Only topologies with one neutrino are judged.
+The columns `neutrino_px`, `neutrino_py` and `neutrino_pz` of the events have the true momentum in GeV, NaN for
+none. Only topologies with one neutrino are evaluated.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 __all__ = ["TRUE_MOMENTUM", "NeutrinoMomentum"]
 
 TRUE_MOMENTUM = ("neutrino_px", "neutrino_py", "neutrino_pz")
-TRUTH = "true objects"  # the row of the neutrino that true labels give
-SMALLEST = 5.0  # GeV: median pT below which the columns have another unit
+TRUTH = "true objects"  # row for the neutrino that follows from the true assignment
+SMALLEST = 5.0  # GeV: if the median pT is below, the columns have another unit
 
 Floats = npt.NDArray[np.float64]
 
 
 class Solved(NamedTuple):
-    """The neutrino of some events."""
+    """The true neutrino of some events, and the solutions for it."""
 
     true: Floats  # (n, 3)
     pz: Floats  # (n, 2): the solution that is used, and the other one; NaN for none
@@ -41,7 +41,7 @@ class Solved(NamedTuple):
 
 
 class NeutrinoMomentum(Metric):
-    """pz of the neutrino of every answer, and of the truth's, less the true one."""
+    """pz of the neutrino minus the true one, for every answer and for the true assignment."""
 
     name, title = "neutrino_pz", "Longitudinal momentum of the neutrino"
 
@@ -65,14 +65,14 @@ class NeutrinoMomentum(Metric):
         found = {method.title: evaluation.result(self.name, method) for method in evaluation.methods}
         counted = evaluation.counted(self.name, evaluation.methods[0])
         if counted is not None and _unit_is_wrong(next(iter(counted.values()))):
-            note = f"their median pT is below {SMALLEST:g}, so that they are not in GeV: nothing is compared"
+            note = f"the median pT is below {SMALLEST:g}, so these columns are not in GeV and are not compared"
             yield Table(", ".join(TRUE_MOMENTUM), notes=[note])
         known = {name: result for name, result in found.items() if result is not None}
         rows = [_row(TRUTH, result["true_objects"]) for result in known.values() if "true_objects" in result]
         rows += [_row(name, result) for name, result in known.items()]
         if rows:
             header = ["", "neutrinos", "real solutions", "better one used", "bias [GeV]", "resolution [GeV]"]
-            yield Table("pz of the neutrino, less the true one", header, rows)
+            yield Table("pz of the neutrino, minus the true one", header, rows)
 
 
 def _solved(chunk: Chunk, assignment: npt.NDArray[np.integer[Any]]) -> Solved:

@@ -1,4 +1,4 @@
-"""What is in an event at all: the pattern of its truth.
+"""The true pattern of an event: which particles are present.
 
 Shapes: n events, S slots, P particles.
 """
@@ -22,7 +22,7 @@ Key = tuple[Any, ...]
 
 
 def true_pattern(topology: Topology, truth: Ints) -> npt.NDArray[np.int64]:
-    """(n,): the pattern of each truth (n, S), its place among `plan_of(topology).patterns`.
+    """(n,): the index in `plan_of(topology).patterns` of the pattern of each truth (n, S).
 
     >>> from pairton.topology import load_topology
     >>> truth = np.array([[0, 1, 2, 3, 4, 5], [0, -1, 2, 3, 4, 5], [-1, 1, -1, 3, 4, -1], [-1] * 6])
@@ -38,24 +38,24 @@ def true_pattern(topology: Topology, truth: Ints) -> npt.NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def _patterns(topology: Topology) -> dict[Key, int]:
-    """Which particles are present, whatever their order -> pattern."""
+    """Present particles, regardless of their order -> index of the pattern."""
     found: dict[Key, int] = {}
     for number, pattern in enumerate(plan_of(topology).patterns):
-        there = np.zeros(len(topology.particles), dtype=bool)
+        is_present = np.zeros(len(topology.particles), dtype=bool)
         for type_name, first in pattern.placed:
             (top,) = (particle for particle in topology.of_type(type_name) if particle.slots[0] == first)
-            there |= np.array([set(particle.slots) <= set(top.slots) for particle in topology.particles])
-        found[_event_key(topology, there)] = number
+            is_present |= np.array([set(particle.slots) <= set(top.slots) for particle in topology.particles])
+        found[_event_key(topology, is_present)] = number
     return found
 
 
-def _event_key(topology: Topology, there: npt.NDArray[np.bool_]) -> Key:
-    return tuple(sorted(_key(topology, root, there) for root in topology.roots))
+def _event_key(topology: Topology, is_present: npt.NDArray[np.bool_]) -> Key:
+    return tuple(sorted(_key(topology, root, is_present) for root in topology.roots))
 
 
-def _key(topology: Topology, particle: Particle, there: npt.NDArray[np.bool_]) -> Key:
-    """The type, whether it is present, and below an absent one the same of its children."""
-    if there[particle.index]:
+def _key(topology: Topology, particle: Particle, is_present: npt.NDArray[np.bool_]) -> Key:
+    """The type, whether it is present, and if it is absent the keys of its children."""
+    if is_present[particle.index]:
         return particle.type, 1, ()
-    below = sorted(_key(topology, topology.particles[child], there) for child in particle.children)
+    below = sorted(_key(topology, topology.particles[child], is_present) for child in particle.children)
     return particle.type, 0, tuple(below)

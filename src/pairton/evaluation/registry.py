@@ -1,7 +1,7 @@
-"""What an evaluation counts, and what it compares with: two registries, open to code outside the package.
+"""The registries of metrics and baselines; code outside the package may add to them.
 
-A metric is one entry: it counts on chunks of events, and gives the JSON, the tables on screen and on the page, and
-figures. A baseline answers without a network. See `Metric` and `Baseline` for an example of each.
+A metric counts something in chunks of events, and provides entries of the JSON, tables and figures. A baseline
+assigns objects without a network. `Metric` and `Baseline` have an example each.
 
 Shapes: n events, S slots, P particles.
 """
@@ -33,27 +33,28 @@ Ints = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some events and the answers of every method. Objects are numbered as in the input, -1 for none."""
+    """Some events, and the answers of every method. Objects have their indices in the input, -1 for none."""
 
-    events: Events  # as they are scored: with `select`, what passes the selection
+    events: Events  # with `select`, only what passes the selection
     rows: Ints  # (n,): rows of the input
     truth: Ints  # (n, S)
     answers: Mapping[
         str, Decoded
     ]  # method -> assignment (n, S), probabilities of particles (n, P), of events (n,)
-    scores: Mapping[str, Scores]  # method -> what of its answer is right
+    scores: Mapping[str, Scores]  # method -> right and possible answers
 
     @property
     def weight(self) -> npt.NDArray[np.float64]:
-        """(n,): of the events; ones where they have none."""
+        """(n,): the weights of the events; ones if they have none."""
         return np.ones(len(self.events)) if self.events.weights is None else self.events.weights
 
 
 class Metric:
-    """One thing that an evaluation measures. Subclass it, and register an instance.
+    """A quantity that an evaluation measures. Subclass it, and register an instance.
 
-    Only `name` and `result` are needed. `result` may use `evaluation.scores(method)`, which says what is right in
-    each event, or `evaluation.counted(self.name, method)`, which is what `count` returned for all chunks.
+    Only `name` and `result` are needed. `result` may use `evaluation.scores(method)`, the right and possible
+    answers of each event, or `evaluation.counted(self.name, method)`, what `count` returned, merged over all
+    chunks.
 
     >>> class Unanswered(Metric):
     ...     name, title = "unanswered", "Events without an answer"
@@ -67,27 +68,27 @@ class Metric:
     >>> del METRICS["unanswered"]
     """
 
-    name: str  # its key in the JSON
-    title: str = ""  # its heading
+    name: str  # key in the JSON
+    title: str = ""  # heading
 
     def count(self, chunk: Chunk, method: Method) -> Any:
-        """What a chunk of events adds for one method; None for nothing."""
+        """The counts of one method in a chunk of events; None for none."""
         return None
 
     def merge(self, counts: Sequence[Any]) -> Any:
-        """The counts of all chunks as one."""
+        """Merge the counts of all chunks."""
         return merged(counts)
 
     def result(self, evaluation: Evaluation, method: Method) -> Any:
-        """The numbers of one method, as they go into the JSON; None for none."""
+        """The result of one method, for the JSON; None for none."""
         return None
 
     def comparison(self, evaluation: Evaluation) -> Any:
-        """Numbers of several methods together, for the top level of the JSON; None for none."""
+        """A result of several methods together, for the top level of the JSON; None for none."""
         return None
 
     def tables(self, evaluation: Evaluation) -> Iterable[Table]:
-        """Tables on screen and on the page. By default one row per method, if results are mappings."""
+        """Tables for screen and page; by default one row per method, if results are mappings."""
         found = {method.title: evaluation.result(self.name, method) for method in evaluation.methods}
         rows = {name: result for name, result in found.items() if isinstance(result, Mapping) and self.title}
         if rows:
@@ -96,12 +97,14 @@ class Metric:
             yield Table(self.title, ["method", *header], cells)
 
     def plots(self, evaluation: Evaluation) -> Iterable[Plot | None]:
-        """Figures of the page; None for one that has nothing to show."""
+        """Figures for the page; None entries are skipped."""
         return ()
 
 
 def merged(parts: Sequence[Any]) -> Any:
-    """Arrays end to end, numbers added; mappings, named tuples, dataclasses item by item; of all else the first.
+    """Merge counts: arrays are concatenated, numbers added, mappings, named tuples and dataclasses merged by item.
+
+    Of anything else, the first one is kept.
 
     >>> merged([{"events": 2, "mass": np.array([80.0])}, {"events": 3, "mass": np.array([81.0, 79.0])}])
     {'events': 5, 'mass': array([80., 81., 79.])}
@@ -139,15 +142,15 @@ class Baseline(Protocol):
     def name(self) -> str: ...
 
     def fit(self, events: Events) -> Baseline:
-        """The same baseline, fitted on the truth of some events. It may have `about`, a mapping for the JSON.
+        """The baseline, fitted on the truth of some events; it may have `about`, a mapping for the JSON.
 
-        `events.weights` are ones where events have none, or are not to be weighted.
+        `events.weights` are ones if events have no weights, or if weights are not used.
         """
 
     def assign(self, events: Events) -> tuple[Ints, npt.NDArray[np.floating[Any]]]:
         """Assignments (n, S), -1 for none, and their probabilities (n,), NaN where unknown.
 
-        `events` have the objects that are used, in order of falling pT, and no truth.
+        `events` have only the objects that are used, in order of falling pT, and no truth.
         """
 
 
@@ -156,16 +159,16 @@ BASELINES: dict[str, Baseline] = {}
 
 
 def register_metric(metric: Metric) -> None:
-    """Measure it in every evaluation from now on."""
+    """Add a metric to every evaluation."""
     _add(METRICS, metric, "metric")
 
 
 def register_baseline(baseline: Baseline) -> None:
-    """Let `pairton evaluate --baseline NAME` and `pairton.evaluate(baselines=[NAME])` know it."""
+    """Add a baseline for `pairton evaluate --baseline NAME` and `pairton.evaluate(baselines=[NAME])`."""
     _add(BASELINES, baseline, "baseline")
 
 
 def _add(registry: dict[str, Any], entry: Any, what: str) -> None:
     if entry.name in registry:
-        raise ConfigError(f"there is already a {what} {entry.name!r}: give yours another name")
+        raise ConfigError(f"there already is a {what} {entry.name!r}: choose another name")
     registry[entry.name] = entry

@@ -1,4 +1,4 @@
-"""What wrong answers cost: momenta of the answer against those of the labelled objects, in complete events."""
+"""The effect of wrong answers on momenta: the answer against the labelled objects, in complete events."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Resolution", "relative"]
 
-CLOSE = 0.1  # relative
+CLOSE = 0.1  # a smaller relative difference counts as close
 Floats = npt.NDArray[np.float64]
 
 
 class Resolution(Metric):
-    """pT of the highest particles, by falling pT, and the mass of all together, relative to the truth.
+    """pT of the root particles, by falling pT, and the mass of their sum, relative to the truth.
 
-    The truth are the labelled objects as measured: what is seen is the cost of wrong answers, not the detector.
+    The truth is computed from the labelled objects as measured, so it shows the effect of wrong answers and not
+    that of the detector.
     """
 
     name, title = "resolution", "Momenta of the answer"
@@ -38,9 +39,9 @@ class Resolution(Metric):
             return None
         assert events.truth is not None
         found = positions(events, chunk.answers[method.name].assignment[chunk.events.complete])
-        said, true = _quantities(events, found), _quantities(events, events.truth)
+        predicted, true = _quantities(events, found), _quantities(events, events.truth)
         weight = chunk.weight[chunk.events.complete]
-        return {name: np.stack([said[name], true[name], weight], axis=1) for name in true}
+        return {name: np.stack([predicted[name], true[name], weight], axis=1) for name in true}
 
     def result(self, evaluation: Evaluation, method: Method) -> dict[str, Any] | None:
         counted = evaluation.counted(self.name, method)
@@ -70,14 +71,14 @@ class Resolution(Metric):
 
 
 def relative(values: Floats) -> tuple[Floats, Floats]:
-    """Relative differences and their weights, from answer, truth and weight (n, 3); only finite ones."""
+    """The finite relative differences and their weights, from (n, 3): answer, truth, weight."""
     away = values[:, 0] / values[:, 1] - 1
     known = np.isfinite(away)
     return away[known], values[known, 2]
 
 
 def _quantities(events: Events, assignment: npt.NDArray[np.integer[Any]]) -> dict[str, Floats]:
-    """`pT(t1)`, `pT(t2)`, … by falling pT for each type of root, and `m(tt)` of those together: (n,) each."""
+    """(n,) each: `pT(t1)`, `pT(t2)`, … by falling pT for each type of root, and `m(tt)` of their sum."""
     found, topology = particle_momenta(events, assignment), events.topology
     pt = polar(found.p4)["pt"]
     result: dict[str, Floats] = {}

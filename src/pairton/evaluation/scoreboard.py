@@ -1,4 +1,4 @@
-"""What methods scored on the same events: results of metrics, their tables, and plain data for JSON."""
+"""The result of an evaluation: methods, results of metrics, tables, and plain data for JSON."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Evaluation", "Method"]
 
-WIDTH = 120  # of tables that are not shown on a terminal
+WIDTH = 120  # characters, of tables as text
 
 
 @dataclass
 class Method:
-    """Something that answers (a model with a decoding, a baseline, a file), and what was counted of it."""
+    """A method to evaluate (a model with a decoding, a baseline, a file of answers), and the counts of metrics."""
 
     name: str
     about: dict[str, Any]
@@ -46,27 +46,27 @@ class Method:
     model: Model | None = None
     decoding: str | None = None  # of the model
     answers: Assignments | None = None  # from a file
-    domain: Domain = field(default_factory=Domain)  # objects that are used
-    inputs: Inputs | None = None  # that it takes of them; None: the four-momentum alone
+    domain: Domain = field(default_factory=Domain)  # range of objects that are used
+    inputs: Inputs | None = None  # fields of objects that it needs; None: only the four-momentum
     settings: RunSettings = DEFAULT_SETTINGS
-    jet_scale: float = 1.0  # of pT and energy of the jets it is given
+    jet_scale: float = 1.0  # factor on pT and energy of all jets
     counts: dict[str, list[Any]] = field(default_factory=dict)  # metric -> one entry per chunk
-    unanswered: int = 0  # events without an answer that have some truth
-    nowhere: int = 0  # answers from a file that name objects which are not there
+    unanswered: int = 0  # number of events with a true particle but without an answer
+    unknown_objects: int = 0  # number of answers from a file that name objects which do not exist
 
     @property
     def title(self) -> str:
-        """Its name, and its decoding where the name does not say it."""
+        """Its name, and its decoding unless the name contains it."""
         return f"{self.name} ({self.decoding})" if self.decoding and self.decoding not in self.name else self.name
 
     @property
     def takes_steps(self) -> bool:
-        """Whether its steps are followed, with and without what they reveal."""
+        """Whether `pairton.evaluation.steps` follows its steps."""
         reads = self.model is not None and self.model.info.takes_tokens
         return reads and self.decoding in FOLLOWED and self.jet_scale == 1
 
     def accept(self, events: Events) -> Accepted:
-        """The objects that it is given."""
+        """The objects that the method uses."""
         inputs = self.inputs or Inputs(tuple((kind, ()) for kind in events.topology.kinds))
         most, cuts = self.settings.max_objects, self.settings.cuts
         needs = () if self.model is None else self.settings.needs(self.model)
@@ -80,7 +80,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The result of `pairton.evaluate`: `print(result.table())`, `result.to_dict()`."""
+    """The result of `pairton.evaluate`; see `table` and `to_dict`."""
 
     topology: Topology
     inputs: list[str]
@@ -91,7 +91,7 @@ class Evaluation:
     _known: dict[tuple[str, ...], Any] = field(default_factory=dict, repr=False)
 
     def counted(self, metric: str, method: Method) -> Any:
-        """What a metric counted of a method, for all events together; None for nothing."""
+        """The counts of a metric for a method, merged over all events; None if there are none."""
         key = ("counted", metric, method.name)
         if key not in self._known:
             parts = method.counts.get(metric)
@@ -99,7 +99,7 @@ class Evaluation:
         return self._known[key]
 
     def result(self, metric: str, method: Method | None = None) -> Any:
-        """What a metric says of a method, or of all together; None for nothing."""
+        """The result of a metric for a method, or its comparison of all methods; None if there is none."""
         key = ("result", metric, "" if method is None else method.name)
         if key not in self._known:
             entry = self.metrics[metric]
@@ -107,7 +107,7 @@ class Evaluation:
         return self._known[key]
 
     def scores(self, method: Method) -> counting.Scores:
-        """What is right in each event."""
+        """The numbers of right and possible answers per event."""
         found: counting.Scores = self.counted("efficiency", method)
         return found
 
@@ -117,12 +117,12 @@ class Evaluation:
         return found
 
     def probabilities(self, method: Method) -> dict[str, Probabilities]:
-        """`event` and each type -> predicted probabilities, where the method gives some."""
+        """`event` and each type -> predicted probabilities, if the method gives any."""
         counted: dict[str, Probabilities] = self.counted("calibration", method)
         return {what: each for what, each in counted.items() if np.isfinite(each.probability).any()}
 
     def knows_patterns(self, method: Method) -> bool:
-        """Whether it says how probable it is that particles are missing."""
+        """Whether the method gives the probability that particles are missing."""
         return counting.COMPLETE in self.probabilities(method)
 
     def if_complete(self, method: Method) -> npt.NDArray[np.float64]:
@@ -132,21 +132,21 @@ class Evaluation:
 
     @property
     def weighted(self) -> bool:
-        """Whether the events have unequal weights, which are then used."""
+        """Whether the events have unequal weights."""
         return not even(self.scores(self.methods[0]).weight)
 
-    # -- to read -------------------------------------------------------------------------------------------
+    # -- output --------------------------------------------------------------------------------------------
 
     def summary(self) -> list[str]:
-        """How many events there are, and how many of them have no answer."""
+        """Lines with the number of events, and the number without an answer per method."""
         first = self.scores(self.methods[0])
         labelled = {what: int(total.sum()) for what, total in first.total.items()}
         complete = labelled.pop(counting.EVENT)
         listed = ", ".join(f"{count} {what}" for what, count in labelled.items())
         chosen = "selected " if self.selected else ""
-        worth = f", worth {effective(first.weight):,.0f} of equal weight" if self.weighted else ""
-        lines = [f"{len(first)} {chosen}events with truth{worth}, {complete} complete; labelled: {listed}"]
-        cuts = "" if self.selected else "; --select leaves out events that do not pass the cuts"
+        number = f" (effective number {effective(first.weight):,.0f})" if self.weighted else ""
+        lines = [f"{len(first)} {chosen}events with truth{number}, {complete} complete; labelled: {listed}"]
+        cuts = "" if self.selected else "; --select leaves out events that fail the selection"
         return lines + [
             f"{method.name}: {method.unanswered} without an answer, which count as wrong{cuts}"
             for method in self.methods
@@ -166,7 +166,7 @@ class Evaluation:
         return "\n".join([*self.summary(), text.getvalue()])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as `--json` writes it. What stands at the top is that of the first method."""
+        """Plain data, as `--json` writes it; the entries at the top level are those of the first method."""
         each = {method.name: {"method": method.about, **self._results(method)} for method in self.methods}
         first = self.scores(self.methods[0])
         result: dict[str, Any] = {
@@ -186,7 +186,7 @@ class Evaluation:
         return plain
 
     def _weights(self) -> dict[str, float | int]:
-        """What is said of weights that are used."""
+        """A summary of the weights."""
         weight = self.scores(self.methods[0]).weight
         return {"sum": float(weight.sum()), "effective": effective(weight), "negative": int((weight < 0).sum())}
 

@@ -1,11 +1,11 @@
-"""What is right in each event: particles, and the event as a whole.
+"""Which particles, and which whole events, are right.
 
-The order of interchangeable products is free. A particle is right when some particle of its type was predicted
-with exactly its jets, each in its own part of the decay: the jets of every child, and its own. An efficiency of a
-type counts the particles of the truth whose every jet is labelled; that of the event counts the complete events,
-whose every slot is labelled, and asks for all of them at once.
+A particle is right if a particle of its type was predicted with exactly its objects, in the same parts of the
+decay: those of each child, and its own. The order of interchangeable products does not matter. The efficiency of a
+type refers to all true particles whose objects are all labelled. The efficiency of the event refers to complete
+events, and requires that all slots are right.
 
-Shapes: n events, S slots, P particles. Assignments are (n, S), -1 where a slot has no jet.
+Shapes: n events, S slots, P particles. Assignments are (n, S), -1 for an empty slot.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 def matches(topology: Topology, assignment: Ints, other: Ints) -> Bools:
-    """(n, P): particles that are complete in `assignment` and found, with the same jets, in `other`.
+    """(n, P): whether each particle is present in `assignment`, and with the same objects in `other`.
 
     >>> from pairton.topology import load_topology
     >>> truth, swapped = np.array([[0, 1, 2, 3, 4, 5]]), np.array([[4, 3, 5, 0, 2, 1]])
@@ -49,9 +49,9 @@ def matches(topology: Topology, assignment: Ints, other: Ints) -> Bools:
 
 
 def same_hypothesis(topology: Topology, truth: Ints, predicted: Ints) -> Bools:
-    """(n,): events in which exactly the particles of the truth were predicted, each with its jets, and no other.
+    """(n,): whether exactly the true particles were predicted, each with its objects, and no others.
 
-    A particle is present where all its jets are; the jets of one that is not do not matter.
+    A particle is present if all its objects are; objects of other particles are ignored.
 
     >>> from pairton.topology import load_topology
     >>> truth, answer = np.array([[0, 1, 2, 3, -1, 5]]), np.array([[-1, -1, -1, 1, 0, 2]])
@@ -67,9 +67,9 @@ def same_hypothesis(topology: Topology, truth: Ints, predicted: Ints) -> Bools:
 
 @dataclass(frozen=True)
 class Scores:
-    """Right and possible answers of every event, and its weight; all else is counting.
+    """The number of right and of possible answers per event, from which all efficiencies follow.
 
-    `correct` and `total` map `event` and each type, parents first, to (n,) counts.
+    `correct` and `total` map `event` and each type, parents first, to counts (n,).
     """
 
     topology: Topology
@@ -87,12 +87,12 @@ class Scores:
 
     @property
     def bins(self) -> npt.NDArray[np.intp]:
-        """(n,): multiplicity bin; -1 for an event with fewer jets than slots, which counts as inclusive only."""
+        """(n,): the multiplicity bin; -1 if there are fewer jets than slots, which count only as inclusive."""
         return self.topology.bin_index(self.n_jets)
 
     @property
     def cells(self) -> dict[str, Bools]:
-        """Name of each bin, and of all together -> its events."""
+        """Name of each multiplicity bin, and `inclusive` -> mask of its events."""
         bins = self.bins
         named = {name: bins == k for k, name in enumerate(self.topology.bins)}
         return named | {INCLUSIVE: np.ones(len(self), dtype=bool)}
@@ -101,9 +101,9 @@ class Scores:
 def score(
     topology: Topology, truth: Ints, predicted: Ints, n_jets: Ints, weight: npt.ArrayLike | None = None
 ) -> Scores:
-    """Count right and possible answers of events with `truth` (n, S), `predicted` (n, S) and `n_jets` (n,).
+    """Count right and possible answers, from `truth` (n, S), `predicted` (n, S) and `n_jets` (n,).
 
-    `weight` (n,) is kept with the counts; by default every event has weight 1.
+    `weight` (n,) is stored with the counts; by default every event has weight 1.
     """
     truth, predicted = np.asarray(truth), np.asarray(predicted)
     possible = present(topology, truth)

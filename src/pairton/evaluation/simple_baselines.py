@@ -1,8 +1,8 @@
-"""Two baselines that know no mass: the lightest particles, and chance.
+"""Two baselines that use no known mass: the lightest particles, and a random choice.
 
-Both put as many b-tagged jets as they can into slots for b quarks. Of what is left, `min_mass` takes the
-assignment whose root particles have the smallest summed mass, which for two leptonic tops is the pairing of
-smallest m(b l), and `random` takes any.
+Both put as many b-tagged jets as possible into slots for b quarks. Among the remaining assignments, `min_mass`
+takes the one whose root particles have the smallest sum of masses, which for two leptonic tops is the pairing of
+smallest m(b l); `random` takes a random one.
 
 Shapes: B events, C candidates of a type.
 """
@@ -25,15 +25,15 @@ from pairton.topology.pdg import codes_of
 
 __all__ = ["MinMass", "RandomChoice"]
 
-BOTTOM = (5,)  # PDG codes of a slot that a b-tag is for
-TAG = np.float32(1e5)  # GeV: no mass outweighs a b-tag
-SPREAD = np.float32(1e3)  # of random scores
+BOTTOM = (5,)  # PDG codes of a slot for b quarks only
+TAG = np.float32(1e5)  # score of a b-tag: larger than any mass in GeV
+SPREAD = np.float32(1e3)  # range of random scores
 
 Floats = npt.NDArray[np.floating[Any]]
 
 
 def _tagged(tables: SetTables, batch: Batch) -> Scores:
-    """Type -> (C, B): a score for each b-tagged jet in a slot for a b quark of its own."""
+    """Type -> (C, B): the score of b-tagged jets in the own slots for b quarks of each candidate."""
     topology, codes = tables.topology, codes_of(tables.topology)
     scores: Scores = {}
     for name, known in tables.candidates.items():
@@ -72,7 +72,7 @@ class MinMass:
 
 @dataclass(frozen=True)
 class RandomChoice:
-    """The baseline `random`: the same choice for an event whenever it is asked."""
+    """The baseline `random`; its choice for an event is always the same."""
 
     name: str = "random"
 
@@ -83,7 +83,7 @@ class RandomChoice:
     def assign(self, events: Events) -> tuple[npt.NDArray[np.int32], Floats]:
         """Assignments (n, S), and no probabilities.
 
-        Every candidate gets a random score of its own: nothing prefers one of several objects that are alike.
+        Every candidate gets its own random score, so that no object is preferred.
         """
 
         def score(tables: SetTables, batch: Batch) -> Scores:

@@ -1,10 +1,11 @@
-"""Step by step: which steps of complete events were right, and what is found after a wrong first one.
+"""Which steps of a decoding were right in complete events, and which particles are found after a wrong first step.
 
-A model that reads tokens is followed twice from the same first step: with what it reveals (`steps`), and with
-nothing revealed, where its first answer serves all steps (`one_shot`). A step is a stage of the model's topology.
+A model that reads tokens is decoded twice: with tokens for what was revealed (`steps`), and with the outputs of
+the first call for all steps (`one_shot`). The first step is the same. A step is a stage of the model's topology.
 
-A step is judged by what it adds: the objects that its particles decay to directly, such as the b of a top. Where
-the W of a top is right, its b must be that of the same top; where it is wrong, that of any top whose W was missed.
+A step is judged by the objects that it adds: the direct decay products of its particles, such as the b of a top.
+If the W of a top is right, its b must be that of the same top; if it is wrong, that of any top whose W was not
+found.
 
 Shapes: n events, K stages, S slots, P particles.
 """
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FOLLOWED", "Followed", "follow", "recovery", "recovery_difference"]
 
-FOLLOWED = ("one_shot", "steps")  # decodings; `exact` takes one step, the whole event
+FOLLOWED = ("one_shot", "steps")  # decodings in steps; `exact` has only one
 
 Ints = npt.NDArray[np.integer[Any]]
 Bools = npt.NDArray[np.bool_]
@@ -41,12 +42,12 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Followed:
-    """The steps of some events; only of those that were `asked` is anything said."""
+    """The steps of some events; all fields hold only for events that were `asked`."""
 
-    asked: Bools  # (n,): complete, with an answer
-    shares: npt.NDArray[np.float32]  # (n, K): of the particles of a step, the share whose own objects are right
-    found: Mapping[str, npt.NDArray[np.int16]]  # type -> (n,): right particles in the end
-    possible: Mapping[str, npt.NDArray[np.int16]]  # type -> (n,): that can be right once the first step is taken
+    asked: Bools  # (n,): events that are complete and have an answer
+    shares: npt.NDArray[np.float32]  # (n, K): share of the particles of a step whose own objects are right
+    found: Mapping[str, npt.NDArray[np.int16]]  # type -> (n,): right particles after the last step
+    possible: Mapping[str, npt.NDArray[np.int16]]  # type -> (n,): particles that can be right after the first step
     weight: npt.NDArray[np.float64]  # (n,)
 
     @property
@@ -56,15 +57,15 @@ class Followed:
 
 
 def follow(model: Model, decoding: str, events: Events, accepted: Accepted, truth: Ints) -> Followed:
-    """The steps of a decoding of FOLLOWED; `truth` (n, S) has the numbers of objects in the input."""
-    topology = model.topology  # the events may have other stages, but have the same tree
+    """Follow the steps of a decoding; `truth` (n, S) has the indices of objects in the input."""
+    topology = model.topology  # that of the events has the same tree, but may have other stages
     asked = accepted.answerable & events.complete
     shares = np.zeros((len(events), len(topology.stages)), dtype=np.float32)
     found, possible = ({name: np.zeros(len(events), dtype=np.int16) for name in topology.types} for _ in range(2))
     batches = (
         (member, layout, rows)
-        for member, mine in by_fold(model, events.ids)
-        for layout, rows in accepted.by_layout(asked & mine)
+        for member, in_fold in by_fold(model, events.ids)
+        for layout, rows in accepted.by_layout(asked & in_fold)
     )
     for member, layout, rows in batches:
         nodes = accepted.batch(rows, layout)
@@ -73,7 +74,9 @@ def follow(model: Model, decoding: str, events: Events, accepted: Accepted, trut
         for k, step in enumerate(_stage_ends(topology, steps)):
             state = stored_assignment(events[rows], accepted.to_positions(step.assignment, rows, layout))
             matched = metrics.matches(topology, state, truth[rows])
-            new = step.revealed & ~metrics.matches(topology, state, before)  # a state is sorted: places may change
+            new = step.revealed & ~metrics.matches(
+                topology, state, before
+            )  # by objects, since particles may change places
             right = _added(topology, state, truth[rows]) & new
             shares[rows, k] = right.sum(axis=1) / new.sum(axis=1)
             before = state
@@ -87,7 +90,7 @@ def follow(model: Model, decoding: str, events: Events, accepted: Accepted, trut
 
 
 def _stage_ends(topology: Topology, steps: Sequence[Step]) -> list[Step]:
-    """The last step of each stage: one with too many joint choices takes a step for each of its particles."""
+    """The last step of each stage; a stage with too many joint choices has one step per particle."""
     ends: list[Step] = []
     taken = done = 0
     for stage in topology.stages:
@@ -99,7 +102,7 @@ def _stage_ends(topology: Topology, steps: Sequence[Step]) -> list[Step]:
 
 
 def _added(topology: Topology, state: Ints, truth: Ints) -> Bools:
-    """(n, P): particles whose own objects are right, those of the same true particle as all that is below them."""
+    """(n, P): whether the own objects of a particle are those of the true particle that has its children."""
     right = np.zeros((len(state), len(topology.particles)), dtype=bool)
     for name in topology.types:
         same = topology.of_type(name)
@@ -107,7 +110,7 @@ def _added(topology: Topology, state: Ints, truth: Ints) -> Bools:
         below = np.zeros_like(own)
         if same[0].children:
             below = _equal(topology, same, state, truth, [sorted(set(p.slots) - set(p.own_slots)) for p in same])
-        free = ~below.any(axis=0)  # true ones that are not found by what is below them
+        free = ~below.any(axis=0)  # true particles whose children were not found
         for i, particle in enumerate(same):
             of_these = np.where(below[i].any(axis=0), below[i], free & bool(particle.own_slots))
             right[:, particle.index] = (own[i] & of_these).any(axis=0)
@@ -117,7 +120,7 @@ def _added(topology: Topology, state: Ints, truth: Ints) -> Bools:
 def _equal(
     topology: Topology, same: Sequence[Particle], state: Ints, truth: Ints, slots: Sequence[Sequence[int]]
 ) -> Bools:
-    """(particle in the state, true particle, n): whether they have the same objects in some of their slots."""
+    """(particle in the state, true particle, n): whether they have the same objects in these of their slots."""
     sides = []
     for assignment in (state, truth):
         objects = []
@@ -130,10 +133,10 @@ def _equal(
 
 
 def _possible(topology: Topology, state: Ints, wrong: Bools, truth: Ints) -> dict[str, npt.NDArray[np.int16]]:
-    """Type -> (n,): true particles that can still be found, given a state with these wrong particles (n, P).
+    """Type -> (n,): the number of true particles that can still be found, given wrong particles (n, P) in a state.
 
-    Those that share no object with a wrong one; but a wrong particle takes a place of its own type and of each
-    above.
+    They must not share an object with a wrong particle. A wrong particle also takes one place of its own type, and
+    one of each type above.
     """
     intact = np.zeros(truth.shape, dtype=bool)  # (n, S): true objects that no wrong particle has
     for kind in topology.object_kinds:
@@ -157,7 +160,7 @@ def _possible(topology: Topology, state: Ints, wrong: Bools, truth: Ints) -> dic
 
 
 def recovery(steps: Followed, *, seed: int = 0) -> dict[str, metrics.Efficiency]:
-    """Of the particles of each type that a wrong first step has left possible, the share that is found."""
+    """The share found of the particles of each type that are still possible after a wrong first step."""
     rng = np.random.default_rng(seed)
     lost = steps.lost
     return {
@@ -169,7 +172,7 @@ def recovery(steps: Followed, *, seed: int = 0) -> dict[str, metrics.Efficiency]
 
 
 def recovery_difference(first: Followed, second: Followed, *, seed: int = 0) -> dict[str, metrics.Difference]:
-    """Recovery of the first minus that of the second, of the events in which both took a wrong first step."""
+    """The first recovery minus the second, in events in which both took a wrong first step."""
     rng = np.random.default_rng(seed)
     lost = first.lost & second.lost
     result = {}

@@ -1,4 +1,4 @@
-"""Tables of an evaluation: made once, shown on a terminal and on a page."""
+"""Tables of an evaluation, for the terminal and for the page."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ __all__ = ["Table", "formatted", "show"]
 
 @dataclass(frozen=True)
 class Table:
-    """Rows with a name in front. A cell is text, a number, or a value with its interval (`low`, `high`).
+    """A table whose rows begin with a name. A cell is text, a number, or a value with `low` and `high`.
 
-    Tables of one metric with the same header and the same row names, one per method, stand side by side on a page.
+    Tables of one metric with the same header and row names, one per method, are shown side by side on the page.
     """
 
     title: str
     header: Sequence[str] = ()
     rows: Sequence[Sequence[Any]] = ()
-    notes: Sequence[str] = ()  # lines below it
+    notes: Sequence[str] = ()  # lines below the table
 
 
 def formatted(cell: Any, digits: int = 3) -> tuple[str, str]:
-    """The value of a cell and its interval, as text; a number that does not exist is a dash.
+    """The value of a cell and its interval, as text; None and NaN are a dash.
 
     >>> from pairton.evaluation.metrics import Efficiency
     >>> formatted(Efficiency(0.5, 0.45, 0.56, 5, 10)), formatted(0.25), formatted("6 jets"), formatted(np.nan)
@@ -51,7 +51,7 @@ def formatted(cell: Any, digits: int = 3) -> tuple[str, str]:
 
 
 def show(console: Console, tables: Iterable[Table]) -> None:
-    """Print tables; those without rows are lines of text."""
+    """Print tables; of those without rows, title and notes are printed."""
     from rich.table import Table as Drawn
 
     for table in tables:

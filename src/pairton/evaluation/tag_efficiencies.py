@@ -1,4 +1,4 @@
-"""Efficiencies of a tagger, measured on labelled jets: a table for `--tags`.
+"""The efficiencies of a tagger, measured on labelled jets, as a table for `--tags`.
 
 Shapes: J jets, K cuts, R ranges of pT.
 """
@@ -29,13 +29,13 @@ __all__ = ["B_EFFICIENCIES", "Measurement", "measure", "table_text"]
 
 B_EFFICIENCIES = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 USUAL_JETS = "pt>20,abs_eta<2.5"
-PT_EDGES = (30.0, 40.0, 60.0, 100.0, 150.0, 250.0)  # GeV, between ranges that may have efficiencies of their own
-LEAST = {"b": 1000, "c": 300, "light": 1000}  # jets of a range of pT
-SOME = 20  # jets of a flavour, without which there are no efficiencies for it
-PASSING = 5  # light jets, of which at least so many must pass a cut
-DISCRETE = 20  # a score with no more values is one of bins or of tags
-SENTINELS = 3  # values below 0 of a score up to 1, which stand for no tag
-TAU = 15  # the flavour of jets that are neither b, c nor light
+PT_EDGES = (30.0, 40.0, 60.0, 100.0, 150.0, 250.0)  # GeV, possible edges between ranges of pT
+LEAST = {"b": 1000, "c": 300, "light": 1000}  # jets that a range of pT needs
+SOME = 20  # jets of a flavour that its efficiencies need
+PASSING = 5  # light jets that must pass a cut
+DISCRETE = 20  # a score with at most so many values is discrete
+SENTINELS = 3  # a score up to 1 may have so many values below 0 that mean "no tag"
+TAU = 15  # flavour of jets that are left out: neither b, c nor light
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
@@ -43,7 +43,7 @@ Index = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Jets:
-    """Labelled jets, one after the other."""
+    """Labelled jets of all events, as arrays (J,)."""
 
     score: Floats
     flavour: Index  # 0, 1, 2: b, c, light
@@ -62,11 +62,11 @@ class Jets:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A table, and how well it is known."""
+    """A table of efficiencies, and its errors."""
 
     table: TagTable
-    jets: Mapping[str, int]  # of each flavour
-    error: Floats  # (3, R, K), of the efficiencies
+    jets: Mapping[str, int]  # number of jets of each flavour
+    error: Floats  # (3, R, K): errors of the efficiencies
 
 
 def measure(
@@ -83,14 +83,16 @@ def measure(
     """Measure the efficiencies of a score on the labelled jets of some files.
 
     paths          files with the flavour of jets: simulation in NanoAOD, PHYSLITE or Delphes files, events of
-                   `pairton generate`, or a column that `map` names as flavour (5 for b, 4 for c)
-    score          the score: a column of jets, or the name of the tagger
-    cuts           its working points; else those that give `efficiencies` of b jets
-    pt             edges between ranges of pT; by default as many as there are jets for
-    jets           which jets: cuts on pt and abs_eta
-    options        those of `pairton.iterate`
+                   `pairton generate`, or files with a column that `map` declares as flavour (5 for b, 4 for c)
+    score          the score: a column of jets, or the name of a tagger
+    cuts           working points; by default those with these `efficiencies` of b jets
+    efficiencies   efficiencies of b jets, if `cuts` are not given
+    pt             edges between ranges of pT; by default as many as the number of jets allows
+    jets           cuts on pt and abs_eta of jets
+    name           name of the table; by default that of the score
+    options        options of `pairton.iterate`
 
-    Returns the table with its errors. Raises InputError where there are no b jets or no light ones.
+    Returns the table with its errors. Raises InputError if there are too few b jets or light jets.
     """
     field = score.removeprefix("Jet_").removeprefix("Jet.").removeprefix("jet_")
     bounds = parse_cuts(jets)
@@ -100,16 +102,16 @@ def measure(
     for flavour in ("b", "light"):
         if counts[flavour] < SOME:
             raise InputError(
-                f"{files[0]}: {counts[flavour]} {flavour} jets among the {len(found)} that have a score and pass "
-                f"{jets}: measure on more simulated events"
+                f"{files[0]}: only {counts[flavour]} {flavour} jets among the {len(found)} jets with a score that "
+                f"pass {jets}: measure on more simulated events"
             )
     chosen = _cuts(found, cuts, efficiencies)
     edges = _edges(found, pt)
     efficiency, error = _efficiencies(found, chosen, edges)
     has_c = counts["c"] >= SOME
     if not has_c:
-        said = f"only {counts['c']} c jets: the table has no efficiencies for them"
-        warnings.warn(said, PairtonWarning, stacklevel=2)
+        message = f"there are only {counts['c']} c jets: the table has no efficiencies for them"
+        warnings.warn(message, PairtonWarning, stacklevel=2)
     known = [flavour for flavour in FLAVOURS if flavour != "c" or has_c]
     rows = {flavour: efficiency[FLAVOURS.index(flavour)].tolist() for flavour in known}
     numbers = ", ".join(f"{n} {flavour}" for flavour, n in counts.items())
@@ -128,10 +130,10 @@ def measure(
 
 
 def table_text(table: TagTable) -> str:
-    """A table as YAML, with five digits.
+    """A table as YAML, with five significant digits.
 
     >>> raw = {"cuts": [0.5], "efficiency": {"b": [0.7], "light": [0.01]}}
-    >>> print(table_text(parse_table(raw, "mine")).splitlines()[-2])
+    >>> print(table_text(parse_table(raw, "table.yaml")).splitlines()[-2])
       b: [0.7]
     """
 
@@ -154,9 +156,9 @@ def table_text(table: TagTable) -> str:
 def _read(
     paths: Paths, field: str, bounds: Mapping[str, float | None], options: Mapping[str, Any]
 ) -> tuple[Jets, tuple[float, float]]:
-    """The labelled jets of all files that have a score, and the range of the score."""
+    """The labelled jets with a score in all files, and the valid range of the score."""
+    # this table only tells the readers which score to read
     stand_in = {"field": field, "cuts": [0.0, 1.0], "efficiency": {"b": [0.5, 0.4], "light": [0.1, 0.05]}}
-    # a table of no consequence tells readers which score to read
     how = {"truth": False, **options, "tags": stand_in, "fields": {JET: ("flavour", field)}}
     parts = [_jets(events, field, bounds) for events in iterate(paths, **how)]
     columns = (np.concatenate([getattr(part, name) for part in parts]) for name in Jets.__dataclass_fields__)
@@ -180,7 +182,7 @@ def _jets(events: Events, field: str, bounds: Mapping[str, float | None]) -> Jet
 
 
 def _range(score: Floats) -> tuple[float, float]:
-    """Of a score up to 1, values below 0 stand for no tag, if they are always the same few."""
+    """The valid range: 0 to 1 for a score up to 1 with few different values below 0, which mean "no tag"."""
     below = np.unique(score[np.isfinite(score) & (score < 0)])
     top = score[np.isfinite(score)].max(initial=-inf)
     return (0.0, 1.0) if 0 < len(below) <= SENTINELS and 0 < top <= 1 else (-inf, inf)
@@ -190,16 +192,16 @@ def _range(score: Floats) -> tuple[float, float]:
 
 
 def _cuts(jets: Jets, cuts: Sequence[float] | None, efficiencies: Sequence[float] | None) -> Floats:
-    """The working points: given, between the values of a score that has few, or at quantiles of b jets."""
+    """The working points: the given ones, between the values of a discrete score, or at quantiles of b jets."""
     if cuts is not None:
         chosen = np.array(cuts, dtype=np.float64)
         if not len(chosen) or (np.diff(chosen) <= 0).any() or not np.isfinite(chosen).all():
-            raise ConfigError(f"cuts {', '.join(f'{c:g}' for c in chosen)}: give rising numbers")
+            raise ConfigError(f"the cuts are {', '.join(f'{c:g}' for c in chosen)}, but must be rising numbers")
         for cut in chosen:
             count = int(((jets.flavour == 2) & (jets.score > cut)).sum())
             if count < PASSING:
-                said = f"only {count} light jets pass the cut {cut:g}: its efficiency is uncertain"
-                warnings.warn(said, PairtonWarning, stacklevel=3)
+                message = f"only {count} light jets pass the cut {cut:g}: their efficiency is uncertain"
+                warnings.warn(message, PairtonWarning, stacklevel=3)
         return chosen
     values = np.unique(jets.score)
     if len(values) < 2:
@@ -223,11 +225,13 @@ def _cuts(jets: Jets, cuts: Sequence[float] | None, efficiencies: Sequence[float
 
 
 def _edges(jets: Jets, given: Sequence[float] | None) -> Floats:
-    """Between ranges of pT; by default each range has enough jets of every flavour."""
+    """The edges between ranges of pT; by default each range has enough jets of every flavour."""
     if given is not None:
         edges = np.array(given, dtype=np.float64)
         if (np.diff(edges) <= 0).any() or not np.isfinite(edges).all():
-            raise ConfigError(f"edges of pT {', '.join(f'{e:g}' for e in edges)}: give rising numbers")
+            raise ConfigError(
+                f"the edges of pT are {', '.join(f'{e:g}' for e in edges)}, but must be rising numbers"
+            )
         return edges
     kept: list[float] = []
     low = -inf
@@ -241,7 +245,7 @@ def _edges(jets: Jets, given: Sequence[float] | None) -> Floats:
 
 
 def _efficiencies(jets: Jets, cuts: Floats, edges: Floats) -> tuple[Floats, Floats]:
-    """(3, R, K): shares of jets that pass each cut, and their errors; a bin without jets counts for half a jet."""
+    """(3, R, K): efficiencies of the cuts, and their errors; an empty bin counts as half a jet."""
     shape = (len(FLAVOURS), len(edges) + 1, len(cuts) + 1)
     span, passed = np.searchsorted(edges, jets.pt, side="right"), np.searchsorted(cuts, jets.score, side="left")
     cell = np.ravel_multi_index((jets.flavour, span, passed), shape)
@@ -250,10 +254,10 @@ def _efficiencies(jets: Jets, cuts: Floats, edges: Floats) -> tuple[Floats, Floa
         for weight in (jets.weight, jets.weight**2)
     )
     with np.errstate(divide="ignore", invalid="ignore"):
-        size = np.abs(squares.sum(axis=2) / total.sum(axis=2))  # (3, R): of a typical weight
+        size = np.abs(squares.sum(axis=2) / total.sum(axis=2))  # (3, R): typical weight
     size = np.where(np.isfinite(size) & (size > 0), size, 1.0)
     filled = np.where(total > 0, total, 0.5 * size[..., None])
     share = filled / filled.sum(axis=2, keepdims=True)
     efficiency = np.cumsum(share[..., ::-1], axis=2)[..., ::-1][..., 1:]
-    number = np.maximum(total.sum(axis=2) / size, 1.0)  # (3, R): jets of equal weight that would tell as much
+    number = np.maximum(total.sum(axis=2) / size, 1.0)  # (3, R): effective number of jets
     return efficiency, np.sqrt(efficiency * (1 - efficiency) / number[..., None])
