@@ -2,6 +2,8 @@
 
 import struct
 
+import awkward as ak
+import numpy as np
 import uproot
 
 from pairton import formats
@@ -24,3 +26,17 @@ def test_a_negative_number_of_entries_is_refused_also_among_others(source, tmp_p
     negative_entries(tmp_path / "bad.root", 397)
     for inputs in ([tmp_path / "bad.root"], [source, tmp_path / "bad.root"]):
         assert "declares -5 events" in refused("convert", *inputs, tmp_path / "out.h5")
+
+
+def test_an_event_of_millions_of_equal_jets_is_refused(tmp_path, bounded):
+    """A file of 100 kB, which would take gigabytes to read."""
+    jets = ak.unflatten(np.full(20_000_000, 1, np.float32), [20_000_000])
+    event = ak.zip(dict.fromkeys(("pt", "eta", "phi", "mass", "btag"), jets))
+    path = tmp_path / "bomb.root"
+    with uproot.recreate(path, compression=uproot.LZMA(1)) as file:
+        file.mktree("Events", {"jet": ak.type(event).content})
+        file["Events"].extend({"jet": event})
+    assert path.stat().st_size < 2**20
+    code, said = bounded("reconstruct", path, "-o", tmp_path / "out.parquet")
+    assert code == 2
+    assert "made to exhaust the memory" in said

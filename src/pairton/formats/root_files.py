@@ -15,6 +15,9 @@ from pairton.formats.table_files import Table
 
 __all__ = ["RootFile", "RootTree", "open_file"]
 
+MOST_BYTES = 2**28  # of the branches that are read together, uncompressed, or
+MOST_INFLATED = 100  # times the size of the file, if that is more
+
 
 def open_root(path: str) -> Any:
     """The top directory of a ROOT file or URL; close it after use."""
@@ -89,6 +92,7 @@ class RootTree(Table):
         wanted = list(dict.fromkeys(names))
         self.require(wanted)
         rows = {"entry_start": start, "entry_stop": stop}
+        self._check_size(wanted)
         with reading_as("ROOT", self.path):
             if self.is_rntuple:
                 found = {name: self._tree[name].array(**rows) for name in wanted}
@@ -104,6 +108,17 @@ class RootTree(Table):
                     "columns must have one entry per event; write the file again"
                 )
         return found
+
+    def _check_size(self, names: list[str]) -> None:
+        """Refuse branches that declare far more than the file holds: one event may have any number of objects."""
+        with reading_as("ROOT", self.path):
+            size = int(self._directory.file.source.num_bytes)
+            declared = 0 if self.is_rntuple else sum(int(self._tree[name].uncompressed_bytes) for name in names)
+        if declared > MOST_BYTES and declared > MOST_INFLATED * size:
+            raise InputError(
+                f"{self.path}: declares {declared / 2**20:.0f} MiB of values in {size} bytes: it is damaged, or "
+                "made to exhaust the memory"
+            )
 
     def text(self, name: str) -> str | None:
         """A string stored beside the tree, if there is one."""
