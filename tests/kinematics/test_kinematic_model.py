@@ -186,7 +186,7 @@ def test_what_cannot_be_is_one_line(tops, tmp_path, capsys):
         pairton.reconstruct(tops("hh", n=3)[0], decoding="kinematic")
     with pytest.raises(ModelError, match="needs the mass of X"):
         pairton.load_model("kinematic", topology=topology_of_x())
-    with pytest.raises(ModelError, match="for ttbar_allhad, the events are for ttbar_semilep"):
+    with pytest.raises(ModelError, match="for ttbar_allhad, but the events are for ttbar_semilep"):
         pairton.reconstruct(events, model=pairton.load_model("kinematic"))
     with pytest.raises((ConfigError, EventsError, TopologyError)):
         pairton.load_model(tmp_path / "absent.yaml")

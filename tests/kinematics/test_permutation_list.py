@@ -38,5 +38,5 @@ def test_events_without_an_answer_have_no_rows(tops):
 
 
 def test_a_network_has_no_permutations_to_list(tops):
-    with pytest.raises(ConfigError, match="no kinematic fit"):
+    with pytest.raises(ConfigError, match="is not a kinematic fit"):
         list_permutations(tops("hh", n=2)[0], "ttbar_allhad")

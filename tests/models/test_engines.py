@@ -247,7 +247,7 @@ def test_what_is_not_a_model_is_named(model_folder, tmp_path):
         load_model(path)
     del model.metadata_props[:]
     path.write_bytes(model.SerializeToString())
-    with pytest.raises(ModelError, match="neither of Pairton nor of SPANet"):
+    with pytest.raises(ModelError, match="not of Pairton or SPANet"):
         load_model(path)
 
 

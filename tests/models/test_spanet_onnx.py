@@ -268,7 +268,7 @@ def test_the_command_line(files, tmp_path, capsys):
 
 def test_mistakes_are_one_line(files, tmp_path, capsys):
     with pytest.raises(
-        ModelError, match=r"a network of SPANet: give its event file too, with --topology event.yaml"
+        ModelError, match=r"a SPANet network, which needs its event file: add --topology event.yaml"
     ):
         load_model(files / "net.onnx")
     with pytest.raises(ModelError, match="give its event file too"):
@@ -286,7 +286,7 @@ def test_mistakes_are_one_line(files, tmp_path, capsys):
             load_model(files / "net.onnx", topology=tmp_path / "other.yaml")
     model = load_model(files / "net.onnx", topology=files / "event.yaml")
     events = pairton.read(files / "events.h5", **formats.as_for(model, {"topology": files / "event.yaml"}))
-    with pytest.raises(ConfigError, match="net is decoded by branches: leave the decoding exact out"):
+    with pytest.raises(ConfigError, match="net takes the decoding branches only, not exact"):
         pairton.reconstruct(events, model, decoding="exact")
     fewer = {
         "SEQUENTIAL": {**EVENT["INPUTS"]["SEQUENTIAL"], "Leptons": {"pt": "log"}},
@@ -391,5 +391,5 @@ def test_a_file_of_anybody_else_is_refused(files):
     node = onnx.helper.make_node("Identity", ["x"], ["y"])
     value = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy"]
     onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", value[:1], value[1:])), path)
-    with pytest.raises(ModelError, match="neither of Pairton nor of SPANet"):
+    with pytest.raises(ModelError, match="not of Pairton or SPANet"):
         load_model(path)

@@ -121,7 +121,7 @@ def test_resume_keeps_what_is_still_good_and_makes_the_rest(inputs, decays, mass
     first = reconstruct_parts(inputs, folder, mass_model, resume=True, **how)  # a new folder is no mistake
     assert first.skipped == 0
     expected = whole(folder)
-    with pytest.raises(OutputError, match="holds the parts of an earlier run: continue with --resume"):
+    with pytest.raises(OutputError, match="holds the parts of an earlier run: continue it with --resume"):
         reconstruct_parts(inputs, folder, mass_model, **how)
 
     first.paths[1].unlink()
@@ -153,7 +153,7 @@ def test_resume_keeps_what_is_still_good_and_makes_the_rest(inputs, decays, mass
     changed = reconstruct_parts(inputs, folder, mass_model, fewer, resume=True, **how)
     assert changed.skipped == 1  # rows 0 to 64 are of the first file alone
     write(inputs[2], decays(3, weights=np.ones(3), columns={"run": np.arange(3)}))
-    with pytest.raises(OutputError, match=r"part-00002\.parquet, which is not of these inputs"):
+    with pytest.raises(OutputError, match=r"part-00002\.parquet, which does not belong to these inputs"):
         reconstruct_parts(inputs, folder, mass_model, fewer, resume=True, **how)
 
 
@@ -164,24 +164,24 @@ def test_an_input_that_changes_stops_the_work(inputs, mass_model, small_windows,
                 file.attrs["touched"] = 1
             yield done
 
-    with pytest.raises(InputError, match=r"c\.h5: it changed since this run began"):
+    with pytest.raises(InputError, match=r"c\.h5: changed since this run began"):
         reconstruct_parts(inputs, tmp_path / "parts", mass_model, rows=2 * SIZE, progress=touch)
     names = sorted(path.name for path in (tmp_path / "parts").iterdir())
     assert names == ["_progress.jsonl", "part-00000.parquet"]
 
 
 def test_mistakes_with_parts(inputs, mass_model, small_windows, tmp_path, capsys, monkeypatch):
-    with pytest.raises(ConfigError, match=f"parts of 100 rows: choose a multiple of {SIZE}"):
+    with pytest.raises(ConfigError, match=f"a part cannot have 100 rows: choose a multiple of {SIZE}"):
         reconstruct_parts(inputs, tmp_path / "parts", mass_model, rows=100)
     with pytest.raises(ConfigError, match=r"suffix '\.csv'"):
         reconstruct_parts(inputs, tmp_path / "parts", mass_model, suffix=".csv")
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="go to a folder, and this is a file"):
+    with pytest.raises(OutputError, match="is a file, but results in parts need a folder"):
         reconstruct_parts(inputs, tmp_path / "file", mass_model)
     monkeypatch.setattr("pairton.models.engines.load_model", lambda *_, **__: mass_model)
     for arguments, message in (
-        (["-o", "out.root", "--dask", "local"], "write parts to a folder, not the file out.root"),
-        (["--resume"], "write parts to a folder, and there is none"),
+        (["-o", "out.root", "--dask", "local"], "write parts to a folder, but out.root is a file"),
+        (["--resume"], "write parts to a folder, but -o is missing"),
         (["-o", "out", "--dask", "local:2", "--jobs", "2"], "choose one"),
         (["-o", "out", "--part-rows", "4096"], "--part-rows is for results in parts"),
         (["-o", "out", "--dask", "local:x"], "write local:WORKERS with a number"),

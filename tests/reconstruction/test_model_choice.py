@@ -16,7 +16,7 @@ from pairton.topology import load_topology
 from pairton.topology.reading import parse_topology
 
 NONE = (
-    "no model comes with Pairton for the topology hh4b: train one with `pairton train`, or name yours with --model"
+    "there is no built-in model for the topology hh4b: train one with `pairton train`, give another with --model"
 )
 
 

@@ -61,7 +61,7 @@ def test_cuts_that_cannot_be(text):
 
 
 def test_cuts_for_objects_that_are_not_there(decays, model):
-    with pytest.raises(ConfigError, match="cuts on leptons, electrons, muons, but ttbar_allhad has jets"):
+    with pytest.raises(ConfigError, match="cuts on leptons, electrons, muons, but ttbar_allhad has only jets"):
         pairton.reconstruct(decays(5), model, leptons="pt>30")
     with pytest.raises(ConfigError, match="choose one"):
         pairton.reconstruct(decays(5), model, jets="pt>30", cuts=False)
@@ -90,7 +90,7 @@ def test_the_command_line(command, tmp_path, decays, capsys):
     assert json.loads(json.dumps(result_metadata(out)["cuts"])) == {"jet": {"pt": None, "abs_eta": None}}
     numbers = tmp_path / "numbers.json"
     assert command("evaluate", tmp_path / "in.h5", "--jets", "pt>40", "--json", numbers) == 0
-    assert "labelled objects are cut away by the given cuts" in capsys.readouterr().err
+    assert "labelled objects fail the given cuts" in capsys.readouterr().err
     assert command("display", tmp_path / "in.h5", "--jets", "pt>500", "-o", tmp_path / "event.html") == 0
     assert "0 of 8 jets can be used (pT > 500 GeV)" in capsys.readouterr().out
     assert command("evaluate", tmp_path / "in.h5", "--jets", "pt=40") == 2

@@ -104,7 +104,7 @@ def test_inputs_altered_with_the_same_size_and_time_are_noticed(decays, tmp_path
     assert source.stat().st_size == before.st_size
     assert formats.files.fingerprint(str(source))  # its head and tail are the same
     problems = verify(folder).problems
-    assert [problem for problem in problems if "not the file that was read" in problem] == list(problems)
+    assert [problem for problem in problems if "its content has changed" in problem] == list(problems)
     assert len(problems) == 1
     with contextlib.suppress(InputError):  # the flipped bit may be one that HDF5 checks
         assert kept(source, folder, mass_model) == 0
@@ -143,7 +143,7 @@ def test_a_part_that_changes_during_the_run_is_noticed(source, tmp_path, mass_mo
             yield done
             done.path.write_bytes(done.path.read_bytes() + b"x")
 
-    with pytest.raises(OutputError, match="it changed since this run wrote it"):
+    with pytest.raises(OutputError, match="changed since this run wrote it"):
         reconstruct_parts(source, tmp_path / "out", mass_model, progress=disturb)
     assert not (tmp_path / "out" / COMPLETE).exists()
 
@@ -320,14 +320,14 @@ def result(source, tmp_path, mass_model):
 def test_a_good_result_is_said_to_be_good(result, source, tmp_path, mass_model, capsys):
     assert run("verify", result) == 0
     said = capsys.readouterr()
-    assert said.out == f"{result}: 400 events, 1 parts; 1 inputs as they were read\n"
+    assert said.out == f"{result}: 400 events, 1 parts; 1 inputs unchanged\n"
     assert said.err == ""
     source.rename(tmp_path / "elsewhere.h5")
     assert run("verify", result) == 0
-    assert "0 inputs as they were read, 1 not there" in capsys.readouterr().out
+    assert "0 inputs unchanged, 1 missing" in capsys.readouterr().out
     reconstruct_files(tmp_path / "elsewhere.h5", tmp_path / "one.root", mass_model)
     assert run("verify", tmp_path / "one.root") == 0
-    assert "one file, which has no hash of itself; 1 inputs" in capsys.readouterr().out
+    assert "one file, whose own hash is not recorded; 1 inputs" in capsys.readouterr().out
 
 
 def remove(result, source):
@@ -359,10 +359,10 @@ def exchange_input(result, source):
     ("deed", "line"),
     [
         (remove, "part-00000.h5: missing"),
-        (alter, "part-00000.h5: altered since it was written"),
-        (add, "part-00001.h5: not of this result"),
-        (exchange, "part-00000.h5: not made as _reconstruction.json says"),
-        (exchange_input, "in.h5: not the file that was read"),
+        (alter, "part-00000.h5: changed since it was written"),
+        (add, "part-00001.h5: not part of this result"),
+        (exchange, "part-00000.h5: made from other inputs or settings than _reconstruction.json lists"),
+        (exchange_input, "in.h5: its content has changed since it was read"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -379,8 +379,8 @@ def test_what_is_no_result_is_one_line(source, tmp_path, result, capsys):
     for path, line in (
         (source, "not a result of `pairton reconstruct`"),
         (tmp_path / "none", "no such file or folder"),
-        (tmp_path / "empty", "this is a folder without _reconstruction.json"),
-        (result, "1 parts, but no _reconstruction.json: the run that writes them has not ended"),
+        (tmp_path / "empty", "a folder without _reconstruction.json"),
+        (result, "1 parts, but no _reconstruction.json: the run has not finished"),
     ):
         assert run("verify", path) == 2
         (said,) = capsys.readouterr().err.splitlines()
@@ -402,6 +402,6 @@ def test_workers_must_have_the_same_engine(source, tmp_path, model_folder, monke
 
     monkeypatch.setattr(parts, "engine_version", lambda library: f"{library} 0.0.1")
     with pytest.raises(
-        WorkerError, match=r"this worker has onnxruntime 0\.0\.1, but the work is for onnxruntime 1"
+        WorkerError, match=r"this worker has onnxruntime 0\.0\.1, but the run was started with onnxruntime 1"
     ):
         reconstruct_parts(source, tmp_path / "out", load_model(model_folder, threads=1))

@@ -170,14 +170,14 @@ def test_progress_counts_every_event(crowd, mass_model, tmp_path):
 
 def test_mistakes_are_named_and_leave_nothing(crowd, mass_model, tmp_path):
     source = write(tmp_path / "in.h5", crowd)
-    with pytest.raises(ConfigError, match=r"suffix '\.csv': choose \.h5"):
+    with pytest.raises(ConfigError, match=r"suffix '\.csv': choose one of \.h5"):
         reconstruct_files(source, tmp_path / "out.csv", mass_model)
-    with pytest.raises(InputError, match="this is an input"):
+    with pytest.raises(InputError, match="is an input file"):
         reconstruct_files(source, source, mass_model)
     for name in ("hh4b", "tth_allhad"):
         with (
-            pytest.warns(PairtonWarning, match=f"are these events of {name}"),
-            pytest.raises(ModelError, match=f"is for ttbar_allhad, the events are for {name}"),
+            pytest.warns(PairtonWarning, match=f"check that these events are of {name}"),
+            pytest.raises(ModelError, match=f"is for ttbar_allhad, but the events are for {name}"),
         ):
             reconstruct_files(source, tmp_path / "out.parquet", mass_model, topology=name)
     with pytest.raises(OutputError, match="no folder"):
@@ -194,17 +194,19 @@ def test_mistakes_are_named_and_leave_nothing(crowd, mass_model, tmp_path):
             reconstruct_files(inputs, tmp_path / "out.parquet", mass_model)
     some.unlink()
     others = write(tmp_path / "others.h5", Events(crowd.jets, "hh4b"))
-    with pytest.raises(InputError, match=r"others\.h5: its events are for hh4b, the model is for ttbar_allhad"):
+    with pytest.raises(
+        InputError, match=r"others\.h5: the events are for hh4b, but the model is for ttbar_allhad"
+    ):
         reconstruct_files(others, tmp_path / "out.parquet", mass_model)
-    with pytest.raises(InputError, match=r"others\.h5: its events are for hh4b"):
+    with pytest.raises(InputError, match=r"others\.h5: the events are for hh4b"):
         reconstruct(others, mass_model)
-    with pytest.raises(InputError, match=r"others\.h5: its events are for hh4b"):
+    with pytest.raises(InputError, match=r"others\.h5: the events are for hh4b"):
         reconstruct_parts(others, tmp_path / "parts", mass_model)
-    with pytest.raises(InputError, match=r"others\.h5: its events are for hh4b"):
+    with pytest.raises(InputError, match=r"others\.h5: the events are for hh4b"):
         reconstruct_files(others, None, mass_model, isolate=True)
     assert reconstruct_files(others, None, mass_model, topology="ttbar_allhad").events == len(crowd)
     others.unlink()
-    with pytest.raises(InputError, match=r"in\.h5: given twice: its events would count twice"):
+    with pytest.raises(InputError, match=r"in\.h5: given twice, so its events would count twice"):
         reconstruct_files([source, source], tmp_path / "out.parquet", mass_model)
     with pytest.raises(InputError, match=r"given twice, also as .*in\.h5"):
         reconstruct_files([source, tmp_path / ".." / tmp_path.name / "in.h5"], None, mass_model)

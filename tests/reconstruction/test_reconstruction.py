@@ -207,7 +207,7 @@ def test_other_topologies(decays, mass_model):
     reco = reconstruct(Events(events.jets, hh4b), mass_model)
     assert reco.H.mass.to_numpy().shape == (10, 2)
     np.testing.assert_array_equal(reco.assignment.shape, (10, 4))
-    with pytest.raises(ModelError, match="is for hh4b, the events are for ttbar_allhad"):
+    with pytest.raises(ModelError, match="is for hh4b, but the events are for ttbar_allhad"):
         reconstruct(events, mass_model)
 
 

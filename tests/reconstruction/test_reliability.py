@@ -186,13 +186,13 @@ def test_an_input_that_changes_while_it_is_read(decays, mass_model, tmp_path, su
             write(source, decays(310, seed=2))
             yield reco
 
-    with pytest.raises(InputError, match=r"it changed while it was read: wait until it is complete"):
+    with pytest.raises(InputError, match=r"the file changed while it was read: wait until it is complete"):
         reconstruct_files(source, tmp_path / "out.parquet", mass_model, progress=rewrite, chunk=50)
     assert [path.name for path in tmp_path.iterdir()] == [source.name]
     chunks = formats.iterate(source, chunk=100)
     next(chunks)
     source.unlink()
-    with pytest.raises(InputError, match="it changed while it was read"):
+    with pytest.raises(InputError, match="the file changed while it was read"):
         list(chunks)
 
 

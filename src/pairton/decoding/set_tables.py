@@ -5,14 +5,12 @@ writes the sum over hypotheses as products of factors. Here each factor gets its
 
 - for a particle type, every set of objects that it may have, and the candidates with exactly these objects;
 - for a product, every union of disjoint sets, and the ways to split it between the left and the right factor;
-- for a power (interchangeable particles), only splits whose left set holds the smallest object, so that each
-choice
-  counts once.
+- for a power (interchangeable particles), only splits whose left set holds the smallest object: each choice counts
+  once.
 
 The tables depend on the topology and on the objects that each slot may take. `pairton.decoding.set_sums` evaluates
 them. Shapes: C candidates of a type, n sets of a factor, K ways to make a set. Tables are (K, n); if a set has
-fewer ways than others, the remaining entries are one past the last valid index, where the sums keep a row of
-zeros.
+fewer ways than others, the remaining entries are one past the last valid index, where sums have a row of zeros.
 """
 
 from __future__ import annotations

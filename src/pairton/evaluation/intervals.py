@@ -109,8 +109,7 @@ def weighted_ratio(
     """The ratio of two weighted sums over events, of `part` (n,) and `whole` (n,), and its standard deviation.
 
     With the ratio r, the variance is the sum of w^2 (part - r whole)^2 over the square of the sum of w whole. It
-    holds for independent events, even if weights and counts are correlated. NaN if the sum of w whole is not above
-    0.
+    holds for independent events, even if weights and counts are correlated. NaN unless the sum of w whole is > 0.
 
     >>> weighted_ratio(np.array([1, 0, 1, 0]), np.ones(4), np.ones(4))  # 0.5, and the root of 0.5 * 0.5 / 4
     (0.5, 0.25)

@@ -1,7 +1,7 @@
-"""Engines that run a network behind one call, and models: an engine with all that belongs to it.
+"""Engines, which run networks, and models: an engine with everything needed to use it.
 
-ONNX Runtime is the default and needs no torch. An engine opens its session when it is first used, once in each
-process, and pickles as its path.
+The default engine is ONNX Runtime, which does not need torch. An engine opens its session when it is first used,
+once per process, and pickles as its path.
 
 Shapes: B events, N nodes, T types.
 """
@@ -50,32 +50,32 @@ from pairton.topology.reading import load_spanet_event
 
 __all__ = ["DEFAULT", "ENGINES", "METADATA_KEY", "Engine", "Model", "OnnxEngine", "load_model", "model_for"]
 
-ENGINES = {"onnx": "", "torch": "pairton.network.engine:TorchEngine"}  # name -> where it is, if not here
-DEFAULT = "ttbar_allhad"  # the model meant by "default"
-METADATA_KEY = "pairton"  # of the JSON in an ONNX file
+ENGINES = {"onnx": "", "torch": "pairton.network.engine:TorchEngine"}  # name -> module and class, unless here
+DEFAULT = "ttbar_allhad"  # the model called "default"
+METADATA_KEY = "pairton"  # key of the JSON in the metadata of an ONNX file
 
 Tokens = npt.NDArray[np.uint8]
 
 
 class Engine(Protocol):
-    """Anything that predicts; tokens may be ignored."""
+    """Anything that returns outputs by name for nodes; it may ignore tokens."""
 
     @property
     def at_once(self) -> int:
-        """How many threads should call it."""
+        """The number of threads that should call it."""
 
     def __call__(self, nodes: Nodes, tokens: Tokens | None) -> Outputs: ...
 
 
 @dataclass(frozen=True)
 class OnnxEngine:
-    """One denoising step by ONNX Runtime, on the CPU.
+    """Runs a network with ONNX Runtime, on the CPU.
 
-    Threads share batches, not operators: those are too short to be worth a meeting of threads.
+    Each call uses one thread. Several threads work on different batches, since operators are too short to share.
     """
 
     path: Path
-    threads: int | None = None  # that call it; None: one for each core
+    threads: int | None = None  # threads that call it; None: one per core
     library: ClassVar[str] = "onnxruntime"
 
     @property
@@ -95,7 +95,7 @@ class OnnxEngine:
         if "tokens" in self.session.inputs:
             if tokens is None:
                 raise ModelError(
-                    f"{self.path}: the graph takes tokens, but says of itself that it does not: export it again"
+                    f"{self.path}: the graph takes tokens, but its metadata say that it does not: export it again"
                 )
             feeds["tokens"] = np.ascontiguousarray(tokens, dtype=np.uint8)
         return self.session.run(feeds)
@@ -106,7 +106,7 @@ class OnnxEngine:
 
 @lru_cache(maxsize=16)
 def _session(engine: OnnxEngine, written: int) -> Session:
-    """One session for all copies of an engine in a process: a worker unpickles one with every task."""
+    """The session of an engine; all copies in a process share it, as a worker unpickles one with every task."""
     return Session(read_onnx(engine.path), engine.at_once)
 
 
@@ -117,7 +117,7 @@ class Model:
     name: str
     info: ModelInfo
     engine: Engine
-    folds: tuple[Model, ...] = ()  # one per fold of events, of a model that was trained in folds
+    folds: tuple[Model, ...] = ()  # one model per fold of events, if it was trained in folds
 
     @property
     def topology(self) -> Topology:
@@ -133,21 +133,38 @@ class Model:
 
     @property
     def decoding(self) -> str:
-        """The decoding that it was trained for."""
+        """The decoding that the model was trained for."""
         return self.info.decoding
 
     @property
     def temperatures(self) -> tuple[float, ...] | None:
-        """The temperatures that were fitted for this decoding; None if they are 1."""
+        """The temperatures that were fitted for this decoding; None if all are 1."""
         return self.info.temperatures or None
 
     @property
     def at_once(self) -> int:
-        """How many threads should call `predict`."""
+        """The number of threads that should call `predict`."""
         return self.engine.at_once
 
     def predict(self, nodes: Nodes, tokens: Tokens | None = None) -> Outputs:
-        """Outputs by name for a batch of events. tokens: (B, T, N, N); None masks all of them."""
+        """Run the network on a batch of events.
+
+        Args:
+            nodes: The objects of the events.
+            tokens: What is already known, (B, T, N, N); None masks everything.
+
+        Returns:
+            Outputs by name, such as `edges` (B, T, N, N).
+
+        Raises:
+            ModelError: The network fails, or its outputs do not have the declared shapes.
+
+        Examples:
+            >>> model = load_model("ttbar_allhad")
+            >>> jets = np.ones((1, 6, len(model.inputs.columns("jet"))), dtype=np.float32)
+            >>> model.predict(Nodes.full({"jet": jets}))["edges"].shape
+            (1, 2, 6, 6)
+        """
         batch, n_nodes = nodes.mask.shape
         sizes = {"type": len(self.topology.types), "triplet_type": len(triplet_types(self.topology))}
         sizes |= {"node": n_nodes, "pattern": len(plan_of(self.topology).patterns)}
@@ -160,18 +177,18 @@ class Model:
         outputs = self.engine(nodes, tokens)
         for name, shape in shapes.items():
             if name not in outputs or outputs[name].shape != shape or outputs[name].dtype != np.float32:
-                found = "none" if name not in outputs else f"one of the shape {outputs[name].shape}"
+                found = "none" if name not in outputs else f"{outputs[name].shape} in {outputs[name].dtype}"
                 raise ModelError(
-                    f"the network of {self.name} must give {name} of the shape {shape} in float32, but gives "
-                    f"{found}: export or train the model again"
+                    f"the network of {self.name} must have the output {name} of the shape {shape} in float32, but "
+                    f"has {found}: export or train the model again"
                 )
         return outputs
 
 
 def model_for(topology: Topology) -> str:
-    """The built-in model for events where none was named: that of their topology, or of one with the same tree.
+    """The built-in model for a topology: the one of the same name, or one with the same decay tree.
 
-    Raises ModelError where no model comes with Pairton for that decay tree.
+    Raises ModelError if there is no built-in model for that decay tree.
 
     >>> model_for(load_topology("ttbar_semilep"))
     'ttbar_semilep'
@@ -183,9 +200,9 @@ def model_for(topology: Topology) -> str:
         if same_tree(read_info(folders[name]).topology, topology):
             return name
     raise ModelError(
-        f"no model comes with Pairton for the topology {topology.name}: train one with `pairton train`, or name "
-        f"yours with --model (`pairton models` lists the built-in ones: {', '.join(folders)}); --model kinematic "
-        "fits masses without a network"
+        f"there is no built-in model for the topology {topology.name}: train one with `pairton train`, give "
+        f"another with --model (`pairton models` lists the built-in ones: {', '.join(folders)}), or use --model "
+        "kinematic, a fit without a network"
     )
 
 
@@ -199,12 +216,12 @@ def load_model(
     """Load a model.
 
     Args:
-        name: A model that comes with Pairton (`pairton models` lists them), or a path: its folder, or its .onnx or
+        name: A built-in model (`pairton models` lists them), or a path: the folder of a model, or its .onnx or
             .safetensors file. "kinematic", or a YAML file with its settings, is a kinematic fit.
-        engine: What runs the network: "onnx", or "torch" where it is installed.
-        threads: How many threads run batches side by side; by default one for each core.
-        topology: The event file of an ONNX file that SPANet exported, or what a kinematic fit is for (by default
-            ttbar_allhad). Other models bring their own.
+        engine: What runs the network: "onnx", or "torch" if it is installed.
+        threads: How many threads work on batches in parallel; by default one per core.
+        topology: For an ONNX file exported by SPANet, its event file; for a kinematic fit, the topology to fit (by
+            default ttbar_allhad). Other models contain their topology.
 
     Returns:
         A `Model`, for `pairton.reconstruct` and `pairton.evaluate`. It pickles as its path.
@@ -255,17 +272,17 @@ def load_model(
 
 
 def _kinematic_model(name: str | Path, threads: int | None, topology: str | Path | Topology | None) -> Model:
-    """A kinematic fit of a topology."""
+    """A kinematic fit for a topology."""
     made = KinematicEngine.load(name, load_topology(DEFAULT if topology is None else topology), threads)
     note_input(made.path)
     return Model(Path(name).stem, kinematic_info(made), made)
 
 
 def _spanet_model(file: OnnxFile, threads: int | None, topology: str | Path | Topology | None) -> Model:
-    """A network of SPANet with its event file."""
+    """A SPANet network with its event file."""
     event = None if topology is None or isinstance(topology, Topology) else load_spanet_event(topology)
     if event is None or isinstance(topology, Topology) or topology is None:
-        raise ModelError(f"{file.path}: a network of SPANet: give its event file too, with --topology event.yaml")
+        raise ModelError(f"{file.path}: a SPANet network, which needs its event file: add --topology event.yaml")
     tree = load_topology(topology)
     info = spanet_info(file, event, tree)
     engine = SpanetEngine(file.path, event, tree, info.inputs, threads)
@@ -274,31 +291,33 @@ def _spanet_model(file: OnnxFile, threads: int | None, topology: str | Path | To
 
 
 def _onnx_model(path: Path, threads: int | None, topology: str | Path | Topology | None) -> Model:
-    """From an ONNX file, or from the one in a model's folder."""
+    """A model from an ONNX file, or from the one in a folder."""
     file = read_onnx(path / ONNX if path.is_dir() else path)
     if METADATA_KEY not in file.metadata and is_spanet(file):
         return _spanet_model(file, threads, topology)
     if METADATA_KEY not in file.metadata:
         raise ModelError(
-            f"{file.path}: an ONNX file, but neither of Pairton nor of SPANet: make one with `pairton export`"
+            f"{file.path}: an ONNX file, but not of Pairton or SPANet: make one with `pairton export`"
         )
     raw = parse_json(file.metadata[METADATA_KEY], str(file.path), ModelError)
     if not isinstance(raw, dict):
-        raise ModelError(f"{file.path}: what it says of the model is no mapping: export it again")
+        raise ModelError(f"{file.path}: its metadata are damaged: export it again")
     if raw.get("graph") == "spanet":
         return _spanet_model(file, threads, topology)
     if raw.get("graph", "step") != "step":
-        raise ModelError(f"{file.path}: a whole reconstruction, which is run by itself: export without --whole")
+        raise ModelError(
+            f"{file.path}: a whole reconstruction, which Pairton does not run: export without --whole"
+        )
     if raw.get("format_version") == 1:
         raise ModelError(
-            f"{file.path}: made by an earlier Pairton: run `pairton export {file.path.parent} -o {file.path}`"
+            f"{file.path}: made by an older Pairton: run `pairton export {file.path.parent} -o {file.path}`"
         )
     info = parse_info(raw, str(file.path))
     beside = file.path.parent / INFO
     wanted = read_json(beside, ModelError).get(WEIGHTS_KEY) if path.is_dir() and beside.is_file() else None
     if wanted is not None and info.weights_sha256 not in (None, wanted):
         raise ModelError(
-            f"{file.path}: exported from other weights than those beside it: run `pairton export {path} -o "
+            f"{file.path}: exported from other weights than those in this folder: run `pairton export {path} -o "
             f"{file.path}`"
         )
     name = file.path.parent.name if file.path.name == ONNX else file.path.stem

@@ -1,1 +1,1 @@
-"""The main job: events in, particles with four-momenta and probabilities out; in memory, in files, in parts."""
+"""The reconstruction of events: in memory, from files to one file, or to a folder of parts."""

@@ -16,7 +16,7 @@ __all__ = ["by_kind"]
 
 
 def by_kind(given: Any) -> dict[str, ak.Array]:
-    """Objects from arrays: jets alone, or a mapping of kinds."""
+    """Objects by kind, from an array of jets or a mapping of kinds to arrays."""
     kinds = given if isinstance(given, Mapping) else {JET: given}
     return {kind: _as_objects(kind, ak.Array(array)) for kind, array in kinds.items()}
 
@@ -35,7 +35,7 @@ def _as_objects(kind: str, array: ak.Array) -> ak.Array:
     if (median := mev_median(np.asarray(ak.flatten(array["pt"], axis=None)))) is not None:
         raise EventsError(
             f"the median pT of the {kind} array is {median:.0f}, which looks like MeV: divide pT, energy and mass "
-            "by 1000 (or, if it is right, give pairton.Events)"
+            "by 1000 (or give pairton.Events if it is right)"
         )
     numbers = {name: values for name, values in fields.items() if values.ndim == 2 and not ak.fields(values)}
     return make_objects(**numbers)

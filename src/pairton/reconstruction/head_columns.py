@@ -1,12 +1,12 @@
-"""What heads that a recipe declares say of events, particles and products, and the columns of a result for it.
+"""The values of heads that a recipe declares, and their columns in a result.
 
-    <head>                      P(class 1) of two classes, or the number
-    <head>_0, <head>_1, ...     P(class) of three or more
-    <particle>_<head>           the same of a particle or product of the answer; NaN where it has none
+    <head>                      the number, or P(class 1) for two classes
+    <head>_0, <head>_1, ...     P(class) for three or more classes
+    <particle>_<head>           the same for a particle or product of the answer; NaN if the answer has none
 
 Outputs of a kinematic fit have columns too: `log_likelihood`, `<particle>_fitted_pt`, `<slot>_fitted_energy`, ...
 
-Shapes: B events, N nodes, S slots, P places, C classes.
+A place is a particle or product that a head describes. Shapes: B events, N nodes, S slots, C classes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Ints = npt.NDArray[np.integer[Any]]
 
 
 def head_shape(spec: HeadSpec, topology: Topology) -> tuple[int, ...]:
-    """Of what a head says of one event, by `head_values`."""
+    """The shape of the values of a head for one event, as `head_values` returns them."""
     places = () if spec.of_event else (len(places_of(topology, spec.of)),)
     return (*places, spec.width) if spec.is_class else places
 
@@ -38,7 +38,7 @@ def head_shape(spec: HeadSpec, topology: Topology) -> tuple[int, ...]:
 def head_values(spec: HeadSpec, topology: Topology, output: Floats, assignment: Ints) -> Floats:
     """(B, ...): probabilities of classes, or numbers, from the output of a network.
 
-    assignment: (B, S), nodes of the answer; -1 for none
+    assignment: (B, S), the nodes of the answer; -1 for none
     """
     values = np.asarray(output, dtype=np.float64)
     if not spec.of_event:
@@ -68,13 +68,13 @@ def reordered(
     before: Ints,
     after: Ints,
 ) -> Floats:
-    """What a head says of the places of an assignment, for the same with interchangeable particles exchanged."""
+    """The values of a head after interchangeable particles were exchanged: assignments `before` and `after`."""
     if spec.of_event:
         return values
     result = np.full_like(values, np.nan)
     places = [list(place.slots) for place in places_of(topology, spec.of)]
-    for k, mine in enumerate(places):
-        objects = np.sort(after[:, mine], axis=1)
+    for k, place in enumerate(places):
+        objects = np.sort(after[:, place], axis=1)
         for j, other in enumerate(places):
             same = (objects == np.sort(before[:, other], axis=1)).all(axis=1) & (objects >= 0).all(axis=1)
             result[same, k] = values[same, j]
@@ -82,32 +82,32 @@ def reordered(
 
 
 def head_columns(name: str, spec: HeadSpec, topology: Topology, values: Floats) -> dict[str, Floats]:
-    """The columns of a result, (n,) each."""
+    """The columns of one head in a result, (n,) each."""
     columns = {}
     for k, place in enumerate(places_of(topology, spec.of)):
-        here = values if spec.of_event else values[:, k]
+        own = values if spec.of_event else values[:, k]
         title = f"{place.name.replace('.', '_')}_{name}" if place.name else name
         if not spec.is_class:
-            columns[title] = here
+            columns[title] = own
         elif spec.width == 2:
-            columns[title] = here[:, 1]
+            columns[title] = own[:, 1]
         else:
-            columns |= {f"{title}_{c}": here[:, c] for c in range(spec.width)}
+            columns |= {f"{title}_{c}": own[:, c] for c in range(spec.width)}
     return columns
 
 
 def place_sizes(topology: Topology) -> dict[str, int]:
-    """How long the axes of outputs are that have one entry per slot, particle or neutrino of the answer."""
+    """The sizes of output axes with one entry per slot, particle or neutrino of the answer."""
     return {"slot": len(topology.slots), "particle": len(topology.particles), "neutrino": len(topology.neutrinos)}
 
 
 def output_columns(
     info: ModelInfo, described: Mapping[str, Floats], exchanged: tuple[Ints, Ints]
 ) -> dict[str, Floats]:
-    """All that a model says of events beside the answer, as columns.
+    """The columns of all outputs of a model besides the answer.
 
-    described: heads that a recipe declares, outputs with one entry per slot, particle or neutrino, and others
-    exchanged: which slot (n, S) and which particle (n, P) was taken for each, by falling pT
+    described   declared heads, outputs with one entry per slot, particle or neutrino, and other outputs
+    exchanged   the previous slot (n, S) and particle (n, P) of each, after sorting by pT
     """
     columns: dict[str, Floats] = {}
     for name, array in described.items():

@@ -1,4 +1,4 @@
-"""Which topology of a mixture labelled events are of."""
+"""The choice of a topology for labelled events, if the model is a mixture of topologies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["truth_topology"]
 
 
 def truth_topology(models: Sequence[Model], paths: Sequence[str], asked: Any) -> Any:
-    """The topology to read labelled events with: what is asked for; of a mixture, the one that the file is of."""
+    """The topology to read labelled events with: the requested one, or for a mixture that of the file."""
     if asked is not None or not models or not models[0].topology.alternatives:
         return asked
     mixture = models[0].topology
@@ -24,5 +24,5 @@ def truth_topology(models: Sequence[Model], paths: Sequence[str], asked: Any) ->
     part = None if stored is None else find_part(mixture, stored)
     if part is None:
         names = ", ".join(part.name for part in parts_of(mixture))
-        raise ConfigError(f"{models[0].name} is for {names}: say with --topology which one these events are of")
+        raise ConfigError(f"{models[0].name} is for {names}: give the topology of these events with --topology")
     return part.topology

@@ -1,4 +1,4 @@
-"""Which model to take for some files, and which topology they have."""
+"""The choice of a model for some files, and of their topology."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def load_for_files(
     engine: str = "onnx",
     threads: int | None = None,
 ) -> engines.Model:
-    """The model for some files, loaded; a kinematic fit is one of their topology.
+    """Load the model for some files; a kinematic fit is made for their topology.
 
-    name      as of `model_for_files`
-    paths     files, as for `pairton.read`
-    options   of `pairton.read`
-    engine, threads: as of `pairton.load_model`, which says what is raised
+    name              as for `model_for_files`
+    paths             files, as for `pairton.read`
+    options           options of `pairton.read`
+    engine, threads   as for `pairton.load_model`, which also lists the errors
 
     >>> load_for_files("kinematic", ["sample:ttbar_allhad"]).topology.name
     'ttbar_allhad'
@@ -46,14 +46,14 @@ def load_for_files(
 def model_for_files(
     name: str | Path | None, paths: Sequence[str], options: Mapping[str, Any] | None = None
 ) -> str | Path:
-    """The model that is meant for some files.
+    """The name of the model to use for some files.
 
-    name      a model, or None or "default": the one for the topology of `options`; without one, for the topology
-              that is stored in the first file; else the one whose labels the file has; else the default model
+    name      a model; for None or "default", the model is chosen by the topology in `options`, else the topology
+              stored in the first file, else the labels in the file; else it is the default model
     paths     files, as for `pairton.read`
-    options   of `pairton.read`
+    options   options of `pairton.read`
 
-    Raises ModelError where no model comes with Pairton for that topology.
+    Raises ModelError if there is no built-in model for that topology.
 
     >>> model_for_files(None, ["sample:ttbar_allhad"])
     'ttbar_allhad'
@@ -97,11 +97,11 @@ def labelled_topology(paths: Sequence[str], options: Mapping[str, Any]) -> str |
 
 
 def _topology_of(paths: Sequence[str], options: Mapping[str, Any]) -> Topology | None:
-    """The topology that the first file says it has, or else whose labels it has; None if there is none."""
+    """The topology that is stored in the first file, or else that of its labels; None if it has neither."""
     try:
         first = expand(list(paths))[0]
     except (PairtonError, IndexError):
-        return None  # what is wrong with the files is said when they are read
+        return None  # errors in the files are raised when they are read
     try:
         with open_source(first, **options) as source:
             return source.topology
@@ -112,13 +112,13 @@ def _topology_of(paths: Sequence[str], options: Mapping[str, Any]) -> Topology |
 def models_to_evaluate(
     paths: Sequence[str], options: Mapping[str, Any], *, baselines: Sequence[str], answered: bool
 ) -> tuple[str | Path, ...]:
-    """The models to evaluate where none was named: none if there are files of answers, else the one for the files.
+    """The models to evaluate if none was named: that of the files, or none if files of answers are evaluated.
 
     paths, options   as for `model_for_files`
-    baselines        names of baselines: where no model comes with Pairton for the topology, they are enough
+    baselines        names of baselines: with these, a built-in model for the topology is not needed
     answered         whether files of answers are evaluated
 
-    Raises ModelError where there is nothing to evaluate: no model for the topology, and no baseline.
+    Raises ModelError if there is nothing to evaluate: neither a model for the topology nor a baseline.
 
     >>> models_to_evaluate(["sample:ttbar_allhad"], {}, baselines=["chi2"], answered=False)
     ('ttbar_allhad',)
@@ -135,10 +135,10 @@ def models_to_evaluate(
 
 
 def _topology_of_labels(path: str, options: Mapping[str, Any]) -> Topology | None:
-    """That of the built-in model with the most slots among those whose labels the file has."""
+    """Among the topologies of built-in models whose labels the file has, the one with the most slots."""
     found = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PairtonWarning)  # only what is said of the chosen topology matters
+        warnings.simplefilter("ignore", PairtonWarning)  # most candidates are not chosen
         for name, folder in builtin_models().items():
             topology = read_info(folder).topology
             with suppress(PairtonError), open_source(path, **{**options, "topology": topology}) as source:
@@ -147,8 +147,9 @@ def _topology_of_labels(path: str, options: Mapping[str, Any]) -> Topology | Non
     chosen = max(found, key=lambda topology: len(topology.slots), default=None)
     if chosen is not None:
         warnings.warn(
-            f"{path} is read as {chosen.name}, the built-in model with the most of its labels: choose another by "
-            "--topology or --model",
+            f"{path} is read as {chosen.name}, the built-in model that uses the most of its labels: choose "
+            "another "
+            "with --topology or --model",
             PairtonWarning,
             stacklevel=3,
         )

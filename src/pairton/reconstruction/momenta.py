@@ -1,6 +1,6 @@
-"""Four-momenta of the particles of an assignment: sums of objects, and the neutrinos that nothing measures.
+"""Four-momenta of the particles of an assignment: sums of objects, and of neutrinos from mass constraints.
 
-Shapes: n events, S slots, P particles, K neutrinos, L solutions, J objects of one kind of all events together.
+Shapes: n events, S slots, P particles, K neutrinos, L solutions, J objects of one kind in all events together.
 p4 is (..., 4): px, py, pz, energy; GeV.
 """
 
@@ -40,10 +40,10 @@ Ints = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class Neutrinos:
-    """Every solution, the one that is used first; NaN behind the last one and where there is none."""
+    """All solutions for the neutrinos, beginning with the one that is used; NaN where there are fewer."""
 
     p4: Floats  # (n, L, K, 4)
-    solutions: npt.NDArray[np.int32]  # (n,): real ones; 0: none, and an approximation is used; -1: none looked for
+    solutions: npt.NDArray[np.int32]  # (n,): number of real ones; 0: an approximation is used; -1: no neutrinos
 
     @property
     def used(self) -> Floats:
@@ -53,7 +53,7 @@ class Neutrinos:
 
 @dataclass(frozen=True)
 class Momenta:
-    """Particles of some assignments."""
+    """The momenta of the particles of some assignments."""
 
     topology: Topology
     visible: Floats  # (n, P, 4): the sum of a particle's objects; NaN where one is missing
@@ -61,7 +61,7 @@ class Momenta:
 
     @cached_property
     def p4(self) -> Floats:
-        """(n, P, 4): with the neutrinos below each particle."""
+        """(n, P, 4): the momentum of each particle, including its neutrinos."""
         total = self.visible.copy()
         for k, neutrino in enumerate(self.topology.neutrinos):
             for particle in self.topology.ancestry(neutrino.particle):
@@ -69,7 +69,7 @@ class Momenta:
         return total
 
     def exchanged(self, particles: Ints) -> Momenta:
-        """The same with interchangeable particles exchanged: (n, P), which one to take for each."""
+        """The same with interchangeable particles exchanged; `particles` (n, P) is the previous index of each."""
         visible = np.take_along_axis(self.visible, particles[:, :, None], axis=1)
         places = [neutrino.particle for neutrino in self.topology.neutrinos]
         if not places:
@@ -82,17 +82,17 @@ class Momenta:
 
     @cached_property
     def systems(self) -> dict[str, Floats]:
-        """Name -> (n, 4): the sum of root particles that belong together, `tt`."""
+        """Name -> (n, 4): sums of root particles with the same PDG code, such as `tt`."""
         return {name: self.p4[:, list(same)].sum(axis=1) for name, same in self.topology.systems.items()}
 
 
 def particle_momenta(events: Events, assignment: Ints) -> Momenta:
-    """The particles of an assignment (n, S) of positions in `events.objects`, -1 for none."""
+    """The momenta of the particles of an assignment (n, S): positions in `events.objects`, -1 for none."""
     return momenta_of(events.topology, slot_momenta(events, assignment), missing_momentum(events))
 
 
 def momenta_of(topology: Topology, slots: Floats, met: Floats) -> Momenta:
-    """The particles of objects in slots (n, S, 4), with missing momenta (n, 2); NaN for none."""
+    """The momenta of particles, from objects in slots (n, S, 4) and missing momenta (n, 2); NaN for none."""
     visible = np.stack([slots[:, list(particle.slots)].sum(axis=1) for particle in topology.particles], axis=1)
     return Momenta(topology, visible, _solved(topology, slots, met))
 
@@ -110,7 +110,7 @@ def _solved(topology: Topology, slots: Floats, met: Floats) -> Neutrinos:
         if neutrino.mother >= 0:
             second = nearest_mass(lepton + other, found.p4, neutrino.mother_mass) == 1
             p4[second] = p4[second][:, ::-1]
-            p4[np.isnan(other).any(axis=1)] = np.nan  # the mother is not there
+            p4[np.isnan(other).any(axis=1)] = np.nan  # the mother is incomplete
         known = np.isfinite(p4).all(axis=(1, 2, 3))
         solutions[known] = np.where(found.real, 2, 0)[known]
     elif len(unseen) == 2 and all(neutrino.mother >= 0 for neutrino in unseen):
@@ -126,7 +126,7 @@ def _solved(topology: Topology, slots: Floats, met: Floats) -> Neutrinos:
 
 
 def slot_momenta(events: Events, assignment: Ints) -> Floats:
-    """(n, S, 4): px, py, pz and energy of the object in each slot; NaN where there is none."""
+    """(n, S, 4): px, py, pz and energy of the object in each slot; NaN for empty slots."""
     p4 = {
         kind: cartesian(*(np.asarray(ak.flatten(events.objects[kind][name])) for name in MOMENTUM))
         for kind in events.topology.object_kinds
@@ -148,7 +148,7 @@ def missing_momentum(events: Events) -> Floats:
 
 
 def pick(flat: npt.NDArray[Any], events: Events, kind: str, position: Ints) -> npt.NDArray[Any]:
-    """Values (J, ...) of the objects at positions (n,); anything where there is none."""
+    """The entries of `flat` (J, ...) for the objects at positions (n,); arbitrary where the position is -1."""
     if not len(flat):
         return np.zeros((len(position), *flat.shape[1:]), dtype=flat.dtype)
     starts = np.cumsum(events.counts[kind]) - events.counts[kind]
@@ -159,16 +159,16 @@ def pick(flat: npt.NDArray[Any], events: Events, kind: str, position: Ints) -> n
 
 
 def with_sign(topology: Topology) -> tuple[int, ...]:
-    """Particles that the charge of a lepton may tell from their antiparticles, and their partners."""
+    """The particles whose sign follows from the charge of a lepton, directly or through their partner."""
     known = {_charged(topology, k): None for k in range(len(topology.neutrinos))} if topology.neutrinos else {}
     pairs = [pair for pair in topology.systems.values() if len(pair) == 2 and known.keys() & set(pair)]
     return tuple(sorted({*known, *(index for pair in pairs for index in pair)}))
 
 
 def signed_codes(events: Events, assignment: Ints) -> npt.NDArray[np.int32]:
-    """(n, P): PDG codes of particles, negative for antiparticles, from the charges of leptons; 0: not known.
+    """(n, P): PDG codes of particles, negative for antiparticles, from the charges of leptons; 0 if unknown.
 
-    A positive lepton comes from a W+, and that from a top. The other one of a pair is the antiparticle.
+    A positive lepton comes from a W+, and a W+ from a top. The other particle of a pair is the antiparticle.
     """
     topology = events.topology
     signs = np.zeros((len(events), len(topology.particles)), dtype=np.int32)
@@ -191,18 +191,20 @@ def signed_codes(events: Events, assignment: Ints) -> npt.NDArray[np.int32]:
 
 
 def _charged(topology: Topology, k: int) -> int:
-    """The particle whose sign the lepton of a neutrino tells: its mother, or the resonance itself."""
+    """The particle whose sign follows from the lepton beside neutrino k: its mother, or the resonance itself."""
     neutrino = topology.neutrinos[k]
     return neutrino.mother if neutrino.mother >= 0 else neutrino.particle
 
 
 def _charges(events: Events, position: Ints, slot: int) -> Floats:
-    """(n,): charge of the objects in a slot; 0 where it is not known."""
+    """(n,): the charge of the object in a slot; 0 if unknown."""
     kind = events.topology.slots[slot].kind
     objects = events.objects[kind]
     fields = ak.fields(objects)
     if "charge" not in fields and "pdgid" not in fields:
         return np.zeros(len(position))
-    values = objects.charge if "charge" in fields else -objects.pdgid  # an electron has the code 11
+    values = (
+        objects.charge if "charge" in fields else -objects.pdgid
+    )  # the electron, of charge -1, has the code 11
     found = pick(np.asarray(ak.flatten(values), np.float64), events, kind, position)
     return np.where((position >= 0) & np.isfinite(found), found, 0)

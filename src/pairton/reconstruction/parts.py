@@ -1,9 +1,9 @@
-"""The main job in parts: fixed windows of rows over all files, a file each, made anywhere and in any order.
+"""Reconstruction in parts: fixed ranges of rows, one file each, made by any worker in any order.
 
-A folder holds `part-00000.parquet`, `part-00001.parquet`, ..., and `_reconstruction.json` when all are there: what
-one file would say of itself, and the parts. Read in order, the parts are the rows of a single process, array for
-array, because a part begins at a multiple of the window in which events are batched. Every part carries the key
-of what it was made from and how, so a later run knows which are still good.
+A folder holds `part-00000.parquet`, `part-00001.parquet`, ..., and when all are done `_reconstruction.json`, with
+the metadata of the whole result and a list of the parts. Read in order, the parts have exactly the rows of a run
+in a single process, because each part begins at a multiple of the window in which events are batched. Every part
+has a key, a hash of its inputs and settings, so that a later run knows which parts it can keep.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ if TYPE_CHECKING:
 
 __all__ = ["COMPLETE", "PART_ROWS", "Done", "Parts", "reconstruct_parts"]
 
-PART_ROWS = ROWS  # a minute or so of work
+PART_ROWS = ROWS  # about a minute of work
 
 Watch = Callable[[Iterator["Done"]], Iterator["Done"]]
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Rows [start, stop) of a file, and its mark when the work was planned."""
+    """Rows [start, stop) of a file, and the state of the file when the run was planned."""
 
     file: InputFile
     start: int
@@ -70,13 +70,13 @@ class Segment:
 
 @dataclass(frozen=True)
 class Part:
-    """All that a worker must know to make one part."""
+    """Everything that a worker needs to make one part."""
 
     index: int
     path: Path
     segments: tuple[Segment, ...]
     model: Model
-    metadata: Mapping[str, Any] = field(repr=False)  # of the result; "part" has the key
+    metadata: Mapping[str, Any] = field(repr=False)  # of the result; its entry "part" has the key
     settings: RunSettings
     chunk: int
     options: Mapping[str, Any] = field(repr=False)
@@ -86,7 +86,7 @@ class Part:
         return sum(segment.stop - segment.start for segment in self.segments)
 
     def locate(self, row: int) -> tuple[str, int]:
-        """File and row in it of a row of the part."""
+        """The file of a row of the part, and the row in that file."""
         for segment in self.segments:
             if row < segment.stop - segment.start:
                 return segment.path, segment.start + row
@@ -96,17 +96,17 @@ class Part:
 
 @dataclass(frozen=True)
 class Parts:
-    """What became of the events, and where they are."""
+    """The outcome of a reconstruction in parts."""
 
     events: int
     status: dict[str, int]  # label -> events
     paths: tuple[Path, ...]  # in the order of rows
-    varied: Mapping[str, dict[str, int]] = field(default_factory=dict)  # the status of each variation
-    skipped: int = 0  # parts that were there already
-    replaced: int = 0  # parts that were there, but made from other inputs or with other settings
-    jets: int = 0  # that were used, where the model takes tags
-    tagged: int = 0  # of those, with a b-tag
-    altered: int = 0  # parts that were there, but are no longer as they were written
+    varied: Mapping[str, dict[str, int]] = field(default_factory=dict)  # variation -> the same as `status`
+    skipped: int = 0  # number of existing parts that were kept
+    replaced: int = 0  # number of existing parts that were made from other inputs or with other settings
+    jets: int = 0  # number of jets that were used, if the model takes tags
+    tagged: int = 0  # number of b-tagged ones among them
+    altered: int = 0  # number of existing parts that had changed since they were written
     first_bad: FirstBad = field(default_factory=dict)
 
 
@@ -115,7 +115,7 @@ def reconstruct_parts(
     folder: str | Path,
     model: Model | str = "default",
     settings: RunSettings = DEFAULT_SETTINGS,
-    /,  # `settings` by name is that of a format, as of `pairton.iterate`
+    /,  # the keyword `settings` is an option of `pairton.iterate`
     *,
     client: Any = None,
     jobs: int = 1,
@@ -128,29 +128,30 @@ def reconstruct_parts(
     progress: Watch | None = None,
     **options: Any,
 ) -> Parts:
-    """Reconstruct files into a folder of parts: here, in `jobs` processes, or on the cluster of a Dask `client`.
+    """Reconstruct files into a folder of parts: in `jobs` processes, or on the cluster of a Dask `client`.
 
-    resume    keep the parts that were made from the same inputs with the same settings
+    resume    keep existing parts that were made from the same inputs with the same settings
     force     replace the parts of an earlier run
-    rows      of a part: a multiple of the window
-    suffix    of the parts: .parquet, .root or .h5
-    Workers must see inputs, model and folder under the same paths. Other options are those of `reconstruct_files`.
+    rows      rows per part, a multiple of the window
+    suffix    format of the parts: .parquet, .root or .h5
+
+    All workers must see inputs, model and folder under the same paths. Other options are as for
+    `reconstruct_files`.
     """
     if rows < 1 or rows % WINDOW:
-        raise ConfigError(f"parts of {rows} rows: choose a multiple of {WINDOW}, for example {PART_ROWS}")
+        raise ConfigError(f"a part cannot have {rows} rows: choose a multiple of {WINDOW}, such as {PART_ROWS}")
     if suffix.lower() not in CONTAINERS:
-        raise ConfigError(f"parts with the suffix {suffix!r}: choose {', '.join(CONTAINERS)}")
+        raise ConfigError(f"a part cannot have the suffix {suffix!r}: choose one of {', '.join(CONTAINERS)}")
     if isinstance(model, str):
         from pairton.models.engines import load_model
 
-        alone = client is None and jobs == 1
-        alone_threads = None if alone else 1
-        model = load_model(model, engine=engine, threads=alone_threads, topology=options.get("topology"))
+        threads = None if client is None and jobs == 1 else 1
+        model = load_model(model, engine=engine, threads=threads, topology=options.get("topology"))
     folder = Path(folder).absolute()
     files = expand(paths)
     options = {"truth": False, **options}
     options = as_for(model, options)
-    check_jobs(jobs)  # all this before what is there is touched
+    check_jobs(jobs)  # check everything before existing parts are touched
     check_chunk(chunk)
     Assigner(model, settings).check(load_topology(options["topology"]))
     inputs = _describe(files, options, jobs, client)
@@ -176,7 +177,7 @@ def reconstruct_parts(
         found = state.find(keys, resume, force)
         finished = {part.index: found[part.path.name] for part in plan if part.path.name in found}
         todo = [part for part in plan if part.index not in finished]
-        there = sum(part.path.exists() for part in todo)
+        existing = sum(part.path.exists() for part in todo)
         if todo:
             state.begin(list(finished.values()))
 
@@ -190,20 +191,23 @@ def reconstruct_parts(
         for _ in stream() if progress is None else progress(stream()):
             pass
         done = _complete(plan, finished, state, how | {"inputs": [one.to_dict() for one in inputs]}, begun)
-    return replace(done, skipped=len(plan) - len(todo), replaced=there - state.altered, altered=state.altered)
+    return replace(done, skipped=len(plan) - len(todo), replaced=existing - state.altered, altered=state.altered)
 
 
 def make_part(part: Part) -> Done:
-    """Make one part, whole or not at all. Runs on a worker."""
+    """Make one part, completely or not at all; this runs on a worker."""
     if part.metadata["pairton_version"] != __version__:
         raise WorkerError(
-            f"this worker has pairton {__version__}, but the work is for {part.metadata['pairton_version']}: "
-            "install the same version everywhere"
+            f"this worker has pairton {__version__}, but the run was started with "
+            f"{part.metadata['pairton_version']}: install the same version everywhere"
         )
     if (wanted := part.metadata["model"].get("engine")) is not None:
-        mine = engine_version(wanted.partition(" ")[0])
-        if mine != wanted:
-            raise WorkerError(f"this worker has {mine}, but the work is for {wanted}: install the same everywhere")
+        installed = engine_version(wanted.partition(" ")[0])
+        if installed != wanted:
+            raise WorkerError(
+                f"this worker has {installed}, but the run was started with {wanted}: install the same version "
+                "everywhere"
+            )
     assigner = Assigner(part.model, part.settings)
     with create_result(part.path, part.model.topology, part.metadata) as writer:
         for window in windows(same_kept(_events(part))):
@@ -217,7 +221,7 @@ def make_part(part: Part) -> Done:
         }
     done = Done.read(part.path)
     if done is None:
-        raise OutputError(f"{part.path}: it cannot be read after it was written: is the disk in order?")
+        raise OutputError(f"{part.path}: cannot be read after it was written: check the disk")
     return done
 
 
@@ -225,16 +229,16 @@ def _events(part: Part) -> Iterator[Events]:
     for segment in part.segments:
         with unchanged(segment.path):
             if _mark(segment.path) != segment.mark:
-                raise InputError(f"{segment.path}: it changed since this run began: start again with --resume")
+                raise InputError(f"{segment.path}: changed since this run began: start again with --resume")
             with open_source(segment.path, **part.options) as source:
                 if segment.start == segment.stop:
-                    yield source.read(0, 0)
+                    yield source.no_events()
                 yield from source.chunks(part.chunk, segment.start, segment.stop)
 
 
 def _describe(files: list[str], options: Mapping[str, Any], jobs: int, client: Any) -> InputFiles:
-    """All inputs, hashed by as many processes as do the work."""
-    paths = list(map(absolute, files))  # a worker may have another current folder
+    """All inputs; their hashes are computed by the workers."""
+    paths = list(map(absolute, files))  # a worker may have another working directory
     hashes = dict(run_tasks(content_hash, paths, jobs, client))
     tagger, choice, inputs = OneTagger(options), OneChoice(), InputFiles()
     for path in paths:
@@ -246,7 +250,7 @@ def _describe(files: list[str], options: Mapping[str, Any], jobs: int, client: A
 
 
 def _cut(inputs: InputFiles, rows: int) -> Iterator[tuple[Segment, ...]]:
-    """Rows of all files together, cut at multiples of `rows`; one empty part if there are none."""
+    """The rows of all files together, cut at multiples of `rows`; one empty part if there are no rows."""
     waiting: list[Segment] = []
     held = 0
     some = False
@@ -270,14 +274,14 @@ def _cut(inputs: InputFiles, rows: int) -> Iterator[tuple[Segment, ...]]:
 
 
 def _create(folder: Path, plan: list[Part]) -> None:
-    """Make the folder; an error where a part would replace an input."""
+    """Create the folder; OutputError if a part would replace an input."""
     if folder.exists() and not folder.is_dir():
-        raise OutputError(f"{folder}: results in parts go to a folder, and this is a file: give another name")
+        raise OutputError(f"{folder} is a file, but results in parts need a folder: give another name")
     inputs = {segment.path for part in plan for segment in part.segments if not is_url(segment.path)}
     given = {(found.st_dev, found.st_ino): path for path, found in ((path, os.stat(path)) for path in inputs)}
     for path in parts_in(folder):
         if name := given.get((path.stat().st_dev, path.stat().st_ino)):
-            raise OutputError(f"{path}: this is the input {name}: write to another folder")
+            raise OutputError(f"{path} is the input {name}: write to another folder")
     with output_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK):
@@ -285,9 +289,9 @@ def _create(folder: Path, plan: list[Part]) -> None:
 
 
 def _complete(
-    plan: list[Part], done: Mapping[int, Done], folder: Folder, said: Mapping[str, Any], begun: float
+    plan: list[Part], done: Mapping[int, Done], folder: Folder, metadata: Mapping[str, Any], begun: float
 ) -> Parts:
-    """Say of all parts what one file would say of itself."""
+    """Sum up all parts, and write the metadata of the whole result."""
     every = [done[part.index] for part in plan]
     for other in every[1:]:
         same_columns(folder.path, every[0].columns, other.columns)
@@ -298,7 +302,7 @@ def _complete(
         first_bad = {**one.first_bad, **first_bad}
     first = {key: value for key, value in (result_metadata(plan[0].path) or {}).items() if key != "part"}
     parts = [{"name": d.path.name, "events": len(d), "sha256": d.sha256, "key": d.key} for d in every]
-    whole = {**first, **said, "events": sum(status.values()), "status": status, "parts": parts}
+    whole = {**first, **metadata, "events": sum(status.values()), "status": status, "parts": parts}
     whole |= {"first_bad": first_bad, **({"variation_status": varied} if varied else {})}
     jets, tagged = sum(one.jets for one in every), sum(one.tagged for one in every)
     whole |= {"jets": jets, "btagged_jets": tagged} if jets else {}
@@ -316,5 +320,5 @@ def _key(segment: Segment) -> list[Any]:
 
 
 def _mark(path: str) -> tuple[int, int]:
-    """A look at the head and the tail, cheap enough for every part, that tells a file replaced meanwhile."""
+    """Fingerprint and modification time, to notice a file that was replaced; cheap enough for every part."""
     return fingerprint(path), 0 if is_url(path) else os.stat(path).st_mtime_ns

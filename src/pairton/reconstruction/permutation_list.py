@@ -29,14 +29,14 @@ def list_permutations(
 ) -> Columns:
     """The k best permutations of each event, as columns with one row per permutation, the best first.
 
-    events   of one topology
+    events   events of one topology
     model    `kinematic`, the path of a YAML file with its settings, or a kinematic fit that is loaded
-    k        permutations per event; fewer where an event has fewer that are allowed
+    k        permutations per event; some events may have fewer
     cuts     leave out objects that fail the selection of the topology
 
-    Returns `row` (of the event), `rank`, the object of each slot, `log_likelihood` (without what tags add) and
-    `probability` (with it; of all permutations, or of all that were fitted); `pandas.DataFrame` takes them. Events
-    without an answer have no rows. Raises ConfigError for a model that is no kinematic fit.
+    Returns columns, as for `pandas.DataFrame`: `row` (of the event), `rank`, the object of each slot,
+    `log_likelihood` (without tags), and `probability` (with tags, among all permutations, or among those that were
+    fitted). Events without an answer have no rows. Raises ConfigError if the model is not a kinematic fit.
 
     >>> import pairton
     >>> found = list_permutations(pairton.read("sample:ttbar_allhad")[:2], k=3)
@@ -46,7 +46,7 @@ def list_permutations(
     if isinstance(model, str | Path):
         model = engines.load_model(model, topology=events.topology)
     if not isinstance(model.engine, KinematicEngine):
-        raise ConfigError(f"{model.name} is no kinematic fit, whose permutations could be listed: give kinematic")
+        raise ConfigError(f"{model.name} is not a kinematic fit, so it has no permutations to list: use kinematic")
     assigner = Assigner(model, RunSettings(cuts=cuts))
     assigner.check(events.topology)
     events = assigner.with_evidence(events)

@@ -1,6 +1,6 @@
 """How a result was made: its model, settings and inputs, so that it can be compared, checked and repeated.
 
-All of it is in the metadata of a result, and a hash of all that changes an answer is the key of a part.
+The metadata of a result contain all of it. The key of a part is a hash of everything that changes its answers.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ __all__ = [
 ]
 
 KEY = "pairton_reconstruction"  # name of the metadata in a file
-NEUTRAL = ("truth", "strict", "isolate", "refuse_others", "fields", "bad_labels")  # change no answer of a model
+NEUTRAL = ("truth", "strict", "isolate", "refuse_others", "fields", "bad_labels")  # options that change no answer
 
 
 def absolute(name: str) -> str:
-    """A path that holds in any folder."""
+    """The absolute path of a file; URLs stay as they are."""
     return name if is_url(name) else os.path.abspath(name)
 
 
 def content_hash(name: str) -> str | None:
-    """The SHA-256 of an input; None for a URL, whose content would be fetched twice."""
+    """The SHA-256 of an input; None for a URL, since its content would be fetched twice."""
     return None if is_url(name) else file_sha256(name)
 
 
 def file_sha256(path: str | Path) -> str:
-    """The SHA-256 of a file, as `sha256sum` prints it; a gigabyte takes about a second."""
+    """The SHA-256 of a file, as `sha256sum` prints it; one gigabyte takes about a second."""
     try:
         with open(path, "rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -66,14 +66,14 @@ def file_sha256(path: str | Path) -> str:
 
 @dataclass(frozen=True)
 class InputFile:
-    """One input, and what was decided for it."""
+    """One input file, and how it was read."""
 
     name: str  # path or URL
     format: str
     events: int
-    sha256: str | None  # None for a URL, which is not read twice
-    fingerprint: str  # of the size, the head and the tail
-    read_as: Mapping[str, Any] = field(default_factory=dict)  # tagger, identification, ... of the reader
+    sha256: str | None  # None for a URL
+    fingerprint: str  # of the size, the head and the tail of the file
+    read_as: Mapping[str, Any] = field(default_factory=dict)  # choices of the reader: tagger, identification, ...
 
     @classmethod
     def of(cls, source: Source, sha256: str | None) -> InputFile:
@@ -85,7 +85,7 @@ class InputFile:
 
     @property
     def identity(self) -> str:
-        """What tells this content from another."""
+        """The SHA-256, or for a URL the fingerprint."""
         return self.sha256 or self.fingerprint
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class InputFiles(list[InputFile]):
     """The inputs of one run, in order."""
 
     def locate(self, row: int) -> tuple[str, int]:
-        """File and row in it of a row of the result."""
+        """The file of a row of the result, and the row in that file."""
         for one in self:
             if row < one.events:
                 return one.name, row
@@ -104,14 +104,14 @@ class InputFiles(list[InputFile]):
         raise IndexError(row)
 
     def first_bad(self, rows: Mapping[str, int]) -> dict[str, tuple[str, int]]:
-        """The same rows, by status, as files and rows in them."""
+        """The files of some rows of the result, and the rows in these files, by status."""
         return {label: self.locate(row) for label, row in rows.items()}
 
 
 def plain_reading(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of reading that change an answer, as plain data with the content of files that they name."""
+    """The reading options that change answers, as plain data; names of files are replaced by their content."""
     found = {name: value for name, value in options.items() if name not in NEUTRAL and value not in (None, {}, [])}
-    if "topology" in found:  # that of the model is with the model
+    if "topology" in found:  # the model contains its own topology
         topology = load_topology(found.pop("topology"))
         found |= {} if options.get("refuse_others") else {"topology": topology.to_dict()}
     if "tags" in found:
@@ -122,7 +122,7 @@ def plain_reading(options: Mapping[str, Any]) -> dict[str, Any]:
 def result_settings(
     model: Model, settings: RunSettings, reading: Mapping[str, Any] | None = None, inputs: Sequence[InputFile] = ()
 ) -> dict[str, Any]:
-    """What a result says of how it was made; `reading`: options of reading, from `plain_reading`."""
+    """The metadata on how a result was made; `reading` are the options from `plain_reading`."""
     assigner = Assigner(model, settings)
     fitted = [member.temperatures for member in assigner.members]  # one per fold
     return {
@@ -136,22 +136,22 @@ def result_settings(
 
 
 def _describe(model: Model) -> dict[str, Any]:
-    """A model by its files, what it says of itself, and what runs it."""
+    """A model as plain data: hashes of its files and its info, and the version of its engine."""
     info, engine = model.info, getattr(model, "engine", None)
     path = Path(getattr(engine, "path", ""))
     files = [file for file in (path, path / WEIGHTS, path / INFO) if file.is_file()]
-    said: dict[str, Any] = {"name": model.name, "code_version": info.code_version}
-    said |= {WEIGHTS_KEY: info.weights_sha256, "info_sha256": hash_of(info.to_dict())}
-    said["files"] = {file.name: file_sha256(file) for file in files}
+    result: dict[str, Any] = {"name": model.name, "code_version": info.code_version}
+    result |= {WEIGHTS_KEY: info.weights_sha256, "info_sha256": hash_of(info.to_dict())}
+    result["files"] = {file.name: file_sha256(file) for file in files}
     if (library := getattr(engine, "library", None)) is not None:
-        said["engine"] = engine_version(library)
+        result["engine"] = engine_version(library)
     if members := getattr(model, "folds", ()):
-        said["folds"] = [_describe(member) for member in members]
-    return said
+        result["folds"] = [_describe(member) for member in members]
+    return result
 
 
 def engine_version(library: str) -> str:
-    """A library and its version: rounding may depend on it."""
+    """A library with its version, on which rounding may depend."""
     try:
         return f"{library} {version(library)}"
     except PackageNotFoundError:
@@ -159,12 +159,12 @@ def engine_version(library: str) -> str:
 
 
 def hash_of(what: Any) -> str:
-    """The SHA-256 of plain data, whatever the order of its keys."""
+    """The SHA-256 of plain data; it does not depend on the order of keys."""
     return hashlib.sha256(json.dumps(_plain(what), sort_keys=True).encode()).hexdigest()
 
 
 def _plain(value: Any) -> Any:
-    """As JSON keeps it: lists for tuples, mappings for objects."""
+    """A value as JSON stores it: tuples become lists, objects become mappings."""
     if hasattr(value, "to_dict"):
         return _plain(value.to_dict())
     if is_dataclass(value) and not isinstance(value, type):
@@ -177,7 +177,7 @@ def _plain(value: Any) -> Any:
 
 
 def result_metadata(path: str | Path) -> dict[str, Any] | None:
-    """What a result says of itself; None if it is not one, or damaged."""
+    """The metadata of a result file; None if it is not a result, or damaged."""
     container = CONTAINERS.get(Path(path).suffix.lower())
     try:
         if container == "Parquet":
@@ -195,6 +195,6 @@ def result_metadata(path: str | Path) -> dict[str, Any] | None:
             with Hdf5File(str(path)) as file:
                 text = file.attribute(KEY)
         found = json.loads(text)
-    except Exception:  # each library has its own kinds for damaged bytes
+    except Exception:  # each library has its own errors for damaged files
         return None
     return found if isinstance(found, dict) else None

@@ -1,6 +1,6 @@
 """The result of a reconstruction: one row per event, particles by type, four-momenta and probabilities.
 
-Shapes: n events, S slots, P particles, J objects of one kind of all events together.
+Shapes: n events, S slots, P particles.
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ Ints = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """The answer to every event: one row per event.
+    """The result of `pairton.reconstruct`, with one row per event.
 
-    Particles are attributes by their type: `reco.t.mass`, `reco.W[:, 0].objects.pt`, or `reco["t"]`.
+    Particles are attributes, by type: `reco.t.mass`, `reco.W[:, 0].objects.pt`, or `reco["t"]`.
 
-    An event without an answer has -1 in every slot, NaN as probabilities and momenta, no objects, and a status
-    that says why. The same holds for a particle that the answer leaves out, but its event has a probability.
+    If an event has no answer, its slots are -1, its probabilities and momenta are NaN, its particles have no
+    objects, and its status gives the reason. If an answer leaves a particle out, the same holds for that particle
+    only.
 
     Examples:
         >>> import pairton
@@ -62,17 +63,17 @@ class Reconstruction:
     """
 
     events: Events
-    assignment: npt.NDArray[np.int32]  # (n, S): positions in `events.objects` of the slot's kind, -1 for none
+    assignment: npt.NDArray[np.int32]  # (n, S): positions in `events.objects[kind]`, -1 for none
     status: npt.NDArray[np.uint8]  # (n,): see `pairton.events.Status`
     event_probability: npt.NDArray[np.float64]  # (n,)
     particle_probability: npt.NDArray[np.float64]  # (n, P)
-    exact: npt.NDArray[np.bool_]  # (n,): from a sum over all assignments, whose probabilities are calibrated
-    used: Mapping[str, npt.NDArray[np.int64]]  # kind -> (n,): objects that were used
-    outputs: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)  # (n, ...): of heads on whole events
-    variations: Mapping[str, Reconstruction] = field(default_factory=dict)  # with the varied objects of the events
-    model: Model | None = field(default=None, repr=False)  # that it was made with
+    exact: npt.NDArray[np.bool_]  # (n,): whether probabilities are from sums over all assignments
+    used: Mapping[str, npt.NDArray[np.int64]]  # kind -> (n,): number of objects that were used
+    outputs: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)  # name -> (n, ...): further columns
+    variations: Mapping[str, Reconstruction] = field(default_factory=dict)  # results for varied objects, by name
+    model: Model | None = field(default=None, repr=False)  # the model that was used
     settings: RunSettings | None = field(default=None, repr=False)
-    solved: Momenta | None = field(default=None, repr=False)  # of the particles, where they were needed before
+    solved: Momenta | None = field(default=None, repr=False)  # momenta, if already computed
 
     @property
     def topology(self) -> Topology:
@@ -83,40 +84,46 @@ class Reconstruction:
 
     def __repr__(self) -> str:
         counts = np.bincount(self.status, minlength=len(Status))
-        said = ", ".join(f"{counts[state]} {state.label}" for state in Status if counts[state]) or "none"
-        return f"<Reconstruction of {len(self)} {self.topology.name} events: {said}>"
+        summary = ", ".join(f"{counts[state]} {state.label}" for state in Status if counts[state]) or "none"
+        return f"<Reconstruction of {len(self)} {self.topology.name} events: {summary}>"
 
     @cached_property
     def index(self) -> npt.NDArray[np.int32]:
-        """(n, S): the number of each object in its collection of the input file, -1 for none."""
+        """(n, S): the index of each object in its collection of the input file, -1 for none."""
         return stored_assignment(self.events, self.assignment)
 
     @cached_property
     def particles(self) -> Momenta:
-        """Four-momenta of all particles, of their objects alone, and every solution for the neutrinos."""
+        """Four-momenta of all particles with and without neutrinos, and all solutions for the neutrinos."""
         return particle_momenta(self.events, self.assignment) if self.solved is None else self.solved
 
     @cached_property
     def momenta(self) -> dict[str, npt.NDArray[np.float64]]:
-        """pt, eta, phi, mass of every particle, (n, P) each, neutrinos included."""
+        """pt, eta, phi and mass of every particle, including its neutrinos; (n, P) each."""
         return polar(self.particles.p4)
 
     @cached_property
     def pdgid(self) -> npt.NDArray[np.int32]:
-        """(n, P): the PDG code of each particle, negative for an antiparticle; 0 where no lepton tells."""
+        """(n, P): the PDG code of each particle, negative for antiparticles; 0 if no lepton charge decides."""
         return signed_codes(self.events, self.assignment)
 
     def object(self, slot: str) -> ak.Array:
-        """What is in a slot, one four-vector per event; None where the slot is empty.
+        """The object in a slot: one four-vector per event, None where the slot is empty.
 
         Args:
             slot: The name of a slot, such as "t1.b".
 
         Returns:
-            (n,) records with the fields of the object, and `index`, its number in the input.
+            An array of n records with the fields of the object, and `index`, its index in the input.
 
         Raises:
             TopologyError: The topology has no such slot.
+
+        Examples:
+            >>> import pairton
+            >>> reco = pairton.reconstruct(pairton.read("sample:ttbar_allhad")[:3])
+            >>> len(reco.object("t1.b").pt)
+            3
         """
         column = self.topology.slot_index(slot)
         at = self.assignment[:, column]
@@ -125,42 +132,73 @@ class Reconstruction:
         return ak.with_field(ak.firsts(picked), ak.mask(ak.Array(self.index[:, column]), at >= 0), "index")
 
     def to_columns(self) -> dict[str, Any]:
-        """The columns that `save` and `pairton reconstruct` write, by name; `pandas.DataFrame` takes them."""
+        """The columns that `save` and `pairton reconstruct` write, by name, as for `pandas.DataFrame`.
+
+        Returns:
+            A mapping of names to arrays of n entries; docs/reconstruct.md describes the columns.
+
+        Raises:
+            ConfigError: A column kept from the input has the name of a result.
+
+        Examples:
+            >>> import pairton
+            >>> reco = pairton.reconstruct(pairton.read("sample:ttbar_allhad")[:3])
+            >>> reco.to_columns()["status"].tolist()
+            ['ok', 'ok', 'ok']
+        """
         return result_columns(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what `pairton reconstruct` writes.
+        """Write the same file as `pairton reconstruct`.
 
         Args:
-            path: The file; its suffix chooses Parquet, ROOT or HDF5 (.parquet, .root, .h5).
+            path: The file; its suffix selects Parquet, ROOT or HDF5 (.parquet, .root, .h5).
 
         Raises:
-            OutputError: The suffix is unknown, or the file cannot be written.
+            ConfigError: The suffix is unknown.
+            OutputError: The file cannot be written.
+
+        Examples:
+            >>> import pairton, tempfile
+            >>> reco = pairton.reconstruct(pairton.read("sample:ttbar_allhad")[:3])
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     reco.save(f"{folder}/reco.parquet")
         """
         from pairton.reconstruction.writers import save_result
 
         save_result(self, path)
 
     def made_by(self, model: Model, settings: RunSettings) -> Reconstruction:
-        """A copy that records the model and settings it was made with; its variations too."""
+        """A copy, with copies of its variations, that holds the model and settings it was made with."""
         varied = {name: other.made_by(model, settings) for name, other in self.variations.items()}
         return replace(self, model=model, settings=settings, variations=varied)
 
     def display(self, row: int) -> Display:
-        """One event to look at, step by step.
+        """A picture of one event and of the steps of its reconstruction.
 
         Args:
             row: The row of the event.
 
         Returns:
-            A `Display`, which a notebook shows. Elsewhere, `.save("event.html")` writes a page or a picture.
+            A `Display`, which a notebook shows; `.save("event.html")` writes a page or a picture.
+
+        Raises:
+            PairtonError: There is no such row, or the reconstruction was made without a model.
+
+        Examples:
+            >>> import pairton
+            >>> reco = pairton.reconstruct(pairton.read("sample:ttbar_allhad")[:3])
+            >>> type(reco.display(0)).__name__
+            'Display'
         """
         from pairton.report.event_display import display_row
 
         return display_row(self, row)
 
     def __getattr__(self, name: str) -> ak.Array:
-        if name.startswith("_") or "events" not in self.__dict__:  # as pickle and copy ask, before there are any
+        if (
+            name.startswith("_") or "events" not in self.__dict__
+        ):  # asked by pickle and copy before there are events
             raise AttributeError(name)
         if name not in (known := self._names):
             raise AttributeError(f"no attribute {name!r}: particle types are {', '.join(known)}")
@@ -176,9 +214,10 @@ class Reconstruction:
     def __getitem__(self, type_name: str) -> ak.Array:
         """(n, particles of the type): Momentum4D records with `probability` and `objects`.
 
-        `jets` is another name for `objects` where all of them are jets. The momentum of a type with a neutrino
-        includes it; `neutrino` and `visible` are Momentum4D records of both parts. `pdgid` is there where the
-        charge of a lepton tells a particle from its antiparticle. `tt`, the sum of both tops, has one record (n,).
+        If all objects are jets, they are also called `jets`. The momentum of a type with a neutrino includes the
+        neutrino; `neutrino` and `visible` are Momentum4D records of the two parts. `pdgid` exists if the charge of
+        a lepton distinguishes the particle from its antiparticle. `tt`, the sum of both tops, has one record per
+        event.
         """
         if type_name in self.topology.systems:
             return ak.zip(polar(self.particles.systems[type_name]), with_name="Momentum4D")
@@ -201,7 +240,7 @@ class Reconstruction:
         return ak.zip(fields, with_name="Momentum4D", depth_limit=2)
 
     def _objects(self, slots: Sequence[tuple[int, ...]]) -> ak.Array:
-        """(n, particles, their objects); empty lists where there is no answer."""
+        """(n, particles, their objects); the lists of absent particles are empty."""
         columns = [slot for group in slots for slot in group]
         kinds = [self.topology.slots[slot].kind for slot in columns]
         at = self.assignment[:, columns]
@@ -213,7 +252,7 @@ class Reconstruction:
             shared = names if shared is None else [name for name in shared if name in names]
             starts = np.cumsum(self.events.counts[kind]) - self.events.counts[kind]
             picked.append((ak.flatten(objects), starts + np.maximum(at[:, k], 0)))
-        there = np.concatenate(
+        filled = np.concatenate(
             [
                 np.repeat((self.assignment[:, [*group]] >= 0).all(1, keepdims=True), len(group), 1)
                 for group in slots
@@ -221,13 +260,13 @@ class Reconstruction:
             axis=1,
         )  # (n, columns)
         flat = [
-            ak.with_name(objects[shared][where[there[:, k]]], "Momentum4D")
+            ak.with_name(objects[shared][where[filled[:, k]]], "Momentum4D")
             for k, (objects, where) in enumerate(picked)
         ]
-        # those of one event after the other: a stable sort of (event, column) puts them in order
-        event = np.concatenate([np.flatnonzero(there[:, k]) for k in range(len(columns))])
+        # a stable sort by event puts the objects of each event together, in the order of columns
+        event = np.concatenate([np.flatnonzero(filled[:, k]) for k in range(len(columns))])
         ordered = ak.concatenate(flat)[np.argsort(event, kind="stable")]
-        sizes = np.stack([there[:, [columns.index(s) for s in group]].sum(axis=1) for group in slots], axis=1)
+        sizes = np.stack([filled[:, [columns.index(s) for s in group]].sum(axis=1) for group in slots], axis=1)
         return ak.unflatten(ak.unflatten(ordered, sizes.ravel()), np.full(len(at), len(slots)))
 
 
@@ -238,7 +277,7 @@ def _records(p4: npt.NDArray[np.float64]) -> ak.Array:
 
 
 def stored_assignment(events: Events, assignment: Ints) -> npt.NDArray[np.int32]:
-    """Positions (n, S) as the numbers that the objects have in the input file, -1 for none."""
+    """(n, S): the indices in the input file of the objects at these positions (n, S), -1 for none."""
     result = np.array(assignment, dtype=np.int32)
     for slot in events.topology.slots:
         if "index" in ak.fields(events.objects[slot.kind]):
@@ -250,7 +289,7 @@ def stored_assignment(events: Events, assignment: Ints) -> npt.NDArray[np.int32]
 
 
 def positions(events: Events, stored: Ints) -> npt.NDArray[np.int64]:
-    """Objects by their number in the input (n, S) as positions in `events.objects`; -1 for none."""
+    """(n, S): the positions in `events.objects` of objects with these indices in the input (n, S), -1 for none."""
     result = np.array(stored, dtype=np.int64)
     for slot in events.topology.slots if len(stored) else ():
         column, counts = stored[:, slot.index], events.counts[slot.kind]
@@ -264,14 +303,14 @@ def positions(events: Events, stored: Ints) -> npt.NDArray[np.int64]:
 
 
 def momenta(events: Events, assignment: Ints) -> dict[str, npt.NDArray[np.float64]]:
-    """pt, eta, phi, mass of each particle, (n, P) each, neutrinos included; NaN where an object is missing."""
+    """pt, eta, phi and mass of each particle with its neutrinos, (n, P) each; NaN if an object is missing."""
     return polar(particle_momenta(events, assignment).p4)
 
 
 def by_falling_pt(events: Events, found: Decoded) -> tuple[Decoded, Momenta, tuple[Ints, Ints]]:
-    """The same answers, of positions in `events.objects`, with interchangeable particles by falling pT.
+    """Sort interchangeable particles by falling pT, in answers that hold positions in `events.objects`.
 
-    The last result says which slot (n, S) and which particle (n, P) was taken for each.
+    Returns the answers, the momenta of their particles, and the previous slot (n, S) and particle (n, P) of each.
     """
     known = particle_momenta(events, found.assignment)
     slots, particles = ranked(events.topology, polar(known.p4)["pt"])

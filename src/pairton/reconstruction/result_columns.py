@@ -1,29 +1,29 @@
 """The columns of a result, one row per event.
 
 event_source, event_number   permanent id of the event (uint64)
-<kept columns>               run, luminosityBlock, event where the input has them, and what --keep names
-weight                       where the input has weights
+<kept columns>               run, luminosityBlock and event if the input has them, and the columns of --keep
+weight                       if the input has weights
 status                       ok, too_few_objects, bad_object, truncated, outside_domain, bad_output,
                              outside_selection, incomplete
-n_btags                      b-tagged jets among those that were used, where the model takes tags (int32)
-exact                        whether the probabilities come from a sum over all assignments (bool)
-n_<objects>                  objects of each kind that were used: n_jets, n_leptons, ...
-<slot>_<kind>                index of the object in its collection of the input, -1 for none (int32); t1.W.q1
-                             is t1_W_q1_jet
-<particle>_probability, _pt, _eta, _phi, _mass    NaN for none (float32); GeV and radians; with its neutrino
-<particle>_pdgid             6 or -6, where the charge of a lepton tells top from antitop; 0: not known (int32)
-<particle>_visible_mass      of its objects alone, without its neutrino
+n_btags                      number of b-tagged jets among those used, if the model takes tags (int32)
+exact                        whether the probabilities are from sums over all assignments (bool)
+n_<objects>                  number of objects of each kind that were used: n_jets, n_leptons, ... (int32)
+<slot>_<kind>                index of the object in its collection of the input, -1 for none (int32); for the slot
+                             t1.W.q1 it is t1_W_q1_jet
+<particle>_probability, _pt, _eta, _phi, _mass    with its neutrino; NaN for none (float32); GeV and radians
+<particle>_pdgid             6 or -6, if the charge of a lepton distinguishes top and antitop; 0: unknown (int32)
+<particle>_visible_mass      mass of its objects, without its neutrino
 <particle>_nu_pt, _nu_eta, _nu_phi, _nu_pz, _nu_pz_other    the neutrino, and pz of the next best solution
-neutrino_solutions           real solutions; 0: there is none, and the nearest is used; -1: no neutrino (int32)
-tt_pt, _eta, _phi, _mass     the sum of all particles of the hard process with one PDG code
-event_probability            of the answer: all of it is right; a number also where nothing is present
+neutrino_solutions           number of real solutions; 0: none, the nearest is used; -1: no neutrino (int32)
+tt_pt, _eta, _phi, _mass     the sum of all root particles with the same PDG code
+event_probability            probability that the whole answer is right, also if it is that nothing is present
 complete_probability, event_probability_if_complete, pattern_<particles>
-                             where the model knows missing particles: that every particle is present, that the
-                             answer is right if so, and that just these particles are present (float32)
-topology_<name>              that the event is of this topology, from a model of several topologies (float32)
-<head>, <particle>_<head>    what further heads of the network say of events and particles (float32); a label
-                             of the input with that name is kept as true_<name>
-<each of ours>_<variation>   the same with varied objects, where --variation names some
+                             if the model knows missing particles: the probability that every particle is present,
+                             that the answer is right if so, and that exactly these particles are present (float32)
+topology_<name>              probability that the event is of this topology, for a model of several (float32)
+<head>, <particle>_<head>    further heads of the network, for events and particles (float32); a label of the input
+                             with the same name is kept as true_<name>
+<name>_<variation>           the columns from `status` on for varied objects, if there are variations
 """
 
 from __future__ import annotations
@@ -69,17 +69,17 @@ def result_columns(reco: Reconstruction) -> Columns:
     for variation, varied in reco.variations.items():
         ours |= {f"{name}_{variation}": column for name, column in _answers(varied).items()}
     heads = reco.model.info.heads.values() if reco.model is not None else ()
-    labels = {column for spec in heads for column in spec.columns}  # beside what a head says
+    labels = {column for spec in heads for column in spec.columns}  # may have the name of a head's output
     kept = {f"true_{name}" if name in ours and name in labels else name: kept[name] for name in kept}
     ids: Columns = {"event_source": events.ids[:, 0], "event_number": events.ids[:, 1]}
     twice = sorted(kept.keys() & (ours.keys() | ids.keys()) | (events.columns.keys() & weight.keys()))
     if twice:
-        raise ConfigError(f"the column {twice[0]} of the input has the name of a result: do not --keep it")
+        raise ConfigError(f"the column {twice[0]} of the input has the name of a result column: do not --keep it")
     return ids | kept | ours
 
 
 def _answers(reco: Reconstruction) -> Columns:
-    """The columns of one set of objects: the nominal ones or a variation."""
+    """The columns for the nominal objects, or for those of a variation."""
     topology = reco.topology
     ours: Columns = {"status": LABELS[reco.status], "exact": reco.exact}
     ours |= {f"n_{collection_name(kind)}": used.astype(np.int32) for kind, used in reco.used.items()}
@@ -95,7 +95,7 @@ def _answers(reco: Reconstruction) -> Columns:
 
 
 def _invisible(reco: Reconstruction) -> Columns:
-    """Neutrinos, what is known of particles because of them, and sums of particles with them."""
+    """Columns of neutrinos, PDG codes, visible masses, and sums of particles."""
     topology, particles = reco.topology, reco.particles
     ours: Columns = {}
     for index in with_sign(topology):
@@ -119,18 +119,18 @@ def _invisible(reco: Reconstruction) -> Columns:
 
 
 def same_kept(chunks: Iterable[Events]) -> Iterator[Events]:
-    """The same chunks; an error where only some have a column, which would be lost where they are joined."""
+    """Pass on the chunks, but raise OutputError if only some have a column, which joining them would lose."""
     first: set[str] | None = None
     for chunk in chunks:
-        mine = {*chunk.columns, *(["weight"] if chunk.weights is not None else [])}
-        first = mine if first is None else first
-        if odd := sorted(first ^ mine):
+        names = {*chunk.columns, *(["weight"] if chunk.weights is not None else [])}
+        first = names if first is None else first
+        if odd := sorted(first ^ names):
             raise OutputError(f"only some inputs have the columns {', '.join(odd)}: reconstruct them one by one")
         yield chunk
 
 
 def same_columns(path: str | Path, one: Sequence[str], other: Sequence[str]) -> None:
-    """An error where two inputs of one result give other columns."""
+    """Raise OutputError if two inputs of one result have different columns."""
     if list(one) != list(other):
         odd = ", ".join(sorted(set(one) ^ set(other))) or "in another order"
         raise OutputError(f"{path}: only some inputs have the columns {odd}: write them to two files")

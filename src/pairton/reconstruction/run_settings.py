@@ -1,4 +1,4 @@
-"""How a model is run: decoding, objects that are used, and what is asked; checked against the model."""
+"""The settings of a reconstruction: decoding, objects, and kind of answer; they are checked against the model."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["DEFAULT_SETTINGS", "RunSettings", "knows_missing"]
 
 @dataclass(frozen=True)
 class RunSettings:
-    """How a reconstruction is made; all that changes an answer, but for the model and the input."""
+    """Everything that changes an answer, besides the model and the input."""
 
-    decoding: str | None = None  # a name in `pairton.decoding.DECODINGS`; None: what the model was trained for
-    beam: int | None = None  # hypotheses of a beam; a number alone chooses the decoding `beam`
-    max_objects: int = MAX_OBJECTS  # of each kind; events with more use those of highest pT
-    cuts: bool | Bounds = True  # leave out objects outside the model's domain, or outside bounds of the user's
+    decoding: str | None = None  # a name in `pairton.decoding.DECODINGS`; None: that of the model
+    beam: int | None = None  # hypotheses of a beam; without `decoding`, a number selects the decoding `beam`
+    max_objects: int = MAX_OBJECTS  # of each kind; if there are more, those of highest pT are used
+    cuts: bool | Bounds = True  # leave out objects outside the model's domain, or outside these bounds
     answer: str = "event"  # a name in `pairton.decoding.ANSWERS`
     allow_absent: bool = False  # leave out particles that are more likely absent than present
     prior: Mapping[str, float] = field(default_factory=dict)  # pattern -> factor on its prior probability
@@ -38,14 +38,16 @@ class RunSettings:
         return Question(self.answer, self.allow_absent, self.prior)
 
     def for_model(self, model: Model) -> RunSettings:
-        """With the decoding that is meant, checked."""
+        """The settings with the decoding and limits for a model; ConfigError or ModelError if they do not fit."""
         decoding = self.decoding or ("beam" if self.beam is not None else model.decoding)
         self._check_question(model, decoding)
         if decoding != model.decoding and any(get_decoding(name).only_own for name in (decoding, model.decoding)):
-            raise ConfigError(f"{model.name} is decoded by {model.decoding}: leave the decoding {decoding} out")
+            raise ConfigError(
+                f"{model.name} takes the decoding {model.decoding} only, not {decoding}: leave it out"
+            )
         check_max_objects(model.topology, self.max_objects)
         most = self.max_objects
-        if decoding == "exact":  # no more than the sums take; events with more are truncated
+        if decoding == "exact":  # the sums have a limit; larger events are truncated
             most = min(most, exact_limit(model.topology))
         elif decoding == BRANCHES:
             limit = exact_limit(branch_plan(model.topology).apart, complete_only=True)
@@ -56,14 +58,15 @@ class RunSettings:
         return replace(self, decoding=decoding, max_objects=most, cuts=self._cuts_for(model.topology))
 
     def _cuts_for(self, topology: Topology) -> bool | Bounds:
-        """Cuts on kinds of objects that there are."""
+        """The cuts on kinds of objects that the topology has."""
         if isinstance(self.cuts, bool):
             return self.cuts
         found = {kind: bounds for kind, bounds in self.cuts.items() if kind in topology.kinds}
         if not found:
             names = ", ".join(map(collection_name, topology.kinds))
             raise ConfigError(
-                f"cuts on {', '.join(map(collection_name, self.cuts))}, but {topology.name} has {names}"
+                f"there are cuts on {', '.join(map(collection_name, self.cuts))}, but {topology.name} has only "
+                f"{names}"
             )
         return found
 
@@ -71,7 +74,7 @@ class RunSettings:
         if not get_decoding(decoding).knows_missing and not self.question.is_default:
             raise ConfigError(
                 f"--answer, --allow-absent and --prior need the exact likelihood, not the decoding {decoding}: "
-                "leave them out, or take --decoding exact"
+                "leave them out, or use --decoding exact"
             )
         self.question.log_prior(model.topology)
         if (self.allow_absent or self.prior) and not knows_missing(model, decoding):
@@ -81,12 +84,12 @@ class RunSettings:
             )
 
     def needs(self, model: Model) -> tuple[tuple[int, ...], ...]:
-        """Objects of each kind that an event must have for an answer, besides those with enough for all slots."""
+        """Numbers of objects of each kind, besides those of all slots, with which an event can have an answer."""
         return self.question.needs(model.topology) if knows_missing(model, str(self.decoding)) else ()
 
 
 def knows_missing(model: Model, decoding: str) -> bool:
-    """Whether the answers of a model are chosen among all hypotheses, not among complete ones alone."""
+    """Whether a model chooses its answers among all hypotheses, not only among complete ones."""
     return "patterns" in model.info.outputs and get_decoding(decoding).knows_missing
 
 

@@ -1,9 +1,10 @@
-"""Reconstruction in memory: events in, a `Reconstruction` out.
+"""Reconstruction in memory: from events to a `Reconstruction`.
 
-Answers are reproducible: objects are put in a canonical order before the network and indices are mapped back;
-batches are cut from fixed windows of global rows, by layout, whatever the chunks in which a file is read.
+Answers are reproducible. Objects are put in a canonical order before the network runs, and their indices are
+mapped back. Events are batched by layout within fixed windows of rows, so chunks in which a file is read do not
+matter.
 
-Shapes: B events of a batch, n of a window, S slots, P particles.
+Shapes: B events of a batch, n events of a window, S slots, P particles.
 """
 
 from __future__ import annotations
@@ -52,29 +53,29 @@ if TYPE_CHECKING:
 
 __all__ = ["BATCH", "WINDOW", "Assigner", "RunSettings", "batch_size", "reconstruct", "windows"]
 
-BATCH = 128  # events of one call of the network at most: few enough for every core to have some
-BATCH_BYTES = 2**25  # of one call of the network
-TRIPLE_BYTES = 640  # that a network takes per event and triple of its objects, in ONNX Runtime
-DECODED = ("edges", "triplets", "patterns")  # outputs that the decoding uses; others describe events
-TAG_CUT = 0.5
-SURE = 300  # jets of which some have a b-tag and some have none, unless something is wrong
+BATCH = 128  # largest number of events per call of the network, so that every core has some
+BATCH_BYTES = 2**25  # memory of one call of the network
+TRIPLE_BYTES = 640  # memory of a network in ONNX Runtime, per event and triple of objects
+DECODED = ("edges", "triplets", "patterns")  # outputs for the decoding; others describe events
+TAG_CUT = 0.5  # a jet above it is b-tagged
+SURE = 300  # if none or all of so many jets are b-tagged, something is wrong
 WINDOW = 4096  # rows of the input that are batched together
 
 
 class Assigner:
-    """A model and how to decode it; several threads may ask it at once."""
+    """Assigns the objects of events to particles, with a model and settings; several threads may call it."""
 
     def __init__(self, model: Model, settings: RunSettings) -> None:
         self.model, self.settings = model, settings.for_model(model)
-        self._warned = False  # of tags that cannot be
-        self._said = False  # what evidence rests on
+        self._warned_of_tags = False  # none or all jets are tagged
+        self._warned_of_evidence = False  # efficiencies of the tagger are assumed
         decoding = get_decoding(str(self.settings.decoding))
         fitted = model.decoding in (decoding.name, decoding.fitted_as)
         self.temperatures = model.temperatures if fitted else None  # None: not fitted for this decoding
 
     @cached_property
     def members(self) -> tuple[Assigner, ...]:
-        """One per fold of events, with the network and the temperatures of its own; itself without folds."""
+        """One per fold of events, with its own network and temperatures; without folds, only itself."""
         folds = getattr(self.model, "folds", ())
         return tuple(Assigner(each, self.settings) for each in folds) or (self,)
 
@@ -83,19 +84,19 @@ class Assigner:
         return knows_missing(self.model, str(self.settings.decoding))
 
     def check(self, topology: Topology) -> None:
-        """Refuse events of another decay tree."""
+        """Raise ModelError if the events have another decay tree than the model."""
         if not same_tree(topology, self.model.topology) and self.part(topology) is None:
             raise ModelError(
-                f"the model {self.model.name} is for {self.model.topology.name}, the events are for "
+                f"the model {self.model.name} is for {self.model.topology.name}, but the events are for "
                 f"{topology.name}: choose a model for their topology, or read them with the topology of the model"
             )
 
     def part(self, topology: Topology) -> Part | None:
-        """Which topology of a mixture events are read as; None for the mixture itself, and for other models."""
+        """The topology of the mixture that the events have; None for the mixture itself, or without a mixture."""
         return find_part(self.model.topology, topology) if self.model.topology.alternatives else None
 
     def accept(self, events: Events) -> Accepted:
-        """The objects that the model takes."""
+        """The objects that the model uses."""
         return accept(
             events,
             self.model.domain,
@@ -106,20 +107,20 @@ class Assigner:
         )
 
     def with_evidence(self, events: Events) -> Events:
-        """The same events with what the model takes of tags; warns once if the efficiencies are assumed."""
+        """The events with the evidence of tags, if the model needs it; warns once if efficiencies are assumed."""
         inputs = self.model.inputs
         if JET not in inputs.kinds or set(EVIDENCE).isdisjoint(inputs.fields(JET)):
             return events
         found = ensure_evidence(events)
-        if not self._said:
-            self._said = True
-            if said := tag_caveat(events):
-                warnings.warn(said, PairtonWarning, stacklevel=2)
+        if not self._warned_of_evidence:
+            self._warned_of_evidence = True
+            if caveat := tag_caveat(events):
+                warnings.warn(caveat, PairtonWarning, stacklevel=2)
         return found
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of the outputs on whole events; where their axes do not tell, asked of a made-up event."""
+        """The shapes of outputs that describe events; if their axes do not tell, an artificial event is run."""
         axes, heads = self.model.info.outputs, self.model.info.heads
         declared = {name: head_shape(spec, self.model.topology) for name, spec in heads.items()}
         names = [name for name in axes if name not in (*DECODED, *heads) and "node" not in axes[name]]
@@ -135,19 +136,19 @@ class Assigner:
         return {name: outputs[name].shape[1:] for name in names} | declared
 
     def assign(self, nodes: Nodes, part: Part | None = None) -> tuple[Decoded, Outputs]:
-        """The answers for a batch, and those outputs of the network that describe events as a whole.
+        """The answers for a batch, and the outputs of the network that describe events.
 
-        part: the topology of a mixture that the answers must be of
+        part: the topology of a mixture in which to answer
         """
         described: dict[str, npt.NDArray[Any]] = {}
-        mine = self.shapes
+        wanted = self.shapes
 
         def predict(nodes: Nodes, tokens: npt.NDArray[np.uint8]) -> Outputs:
             outputs = self.model.predict(nodes, tokens)
-            for name in mine:  # of the first call, in which nothing was revealed
+            for name in wanted:  # from the first call, in which nothing was revealed
                 described.setdefault(name, outputs[name])
-            ours = (name for name in outputs if name in DECODED or is_branch(name) or is_answer(name))
-            return {name: outputs[name] for name in ours}
+            decoded = (name for name in outputs if name in DECODED or is_branch(name) or is_answer(name))
+            return {name: outputs[name] for name in decoded}
 
         found = decode(
             predict,
@@ -159,14 +160,14 @@ class Assigner:
             question=replace(self.settings.question, topology=None if part is None else part.name),
         )
         for name, spec in self.model.info.heads.items():
-            if name in described:  # not without an event that has an answer
+            if name in described:  # absent if no event can have an answer
                 described[name] = head_values(spec, self.model.topology, described[name], found.assignment)
         return found if part is None else found.within(self.model.topology, part), described
 
     def assign_all(
         self, accepted: Accepted, ids: npt.NDArray[np.uint64]
     ) -> tuple[Decoded, dict[str, npt.NDArray[Any]]]:
-        """As `assign`, for events of any layouts and folds; assignments are positions in `events.objects`."""
+        """As `assign`, for events of all layouts and folds; assignments are positions in `events.objects`."""
         n, part = len(accepted.status), self.part(accepted.topology)
         found = Decoded.empty(self.model.topology, n)
         found = found if part is None else found.within(self.model.topology, part)
@@ -182,11 +183,11 @@ class Assigner:
 
         width = (self.settings.beam or BEAM) if self.settings.decoding == "beam" else 1
         batches = [
-            (member, layout, part)
-            for member, (_, mine) in zip(self.members, by_fold(self.model, ids), strict=True)
-            for layout, rows in accepted.by_layout(accepted.answerable & mine)
+            (member, layout, some)
+            for member, (_, in_fold) in zip(self.members, by_fold(self.model, ids), strict=True)
+            for layout, rows in accepted.by_layout(accepted.answerable & in_fold)
             for size in [batch_size(layout, width)]
-            for part in np.split(rows, range(size, len(rows), size))
+            for some in np.split(rows, range(size, len(rows), size))
         ]
         in_parallel(fill, batches, getattr(self.model, "at_once", 1))
         return found, outputs
@@ -224,9 +225,9 @@ class Assigner:
         )
 
     def count_tags(self, events: Events, accepted: Accepted) -> dict[str, npt.NDArray[Any]]:
-        """How many of the jets that are used have a b-tag, for a model that takes tags or what they are worth.
+        """`n_btags` (n,): the number of b-tagged jets among those used, if the model takes tags or their evidence.
 
-        Warns once where none or all have one.
+        Warns once if none or all jets are tagged.
         """
         domain, inputs = self.model.domain, self.model.inputs
         fields = inputs.fields(JET) if JET in inputs.kinds else ()
@@ -239,19 +240,20 @@ class Assigner:
         tagged = mask.copy()
         tagged[mask] = flat[(starts[:, None] + accepted.position[JET])[mask]] > TAG_CUT
         share = tagged[mask].mean() if mask.any() else 0.5
-        if mask.sum() >= SURE and share in (0, 1) and not self._warned:
-            self._warned = True
+        if mask.sum() >= SURE and share in (0, 1) and not self._warned_of_tags:
+            self._warned_of_tags = True
             warnings.warn(
-                f"{'none' if share == 0 else 'every one'} of {mask.sum()} jets has a b-tag: the tagger may not "
-                "be filled, or its cut be out of range; choose another with --btag TAGGER:CUT (`pairton inspect` "
-                "shows them)",
+                f"{'none' if share == 0 else 'every one'} of {mask.sum()} jets has a b-tag: the tagger may not be "
+                "filled, or its cut may be out of range; choose another with --btag TAGGER:CUT (`pairton "
+                "inspect` "
+                "lists the taggers)",
                 PairtonWarning,
                 stacklevel=2,
             )
         return {"n_btags": tagged.sum(axis=1).astype(np.int32)}
 
     def _selected(self, accepted: Accepted, tags: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
-        """(n,): events like those that the model was trained on, by the selection of its topology."""
+        """(n,): whether events pass the selection of the model's topology, as those of the training did."""
         selection, counts = self.model.topology.selection, accepted.nodes.counts
         chosen = np.ones(len(counts), dtype=bool)
         for kind, (fewest, most) in selection.counts.items():
@@ -261,7 +263,7 @@ class Assigner:
 
 
 def batch_size(layout: Layout, width: int = 1) -> int:
-    """Events of one call of the network: fewer as they grow, by their layout and the width of a beam alone.
+    """The number of events per call of the network; it depends only on the layout and the width of a beam.
 
     >>> [batch_size((n,)) for n in (6, 8, 12, 16, 32)]
     [128, 102, 30, 12, 1]
@@ -270,7 +272,7 @@ def batch_size(layout: Layout, width: int = 1) -> int:
 
 
 def _all_finite(outputs: Outputs, events: int) -> npt.NDArray[np.bool_]:
-    """(B,): events for which every output is a number."""
+    """(B,): whether all outputs of an event are finite."""
     good = np.ones(events, dtype=bool)
     for array in outputs.values():
         good &= np.isfinite(array).reshape(events, -1).all(axis=1)
@@ -298,24 +300,25 @@ def reconstruct(
     """Assign the objects of events to the particles of a topology.
 
     Args:
-        events: `Events`; a path; an array of jets with pt, eta, phi, energy or mass, and what the model takes (a
-            b-tag); or a mapping of kinds of objects to such arrays. px, py, pz, E and other coordinates that the
-            library vector knows are understood too.
+        events: `Events`; a path; an array of jets with pt, eta, phi, energy or mass, and the inputs of the model
+            (such as a b-tag); or a mapping of kinds of objects to such arrays. px, py, pz, E and other coordinates
+            of the library vector are understood too.
         model: A loaded model, or the name or path of one; by default the model for the topology of the events.
             "kinematic", or the path of a YAML file with its settings, is a kinematic fit.
-        decoding: A name in `pairton.decoding.DECODINGS`; by default what the model was trained for.
-        beam: How many hypotheses a beam keeps; chooses the decoding `beam`.
-        max_objects: The most objects of each kind. Of more, those of highest pT are used: status `truncated`.
+        decoding: A name in `pairton.decoding.DECODINGS`; by default the decoding that the model was trained for.
+        beam: The number of hypotheses of a beam; it selects the decoding `beam`.
+        max_objects: The largest number of objects of each kind. If there are more, those of highest pT are used
+            (status `truncated`).
         cuts: Leave out objects outside the model's domain (pT, |eta|).
         jets: Cuts on jets in place of the model's, such as "pt>30,abs_eta<2.4"; "none" uses all jets.
         leptons: The same for leptons.
         tags: Efficiencies of the tagger: a table, its name (`pairton tags` lists them) or a YAML file.
-        answer: "event" for the most probable assignment, "particles" for the most particles expected right.
+        answer: "event" for the most probable assignment, "particles" for the most particles expected to be right.
         allow_absent: Leave out particles that are probably absent. For models that know missing particles.
         prior: Factors on the prior probabilities of patterns, such as {"nothing": 5}. For the same models.
-        variations: The same jets with other calibrations, by name. Results are in `.variations[name]`.
-        threads: Threads of the engine; by default one for each core.
-        engine: "onnx", or "torch" where it is installed.
+        variations: The same jets with other calibrations, by name. Their results are in `.variations[name]`.
+        threads: Threads of the engine; by default one per core.
+        engine: "onnx", or "torch" if it is installed.
 
     Returns:
         A `Reconstruction` with one row per event.
@@ -381,7 +384,7 @@ def _joined(events: Events, parts: Sequence[Reconstruction]) -> Reconstruction:
 
 
 def windows(chunks: Sequence[Events] | Iterator[Events], size: int = WINDOW) -> Iterator[Events]:
-    """The same events cut at multiples of `size` rows, however they come; one empty window if there are none."""
+    """The events of all chunks, cut at multiples of `size` rows; one empty window if there are no events."""
     waiting: list[Events] = []
     held = 0
     some = False
@@ -391,7 +394,7 @@ def windows(chunks: Sequence[Events] | Iterator[Events], size: int = WINDOW) -> 
             stop = start + size - held
             yield Events.concatenate([*waiting, chunk[start:stop]])
             some, waiting, held, start = True, [], 0, stop
-        if start < len(chunk) or not (waiting or some):  # keep the first even if empty: it has the columns
+        if start < len(chunk) or not (waiting or some):  # keep an empty first chunk, which has the columns
             waiting.append(chunk[start:])
             held += len(chunk) - start
     if held or not some:

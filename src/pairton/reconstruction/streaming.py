@@ -1,4 +1,4 @@
-"""The main job on files: one pass, memory that does not grow with them, an output that is complete or absent."""
+"""Reconstruction from files to one file, in one pass; the memory does not depend on the number of events."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
 
 __all__ = ["READ_ROWS", "Summary", "count_events", "reconstruct_files", "reconstruct_stream"]
 
-SHOWN = 10  # events of the table on screen
-READ_ROWS = 16_384  # events read at a time: more of them would take memory, and not be faster
+SHOWN = 10  # events in the table on screen
+READ_ROWS = 16_384  # events read at a time; more would need more memory and not be faster
 
-FirstBad = Mapping[str, tuple[str, int]]  # status of bad events -> file and row of the first
+FirstBad = Mapping[str, tuple[str, int]]  # bad status -> file and row of its first event
 Watch = Callable[[Iterator[Reconstruction]], Iterator[Reconstruction]]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What became of the events."""
+    """The outcome of a reconstruction."""
 
     events: int
     status: dict[str, int]  # label -> events
-    first: Reconstruction  # some events to show
-    varied: Mapping[str, dict[str, int]] = field(default_factory=dict)  # the same of each variation
-    jets: int = 0  # that were used, where the model takes tags
-    tagged: int = 0  # of those, with a b-tag
+    first: Reconstruction  # the first events, to show
+    varied: Mapping[str, dict[str, int]] = field(default_factory=dict)  # variation -> the same as `status`
+    jets: int = 0  # number of jets that were used, if the model takes tags
+    tagged: int = 0  # number of b-tagged ones among them
     first_bad: FirstBad = field(default_factory=dict)
 
 
 def count_events(paths: Paths, **options: Any) -> int:
-    """Events of all files, without reading them."""
+    """The number of events in all files, without reading them."""
     total = 0
     for path in expand(paths):
         with open_source(path, **options) as source:
@@ -57,15 +57,15 @@ def reconstruct_stream(
     paths: Paths,
     model: Model | str = "default",
     settings: RunSettings = DEFAULT_SETTINGS,
-    /,  # `settings` by name is that of a format, as of `pairton.iterate`
+    /,  # the keyword `settings` is an option of `pairton.iterate`
     *,
     chunk: int = READ_ROWS,
     **options: Any,
 ) -> Iterator[Reconstruction]:
-    """Reconstructions of fixed windows of rows, over all files; at least one, perhaps empty.
+    """Reconstruct all files in fixed windows of rows; yields at least one window, which may be empty.
 
-    `chunk` is how many events are read at a time, which does not change the answer; `options` are those of
-    `pairton.iterate`.
+    chunk     events read at a time; it does not change the answers
+    options   options of `pairton.iterate`
     """
     if isinstance(model, str):
         from pairton.models.engines import load_model
@@ -82,7 +82,7 @@ def reconstruct_files(
     output: str | Path | None,
     model: Model | str = "default",
     settings: RunSettings = DEFAULT_SETTINGS,
-    /,  # `settings` by name is that of a format, as of `pairton.iterate`
+    /,  # the keyword `settings` is an option of `pairton.iterate`
     *,
     chunk: int = READ_ROWS,
     threads: int | None = None,
@@ -90,10 +90,12 @@ def reconstruct_files(
     progress: Watch | None = None,
     **options: Any,
 ) -> Summary:
-    """Reconstruct files into one; without an output, only the summary.
+    """Reconstruct files, write the result to `output` if given, and return a summary.
 
-    `progress` may wrap the stream of windows. Further options are those of `pairton.iterate`: format, topology,
-    keep, units, btag, map, tree, settings.
+    chunk             events read at a time; it does not change the answers
+    threads, engine   as for `pairton.load_model`, if the model is given by name
+    progress          may wrap the stream of windows, to show progress
+    options           options of `pairton.iterate`: format, topology, keep, units, btag, map, tree, settings
     """
     if isinstance(model, str):
         from pairton.models.engines import load_model
@@ -136,4 +138,4 @@ def _refuse_overwriting(files: list[str], output: str | Path | None) -> None:
         return
     for name in files:
         if not is_url(name) and Path(name).exists() and Path(output).samefile(name):
-            raise InputError(f"{output}: this is an input: write the result to another file")
+            raise InputError(f"{output} is an input file: write the result to another file")

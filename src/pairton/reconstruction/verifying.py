@@ -1,4 +1,4 @@
-"""Whether a result is as it was written, and its inputs as they were read."""
+"""A check that a result, and the inputs that it was made from, have not changed."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ __all__ = ["Verified", "read_result", "verify"]
 
 @dataclass(frozen=True)
 class Verified:
-    """What was checked, and what is wrong: a line for each problem."""
+    """What was checked, and one line for each problem."""
 
     events: int
-    parts: int  # of a folder; 0 for a single file, which has no record of itself
-    inputs: int  # that are as they were read
-    absent: int  # inputs that are not there, or on the network, and were not checked
+    parts: int  # number of parts in a folder; 0 for a single file, which does not contain its own hash
+    inputs: int  # number of unchanged inputs
+    absent: int  # number of inputs that were not checked, because they are missing or on the network
     problems: tuple[str, ...]
 
 
 def read_result(path: str | Path) -> dict[str, Any]:
-    """What a result says of itself: a file, or a folder of parts. Raises InputError where it is none."""
+    """The metadata of a result, which is a file or a folder of parts. Raises InputError if it is neither."""
     path = Path(path)
     if path.is_dir():
         if not (path / COMPLETE).is_file():
             some = len(list(path.glob("part-*")))
             raise InputError(
-                f"{path}: {some} parts, but no {COMPLETE}: the run that writes them has not ended; continue with "
+                f"{path}: has {some} parts, but no {COMPLETE}: the run has not finished; continue it with "
                 "`pairton reconstruct … --resume`"
                 if some
-                else f"{path}: this is a folder without {COMPLETE}: give a file, or a result in parts"
+                else f"{path}: a folder without {COMPLETE}: give a result file, or a folder of parts"
             )
         found = read_json(path / COMPLETE, InputError)
         if not isinstance(found, dict):
@@ -45,49 +45,52 @@ def read_result(path: str | Path) -> dict[str, Any]:
         return found
     if not path.is_file():
         raise InputError(f"{path}: no such file or folder: give a result of `pairton reconstruct`")
-    said = result_metadata(path)
-    if said is None:
+    metadata = result_metadata(path)
+    if metadata is None:
         raise InputError(f"{path}: not a result of `pairton reconstruct`, or damaged")
-    return said
+    return metadata
 
 
 def verify(path: str | Path) -> Verified:
-    """Compare a result with what was recorded when it was written.
+    """Compare a result with the hashes that were recorded when it was written.
 
-    Parts must all be there, have the SHA-256 in `_reconstruction.json`, and be made in the way that it says.
-    Inputs that are still where they were must have the SHA-256 that they were read with.
+    All parts must exist, with the SHA-256 and the key that `_reconstruction.json` lists. Inputs that still exist
+    must have the SHA-256 that they had when they were read.
     """
     path = Path(path)
-    said = read_result(path)
+    metadata = read_result(path)
     try:
-        problems = list(_parts(path, said)) if path.is_dir() else []
-        checked = [_input(one) for one in said["inputs"]]
-        events, parts = int(said["events"]), len(said["parts"]) if path.is_dir() else 0
+        problems = list(_parts(path, metadata)) if path.is_dir() else []
+        checked = [_input(one) for one in metadata["inputs"]]
+        events, parts = int(metadata["events"]), len(metadata["parts"]) if path.is_dir() else 0
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise InputError(f"{path}: written by an earlier Pairton, or damaged: it has no hashes to check") from None
+        raise InputError(
+            f"{path}: has no hashes to check: it is damaged, or an earlier Pairton wrote it"
+        ) from None
     problems += [problem for problem in checked if problem]
     return Verified(events, parts, checked.count(""), checked.count(None), tuple(problems))
 
 
-def _parts(folder: Path, said: Mapping[str, Any]) -> Iterator[str]:
-    known = {str(part["name"]): part for part in said["parts"]}
+def _parts(folder: Path, metadata: Mapping[str, Any]) -> Iterator[str]:
+    """The problems of the parts of a folder."""
+    known = {str(part["name"]): part for part in metadata["parts"]}
     for name, part in known.items():
         path = folder / name
         if Path(name).name != name or not path.is_file():
             yield f"{path}: missing"
         elif file_sha256(path) != part["sha256"]:
-            yield f"{path}: altered since it was written"
+            yield f"{path}: changed since it was written"
         else:
             done = Done.read(path)
             if done is None or done.key != part["key"] or len(done) != part["events"]:
-                yield f"{path}: not made as {COMPLETE} says"
+                yield f"{path}: made from other inputs or settings than {COMPLETE} lists"
     for path in sorted(folder.glob("part-*")):
         if path.name not in known:
-            yield f"{path}: not of this result"
+            yield f"{path}: not part of this result"
 
 
 def _input(one: Mapping[str, Any]) -> str | None:
-    """A problem, "" for none, None where there is nothing to compare."""
+    """The problem of an input, "" for none, or None if it cannot be checked."""
     name = str(one["name"])
     if is_url(name) or not Path(name).is_file():
         return None
@@ -99,4 +102,4 @@ def _input(one: Mapping[str, Any]) -> str | None:
         )
     except PairtonError as error:
         return str(error)
-    return "" if same else f"{name}: not the file that was read: its content is another"
+    return "" if same else f"{name}: its content has changed since it was read"

@@ -1,6 +1,6 @@
-"""Reconstructions as files: the columns of `result_columns`, in Parquet, ROOT or HDF5 by the suffix.
+"""Results as files: the columns of `result_columns`, in Parquet, ROOT or HDF5, depending on the suffix.
 
-What was done, with which model, and how many events have each status is one JSON text named
+The metadata (settings, model, inputs, number of events of each status) are a JSON text named
 `pairton_reconstruction`: an entry of the Parquet schema, a string in ROOT, an attribute in HDF5.
 """
 
@@ -39,12 +39,12 @@ __all__ = [
 ]
 
 TREE = "reco"
-ROWS = 65_536  # of a row group, basket or HDF5 append; a multiple of the window, so that files do not vary
-BAD = (Status.BAD_OBJECT, Status.BAD_OUTPUT)  # something is wrong with the file or with the model
+ROWS = 65_536  # rows written at a time; a multiple of the window, so that files do not depend on chunks
+BAD = (Status.BAD_OBJECT, Status.BAD_OUTPUT)  # these point to an error in the file or in the model
 
 
 class ResultWriter(CompleteOrNothing):
-    """Takes results window by window."""
+    """Writes a result, window by window; the file appears when it is complete."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -53,11 +53,11 @@ class ResultWriter(CompleteOrNothing):
         self._new = Replacement(path)
         self._waiting: list[Columns] = []
         self._rows = 0
-        self.names: list[str] | None = None  # of the columns, once there are some
+        self.names: list[str] | None = None  # of the columns; None before the first window
 
     @abstractmethod
     def _begin(self, temporary: Path, first: Columns) -> None:
-        """Create the file, with columns like the first ones."""
+        """Create the file, with the names and types of the first columns."""
 
     @abstractmethod
     def _append(self, columns: Columns) -> None:
@@ -76,7 +76,7 @@ class ResultWriter(CompleteOrNothing):
         names = list(columns)
         if self.names is not None:
             same_columns(self.path, self.names, names)
-        else:  # what was read: the b-tag that was chosen, the settings of a generator
+        else:  # such as the chosen b-tagger, or the settings of a generator
             self.metadata.setdefault("input_metadata", dict(reco.events.metadata))
         self.names = names
         self.tally.add(reco)
@@ -99,32 +99,32 @@ class ResultWriter(CompleteOrNothing):
     def close(self) -> None:
         try:
             self._flush()
-            said: dict[str, Any] = {"events": self.tally.events, "status": self.tally.status}
+            counts: dict[str, Any] = {"events": self.tally.events, "status": self.tally.status}
             if self.tally.jets:
-                said |= {"jets": self.tally.jets, "btagged_jets": self.tally.tagged}
+                counts |= {"jets": self.tally.jets, "btagged_jets": self.tally.tagged}
             if self.tally.varied:
-                said["variation_status"] = self.tally.varied
+                counts["variation_status"] = self.tally.varied
             with writing_errors(self.path):
-                self._finish(json.dumps(self.metadata | said))
+                self._finish(json.dumps(self.metadata | counts))
         except BaseException:
             self.abort()
             raise
         self._new.commit()
 
     def abort(self) -> None:
-        with contextlib.suppress(Exception):  # a full disk fails again here; the file is removed next
+        with contextlib.suppress(Exception):  # closing fails again if the disk is full; the file is removed
             self._release()
         self._new.discard()
 
 
 class Tally:
-    """How many events have each status, of the nominal jets and of each variation, and the first bad ones."""
+    """Numbers of events of each status, for nominal objects and variations, and the first bad events."""
 
     def __init__(self) -> None:
         self.status = dict.fromkeys(LABELS.tolist(), 0)
-        self.first: dict[str, int] = {}  # label of a status in BAD -> row
+        self.first: dict[str, int] = {}  # label of a status in BAD -> row of its first event
         self.varied: dict[str, dict[str, int]] = {}
-        self.jets = self.tagged = 0  # jets that were used, and those of them with a b-tag
+        self.jets = self.tagged = 0  # number of jets that were used, and of b-tagged ones among them
 
     @property
     def events(self) -> int:
@@ -222,7 +222,7 @@ def _root_type(column: Any) -> Any:
 
 
 class Hdf5Result(ResultWriter):
-    """A dataset a column; a column of lists is a group with `values` and `counts`."""
+    """One dataset per column; a column of lists is a group with `values` and `counts`."""
 
     _file: Any = None
     _disk: Any = None
@@ -292,11 +292,11 @@ WRITERS: Mapping[str, type[ResultWriter]] = {
 
 
 def create_result(path: str | Path, topology: Topology, metadata: Mapping[str, Any]) -> ResultWriter:
-    """A writer for a new file, by its suffix."""
+    """A writer for a new file; its suffix selects the format."""
     target = Path(path)
     container = CONTAINERS.get(target.suffix.lower())
     if container is None:
-        raise ConfigError(f"{target}: no format has the suffix {target.suffix!r}: choose {', '.join(CONTAINERS)}")
+        raise ConfigError(f"{target}: unknown suffix {target.suffix!r}: choose one of {', '.join(CONTAINERS)}")
     writer = WRITERS[container](target)
     writer.metadata = {
         "format_version": 2,
@@ -308,9 +308,9 @@ def create_result(path: str | Path, topology: Topology, metadata: Mapping[str, A
 
 
 def save_result(reco: Reconstruction, path: str | os.PathLike[str]) -> None:
-    """Write a reconstruction that is in memory; its inputs are not known."""
-    said = {}
+    """Write a reconstruction that is in memory; its metadata do not list input files."""
+    metadata = {}
     if reco.model is not None and reco.settings is not None:
-        said = result_settings(reco.model, reco.settings)
-    with create_result(os.fspath(path), reco.topology, said) as writer:
+        metadata = result_settings(reco.model, reco.settings)
+    with create_result(os.fspath(path), reco.topology, metadata) as writer:
         writer.write(reco)
