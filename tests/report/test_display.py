@@ -77,7 +77,7 @@ def test_one_shot_asks_once_but_shows_what_is_known(decays, soft_model):
     known = [int((np.array(frame.tokens) != 2).sum()) for frame in record.frames]
     assert known[0] == 0
     assert known == sorted(set(known))
-    assert "first answer" in record.frames[1].note
+    assert "first output" in record.frames[1].note
 
 
 def test_one_by_one_never_reveals_two(decays, soft_model):
@@ -222,7 +222,7 @@ def test_pictures_show_masses_and_jets_that_are_not_used(decays, mass_model):
 
 @pytest.mark.parametrize("row", [-1, 2])
 def test_a_row_that_is_not_there_is_named(row, decays, mass_model):
-    with pytest.raises(EventsError, match=f"no event {row}.*rows 0 to 1"):
+    with pytest.raises(EventsError, match=f"no event {row}.*row from 0 to 1"):
         record_event(decays(2), row, mass_model)
 
 
@@ -281,7 +281,7 @@ def test_pictures_by_suffix_and_again_the_same(decays, soft_model, tmp_path):
     assert "probability of the assignment" in text
     for colour in type_colours(TTBAR).values():
         assert colour.lower() in text
-    with pytest.raises(OutputError, match=r"one.gif: an event is drawn as .html"):
+    with pytest.raises(OutputError, match=r"one.gif: the output must end in .html"):
         shown.save(tmp_path / "one.gif")
 
 
@@ -362,7 +362,7 @@ def test_display_writes_the_event_that_was_asked_for(command, decays, tmp_path, 
     [
         (("--event", "7"), "there is no event 7: .*has 7, counted from 0"),
         (("--event", "-1"), "there is no event -1: rows count from 0"),
-        (("-o", "event.gif"), "event.gif: an event is drawn as .html, .png, .svg, .pdf"),
+        (("-o", "event.gif"), "event.gif: the output must end in .html, .png, .svg or .pdf"),
         (("-o", "nowhere/event.html"), "there is no folder nowhere"),
         (("--decoding", "beam"), "no single chain to record"),
         (("--decoding", "stpes"), "did you mean 'steps'"),
@@ -380,5 +380,5 @@ def test_mistakes_are_one_line(options, message, command, decays, tmp_path, caps
 
 def test_events_of_another_tree_are_refused(decays, mass_model):
     events = decays(2)
-    with pytest.raises(ModelError, match="is for ttbar_allhad, the events are for hh4b"):
+    with pytest.raises(ModelError, match="is for ttbar_allhad, but the events are for hh4b"):
         record_event(Events(events.objects, "hh4b"), 0, mass_model)

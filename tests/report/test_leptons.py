@@ -177,7 +177,7 @@ def test_efficiencies_of_events_hadronic_and_leptonic_tops(lepton_events, lepton
     assert baseline["W"]["inclusive"]["value"] > 0.5
     assert baseline["tl"]["inclusive"]["total"] == 120
     assert "4 jets" in result.table()
-    with pytest.raises(ConfigError, match="no option 'max_jets' for events that are read already"):
+    with pytest.raises(ConfigError, match="no option 'max_jets' for events in memory"):
         pairton.evaluate(events, lepton_model, max_jets=9)
 
 

@@ -340,7 +340,7 @@ def test_evaluate_writes_a_report(command, decays, tmp_path, monkeypatch, capsys
     assert command("evaluate", path, "--report", tmp_path / "page.html", "--plots", tmp_path / "plots") == 0
     text = (tmp_path / "page.html").read_text()
     assert "pairton evaluate &#39;&lt;events&gt;.h5&#39;" in text
-    assert "No flow" in text
+    assert "There is no flow" in text
     assert (tmp_path / "plots" / "efficiencies.csv").exists()
     assert "event" in capsys.readouterr().out
 

@@ -1,4 +1,4 @@
-"""Seeing results: the display of an event, the figures and the page of an evaluation.
+"""The display of an event, and the figures and the page of an evaluation.
 
-Needs the extra `report`: matplotlib, mplhep, jinja2. They are imported when something is drawn, not before.
+They need the extra `report`: matplotlib, mplhep and jinja2, which are imported only when something is drawn.
 """

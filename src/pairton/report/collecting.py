@@ -1,4 +1,4 @@
-"""What a page needs beyond the registered metrics: masses of candidates, and events worth a look."""
+"""Metrics that only the page uses: masses of candidates, and a gallery of events."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["GALLERY", "GROUPS", "Candidates", "Exhibit", "Gallery"]
 
-GALLERY = 3  # events of each group
+GALLERY = 3  # events per group
 GROUPS = ("most confident, right", "most confident, wrong", "most uncertain")
 
 
 class Candidates(Metric):
-    """Masses of the predicted particles (n, P), which of them are right, and of which events they are."""
+    """Masses of the predicted particles (n, P), which of them are right, and which events are complete."""
 
     name, title = "candidates", "Masses of candidates"
 
@@ -39,7 +39,7 @@ class Candidates(Metric):
 
 @dataclass(frozen=True)
 class Exhibit:
-    """An event of the gallery: one row of Events, its row in the input, and the answer to it."""
+    """An event of the gallery: one row of Events, its row in the input, and its answer."""
 
     order: float  # smaller comes first
     events: Events
@@ -50,7 +50,7 @@ class Exhibit:
 
 
 class Gallery(Metric):
-    """Complete events of the first method: group -> exhibits."""
+    """Group -> some complete events, with the answers of the first method."""
 
     name = "gallery"
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["FEWEST", "file_name", "legend", "new_axes", "points"]
 
 WIDTH, HEIGHT = 5.3, 3.9  # inches
-FEWEST = 10  # entries of a bin of probability, to be drawn
+FEWEST = 10  # a bin of probability needs so many entries to be drawn
 
 Floats = npt.NDArray[np.float64]
 
@@ -30,19 +30,19 @@ def new_axes(x: str, y: str) -> tuple[Figure, Axes]:
 
 
 def points(axes: Axes, k: int, x: Floats, shares: Any, label: str, **options: Any) -> None:
-    """Shares with intervals, (n, 3): value, low, high; series are told apart by colour and marker."""
+    """Draw shares with intervals, (n, 3): value, low, high; series k has its own colour and marker."""
     value, low, high = np.asarray(shares, dtype=np.float64).reshape(-1, 3).T
     look = {"marker": MARKERS[k % len(MARKERS)], "color": COLOURS[k % len(COLOURS)], "linestyle": "none"} | options
     axes.errorbar(x, value, yerr=[value - low, high - value], label=plain(label), elinewidth=1.4, **look)
 
 
 def legend(axes: Axes, **options: Any) -> None:
-    """A legend that does not push the axes aside."""
+    """A legend that does not shrink the axes."""
     axes.legend(frameon=False, **options).set_in_layout(False)
 
 
 def file_name(name: str) -> str:
-    """A name without what a file system may not like.
+    """A name in which all characters but ASCII letters and digits are replaced by _.
 
     >>> file_name("t'")
     't_'

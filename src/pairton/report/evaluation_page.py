@@ -1,4 +1,4 @@
-"""The report of an evaluation: one HTML file that stands alone, and its figures as files."""
+"""The report of an evaluation: a self-contained HTML page, and figures as files."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ DIGITS = 4
 
 
 def check_outputs(report: str | Path | None, plots: str | Path | None) -> None:
-    """Before the work: what is needed to draw is installed, and there is a place to write to."""
+    """Check before the evaluation that figures can be drawn and the outputs be written."""
     require()
     if report is not None and Path(report).suffix.lower() not in (".html", ".htm"):
-        raise OutputError(f"{report}: a report is a page: give a name that ends with .html")
+        raise OutputError(f"{report}: the report must end in .html")
     if plots is not None and Path(plots).exists() and not Path(plots).is_dir():
-        raise OutputError(f"{plots}: plots go to a folder, and this is a file: give another name")
+        raise OutputError(f"{plots} is a file, but plots need a folder: give another name")
     for path in (Path(each) for each in (report, plots) if each is not None):
         if not path.absolute().parent.is_dir():
             raise OutputError(f"{path}: there is no folder {path.parent}: create it first")
 
 
 def plots_of(result: Evaluation) -> list[Plot]:
-    """Every figure for which there is something to show."""
+    """All figures that have something to show."""
     return [plot for metric in result.metrics.values() for plot in _plots(result, metric)]
 
 
@@ -55,12 +55,12 @@ def _plots(result: Evaluation, metric: Metric) -> list[Plot]:
 
 
 def write_plots(folder: str | Path, result: Evaluation) -> list[Path]:
-    """Every figure as PDF and PNG, its numbers as CSV, and the table of efficiencies as CSV."""
+    """Write every figure as PDF and PNG, its numbers as CSV, and the table of efficiencies as CSV."""
     folder = Path(folder)
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
-        raise OutputError(f"{folder}: cannot be made ({error.strerror}): give another folder") from None
+        raise OutputError(f"{folder}: cannot be created ({error.strerror}): give another folder") from None
     written = []
     for plot in plots_of(result):
         with styled():
@@ -93,7 +93,7 @@ def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 
 def write_report(path: str | Path, result: Evaluation, *, command: str = "") -> None:
-    """Write the page: a section for each metric that has tables or figures, and a gallery of events."""
+    """Write the page: one section per metric with tables or figures, and a gallery of events."""
     with styled():
         found = [_section(result, metric) for metric in result.metrics.values()]
     sections = [section for section in found if section["tables"] or section["figures"]]
@@ -127,7 +127,7 @@ def _section(result: Evaluation, metric: Metric) -> dict[str, Any]:
 
 
 def _side_by_side(tables: Sequence[Table]) -> dict[str, Any]:
-    """Tables with the same rows as one: a block per row, with the row of each of them; a single one as it is."""
+    """Merge tables with the same row names: one block per row, with one line per table."""
     notes = [table for table in tables if table.notes]
     if len(tables) == 1:
         blocks = [{"title": tables[0].title, "rows": [_cells(row) for row in tables[0].rows]}]
@@ -140,7 +140,7 @@ def _side_by_side(tables: Sequence[Table]) -> dict[str, Any]:
 
 
 def _block(title: str, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """The highest efficiency of each column is marked."""
+    """A block of lines, in which the highest efficiency of each column is marked."""
     lines = [_cells(row) for row in rows]
     for column, shown in zip(zip(*rows, strict=True), zip(*lines, strict=True), strict=True):
         values = [cell.value if isinstance(cell, metrics.Efficiency) else np.nan for cell in column]
@@ -159,13 +159,15 @@ def _cells(row: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _headline(result: Evaluation) -> list[dict[str, str]]:
-    """Inclusive efficiencies of the first method, its share of right answers in all events, and its lead over the
-    second."""
+    """The cards at the top of the page, for the first method.
+
+    Inclusive efficiencies, the share of right answers in all events, and the difference to the second method.
+    """
     cards = []
     for what, cells in result.efficiency(result.methods[0]).items():
         cell = cells[metrics.INCLUSIVE]
-        worth = f", weighted; worth {cell.effective:,.0f} events" if result.weighted else ""
-        known = f"{cell.low:.4f} to {cell.high:.4f}; {cell.correct} of {cell.total}{worth}"
+        number = f", weighted; effective number {cell.effective:,.0f}" if result.weighted else ""
+        known = f"{cell.low:.4f} to {cell.high:.4f}; {cell.correct} of {cell.total}{number}"
         note = known if cell.total else "nothing to count"
         of_what = "event efficiency, of complete events" if what == metrics.EVENT else f"{what} efficiency"
         cards.append({"name": of_what, "value": formatted(cell, DIGITS)[0], "note": note})
@@ -175,7 +177,7 @@ def _headline(result: Evaluation) -> list[dict[str, str]]:
         lead = pair["efficiency"][metrics.EVENT][metrics.INCLUSIVE]
         cards.append(
             {
-                "name": f"event efficiency, less that of {pair['second']}",
+                "name": f"event efficiency, minus that of {pair['second']}",
                 "value": f"{lead.value:+.4f}".replace("-", "−"),
                 "note": f"{lead.low:+.4f} to {lead.high:+.4f}, same events".replace("-", "−"),
             }
@@ -184,13 +186,13 @@ def _headline(result: Evaluation) -> list[dict[str, str]]:
 
 
 def _of_all(result: Evaluation) -> dict[str, str]:
-    """The share of right answers in all events, by weight, beside what the method says it is."""
+    """The weighted share of right answers in all events, and the mean probability."""
     method = result.methods[0]
     known = result.counted("calibration", method)[metrics.EVENT]
     total = float(known.weight.sum())
     share = float(known.weight[known.right].sum()) / total if total > 0 else np.nan
-    said = result.result("calibration_all", method).get(metrics.EVENT)
-    mean = f"; mean probability {said['probability']:.4f}" if said and said["total"] else ""
+    found = result.result("calibration_all", method).get(metrics.EVENT)
+    mean = f"; mean probability {found['probability']:.4f}" if found and found["total"] else ""
     name = "right answers, of all selected events" if result.selected else "right answers, of all events"
     note = f"{int(known.right.sum())} of {len(known.right)}{mean}"
     return {"name": name, "value": formatted(share, DIGITS)[0], "note": note}

@@ -1,4 +1,4 @@
-"""One event to look at: in a notebook, as a page that steps through it, or as a picture."""
+"""The display of one event: in a notebook, as a page that steps through it, or as a picture."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DPI = 150
 
 @dataclass(frozen=True, repr=False)
 class Display:
-    """A record and the ways to draw it. A notebook shows it by itself."""
+    """A record that can be drawn; a notebook shows it as the last value of a cell."""
 
     record: EventRecord
 
@@ -36,15 +36,15 @@ class Display:
         return f"<Display of {self.record.name}: {len(self.record.frames)} frames>"
 
     def html(self) -> str:
-        """A page of its own, to be stepped through with arrow keys."""
+        """A self-contained page; arrow keys step through the event."""
         return display_html(self.record)
 
     def figure(self) -> Figure:
-        """A matplotlib figure: the plane, and the matrices state by state."""
+        """A matplotlib figure: the eta-phi plane, and adjacency matrices of each state."""
         return draw_event(self.record)
 
     def save(self, path: str | Path) -> None:
-        """Write .html, .png, .svg or .pdf, by the suffix."""
+        """Write a page (.html) or a picture (.png, .svg, .pdf), depending on the suffix."""
         check_suffix(path)
         if Path(path).suffix.lower() == ".html":
             text = self.html()
@@ -60,9 +60,9 @@ class Display:
 
 
 def display_event(events: Events, row: int, model: Model | str | None = None, **options: Any) -> Display:
-    """Reconstruct event `row` with a model, by default that of its topology, and keep what there is to see.
+    """Reconstruct the event in a row with a model, by default that of its topology, and record its steps.
 
-    Further options are those of `pairton.report.recording.record_event`: settings, source, number.
+    The options are those of `pairton.report.recording.record_event`: settings, source, number.
     """
     if model is None or isinstance(model, str):
         from pairton.models.engines import load_model, model_for
@@ -72,14 +72,13 @@ def display_event(events: Events, row: int, model: Model | str | None = None, **
 
 
 def display_row(reco: Reconstruction, row: int) -> Display:
-    """A row of a reconstruction: replayed with its model, or its answer alone where that cannot be."""
+    """The display of a row of a reconstruction: with its steps, or only its answer if there is no model."""
     settings = reco.settings
-    if (
-        reco.model is not None and settings is not None and settings.decoding != "beam"
-    ):  # which has no single chain
+    # a beam has no single chain of steps
+    if reco.model is not None and settings is not None and settings.decoding != "beam":
         return display_event(reco.events, row, reco.model, settings=settings)
     if not 0 <= row < len(reco):
-        raise EventsError(f"there is no event {row}: the rows are 0 to {len(reco) - 1}")
+        raise EventsError(f"there is no event {row}: choose a row from 0 to {len(reco) - 1}")
     record = record_answer(
         reco.events,
         row,
@@ -94,14 +93,13 @@ def display_row(reco: Reconstruction, row: int) -> Display:
 
 
 def check_suffix(path: str | Path) -> None:
-    """Only names that say what to write."""
+    """Raise OutputError for an unknown suffix."""
     if Path(path).suffix.lower() not in (".html", *PICTURES):
-        known = ", ".join((".html", *PICTURES))
-        raise OutputError(f"{path}: an event is drawn as {known}: give a name that ends so")
+        raise OutputError(f"{path}: the output must end in .html, {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Without dates or versions, so that the same event gives the same file; text of an SVG stays text."""
+    """Save a figure without dates or versions, so that files are reproducible; text in SVG stays text."""
     import matplotlib as mpl
 
     kind = Path(path).suffix.lower()

@@ -1,4 +1,4 @@
-"""Figures of all events, complete or not: calibration, cuts, patterns, background, and momenta of the answer."""
+"""Figures of all events, complete or not: calibration, cuts, patterns, background, and momenta."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 __all__ = ["background", "calibration", "patterns", "purity", "resolution"]
 
-RESOLUTION_EDGES = (np.arange(-40, 42) - 0.5) / 40  # right answers in the middle of a bin
+RESOLUTION_EDGES = (np.arange(-40, 42) - 0.5) / 40  # right answers, at 0, are in the middle of a bin
 DASHED = (0, (5, 3))
 
 Floats = npt.NDArray[np.float64]
 
 
 def calibration(result: Evaluation) -> Plot | None:
-    """Predicted probability against the share that is true, of all events."""
+    """Predicted probability against the true share, for all events."""
     each = {
         f"{method.name}, {what}": found["bins"]
         for method in result.methods
@@ -54,14 +54,14 @@ def calibration(result: Evaluation) -> Plot | None:
 
     rows = [{"what": name, **row} for name, bins in each.items() for row in bins]
     caption = (
-        "All events, as in data. What has no complete truth counts as wrong: a model that knows complete events "
-        "only lies below the diagonal."
+        "All events, as in data. Answers to incomplete events count as wrong if they have a particle that is not "
+        "present, so a model that knows complete events only lies below the diagonal."
     )
     return Plot("calibration_all", "Calibration, all events", caption, draw, rows)
 
 
 def purity(result: Evaluation) -> Plot | None:
-    """Purity against efficiency of a cut on the probability, of all events."""
+    """Purity against efficiency of a cut on the probability, for all events."""
     each = {
         (method.name, name): found
         for method in result.methods
@@ -71,14 +71,14 @@ def purity(result: Evaluation) -> Plot | None:
         return None
 
     def draw() -> Figure:
-        figure, axes = new_axes("right answers that are kept", "right answers among what is kept")
+        figure, axes = new_axes("share of right answers kept", "right answers among events kept")
         colours: dict[str, str] = {}
         for (method, name), found in each.items():
             colour = colours.setdefault(method, COLOURS[len(colours) % len(COLOURS)])
-            new = name == PROBABILITY
-            label = plain(method) if new else f"{plain(method)}, if complete"
+            main = name == PROBABILITY
+            label = plain(method) if main else f"{plain(method)}, if complete"
             axes.plot(
-                found["efficiency"], found["purity"], color=colour, linestyle="-" if new else DASHED, label=label
+                found["efficiency"], found["purity"], color=colour, linestyle="-" if main else DASHED, label=label
             )
         axes.set(xlim=(0, 1), ylim=(0, 1.05 + 0.08 * len(each)))
         legend(axes, loc="upper right")
@@ -90,14 +90,14 @@ def purity(result: Evaluation) -> Plot | None:
         for values in zip(*found.values(), strict=True)
     ]
     caption = (
-        "All events above a cut on the probability of the answer. Dashed: a cut on the probability that it is "
-        "right if the event is complete."
+        "All events above a cut on the probability of the answer. Dashed: a cut on the probability that the "
+        "answer is right if the event is complete."
     )
     return Plot("purity", "Purity and efficiency of a cut, all events", caption, draw, rows)
 
 
 def patterns(result: Evaluation) -> Plot | None:
-    """Particles that are present: the most probable pattern against the true one."""
+    """Which particles are present: the most probable pattern against the true one."""
     found = result.result("patterns", result.methods[0])
     if found is None:
         return None
@@ -126,11 +126,11 @@ def patterns(result: Evaluation) -> Plot | None:
         return figure
 
     rows = [
-        {"true": true, "most_probable": said, "events": int(events[i, j]), "weight": float(weights[i, j])}
+        {"true": true, "most_probable": predicted, "events": int(events[i, j]), "weight": float(weights[i, j])}
         for i, true in enumerate(names)
-        for j, said in enumerate(names)
+        for j, predicted in enumerate(names)
     ]
-    caption = "Numbers of events, and the share of each row as colour: on the diagonal it is said what is there."
+    caption = "Numbers of events; the colour is the share of the row. Events on the diagonal are recognised."
     return Plot("patterns", "Particles that are present", caption, draw, rows)
 
 
@@ -153,11 +153,10 @@ def _roc(result: Evaluation) -> Plot | None:
         return None
 
     def draw() -> Figure:
-        figure, axes = new_axes("signal that is kept", "background that is kept")
+        figure, axes = new_axes("share of signal kept", "share of background kept")
         for k, ((method, name), (curve, under)) in enumerate(each.items()):
-            label = (
-                f"{plain(method)}, {'P(something)' if name == 'something' else 'P(complete)'}: {under.value:.3f}"
-            )
+            what = "P(any particle)" if name == "something" else "P(complete)"
+            label = f"{plain(method)}, {what}: {under.value:.3f}"
             style = "-" if name == "something" else DASHED
             axes.plot(
                 curve["signal"],
@@ -177,8 +176,8 @@ def _roc(result: Evaluation) -> Plot | None:
         for values in zip(*curve.values(), strict=True)
     ]
     caption = (
-        "Events above a cut on the probability that something is there, or that the event is complete. "
-        "Background: events of files in which nothing is labelled."
+        "Events above a cut on the probability that any particle is present, or that the event is complete. "
+        "Background: events with 0 in the column `signal`, or else events of sources without labels."
     )
     return Plot("background", "Signal and background", caption, draw, rows)
 
@@ -211,9 +210,9 @@ def _sculpted(name: str, mass: dict[str, Any], cut: dict[str, float]) -> Plot:
         for k in range(len(edges) - 1)
     ]
     caption = (
-        f"Each of unit area. The cut asks for a probability of at most {1 - cut['something']:.2g} that nothing is "
-        f"there, which keeps {cut['signal_efficiency']:.0%} of signal. The band has 68 % of the right candidates "
-        "of signal: if more of background lies in it after the cut than before, the cut makes a peak."
+        f"Normalised to unit area. The cut requires P(nothing is present) of at most {1 - cut['something']:.2g}, "
+        f"which keeps {cut['signal_efficiency']:.0%} of signal. The band has 68 % of the right candidates of "
+        "signal: if its share of background is larger after the cut, the cut makes background peak."
     )
     return Plot(f"background_mass_{file_name(name)}", f"Mass of {name} in background", caption, draw, rows)
 
@@ -252,7 +251,7 @@ def resolution(result: Evaluation) -> Plot | None:
         for k, share in enumerate(shares)
     ]
     caption = (
-        f"{result.methods[0].name}, complete events: what wrong answers do to momenta. The truth is made of "
-        "the labelled objects as measured. The first and last bins have what lies beyond."
+        f"{result.methods[0].name}, complete events: effect of wrong answers on momenta. The truth is computed "
+        "from the labelled objects as measured. The first and last bins include underflow and overflow."
     )
     return Plot("resolution", "Momenta of the answer", caption, draw, rows)

@@ -1,4 +1,4 @@
-"""The figures of an evaluation. Each function returns a Plot: how to draw it, and its numbers."""
+"""The figures of an evaluation; each function returns a `Plot`, or None if there is nothing to show."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 __all__ = ["FIGURES", "against_mass", "against_multiplicity", "calibration", "cuts", "mass_peaks"]
 
-MOST_JETS = 12  # counts from here on share a bin
+MOST_JETS = 12  # this and larger numbers share a bin
 CUTS = np.linspace(0, 1, 101)
 
 Floats = npt.NDArray[np.float64]
 
 
 def _floor(axes: Axes) -> None:
-    """Room for the legend above, and an axis that begins at zero."""
+    """An axis from zero, with room for a legend at the top."""
     axes.set_ylim(0, 1.12)
     legend(axes, ncols=2, loc="upper right")
 
 
 def against_mass(result: Evaluation) -> Plot | None:
-    """Event efficiency in bins of the mass of all truth-matched objects."""
+    """Event efficiency in bins of the invariant mass of all truth-matched objects."""
     edges = result.result("mass", result.methods[0])["edges"]
     if len(edges) < 2:
         return None
@@ -49,7 +49,7 @@ def against_mass(result: Evaluation) -> Plot | None:
 
     def draw() -> Figure:
         figure, axes = new_axes("mass of all truth-matched objects [GeV]", "event efficiency")
-        top = np.minimum(high, shown)  # the last bin is long
+        top = np.minimum(high, shown)  # the last bin is cut, as it is long
         for k, (name, cells) in enumerate(each.items()):
             points(axes, k, (low + top) / 2, [cell[:3] for cell in cells], name, xerr=(top - low) / 2)
         axes.set_xlim(edges[0], shown)
@@ -61,7 +61,9 @@ def against_mass(result: Evaluation) -> Plot | None:
         for name, cells in each.items()
         for k, cell in enumerate(cells)
     ]
-    caption = "The same share in bins of about equal numbers of events; the last bin goes on to the right."
+    caption = (
+        "Event efficiency in bins with about equal numbers of events; the last bin extends further to the right."
+    )
     return Plot("efficiency_mass", "Event efficiency and mass", caption, draw, rows)
 
 
@@ -96,7 +98,7 @@ def against_multiplicity(result: Evaluation) -> Plot | None:
         for name, cells in each.items()
         for label, i in zip(names, used, strict=True)
     ]
-    caption = f"Share of complete events with every object in its place: more {objects}, more ways to be wrong."
+    caption = f"Share of complete events with every object in the right slot, by the number of {objects}."
     return Plot(f"efficiency_{objects}", f"Event efficiency and number of {objects}", caption, draw, rows)
 
 
@@ -126,12 +128,12 @@ def calibration(result: Evaluation) -> Plot | None:
         return figure
 
     rows = [{"what": name, **row} for name, bins in each.items() for row in bins]
-    caption = "Complete events. On the diagonal, what is called 80 % probable is right in 80 % of cases."
+    caption = "Complete events. On the diagonal, answers of 80 % probability are right in 80 % of cases."
     return Plot("calibration", "Calibration", caption, draw, rows)
 
 
 def cuts(result: Evaluation) -> Plot | None:
-    """What a cut on the event probability keeps, and how pure that is."""
+    """Efficiency and purity of a cut on the event probability."""
     each, of_all = {}, {}
     for method in result.methods:
         if metrics.EVENT in (known := result.probabilities(method)):
@@ -163,14 +165,15 @@ def cuts(result: Evaluation) -> Plot | None:
         for line in zip(CUTS, *shares, of_all[name], strict=True)
     ]
     caption = (
-        "Complete events above a cut: the share kept (dashed), and the share of those that is right. "
-        "Dotted: the share that is right of all events above it, as in data; with an object missing none can be."
+        "Dashed: share of complete events above the cut. Solid: share of right answers among them. Dotted: share "
+        "of right answers among all events above the cut, as in data; events with a missing object cannot be "
+        "right."
     )
     return Plot("probability_cut", "Efficiency and purity of a cut", caption, draw, rows)
 
 
 def _kept(probability: Floats, right: npt.NDArray[np.bool_], weight: Floats) -> tuple[Floats, Floats]:
-    """By weight, shares of events at or above each of CUTS, and of right ones among them, NaN for none."""
+    """Weighted shares of events at or above each of CUTS, and of right answers among them; NaN for none."""
     order = np.argsort(probability)
     first = np.searchsorted(probability[order], CUTS)
     above, good = (
@@ -181,7 +184,7 @@ def _kept(probability: Floats, right: npt.NDArray[np.bool_], weight: Floats) -> 
 
 
 def roc_curves(result: Evaluation) -> Iterable[Plot | None]:
-    """For each head of two classes: the rejection of the background against the efficiency of the signal."""
+    """For each head with two classes, the rejection of class 0 against the efficiency of class 1."""
     counted = {method.name: result.counted("heads", method) or {} for method in result.methods}
     return [_roc(name, counted) for name in dict.fromkeys(n for found in counted.values() for n in found)]
 
@@ -210,7 +213,9 @@ def _roc(head: str, counted: dict[str, Any]) -> Plot | None:
         legend(axes, loc="lower left")
         return figure
 
-    about = "share of class 0 that a cut leaves out, against the share of class 1 that it keeps; dotted: by chance"
+    about = (
+        "Share of class 0 that a cut rejects, against the share of class 1 that it keeps. Dotted: random choice."
+    )
     return Plot(file_name(f"roc_{head}"), f"ROC of {head}", about, draw, rows)
 
 
@@ -224,7 +229,7 @@ def _flows(result: Evaluation) -> Iterable[Plot | None]:
     return [flow_plot(name, flow) for name, flow in found if flow is not None][:1]
 
 
-# metric -> its figures; a metric that is not listed brings its own
+# metric -> its figures; other metrics have their own method `plots`
 FIGURES: dict[str, Callable[[Evaluation], Iterable[Plot | None]]] = {
     "efficiency": lambda result: [against_multiplicity(result), against_mass(result)],
     "candidates": _peaks,

@@ -1,10 +1,10 @@
-"""Frames of an event display: the steps of a chain, or the answer of the exact likelihood and its alternatives."""
+"""The frames of an event display: steps of a decoding, or the exact answer and its alternatives."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,25 +22,22 @@ from pairton.report.record import (
     shown_particles,
     verdicts,
 )
-from pairton.topology.assignments import canonical
-
-if TYPE_CHECKING:
-    pass
-
 from pairton.report.seen_event import SeenEvent
+from pairton.topology.assignments import canonical
 
 __all__ = ["LISTED", "chain_frames", "exact_frames"]
 
-LISTED = 8  # candidates of a step that are shown
-NEGLIGIBLE = 1e-3  # probability below which an assignment gets no frame of its own
+LISTED = 8  # candidates that are shown per step
+NEGLIGIBLE = 1e-3  # an alternative of lower probability has no frame
 
 Ints = npt.NDArray[np.integer[Any]]
 
 
-# -- the chain ---------------------------------------------------------------------------------------------
+# -- steps -------------------------------------------------------------------------------------------------
 
 
 def chain_frames(base: SeenEvent, answer: Decoded, decoding: str, final: tuple[Shown, ...]) -> tuple[Frame, ...]:
+    """One frame per step, and one for the answer."""
     topology = base.topology
     mask = np.ones((1, sum(item.used for item in base.objects)), dtype=bool)
     assignment = np.full(len(topology.slots), -1, dtype=np.int32)
@@ -50,11 +47,11 @@ def chain_frames(base: SeenEvent, answer: Decoded, decoding: str, final: tuple[S
         known = visible_tokens(topology, assignment[None], revealed[None], mask)[0]
         candidates, others, rest = _step_candidates(base, step)
         first = decoding != "one_shot" or k == 0
-        asked = "The network sees what is known" if first else "The first answer serves again"
+        how = "The network sees what is known" if first else "The first output of the network is used again"
         frames.append(
             Frame(
                 f"Step {k + 1} of {len(answer.steps)}: reveal {step.stage}",
-                f"{asked}; the candidate of highest gain is chosen.",
+                f"{how}; the candidate of highest gain is chosen.",
                 shown_particles(topology, base.objects, assignment, revealed=revealed, truth=base.truth),
                 tokens=as_lists(known),
                 logits=as_lists(step.edges[0]),
@@ -65,13 +62,13 @@ def chain_frames(base: SeenEvent, answer: Decoded, decoding: str, final: tuple[S
         )
         assignment, revealed = step.assignment[0], step.revealed[0]
     known = visible_tokens(topology, assignment[None], revealed[None], mask)[0]
-    note = "Everything is known. Probabilities are those of the steps that led here."
+    note = "All particles are revealed. Probabilities are products over the steps."
     frames.append(Frame("The answer", note, final, tokens=as_lists(known)))
     return tuple(frames)
 
 
 def _step_candidates(base: SeenEvent, step: Step) -> tuple[tuple[Candidate, ...], int, float]:
-    """The leading candidates, the number of others that are possible, and their summed probability."""
+    """The leading candidates, the number of other possible ones, and the sum of their probabilities."""
     probability = step.probability[0]
     possible = int((step.nodes[0] >= 0).any(axis=(1, 2)).sum())
     order = np.argsort(-probability, kind="stable")[: min(LISTED, possible)]
@@ -94,7 +91,7 @@ def _step_candidates(base: SeenEvent, step: Step) -> tuple[tuple[Candidate, ...]
 
 
 def _candidate(base: SeenEvent, type_name: str, nodes: list[int]) -> Shown:
-    """One particle by itself, its name no more than its type."""
+    """One particle, labelled by its type."""
     topology = base.topology
     particle = topology.of_type(type_name)[0]
     alone = np.full(len(topology.slots), -1, dtype=np.int64)
@@ -104,7 +101,7 @@ def _candidate(base: SeenEvent, type_name: str, nodes: list[int]) -> Shown:
 
 
 def _all_right(known: Iterable[bool | None]) -> bool | None:
-    """Whether all are right; None where that is open."""
+    """Whether all are right; None if that is not known."""
     each = list(known)
     return False if False in each else None if None in each else True
 
@@ -113,20 +110,20 @@ def _all_right(known: Iterable[bool | None]) -> bool | None:
 
 
 def exact_frames(base: SeenEvent, outputs: Outputs, sums: Sums) -> tuple[Frame, ...]:
-    """What the network says, then the answer, then the leading alternatives."""
+    """The outputs of the network, then the answer, then the leading alternatives."""
     topology, count = base.topology, outputs["edges"].shape[-1]
     answer, found = sums.answer(), sums.listed(LISTED)
     same = (found.assignment[0] == answer.assignment[0]).all(axis=1)
     chosen = int(same.argmax()) if same.any() else len(same) - 1
     found.assignment[0, chosen], found.score[0, chosen] = answer.assignment[0, 0], answer.score[0, 0]
-    there = np.isfinite(found.score[0])
-    assignments = [base.ranked(each.astype(np.int64))[0] for each in found.assignment[0, there]]
-    chances = sums.probability(found)[0, there]
+    possible = np.isfinite(found.score[0])
+    assignments = [base.ranked(each.astype(np.int64))[0] for each in found.assignment[0, possible]]
+    chances = sums.probability(found)[0, possible]
     together = [
         _together(known.objects, sums.present[name][:, 0], count) for name, known in sums.tables.candidates.items()
     ]
     equal = {name: np.zeros((len(known.objects), 1)) for name, known in sums.tables.candidates.items()}
-    numbers = np.exp(log_sums(sums.tables, equal))[:, 0].round()  # of hypotheses of each pattern
+    numbers = np.exp(log_sums(sums.tables, equal))[:, 0].round()  # number of hypotheses of each pattern
     whole = [pattern.complete for pattern in sums.tables.patterns]
     total, one, every = int(numbers[whole].sum()), "Assignment", "assignments"
     if sums.leaves_out:
@@ -141,17 +138,18 @@ def exact_frames(base: SeenEvent, outputs: Outputs, sums: Sums) -> tuple[Frame, 
         return tuple(replace(candidate, chosen=k == chosen) for k, candidate in enumerate(every_one))
 
     chance = sums.pattern_probability[0]
-    complete = float(chance[whole].sum())  # 1 where the network knows complete events only
+    complete = float(chance[whole].sum())  # 1 if the network knows complete events only
     known = ""
     if "patterns" in outputs:
         likely = int(chance.argmax())
         known = f" The event is complete with a probability of {100 * complete:.1f} %."
         if likely:
-            known += f" Most probably there is {sums.tables.patterns[likely].name} ({100 * chance[likely]:.1f} %)."
+            name = sums.tables.patterns[likely].name
+            known += f" The most probable pattern is {name} ({100 * chance[likely]:.1f} %)."
     unknown = np.full((len(topology.types), count, count), MASKED)
     common = Frame(
-        "The network's answer",
-        f"One pass, nothing revealed. Each of the {total} {every} gets the sum of its gains.{known}",
+        "The output of the network",
+        f"One pass, with nothing revealed. Each of the {total} {every} is scored by the sum of its gains.{known}",
         (),
         tokens=as_lists(unknown),
         marginals=as_lists(np.stack(together)),
@@ -170,7 +168,9 @@ def exact_frames(base: SeenEvent, outputs: Outputs, sums: Sums) -> tuple[Frame, 
         note = "An alternative."
         if k == chosen:
             best = sums.question.answer == "event"
-            note = "The most probable of all." if best else "The answer: the most particles are expected right."
+            note = (
+                "The most probable of all." if best else "The answer with the most particles expected to be right."
+            )
         note += "" if shown else " Nothing is present."
         note += f"{known} Below: the probability that two objects share a particle, summed over all {every}."
         title = f"{one} {k + 1}: {100 * chances[k]:.1f} %"
@@ -182,7 +182,7 @@ def exact_frames(base: SeenEvent, outputs: Outputs, sums: Sums) -> tuple[Frame, 
 
 
 def _together(candidates: Ints, chance: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
-    """(N, N): probability that two objects share a particle of the type; on the diagonal, that one is in none."""
+    """(N, N): the probability that two objects share a particle; on the diagonal, that an object is in none."""
     member = np.zeros((len(candidates), count))
     member[np.arange(len(candidates))[:, None], candidates.astype(np.intp)] = 1
     pairs = member.T @ (member * chance[:, None])
@@ -192,7 +192,7 @@ def _together(candidates: Ints, chance: npt.NDArray[Any], count: int) -> npt.NDA
 
 
 def _highest(base: SeenEvent, assignment: Ints) -> tuple[Shown, ...]:
-    """The present particles that are in no other one."""
+    """The present particles that are not inside another one."""
     shown = shown_particles(base.topology, base.objects, assignment, truth=base.truth)
     names = {s.label for s in shown}
     parents = {p.name: base.topology.particles[p.parent].name for p in base.topology.particles if p.parent >= 0}

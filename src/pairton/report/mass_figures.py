@@ -1,4 +1,4 @@
-"""Mass peaks of the candidates of an evaluation."""
+"""Mass distributions of predicted particles."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["mass_peaks"]
 
-MASS_EDGES = np.linspace(0, 1000, 501)  # GeV; figures show a part, with wider bins where events are few
-ROUND = 5  # bins to which a mass axis is rounded
-VIEW = 0.99  # share of right particles that a mass figure shows
+MASS_EDGES = np.linspace(0, 1000, 501)  # GeV; figures show a part, with wider bins if there are few events
+ROUND = 5  # the lower end of the mass axis is a multiple of so many bins
+VIEW = 0.99  # share of right particles within the figure, before margins
 PARTS = ("right", "wrong", "incomplete")
 COLOURS = (RIGHT, WRONG, NO_EDGE_COLOUR)
 
@@ -28,11 +28,13 @@ Floats = npt.NDArray[np.float64]
 
 
 def mass_peaks(result: Evaluation, type_name: str, every: bool = False) -> Plot | None:
-    """Masses of the particles of a type in complete events, or in `every` event: right and wrong ones of the first
-    method, all of every other."""
+    """Masses of the predicted particles of a type, in complete events or in every event.
+
+    Those of the first method are split into right and wrong ones; those of other methods are not.
+    """
     columns = [particle.index for particle in result.topology.of_type(type_name)]
     if len(result.topology.particles[columns[0]].slots) < 2:
-        return None  # an object alone has no peak
+        return None  # a single object has no mass peak
     peaks = {method.name: _counted(result, method, columns, every) for method in result.methods}
     (first, shown), *others = peaks.items()
     total = shown.sum()
@@ -54,7 +56,7 @@ def mass_peaks(result: Evaluation, type_name: str, every: bool = False) -> Plot 
             f"mass of {plain(type_name)} candidates [GeV]", f"candidates / {edges[1] - edges[0]:g} GeV"
         )
         look: dict[str, Any] = {"bins": edges, "ax": axes, "yerr": False}
-        names = [f"{plain(first)}, {said}" for said in ("right", "wrong", "event incomplete")[:parts]]
+        names = [f"{plain(first)}, {part}" for part in ("right", "wrong", "event incomplete")[:parts]]
         filled = {"stack": True, "histtype": "fill", "color": COLOURS[:parts], "alpha": 0.75, "label": names}
         mplhep.histplot(list(counts(shown)), **look, **filled)
         for k, (name, other) in enumerate(others):
@@ -80,22 +82,21 @@ def mass_peaks(result: Evaluation, type_name: str, every: bool = False) -> Plot 
     solved = ", with its neutrino" if with_neutrino & set(columns) else ""
     if every:
         caption = (
-            f"Every {type_name} that was predicted{solved}, of all events; grey where the event is incomplete and "
-            "the candidate not right."
+            f"Every predicted {type_name}{solved} in all events; grey: the event is incomplete and the candidate "
+            "is not right."
         )
         title = f"Mass of {type_name}, all events"
     else:
-        caption = (
-            f"Every {type_name} that was predicted in complete events{solved}; right where its objects are all "
-            "right."
-        )
+        caption = f"Every predicted {type_name}{solved} in complete events; right: all its objects are right."
         title = f"Mass of {type_name}, complete events"
     return Plot(f"mass_{file_name(type_name)}{'_all' if every else ''}", title, caption, draw, rows)
 
 
 def _counted(result: Evaluation, method: Method, columns: list[int], every: bool) -> Floats:
-    """(parts, bins): weights of candidates that are right and wrong in complete events; or in `every` event, with
-    those that are wrong in incomplete ones apart."""
+    """(parts, bins): weights of right and of wrong candidates in complete events; with `every`, in all events.
+
+    In all events, wrong candidates in incomplete events are a third part.
+    """
     counted = result.counted("candidates", method)
     mass, right = counted["mass"][:, columns], counted["right"][:, columns]
     complete = np.repeat(counted["complete"][:, None], len(columns), axis=1)
@@ -105,7 +106,7 @@ def _counted(result: Evaluation, method: Method, columns: list[int], every: bool
 
 
 def _view(values: Floats) -> tuple[int, int]:
-    """Bins around the peak: most of it, and as much again on both sides."""
+    """The range of bins to show: VIEW of the distribution, and margins."""
     share = np.cumsum(values) / values.sum()
     low = int(np.searchsorted(share, (1 - VIEW) / 2))
     high = int(np.searchsorted(share, (1 + VIEW) / 2)) + 1

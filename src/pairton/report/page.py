@@ -1,4 +1,4 @@
-"""HTML that stands alone: templates with autoescape, data as JSON that cannot end its own script element."""
+"""Self-contained HTML pages: templates with autoescape, and data as JSON that cannot end its script element."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["as_json", "display_html", "embedded", "render"]
 
-HEIGHT = 900  # of a display inside a notebook, pixels
+HEIGHT = 900  # pixels, of a display in a notebook
 
 
 def as_json(data: Any) -> str:
-    """JSON for a script element: no markup can begin or end inside it.
+    """JSON for a script element; it contains no markup characters.
 
     >>> as_json({"name": "</script><!--"})
     '{"name":"\\\\u003c/script\\\\u003e\\\\u003c!--"}'
@@ -31,12 +31,12 @@ def as_json(data: Any) -> str:
 
 @lru_cache(maxsize=8)
 def asset(name: str) -> str:
-    """A file of the package's templates."""
+    """The text of a file in the templates folder."""
     return (resources.files("pairton.report") / "templates" / name).read_text("utf-8")
 
 
 def render(template: str, **values: Any) -> str:
-    """A template filled in; text is escaped unless it is Markup."""
+    """A filled template; text is escaped unless it is Markup."""
     try:
         from jinja2 import DictLoader, Environment, StrictUndefined
     except ImportError:
@@ -52,7 +52,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def markup(text: str) -> Any:
-    """Text of this package that goes into a page as it is."""
+    """Text of this package that goes into a page without escaping."""
     try:
         from markupsafe import Markup
     except ImportError:
@@ -61,7 +61,7 @@ def markup(text: str) -> Any:
 
 
 def display_html(record: EventRecord) -> str:
-    """A page of its own that steps through one event."""
+    """A self-contained page that steps through one event."""
     return render(
         "display.html",
         title=f"{record.name} - Pairton",
@@ -72,7 +72,7 @@ def display_html(record: EventRecord) -> str:
 
 
 def embedded(record: EventRecord, height: int = HEIGHT) -> str:
-    """The same page inside a frame, for a notebook: its scripts and styles stay in there."""
+    """The same page in an iframe, for a notebook; its scripts and styles stay inside."""
     page = html.escape(display_html(record), quote=True)
     style = f"width:100%;height:{height}px;border:0"
     return f'<iframe srcdoc="{page}" sandbox="allow-scripts" style="{style}" title="event display"></iframe>'

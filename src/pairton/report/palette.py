@@ -1,4 +1,4 @@
-"""Colours that people with any colour vision tell apart (Okabe and Ito), shapes, and what they stand for."""
+"""Colours of particle types (after Okabe and Ito, safe for colour-blind readers) and shapes of objects."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ __all__ = [
 
 BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 TYPES = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
-RIGHT, WRONG, THIRD = BLUE, VERMILLION, GREEN  # of two or three curves in one figure
-PARTLY = SKY  # between right and wrong
+RIGHT, WRONG, THIRD = BLUE, VERMILLION, GREEN
+PARTLY = SKY  # partly right
 INK, GREY = "#1b1f24", "#6b7280"
 MASKED_COLOUR, NO_EDGE_COLOUR = "#ffffff", "#d3d7dd"
-SHAPES = ("triangle", "diamond", "square", "pentagon")  # of other kinds than jets
-ARROW = "arrow"  # of kinds that have a direction across the beam alone
+SHAPES = ("triangle", "diamond", "square", "pentagon")  # of kinds other than jets
+ARROW = "arrow"  # of kinds that have only a transverse direction
 
 
 def type_colours(topology: Topology) -> dict[str, str]:
-    """A colour for each type, in the order of `topology.types`; they repeat after six."""
+    """The colour of each type, in the order of `topology.types`; colours repeat after six."""
     return {name: TYPES[k % len(TYPES)] for k, name in enumerate(topology.types)}
 
 
 def kind_shapes(topology: Topology) -> dict[str, str]:
-    """Jets are circles and missing energy an arrow; every other kind has a shape of its own, four in turn."""
+    """The shape of each kind: circles for jets, an arrow for missing energy, one of four shapes for others."""
     others = [kind for kind in topology.kinds if kind != JET and kind not in TRANSVERSE]
     shapes = {kind: SHAPES[k % len(SHAPES)] for k, kind in enumerate(others)} | dict.fromkeys(TRANSVERSE, ARROW)
     return {kind: shapes.get(kind, "circle") for kind in topology.kinds}
 
 
 def mixed(colour: str, share: float, base: str = MASKED_COLOUR) -> str:
-    """`share` of a colour on a base.
+    """A colour mixed into a base colour with this share.
 
     >>> mixed("#0072B2", 1.0), mixed("#0072B2", 0.5)
     ('#0072b2', '#80b9d9')

@@ -1,4 +1,4 @@
-"""One event as a figure: the plane of eta and phi, and adjacency matrices state by state."""
+"""The figure of one event: the eta-phi plane, and adjacency matrices of each state."""
 
 from __future__ import annotations
 
@@ -30,20 +30,24 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_event", "draw_matrix", "draw_plane", "new_figure"]
 
-BEYOND = np.pi + 0.35  # phi is shown a little further than it goes round, so that nothing is cut
-DIAGONAL = 0.55  # share of the type's colour on the diagonal, which says: in none
+BEYOND = np.pi + 0.35  # phi is shown a little beyond pi, so that no object is cut
+DIAGONAL = 0.55  # share of the type's colour on the diagonal, which means "in no particle of this type"
 BARS = 6  # assignments in the bar chart of an exact likelihood
-LEAST_SHOWN = 5e-4  # probability of a bar
+LEAST_SHOWN = 5e-4  # smallest probability of a bar for absent particles
 
 MARKERS = {"circle": "o", "triangle": "^", "diamond": "D", "square": "s", "pentagon": "p", ARROW: r"$\rightarrow$"}
-NEUTRINO = " + ν"  # of a particle whose mass includes one
-NAME: dict[str, Any] = {"ha": "center", "va": "center", "fontweight": "bold"}  # of an object or particle
+NEUTRINO = " + ν"  # if the mass of a particle includes a neutrino
+NAME: dict[str, Any] = {
+    "ha": "center",
+    "va": "center",
+    "fontweight": "bold",
+}  # text style of the names of objects and particles
 
 Floats = npt.NDArray[np.float64]
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A figure that no window or global state knows of."""
+    """A figure without a window or global state."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -55,10 +59,10 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def draw_event(record: EventRecord) -> Figure:
-    """The answer in the plane and, beside it, how it was reached: a column of matrices for each state.
+    """The answer in the eta-phi plane, and beside it a column of matrices for each state.
 
-    An exact likelihood has two: what the network says, and the probabilities summed over all assignments, with the
-    leading assignments below.
+    An exact likelihood has two columns: the edges of the network, and probabilities summed over all assignments.
+    The leading assignments are below.
     """
     columns = _columns(record)
     types = [name for name in record.topology.types if edge_pairs(record.topology, name)]
@@ -95,7 +99,7 @@ def draw_event(record: EventRecord) -> Figure:
 
 
 def _columns(record: EventRecord) -> list[tuple[str, str, Frame]]:
-    """Title, kind of matrix and frame of every column."""
+    """Title, kind of matrix and frame of each column."""
     frames = record.frames
     if frames[0].marginals:
         total = len(frames[0].candidates) + frames[0].others
@@ -118,7 +122,7 @@ def _after(frame: Frame) -> str:
 
 
 def draw_plane(axes: Axes, record: EventRecord, particles: tuple[Shown, ...] = (), *, legend: bool = True) -> None:
-    """Objects by kind, pT and b-tag, particles by their edges, into axes; true particles missed are dotted."""
+    """Draw objects by kind, pT and b-tag, and particles by their edges; true particles not found are dotted."""
     colours, shapes = type_colours(record.topology), kind_shapes(record.topology)
     objects = record.objects
     reach = max([2.5, *(abs(item.eta) + 0.3 for item in objects)])
@@ -145,7 +149,7 @@ def draw_plane(axes: Axes, record: EventRecord, particles: tuple[Shown, ...] = (
         size = 5.2 * item.pt if item.used else 50
         size = float(np.clip(size, 150 if item.kind == JET else 450, 1300)) if item.used else size
         edge: dict[str, Any] = {"edgecolor": INK, "linewidth": 1.5, "zorder": 3}
-        if not item.used:  # below the others, whose names it would hide
+        if not item.used:  # below the others, so that it does not hide their names
             edge = {"edgecolor": GREY, "linewidth": 1, "linestyle": ":", "zorder": 2.9}
         axes.scatter(item.eta, item.phi, s=size, marker=MARKERS[shapes[item.kind]], facecolor=face, **edge)
         if item.used:
@@ -159,18 +163,18 @@ def draw_plane(axes: Axes, record: EventRecord, particles: tuple[Shown, ...] = (
 
 
 def _arrow(axes: Axes, item: Item, reach: float) -> None:
-    """Missing energy: it has a phi and no eta, so that its arrow begins at the side; the length is by its size."""
+    """Missing energy, which has a phi but no eta: an arrow from the side, whose length grows with its size."""
     length = min(reach * (0.15 + item.pt / 150), 1.2 * reach)
     style: dict[str, Any] = {"arrowstyle": "-|>", "color": INK, "linewidth": 3, "mutation_scale": 18, "shrinkA": 0}
     axes.axhline(item.phi, color=GREY, linewidth=1, linestyle=(0, (1, 3)), zorder=0.7)
     start, end = (-reach, item.phi), (-reach + length, item.phi)
     axes.annotate("", end, xytext=start, arrowprops={**style, "shrinkB": 0}, zorder=2.8)
-    said: dict[str, Any] = {"xytext": (5, 5), "textcoords": "offset points", "fontsize": 10, "zorder": 5}
-    axes.annotate(f"{item.short}  {item.pt:.0f} GeV", start, color=INK, ha="left", va="bottom", **said)
+    text: dict[str, Any] = {"xytext": (5, 5), "textcoords": "offset points", "fontsize": 10, "zorder": 5}
+    axes.annotate(f"{item.short}  {item.pt:.0f} GeV", start, color=INK, ha="left", va="bottom", **text)
 
 
 def _copies(record: EventRecord, shown: Shown) -> list[Floats]:
-    """(objects, 2) places of a particle's objects without a jump, and again a turn up and down."""
+    """(objects, 2): the eta and phi of a particle's objects, without a jump in phi; three copies, 2 pi apart."""
     eta = np.array([record.objects[k].eta for k in shown.objects])
     phi = np.array([record.objects[k].phi for k in shown.objects])
     mean = np.arctan2(np.sin(phi).sum(), np.cos(phi).sum())
@@ -183,7 +187,7 @@ def _particle(axes: Axes, record: EventRecord, shown: Shown, colour: str) -> Non
 
     leaf = record.topology.height(shown.type) == 0
     for place in _copies(record, shown):
-        if len(place) == 3:  # of more objects the edges alone are clearer
+        if len(place) == 3:  # with more objects, edges alone are clearer
             axes.add_patch(Polygon(place, facecolor=colour, alpha=0.13, zorder=1))
         for i, j in edge_pairs(record.topology, shown.type):
             style: Any = "-" if leaf else (0, (2.2, 1.6))
@@ -191,11 +195,11 @@ def _particle(axes: Axes, record: EventRecord, shown: Shown, colour: str) -> Non
 
 
 def _names(axes: Axes, record: EventRecord, particles: tuple[Shown, ...], colours: dict[str, str]) -> None:
-    """Names near the middle of each particle, moved to where no object or other name is."""
+    """Draw names near the middle of each particle, where no object or other name is."""
     from matplotlib.patheffects import withStroke
 
     taken = [np.array([item.eta, item.phi]) for item in record.objects if item.kind not in TRANSVERSE]
-    names: list[Floats] = []  # with masses, they are wide and low
+    names: list[Floats] = []  # wide and low, as they include masses
     wide = 0.16 * (axes.get_xlim()[1] - axes.get_xlim()[0])
     steps = [
         (r * np.cos(a), 1.3 * r * np.sin(a)) for r in (0, 0.2, 0.35, 0.5, 0.7) for a in np.arange(8) * np.pi / 4

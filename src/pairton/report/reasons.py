@@ -1,4 +1,4 @@
-"""Why an event has no answer, in a sentence for displays."""
+"""Sentences that explain why an event has no answer."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["why_no_answer"]
 def why_no_answer(
     topology: Topology, objects: Sequence[Item], status: str, domain: Domain, needs: Sequence[tuple[int, ...]]
 ) -> str:
-    """A sentence for the event display.
+    """Why an event has no answer, as a sentence for the event display.
 
-    objects   of the event
-    status    label of the event's status
+    objects   objects of the event
+    status    label of the status of the event
     domain    cuts that an object must pass to be used
-    needs     objects of each kind that one of the possible answers needs; none: one for every slot
+    needs     numbers of objects of each kind that the possible answers need; empty: one object per slot
 
     >>> from pairton.topology import load_topology
     >>> why_no_answer(load_topology("hh4b"), [], "too_few_objects", Domain(), [])
@@ -31,17 +31,17 @@ def why_no_answer(
         return "The network gives values that are not finite numbers."
     if status == Status.BAD_OBJECT.label:
         return "An object has an impossible momentum: NaN, infinite, pT of 0 or less, or an energy below it."
-    said = []
+    sentences = []
     for kind in topology.object_kinds:
-        there = [item.used for item in objects if item.kind == kind]
+        used = [item.used for item in objects if item.kind == kind]
         cuts = str(Cuts(domain[kind].pt, domain[kind].abs_eta)).replace("eta", "η")
         passing = f" ({cuts})" if cuts else ""
-        said.append(f"{sum(there)} of {len(there)} {collection_name(kind)} can be used{passing}")
-    return f"{'; '.join(said)}; an answer needs {_least(topology, needs)}."
+        sentences.append(f"{sum(used)} of {len(used)} {collection_name(kind)} can be used{passing}")
+    return f"{'; '.join(sentences)}; an answer needs {_least(topology, needs)}."
 
 
 def _least(topology: Topology, needs: Sequence[tuple[int, ...]]) -> str:
-    """The fewest objects with which there is an answer."""
+    """The smallest numbers of objects with which there is an answer, as text."""
     least = min(needs, key=sum, default=topology.slots_per_kind)
     if not sum(least):
         return f"at least 1 {' or '.join(topology.object_kinds)}"

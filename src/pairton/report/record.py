@@ -1,8 +1,8 @@
-"""What is shown of one event: its objects, every step of its reconstruction, and the truth where it is known.
+"""The record of an event for displays: its objects, every step of its reconstruction, and the truth if known.
 
-A record is plain data: the page, the pictures and a notebook draw the same one. Objects are numbered by their
-place in `EventRecord.objects`: those that the network sees first, kind by kind and by falling pT; `Item.index` is
-the number in the file.
+A record is plain data; pages, pictures and notebooks draw the same one. Objects are identified by their place in
+`EventRecord.objects`: those that the network sees come first, kind by kind and by falling pT. `Item.index` is the
+index in the file.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ if TYPE_CHECKING:
 
 __all__ = ["Candidate", "EventRecord", "Frame", "Item", "Shown"]
 
-DECIMALS = 4  # what can be seen
+DECIMALS = 4  # in the JSON
 
 Matrices = list[list[list[float]]]  # (T, N, N)
 
 
 @dataclass(frozen=True)
 class Item:
-    """An object as measured; `used` where the network saw it."""
+    """A measured object; `used` if the network sees it."""
 
     index: int
     pt: float
     eta: float
     phi: float
     mass: float
-    btag: float | None  # None: objects of this kind have none
+    btag: float | None  # None: objects of this kind have no b-tag
     tagged: bool
     used: bool
     kind: str
 
     @property
     def short(self) -> str:
-        """A short name: the number of a jet, `l0` for the first lepton, `met` for missing energy."""
-        if self.kind in TRANSVERSE:  # of which there is one
+        """A short name: the index of a jet, `l0` for the first lepton, `met` for missing energy."""
+        if self.kind in TRANSVERSE:  # there is only one
             return self.kind
         return str(self.index) if self.kind == JET else f"{self.kind[0]}{self.index}"
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A particle and its objects; `right` is None where the truth does not tell."""
+    """A particle and its objects; `right` is None if the truth does not decide."""
 
     type: str
     label: str
@@ -62,7 +62,7 @@ class Shown:
     mass: float | None = None
     probability: float | None = None
     right: bool | None = None
-    neutrino: bool = False  # whether the mass includes one
+    neutrino: bool = False  # whether the mass includes a neutrino
 
 
 @dataclass(frozen=True)
@@ -77,30 +77,30 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Frame:
-    """One state of the display. Matrices are (T, N, N), over the objects that the network saw."""
+    """One state of the display. Matrices are (T, N, N), for the objects that the network sees."""
 
     title: str
     note: str
-    particles: tuple[Shown, ...]  # known before the choice
+    particles: tuple[Shown, ...]  # known before the choice of this step
     tokens: Matrices | None = None
     logits: Matrices | None = None
     marginals: Matrices | None = None
     candidates: tuple[Candidate, ...] = ()
-    others: int = 0  # further candidates
+    others: int = 0  # number of candidates that are not listed
     others_probability: float = 0.0
 
 
 @dataclass(frozen=True)
 class EventRecord:
-    """One event, ready to be drawn."""
+    """Everything that is shown of one event."""
 
     name: str
-    id: str  # permanent: source and number
+    id: str  # permanent id: source and number
     source: str
     topology: Topology
     objects: tuple[Item, ...]
-    truth: tuple[int, ...] | None  # (S,): an object or -1
-    true_particles: tuple[Shown, ...]  # those whose every product is labelled
+    truth: tuple[int, ...] | None  # (S,): an object, or -1 for none
+    true_particles: tuple[Shown, ...]  # particles whose products are all labelled
     decoding: str
     model: str
     status: str
@@ -114,7 +114,7 @@ class EventRecord:
         return sum(item.used for item in self.objects)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, colours included; numbers rounded to what can be seen."""
+        """Plain data for JSON, including colours; numbers are rounded."""
         from pairton.report.palette import kind_shapes, type_colours
 
         topology, colours = self.topology, type_colours(self.topology)
@@ -133,7 +133,7 @@ class EventRecord:
 
 
 def edge_pairs(topology: Topology, type_name: str) -> list[tuple[int, int]]:
-    """Pairs of a particle's objects, as places among them, that its own type joins and none of its children does.
+    """The pairs of objects of a particle that are joined by its type, but not by a child; as places among them.
 
     >>> from pairton.topology import load_topology
     >>> edge_pairs(load_topology("ttbar_allhad"), "t")
@@ -147,13 +147,13 @@ def edge_pairs(topology: Topology, type_name: str) -> list[tuple[int, int]]:
 
 
 def _short(name: str) -> str:
-    """A slot without the number that tells interchangeable objects of one particle apart: t1.W.q."""
+    """The name of a slot without the number of interchangeable objects: t1.W.q for t1.W.q2."""
     path, _, last = name.rpartition(".")
     return f"{path}.{last.rstrip('0123456789')}" if path else name
 
 
 def particle_label(topology: Topology, index: int, revealed: npt.NDArray[np.bool_] | None = None) -> str:
-    """The name of a particle as far as it is known: which of the tops a W is from, its parent tells."""
+    """The name of a particle; only its type while its parent, such as the top of a W, is unknown."""
     particle = topology.particles[index]
     if particle.parent >= 0 and revealed is not None and not revealed[particle.parent]:
         return particle.type
@@ -163,11 +163,11 @@ def particle_label(topology: Topology, index: int, revealed: npt.NDArray[np.bool
 def momenta_shown(
     topology: Topology, objects: Sequence[Item], assignments: npt.NDArray[np.integer[Any]]
 ) -> Momenta:
-    """Particles of assignments (k, S), with neutrinos where the missing energy gives them."""
+    """The momenta of the particles of assignments (k, S), with neutrinos if there is missing energy."""
     pt, eta, phi, mass = np.array([(item.pt, item.eta, item.phi, item.mass) for item in objects]).T
     p4 = cartesian(pt, eta, phi, energy_of(pt, eta, mass))
-    there = assignments >= 0
-    slots = np.where(there[..., None], p4[np.where(there, assignments, 0)], np.nan)
+    filled = assignments >= 0
+    slots = np.where(filled[..., None], p4[np.where(filled, assignments, 0)], np.nan)
     missing = [p4[k, :2] for k, item in enumerate(objects) if item.kind in TRANSVERSE and item.used]
     met = missing[0] if missing else np.full(2, np.nan)
     return momenta_of(topology, slots, np.tile(met, (len(assignments), 1)))
@@ -182,12 +182,12 @@ def shown_particles(
     truth: npt.NDArray[np.integer[Any]] | None = None,
     probability: Mapping[int, float] | None = None,
 ) -> tuple[Shown, ...]:
-    """The complete particles of an assignment (S,), children before parents, marked against the truth."""
+    """The particles present in an assignment (S,), children before parents, compared with the truth."""
     from pairton.topology.assignments import present
 
-    there = present(topology, assignment[None])[0]
+    is_present = present(topology, assignment[None])[0]
     if revealed is not None:
-        there &= revealed
+        is_present &= revealed
     verdict = verdicts(topology, assignment, truth)
     momenta = momenta_shown(topology, objects, assignment[None])
     masses, visible = polar(momenta.p4[0])["mass"], polar(momenta.visible[0])["mass"]
@@ -195,7 +195,7 @@ def shown_particles(
     found = []
     for name in topology.types:
         for particle in topology.of_type(name):
-            if there[particle.index]:
+            if is_present[particle.index]:
                 chosen = tuple(int(assignment[slot]) for slot in particle.slots)
                 chance = None if probability is None else probability.get(particle.index)
                 label = particle_label(topology, particle.index, revealed)
@@ -210,10 +210,9 @@ def verdicts(
     assignment: npt.NDArray[np.integer[Any]],
     truth: npt.NDArray[np.integer[Any]] | None,
 ) -> list[bool | None]:
-    """For each particle of an assignment (S,): right, wrong, or None where the truth leaves it open.
+    """Whether each particle of an assignment (S,) is right; None if the truth does not decide.
 
-    A particle is surely wrong when all true ones of its type are known and it is none of them, or when two of its
-    objects are known to belong elsewhere: here the first, or a truth that labels every slot, is asked for.
+    A particle is wrong if all true particles of its type are known and it is none of them.
     """
     from pairton.evaluation.metrics import matches
     from pairton.topology.assignments import present
@@ -233,6 +232,6 @@ def same_particles(one: Iterable[Shown], other: Iterable[Shown]) -> bool:
 
 
 def as_lists(matrices: npt.NDArray[Any]) -> Matrices:
-    """The same matrices as nested lists, for JSON."""
+    """Matrices as nested lists, for JSON."""
     result: Matrices = np.asarray(matrices).tolist()
     return result

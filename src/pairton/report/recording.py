@@ -1,4 +1,4 @@
-"""Records of events: by asking a model, step by step, or from an answer that is there already."""
+"""Records of events: reconstructed step by step with a model, or from an existing answer."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def record_event(
     source: str = "",
     number: int | None = None,
 ) -> EventRecord:
-    """Reconstruct event `row` and keep every step; `number` is what the event is called, by default its row."""
+    """Reconstruct the event in a row, and record every step; `number` is shown as its name, by default the row."""
     one, asked = events_for(model.topology, _one(events, row))
     assigner = Assigner(model, settings)
     assigner.check(events.topology)
     networks = zip(assigner.members, by_fold(model, one.ids), strict=True)
-    member = next(each for each, (_, mine) in networks if mine[0])  # with the network of its fold
+    member = next(each for each, (_, in_fold) in networks if in_fold[0])  # has the network of the event's fold
     topology, decoding = model.topology, str(assigner.settings.decoding)
     accepted = assigner.accept(assigner.with_evidence(one))
     seen = {kind: position[0][position[0] >= 0] for kind, position in accepted.position.items()}
@@ -66,7 +66,7 @@ def record_event(
         record=True,
         question=question,
     )
-    if not answer.answered[0]:  # the network gives something else than numbers
+    if not answer.answered[0]:  # the outputs are not finite
         return base.record(label, model.name, Status.BAD_OUTPUT.label, (), None, ())
     found, particles = base.ranked(answer.assignment[0])
     base.align(found)
@@ -94,7 +94,7 @@ def record_answer(
     source: str = "",
     number: int | None = None,
 ) -> EventRecord:
-    """A record of an assignment (S,) of positions in `events.objects`, made before; there are no steps to show."""
+    """A record of an existing answer, without steps; `assignment` (S,) has positions in `events.objects`."""
     one = _one(events, row)
     seen = {kind: np.argsort(-np.asarray(array.pt[0]), kind="stable") for kind, array in one.objects.items()}
     base = SeenEvent.of(one, seen, row if number is None else number, source, events.topology)
@@ -114,6 +114,8 @@ def record_answer(
 
 def _one(events: Events, row: int) -> Events:
     if not 0 <= row < len(events):
-        have = f"rows 0 to {len(events) - 1}" if len(events) else "none"
-        raise EventsError(f"there is no event {row}: the events are {have}")
+        raise EventsError(
+            f"there is no event {row}: "
+            + (f"choose a row from 0 to {len(events) - 1}" if len(events) else "there are no events")
+        )
     return events[row : row + 1]

@@ -1,7 +1,7 @@
-"""The flow of events through right and wrong steps: one-shot to the left, iterative to the right, as in the paper.
+"""The flow of events through right and wrong steps: one-shot on the left, step by step on the right.
 
-Both begin with the same first step, in the middle. A step that reveals several particles together, such as both b
-quarks, is split by how many of them are right.
+Both begin with the same first step, in the middle. A step that reveals several particles together is split by how
+many of them are right.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 __all__ = ["flow_plot", "links", "merged"]
 
-GAP = 0.03  # between nodes, of the height
-LINE = 0.037  # the height of a label's line, of the height
+GAP = 0.03  # between nodes, relative to the height
+LINE = 0.037  # height of a line of text, relative to the height
 SIGNS = {"+": "+", "-": "−"}
-COLOURS = {"+": RIGHT, "~": PARTLY}  # by the end of a history; others are wrong
+COLOURS = {"+": RIGHT, "~": PARTLY}  # by the last sign of a history; others are wrong
 NODE = 0.16  # width of a node, in steps
-FULL = 3  # steps of which every history is shown; with more, only when the first wrong one was
-EARLIER = "x"
+FULL = 3  # with more steps, histories are merged by when the first wrong step was
+EARLIER = "x"  # the first wrong step was earlier
 
 Counts = Sequence[Mapping[str, float]]  # after each step: history of +, ~ and - -> events, or sum of weights
-Links = list[tuple[str, str, float]]  # from a history to the next, events
+Links = list[tuple[str, str, float]]  # history before, history after, events
 Places = dict[str, tuple[float, float]]  # history -> lower and upper end of its node
 
 
 def merged(counts: Counts) -> list[dict[str, float]]:
-    """Of many steps: right so far, wrong for the first time, and (EARLIER) wrong some time before.
+    """Merge histories of many steps: right so far, wrong for the first time, and (EARLIER) wrong before.
 
     >>> merged([{"+": 3, "-": 1}, {"++": 2, "+-": 1, "-+": 1, "--": 0}])
     [{'+': 3, '-': 1}, {'++': 2, '+-': 1, '-+': 1, '--': 0}]
@@ -54,7 +54,7 @@ def merged(counts: Counts) -> list[dict[str, float]]:
 
 
 def _drawable(counts: Counts) -> Counts:
-    """The same without negative sums of weights: a history that ends with one is not drawn.
+    """The counts with negative sums of weights set to zero, so that they can be drawn.
 
     >>> _drawable([{"+": 3.0, "-": 0.5}, {"++": 2.0, "+-": 1.0, "-+": 1.0, "--": -0.5}])
     [{'+': 3.0, '-': 1.0}, {'++': 2.0, '+-': 1.0, '-+': 1.0, '--': 0.0}]
@@ -69,7 +69,7 @@ def _drawable(counts: Counts) -> Counts:
 
 
 def links(before: Mapping[str, float], now: Mapping[str, float]) -> Links:
-    """From node, to node, events; from top to bottom on both sides."""
+    """The links between the histories of two steps, from top to bottom."""
     found = [(history[:-1], history, count) for history, count in now.items() if history[:-1] in before]
     if EARLIER in now:
         found += [(old, EARLIER, count) for old, count in before.items() if not old.endswith("+")]
@@ -77,7 +77,7 @@ def links(before: Mapping[str, float], now: Mapping[str, float]) -> Links:
 
 
 def flow_plot(name: str, flow: Mapping[str, Any]) -> Plot | None:
-    """From the metric `flow`: stages, and the counts of the decodings `one_shot` and `steps`."""
+    """The figure, from the result of the metric `flow`: stages, and counts for `one_shot` and `steps`."""
     if not all(flow.get(decoding) for decoding in FOLLOWED):
         return None
     sides = {side: merged(_drawable(flow[decoding])) for side, decoding in zip((-1, 1), FOLLOWED, strict=True)}
@@ -111,11 +111,11 @@ def flow_plot(name: str, flow: Mapping[str, Any]) -> Plot | None:
     ]
     events = f"{total}" if isinstance(total, int) else f"Weighted (sum {total:.4g})"
     caption = (
-        f"{events} complete events of {name}: right (blue, +) and wrong (orange, −) after each step, "
-        "with the share of what came from the step before. Particles that are revealed together are split by how "
-        "many of them are right, each with what it decays to as found before. The first step is common to both."
+        f"{events} complete events of {name}: right (blue, +) and wrong (orange, −) after each step, with the "
+        "share of the events of the previous node. Steps that reveal several particles are split by how many of "
+        "them are right. The first step is common to both sides."
     )
-    return Plot("flow", "Step by step: from the first answer, and asked again", caption, draw, rows)
+    return Plot("flow", "Right and wrong steps, one-shot and step by step", caption, draw, rows)
 
 
 def _side(axes: Axes, side: int, counts: Counts, total: float, stages: Sequence[str]) -> None:
@@ -142,7 +142,7 @@ def _colour(history: str) -> str:
 
 
 def _words(stage: str) -> dict[str, str]:
-    """How many particles of a stage are right.
+    """Words for how many particles of a stage are right.
 
     >>> _words("t + t")
     {'+': 'both', '~': 'one', '-': 'none'}
@@ -152,7 +152,7 @@ def _words(stage: str) -> dict[str, str]:
 
 
 def _spread(heights: Sequence[float]) -> list[float]:
-    """Heights of labels from top to bottom, moved apart so that none covers another.
+    """Heights of labels, from top to bottom, moved apart so that they do not overlap.
 
     >>> [round(height, 2) for height in _spread([0.5, 0.5, 0.1])]
     [0.52, 0.48, 0.1]
@@ -172,7 +172,7 @@ def _spread(heights: Sequence[float]) -> list[float]:
 
 
 def _places(each: Mapping[str, float], total: float) -> Places:
-    """Lower and upper end of every node, the first history at the top."""
+    """The lower and upper end of each node; the first history is at the top."""
     shown = [history for history, count in each.items() if count]
     scale = 1 - GAP * max(len(each) - 1, 0)
     top = 1 - GAP * (len(each) - len(shown)) / 2
@@ -186,7 +186,7 @@ def _places(each: Mapping[str, float], total: float) -> Places:
 
 
 def _bands(axes: Axes, side: int, k: int, flows: Links, before: Places, places: Places, total: float) -> None:
-    """Curved bands between nodes, as high as the events that take them."""
+    """Draw curved bands between nodes, whose height is the number of events."""
     leave = {history: high for history, (_, high) in before.items()}
     enter = {history: high for history, (_, high) in places.items()}
     out, into = (sum(high - low for low, high in each.values()) / total for each in (before, places))

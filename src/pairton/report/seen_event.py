@@ -1,9 +1,9 @@
-"""What every record of an event has: its objects in the order of the network, and its truth."""
+"""An event to be shown: its objects in the order of the network, and its truth."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import awkward as ak
 import numpy as np
@@ -26,20 +26,17 @@ from pairton.report.record import (
 from pairton.topology import Topology
 from pairton.topology.assignments import ranked
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["SeenEvent"]
 
-TAG_CUT = 0.5
-MAX_SYMMETRIES = 10_000  # equivalent truths that are compared with an answer
+TAG_CUT = 0.5  # a jet above it is b-tagged
+MAX_SYMMETRIES = 10_000  # largest number of equivalent truths that are compared with an answer
 
 Ints = npt.NDArray[np.integer[Any]]
 Order = list[tuple[str, int, bool]]  # kind, position in its collection, seen by the network
 
 
 class SeenEvent:
-    """What every record of an event has: its objects, in the order of the network, and its truth."""
+    """The parts of a record that do not depend on the answer: objects, truth, names."""
 
     def __init__(
         self, topology: Topology, objects: tuple[Item, ...], order: Order, name: str, source: str
@@ -48,12 +45,12 @@ class SeenEvent:
         self.name, self.source = name, source
         self.id = ""
         self.truth: Ints | None = None
-        self.domain = Domain()  # whose cuts an object must pass to be used
+        self.domain = Domain()  # cuts that an object must pass to be used
         self.needs: tuple[tuple[int, ...], ...] = ()  # as for `why_no_answer`
 
     @classmethod
     def of(cls, one: Events, seen: Mapping[str, Ints], number: int, source: str, topology: Topology) -> SeenEvent:
-        """Objects that the network sees first, kind by kind, then the others."""
+        """From one event; the objects that the network sees come first, kind by kind, then the others."""
         order: Order = [(kind, int(k), True) for kind, positions in seen.items() for k in positions]
         for kind, positions in seen.items():
             rest = np.setdiff1d(np.arange(one.counts[kind][0]), positions)
@@ -73,19 +70,19 @@ class SeenEvent:
         return base
 
     def places(self, assignment: Ints) -> Ints:
-        """Positions (S,) in the collections of the slots' kinds as places in `objects`; -1 for none."""
+        """(S,): the places in `objects` of an assignment of positions in collections (S,); -1 for none."""
         at = {(kind, position): place for place, (kind, position, _) in enumerate(self.order)}
         kinds = [slot.kind for slot in self.topology.slots]
         return np.array([at.get((kind, int(k)), -1) for kind, k in zip(kinds, assignment, strict=True)])
 
     def ranked(self, assignment: Ints) -> tuple[Ints, Ints]:
-        """An assignment (S,) with interchangeable particles by falling pT; and which particle each was (P,)."""
+        """An assignment (S,) with interchangeable particles by falling pT, and the previous index of each (P,)."""
         pt = polar(momenta_shown(self.topology, self.objects, assignment[None]).p4)["pt"]
         slots, particles = ranked(self.topology, pt)
         return assignment[slots[0]], particles[0]
 
     def align(self, assignment: Ints) -> None:
-        """Name the true particles like those of the answer that they are closest to: t1 and t2 are only names."""
+        """Choose among equivalent truths the one closest to the answer, since t1 and t2 are only names."""
         if self.truth is None or self.topology.n_symmetries > MAX_SYMMETRIES:
             return
         same = self.truth[self.topology.symmetries]  # (G, S)
@@ -100,6 +97,7 @@ class SeenEvent:
         probability: float | None,
         frames: tuple[Frame, ...],
     ) -> EventRecord:
+        """The record of the event, with an answer; without frames, one says why there is no answer."""
         true: tuple[Shown, ...] = ()
         right: bool | None = None
         if self.truth is not None:

@@ -1,4 +1,4 @@
-"""How figures look: mplhep's style, smaller, with colours and markers that differ in more than hue."""
+"""The style of figures: that of mplhep, but smaller, with our colours and markers."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ CHANGES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure with the numbers that are in it."""
+    """A figure, and the numbers that it shows."""
 
-    name: str  # of its files
+    name: str  # of its files, without suffix
     title: str
     caption: str
     draw: Callable[[], Figure]
@@ -51,7 +51,7 @@ class Plot:
 
 
 def require() -> None:
-    """Say at once what is missing."""
+    """Raise MissingExtraError if a package of the extra `report` is not installed."""
     for module in ("matplotlib", "mplhep", "jinja2"):
         try:
             __import__(module)
@@ -61,7 +61,7 @@ def require() -> None:
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Draw and save within it."""
+    """A context in which figures are drawn and saved with this style."""
     import logging
 
     import matplotlib as mpl
@@ -75,7 +75,7 @@ def styled() -> Iterator[None]:
 
 
 def svg(figure: Figure, label: str) -> str:
-    """An SVG element to be put into a page, with a name for those who do not see it."""
+    """A figure as an SVG element for a page, with a label for screen readers."""
     from html import escape
 
     text = StringIO()
@@ -86,7 +86,7 @@ def svg(figure: Figure, label: str) -> str:
 
 
 def plain(text: str, longest: int = 24) -> str:
-    """Text that matplotlib shows as it is, a dollar sign would begin a formula; not longer than a legend bears.
+    """Text for matplotlib: dollar signs, which would begin a formula, are escaped, and long text is shortened.
 
     >>> plain("$a$"), plain("a_very_long_name_of_some_file.h5")
     ('\\\\$a\\\\$', 'a_very_long…some_file.h5')

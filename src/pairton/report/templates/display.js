@@ -43,7 +43,7 @@ const pairtonDisplay = (() => {
   const WIDE = { width: 560, height: 480, left: 50, right: 8, top: 8, bottom: 44 };
   const NARROW = { width: 370, height: 400, left: 46, right: 6, top: 6, bottom: 42 };
   let FRAME = WIDE; // of the plane that is being drawn
-  const BEYOND = Math.PI + 0.35; // phi is shown a little further than it goes round, so that no object is cut
+  const BEYOND = Math.PI + 0.35; // phi is shown a little beyond π, so that no object is cut
   let planes = 0; // ids of clip paths must differ within a page
 
   function plane(svg, record, particles, options = {}) {
@@ -150,7 +150,7 @@ const pairtonDisplay = (() => {
     return make(parent, "polygon", { points, ...style });
   }
 
-  // missing energy has a phi and no eta: an arrow from the side, as long as it is large
+  // missing energy has a phi but no eta: an arrow from the side, whose length grows with its size
   const arrowLength = jet => Math.min(0.6 * FRAME.width, 40 + 1.6 * jet.pt);
 
   function arrow(parent, x1, x2, y, size, style) {
@@ -171,7 +171,7 @@ const pairtonDisplay = (() => {
     const kind = kindOf(record, jet);
     make(group, "title", {}, [`${jet.kind} ${jet.index}: pT ${jet.pt.toFixed(1)} GeV`, !kind.transverse && `η ${jet.eta.toFixed(2)}`,
       `φ ${jet.phi.toFixed(2)}`, !kind.transverse && `mass ${jet.mass.toFixed(1)} GeV`, jet.btag !== null && `b-tag ${+jet.btag.toFixed(3)}`,
-      jet.again ? "seen once more across π" : !jet.used && "not used"].filter(Boolean).join(", "));
+      jet.again ? "copy beyond π" : !jet.used && "not used"].filter(Boolean).join(", "));
     if (kind.transverse) return missing(group, jet, y(jet.phi), small);
     outline(group, kind.shape, x(jet.eta), y(jet.phi), radius(jet), {
       fill: !jet.used ? "none" : jet.tagged ? "#24292f" : "#fff",
@@ -183,7 +183,7 @@ const pairtonDisplay = (() => {
     }, short(jet));
   }
 
-  // text with a white rim, at the first of some places that is inside the frame and free
+  // text with a white outline, at the first place that is free and inside the frame
   function place(svg, places, text, size, taken, style) {
     const w = 0.3 * size * text.length + 1, h = 0.42 * size;
     const clash = ([px, py]) => px - w < FRAME.left || px + w > FRAME.width - FRAME.right || py - h < FRAME.top ||
@@ -233,7 +233,7 @@ const pairtonDisplay = (() => {
     });
     const numbers = make(svg, "g", { "class": "pd-values" });
     values.forEach((row, i) => row.forEach((value, j) => {
-      const own = i === j ? 0.55 : 1; // the diagonal says: in none
+      const own = i === j ? 0.55 : 1; // the diagonal means: in no particle of this type
       const fill = kind !== "known" ? mix(type.colour, value * own) : value === MASKED ? "#fff" : value ? mix(type.colour, own) : NO_EDGE;
       const rect = make(svg, "rect", { x: edge + j * cell + 0.5, y: edge + i * cell + 0.5, width: cell - 1, height: cell - 1,
         fill, stroke: "#aeb6bf", "stroke-width": 0.6, "data-value": value });
