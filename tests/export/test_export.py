@@ -292,7 +292,7 @@ def test_what_cannot_be_exported_is_said_and_nothing_is_left(model_folder, tmp_p
         (
             {"whole": True, "decoding": "beam"},
             ModelError,
-            "beam is not exported as one graph: choose one of exact",
+            "beam cannot be exported as one graph: choose one of exact",
         ),
         ({"whole": True, "decoding": "exakt"}, ConfigError, "no decoding 'exakt'.*did you mean 'exact'"),
         (
@@ -305,13 +305,13 @@ def test_what_cannot_be_exported_is_said_and_nothing_is_left(model_folder, tmp_p
             ModelError,
             "29 jets .* lower --max-objects to 28",
         ),
-        ({"max_objects": 8}, ConfigError, "belong to a whole reconstruction"),
-        ({"question": Question("particles")}, ConfigError, "belong to a whole reconstruction"),
+        ({"max_objects": 8}, ConfigError, "are only for a whole reconstruction"),
+        ({"question": Question("particles")}, ConfigError, "are only for a whole reconstruction"),
         ({"whole": True, "question": Question(allow_absent=True)}, ModelError, "knows complete events only"),
     ):
         with pytest.raises(kind, match=message):
             export_model(model_folder, output, **options)
-    with pytest.raises(ModelError, match=r"model.onnx: an ONNX file has no weights .* give the folder"):
+    with pytest.raises(ModelError, match=r"model.onnx is an ONNX file, which has no weights .* give the folder"):
         export_model(model_folder / "model.onnx", output)
     with pytest.raises(PairtonError, match="there is no folder"):
         export_model(model_folder, tmp_path / "nowhere" / "whole.onnx")

@@ -200,7 +200,7 @@ def test_mistakes_are_one_line(saved, tmp_path):
         export_like_spanet(folder, tmp_path / "net.onnx", topology="ttbar_allhad")
     path = tmp_path / "event.yaml"
     path.write_text(yaml.safe_dump(EVENT))
-    with pytest.raises(ModelError, match="the event file for another tree"):
+    with pytest.raises(ModelError, match="the event file for another decay tree"):
         export_like_spanet(folder, tmp_path / "net.onnx", topology=path)
     with pytest.raises(ModelError, match="answers step by step"):
         export_like_spanet("iterative", tmp_path / "net.onnx")

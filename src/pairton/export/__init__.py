@@ -1,7 +1,7 @@
-"""ONNX files: one denoising step, or the whole reconstruction in one graph. Needs torch and onnx.
+"""Exports models to ONNX: the network alone, or the whole reconstruction in one graph. Needs torch and onnx.
 
-Opset 18 and IR version 8 or 9, all float32, weights inside the file: onnxruntime 1.17 and later run it. Every file
-is run and compared with torch before it appears under its name.
+Files have opset 18 and IR version 8 or 9, are all float32 and contain their weights; onnxruntime 1.17 and later
+run them. Every file is run and compared with torch before it is written.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ __all__ = [
 ]
 
 DEFAULT_QUESTION = Question()
-MOST = 12  # objects of the main kind in a whole reconstruction, where nothing else is said
-TOLERANCE = 1e-5  # of logits, relative to the largest or 1
-PROBABILITY_TOLERANCE = 1e-3  # sums of tens of logits, in single precision
+MOST = 12  # default of the largest number of objects of the main kind, for a whole reconstruction
+TOLERANCE = 1e-4  # of logits, relative to the largest, or to 1: rounding reaches 1e-5 in trained networks, faults are of order 1
+PROBABILITY_TOLERANCE = 1e-3  # larger, since scores are sums of tens of logits in single precision
 
 
 def export_model(
@@ -61,20 +61,23 @@ def export_model(
     decoding: str | None = None,
     question: Question = DEFAULT_QUESTION,
 ) -> dict[str, Any]:
-    """Export a model by name or path; what its metadata say. Of a model in folds, give one: see `fold_files`."""
+    """Export a model by name or path, and return the metadata of the file. See `fold_files` for models with folds.
+
+    The arguments are those of `export_network`.
+    """
     try:
         from pairton.network.engine import load_network
     except ImportError:
         raise MissingExtraError("export", "torch") from None
     network, info = load_network(model)
     weights = read_json(find_model(model) / INFO, ModelError)[WEIGHTS_KEY]
-    info = replace(info, weights_sha256=weights)  # so that an old export beside new weights is noticed
+    info = replace(info, weights_sha256=weights)  # so that an export of other weights is noticed
     settings: dict[str, Any] = {"max_objects": max_objects, "decoding": decoding, "question": question}
     return export_network(network, info, output, whole=whole, **settings)
 
 
 def fold_files(model: str | Path, output: str | Path) -> list[tuple[Path, Path]]:
-    """The models to export and the files to write: of a model in folds `net.onnx` becomes `net_fold0.onnx`, ….
+    """The models to export and the files to write. With folds, `net.onnx` becomes `net_fold0.onnx`, ….
 
     >>> fold_files("ttbar_allhad", "net.onnx")[0][1]
     PosixPath('net.onnx')
@@ -96,25 +99,25 @@ def export_network(
     decoding: str | None = None,
     question: Question = DEFAULT_QUESTION,
 ) -> dict[str, Any]:
-    """Export a network with all that is known about it.
+    """Export a network with the information of its model, and return the metadata of the file.
 
-    whole         objects in, indices and probabilities out; else objects and tokens in, outputs of the network out
-    max_objects   of a whole reconstruction: the most objects of the main kind that an event may have
-    decoding      of a whole reconstruction; by default what the model was trained for
-    question      of a whole reconstruction: which answer, whether it may leave particles out, and a prior
+    whole         export the whole reconstruction, from objects to indices and probabilities, not the network alone
+    max_objects   with `whole`: the largest number of objects of the main kind in an event
+    decoding      with `whole`: the decoding; None for the model's default
+    question      with `whole`: which answer, whether it may leave out particles, and a prior
     """
     check_packages()
     if not whole and (max_objects is not None or decoding is not None or not question.is_default):
         raise ConfigError(
-            "max_objects, decoding, answer, allow_absent and prior belong to a whole reconstruction: export with "
-            "--whole"
+            "max_objects, decoding, answer, allow_absent and prior are only for a whole reconstruction: export "
+            "with --whole"
         )
     if (question.allow_absent or question.prior) and "patterns" not in network.outputs:
         raise ModelError(
             "the model knows complete events only: --allow-absent and --prior need one that was trained with "
             "network.patterns"
         )
-    with replacing(output) as temporary:  # first of all, so that a folder that is missing costs no time
+    with replacing(output) as temporary:  # first, so that a missing folder is noticed before the work
         payload, about = _graph(network.eval(), info, whole, max_objects, decoding, question)
         metadata = {**info.to_dict(), **about, "exported_by": f"pairton {__version__}"}
         temporary.write_bytes(finished(payload, metadata))
@@ -136,7 +139,7 @@ def _graph(
     chosen = decoding or info.decoding
     if not get_decoding(chosen).exportable:
         allowed = ", ".join(entry.name for entry in DECODINGS.values() if entry.exportable)
-        raise ModelError(f"the decoding {chosen} is not exported as one graph: choose one of {allowed}")
+        raise ModelError(f"the decoding {chosen} cannot be exported as one graph: choose one of {allowed}")
     limit = checked_limit(topology, max_objects)
     temperatures = list(info.temperatures) if chosen == info.decoding and info.temperatures else None
     about = {
@@ -155,7 +158,7 @@ def _graph(
 
 
 def default_max_objects(topology: Topology) -> int:
-    """The most objects of the main kind: enough for most events, within the bound on sums.
+    """The default of the largest number of objects of the main kind, within the limit of the exact sums.
 
     >>> from pairton.topology import load_topology
     >>> [default_max_objects(load_topology(name)) for name in ("ttbar_allhad", "tttt_allhad")]
@@ -165,7 +168,7 @@ def default_max_objects(topology: Topology) -> int:
 
 
 def layout_of(topology: Topology, main: int) -> Layout:
-    """That many objects of the main kind, of the others as many as there are slots, at least one of each."""
+    """The layout with `main` objects of the main kind; other kinds have one object per slot, and at least one."""
     needed = zip(topology.kinds, topology.slots_per_kind, strict=True)
     return tuple(main if kind == topology.main_kind else max(1, slots) for kind, slots in needed)
 
@@ -237,7 +240,7 @@ def _export_whole(
 
 
 def _inputs(nodes: Nodes) -> dict[str, npt.NDArray[Any]]:
-    """Named as in an exported file: `<kind>` and `<kind>_mask`."""
+    """The inputs of an exported file by name: `<kind>` and `<kind>_mask`."""
     named: dict[str, npt.NDArray[Any]] = {}
     for kind, values in nodes.values.items():
         named |= {kind: values, f"{kind}_mask": nodes.masks[kind]}
@@ -248,7 +251,7 @@ def _inputs(nodes: Nodes) -> dict[str, npt.NDArray[Any]]:
 
 
 def some_events(network: Network, layout: Layout, events: int = 16) -> Nodes:
-    """Objects with the spread of real ones; the last event has one object of each kind fewer, where it can."""
+    """Realistic random objects. The last object of each kind is padding in the last event, if possible."""
     rng = np.random.default_rng(sum(layout))
     values, masks = {}, {}
     needed = zip(network.topology.kinds, layout, network.topology.slots_per_kind, strict=True)
@@ -289,7 +292,7 @@ def _check_step(payload: bytes, network: Network, topology: Topology) -> None:
 
 
 def _check_whole(session: Any, topology: Topology, nodes: Nodes, wanted: Decoded, question: Question) -> None:
-    """The graph and the decoder have the same answers and probabilities."""
+    """Raise ModelError unless the graph and the decoder have the same answers and probabilities."""
     found = dict(
         zip([item.name for item in session.get_outputs()], session.run(None, _inputs(nodes)), strict=True)
     )

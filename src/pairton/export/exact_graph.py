@@ -1,4 +1,4 @@
-"""The exact likelihood as a graph: objects in, the best hypothesis with its probabilities out.
+"""The exact decoding as a graph, from objects to the best hypothesis and its probabilities.
 
 Shapes: B events, N nodes, S slots, P particles, C candidates of a type, K patterns, M topologies of a mixture.
 """
@@ -28,13 +28,13 @@ PATTERNS = ("pattern_probability", "complete_probability", "event_probability_if
 
 
 def output_names(network: Network) -> tuple[str, ...]:
-    """The names of what the graph gives: of patterns if the network knows them, of topologies of a mixture."""
+    """The names of the outputs; those on patterns and topologies only if the network has them."""
     patterns = PATTERNS if "patterns" in network.outputs else ()
     return ANSWER + patterns + (TOPOLOGIES if network.topology.alternatives else ())
 
 
 def fitted(objects: Tensor, mask: Tensor, fewest: int, most: int) -> tuple[Tensor, Tensor]:
-    """The first `most` objects (B, N, F), padded to at least `fewest`; (B, N) says which are there.
+    """The first `most` objects (B, N, F), padded to at least `fewest`, and their mask (B, N).
 
     >>> [part.shape[1] for n in (2, 5, 9) for part in fitted(torch.ones(1, n, 5), torch.ones(1, n) > 0, 4, 6)]
     [4, 4, 5, 5, 6, 6]
@@ -47,15 +47,16 @@ def fitted(objects: Tensor, mask: Tensor, fewest: int, most: int) -> tuple[Tenso
 
 
 def some_event(values: Tensor, events: Tensor) -> Tensor:
-    """Values (B, …) of events; one without objects where there is none, since ONNX cannot reshape nothing."""
+    """Values (B, …) of events, or of one event of zeros if there are none: ONNX cannot reshape empty arrays."""
     return torch.cat([values, values.new_zeros(1, *values.shape[1:])])[: torch.clamp(events, min=1)]
 
 
 class ExactGraph(nn.Module):
-    """A network and the sums over the hypotheses of up to as many objects as a layout has.
+    """A network and the sums over all hypotheses, for up to as many objects as in a layout.
 
-    The number of objects of the main kind may vary; of other kinds the graph takes those of the layout, padded or
-    cut. Inside, objects of the main kind are numbered last: tables for fewer of them are parts of larger ones.
+    The number of objects of the main kind may vary. Other kinds are padded or cut to the number in the layout.
+    Inside the graph, objects of the main kind are numbered last, so that the tables for fewer of them are parts of
+    the full tables.
     """
 
     prior: Tensor  # (K, 1): logarithms
@@ -81,7 +82,7 @@ class ExactGraph(nn.Module):
         nodes[topology.main_kind] = range(start, start + layout[self.main])
         self.has_patterns = "patterns" in network.outputs
         allowed = tuple(tuple(nodes[slot.kind]) for slot in topology.slots)
-        self.starts = [nodes[slot.kind].start for slot in topology.slots]  # to count objects from 0 in their kind
+        self.starts = [nodes[slot.kind].start for slot in topology.slots]  # first node of the kind of each slot
         self.sums = SetGraph(set_tables(topology, allowed, not self.has_patterns), layout[self.main], self.first)
         tables, parts = self.sums.tables, parts_of(topology)
         self.patterns_of = [tables.patterns_of(part) for part in range(len(parts))]  # consecutive numbers
@@ -92,11 +93,11 @@ class ExactGraph(nn.Module):
         self.register_buffer("prior", torch.from_numpy(prior), persistent=False)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """What `output_names` says.
+        """The outputs that `output_names` names.
 
-        indices                         (B, S): of objects of their kind; -1 for none
-        event_probability               (B,): that the answer is right as a whole
-        particle_probability            (B, P): NaN where one is absent
+        indices                         (B, S): of objects among those of their kind; -1 for none
+        event_probability               (B,): that the whole answer is right
+        particle_probability            (B, P): NaN for absent particles
         pattern_probability             (B, K)
         complete_probability            (B,)
         event_probability_if_complete   (B,)
@@ -107,14 +108,14 @@ class ExactGraph(nn.Module):
         return tuple(each[:events] for each in answer)
 
     def _answer_to(self, given: tuple[dict[str, Tensor], dict[str, Tensor]]) -> tuple[Tensor, ...]:
-        """The answer to one event or more."""
+        """The answers for one or more events."""
         kinds = self.topology.kinds
         objects, masks = given
         for k, kind in enumerate(kinds):
             fewest = self.topology.slots_per_kind[k] if k == self.main else self.layout[k]
             objects[kind], masks[kind] = fitted(objects[kind], masks[kind], fewest, self.layout[k])
         outputs = self.network(objects, masks, None)
-        # (N,): the node of the network that each node of the tables is
+        # (N,): the node of the network for each node of the tables
         count = objects[kinds[self.main]].shape[1]
         every = torch.arange(sum(objects[kind].shape[1] for kind in kinds))
         before = sum(self.layout[: self.main])
@@ -127,16 +128,16 @@ class ExactGraph(nn.Module):
             terms = outputs["patterns"].T / self.temperature + self.prior
         sums, present = self.sums.marginals(scores, terms, at)
         total = log_sum(sums)
-        topologies = torch.stack([log_sum(sums[mine[0] : mine[-1] + 1]) for mine in self.patterns_of])  # (M, B)
+        topologies = torch.stack([log_sum(sums[ks[0] : ks[-1] + 1]) for ks in self.patterns_of])  # (M, B)
         part = topologies.argmax(dim=0)  # (B,): that of the answer
         score, slots = self._answer(scores, terms, sums, present, part, at)
-        there = torch.stack([masks[kind].any(dim=1) for kind in self.topology.object_kinds]).any(dim=0)
-        possible = (score > 0.5 * IMPOSSIBLE) & there
+        has_objects = torch.stack([masks[kind].any(dim=1) for kind in self.topology.object_kinds]).any(dim=0)
+        possible = (score > 0.5 * IMPOSSIBLE) & has_objects
         nothing = torch.full_like(total, torch.nan)
         particles = [self._probability(p, slots, present[p.type], at) for p in self.topology.particles]
         columns = [torch.where(slots[:, k] >= 0, slots[:, k] - start, -1) for k, start in enumerate(self.starts)]
         event = torch.where(possible, (score - total).exp(), nothing)
-        answer = (
+        answer: tuple[Tensor, ...] = (
             torch.where(possible[:, None], torch.stack(columns, dim=1), -1),
             event,
             torch.where(possible[:, None], torch.stack(particles, dim=1), nothing[:, None]),
@@ -145,9 +146,9 @@ class ExactGraph(nn.Module):
             return answer
         patterns = torch.where(possible, (sums - total).exp(), nothing).T
         complete = torch.stack([patterns[:, k] for k in self.complete]).sum(dim=0)
-        # from logarithms, since the probabilities may be too small for single precision
+        # from logarithms, since probabilities may be too small for single precision
         whole = log_sum(torch.stack([sums[k] for k in self.complete]))
-        filled = _picked(torch.stack([(slots[:, mine] >= 0).all(dim=1) for mine in self.slots_of]), part)
+        filled = _picked(torch.stack([(slots[:, own] >= 0).all(dim=1) for own in self.slots_of]), part)
         if_complete = torch.where(filled, (score - whole).exp(), 0 * score)
         fits = possible & (whole > 0.5 * IMPOSSIBLE)
         answer = (*answer, patterns, complete, torch.where(fits, if_complete, nothing))
@@ -171,7 +172,7 @@ class ExactGraph(nn.Module):
             score, slots = self.sums.best(scores, terms, at)
             chosen = self._chosen(score, complete, part)
             return _picked(score, chosen), _picked(slots, chosen)
-        # candidates with an object that is not there stay impossible
+        # candidates with a padded object stay impossible
         cost = LEAST if self.question.allow_absent else torch.where(complete, 0.0, LEAST)
         possible = {name: values > 0.5 * IMPOSSIBLE for name, values in scores.items()}
         gain = {name: torch.where(possible[name], values - cost, IMPOSSIBLE) for name, values in present.items()}
@@ -187,14 +188,14 @@ class ExactGraph(nn.Module):
 
         That of complete events where it is possible (B,), unless particles may be left out.
         """
-        best = torch.stack([value[mine[0] : mine[-1] + 1].argmax(dim=0) + mine[0] for mine in self.patterns_of])
+        best = torch.stack([value[ks[0] : ks[-1] + 1].argmax(dim=0) + ks[0] for ks in self.patterns_of])
         if not self.question.allow_absent:
             whole = torch.stack([0 * best[0] + k for k in self.complete])
             best = torch.where(complete, whole, best)
         return _picked(best, part)
 
     def _scores(self, outputs: dict[str, Tensor], at: Tables, node: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """Type -> (C, B): own gains and potentials; IMPOSSIBLE where an object is not there."""
+        """Type -> (C, B): the score of each candidate, without its children; IMPOSSIBLE with a padded object."""
         edges, n_nodes = outputs["edges"], mask.shape[1]
         flat = edges.reshape(edges.shape[0], -1).T  # (T N N, B)
         absent = (1 - mask.to(edges.dtype)).T * IMPOSSIBLE  # (N, B)
@@ -215,23 +216,23 @@ class ExactGraph(nn.Module):
                     row = row * n_nodes + place[slot]
                 terms.append(potentials.index_select(0, row))
             scores[name] = torch.stack([absent.index_select(0, slot) for slot in table.T]).sum(dim=0)
-            if terms:  # an only child adds nothing
+            if terms:  # a candidate with one child has no edge
                 scores[name] = scores[name] + torch.stack(terms).sum(dim=0) / self.temperature
         return scores
 
     def _probability(self, particle: Particle, slots: Tensor, present: Tensor, at: Tables) -> Tensor:
-        """(B,): the probability of the particle that an assignment (B, S) has at its place; NaN for none."""
-        there = (slots[:, list(particle.slots)] >= 0).all(dim=1)
-        return torch.where(there, self._own(particle, slots, present, at), torch.nan)
+        """(B,): the probability of a particle with its objects in an assignment (B, S); NaN if it is absent."""
+        is_present = (slots[:, list(particle.slots)] >= 0).all(dim=1)
+        return torch.where(is_present, self._own(particle, slots, present, at), torch.nan)
 
     def _own(self, particle: Particle, slots: Tensor, values: Tensor, at: Tables) -> Tensor:
-        """(B,): the value (C, B) of the candidate that an assignment (B, S) has at a place; 0 for none."""
-        mine = slots[:, list(particle.slots)]  # (B, slots)
-        same = (at[f"objects {particle.type}"][:, None] == mine[None]).all(dim=2)  # (C, B)
+        """(B,): the value (C, B) of a particle's candidate in an assignment (B, S); 0 if it is absent."""
+        objects = slots[:, list(particle.slots)]  # (B, slots)
+        same = (at[f"objects {particle.type}"][:, None] == objects[None]).all(dim=2)  # (C, B)
         return torch.where(same, values, 0.0).sum(dim=0)
 
 
 def _picked(values: Tensor, chosen: Tensor) -> Tensor:
-    """(B, ...): of values (K, B, ...) those of one pattern per event (B,)."""
+    """(B, ...): the values (K, B, ...) of the chosen entry (B,) of each event."""
     index = chosen.reshape(1, -1, *[1] * (values.dim() - 2)).expand(1, *values.shape[1:])
     return values.gather(0, index)[0]

@@ -1,11 +1,11 @@
-"""Sums over sets of objects as a graph that can be exported: the same numbers as `pairton.decoding.set_sums`.
+"""`pairton.decoding.set_sums` as a graph that can be exported.
 
-The tables are made for the most nodes. Sets are sorted as binary numbers, so those of fewer nodes come first, and
-the graph takes the first rows and columns of each table. Their numbers are polynomials in the number of nodes.
-This needs the kind of which an event may have fewer, jets, to be numbered last.
+The tables are made for the largest number of nodes. Sets are sorted as binary numbers, so sets of the first nodes
+come first, and the graph uses the first rows and columns of each table. How many is a polynomial in the number of
+nodes. For this, the objects whose number varies, such as jets, must be numbered last.
 
 Shapes: B events, C candidates of a type, P patterns, S slots, n sets of a factor, K ways to make a set. Scores are
-(C, B) per type, pattern terms (P, B); a candidate with an object that is not there has the score IMPOSSIBLE.
+(C, B) per type, pattern terms (P, B). A candidate with a padded object has the score IMPOSSIBLE.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Tables = dict[str, Tensor]
 
 
 class _Axis(NamedTuple):
-    """An axis with one entry for each choice of some objects beside others that are taken."""
+    """An axis with one entry per choice of `chosen` objects, when `taken` others are already used."""
 
     chosen: int
     taken: int = 0
 
 
 class _Slice(nn.Module):
-    """The part of an index table for some number of nodes; axes of a fixed length are None."""
+    """The part of an index table for a number of nodes. Axes of fixed length are None."""
 
     table: Tensor
 
@@ -60,7 +60,7 @@ class _Slice(nn.Module):
 
 
 class SetGraph(nn.Module):
-    """Sums, marginals and best hypotheses; up to `most` objects of the variable kind, numbered from `first` on."""
+    """Sums, marginals and best hypotheses for up to `most` objects of the variable kind, numbered from `first`."""
 
     def __init__(self, tables: SetTables, most: int, first: int = 0) -> None:
         super().__init__()
@@ -94,16 +94,16 @@ class SetGraph(nn.Module):
         if table.size and table.max() >= bound:
             raise ModelError(
                 f"{self.tables.topology.name} has slots whose kinds share some objects but not all, and such sums "
-                "are not exported: give the slots kinds without common objects"
+                "cannot be exported: give the slots kinds without common objects"
             )
         self.slices[name] = _Slice(table, axes, self.most)
 
     def at(self, nodes: Any) -> Tables:
-        """The tables for some number of nodes, for the calls below; at least as many as there are slots."""
+        """The tables for a number of nodes, which must be at least the number of slots, for the methods below."""
         return {name: table(nodes) for name, table in self.slices.items()}
 
     def totals(self, scores: Scores, at: Tables) -> dict[str, Tensor]:
-        """Type -> (C, B): scores with those of all particles below."""
+        """Type -> (C, B): scores with those of all particles further down the tree."""
         totals: dict[str, Tensor] = {}
         for name, known in self.tables.candidates.items():
             totals[name] = scores[name]
@@ -136,16 +136,16 @@ class SetGraph(nn.Module):
                 outer[pattern.entry].append(weights[k] + 0 * inside[pattern.entry])
         highest = {}
         for k, entry in reversed(list(enumerate(self.tables.entries))):
-            if not outer[k]:  # a lower power that is no pattern of its own
+            if not outer[k]:  # a lower power that is not a pattern
                 continue
-            mine = outer[k][0] if len(outer[k]) == 1 else log_sum(torch.stack(outer[k]))
+            outside = outer[k][0] if len(outer[k]) == 1 else log_sum(torch.stack(outer[k]))
             if isinstance(entry, Leaf):
-                highest[entry.type] = totals[entry.type] + mine.index_select(0, at[f"set {k}"])
+                highest[entry.type] = totals[entry.type] + outside.index_select(0, at[f"set {k}"])
                 continue
             pairs = [(entry.left, entry.right), (entry.right, entry.left)]
             for side, (own, other) in enumerate(pairs[: 1 if entry.power else 2]):
                 partner, union = (at[f"{name} {k} {side}"] for name in ("partner", "union"))
-                outer[own].append(log_sum(_rows(inside[other], partner) + _rows(mine, union)))
+                outer[own].append(log_sum(_rows(inside[other], partner) + _rows(outside, union)))
         present: dict[str, Tensor] = {}
         for name in reversed(self.tables.topology.types):
             parts = [highest[name].exp()] if name in highest else []
@@ -155,7 +155,7 @@ class SetGraph(nn.Module):
         return sums, present
 
     def best(self, scores: Scores, terms: Tensor, at: Tables) -> tuple[Tensor, Tensor]:
-        """The best hypothesis of each pattern: score (P, B), objects (P, B, S), -1 where absent."""
+        """The best hypothesis of each pattern: score (P, B), objects (P, B, S), -1 for absent particles."""
         totals = self.totals(scores, at)
         inside = self._inside(totals, at, lambda rows: rows.amax(dim=0))
         found = [self._best_of(k, totals, inside, terms, at) for k in range(len(self.tables.patterns))]
@@ -192,7 +192,7 @@ class SetGraph(nn.Module):
         return value, self._canonical(torch.stack(slots, dim=1))
 
     def _canonical(self, slots: Tensor) -> Tensor:
-        """Interchangeable products in the order of `pairton.topology.assignments.canonical`; slots (B, S)."""
+        """Slots (B, S) with interchangeable products in the order of `pairton.topology.assignments.canonical`."""
         columns = list(slots.unbind(dim=1))
         for group in self.tables.topology.sibling_groups:
             members = torch.stack([torch.stack([columns[s] for s in part], dim=1) for part in group], dim=1)
@@ -208,11 +208,11 @@ class SetGraph(nn.Module):
 
 
 def _rows(values: Tensor, table: Tensor) -> Tensor:
-    """(K, n, B): the rows of (m, B) that a table (K, n) names."""
+    """(K, n, B): rows of `values` (m, B), by their numbers in a table (K, n)."""
     return values.index_select(0, table.reshape(-1)).reshape(table.shape[0], table.shape[1], values.shape[1])
 
 
 def log_sum(values: Tensor) -> Tensor:
-    """Log of the summed exponentials along the first axis; finite for finite values."""
+    """Log of the sum of exponentials along the first axis; finite for finite values."""
     top = values.amax(dim=0)
     return top + (values - top).exp().sum(dim=0).log()

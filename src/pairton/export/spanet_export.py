@@ -1,4 +1,4 @@
-"""`pairton export --like spanet`: an ONNX file with the inputs and outputs of a network that SPANet exported."""
+"""`pairton export --like spanet`: writes an ONNX file with the inputs and outputs of SPANet's own exports."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from pairton.topology.spanet_event import InputGroup
 
 __all__ = ["export_like_spanet"]
 
-GRAPH = "spanet"  # what the metadata call it
+GRAPH = "spanet"  # name in the metadata
 
 
 def export_like_spanet(
     model: str | Path, output: str | Path, *, topology: str | Path | None = None, max_objects: int | None = None
 ) -> dict[str, Any]:
-    """Export a model by name or path; what its metadata say.
+    """Export a model by name or path, and return the metadata of the file.
 
-    topology     an event file of SPANet, whose inputs the graph then takes: groups, features, their order, and
-                 logarithms taken by the caller, as SPANet's own files; else raw numbers under default names
-    max_objects  of the main kind: the first ones are used
+    topology     an event file of SPANet that defines the inputs: groups, features and their order; as in SPANet's
+    own
+                 exports, the caller takes logarithms. Without it, inputs have default names and no preprocessing
+    max_objects  largest number of objects of the main kind; others are ignored
     """
     check_packages()
     try:
@@ -42,17 +43,20 @@ def export_like_spanet(
         raise MissingExtraError("export", "torch") from None
     network, info = load_network(model)
     if network.config.tokens:
-        raise ModelError(f"{model}: a network that answers step by step has no distribution to give: train `cpu`")
+        raise ModelError(
+            f"{model}: a network with tokens answers step by step and has no such distributions: use a model "
+            "without tokens, such as one of the recipe cpu"
+        )
     event = None if topology is None else load_spanet_event(topology)
     if topology is not None and event is None:
-        raise ConfigError(f"--topology {topology}: not an event file of SPANet, which --like spanet takes")
+        raise ConfigError(f"--topology {topology}: not an event file of SPANet, which --like spanet needs")
     tree = info.topology
     if topology is not None:
         tree = load_topology(topology)
         if not same_tree(tree, info.topology):
             raise ModelError(
-                f"the model is for {info.topology.name}, the event file for another tree: give the one that it "
-                "was trained with"
+                f"the model is for {info.topology.name}, but the event file for another decay tree: give the "
+                "event file that the model was trained with"
             )
     if tree.alternatives:
         raise ModelError(
@@ -88,7 +92,7 @@ def export_like_spanet(
 def _tensors(
     nodes: Nodes, groups: tuple[InputGroup, ...], topology: Topology, info: Any
 ) -> dict[str, npt.NDArray[Any]]:
-    """The inputs of the graph for some events; zeros for groups that the model does not take."""
+    """The inputs of the graph for some events; zeros for groups that the model does not use."""
     named: dict[str, npt.NDArray[Any]] = {}
     for group in groups:
         if group.kind in topology.kinds:
@@ -111,7 +115,7 @@ def _check(
     info: Any,
     limit: int,
 ) -> None:
-    """The file and torch say the same, for other numbers of objects than those that were traced."""
+    """Raise ModelError unless the file and torch agree, also for numbers of objects that were not traced."""
     import torch
 
     session = open_trusted(payload, "the exported graph")
@@ -120,7 +124,7 @@ def _check(
         tensors = _tensors(some_events(network, layout_of(topology, main), events=4), groups, topology, info)
         with torch.inference_mode():
             wanted = graph(*(torch.from_numpy(array) for array in tensors.values()))
-        for ours, theirs in zip(session.run(None, tensors), wanted, strict=True):
-            away = float(np.abs(ours - theirs.numpy()).max(initial=0) / max(1.0, float(theirs.abs().max())))
-            if ours.shape != tuple(theirs.shape) or not away <= PROBABILITY_TOLERANCE:
+        for found, expected in zip(session.run(None, tensors), wanted, strict=True):
+            away = float(np.abs(found - expected.numpy()).max(initial=0) / max(1.0, float(expected.abs().max())))
+            if found.shape != tuple(expected.shape) or not away <= PROBABILITY_TOLERANCE:
                 raise ModelError(f"the exported graph differs from torch by {away:.1e}: nothing was written")
