@@ -48,7 +48,7 @@ __all__ = [
 
 DEFAULT_QUESTION = Question()
 MOST = 12  # default of the largest number of objects of the main kind, for a whole reconstruction
-TOLERANCE = 1e-4  # of logits, relative to the largest, or to 1: rounding reaches 1e-5 in trained networks, faults are of order 1
+TOLERANCE = 1e-4  # of logits, relative to the largest or 1: rounding reached 1.1e-5 in a trained network
 PROBABILITY_TOLERANCE = 1e-3  # larger, since scores are sums of tens of logits in single precision
 
 
