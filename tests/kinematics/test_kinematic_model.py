@@ -128,7 +128,7 @@ def test_the_baseline_is_the_model(tops, tmp_path, capsys):
     methods = json.loads(capsys.readouterr().out)["methods"]
     both = [methods[name]["efficiency"]["event"]["inclusive"] for name in ("kinematic", "kinematic#2")]
     assert both[0]["value"] > 0.3
-    assert "settings that come with Pairton" in methods["kinematic#2"]["method"]["fitted_on"]
+    assert "built-in settings" in methods["kinematic#2"]["method"]["fitted_on"]
     assert both[0] == both[1]
 
 

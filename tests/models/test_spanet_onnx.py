@@ -271,7 +271,7 @@ def test_mistakes_are_one_line(files, tmp_path, capsys):
         ModelError, match=r"a SPANet network, which needs its event file: add --topology event.yaml"
     ):
         load_model(files / "net.onnx")
-    with pytest.raises(ModelError, match="give its event file too"):
+    with pytest.raises(ModelError, match="needs its event file"):
         load_model(files / "net.onnx", topology="ttbar_semilep")
     for change, said in (
         ({"INPUTS": {"SEQUENTIAL": EVENT["INPUTS"]["SEQUENTIAL"]}}, "it takes Met, which is not among the INPUTS"),
