@@ -215,7 +215,8 @@ def _report(summary: Summary | Parts, model: Model, settings: RunSettings, begun
 
     tags = f", {100 * summary.tagged / summary.jets:.1f} % of jets b-tagged," if summary.jets else ""
     took = f"{time.monotonic() - begun:.1f} s"
-    click.echo(f"{summary.events} events ({_counts(summary.status)}){tags} in {took}{where}")
+    tree = model.topology.name
+    click.echo(f"{summary.events} events ({_counts(summary.status)}){tags} in {took}, as {tree}{where}")
     for name, status in summary.varied.items():
         click.echo(f"  variation {name}: {_counts(status)}")
     for label, (file, row) in summary.first_bad.items():
