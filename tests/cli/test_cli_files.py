@@ -305,7 +305,7 @@ BAD: dict[str, tuple[str, Callable[[Path], None], list[str]]] = {
             "--map eta=COLUMN,btag=COLUMN",
         ],
     ),
-    "no mask": ("a.h5", _hdf5(_remove("INPUTS/Source/MASK")), ["INPUTS/Source has no MASK, but btag, eta"]),
+    "no mask": ("a.h5", _hdf5(_remove("INPUTS/Source/MASK")), ["INPUTS/Source has btag, eta, mass, phi, pt, but no MASK"]),
     "no target": ("a.h5", _hdf5(_remove("TARGETS/t1/b")), ["TARGETS lacks t1/b", "it has t1/q1", "--topology"]),
     "short column": ("a.h5", _hdf5(_shorter("INPUTS/Source/pt")), ["unequal length", "INPUTS/Source/pt 3"]),
     "short target": ("a.h5", _hdf5(_shorter("TARGETS/t2/b")), ["unequal length", "TARGETS/t2/b 3"]),
@@ -315,9 +315,9 @@ BAD: dict[str, tuple[str, Callable[[Path], None], list[str]]] = {
     "no tree": ("a.root", _root({}), ["the file has note, but no tree"]),
     "no columns": ("a.root", _root(FEWER), ["eta (jet_eta)", "energy (jet_energy) or mass", "found", "jet_btag"]),
     "parquet columns": ("a.parquet", _parquet(FEWER), ["eta (jet_eta)", "found jet_pt, jet_phi, jet_btag"]),
-    "unequal root": ("a.root", _root(UNEQUAL), ["unequal length: jet_phi has 1 jets, others 2, in"]),
-    "unequal parquet": ("a.parquet", _parquet(UNEQUAL), ["jet_phi has 1 jets, others 2, in"]),
-    "numbers": ("a.parquet", _parquet({**LISTS, "jet_pt": [1.0]}), ["jet_pt", "a list of numbers per event"]),
+    "unequal root": ("a.root", _root(UNEQUAL), ["unequal length: in the same event, jet_phi has 1 jets, but others have 2"]),
+    "unequal parquet": ("a.parquet", _parquet(UNEQUAL), ["jet_phi has 1 jets, but others have 2"]),
+    "numbers": ("a.parquet", _parquet({**LISTS, "jet_pt": [1.0]}), ["jet_pt", "one list of numbers per event"]),
 }
 
 
@@ -381,7 +381,7 @@ def test_format_overrides_the_suffix(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["inspect", "IN", "--map", "pt=nope"], "no column for pt (nope) of jets"),
         (["inspect", "IN", "--keep", " nope ,"], "no dataset nope"),
         (["export", "ttbar_allhad", "-o", "FOLDER/b.txt"], "the output must end in .onnx"),
-        (["inspect", "IN", "--tree", "Jets"], "INPUTS has no Jets, but Source"),
+        (["inspect", "IN", "--tree", "Jets"], "INPUTS has no group Jets, but Source"),
         (["inspect", "IN", "--units", "TeV"], "choose GeV or MeV"),
         (["inspect", "IN", "--btag", "score:high"], "write a number"),
         (["inspect", "FOLDER/*.root"], "no file matches"),

@@ -379,7 +379,7 @@ def test_what_is_no_result_is_one_line(source, tmp_path, result, capsys):
     for path, line in (
         (source, "not a result of `pairton reconstruct`"),
         (tmp_path / "none", "no such file or folder"),
-        (tmp_path / "empty", "a folder without _reconstruction.json"),
+        (tmp_path / "empty", "not a result in parts: it has no _reconstruction.json"),
         (result, "1 parts, but no _reconstruction.json: the run has not finished"),
     ):
         assert run("verify", path) == 2

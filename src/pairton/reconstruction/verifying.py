@@ -37,7 +37,7 @@ def read_result(path: str | Path) -> dict[str, Any]:
                 f"{path}: has {some} parts, but no {COMPLETE}: the run has not finished; continue it with "
                 "`pairton reconstruct … --resume`"
                 if some
-                else f"{path}: a folder without {COMPLETE}: give a result file, or a folder of parts"
+                else f"{path}: this is a folder, but not a result in parts: it has no {COMPLETE}; give its files"
             )
         found = read_json(path / COMPLETE, InputError)
         if not isinstance(found, dict):
