@@ -116,7 +116,7 @@ def test_mothers_out_of_range_count_as_none() -> None:
 def test_names_without_a_code_are_reported() -> None:
     odd = parse_topology({"name": "odd", "event": ["X"], "particles": {"X": ["b", "b"]}})
     assert unknown_names(odd) == ["X"]
-    with pytest.warns(UserWarning, match="no truth, as X of odd stands for no known particle"):
+    with pytest.warns(UserWarning, match="truth is not read, because X of odd has no PDG code"):
         assert not can_search(odd, "file.root")
 
 

@@ -106,7 +106,7 @@ def test_which_bit_is_a_choice(delphes: Path, btag: str | None, tags: list[int])
 def test_another_collection_of_jets(tmp_path: Path) -> None:
     path = write(tmp_path / "puppi.root", content("JetPUPPI"))
     assert load(path, settings={"jets": "JetPUPPI"}).truth.tolist() == [[2, 1, 4, 5, 3, 0]] * 3
-    with pytest.raises(FormatError, match=r"lacks Jet.BTag; .*give --set jets=COLLECTION"):
+    with pytest.raises(FormatError, match=r"lacks Jet.BTag; .*with --set jets=COLLECTION"):
         load(path)
 
 

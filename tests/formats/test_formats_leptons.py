@@ -154,8 +154,9 @@ def test_leptons_of_every_version(
         events = nano_read(path)
     (line,) = [str(warning.message) for warning in said]
     assert line.startswith(
-        f"by default leptons are electrons ({electron_id}) and muons (tightId, pfRelIso04_all < 0.15); jets "
-        "within 0.4 of one above 15 GeV are not used: change it with --set electron_id=…, muon_id=…, overlap=…"
+        f"by default, leptons are electrons ({electron_id}) and muons (tightId, pfRelIso04_all < 0.15), and jets "
+        "within delta R = 0.4 of a lepton above 15 GeV are not used: change this with --set electron_id=…, "
+        "muon_id=…, overlap=…"
     )
     assert events.usable["lepton"].tolist() == [[*electrons, True, False, False]]
     assert events.counts["lepton"].tolist() == [5]  # none is taken out: indices refer to the file
@@ -169,12 +170,12 @@ def test_what_was_chosen_is_not_called_a_default(tmp_path: Path) -> None:
     with pytest.warns(PairtonWarning) as said:
         nano_read(nano(tmp_path / "nano.root"), {"muon_id": "mediumId", "overlap": "none"})
     (line,) = [str(warning.message) for warning in said]
-    assert line == "leptons are electrons (mvaIso_WP80) and muons (mediumId): change it with --set electron_id=…"
+    assert line == "leptons are electrons (mvaIso_WP80) and muons (mediumId): change this with --set electron_id=…"
 
 
 def test_files_of_one_run_agree_on_what_a_lepton_is(tmp_path: Path) -> None:
     paths = [nano(tmp_path / f"{v}.root", VERSIONS[v]) for v in ("12", "9")]
-    line = r"9\.root is read with electron_id=mvaFall17V2Iso_WP80, but .*12\.root with mvaIso_WP80: give one"
+    line = r"9\.root is read with electron_id=mvaFall17V2Iso_WP80, but .*12\.root with mvaIso_WP80: choose one"
     with pytest.warns(PairtonWarning), pytest.raises(InputError, match=line):
         nano_read(paths)
     assert len(nano_read(paths, SILENT | {"electron_id": "cutBased >= 4"})) == 2
@@ -214,10 +215,10 @@ def test_the_selection_counts_identified_leptons(tmp_path: Path) -> None:
 
 def test_leptons_that_cannot_be_identified(tmp_path: Path) -> None:
     path = nano(tmp_path / "nano.root", ("Muon_pfRelIso04_all",))
-    line = r"muons cannot be identified, the file lacks the fields of `tightId, pfRelIso04_all < 0\.15`"
+    line = r"muons cannot be identified, because the file lacks the fields of `tightId, pfRelIso04_all < 0\.15`"
     with pytest.raises(FormatError, match=line + r": give --set muon_id=CONDITIONS, or muon_id=none"):
         nano_read(path)
-    with pytest.warns(PairtonWarning, match=line + ": jets beside them are used"):
+    with pytest.warns(PairtonWarning, match=line + ", so jets near them are used"):
         events = nano_read(path, {"overlap": "0.4"}, topology="ttbar_allhad")
     assert ak.all(events.usable["jet"])  # the electron beside a jet is not identified
     assert nano_read(path, SILENT | {"muon_id": "tightId"}).usable["lepton"][0].tolist()[2:] == [True, True, False]
@@ -227,7 +228,7 @@ def test_a_file_without_electrons_or_without_leptons(tmp_path: Path) -> None:
     electrons = tuple(name for name in NANO if name.startswith("Electron"))
     muons = tuple(name for name in NANO if name.startswith("Muon"))
     path = nano(tmp_path / "muons.root", electrons)
-    with pytest.warns(PairtonWarning, match=r"no Electron_pt: leptons are those of Muon alone"):
+    with pytest.warns(PairtonWarning, match=r"no column Electron_pt, so leptons are only those of Muon"):
         events = nano_read(path, {"muon_id": "none", "overlap": "none"})
     assert events.objects["lepton"].flavour.tolist() == [[13, 13, 13]]
     neither = nano(tmp_path / "none.root", (*electrons, *muons))
@@ -337,7 +338,7 @@ def test_delphes_leptons(tmp_path: Path) -> None:
     content |= {f"Particle.{name}": [values] for name, values in record.items()}
     path = tree(tmp_path / "delphes.root", "Delphes", content)
     with pytest.warns(
-        PairtonWarning, match=r"electrons \(all of the file\) and muons \(all of the file\); jets within"
+        PairtonWarning, match=r"electrons \(all in the file\) and muons \(all in the file\), and jets within"
     ):
         events = read(path, topology=SEMILEP)
     assert ak.all(events.usable["lepton"])
@@ -349,7 +350,7 @@ def test_delphes_leptons(tmp_path: Path) -> None:
     assert chosen.usable["lepton"].tolist() == [[True, False, True, True, False]]
     assert chosen.objects["met"].pt.tolist() == [[20]]
     with pytest.warns(
-        PairtonWarning, match=r"jets within 0\.4 of an identified electron or muon above 15 GeV are"
+        PairtonWarning, match=r"jets within delta R = 0\.4 of an identified electron or muon above 15 GeV are"
     ):
         hadronic = read(path)  # in all-hadronic topologies as well
     assert hadronic.usable["jet"].tolist() == [[True] * 4 + [False]]
@@ -396,8 +397,8 @@ def test_physlite_leptons_and_summed_missing_energy(tmp_path: Path) -> None:
     with pytest.warns(PairtonWarning) as said:
         events = read(physlite(tmp_path / "a.root"), **how)
     lines = [str(warning.message) for warning in said]
-    assert any("missing energy is summed from leptons, jets and the track soft term" in line for line in lines)
-    assert any(line.startswith("by default leptons are electrons (DFCommonElectronsLHTight, ") for line in lines)
+    assert any("missing energy is computed from leptons, jets and the track soft term" in line for line in lines)
+    assert any(line.startswith("by default, leptons are electrons (DFCommonElectronsLHTight, ") for line in lines)
     # isolated electrons; medium, isolated muons, whatever the flags in further bits
     assert events.usable["lepton"].tolist() == [[True, False, True, False, False]]
     assert events.usable["jet"].tolist() == [[False, True, False, True]]
@@ -414,7 +415,7 @@ def test_physlite_without_soft_terms(tmp_path: Path) -> None:
     how: dict[str, Any] = {"topology": SEMILEP, "btag": "DL1dv01:0", "settings": silent}
     path = physlite(tmp_path / "a.root", (f"{CORE}.mpx",))
     with pytest.raises(
-        FormatError, match=rf"no missing energy, since {CORE}.mpx of its soft term is not there: name"
+        FormatError, match=rf"missing energy cannot be computed without its soft term \({CORE}.mpx\): name"
     ):
         read(path, **how)
     names = {"met.pt": "EventInfoAuxDyn.met", "met.phi": "EventInfoAuxDyn.phi"}
@@ -425,7 +426,7 @@ def test_physlite_without_soft_terms(tmp_path: Path) -> None:
     mapped = read(tree(tmp_path / "b.root", "CollectionTree", content), **how, map=names)
     assert mapped.objects["met"].pt.tolist() == [[30]]
     wrong = tree(tmp_path / "c.root", "CollectionTree", content | {"EventInfoAuxDyn.met": ak.Array([30.0])})
-    with pytest.raises(InputError, match=r"GeV for jets, but 0\.03 for met: one is in MeV and one in GeV"):
+    with pytest.raises(InputError, match=r"GeV for jets, but 0\.03 GeV for met, so their units differ"):
         read(wrong, **how, map=names)
 
 
@@ -522,7 +523,9 @@ def test_leptons_among_the_jets_of_an_all_hadronic_topology(tmp_path: Path) -> N
     momenta = padded(1, 7) | {"btag": np.ones((1, 7)), "etag": np.eye(1, 7), "utag": np.zeros((1, 7))}
     momenta["eta"][0, 3] = momenta["eta"][0, 0] + 0.1
     path = spanet(tmp_path / "a.h5", {"Momenta": momenta}, {})
-    with pytest.warns(PairtonWarning, match=r"jets within 0\.4 of a lepton above 15 GeV are not used, by default"):
+    with pytest.warns(
+        PairtonWarning, match=r"by default, jets within delta R = 0\.4 of a lepton above 15 GeV are not used"
+    ):
         events = read(path)
     assert events.usable["jet"].tolist() == [[False, True, True, False, True, True, True]]
     every = read(path, fields={"jet": ["btag", "etag", "utag"]}, settings={"overlap": "none"})
@@ -533,7 +536,7 @@ def test_leptons_among_the_jets_of_an_all_hadronic_topology(tmp_path: Path) -> N
 def test_the_example_of_spanet_as_tth(tmp_path: Path) -> None:
     path = sample("spanet_tth_semilep.h5")
     with pytest.warns(
-        PairtonWarning, match="TARGETS/ht is read as t, TARGETS/lt is read as tl, TARGETS/h is read as H, by their"
+        PairtonWarning, match="TARGETS/ht is read as t, TARGETS/lt is read as tl, TARGETS/h is read as H, bec"
     ):
         events = read(path, topology="tth_semilep")
     names = {"t": "ht", "tl": "lt", "H": "h", "jet": "Momenta", "lepton": "Momenta", "met": "Met"}
@@ -585,14 +588,14 @@ def test_targets_that_count_through_all_groups(tmp_path: Path) -> None:
     each = spanet(tmp_path / "own.h5", groups, own(n, **{"tl/l": 1}))
     assert read(each, topology=SEMILEP).truth.tolist() == expected
     behind = spanet(tmp_path / "behind.h5", groups, own(n, **{"tl/l": 7}))
-    with pytest.warns(PairtonWarning, match="targets count through Jets and Leptons together, as it seems"):
+    with pytest.warns(PairtonWarning, match="targets seem to index Jets and Leptons as one list"):
         assert read(behind, topology=SEMILEP).truth.tolist() == expected
     assert read(behind, topology=SEMILEP, settings={"targets": "Jets,Leptons"}).truth.tolist() == expected
     with pytest.warns(PairtonWarning, match=f"{n} labels in {n} events out of range"):
         assert (read(behind, topology=SEMILEP, settings={"targets": "own"}).truth[:, 4] == -1).all()
     first = {"t/q1": 2, "t/q2": 3, "t/b": 4, "tl/b": 5, "tl/l": 1}
     before = spanet(tmp_path / "before.h5", groups, own(n, **first))
-    with pytest.warns(PairtonWarning, match="targets count through Leptons and Jets together"):
+    with pytest.warns(PairtonWarning, match="targets seem to index Leptons and Jets as one list"):
         assert read(before, topology=SEMILEP).truth.tolist() == expected
     with pytest.raises(
         ConfigError, match="set targets=Jets,Lepton: there is no group Lepton, but Jets, Leptons, Met"
@@ -652,7 +655,9 @@ def test_hyper_with_leptons_and_missing_energy(tmp_path: Path) -> None:
     assert found.status.tolist() == [0, 0, 2, 0]
     with h5py.File(tmp_path / "hyper.h5", "r+") as file:
         del file["INPUTS/MET"]
-    with pytest.raises(FormatError, match=r"no INPUTS/MET for met of .*; INPUTS has GLOBAL, JET, LEPTON: give a"):
+    with pytest.raises(
+        FormatError, match=r"no dataset INPUTS/MET for the met of .*; INPUTS has GLOBAL, JET, LEPTON: give a"
+    ):
         read(tmp_path / "hyper.h5", topology=SEMILEP)
     allhad = read(tmp_path / "hyper.h5", topology="hh4b", truth=False, settings={"overlap": "0.4"})
     assert allhad.usable["jet"].tolist() == [[True] * 6] * n  # eta up to 0.5
@@ -680,7 +685,9 @@ def flat(path: Path, **changed: Any) -> Path:
 def test_flat_tables_keep_leptons_and_jets_apart(tmp_path: Path) -> None:
     path = flat(tmp_path / "a.root")
     how: dict[str, Any] = {"topology": SEMILEP, "map": {"lepton": "lep"}}
-    with pytest.warns(PairtonWarning, match=r"jets within 0\.4 of a lepton above 15 GeV are not used, by default"):
+    with pytest.warns(
+        PairtonWarning, match=r"by default, jets within delta R = 0\.4 of a lepton above 15 GeV are not used"
+    ):
         events = read(path, **how)
     assert events.usable["jet"][0].tolist() == [False, False, True, True]
     assert (events.metadata["overlap"], events.metadata["lepton_pt"]) == (0.4, 15)
@@ -690,11 +697,15 @@ def test_flat_tables_keep_leptons_and_jets_apart(tmp_path: Path) -> None:
     assert isolated.metadata["lepton_id"] == "isolation < 0.1"
     with pytest.raises(FormatError, match=r"no column for tight \(lep_tight\) of leptons"):
         read(path, **how, settings={"lepton_id": "tight"})
-    with pytest.raises(ConfigError, match=r"set muon_id=…: ttbar_semilep has no muons, but jet, lepton, met"):
+    with pytest.raises(
+        ConfigError, match=r"set muon_id=…: ttbar_semilep has the kinds jet, lepton, met, but no muons"
+    ):
         read(path, **how, settings={"muon_id": "tight"})
     ours = {f"lepton_{name}": ak.Array([[40.0 if name == "pt" else 1.0]] * 120) for name in ("pt", "eta", "phi")}
     named = flat(tmp_path / "b.root", **ours)
-    with pytest.warns(PairtonWarning, match=r"jets within 0\.4 of a lepton"):  # in all-hadronic topologies as well
+    with pytest.warns(
+        PairtonWarning, match=r"jets within delta R = 0\.4 of a lepton"
+    ):  # in all-hadronic topologies as well
         hadronic = read(named, topology="hh4b")
     assert hadronic.usable["jet"][0].tolist() == [True, False, True, True]
     with create(tmp_path / "ours.parquet", SEMILEP) as writer:  # what we write was chosen before: nothing is said
@@ -706,21 +717,23 @@ def test_missing_energy_in_other_units_or_not_filled(tmp_path: Path) -> None:
     how: dict[str, Any] = {"topology": SEMILEP, "map": {"lepton": "lep"}, "settings": {"overlap": "none"}}
     mev = flat(tmp_path / "mev.root", met=[30e3] * 120)
     with pytest.raises(
-        InputError, match=r"the median pT is .* GeV for jets, but 3e\+04 for met: one is in MeV and one in GeV"
+        InputError, match=r"the median pT is .* GeV for jets, but 3e\+04 GeV for met, so their units differ"
     ):
         read(mev, **how)
     gev = flat(
         tmp_path / "gev.root", jet_pt=[[50e3] * 4] * 120, jet_mass=[[5e3] * 4] * 120, lep_pt=[[6e4] * 2] * 120
     )
     with pytest.raises(
-        InputError, match=r"the median pT is 50 GeV for jets, but 0\.03 for met: one is in MeV and one in GeV"
+        InputError, match=r"the median pT is 50 GeV for jets, but 0\.03 GeV for met, so their units differ"
     ):
         read(gev, **how, units="MeV")
     soft = flat(tmp_path / "soft.root", lep_pt=[[60e3, 40e3]] * 120)
-    with pytest.raises(InputError, match=r"the median pT is .* GeV for jets, but 5e\+04 for leptons"):
+    with pytest.raises(InputError, match=r"the median pT is .* GeV for jets, but 5e\+04 GeV for leptons"):
         read(soft, **how)
     empty = flat(tmp_path / "empty.root", met=[0.0] * 120)
-    with pytest.warns(PairtonWarning, match=r"met is 0 in each of 120 events: it may not be filled; name another"):
+    with pytest.warns(
+        PairtonWarning, match=r"met is 0 in each of 120 events, so it may not be filled: name another"
+    ):
         assert read(empty, **how).selected.any() is np.False_
     nan = flat(tmp_path / "nan.root", met=[np.nan] * 119 + [30.0])
     assert read(nan, **how).status.tolist() == [2] * 119 + [0]

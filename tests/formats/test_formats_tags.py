@@ -67,14 +67,14 @@ def filled(events):
 def test_a_tagger_that_is_not_filled_is_passed_over_and_said(tmp_path, events, filled):
     unfilled = {"btagPNetB": filled * 0 - 1, "btagDeepFlavB": filled * 0 - 3000}
     path = nano(tmp_path / "a.root", events, **unfilled, btagCSVV2=filled)
-    said = r"CSVV2 > 0.8484 \(table csvv2_2016\), by default, since there are no values in PNetB and DeepFlavB"
+    said = r"CSVV2 > 0.8484 are b-tagged \(table csvv2_2016\), since PNetB and DeepFlavB are not filled"
     with pytest.warns(PairtonWarning, match=said):
         found = read(path, **QUIET)
     assert found.jets.btag.tolist() == (filled > 0.8484).tolist()
     assert found.metadata["btag"] == "CSVV2:0.8484"
     for how in ({"btag": "DeepFlavB:0.3"}, {"btag": "DeepFlavB"}, {"tags": "deepjet_2017"}):
         with pytest.raises(
-            FormatError, match=r"DeepFlavB is not filled: none of .* taggers that are filled: CSVV2$"
+            FormatError, match=r"DeepFlavB is not filled: none of .* choose one of the filled taggers: CSVV2$"
         ):
             read(path, **QUIET, **how)
 
@@ -90,7 +90,7 @@ def test_no_tagger_is_filled(tmp_path, events, filled):
 @pytest.mark.parametrize("cut", [8, 1, -0.1])
 def test_a_cut_outside_the_range_of_the_score(tmp_path, events, filled, cut):
     path = nano(tmp_path / "a.root", events, btagCSVV2=filled)
-    with pytest.raises(ConfigError, match=r"goes from 0 to 1, .* its usual cuts are 0.5426, 0.8484, 0.9535"):
+    with pytest.raises(ConfigError, match=r"goes from 0 to 1, .* choose a cut such as 0.5426, 0.8484, 0.9535"):
         read(path, **QUIET, btag=f"CSVV2:{cut}")
 
 
@@ -135,7 +135,7 @@ def test_a_table_for_another_score(tmp_path, events, filled):
     path = nano(tmp_path / "a.root", events, btagPNetB=filled, btagDeepFlavB=filled)
     with pytest.raises(ConfigError, match="dl1d is for DL1dv01, but the file has the scores DeepFlavB, PNetB"):
         read(path, **QUIET, tags="dl1d")
-    with pytest.raises(ConfigError, match="name two taggers: choose one"):
+    with pytest.raises(ConfigError, match="are for different taggers: choose one"):
         read(path, **QUIET, tags="pnet_2022", btag="DeepFlavB:0.3")
 
 
@@ -149,7 +149,9 @@ def test_files_with_different_taggers_are_refused(tmp_path, events, filled, evid
     ):
         with (
             pytest.warns(PairtonWarning, match="by default"),
-            pytest.raises(InputError, match=r"two.root has the tags DeepFlavB > 0.2783 .*PNetB > 0.245 .*--btag"),
+            pytest.raises(
+                InputError, match=r"two.root has the tagger DeepFlavB > 0.2783 .*PNetB > 0.245 .*--btag"
+            ),
         ):
             run()
     assert sum(map(len, iterate(both, **QUIET, btag="DeepFlavB:0.2783"))) == 120
@@ -157,7 +159,7 @@ def test_files_with_different_taggers_are_refused(tmp_path, events, filled, evid
 
 @pytest.mark.skipif(not OPEN_DATA.exists(), reason="needs the shared samples")
 def test_open_data_of_2015():
-    with pytest.warns(PairtonWarning, match="CSVV2 > 0.8484 .* no values in DeepFlavB and DeepB"):
+    with pytest.warns(PairtonWarning, match="CSVV2 > 0.8484 .* since DeepFlavB and DeepB are not filled"):
         found = read(OPEN_DATA, settings={"overlap": "none"})
     assert 0 < float(ak.mean(found.jets.btag)) < 0.2
     assert ak.any(found.jets.b_evidence > 0)

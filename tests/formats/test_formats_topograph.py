@@ -74,9 +74,9 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="looks like MeV"):
         load(write(tmp_path / "mev.h5", scale=1000))
     assert load(write(tmp_path / "ok.h5", scale=1000), units="MeV").jets.pt[0, 0] == 100
-    with pytest.raises(ConfigError, match="leave out --btag and --map"):
+    with pytest.raises(ConfigError, match="remove --btag and --map"):
         load(tmp_path / "ok.h5", btag="0.5")
-    with pytest.raises(ConfigError, match="topograph has no columns for the variations up"):
+    with pytest.raises(ConfigError, match="topograph files cannot have variations, but up was given"):
         load(tmp_path / "ok.h5", variations={"up": {"pt": "pt"}})
     with h5py.File(tmp_path / "short.h5", "w") as file:
         file["delphes/jets"] = np.zeros((2, WIDTH), dtype=RECORD)

@@ -175,7 +175,7 @@ def test_one_kind_in_mev(write: Write, run: Run, tmp_path: Path, kind: str) -> N
     made[kind][size] = made[kind][size] * 1000
     line = refused(run(write(tmp_path, made)), tmp_path)
     assert "GeV for jets, but " in line
-    assert f"one is in MeV and one in GeV; name columns of the same units with --map {kind}.pt=" in line
+    assert f"so their units differ: name a column with the same units with --map {kind}.pt=" in line
 
 
 def test_missing_energy_that_is_not_filled(write: Write, run: Run, tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_missing_energy_that_is_not_filled(write: Write, run: Run, tmp_path: Pat
     made["met"]["met"] = made["met"]["met"] * 0
     code, _, lines = run(write(tmp_path, made))
     assert code == 0, lines
-    assert any("met is 0 in each of 120 events: it may not be filled" in line for line in lines)
+    assert any("met is 0 in each of 120 events, so it may not be filled" in line for line in lines)
 
 
 def test_everything_in_mev(write: Write, run: Run, tmp_path: Path) -> None:
@@ -192,4 +192,4 @@ def test_everything_in_mev(write: Write, run: Run, tmp_path: Path) -> None:
         made[kind][name] = made[kind][name] * 1000
     line = refused(run(write(tmp_path, made)), tmp_path)
     fixed = write is nano  # experiments have one unit, which no option changes
-    assert ("but files of this format are in GeV" if fixed else "looks like MeV: give --units MeV") in line
+    assert ("files of this format are in GeV" if fixed else "looks like MeV: give --units MeV") in line

@@ -141,12 +141,12 @@ def hostile(monkeypatch):
     [
         ("def f(*a, **k): os.kill(os.getpid(), signal.SIGSEGV)", r"the library that reads it crashed \(SIGSEGV\)"),
         ("def f(*a, **k): os._exit(7)", r"crashed \(exit code 7\)"),
-        ("def f(*a, **k):\n    while True: pass", r"took longer than 3 s: stopped"),
+        ("def f(*a, **k):\n    while True: pass", r"stopped, since reading it took longer than 3 s"),
         ("def f(*a, **k): bytearray(2**40)", r"takes more than 0\.25 GiB"),
         ("def f(*a, **k): raise RuntimeError('odd\\nbytes')", r"cannot be read \(RuntimeError: odd bytes\)"),
         (
             "def f(*a, **k): os.write(3, b'x' * 64); os.write(4, b'x' * 64); os._exit(0)",
-            "crashed|no proper answer",
+            "crashed|invalid answer",
         ),
     ],
     ids=["crash", "exit", "time", "memory", "error", "nonsense"],
@@ -161,7 +161,7 @@ def test_what_ends_the_reader_is_one_line(source, hostile, deed, message):
 def test_a_reader_that_lies_is_refused(source, hostile):
     deed = "r = i.encode_events\ndef f(e):\n    h, a = r(e)\n    a['ids'] = a['ids'][:-1]\n    return h, a\n"
     hostile(deed + "i.encode_events = f")
-    with pytest.raises(InputError, match="its reader sent what are no events"):
+    with pytest.raises(InputError, match="the process that reads it sent invalid events"):
         formats.read(source, isolate=True)
 
 

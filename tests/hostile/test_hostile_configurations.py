@@ -153,7 +153,7 @@ class Streaming(Dripping):
 @pytest.mark.parametrize("name", ["a.h5", "a.parquet", "a.root"])
 def test_a_server_that_drips_is_given_up(monkeypatch, name):
     pytest.importorskip("aiohttp")
-    monkeypatch.setattr(files, "PATIENCE", 2)
+    monkeypatch.setattr(files, "TIMEOUT", 2)
     assert "\n" not in what_is_said_of(Dripping, name)
 
 

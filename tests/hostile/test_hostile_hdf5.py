@@ -18,7 +18,7 @@ from pairton.topology import load_topology
 def test_content_of_other_files_is_refused(source, tmp_path, maker, isolate):
     secret = shutil.copy(source, tmp_path / "secret.h5")
     maker(source, secret)
-    with pytest.raises(InputError, match=r"takes its content from other files \("):
+    with pytest.raises(InputError, match=r"includes data from other files \("):
         formats.read(source, isolate=isolate)
 
 
@@ -69,5 +69,5 @@ def test_answers_of_other_files_are_refused(tmp_path):
     with h5py.File(tmp_path / "answers.h5", "w") as file:
         file["TARGETS"] = h5py.ExternalLink("secret.h5", "TARGETS")
     assert len(read_assignments(tmp_path / "secret.h5", topology)) == 5
-    with pytest.raises(InputError, match="takes its content from other files"):
+    with pytest.raises(InputError, match="includes data from other files"):
         read_assignments(tmp_path / "answers.h5", topology)

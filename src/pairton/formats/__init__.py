@@ -1,7 +1,7 @@
-"""File formats: one module each, recognised from the content, read in chunks of bounded memory.
+"""File formats: one module each. Files are recognised by their content and read in chunks of bounded memory.
 
-To add one, write a module with a `FORMAT` and give it a line in `REGISTRY`; from outside the package, call
-`register_format`.
+To add a format, write a module with a `FORMAT` and add it to `REGISTRY`, or call `register_format` from your own
+code.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
     "stored_topology",
 ]
 
-# name, which is also the module -> container. Formats of one container are tried in this order: special first.
+# name of a format and of its module -> container. Formats are tried in this order, the most specific first.
 REGISTRY = {
     "topograph": "HDF5",
     "hyper_hdf5": "HDF5",
@@ -52,18 +52,18 @@ REGISTRY = {
     "nanoaod_parquet": "Parquet",
     "parquet": "Parquet",
 }
-IN_MEMORY_CHUNK = 1_000_000  # what is kept anyway is read in few pieces: less to put together
+IN_MEMORY_CHUNK = 1_000_000  # events; large, since all of them are kept in memory anyway
 OPENED_BY = {"HDF5": "hdf5_files", "ROOT": "root_files", "Parquet": "parquet_files"}  # container -> module
-LEAST_BYTES = 8  # of an event in a file, however it is compressed
-SMALL = 2**20  # bytes; a file may have events for as many
-WRITTEN = {"HDF5": "spanet_hdf5", "ROOT": "flat_root", "Parquet": "parquet"}  # by suffix, without --to
+LEAST_BYTES = 8  # smallest plausible size of a compressed event in a file
+SMALL = 2**20  # bytes; smaller files are treated as having this size
+WRITTEN = {"HDF5": "spanet_hdf5", "ROOT": "flat_root", "Parquet": "parquet"}  # default format for writing
 
 
-ADDED: dict[str, Format] = {}  # from outside the package
+ADDED: dict[str, Format] = {}  # by `register_format`
 
 
 def register_format(format: Format, container: str) -> None:
-    """Read, and perhaps write, one more layout of HDF5, ROOT or Parquet files; it is tried before all others."""
+    """Add a format for a layout of HDF5, ROOT or Parquet files. It is tried before all others."""
     if container not in OPENED_BY:
         raise ConfigError(f"no container {container!r}: choose one of {', '.join(OPENED_BY)}")
     if format.name in REGISTRY:
@@ -75,7 +75,7 @@ def register_format(format: Format, container: str) -> None:
 
 
 def get_format(name: str) -> Format:
-    """A format by its name."""
+    """The format with a name."""
     if name not in REGISTRY:
         raise ConfigError(f"no format {name!r}: choose one of {', '.join(REGISTRY)}{nearest(name, REGISTRY)}")
     found = ADDED[name] if name in ADDED else import_module(f"pairton.formats.{name}").FORMAT
@@ -84,14 +84,14 @@ def get_format(name: str) -> Format:
 
 
 def detect(path: str) -> Format:
-    """The format of a file, from its content; a suffix that contradicts it is an error."""
+    """The format of a file, recognised by its content; InputError if the suffix contradicts it."""
     file, found = _open(path)
     file.close()
     return found
 
 
 def _open(path: str, format: str | None = None) -> tuple[Any, Format]:
-    """A file, opened once, and its format: the one asked for, else the first that recognises the content."""
+    """The open file and its format: the given one, or else the first that recognises the content."""
     if format is not None:
         found = get_format(format)
         return _open_container(path, REGISTRY[format]), found
@@ -104,14 +104,17 @@ def _open(path: str, format: str | None = None) -> tuple[Any, Format]:
                 if candidate.recognises(file):
                     return file, candidate
         known = "; ".join(f"{candidate.name}: {candidate.description}" for candidate in candidates)
-        raise FormatError(f"{path}: {container} of no known layout, found {file.summary()}; known are {known}")
+        raise FormatError(
+            f"{path}: this {container} file has an unknown layout: found {file.summary()}; known layouts are "
+            f"{known}"
+        )
     except BaseException:
         file.close()
         raise
 
 
 def _open_container(path: str, container: str, checked: bool = False) -> Any:
-    if not checked and not path.startswith("root://"):  # XRootD has no cheap look at the first bytes
+    if not checked and not path.startswith("root://"):  # reading the first bytes through XRootD is slow
         require_container(path, container)
     return import_module(f"pairton.formats.{OPENED_BY[container]}").open_file(path)
 
@@ -119,7 +122,7 @@ def _open_container(path: str, container: str, checked: bool = False) -> Any:
 def read_options(
     topology: Topology | str | Path | None = None, units: str | None = None, tags: Any = None, **options: Any
 ) -> ReadOptions:
-    """Options from keyword arguments, checked."""
+    """Make `ReadOptions` from keyword arguments, and check them."""
     if units is not None:
         known = {"gev": "GeV", "mev": "MeV"}
         if units.lower() not in known:
@@ -136,9 +139,10 @@ def read_options(
 
 
 def as_for(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options to read what a model takes: its fields of each kind and, where no topology is named, its topology.
+    """Add to the options what a model needs: its input fields and, unless the options name a topology, its
+    topology.
 
-    Files that say that they are of another topology are then refused.
+    In the second case, a file with another stored topology is an error.
     """
     fields = {kind: model.inputs.fields(kind) for kind in model.inputs.kinds}
     if options.get("topology") is not None:
@@ -147,7 +151,7 @@ def as_for(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stored_topology(path: str | Path) -> Topology | None:
-    """The topology that a file says its events are of; None if it says nothing."""
+    """The topology that is stored in a file; None if there is none."""
     file, found = _open(str(path))
     try:
         with damage(str(path)):
@@ -165,10 +169,11 @@ def open_source(
     isolate: Any = False,
     **options: Any,
 ) -> Source:
-    """Open one file. Without a topology: the one stored in the file, else ttbar_allhad.
+    """Open one file for reading.
 
-    refuse_others: refuse a file in which another decay tree is stored.
-    isolate: True, or `pairton.formats.isolation.Limits`, to read an untrusted file in a process of its own.
+    topology: by default the one stored in the file, or else ttbar_allhad.
+    refuse_others: raise InputError if the file stores another decay tree.
+    isolate: True, or `pairton.formats.isolation.Limits`, to read an untrusted file in a separate process.
     """
     name = str(path)
     if isolate:
@@ -178,7 +183,7 @@ def open_source(
         if refuse_others:
             options["refuse_others"] = True
         if options.get("tags") is not None:
-            options["tags"] = load_table(options["tags"]).to_dict()  # a message has plain data only
+            options["tags"] = load_table(options["tags"]).to_dict()  # messages between processes are plain data
         return IsolatedSource(name, format, topology=topology, limits=limits, **options)
     chosen = read_options(topology, **options)
     file, found = _open(name, format)
@@ -191,8 +196,9 @@ def open_source(
                 same_tree(stored, chosen.topology) or find_part(chosen.topology, stored)
             ):
                 raise InputError(
-                    f"{name}: its events are for {stored.name}, the model is for {chosen.topology.name}: choose a "
-                    "model for theirs, or read them as something else (--topology; pairton.read(…, topology=…))"
+                    f"{name}: the events are for {stored.name}, but the model is for {chosen.topology.name}: "
+                    f"choose a model for {stored.name}, or another topology for the events (--topology, or "
+                    "topology= of pairton.read)"
                 )
             found.check(chosen)
             source = found.open(file, chosen)
@@ -200,15 +206,15 @@ def open_source(
         file.close()
         raise
     source.format, source.topology = found.name, chosen.topology
-    asked = {name: getattr(chosen, name) for name in ("map", "units", "settings")}
-    if asked := {name: dict(value) if name != "units" else value for name, value in asked.items() if value}:
-        source.metadata = {**source.metadata, "reading": asked}  # what changes an answer is part of it
+    reading = {name: getattr(chosen, name) for name in ("map", "units", "settings")}
+    if reading := {name: dict(value) if name != "units" else value for name, value in reading.items() if value}:
+        source.metadata = {**source.metadata, "reading": reading}  # results record options that can change them
     state = file_state(name)
     if source.n_events < 0 or (state and source.n_events * LEAST_BYTES > max(state[1], SMALL)):
         source.close()
         raise InputError(
             f"{name}: declares {source.n_events} events" + (f" in {state[1]} bytes" if state else "") + ", which "
-            "is impossible: the file is damaged, or made to exhaust the memory"
+            "is impossible: the file is damaged, or was made to exhaust the memory"
         )
     return source
 
@@ -216,7 +222,7 @@ def open_source(
 def sources(
     paths: Paths, *, format: str | None = None, topology: Topology | str | Path | None = None, **options: Any
 ) -> Iterator[Source]:
-    """Every file, opened one after the other; bad labels end in one warning."""
+    """Open the files one after the other; warn once, at the end, of bad labels in any of them."""
     bad_labels, tagger, choice = BadLabels(), OneTagger(options), OneChoice()
     for path in expand(paths):
         how = {"topology": topology, "bad_labels": bad_labels, **options}
@@ -239,19 +245,21 @@ def iterate(
     """Read events in chunks of bounded memory.
 
     Args:
-        paths: A path, or several: files, globs, URLs, `@list.txt`, or `sample:ttbar_allhad`.
-        format: The name of a format; by default recognised from the content.
-        topology: The decay tree to read for; by default the one stored in the file, else ttbar_allhad.
-        chunk: How many events to read at a time.
-        opened: Called with every file, as a `Source`, before its events are read.
-        **options: `map`: columns by our names, {"pt": "jet_pt"}. `btag`: "TAGGER:CUT". `tags`: efficiencies of the
-            tagger. `keep`: further columns to carry along. `tree`: the tree of a ROOT file. `units`: "GeV" or
-            "MeV". `truth=False`: leave out labels. `strict=True`: a bad label is an error. `settings`: what
-            `--set` sets. `fields`, `variations`: see `ReadOptions`. `isolate=True`: read an untrusted file in a
-            process of its own.
+        paths: One or several of: a file, a glob, a URL, a list of files `@list.txt`, or the events in the package,
+            `sample:ttbar_allhad`.
+        format: Name of the format; by default it is recognised by the content.
+        topology: The decay tree of the events; by default the one stored in the file, or else ttbar_allhad.
+        chunk: Number of events per chunk.
+        opened: Function that is called with each file, as a `Source`, before its events are read.
+        **options: `map`: names of columns in the file, {"pt": "jet_pt"}. `btag`: tagger and cut, "TAGGER:CUT".
+            `tags`: table of the tagger's efficiencies. `keep`: names of further columns to copy to the result.
+            `tree`: name of the tree in a ROOT file. `units`: "GeV" or "MeV". `truth=False`: do not read labels.
+            `strict=True`: bad labels are errors. `settings`: settings of the format, as `--set` on the command
+            line. `variations`: columns of systematic variations, {"jes_up": {"pt": "jet_pt_up"}}. `fields`: fields
+            to read for each kind, {"jet": ["btag"]}. `isolate=True`: read an untrusted file in a separate process.
 
     Yields:
-        `Events`, at least once; without rows if the files have none.
+        `Events`, at least once, even if the files have no events.
 
     Raises:
         InputError: A file is missing, damaged, or of an unknown layout.
@@ -263,16 +271,16 @@ def iterate(
         [1000, 1000, 137]
     """
     check_chunk(chunk)
-    some, empty = False, None
+    found_events, empty = False, None
     for source in sources(paths, format=format, topology=topology, **options):
         if opened is not None:
             opened(source)
         if not source.n_events:
             empty = source.no_events()
         for events in source.chunks(chunk):
-            some = True
+            found_events = True
             yield events
-    if not some and empty is not None:
+    if not found_events and empty is not None:
         yield empty
 
 
@@ -287,10 +295,10 @@ def read(
     """Read all events of some files into memory.
 
     Args:
-        paths: A path, or several, as for `pairton.iterate`.
-        format: The name of a format; by default recognised from the content.
-        topology: The decay tree to read for; by default the one stored in the file, else ttbar_allhad.
-        chunk: How many events to read at a time.
+        paths: One or several files, as for `pairton.iterate`.
+        format: Name of the format; by default it is recognised by the content.
+        topology: The decay tree of the events; by default the one stored in the file, or else ttbar_allhad.
+        chunk: Number of events to read at a time.
         **options: As for `pairton.iterate`.
 
     Returns:
@@ -311,12 +319,12 @@ def read(
 def create(
     path: str | Path, topology: Topology, metadata: Mapping[str, Any] | None = None, format: str | None = None
 ) -> Writer:
-    """A writer for a new file, by `format` or by the suffix."""
+    """A writer for a new file, in the given format or in the default one for its suffix."""
     target = Path(path)
     container = CONTAINERS.get(target.suffix.lower())
     if format is None:
         if container is None:
-            raise ConfigError(f"{target}: no format has this suffix: choose {', '.join(CONTAINERS)}")
+            raise ConfigError(f"{target}: unknown suffix: choose one of {', '.join(CONTAINERS)}")
         format = WRITTEN[container]
     found = get_format(format)
     if container is not None and container != REGISTRY[format]:

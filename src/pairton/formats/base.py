@@ -1,6 +1,6 @@
-"""What a file format is: something that recognises a file, reads it in chunks and, perhaps, writes it.
+"""Base classes of file formats: a format recognises a file, reads it in chunks and, optionally, writes it.
 
-A format is one module of this folder with a `FORMAT`; `pairton.formats` lists it, and nothing else changes.
+Each format is one module of this folder with a `FORMAT`, listed in `pairton.formats.REGISTRY`.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from pairton.topology import JET, Topology, collection_name, load_topology
 
 __all__ = ["DEFAULT_CHUNK", "File", "Format", "ReadOptions", "Source", "Writer", "check_chunk", "damage"]
 
-DEFAULT_CHUNK = 50_000  # events held in memory at once: some 30 MB of jets
-COMPLETION = ("energy", "mass")  # fields that `--map` may name beside pt, eta, phi: parts of the four-momentum
-EVENT_NAMES = ("weight", "source", "number")  # what `--map` may name of an event
+DEFAULT_CHUNK = 50_000  # events held in memory at once: about 30 MB of jets
+COMPLETION = ("energy", "mass")  # fields that complete the four-momentum
+EVENT_NAMES = ("weight", "source", "number")  # columns of the event that `--map` may name
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read a file; each format uses what it understands and refuses what contradicts it."""
+    """How to read a file. Each format uses the options it has, and raises an error for the others."""
 
     topology: Topology = field(default_factory=load_topology)
-    map: Mapping[str, str] = field(default_factory=dict)  # our name -> column: btag, lepton.pt, lepton (a group)
-    fields: Mapping[str, Sequence[str]] | None = None  # kind -> what the model takes; None: also all that is known
-    tree: str | None = None  # of a ROOT file, where there are several
-    units: str | None = None  # "GeV" or "MeV"; None: what the format says, with a check
-    btag: str | None = None  # "TAGGER:CUT" or what the format calls it
-    tags: TagTable | None = None  # efficiencies of the tagger, of the field that the table names
-    keep: Sequence[str] = ()  # further columns to carry along
-    truth: bool = True  # read labels, where there are any
-    strict: bool = False  # a bad label is an error, not a warning
-    bad_labels: BadLabels = field(default_factory=BadLabels, compare=False)  # where sources count them
-    settings: Mapping[str, str] = field(default_factory=dict)  # what only this format knows: --set KEY=VALUE
-    variations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # name -> our name -> column
+    map: Mapping[str, str] = field(default_factory=dict)  # name in Pairton -> column: btag, lepton.pt, lepton
+    fields: Mapping[str, Sequence[str]] | None = None  # kind -> fields to read; None: all that are known
+    tree: str | None = None  # name of the tree in a ROOT file
+    units: str | None = None  # "GeV" or "MeV"; None: the units of the format, with a check
+    btag: str | None = None  # "TAGGER:CUT", or another form that the format defines
+    tags: TagTable | None = None  # efficiencies of the tagger
+    keep: Sequence[str] = ()  # further columns to copy to the result
+    truth: bool = True  # read labels, if there are any
+    strict: bool = False  # bad labels are errors, not warnings
+    bad_labels: BadLabels = field(default_factory=BadLabels, compare=False)  # counts bad labels of all files
+    settings: Mapping[str, str] = field(default_factory=dict)  # settings of the format: --set KEY=VALUE
+    variations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # variation -> field -> column
 
     def wanted(self, kind: str, stored: Mapping[str, Sequence[str]] | None = None) -> Wanted:
-        """What to read of a kind; `stored`: the fields that our writers left in the file.
+        """The fields to read for a kind; `stored`: fields that are listed in a file written by Pairton.
 
         >>> ReadOptions(map={"width": "jet_w", "weight": "w"}).wanted("jet").required
         ('btag', 'width')
@@ -59,7 +59,7 @@ class ReadOptions:
         given = {name: column for name, column in self.map.items() if self.meaning(name) == kind}
         given = {name.removeprefix(f"{kind}."): column for name, column in given.items()}
         fields = (self.fields or {}).get(kind, DEFAULT_FIELDS.get(kind, ()))
-        fields = ["btag" if name in EVIDENCE and kind == JET else name for name in fields]  # which it is made from
+        fields = ["btag" if name in EVIDENCE and kind == JET else name for name in fields]  # evidence needs btag
         more = [name for name in given if name not in ("pt", "eta", "phi", *COMPLETION)]
         known = [*KNOWN_FIELDS.get(kind, ()), *((stored or {}).get(kind, ()) if self.fields is None else ())]
         known = [name for name in known if name not in MARKS]
@@ -67,11 +67,11 @@ class ReadOptions:
 
     @property
     def evidence(self) -> bool:
-        """Whether anybody may ask what the tags of jets are worth."""
+        """Whether the evidence of tags may be needed."""
         return self.fields is None or not set(EVIDENCE).isdisjoint(self.fields.get(JET, ()))
 
     def meaning(self, name: str) -> str:
-        """What a name of `--map` is about: a kind (a field of it), "slot", "particle", "group" or itself."""
+        """What a name of `--map` refers to: "slot", "particle", "group", the kind whose field it is, or itself."""
         kinds = self.topology.kinds
         if name in [slot.name for slot in self.topology.slots]:
             return "slot"
@@ -90,13 +90,13 @@ class ReadOptions:
             )
         if part in MARKS or not part:
             raise ConfigError(
-                f"map {name}={self.map.get(name)}: {part!r} is no field of objects: choose another name"
+                f"map {name}={self.map.get(name)}: {part!r} is not a field of objects: choose another name"
             )
         return kind
 
 
 class File(Protocol):
-    """An open file of some container. `text`: a string that our writers left; `summary`: what is in it."""
+    """An open file. `text`: a string that Pairton stored in it; `summary`: its content in short, for errors."""
 
     path: str
 
@@ -108,43 +108,46 @@ class File(Protocol):
 
 
 def check_chunk(size: int) -> None:
+    """Raise ConfigError unless a chunk has at least one event."""
     if size < 1:
-        raise ConfigError(f"chunk={size}: it must be at least 1 event")
+        raise ConfigError(f"chunk is {size}, but must be at least 1")
 
 
 @contextmanager
 def damage(path: str) -> Iterator[None]:
-    """What a reader did not foresee is, to the user, a file that is damaged or not what it says it is."""
+    """Turn unexpected errors of a reader into an InputError: the file is damaged or not of its format."""
     try:
         yield
     except PairtonError:
         raise
     except MemoryError as error:
         raise InputError(
-            f"{path}: reading it takes more memory than there is: it may be damaged; else try smaller chunks"
+            f"{path}: there is not enough memory to read it: read smaller chunks, or check whether it is damaged"
         ) from error
     except Exception as error:
-        said = f"{type(error).__name__}: {one_line(error)}"
-        raise InputError(f"{path}: cannot be read, damaged or not what its format promises ({said})") from error
+        reason = f"{type(error).__name__}: {one_line(error)}"
+        raise InputError(
+            f"{path}: cannot be read, because it is damaged or not of the expected format ({reason})"
+        ) from error
 
 
 class Source(ABC):
-    """An open file. A context manager; `chunks` reads rows [start, stop) with bounded memory."""
+    """An open file of events, to be used as a context manager."""
 
     path: str
-    format: str  # its name; this and the topology are set on opening
+    format: str  # name of the format; `open_source` sets it and the topology
     topology: Topology
     n_events: int
     has_truth: bool
     metadata: Mapping[str, Any]
-    tagging: str = ""  # where tags come from: files of one run must agree
-    others: Sequence[str] = ()  # collections that the topology does not take
-    chosen: Mapping[str, str] = MappingProxyType({})  # key of `--set` -> what was taken by what the file has
-    read_as: Mapping[str, Any] = MappingProxyType({})  # what the reader decided for this file: tagger, jet ID, ...
+    tagging: str = ""  # the tagger and its cut, which must be the same in all files
+    others: Sequence[str] = ()  # collections in the file that the topology does not use
+    chosen: Mapping[str, str] = MappingProxyType({})  # setting -> value that the reader chose for this file
+    read_as: Mapping[str, Any] = MappingProxyType({})  # all choices of the reader: tagger, jet ID, ...
 
     @abstractmethod
     def read(self, start: int, stop: int) -> Events:
-        """The events of some rows, objects as stored, in GeV, with permanent ids."""
+        """The events of rows [start, stop): all objects in stored order, in GeV, with permanent ids."""
 
     def no_events(self) -> Events:
         """The columns of the file, without rows. Raises InputError if the file is damaged."""
@@ -152,11 +155,11 @@ class Source(ABC):
             return self.read(0, 0)
 
     def taggers(self) -> list[dict[str, Any]]:
-        """What the first values of each score of jets are, and which is used: plain data for `pairton inspect`."""
+        """The b-tag scores in the file, their values and which one is used: plain data for `pairton inspect`."""
         return []
 
     def chunks(self, size: int = DEFAULT_CHUNK, start: int = 0, stop: int | None = None) -> Iterator[Events]:
-        """Rows [start, stop) in windows of `size` that begin at multiples of it."""
+        """Events of rows [start, stop), in chunks of `size` rows that begin at multiples of `size`."""
         check_chunk(size)
         stop = self.n_events if stop is None else min(stop, self.n_events)
         state = file_state(self.path)
@@ -180,7 +183,7 @@ class Source(ABC):
 
 
 class Writer(CompleteOrNothing):
-    """Takes events chunk by chunk."""
+    """Writes events chunk by chunk."""
 
     @abstractmethod
     def write(self, events: Events) -> None:
@@ -192,26 +195,26 @@ class Format(ABC):
 
     name: ClassVar[str]  # "spanet_hdf5"
     description: ClassVar[str]  # one line for `--help` and errors
-    suffixes: ClassVar[tuple[str, ...]]  # of files it may be; the first is for writing
-    settings: ClassVar[Mapping[str, str]] = {}  # key of `--set` -> what it does, with its values
+    suffixes: ClassVar[tuple[str, ...]]  # usual suffixes; the first is for writing
+    settings: ClassVar[Mapping[str, str]] = {}  # key of `--set` -> help text
     reads_variations: ClassVar[bool] = False
-    names: ClassVar[tuple[str, ...]] = ()  # what `--map` may name beside fields of objects: slot, weight, group, …
+    names: ClassVar[tuple[str, ...]] = ()  # what `--map` may name, apart from fields: slot, weight, group, …
     jets_only: ClassVar[bool] = False
 
     @abstractmethod
     def recognises(self, file: Any) -> bool:
-        """Whether an open file, of the container that the registry says, has this layout."""
+        """Whether an open file of the format's container has its layout."""
 
     @abstractmethod
     def open(self, file: Any, options: ReadOptions) -> Source:
-        """Find what is to be read; raises FormatError naming what is missing and what was found."""
+        """Find the columns to read; FormatError if one is missing."""
 
     def stored_topology(self, file: File) -> Topology | None:
-        """The topology written in the file, where there is one."""
+        """The topology that is stored in the file, if there is one."""
         return Stored.from_json(file.text(KEY), file.path, tree=True).topology
 
     def check(self, options: ReadOptions) -> None:
-        """Refuse settings, names, kinds and variations that this format does not know."""
+        """Raise ConfigError for settings, names, kinds or variations that this format does not have."""
         for key in options.settings:
             if key not in self.settings:
                 known = "; ".join(f"{name}: {about}" for name, about in self.settings.items()) or "none"
@@ -221,25 +224,25 @@ class Format(ABC):
             meaning = options.meaning(name)
             if meaning not in (*self.names, *options.topology.kinds):
                 raise ConfigError(
-                    f"map {name}={column}: {self.name} takes names of fields only, as in pt={column} or "
-                    f"lepton.pt={column}: leave it out"
+                    f"map {name}={column}: {self.name} allows only fields of objects, as in pt={column} or "
+                    f"lepton.pt={column}: remove it"
                 )
         self.check_kinds(options.topology)
         if options.variations and not self.reads_variations:
             names = ", ".join(options.variations)
             raise ConfigError(
-                f"{self.name} has no columns for the variations {names}: give a ROOT or Parquet file"
+                f"{self.name} files cannot have variations, but {names} was given: use a ROOT or Parquet file"
             )
 
     def check_kinds(self, topology: Topology) -> None:
-        """Refuse a topology with objects that this format has no place for."""
+        """Raise ConfigError if the topology has kinds of objects that this format cannot store."""
         others = [collection_name(kind) for kind in topology.kinds if kind != JET]
         if self.jets_only and others:
             raise ConfigError(
-                f"{self.name} has only jets, but {topology.name} needs {', '.join(others)}: choose another "
-                "format, or a topology of jets"
+                f"{self.name} stores only jets, but {topology.name} needs {', '.join(others)}: choose another "
+                "format, or a topology with jets only"
             )
 
     def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> Writer:
-        """Open for writing, where the format can."""
+        """A writer for a new file; OutputError if the format can only be read."""
         raise OutputError(f"{path}: {self.name} can only be read; choose another format with --to")

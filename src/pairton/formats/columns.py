@@ -1,4 +1,4 @@
-"""From columns of a file to ragged objects of a kind, without a copy more than needed."""
+"""Find the columns of each field in a file, and make ragged arrays of objects from them."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ __all__ = [
     "tagged",
 ]
 
-BLOCK = 32_768  # objects whose energies are computed at once: intermediate results stay in the cache
-SHOWN = 20  # columns named in an error
+BLOCK = 32_768  # objects whose energies are computed at once, so that intermediate results stay in the cache
+SHOWN = 20  # most columns listed in an error
 MASSLESS = frozenset({"electron", "muon", "lepton", "photon"})  # kinds that need neither energy nor mass
 
-# kind -> fields that are read where a file has them
+# kind -> fields that are read if a file has them
 KNOWN_FIELDS: Mapping[str, tuple[str, ...]] = {
     JET: ("btag",),
     "lepton": ("charge", "flavour", "pdgid"),
@@ -46,7 +46,7 @@ KNOWN_FIELDS: Mapping[str, tuple[str, ...]] = {
     "muon": ("charge",),
     "tau": ("charge",),
 }
-# field -> how files name it; each alternative lists the columns that it is made of
+# field -> its possible names in files; each alternative lists the columns that the field is computed from
 NAMES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "phi": (("phi",), ("sin_phi", "cos_phi"), ("sinphi", "cosphi")),
     "energy": (("energy",), ("e",)),
@@ -55,11 +55,11 @@ NAMES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "flavour": (("flavour",), ("flavor",)),
     "pdgid": (("pdgid",), ("pdgId",)),
 }
-TRANSVERSE_SIZE = (("pt",), ("met",), ("",))  # the last one: a column with the name of the kind
+TRANSVERSE_PT = (("pt",), ("met",), ("",))  # pt of missing energy; "": a column with the name of the kind
 
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.integer[Any]]
-Chosen = Mapping[str, tuple[str, ...]]  # field -> the columns that it is made of
+Chosen = Mapping[str, tuple[str, ...]]  # field -> the columns that it is computed from
 
 
 # -- which columns -----------------------------------------------------------------------------------------
@@ -71,20 +71,21 @@ class Wanted:
 
     kind: str
     required: tuple[str, ...] = ()  # fields beyond the four-momentum
-    optional: tuple[str, ...] = ()  # fields that are read where the file has them
+    optional: tuple[str, ...] = ()  # fields that are read if the file has them
     given: Mapping[str, str] = field(default_factory=dict)  # field -> column, from `--map`
 
     def names(self, name: str) -> tuple[tuple[str, ...], ...]:
+        """The possible names of a field in files."""
         if name == "pt" and self.kind in TRANSVERSE:
-            return TRANSVERSE_SIZE
+            return TRANSVERSE_PT
         return NAMES.get(name, ((name,),))
 
     def option(self, name: str) -> str:
-        """What supplies a field on the command line."""
+        """The value of `--map` that names the column of a field."""
         return f"{name}=COLUMN" if self.kind == JET else f"{self.kind}.{name}=COLUMN"
 
     def fields(self, last: Sequence[str]) -> list[tuple[str, ...]]:
-        """Fields that are needed, each as a choice of one or more."""
+        """The needed fields; each entry lists alternatives, such as energy or mass."""
         if self.kind in TRANSVERSE:
             momentum: list[tuple[str, ...]] = [("pt",), ("phi",)]
         else:
@@ -97,22 +98,22 @@ class Wanted:
 
 def choose_columns(
     wanted: Wanted,
-    there: Iterable[str],
+    available: Iterable[str],
     where: str,
     named: Callable[[str], str] = str,
     last: Sequence[str] = ("energy", "mass"),
 ) -> Chosen:
-    """The columns of each field of a kind; an error names every field that has none, and how to supply it.
+    """Find the columns of each field of a kind; FormatError lists the fields without one.
 
-    there   columns of the file
-    where   the file, and the part of it, for the error
-    named   how the file names a field of this kind
-    last    fields that complete the four-momentum, the preferred one first
+    available   columns of the file
+    where       the file, and the part of it, for the error
+    named       function from a field to its column in the file
+    last        fields that complete the four-momentum, the preferred one first
 
     >>> choose_columns(Wanted("met"), ["met", "met_phi"], "a.root", lambda name: f"met_{name}" if name else "met")
     {'pt': ('met',), 'phi': ('met_phi',)}
     """
-    columns = set(there)
+    columns = set(available)
 
     def candidates(name: str) -> list[tuple[str, ...]]:
         if name in wanted.given:
@@ -133,14 +134,16 @@ def choose_columns(
             chosen[name] = find(name) or ()
     if missing:
         first = candidates(missing[0][0])[0][0]
-        said = ", ".join(" or ".join(_said(name, candidates(name)[0]) for name in choice) for choice in missing)
+        fields = ", ".join(
+            " or ".join(_field_text(name, candidates(name)[0]) for name in choice) for choice in missing
+        )
         options = ",".join(wanted.option(choice[0]) for choice in missing)
         used = {column for parts in chosen.values() for column in parts}
         others = tuple(f"{kind}_" for kind in (JET, *LEPTONS, *TRANSVERSE) if kind != wanted.kind)
         similar = {column for column in columns - used if not column.startswith(others)}
         raise FormatError(
-            f"{where}: no column for {said} of {collection_name(wanted.kind)}; found "
-            f"{shown(there, first if named('pt') != 'pt' else wanted.kind)}"
+            f"{where}: no column for {fields} of {collection_name(wanted.kind)}; found "
+            f"{shown(available, first if named('pt') != 'pt' else wanted.kind)}"
             f"{nearest(first, similar)}; name it with --map {options}"
         )
     more = list(wanted.optional)
@@ -152,17 +155,18 @@ def choose_columns(
     return chosen
 
 
-def _said(name: str, parts: tuple[str, ...]) -> str:
+def _field_text(name: str, parts: tuple[str, ...]) -> str:
+    """A field and the columns it is looked for in, for an error."""
     return name if parts == (name,) else f"{name} ({' + '.join(parts)})"
 
 
 def combined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """A field from the columns that it is made of: one, or sine and cosine of an angle."""
+    """Compute a field from its columns: a single one, or the sine and cosine of an angle."""
     return parts[0] if len(parts) == 1 else np.arctan2(*parts)
 
 
 def shown(columns: Iterable[str], like: str = "") -> str:
-    """Columns for an error, of which there may be many: first those with the first word of `like`.
+    """A list of columns for an error, shortened; those that begin with the first word of `like` come first.
 
     >>> shown(["b", "jet_pt", "jet_eta"], "jet_phi")
     'jet_pt, jet_eta, b'
@@ -179,9 +183,10 @@ def shown(columns: Iterable[str], like: str = "") -> str:
 def objects_from_flat(
     counts: Ints, fields: Mapping[str, npt.NDArray[Any]], *, index: Ints | None = None, scale: float = 1.0
 ) -> ak.Array:
-    """Objects of all events one after the other, `counts` of them in each; momenta are divided by `scale`.
+    """Make ragged objects from flat arrays over all events.
 
-    Without eta they are transverse, without energy and mass they are massless.
+    counts: number of objects per event; index: their positions in the file; scale: momenta are divided by it.
+    Objects without eta are transverse; those without energy and mass are massless.
 
     >>> one = np.ones(3)
     >>> leptons = {"pt": one, "eta": 0 * one, "phi": one, "charge": -one}
@@ -220,12 +225,12 @@ def objects_from_flat(
 
 
 def _array(values: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
-    with np.errstate(over="ignore", invalid="ignore"):  # an overflow becomes inf: a bad object, not a crash
+    with np.errstate(over="ignore", invalid="ignore"):  # an overflow becomes inf, which makes a bad object
         return np.ascontiguousarray(values, dtype=dtype)
 
 
 class Padded:
-    """A mask (n, width) of the objects in padded columns, which may have holes.
+    """Objects in padded columns, given by a mask (n, width), which may have holes.
 
     >>> rows = Padded(np.array([[True, False, True], [False, False, False]]))
     >>> rows.counts.tolist(), rows.take(np.array([[5, 6, 7], [8, 9, 9]])).tolist(), rows.index.tolist()
@@ -240,22 +245,23 @@ class Padded:
         self._at = np.flatnonzero(self.mask)
 
     def take(self, columns: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The objects of padded columns, one after the other."""
-        return np.asarray(np.take(columns, self._at, mode="clip"))  # all are inside: no need to check each
+        """The values of the objects in padded columns (n, width), as a flat array."""
+        return np.asarray(np.take(columns, self._at, mode="clip"))  # "clip" skips the check of each index
 
     @cached_property
     def holes(self) -> bool:
+        """Whether padding comes before an object in some event."""
         flat, width = self.mask.reshape(-1), max(1, self.mask.shape[1])
-        begins = flat[1:] > flat[:-1]  # an object after none; only in the first column is that no hole
+        begins = flat[1:] > flat[:-1]  # an object after padding is after a hole, except in the first column
         return bool(np.count_nonzero(begins) > np.count_nonzero(begins[width - 1 :: width]))
 
     @cached_property
     def index(self) -> Ints | None:
-        """The column of each object, where that is not its position."""
+        """The column of each object; None if it is the position of the object in the event."""
         return self._at % self.mask.shape[1] if self.holes else None
 
     def positions(self, columns: Ints) -> Ints:
-        """Columns (n, S) to positions among the objects; -1 stays, one that holds none becomes out of range."""
+        """Convert columns (n, S) to positions among the objects; -1 stays, and columns without object give -2."""
         width = self.mask.shape[1]
         if not self.holes:
             return columns
@@ -269,12 +275,12 @@ class Padded:
 def jagged(
     array: ak.Array, name: str, path: str, single: bool = False
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-    """Lengths and numbers of a column of lists; with `single` also of one number per event. Else an error."""
+    """Lengths and flat values of a column of lists; `single` also allows one number per event."""
     if single and array.ndim == 1 and not ak.fields(array):
         array = ak.unflatten(array, 1) if len(array) else ak.Array(np.zeros((0, 1)))
     if array.ndim != 2 or ak.fields(array):
         raise FormatError(
-            f"{path}: column {name} has the type {array.type}, but a list of numbers per event is needed"
+            f"{path}: column {name} has the type {array.type}, but must have one list of numbers per event"
         )
     counts = np.asarray(ak.num(array, axis=1), dtype=np.int64)
     values = ak.flatten(array)
@@ -283,19 +289,21 @@ def jagged(
     try:
         return counts, ak.to_numpy(values, allow_missing=False)
     except ValueError:
-        raise FormatError(f"{path}: column {name} has missing values or no numbers ({array.type})") from None
+        raise FormatError(
+            f"{path}: column {name} has the type {array.type}, but must have numbers without missing values"
+        ) from None
 
 
 def flat_fields(
     data: Mapping[str, ak.Array], chosen: Chosen, path: str, kind: str = JET, like: Ints | None = None
 ) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[Any]]]:
-    """How many objects each event has, and their fields, one event after the other; all columns must fit.
+    """The number of objects per event, and their fields as flat arrays; FormatError if columns differ in length.
 
-    like: the number of objects per event, where it is known from others of their columns.
+    like: the number of objects per event, if it is known from other columns.
     """
     flat: dict[str, npt.NDArray[Any]] = {}
     counts = None if like is None else np.asarray(like, dtype=np.int64)
-    for ours, parts in chosen.items():
+    for field_name, parts in chosen.items():
         values = []
         for name in parts:
             lengths, numbers = jagged(data[name], name, path, single=kind != JET)
@@ -303,17 +311,18 @@ def flat_fields(
             if not np.array_equal(counts, lengths):
                 row = int(np.nonzero(counts != lengths)[0][0])
                 raise FormatError(
-                    f"{path}: columns of unequal length: {name} has {lengths[row]} {collection_name(kind)}, "
-                    f"others {counts[row]}, in the same event: write the file again, or name others with --map"
+                    f"{path}: columns of unequal length: in the same event, {name} has {lengths[row]} "
+                    f"{collection_name(kind)}, but others have {counts[row]}: write the file again, or choose "
+                    "other columns with --map"
                 )
             values.append(numbers)
-        flat[ours] = combined(values)
+        flat[field_name] = combined(values)
     assert counts is not None
     return counts, flat
 
 
 def row_ids(source: int, start: int, stop: int) -> npt.NDArray[np.uint64]:
-    """(n, 2): the fingerprint of the file and the row."""
+    """(n, 2): ids from the fingerprint of the file and the row."""
     ids = np.empty((stop - start, 2), dtype=np.uint64)
     ids[:, 0] = source
     ids[:, 1] = np.arange(start, stop, dtype=np.uint64)
@@ -336,10 +345,10 @@ def btag_option(option: str | None) -> tuple[str | None, float | None]:
         return name or None, value
     except ValueError:
         if name:
-            raise ConfigError(f"btag {option!r}: after the colon a number is needed, as in score:0.7") from None
+            raise ConfigError(f"btag {option!r}: write a number after the colon, as in score:0.7") from None
         return option, None
 
 
 def tagged(btag: npt.NDArray[Any], cut: float | None) -> npt.NDArray[Any]:
-    """1 for a score above the cut, 0 else; as it is without a cut. A NaN stays one."""
+    """1 for scores above the cut, else 0; NaN stays NaN. Without a cut, the scores are unchanged."""
     return btag if cut is None else np.where(np.isnan(btag), np.nan, btag > cut)

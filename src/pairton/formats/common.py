@@ -1,4 +1,4 @@
-"""What all readers share: units, labels that cannot be, columns that are missing."""
+"""Checks that all readers share: units of momenta, and labels of the truth."""
 
 from __future__ import annotations
 
@@ -30,36 +30,37 @@ __all__ = [
 ]
 
 NO_OBJECT = 2**31 - 1
-LEAST_MEDIAN = 0.5  # GeV, of the pT of any kind of object
-SURE = 100  # events of which one has some missing energy
+LEAST_MEDIAN = 0.5  # GeV: a smaller median pT means wrong units
+SURE = 100  # in so many events, the missing energy cannot always be 0
 
 Ints = npt.NDArray[np.integer[Any]]
 
 
 def unit_scale(pt: npt.NDArray[Any], units: str | None, path: str, kind: str = JET) -> float:
-    """What to divide pT, mass and energy by. `units`: "GeV", "MeV", or None for GeV with a check of the pT."""
+    """The number to divide pT, mass and energy by. `units`: "GeV", "MeV", or None for GeV with a check of pT."""
     if units is not None:
         return 1000.0 if units == "MeV" else 1.0
     if (median := mev_median(pt)) is not None:
         raise InputError(
             f"{path}: the median {kind} pT is {median:.0f}, which looks like MeV: give --units MeV "
-            "(or --units GeV, if it is right)"
+            "(or --units GeV, if it really is GeV)"
         )
     return 1.0
 
 
 def check_units(objects: Mapping[str, ak.Array], path: str, fixed: str | None = None) -> None:
-    """Refuse a kind of object that is in other units than the first; warn of missing energy that is always 0.
+    """Raise InputError if kinds of objects have different units; warn if the missing energy is always 0.
 
-    Momenta are in GeV if the file has one unit for all: then no median is a thousand times too large or small.
-    fixed: the units that all files of this format have; without them the first kind has been checked already.
+    The median pT of every kind must be plausible in GeV. fixed: the units that all files of the format have.
+    Without them, `unit_scale` has checked the first kind already.
     """
     reference, usual = None, 0.0
     for kind, array in objects.items():
         pt = np.asarray(ak.flatten(array.pt))[:UNIT_SAMPLE]
         if kind in TRANSVERSE and len(pt) >= SURE and not pt.any():
             warnings.warn(
-                f"{path}: {kind} is 0 in each of {len(pt)} events: it may not be filled; name another column with "
+                f"{path}: {kind} is 0 in each of {len(pt)} events, so it may not be filled: name another column "
+                "with "
                 f"--map {kind}.pt=COLUMN",
                 PairtonWarning,
                 stacklevel=2,
@@ -72,27 +73,27 @@ def check_units(objects: Mapping[str, ak.Array], path: str, fixed: str | None = 
         if reference is None:
             if wrong and fixed is not None:
                 raise InputError(
-                    f"{path}: the median pT of {collection_name(kind)} is {median:.3g} GeV, but files of this "
-                    f"format are in {fixed}: correct the momenta in the file"
+                    f"{path}: the median pT of {collection_name(kind)} is {median:.3g} GeV, which is not "
+                    f"plausible; files of this format are in {fixed}: correct the momenta in the file"
                 )
-            if wrong:  # the user said that these units are right: nothing to compare with
+            if wrong:  # the user gave these units, so there is nothing to compare with
                 return
             reference, usual = kind, median
         elif wrong:
             raise InputError(
-                f"{path}: the median pT is {usual:.3g} GeV for {collection_name(reference)}, but {median:.3g} for "
-                f"{collection_name(kind)}: one is in MeV and one in GeV; name columns of the same units with "
+                f"{path}: the median pT is {usual:.3g} GeV for {collection_name(reference)}, but {median:.3g} GeV "
+                f"for {collection_name(kind)}, so their units differ: name a column with the same units with "
                 f"--map {kind}.pt=COLUMN"
             )
 
 
 @dataclass
 class BadLabels:
-    """Counts labels that cannot be, over the chunks and files of one reading, for one warning at its end."""
+    """Counts invalid labels over all chunks and files that are read, for one warning at the end."""
 
     labels: int = 0
     events: int = 0
-    where: str = field(default="")  # the first one
+    where: str = field(default="")  # file and row of the first one
 
     def add(self, labels: int, events: int, where: str) -> None:
         self.where = self.where or where
@@ -101,12 +102,12 @@ class BadLabels:
 
     def warn(self) -> None:
         if self.labels:
-            warnings.warn(f"{self}: their particles count as unlabelled", PairtonWarning, stacklevel=3)
+            warnings.warn(f"{self}: their particles are treated as unlabelled", PairtonWarning, stacklevel=3)
 
     def __str__(self) -> str:
         return (
             f"{self.labels} label{'s' * (self.labels != 1)} in {self.events} event{'s' * (self.events != 1)} "
-            f"out of range, repeated or two on one object (first: {self.where})"
+            f"out of range, repeated, or on the same object as another (first: {self.where})"
         )
 
 
@@ -116,13 +117,12 @@ def clean_labels(
     counts: Mapping[str, Ints],
     bad: npt.NDArray[np.bool_] | None = None,
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Labels without those that cannot be, (n, S) int32, and the number of bad ones in each event, (n,).
+    """Remove invalid labels. Return the labels (n, S) as int32, and the number of invalid ones per event (n,).
 
-    Labels are positions among the objects of the slot's kind, `counts` (n,) of each kind. Bad is what is out of
-    range (below -1, or no object), what shares its object with another label, and what the caller marks in `bad`
-    (n, S). A bad label unlabels the particle that decays directly to it: all objects that this particle decays to
-    directly lose their label. Particles above are then incomplete by themselves; those beside and below keep
-    their labels.
+    Labels are positions among the `counts` (n,) objects of the slot's kind. A label is invalid if it is below -1
+    or beyond the last object, if another label has the same object, or if `bad` (n, S) marks it. An invalid label
+    also removes the labels of its siblings: all slots that the same particle decays to directly. Particles above
+    are then incomplete; those beside and below keep their labels.
 
     >>> from pairton.topology import load_topology
     >>> ttbar, n_jets = load_topology("ttbar_allhad"), np.array([6])
@@ -137,7 +137,7 @@ def clean_labels(
         wrong |= bad.T
     distinct = columns.copy()
     for slot, column in enumerate(distinct):
-        column[wrong[slot] | (column < 0)] = -1 - slot  # so that only two labels on one object are equal
+        column[wrong[slot] | (column < 0)] = -1 - slot  # so that only labels on the same object are equal
     for one, other in combinations(topology.slots, 2):
         if one.kind == other.kind:
             both = distinct[one.index] == distinct[other.index]
@@ -154,7 +154,7 @@ def clean_labels(
 
 
 def small(labels: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-    """Labels as int32: what does not fit stays out of range, and a NaN is no label."""
+    """Labels as int32: numbers that do not fit stay out of range, and NaN becomes -1."""
     if labels.dtype.kind == "f":
         labels = np.where(np.isnan(labels), -1, labels)
     if labels.dtype.itemsize >= 4 and labels.size and (labels.max() > NO_OBJECT or labels.min() < -NO_OBJECT):
@@ -165,7 +165,7 @@ def small(labels: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
 def labels_to_truth(
     topology: Topology, labels: npt.NDArray[Any], counts: Ints
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """As `kind_labels_to_truth`, of numbers on jets alone.
+    """Like `kind_labels_to_truth`, for labels on jets only.
 
     >>> from pairton.topology import load_topology
     >>> labels_to_truth(load_topology("hh4b"), np.array([0, 3, 1, 2, 4]), np.array([5]))[0].tolist()
@@ -177,37 +177,38 @@ def labels_to_truth(
 def kind_labels_to_truth(
     topology: Topology, labels: Mapping[str, npt.NDArray[Any]], counts: Mapping[str, Ints]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """HyPER's numbers on objects to the object of each slot (n, S), and the number of bad ones per event (n,).
+    """Convert HyPER's labels of objects to truth (n, S), and count invalid labels per event (n,).
 
-    labels   kind -> (J,): numbers on the objects of all events; slots of other kinds have no object
+    labels   kind -> (J,): labels of the objects of all events; slots of other kinds stay empty
     counts   kind -> (n,): objects per event
 
-    A number on two objects of a kind is bad, and so is one that means no slot; 0 and NaN are no label.
+    0 and NaN mean no label. A label is invalid if two objects of a kind have it, or if it belongs to no slot.
     """
     n = len(next(iter(counts.values())))
     truth = np.full((n, len(topology.slots)), -1, dtype=np.int64)
     repeated = np.zeros(truth.shape, dtype=bool)
-    strange = np.zeros(n, dtype=np.int64)
-    named = topology.labels("hyper")
+    unknown = np.zeros(n, dtype=np.int64)
+    names = topology.labels("hyper")
     for kind, numbers in labels.items():
         at = np.repeat(np.arange(n), counts[kind])  # the event of each object
         position = np.arange(len(numbers)) - (np.cumsum(counts[kind]) - counts[kind])[at]
-        mine = [slot.index for slot in topology.slots if slot.kind == kind]
-        wanted = [int(named[slot].rpartition("-")[2]) for slot in mine]  # "2-1": label 1 of leptons
+        slots = [slot.index for slot in topology.slots if slot.kind == kind]
+        wanted = [int(names[slot].rpartition("-")[2]) for slot in slots]  # "2-1": label 1 of leptons
         values = np.asarray(numbers, dtype=np.float64)
-        truth[:, mine], repeated[:, mine], odd = labels_from_jets(values, at, position, n, wanted)
-        strange += odd
+        truth[:, slots], repeated[:, slots], others = labels_from_jets(values, at, position, n, wanted)
+        unknown += others
     clean, bad = clean_labels(topology, truth, counts, repeated)
-    return clean, bad + strange
+    return clean, bad + unknown
 
 
 def labels_from_jets(
     labels: npt.NDArray[Any], at: Ints, position: Ints, n_events: int, numbers: Iterable[int]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-    """Per-jet labels to per-slot jets, where a code writes on each jet which product it is.
+    """Convert labels of jets to the jet of each slot.
 
-    `labels`, `at`, `position` (J,) are the label, event and position of each jet; `numbers` the label of each
-    slot. Returns truth (n, S), a mask of slots named on more than one jet, and labels of no slot per event (n,).
+    `labels`, `at`, `position` (J,) are the label, event and position of each jet; `numbers` are the labels of the
+    slots. Returns truth (n, S), a mask (n, S) of slots whose label is on several jets, and the number of labels
+    per event (n,) that belong to no slot.
 
     >>> labels_from_jets(np.array([0, 2, 1]), np.array([0, 0, 0]), np.arange(3), 1, [1, 2])[0].tolist()
     [[2, 1]]
@@ -221,19 +222,21 @@ def labels_from_jets(
         known[where] = True
         truth[at[where], slot] = position[where]
         repeated[:, slot] = np.bincount(at[where], minlength=n_events) > 1
-    strange = np.bincount(at[~known], minlength=n_events)
-    return truth, repeated, strange
+    unknown = np.bincount(at[~known], minlength=n_events)
+    return truth, repeated, unknown
 
 
 def report_labels(
     counts: npt.NDArray[np.int64], collector: BadLabels, strict: bool, path: str, start: int
 ) -> None:
-    """Count bad labels, or refuse them; `start` is the row of the first event."""
+    """Count invalid labels, or raise EventsError if `strict`; `start` is the row of the first event."""
     (rows,) = np.nonzero(counts)
     if not len(rows):
         return
     where = f"{path}, row {start + int(rows[0])}"
     if strict:
         found = BadLabels(int(counts.sum()), len(rows), where)
-        raise EventsError(f"{path}: {found}; mend them, or read without --strict to unlabel their particles")
+        raise EventsError(
+            f"{path}: {found}: correct them, or read without --strict to treat their particles as unlabelled"
+        )
     collector.add(int(counts.sum()), len(rows), where)

@@ -1,4 +1,4 @@
-"""Delphes ROOT files: branches of objects, `Jet.PT` and so on."""
+"""ROOT files of Delphes, with branches such as `Jet.PT`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["FORMAT", "Delphes"]
 
 TREE = "Delphes"
 RECORD = tuple(f"Particle.{name}" for name in ("PID", "Status", "M1", "Eta", "Phi"))
-HARD = (22, 23, 3)  # of the hard process: resonances and products in Pythia 8, all of it in Pythia 6 and Herwig 6
+HARD = (22, 23, 3)  # status of the hard process: 22 and 23 in Pythia 8, 3 in Pythia 6 and Herwig 6
 BITS = 32
 COLLECTIONS: Collections = {
     JET: (("Jet.",),),
@@ -52,8 +52,8 @@ class DelphesSource(ExperimentSource):
         self.tag_column, self.bit = self._tag(tree, options.btag)
         if options.tags is not None and options.tags.field.lower() != "btag":
             raise ConfigError(
-                f"--tags {options.tags.name} is for {options.tags.field}, but tags of Delphes are 0 or 1: give a "
-                "table for btag, such as delphes_cms"
+                f"--tags {options.tags.name} is for {options.tags.field}, but tags of Delphes are 0 or 1: choose "
+                "a table for btag, such as delphes_cms"
             )
         self.tagger = Tagger("BTag", 0.5, "btag", options.tags, options.evidence)
         self.weight = next((name for name in ("Event.Weight",) if name in tree), None)
@@ -66,7 +66,7 @@ class DelphesSource(ExperimentSource):
         """Column and bit of `--btag BIT` or `--btag COLUMN:BIT`."""
         name, _, bit = (given or "BTag:0").rpartition(":")
         column = f"{self.collection}.{name.removeprefix(f'{self.collection}.') or 'BTag'}"
-        tree.require([column], hint="; give --set jets=COLLECTION for other jets")
+        tree.require([column], hint="; choose another collection of jets with --set jets=COLLECTION")
         if not bit.isdigit() or int(bit) >= BITS:
             raise ConfigError(
                 f"--btag {given}: the bit {bit!r} must be a number from 0 to {BITS - 1}, as in BTag:0"
@@ -104,11 +104,11 @@ class Delphes(Format):
     description = "Delphes: tree Delphes with Jet.PT, Jet.Eta, …"
     suffixes = (".root",)
     settings: ClassVar[dict[str, str]] = {
-        "jets": "the collection of jets, Jet by default; JetPUPPI, say",
-        "electron_id": "conditions on fields of electrons, IsolationVar < 0.1, say; default none: as in the file",
-        "muon_id": "the same of muons",
+        "jets": "collection of jets, for example JetPUPPI; default: Jet",
+        "electron_id": "conditions on fields of electrons, for example IsolationVar < 0.1; default: none",
+        "muon_id": "conditions on fields of muons; default: none",
         **SETTINGS,
-        "met": "the collection of missing energy, MissingET by default; PuppiMissingET, say",
+        "met": "collection of missing energy, for example PuppiMissingET; default: MissingET",
     }
     reads_variations = True
 
@@ -120,7 +120,7 @@ class Delphes(Format):
 
 
 def _scalar(column: ak.Array, missing: float) -> npt.NDArray[np.number]:
-    """One value per event of a branch that Delphes writes as a list of one."""
+    """One value per event, from a branch that Delphes writes as lists with one element."""
     if column.ndim > 1:
         column = ak.fill_none(ak.firsts(column, axis=1), missing)
     return np.asarray(column)

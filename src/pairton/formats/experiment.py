@@ -1,4 +1,4 @@
-"""What readers of experiments' trees share: objects as stored, which jets to use, truth, variations, ids."""
+"""Base class for readers of Delphes, NanoAOD and PHYSLITE: objects, identification, truth, variations, ids."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ __all__ = ["ExperimentSource", "named_collections"]
 
 Columns = Mapping[str, ak.Array]
 Flat = npt.NDArray[Any]
-# kind -> alternatives, the preferred one first, each the collections (beginnings of columns) that are merged
+# kind -> alternatives, the preferred one first; each lists the collections (prefixes of columns) that are merged
 Collections = Mapping[str, tuple[tuple[str, ...], ...]]
 
-FLAVOURS = {"Electron": 11, "Muon": 13}  # PDG codes by what the name of a collection contains
+FLAVOURS = {"Electron": 11, "Muon": 13}  # part of the name of a collection -> PDG code
 
 
 class ExperimentSource(Source):
-    """One tree of events, by the names of an experiment: jets with an identification, and collections as stored.
+    """A tree of events with the column names of an experiment.
 
-    Merged collections (leptons: electrons, then muons) count their objects one after the other.
+    In merged collections, such as leptons, positions count through all parts: electrons, then muons.
     """
 
     truth_rows: ClassVar[int]  # events whose generator record is held in memory at once
-    scale: ClassVar[float] = 1.0  # what momenta are divided by to be GeV
+    scale: ClassVar[float] = 1.0  # momenta are divided by it to get GeV
     units: ClassVar[str] = "GeV"
-    field_names: ClassVar[Mapping[str, str]] = {}  # field -> how the experiment names it, where that differs
-    tagger: Tagger  # set before the rest
+    field_names: ClassVar[Mapping[str, str]] = {}  # field -> its name in the experiment, if that differs
+    tagger: Tagger  # to be set before `__init__` is called
     flavours: tuple[Flavour, ...] = ()  # electrons and muons, and how they are identified
     describe_taggers: Callable[[], list[dict[str, Any]]] | None = None
 
     def __init__(self, tree: Table, options: ReadOptions, collections: Collections) -> None:
-        """`collections`: where the objects of each kind are; `--map` names other columns."""
+        """`collections`: the collections of each kind; `--map` may name other columns."""
         if options.units not in (None, self.units):
-            raise ConfigError(f"--units {options.units}: these files are in {self.units}, leave the option out")
+            raise ConfigError(f"--units {options.units}: these files are in {self.units}: remove the option")
         self.tree, self.path, self.n_events = tree, tree.path, tree.n_events
         self.options, self.topology = options, options.topology
         self._objects = {kind: self._find(kind, collections) for kind in self.topology.kinds}
@@ -64,11 +64,11 @@ class ExperimentSource(Source):
             collection_name(kind)
             for kind, choices in collections.items()
             if kind not in self._objects
-            and any(len(c) == 1 and self._there(c[0]) and c[0] not in used for c in choices)
+            and any(len(c) == 1 and self._exists(c[0]) and c[0] not in used for c in choices)
         ]
         self._variations = Variations(
             options.variations,
-            lambda name, columns: tree.require(columns, hint=f" (asked for by the variation {name})"),
+            lambda name, columns: tree.require(columns, hint=f" (for the variation {name})"),
         )
         self.kept = {name: self.kept_column(name) for name in options.keep}
         tree.require(list(self.kept.values()))
@@ -84,7 +84,7 @@ class ExperimentSource(Source):
         self.chosen = {k: self.metadata[k] for k in ("electron_id", "muon_id", "met") if k in self.metadata}
 
     def _find(self, kind: str, collections: Collections) -> dict[str, Chosen]:
-        """Collection -> the columns of its fields."""
+        """The collections of a kind -> the columns of their fields."""
         wanted = self.options.wanted(kind)
         if kind == JET:
             if "btag" in wanted.given:
@@ -92,22 +92,22 @@ class ExperimentSource(Source):
             from_tagger = ("btag", *self._score_names)
             required = tuple(name for name in wanted.required if name not in from_tagger)
             wanted = replace(wanted, required=required, optional=())
-        choices = collections.get(kind, (("",),))  # of other kinds nothing is known: `--map` must say all
-        best = next((c for c in choices if all(map(self._there, c))), None)
+        choices = collections.get(kind, (("",),))  # for unknown kinds, `--map` must name all columns
+        best = next((c for c in choices if all(map(self._exists, c))), None)
         given = wanted.given.get("pt", "")
         if (
             len(choices[0]) > 1
             and given in self.tree
             and not any(self._named(part, given) in self.tree for part in choices[0])
         ):
-            best = ("",)  # `--map` names the columns of one collection, not a field of all
+            best = ("",)  # `--map` names columns of one collection, not a field of all collections
         best = best or self._some(kind, choices[0])
-        made = {"flavour"} if all(_flavour(part) for part in best) else set()  # without a column
+        made = {"flavour"} if all(_flavour(part) for part in best) else set()  # follows from the collection
         wanted = replace(wanted, required=tuple(n for n in wanted.required if n not in made - set(wanted.given)))
         where = f"{self.path}: {self.tree.title}"
         found = {}
         for part in best:
-            here = {  # a name of `--map` is that of a column, or of a field of the collection
+            here = {  # `--map` gives a column, or a field of the collection
                 name: self._named(part, given) if self._named(part, given) in self.tree else given
                 for name, given in wanted.given.items()
             }
@@ -127,57 +127,62 @@ class ExperimentSource(Source):
 
     @property
     def _score_names(self) -> tuple[str, ...]:
-        """Fields of jets that hold the score: as we call it, and as the user's table does."""
+        """Fields of jets with the score: its name in Pairton, and its name in the user's table."""
         return self.tagger.field, *([self.options.tags.field] if self.options.tags else [])
 
     def _some(self, kind: str, merged: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of several collections that the file has; all, where it has none, for the error to name them."""
-        there = tuple(part for part in merged if self._there(part))
-        if there and len(merged) > 1:
-            gone = ", ".join(self._named(part, "pt") for part in merged if part not in there)
+        """The collections that the file has, with a warning of missing ones; all if it has none, for the error."""
+        found = tuple(part for part in merged if self._exists(part))
+        if found and len(merged) > 1:
+            missing = ", ".join(self._named(part, "pt") for part in merged if part not in found)
             warnings.warn(
-                f"{self.path}: no {gone}: {kind}s are those of {', '.join(there).rstrip('_.:')} alone",
+                f"{self.path}: there is no column {missing}, so {kind}s are only those of "
+                f"{', '.join(found).rstrip('_.:')}",
                 PairtonWarning,
                 stacklevel=5,
             )
-        return there or merged
+        return found or merged
 
-    def _there(self, collection: str) -> bool:
+    def _exists(self, collection: str) -> bool:
+        """Whether the file has a collection."""
         return any(self._named(collection, name) in self.tree for name in ("pt", "met"))
 
     def _named(self, collection: str, name: str) -> str:
+        """The column of a field."""
         return collection + self.field_names.get(name, name)
 
-    # -- what an experiment says ---------------------------------------------------------------------------
+    # -- defined by each experiment ------------------------------------------------------------------------
 
     @abstractmethod
     def more_columns(self) -> Sequence[str]:
-        """Columns that the methods below need, beyond momenta and the generator record."""
+        """Further columns that the methods below need, apart from momenta and the generator record."""
 
     @abstractmethod
     def scores(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
-        """The value of the tagger for every jet, one event after the other."""
+        """(J,): the value of the tagger for the jets of all events."""
 
     @abstractmethod
     def use(self, found: Columns, jets: ak.Array) -> ak.Array | None:
-        """Which jets may be used; None for all."""
+        """Whether each jet passes its identification; None: all do."""
 
     def record_columns(self) -> Sequence[str]:
-        """Columns of the generator record; none where there is no truth to be had."""
+        """Columns of the generator record; empty if the format has none."""
         return ()
 
     def record(self, found: Columns) -> GenRecord:
-        """The generator record, from its columns; where there are none, it is not asked for."""
+        """The generator record; only called if `record_columns` are in the file."""
         raise FormatError(f"{self.path}: files of this kind have no generator record: read them without truth")
 
     def weights(self, found: Columns) -> npt.NDArray[np.float64] | None:
+        """(n,): event weights; None if there are none."""
         return None
 
     def ids(self, found: Columns, start: int, stop: int) -> npt.NDArray[np.uint64]:
+        """(n, 2): source and number of each event."""
         return row_ids(self.tree.source_id, start, stop)
 
     def carried(self, found: Columns) -> dict[str, ak.Array]:
-        """Columns that go to the output without being asked for."""
+        """Columns that are always copied to the result."""
         return {}
 
     def kept_column(self, name: str) -> str:
@@ -232,7 +237,7 @@ class ExperimentSource(Source):
         return objects if usable is None else ak.with_field(objects, usable, "usable")
 
     def _truth(self, objects: Mapping[str, ak.Array], start: int, stop: int) -> npt.NDArray[np.int32]:
-        """Labels on objects that an analysis keeps: a soft jet beside a good one does not take its quark."""
+        """(n, S): truth. Only objects that pass the selection are matched, so that soft jets take no quark."""
         passes = Events(objects, self.topology).passes
         parts = [np.empty((0, len(self.topology.slots)), dtype=np.int32)]
         for row in range(start, stop, self.truth_rows):
@@ -248,7 +253,7 @@ class ExperimentSource(Source):
 
 
 def named_collections(known: Collections, settings: Mapping[str, str], mark: str) -> Collections:
-    """Where objects are, with the collections that `--set jets=NAME` and `--set met=NAME` choose.
+    """The collections of each kind, after `--set jets=NAME` and `--set met=NAME`.
 
     >>> named_collections({"jet": (("Jet_",),), "met": (("MET_",),)}, {"met": "PFMET"}, "_")
     {'jet': (('Jet_',),), 'met': (('PFMET_',),)}
@@ -258,4 +263,5 @@ def named_collections(known: Collections, settings: Mapping[str, str], mark: str
 
 
 def _flavour(collection: str) -> int | None:
+    """The PDG code of the leptons in a collection."""
     return next((code for name, code in FLAVOURS.items() if name in collection), None)

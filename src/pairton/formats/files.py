@@ -1,4 +1,4 @@
-"""Where files are and what they are: lists, globs and URLs, containers by their first bytes, fingerprints."""
+"""Find files (lists, globs, URLs), recognise their container by the first bytes, and compute fingerprints."""
 
 from __future__ import annotations
 
@@ -43,23 +43,24 @@ CONTAINERS = {
 SIGNATURES = {"ROOT": b"root", "Parquet": b"PAR1", "HDF5": b"\x89HDF\r\n\x1a\n"}
 FINGERPRINT_BYTES = 65_536
 MOST_LIST = 2**24  # bytes of a list of files
-PATIENCE = 60  # seconds in which a server must have answered a request
+TIMEOUT = 60  # seconds that a server has to answer a request
 GLOB = "*?["
-SAMPLE = "sample:"  # of the events that come in the package
+SAMPLE = "sample:"  # prefix for the sample events in the package
 
 Paths = str | Path | Sequence[str | Path]
 State = tuple[int, int, int]  # inode, size, time of the last change
 
 
 def is_url(path: str) -> bool:
-    """Whether fsspec or XRootD opens it; `file://` counts as local."""
+    """Whether a path is remote; `file://` is local."""
     return "://" in path and not path.startswith("file://")
 
 
 def expand(paths: Paths) -> list[str]:
-    """Every file meant by paths, globs, URLs and `@list.txt` (a path a line, # comments), in that order.
+    """The files that paths, globs, URLs and lists of files stand for, in the given order.
 
-    Paths in a list are relative to the folder of the list. `sample:ttbar_allhad` is the sample in the package.
+    A list, `@list.txt`, has one path per line, relative to its own folder, and comments after #.
+    `sample:ttbar_allhad` stands for the sample events in the package.
     """
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     if not given:
@@ -69,19 +70,19 @@ def expand(paths: Paths) -> list[str]:
     seen: dict[str, str] = {}
     for path in found:
         if not is_url(path):
-            if not os.path.isfile(path):  # a pipe may block and a device may never end
-                raise InputError(f"{path}: not a regular file: copy its content to a file first")
+            if not os.path.isfile(path):  # reading a pipe may block, and a device may never end
+                raise InputError(f"{path}: this is not a regular file: copy its content to a file first")
             note_input(path)
         place = path if is_url(path) else os.path.realpath(path)
         if place in seen:
             also = f", also as {seen[place]}" if seen[place] != path else ""
-            raise InputError(f"{path}: given twice{also}: its events would count twice; leave one out")
+            raise InputError(f"{path}: given twice{also}, so its events would count twice: remove one")
         seen[place] = path
     return found
 
 
 def _expand_one(entry: str, folder: Path, lists: set[str]) -> Iterable[str]:
-    """lists: those that were read already; each is read once, so that they cannot name one another without end."""
+    """lists: those that were read already. Each is read once, so that lists cannot refer to each other forever."""
     if entry.startswith("@"):
         return _from_list(folder / Path(entry[1:]).expanduser(), lists)
     if entry.startswith(SAMPLE):
@@ -92,7 +93,7 @@ def _expand_one(entry: str, folder: Path, lists: set[str]) -> Iterable[str]:
     if any(sign in path for sign in GLOB) and not os.path.exists(path):
         found = sorted(glob.glob(path, recursive=True))
         if not found:
-            raise InputError(f"{path}: no file matches; check the folder and the pattern")
+            raise InputError(f"{path}: no file matches: check the folder and the pattern")
         return found
     if os.path.isdir(path):
         raise InputError(f"{path}: this is a folder: give its files, for example {os.path.join(path, '*.h5')}")
@@ -102,7 +103,7 @@ def _expand_one(entry: str, folder: Path, lists: set[str]) -> Iterable[str]:
 
 
 def sample_file(topology: str = "ttbar_allhad") -> Path:
-    """The sample events in the package."""
+    """The file of the sample events for a topology."""
     folder = Path(__file__).parent.parent / "samples"
     known = sorted(path.stem for path in folder.glob("*.h5"))
     if topology not in known:
@@ -113,13 +114,13 @@ def sample_file(topology: str = "ttbar_allhad") -> Path:
 def _from_list(path: Path, lists: set[str]) -> list[str]:
     place = os.path.realpath(path)
     if place in lists:
-        raise InputError(f"@{path}: this list is named twice, perhaps by itself: name it once")
+        raise InputError(f"@{path}: this list is given twice, perhaps by itself: give it once")
     lists.add(place)
     note_input(path)
     lines = [line.split("#")[0].strip() for line in read_text(path, InputError, MOST_LIST).splitlines()]
     found = [name for line in lines if line for name in _expand_one(line, path.parent, lists)]
     if not found:
-        raise InputError(f"@{path}: this list names no file: write one path a line")
+        raise InputError(f"@{path}: this list is empty: write one path per line")
     return found
 
 
@@ -137,7 +138,7 @@ def _remote_glob(url: str) -> list[str]:
 
 
 def open_binary(path: str) -> IO[bytes]:
-    """A seekable file, local or remote."""
+    """Open a local or remote file for reading."""
     try:
         if is_url(path):
             import fsspec
@@ -149,9 +150,9 @@ def open_binary(path: str) -> IO[bytes]:
             return stream
         return open(path, "rb")
     except FileNotFoundError as error:
-        if is_url(path):  # fsspec says so of hosts that do not answer as well
-            said = one_line(error.__cause__ or "not found")
-            raise InputError(f"{path}: nothing there ({said}): check the address and the network") from None
+        if is_url(path):  # fsspec also raises this for hosts that do not answer
+            reason = one_line(error.__cause__ or "not found")
+            raise InputError(f"{path}: no such file ({reason}): check the address and the network") from None
         raise InputError(f"{path}: no such file; check the name and the folder") from None
     except IsADirectoryError:
         raise InputError(f"{path}: this is a folder: give its files") from None
@@ -160,53 +161,53 @@ def open_binary(path: str) -> IO[bytes]:
 
 
 def _timeout(url: str) -> dict[str, Any]:
-    """Options of fsspec with which a server that hardly answers is given up."""
+    """Options of fsspec that limit how long a server may take to answer."""
     if not url.startswith(("http://", "https://")):
-        return {}  # others have limits of their own
+        return {}  # other protocols have their own limits
     from aiohttp import ClientTimeout
 
-    return {"client_kwargs": {"timeout": ClientTimeout(total=PATIENCE)}}
+    return {"client_kwargs": {"timeout": ClientTimeout(total=TIMEOUT)}}
 
 
 def container_of(path: str) -> str:
-    """HDF5, ROOT or Parquet, by the first bytes, whatever the suffix."""
+    """HDF5, ROOT or Parquet, by the first bytes of the file."""
     with open_binary(path) as stream:
         head = _read(path, stream, 8)
         if not head:
-            raise InputError(f"{path}: the file is empty: write it again or leave it out")
+            raise InputError(f"{path}: the file is empty: write it again, or remove it from the input")
         found = next((kind for kind, sign in SIGNATURES.items() if head.startswith(sign)), None)
         if found is None and _has_user_block(path, stream):
             found = "HDF5"
     if found is None:
-        promised = CONTAINERS.get(Path(path).suffix.lower())
-        said = f"not {promised}, as its suffix says, nor" if promised else "not"
-        rest = " or ".join(kind for kind in ("HDF5", "ROOT", "Parquet") if kind != promised)
+        expected = CONTAINERS.get(Path(path).suffix.lower())
+        negation = f"not {expected}, as its suffix says, nor" if expected else "not"
+        rest = " or ".join(kind for kind in ("HDF5", "ROOT", "Parquet") if kind != expected)
         raise InputError(
-            f"{path}: the content is {said} {rest} (it begins with {head!r}); check how it was written"
+            f"{path}: the content is {negation} {rest} (it begins with {head!r}): check how it was written"
         )
     return found
 
 
 def require_container(path: str, kind: str) -> None:
-    """An error unless the content is of that container: what `--format` promised."""
+    """Raise InputError unless the content is of the container that `--format` needs."""
     found = container_of(path)
     if found != kind:
-        raise InputError(f"{path}: the content is {found}, not {kind}: give the right --format, or none")
+        raise InputError(f"{path}: the content is {found}, not {kind}: choose another --format, or none")
 
 
 def check_suffix(path: str) -> str:
-    """The container; an error where the suffix says another one."""
+    """The container of a file; InputError if its suffix is that of another one."""
     found = container_of(path)
-    promised = CONTAINERS.get(Path(path).suffix.lower(), found)
-    if promised != found:
+    expected = CONTAINERS.get(Path(path).suffix.lower(), found)
+    if expected != found:
         raise InputError(
-            f"{path}: the content is {found}, but the suffix says {promised}: rename the file, or give --format"
+            f"{path}: the content is {found}, but the suffix says {expected}: rename the file, or give --format"
         )
     return found
 
 
 def _has_user_block(path: str, stream: IO[bytes]) -> bool:
-    """HDF5 may begin at byte 512, 1024, 2048..., after a block of the user's."""
+    """Whether HDF5 content begins at byte 512, 1024, 2048 or 4096, after a block for other data."""
     for at in (512, 1024, 2048, 4096):
         stream.seek(at)
         if _read(path, stream, 8) == SIGNATURES["HDF5"]:
@@ -215,7 +216,7 @@ def _has_user_block(path: str, stream: IO[bytes]) -> bool:
 
 
 def fingerprint(path: str) -> int:
-    """64 bits from the size, the head and the tail: the same file anywhere, whatever its name."""
+    """A hash of 64 bits from the size, the beginning and the end of a file; it does not depend on the name."""
     with open_binary(path) as stream:
         size = stream.seek(0, os.SEEK_END)
         stream.seek(0)
@@ -227,22 +228,19 @@ def fingerprint(path: str) -> int:
 
 @contextmanager
 def unchanged(path: str, since: State | None = None) -> Iterator[None]:
-    """An error if a local file is replaced, written or removed inside the block: half of each is no input.
-
-    since: its state at an earlier time.
-    """
+    """Raise InputError if a local file is replaced, written or removed in the block; since: an earlier state."""
     before = since or file_state(path)
     try:
         yield
-    except InputError:  # what looks damaged may have been overwritten
+    except InputError:  # a file that looks damaged may have been overwritten
         if file_state(path) == before:
             raise
     if file_state(path) != before:
-        raise InputError(f"{path}: it changed while it was read: wait until it is complete, then start again")
+        raise InputError(f"{path}: the file changed while it was read: wait until it is complete, and start again")
 
 
 def file_state(path: str) -> State | None:
-    """What changes when a local file does: which one it is, its size, when it was written."""
+    """Inode, size and time of the last change of a local file; None for a URL or a missing file."""
     try:
         found = None if is_url(path) else os.stat(path)
     except OSError:
@@ -251,7 +249,7 @@ def file_state(path: str) -> State | None:
 
 
 def digest(content: bytes) -> int:
-    """64 bits of a hash, as an unsigned number."""
+    """A hash of 64 bits, as an unsigned number."""
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
@@ -264,21 +262,21 @@ def _read(path: str, stream: IO[bytes], count: int) -> bytes:
 
 @contextmanager
 def reading_as(container: str, path: str) -> Iterator[None]:
-    """Whatever a library stumbles over is a damaged file to the user: they raise many kinds on damaged bytes."""
+    """Turn any error of a library into an InputError, since libraries raise many kinds for damaged files."""
     try:
         yield
     except PairtonError:
         raise
     except Exception as error:
         raise InputError(
-            f"{path}: cannot be read as {container}, the file is damaged or truncated ({one_line(error)})"
+            f"{path}: cannot be read as {container}, because it is damaged or truncated ({one_line(error)})"
         ) from error
 
 
 def one_line(error: BaseException | str, limit: int = 200) -> str:
-    """What an error of a library says, short enough for one line."""
+    """The message of a library's error, shortened to one line."""
     text: Any = error
     if isinstance(error, OSError) and error.strerror:
         text = error.strerror
-    said = " ".join(str(text).split()) or type(error).__name__
-    return said if len(said) <= limit else said[: limit - 1] + "…"
+    message = " ".join(str(text).split()) or type(error).__name__
+    return message if len(message) <= limit else message[: limit - 1] + "…"

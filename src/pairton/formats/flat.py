@@ -1,10 +1,10 @@
-"""Flat tables, ROOT or Parquet: a column of lists for each field of a kind of object, one number for the rest.
+"""Flat tables in ROOT or Parquet files: one column per field of a kind of object.
 
-jet_pt, jet_eta, jet_phi, jet_energy | jet_mass, jet_btag   lists of one length per event
-lepton_pt, lepton_eta, lepton_phi, lepton_charge            lists, or one number where each event has one
+jet_pt, jet_eta, jet_phi, jet_energy | jet_mass, jet_btag   one list per event
+lepton_pt, lepton_eta, lepton_phi, lepton_charge            one list per event, or one number if each event has one
 met_pt | met, met_phi                                       one number per event
-truth_<slot>                                                position of the object, -1 missing; truth_t1_W_q1
-weight, event_source, event_number
+truth_<slot>                                                position of the object, -1 for none: truth_t1_W_q1
+weight, event_source, event_number                          one number per event
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from pairton.topology import JET, Topology
 __all__ = ["MAP_NAMES", "NUMBER", "SOURCE", "WEIGHT", "FlatSource", "Table", "object_columns", "truth_columns"]
 
 SOURCE, NUMBER, WEIGHT = "event_source", "event_number", "weight"
-MAP_NAMES = ("slot", "group", *EVENT_NAMES)  # that `--map` takes beside fields of objects
+MAP_NAMES = ("slot", "group", *EVENT_NAMES)  # what `--map` may name, apart from fields of objects
 
 
 class Table(Protocol):
-    """What a container offers: an open table of columns."""
+    """An open table of columns."""
 
     path: str
     n_events: int
@@ -61,7 +61,7 @@ class Table(Protocol):
 
 
 def truth_columns(topology: Topology) -> list[str]:
-    """The column of each slot.
+    """The names of the truth columns, one per slot.
 
     >>> from pairton.topology import load_topology
     >>> truth_columns(load_topology("hh4b"))
@@ -71,7 +71,7 @@ def truth_columns(topology: Topology) -> list[str]:
 
 
 def object_columns(events: Events) -> dict[str, dict[str, npt.NDArray[Any]]]:
-    """Kind -> column -> numbers, the objects of all events one after the other."""
+    """Kind -> column -> flat array over the objects of all events."""
     return {
         kind: {f"{kind}_{name}": np.asarray(ak.flatten(array[name])) for name in stored_fields(events, kind)}
         for kind, array in events.objects.items()
@@ -79,10 +79,10 @@ def object_columns(events: Events) -> dict[str, dict[str, npt.NDArray[Any]]]:
 
 
 class FlatSource(Source):
-    """Events of a table; `--map` names its columns by ours."""
+    """Events of a flat table."""
 
     def __init__(self, table: Table, options: ReadOptions, labels: str | None = None) -> None:
-        """`labels`: the column of HyPER's numbers on jets, in the place of truth columns."""
+        """`labels`: the column with HyPER's labels of jets, in place of truth columns."""
         self.path, self.n_events, self._table = table.path, table.n_events, table
         stored = Stored.from_json(table.text(KEY), table.path)
         self._tags = TagColumns(options, stored.metadata, table.path)
@@ -90,10 +90,10 @@ class FlatSource(Source):
         options = self.options
         self._leptons = StoredLeptons(options.settings, options.topology, ours=table.text(KEY) is not None)
         self._objects = {kind: self._find_objects(kind, stored) for kind in options.topology.kinds}
-        there = [k for k in LEPTONS if all(f"{k}_{name}" in table.columns for name in ("pt", "eta", "phi"))]
-        self._beside = {
+        available = [k for k in LEPTONS if all(f"{k}_{name}" in table.columns for name in ("pt", "eta", "phi"))]
+        self._overlap = {  # leptons that the topology does not use, for the removal of overlapping jets
             kind: choose_columns(Wanted(kind), table.columns, self.path, f"{kind}_{{}}".format)
-            for kind in self._leptons.beside(there)
+            for kind in self._leptons.beside(available)
         }
         used = {name for chosen in self._objects.values() for parts in chosen.values() for name in parts}
         self.others = [c.removesuffix("_pt") for c in table.columns if c.endswith("_pt") and c not in used]
@@ -121,10 +121,11 @@ class FlatSource(Source):
             wanted = self._tags.wanted(wanted, lambda n: wanted.given.get(n, named(n)) in self._table.columns)
         return choose_columns(wanted, self._table.columns, self.path, named)
 
-    def _find_one(self, ours: str, default: str) -> str | None:
-        if ours in self.options.map:
-            self._require([self.options.map[ours]])
-        name = self.options.map.get(ours, default)
+    def _find_one(self, mapped: str, default: str) -> str | None:
+        """The column that `--map` names, or the default one if the file has it."""
+        if mapped in self.options.map:
+            self._require([self.options.map[mapped]])
+        name = self.options.map.get(mapped, default)
         return name if name in self._table.columns else None
 
     def _find_truth(self) -> list[str]:
@@ -133,30 +134,31 @@ class FlatSource(Source):
         topology, names = self.options.topology, self.options.map
         defaults = truth_columns(topology)
         wanted = [names.get(slot.name, name) for slot, name in zip(topology.slots, defaults, strict=True)]
-        there = [name for name in self._table.columns if name.startswith("truth_")]
-        if not there and wanted == defaults:
+        stored = [name for name in self._table.columns if name.startswith("truth_")]
+        if not stored and wanted == defaults:
             return []
         missing = [name for name in wanted if name not in self._table.columns]
         if missing:
             raise FormatError(
                 f"{self.path}: no column {', '.join(missing)} for the truth of {topology.name}; found "
-                f"{', '.join(there) or shown(self._table.columns)}: give the topology of these events (--topology)"
+                f"{', '.join(stored) or shown(self._table.columns)}: choose the topology of these events with "
+                "--topology"
             )
         return wanted
 
     def _require(self, names: Iterable[str]) -> None:
         missing = [name for name in names if name not in self._table.columns]
         if missing:
-            there = self._table.columns
-            hint = nearest(missing[0], there)
+            columns = self._table.columns
+            hint = nearest(missing[0], columns)
             raise FormatError(
-                f"{self.path}: no column {', '.join(missing)}; found {shown(there, missing[0])}{hint}"
+                f"{self.path}: no column {', '.join(missing)}; found {shown(columns, missing[0])}{hint}"
             )
 
     def read(self, start: int, stop: int) -> Events:
         options = self.options
         scalars = [*self._truth, *self._ids, *([self._weight] if self._weight else [])]
-        found = (*self._objects.values(), *self._beside.values())
+        found = (*self._objects.values(), *self._overlap.values())
         columns = [name for chosen in found for parts in chosen.values() for name in parts]
         lists = [*columns, *self._variations.columns, *([self._labels] if self._labels else [])]
         data = self._table.read([*lists, *scalars, *self._kept], start, stop)
@@ -172,7 +174,7 @@ class FlatSource(Source):
         check_units(objects, self.path)
         others = {
             kind: objects_from_flat(*flat_fields(data, chosen, self.path, kind), scale=scale or 1.0)
-            for kind, chosen in self._beside.items()
+            for kind, chosen in self._overlap.items()
         }
         objects = self._leptons.mark(objects, others)
         numbers = {name: self._number(data[name], name) for name in scalars}
@@ -181,7 +183,7 @@ class FlatSource(Source):
             truth, bad = self._read_truth(data, numbers, counts)
             report_labels(bad, options.bad_labels, options.strict, self.path, start)
         ids = row_ids(self._table.source_id, start, stop)
-        for column, name in enumerate(reversed(self._ids)):  # a number alone keeps the fingerprint as its source
+        for column, name in enumerate(reversed(self._ids)):  # without a source, it is the fingerprint of the file
             ids[:, 1 - column] = numbers[name].astype(np.uint64)
         weights = numbers[self._weight] if self._weight else None
         kept = {name: data[name] for name in self._kept}
@@ -207,7 +209,7 @@ class FlatSource(Source):
             values = np.zeros((0, 0))
         if values.ndim != 1 or values.dtype.kind not in "biuf":
             raise FormatError(
-                f"{self.path}: column {name} has the type {array.type}, but one number per event is needed"
+                f"{self.path}: column {name} has the type {array.type}, but must have one number per event"
             )
         return np.asarray(values)
 

@@ -1,4 +1,4 @@
-"""Flat ROOT: a TTree or an RNTuple of jagged columns, read by name (`--map`); written as a TTree."""
+"""Flat ROOT files: a TTree or RNTuple of jagged columns; written as a TTree."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class FlatRoot(Format):
     settings: ClassVar[dict[str, str]] = stored_settings()
 
     def recognises(self, file: RootFile) -> bool:
-        return True  # the last of its container: a missing column is named on opening
+        return True  # tried last; `open` reports missing columns
 
     def open(self, file: RootFile, options: ReadOptions) -> Source:
         return FlatSource(file.choose(options.tree, PREFERRED), options)
@@ -53,12 +53,14 @@ class _Writer(FileWriter):
 
     def _begin(self, temporary: Path, first: Events) -> None:
         content = self._content(first)
-        ours = set().union(
+        reserved = set().union(
             *(_branches(array, name) for name, array in content.items() if name not in first.columns)
         )
-        clash = [name for name in first.columns if _branches(content[name], name) & ours]
+        clash = [name for name in first.columns if _branches(content[name], name) & reserved]
         if clash:
-            raise OutputError(f"{self.path}: the column {clash[0]} has the name of one of ours: leave it out")
+            raise OutputError(
+                f"{self.path}: the column {clash[0]} has the same name as a column of this format: do not keep it"
+            )
         self._file = uproot.recreate(temporary)
         self._tree = self._file.mktree(TREE, {name: _branch_type(array) for name, array in content.items()})
 
@@ -87,17 +89,17 @@ class _Writer(FileWriter):
 
     def _release(self) -> None:
         if self._file is not None:
-            with contextlib.suppress(Exception):  # a full disk fails again here; the file is removed next
+            with contextlib.suppress(Exception):  # on a full disk, closing fails too; the file is removed next
                 self._file.close()
 
 
 def _branch_type(array: Any) -> Any:
-    """What uproot makes a branch of: an awkward type, without the number of rows."""
+    """The awkward type of a branch, without the number of rows."""
     return ak.Array(array).type.content
 
 
 def _branches(array: Any, name: str) -> set[str]:
-    """The branches that uproot makes of an array."""
+    """The branches that uproot writes for an array."""
     fields = {f"{name}_{field}" for field in ak.fields(array)} or {name}
     return {*fields, name, f"n{name}"} if "var" in str(ak.Array(array).type) else {*fields, name}
 

@@ -1,4 +1,4 @@
-"""From a generator record (codes, mothers, which entries are of the hard process) to the truth of a topology."""
+"""Find the truth of a topology in a generator record."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ __all__ = ["GenRecord", "can_search"]
 
 Ints = npt.NDArray[np.int64]
 
-BLOCK = 8192  # events searched at once: their entries nearly fit in the cache
+BLOCK = 8192  # events searched at once, so that their entries nearly fit in the cache
 
 
 @dataclass(frozen=True)
 class GenRecord:
-    """Columns of a record, the entries of all events one after the other."""
+    """A generator record: flat arrays over the entries (particles) of all events."""
 
-    counts: Ints  # (n,): entries of each event
-    code: npt.NDArray[Any]  # PDG
-    mother: npt.NDArray[Any]  # position among the entries of the event; anything that is not one counts as none
-    hard: npt.NDArray[np.bool_]  # of the hard process, incoming partons excluded
+    counts: Ints  # (n,): entries per event
+    code: npt.NDArray[Any]  # PDG code
+    mother: npt.NDArray[Any]  # position among the entries of the event; numbers out of range mean none
+    hard: npt.NDArray[np.bool_]  # whether it is in the hard process; False for incoming partons
     eta: npt.NDArray[Any]
     phi: npt.NDArray[Any]
 
     def truth(self, topology: Topology, objects: Objects, passes: Objects | None = None) -> npt.NDArray[np.int32]:
-        """(n, S) position of the object of each slot, of those that pass; -1 where there is none."""
+        """(n, S): the position of each slot's object, among the objects that pass; -1 for none."""
         eta, phi = (np.full((len(self.counts), len(topology.slots)), np.nan, np.float32) for _ in range(2))
         first = np.concatenate([[0], np.cumsum(self.counts)])
         for start in range(0, len(self.counts), BLOCK):
@@ -58,9 +58,9 @@ class GenRecord:
         return GenRecord(self.counts[rows], *(column[entries] for column in columns))
 
     def slot_entries(self, topology: Topology) -> Ints:
-        """(n, S) entry of the quark or lepton of each slot, -1 where the event has none.
+        """(n, S): the entry of each slot's quark or lepton, -1 for none.
 
-        An electron or muon that a tau of the hard process decays to counts as one of the hard process.
+        Electrons and muons from a tau of the hard process count as part of the hard process.
         """
         with_leptons = any(slot.kind != JET for slot in topology.slots)
         return replace(self, hard=self.hard | self._from_taus() if with_leptons else self.hard)._fill(topology)
@@ -70,10 +70,10 @@ class GenRecord:
         return fill_slots(topology, chosen, event, self.code[chosen], parent, len(self.counts))
 
     def _tree(self, topology: Topology) -> tuple[Ints, Ints, Ints]:
-        """Hard entries that are no copies, their events, and the resonance each comes from, or -1: its first copy.
+        """Entries of the hard process without copies, their events, and the resonance each comes from, or -1.
 
-        A shower copies a resonance as it recoils, and some records flag the copies as hard too: entries whose
-        mother has their own code are copies, and the parent is looked for through them.
+        A parton shower copies a resonance when it recoils, and some records mark the copies as hard too. An entry
+        whose mother has the same code is a copy. The resonance is given by its first copy.
         """
         codes = codes_of(topology)
         wanted = [c for name in topology.types if name in dict(topology.decays) for c in codes[name]]
@@ -85,11 +85,11 @@ class GenRecord:
         chosen, event, parent = hard[original], event[original], mother[original].copy()
         climbing = np.flatnonzero(parent >= 0)
         while len(climbing):
-            here = parent[climbing]
-            up = self._mothers(here, event[climbing], first)
-            found = self.hard[here] & is_one_of(self.code[here], wanted) & ~self._is_copy(here, up)
-            climbing, here, up = climbing[~found], here[~found], up[~found]
-            parent[climbing] = np.where(up < here, up, -1)  # mothers come first; what says otherwise is beam
+            current = parent[climbing]
+            up = self._mothers(current, event[climbing], first)
+            found = self.hard[current] & is_one_of(self.code[current], wanted) & ~self._is_copy(current, up)
+            climbing, current, up = climbing[~found], current[~found], up[~found]
+            parent[climbing] = np.where(up < current, up, -1)  # mothers come first, except for beam particles
             climbing = climbing[parent[climbing] >= 0]
         return chosen, event, parent
 
@@ -111,12 +111,12 @@ class GenRecord:
 
 
 def can_search(topology: Topology, path: str) -> bool:
-    """Whether every name of the topology stands for PDG codes; a warning says why not."""
+    """Whether all names of the topology have PDG codes; warns if not."""
     unknown = unknown_names(topology)
     if unknown:
         warnings.warn(
-            f"{path}: no truth, as {', '.join(unknown)} of {topology.name} stands for no known particle: "
-            f"rename to some of {', '.join(pdg_codes())}, or say which under `codes:`",
+            f"{path}: truth is not read, because {', '.join(unknown)} of {topology.name} has no PDG code: add it "
+            f"under `codes:` of the topology, or use the names {', '.join(pdg_codes())}",
             PairtonWarning,
             stacklevel=3,
         )

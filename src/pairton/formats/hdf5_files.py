@@ -1,7 +1,7 @@
-"""HDF5 files through h5py, local or remote, with errors of one line.
+"""Read local and remote HDF5 files with h5py.
 
-An HDF5 file can take its content from other files: by external links, by external storage and by virtual datasets.
-All three are refused, so that a file cannot bring other files of its reader into a result.
+An HDF5 file can include data from other files, through external links, external storage and virtual datasets. All
+three are errors here, so that an untrusted file cannot copy private files of its reader into a result.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pairton.formats.files import fingerprint, is_url, open_binary, reading_as
 
 __all__ = ["Hdf5File", "open_file"]
 
-CHUNK_CACHE = 2**20  # bytes a dataset: a chunk that spans two windows is not inflated twice
-MOST_BYTES = 2**25  # of one dataset at a time, or
-MOST_INFLATED = 100  # times what is stored
-MOST_LINKS = 16  # soft links on the way to one object, as in HDF5 itself
-SHOWN = 20  # names in an error
+CHUNK_CACHE = 2**20  # bytes per dataset, so that a chunk is not decompressed twice for two reads
+MOST_BYTES = 2**25  # of one dataset that may be read at once, or
+MOST_INFLATED = 100  # times its compressed size, if that is more
+MOST_LINKS = 16  # soft links in one path, as in HDF5 itself
+SHOWN = 20  # most names listed in an error
 
 
 class Hdf5File:
@@ -47,11 +47,11 @@ class Hdf5File:
 
     @cached_property
     def source_id(self) -> int:
-        """The fingerprint, which our own files do not need."""
+        """The fingerprint of the file; computed only when needed, since files of Pairton store ids."""
         return fingerprint(self.path)
 
     def find(self, name: str) -> Any:
-        """The group or dataset of that path, or None; an error where the path leads to another file."""
+        """The group or dataset at a path, or None; InputError if the path leads to another file."""
         with reading_as("HDF5", self.path):
             found, parts, links = self.handle, name.split("/"), 0
             while parts:
@@ -74,8 +74,8 @@ class Hdf5File:
 
     def _elsewhere(self, name: str, how: str) -> InputError:
         return InputError(
-            f"{self.path}: {name} takes its content from other files ({how}), which are not read: "
-            "copy it into one file, for example with h5repack or h5py"
+            f"{self.path}: {name} includes data from other files ({how}), which are not read: "
+            "copy all data into one file, for example with h5repack or h5py"
         )
 
     def __contains__(self, name: str) -> bool:
@@ -88,13 +88,13 @@ class Hdf5File:
         return isinstance(self.find(name), h5py.Dataset)
 
     def names(self, group: str = "/") -> list[str]:
-        """What is directly in a group."""
+        """The names directly in a group."""
         found = self.find(group)
         with reading_as("HDF5", self.path):
             return list(found) if isinstance(found, h5py.Group) else []
 
     def datasets(self, group: str = "/") -> list[str]:
-        """Every dataset below a group, by its path from there."""
+        """The paths of all datasets below a group, relative to it."""
         names: list[str] = []
 
         def visit(name: str, item: Any) -> None:
@@ -104,11 +104,11 @@ class Hdf5File:
         found = self.find(group)
         with reading_as("HDF5", self.path):
             if isinstance(found, h5py.Group):
-                found.visititems(visit)  # follows no links but hard ones
+                found.visititems(visit)  # follows hard links only
         return names
 
     def dataset(self, name: str, fields: Sequence[str] = ()) -> Any:
-        """A dataset, with the fields of its records if given; an error names what is there instead."""
+        """A dataset; FormatError if it is missing or its records lack one of the fields."""
         data = self.find(name)
         if not isinstance(data, h5py.Dataset):
             found = self.datasets()
@@ -136,7 +136,7 @@ class Hdf5File:
         return self.read(data, 0, data.shape[0])
 
     def _check_size(self, data: Any, rows: int) -> None:
-        """A few bytes can declare a dataset, or a compressed chunk of it, of any size."""
+        """Raise InputError if a dataset declares far more data than the file can hold."""
         if h5py.check_vlen_dtype(data.dtype) is not None:
             raise FormatError(f"{self.path}: {data.name} has values of variable length: store them as an array")
         shape = max((rows, *data.shape[1:]), data.chunks or (0,), key=math.prod)
@@ -144,7 +144,7 @@ class Hdf5File:
         if needed > MOST_BYTES and needed > MOST_INFLATED * min(data.id.get_storage_size(), self._bytes):
             raise InputError(
                 f"{self.path}: {data.name} declares {needed / 2**20:.0f} MiB for {rows} rows, far more than "
-                "the file holds: it is damaged, or made to exhaust the memory"
+                "the file holds: it is damaged, or was made to exhaust the memory"
             )
 
     def attribute(self, name: str) -> str | None:
@@ -155,19 +155,19 @@ class Hdf5File:
             return value.decode("utf-8")
         return value if isinstance(value, str) else None
 
-    text = attribute  # as other containers call it
+    text = attribute  # the name that `File` requires
 
     def summary(self) -> str:
-        """What is in the top group, for an error."""
+        """The names in the top group, for an error."""
         return ", ".join(self.names()) or "nothing"
 
     def same_length(self, datasets: dict[str, Any]) -> int:
-        """The number of rows all datasets share; an error where they differ."""
+        """The number of rows of all datasets; FormatError if they differ."""
         lengths = {name: int(data.shape[0]) if data.shape else 0 for name, data in datasets.items()}
         if len(set(lengths.values())) > 1:
-            said = ", ".join(f"{name} {length}" for name, length in lengths.items())
+            listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
             raise FormatError(
-                f"{self.path}: columns of unequal length ({said} rows): each needs one row per event; "
+                f"{self.path}: columns of unequal length ({listed} rows), but each needs one row per event: "
                 "write the file again"
             )
         return next(iter(lengths.values()), 0)

@@ -1,8 +1,8 @@
-"""What the HDF5 layouts share beside the objects: ids, weights and kept columns, and datasets that grow.
+"""Parts that the HDF5 layouts share: ids, weights and kept columns, and datasets that can grow.
 
-METADATA/event_id        (n, 2) source and number of each event
+METADATA/event_id        (n, 2): source and number of each event
 METADATA/weight          (n,)
-METADATA/columns/<name>  (n, ...), or for lists a group with `counts` (n,) and `content`
+METADATA/columns/<name>  (n, ...); for lists a group with `counts` (n,) and `content`
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from pairton.formats.writing import FileWriter, column_kind
 __all__ = ["Disk", "Growing", "Hdf5Source", "Hdf5Writer", "Sidecar"]
 
 IDS, WEIGHT, COLUMNS = "METADATA/event_id", "METADATA/weight", "METADATA/columns"
-LABELS = ("CLASSIFICATIONS", "REGRESSIONS", "CLASSIFICATIONS/EVENT", "REGRESSIONS/EVENT")  # SPANet's
-CHUNK_ROWS = DEFAULT_CHUNK // 8  # whole chunks make up a batch: none is ever read back to be filled up
-COMPRESSION = {"compression": "gzip", "compression_opts": 1, "shuffle": True}  # a third of the size at little cost
+LABELS = ("CLASSIFICATIONS", "REGRESSIONS", "CLASSIFICATIONS/EVENT", "REGRESSIONS/EVENT")  # groups of SPANet
+CHUNK_ROWS = DEFAULT_CHUNK // 8  # a batch is a whole number of chunks, so that no chunk is read back and completed
+COMPRESSION = {"compression": "gzip", "compression_opts": 1, "shuffle": True}  # to a third of the size, and fast
 
 
 class Sidecar:
-    """Reads ids, weights and columns of a file, ours or not."""
+    """Reads the ids, weights and kept columns of a file, whether Pairton wrote it or not."""
 
     def __init__(self, file: Hdf5File, options: ReadOptions) -> None:
         self.file = file
@@ -60,7 +60,7 @@ class Sidecar:
                 self._columns[name] = file.dataset(next((p for p in places if file.is_dataset(p)), name))
 
     def lengths(self) -> dict[str, Any]:
-        """Datasets with one row per event, for the check that all have as many."""
+        """Datasets with one row per event, for the check of their lengths."""
         found = {IDS: self._ids, WEIGHT: self._weight}
         found |= {name: data for name, data in self._columns.items() if name not in self._offsets} | self._counts
         return {name: data for name, data in found.items() if data is not None}
@@ -70,7 +70,9 @@ class Sidecar:
             return row_ids(self.file.source_id, start, stop)
         found = self.file.read(self._ids, start, stop)
         if found.ndim != 2 or found.shape[1] != 2:
-            raise FormatError(f"{self.file.path}: {IDS} has the shape {self._ids.shape}, but needs two columns")
+            raise FormatError(
+                f"{self.file.path}: {IDS} has the shape {self._ids.shape}, but must be (events, 2): write it again"
+            )
         return found.astype(np.uint64, copy=False)
 
     def weights(self, start: int, stop: int) -> npt.NDArray[np.float64] | None:
@@ -106,7 +108,7 @@ class Hdf5Source(Source):
     def _events(
         self, objects: dict[str, ak.Array], truth: npt.NDArray[np.int32] | None, start: int, stop: int
     ) -> Events:
-        """With what every layout of ours has beside objects and truth."""
+        """Events with the ids, weights and columns of the sidecar."""
         sidecar = self._sidecar
         rest = sidecar.weights(start, stop), sidecar.ids(start, stop), sidecar.columns(start, stop)
         return Events(objects, self.options.topology, truth, *rest, self.metadata)
@@ -116,7 +118,7 @@ class Hdf5Source(Source):
 
 
 class Growing:
-    """A dataset that takes more rows, and wider ones, than it was made with."""
+    """A dataset that can be extended with more and wider rows."""
 
     def __init__(
         self, group: Any, name: str, dtype: npt.DTypeLike, width: tuple[int, ...] = (), fill: Any = None
@@ -132,7 +134,7 @@ class Growing:
         )
 
     def append(self, rows: npt.NDArray[Any]) -> None:
-        """Narrower rows are filled up."""
+        """Add rows; narrower ones are padded."""
         start = self.data.shape[0]
         width = tuple(max(old, new) for old, new in zip(self.data.shape[1:], rows.shape[1:], strict=True))
         self.data.resize((start + len(rows), *width))
@@ -140,10 +142,10 @@ class Growing:
 
 
 class Disk(io.FileIO):
-    """A file that swallows all writes after the first that failed.
+    """A file that ignores all writes after the first one that failed.
 
-    HDF5 cannot close a file it cannot write, and brings down the process at its end. So it never learns; the
-    writer asks for `error`.
+    If a write fails, HDF5 cannot close the file and crashes the process when it ends. Errors are therefore hidden
+    from HDF5; the writer checks `error`.
     """
 
     error: OSError | None = None
@@ -166,11 +168,11 @@ class Disk(io.FileIO):
             return self.tell()
 
     def flush(self) -> None:
-        """Nothing waits: writes are not buffered."""
+        """Do nothing, since writes are not buffered."""
 
 
 class Hdf5Writer(FileWriter):
-    """Layouts add their own datasets in `_begin_layout` and `_append_layout`."""
+    """Base class of HDF5 writers, which write their own datasets in `_begin_layout` and `_append_layout`."""
 
     _file: Any = None
     _disk: Disk

@@ -1,10 +1,10 @@
-"""HyPER's HDF5 layout: padded records of objects, and on each the number of the product it is.
+"""HyPER's HDF5 layout: padded records of objects, each with the label of its decay product.
 
-INPUTS/JET            (n, width) records e, eta, phi, pt, btag and further fields; padding is NaN
-INPUTS/LEPTON         (n, width) the same of leptons, with charge; other kinds by their names
-INPUTS/MET            (n, 1) the same of missing energy, as (met, 0, phi, met)
-INPUTS/GLOBAL         (n, 1) records njet, nbTagged
-LABELS/JET, LEPTON    (n, width) 0 for none, 1, 2, ... as `labels("hyper")` of the topology
+INPUTS/JET            (n, width): records of e, eta, phi, pt, btag and further fields; padding is NaN
+INPUTS/LEPTON         (n, width): the same for leptons, with charge; other kinds by their names
+INPUTS/MET            (n, 1): the same for missing energy, as (met, 0, phi, met)
+INPUTS/GLOBAL         (n, 1): records of njet, nbTagged
+LABELS/JET, LEPTON    (n, width): 0 for none, or 1, 2, ... as in `labels("hyper")` of the topology
 METADATA/FullyMatched (n,)
 """
 
@@ -36,8 +36,8 @@ __all__ = ["FORMAT", "HyperHdf5"]
 
 INPUTS, LABELS = "INPUTS", "LABELS"
 JETS, GLOBAL, MATCHED = "INPUTS/JET", "INPUTS/GLOBAL", "METADATA/FullyMatched"
-ORDER = ("energy", "eta", "phi", "pt", "btag")  # of HyPER's own records
-WIDTHS = {JET: 20}  # HyPER's own padding; more where events have more
+ORDER = ("energy", "eta", "phi", "pt", "btag")  # fields of HyPER's records
+WIDTHS = {JET: 20}  # least width, as in HyPER
 COUNTS = np.dtype([("njet", np.float32), ("nbTagged", np.float32)])
 
 
@@ -60,11 +60,11 @@ class HyperHdf5(Format):
 
 @dataclass(frozen=True)
 class _Nodes:
-    """The datasets of a kind."""
+    """The datasets of a kind of objects."""
 
     records: Any
     columns: Chosen
-    labels: Any = None  # None: no truth of this kind
+    labels: Any = None  # None: no truth for this kind
 
     @property
     def datasets(self) -> dict[str, Any]:
@@ -75,12 +75,12 @@ class _Source(Hdf5Source):
     def _prepare(self, file: Hdf5File) -> None:
         topology, stored = self.options.topology, self._sidecar.stored.fields
         self._leptons = StoredLeptons(self.options.settings, topology, ours=file.text(KEY) is not None)
-        there = [kind for kind in LEPTONS if file.is_dataset(_place(kind))]
+        available = [kind for kind in LEPTONS if file.is_dataset(_place(kind))]
         self._kinds = {kind: self._find(file, self.options.wanted(kind, stored)) for kind in topology.kinds}
-        self._beside = {kind: self._find(file, Wanted(kind)) for kind in self._leptons.beside(there)}
+        self._overlap = {kind: self._find(file, Wanted(kind)) for kind in self._leptons.beside(available)}
         self.has_truth = any(nodes.labels is not None for nodes in self._kinds.values())
         datasets: dict[str, Any] = {}
-        for nodes in (*self._kinds.values(), *self._beside.values()):
+        for nodes in (*self._kinds.values(), *self._overlap.values()):
             datasets |= nodes.datasets
         self.n_events = file.same_length(datasets | self._sidecar.lengths())
         used = {_place(kind) for kind in self._kinds} | {GLOBAL}
@@ -93,23 +93,23 @@ class _Source(Hdf5Source):
             has = ", ".join(file.names(INPUTS))
             name = self.options.topology.name
             raise FormatError(
-                f"{file.path}: no {place} for {collection_name(kind)} of {name}; {INPUTS} has {has}: give a "
-                "topology without them (--topology), or add that dataset"
+                f"{file.path}: no dataset {place} for the {collection_name(kind)} of {name}; {INPUTS} has {has}: "
+                "give a topology without them (--topology), or add that dataset"
             )
         records, labels = file.dataset(place), _place(kind, LABELS)
         wanted = replace(wanted, required=(*wanted.required, *self._leptons.fields(kind)))
-        there = records.dtype.names or ()
+        available = records.dtype.names or ()
         if kind == JET:
-            wanted = self._tags.wanted(wanted, lambda field: wanted.given.get(field, field) in there)
-        columns = choose_columns(wanted, there, f"{file.path}: {place}")
+            wanted = self._tags.wanted(wanted, lambda field: wanted.given.get(field, field) in available)
+        columns = choose_columns(wanted, available, f"{file.path}: {place}")
         labelled = kind in self.options.topology.object_kinds and self.options.truth and file.is_dataset(labels)
         found = _Nodes(records, columns, file.dataset(labels) if labelled else None)
         shapes = {name.removeprefix("/"): data.shape for name, data in found.datasets.items()}
         if len(records.shape) != 2 or len({shape[1:] for shape in shapes.values()}) > 1:
-            said = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+            listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
             raise FormatError(
-                f"{file.path}: {collection_name(kind)} and labels must have one shape (events, width), but have "
-                f"{said}"
+                f"{file.path}: {collection_name(kind)} and their labels must have the same shape (events, width), "
+                f"but have {listed}"
             )
         return found
 
@@ -129,7 +129,7 @@ class _Source(Hdf5Source):
             if nodes.labels is not None:
                 labels[kind] = rows.take(self._file.read(nodes.labels, start, stop))
         others = {}
-        for kind, nodes in self._beside.items():
+        for kind, nodes in self._overlap.items():
             rows, flat = self._read_kind(kind, nodes, start, stop)
             others[kind] = objects_from_flat(rows.counts, flat, scale=scale or 1.0)
         check_units(objects, self.path)
@@ -143,7 +143,9 @@ class _Source(Hdf5Source):
         self, kind: str, nodes: _Nodes, start: int, stop: int
     ) -> tuple[Padded, dict[str, npt.NDArray[Any]]]:
         records = self._file.read(nodes.records, start, stop)
-        padding = np.full(records.shape, kind not in TRANSVERSE)  # missing energy that is NaN is no padding
+        padding = np.full(
+            records.shape, kind not in TRANSVERSE
+        )  # missing energy has no padding, even if it is NaN
         for name in (name for parts in nodes.columns.values() for name in parts):
             padding &= np.isnan(records[name])
         rows = Padded(~padding)
@@ -156,16 +158,19 @@ def _place(kind: str, group: str = INPUTS) -> str:
 
 
 class _Writer(Hdf5Writer):
-    """All kinds have the same fields, as HyPER's nodes do; 0 stands for what a kind has not."""
+    """Writes the same fields for all kinds, as HyPER needs them; fields that a kind lacks are 0."""
 
     def _begin_layout(self, file: Any, first: Events) -> None:
         if JET not in first.objects or "btag" not in ak.fields(first.jets):
-            raise OutputError(f"{self.path}: HyPER's layout has a btag of jets, and these events have none")
+            raise OutputError(
+                f"{self.path}: HyPER's layout needs the field btag of jets, which these events lack: choose "
+                "another format with --to"
+            )
         fields = dict.fromkeys([*ORDER, *(name for kind in first.objects for name in stored_fields(first, kind))])
         self._record = np.dtype([("e" if name == "energy" else name, np.float32) for name in fields])
-        nothing = np.full((), np.nan, dtype=self._record)[()]
+        padding = np.full((), np.nan, dtype=self._record)[()]
         widths = {kind: (self._width(first, kind),) for kind in first.objects}
-        self._objects = {k: Growing(file, _place(k), self._record, width, nothing) for k, width in widths.items()}
+        self._objects = {k: Growing(file, _place(k), self._record, width, padding) for k, width in widths.items()}
         self._global = Growing(file, GLOBAL, COUNTS, (1,))
         self._labels: dict[str, Growing] = {}
         self._matched = None
@@ -196,12 +201,12 @@ class _Writer(Hdf5Writer):
         self._global.append(counts)
         if self._matched is None or events.truth is None:
             return
-        named = self.topology.labels("hyper")
+        names = self.topology.labels("hyper")
         for kind, growing in self._labels.items():
             labels = np.where(masks[kind], np.float32(0), np.float32(np.nan))
             for slot in (slot for slot in self.topology.slots if slot.kind == kind):
                 (rows,) = np.nonzero(events.truth[:, slot.index] >= 0)
-                labels[rows, events.truth[rows, slot.index]] = float(named[slot.index].rpartition("-")[2])
+                labels[rows, events.truth[rows, slot.index]] = float(names[slot.index].rpartition("-")[2])
             growing.append(labels)
         self._matched.append(events.complete.astype(np.int64))
 

@@ -1,7 +1,7 @@
-"""HyPER's ROOT layout: tree `Delphes` of jagged columns, with the number of its product on each jet.
+"""HyPER's ROOT layout: a tree `Delphes` of jagged columns, with the label of the decay product for each jet.
 
-jet_pt, jet_eta, jet_phi, jet_e, jet_m, jet_bTag   lists
-jet_truthmatch                                     0 for none, 1, 2, ... as `labels("hyper")` of the topology
+jet_pt, jet_eta, jet_phi, jet_e, jet_m, jet_bTag   one list per event
+jet_truthmatch                                     0 for none, or 1, 2, ... as in `labels("hyper")` of the topology
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["FORMAT", "HyperRoot"]
 
 TREE = "Delphes"
 LABELS = "jet_truthmatch"
-OWN = ("jet_pt", "jet_e", "jet_bTag")  # columns that tell this layout from other trees of that name
+OWN = ("jet_pt", "jet_e", "jet_bTag")  # columns that distinguish this layout from files of Delphes
 
 
 class HyperRoot(Format):

@@ -1,11 +1,11 @@
-"""Conditions on the fields of electrons and muons, as `--set muon_id=…` writes them.
+"""Conditions on the fields of electrons and muons, as written in `--set muon_id=…`.
 
     tightId                     the field is not zero
     cutBased >= 4               one of <, <=, >, >=, ==
     topoetcone20 / pt < 0.06    the ratio of two fields
-    tightId, dxy < 0.05         all of them; `none` is no condition
+    tightId, dxy < 0.05         both conditions; `none` means no condition
 
-Numbers are those of the file: nothing is converted.
+Values are compared as they are in the file, without a conversion of units.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Condition:
 
     field: str
     over: str | None = None  # the field that it is divided by
-    sign: str = ""  # of SIGNS; none: the field is not zero
+    sign: str = ""  # a key of SIGNS; empty: the field is not zero
     bound: float = 0.0
 
     def passes(self, fields: Mapping[str, npt.NDArray[Any]]) -> Bools:
-        """Which objects pass; never one of which the field is NaN."""
+        """Whether each object passes; False if its field is NaN."""
         values = fields[self.field]
         if self.over is not None:
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -62,7 +62,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Identification:
-    """Conditions that all must hold.
+    """A list of conditions, which an object must all pass.
 
     >>> tight = Identification.parse("tightId, iso<0.15", "muon_id")
     >>> str(tight), tight.fields
@@ -75,19 +75,19 @@ class Identification:
 
     @classmethod
     def parse(cls, text: str, key: str) -> Identification:
-        """From the value of a setting, whose `key` is named in errors."""
+        """Read the value of a setting; its `key` is named in errors."""
         if text.strip().lower() == NONE:
             return cls()
         return cls(tuple(_parse(part, text, key) for part in text.split(",")))
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The fields that it needs."""
+        """The fields that the conditions need."""
         names = [name for each in self.conditions for name in (each.field, each.over) if name is not None]
         return tuple(dict.fromkeys(names))
 
     def passes(self, fields: Mapping[str, npt.NDArray[Any]], count: int) -> Bools:
-        """(count,): which objects pass."""
+        """(count,): whether each object passes."""
         good = np.ones(count, dtype=bool)
         for condition in self.conditions:
             good &= condition.passes(fields)
@@ -108,6 +108,6 @@ def _parse(part: str, text: str, key: str) -> Condition:
         return Condition(field, over, sign or "", float(bound or 0))
     except ValueError:
         raise ConfigError(
-            f"set {key}={text}: write conditions on fields of the file such as tightId, iso < 0.15, pt > 20; or "
-            f"{NONE}"
+            f"set {key}={text}: write conditions on fields of the file, such as tightId, iso < 0.15, pt > 20, or "
+            f"write {NONE}"
         ) from None

@@ -1,7 +1,8 @@
-"""Files that are not trusted, read in a process of their own: a crash in a library ends that one, not the caller.
+"""Read untrusted files in a separate process, so that a crash of a library does not end the caller.
 
-The child opens one file within limits of memory and time and sends events as plain arrays; nothing is unpickled on
-either side. Every message is a length, then an archive of arrays (npz, pickle forbidden) with a JSON header.
+The child process opens one file, with limits on memory and time, and sends events as plain arrays. Neither side
+unpickles anything. A message is its length, followed by an archive of arrays (npz without pickle) with a JSON
+header.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ SIZE = struct.Struct("<Q")
 
 @dataclass(frozen=True)
 class Limits:
-    """What the reading of one file may take."""
+    """Limits on the process that reads a file."""
 
-    memory: int = 4 * 2**30  # bytes, beyond those of the interpreter and its libraries
-    seconds: float = 120  # for one answer: opening, or one chunk
-    message: int = 8 * 2**30  # bytes of one chunk
+    memory: int = 4 * 2**30  # bytes, in addition to the interpreter and its libraries
+    seconds: float = 120  # for opening the file, and for each chunk
+    message: int = 8 * 2**30  # bytes per chunk
 
 
 # -- events as plain arrays --------------------------------------------------------------------------------
 
 
 def encode_events(events: Events) -> tuple[dict[str, Any], Arrays]:
-    """A header for JSON, and arrays; without the topology."""
+    """Events, except for their topology, as a header for JSON and plain arrays."""
     arrays: Arrays = {"ids": events.ids}
     if events.truth is not None:
         arrays["truth"] = events.truth
@@ -70,15 +71,15 @@ def encode_events(events: Events) -> tuple[dict[str, Any], Arrays]:
 
 
 def decode_events(header: Mapping[str, Any], arrays: Mapping[str, Any], topology: Topology) -> Events:
-    """What `encode_events` took apart; a ValueError or TypeError if it does not fit together."""
+    """The inverse of `encode_events`; ValueError or TypeError if the parts do not fit together."""
     found: dict[str, Any] = {}
-    for name, said in header["forms"].items():
-        begin = f"{name}/"
-        buffers = {key.removeprefix(begin): value for key, value in arrays.items() if key.startswith(begin)}
-        array = ak.from_buffers(said["form"], said["length"], buffers)
-        if wrong := ak.validity_error(array):
-            raise ValueError(wrong)
-        found[name] = ak.to_numpy(array) if said["dense"] else array
+    for name, part in header["forms"].items():
+        prefix = f"{name}/"
+        buffers = {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
+        array = ak.from_buffers(part["form"], part["length"], buffers)
+        if problem := ak.validity_error(array):
+            raise ValueError(problem)
+        found[name] = ak.to_numpy(array) if part["dense"] else array
     variations: dict[str, dict[str, Any]] = {}
     for name, array in _part(found, "variation:").items():
         variation, _, kind = name.rpartition(":")
@@ -95,8 +96,8 @@ def decode_events(header: Mapping[str, Any], arrays: Mapping[str, Any], topology
     )
 
 
-def _part(found: Mapping[str, Any], begin: str) -> dict[str, Any]:
-    return {name.removeprefix(begin): array for name, array in found.items() if name.startswith(begin)}
+def _part(found: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {name.removeprefix(prefix): array for name, array in found.items() if name.startswith(prefix)}
 
 
 def _send(stream: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, Any] | None = None) -> None:
@@ -110,7 +111,7 @@ def _send(stream: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, Any
 
 
 def _receive(stream: IO[bytes], limit: int) -> tuple[dict[str, Any], Arrays]:
-    """EOFError where the other side is gone, ValueError where it sends what is no message."""
+    """Read a message; EOFError if the other process has ended, ValueError if the message is not valid."""
     head = stream.read(SIZE.size)
     if len(head) < SIZE.size:
         raise EOFError
@@ -124,11 +125,11 @@ def _receive(stream: IO[bytes], limit: int) -> tuple[dict[str, Any], Arrays]:
         arrays = {name: archive[name] for name in archive.files}
     header = json.loads(arrays.pop(HEADER).tobytes())
     if not isinstance(header, dict):
-        raise ValueError("a header that is no mapping")
+        raise ValueError("a header that is not a mapping")
     return header, arrays
 
 
-# -- this side ---------------------------------------------------------------------------------------------
+# -- the parent process ------------------------------------------------------------------------------------
 
 
 class IsolatedSource(Source):
@@ -145,7 +146,7 @@ class IsolatedSource(Source):
     ) -> None:
         self.path = path
         self._limits = limits or Limits()
-        # -P: no module of the current folder is imported
+        # -P: do not import modules from the current folder
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "pairton.formats.isolation"],
             stdin=subprocess.PIPE,
@@ -153,15 +154,15 @@ class IsolatedSource(Source):
             stderr=subprocess.DEVNULL,
         )
         tree = None if topology is None else load_topology(topology).to_dict()
-        options.pop("bad_labels", None)  # the child counts its own
+        options.pop("bad_labels", None)  # the child process counts them itself
         request = {"path": path, "format": format, "topology": tree, "options": options}
         try:
-            said, _ = self._ask(request | {"limits": asdict(self._limits)})
-            self.format = str(said["format"])
-            self.n_events, self.has_truth = int(said["n_events"]), bool(said["has_truth"])
-            self.metadata, self.tagging = said["metadata"], str(said["tagging"])
-            self.read_as, self.chosen = said["read_as"], said["chosen"]
-            self.topology = parse_topology(said["topology"], path)
+            answer, _ = self._ask(request | {"limits": asdict(self._limits)})
+            self.format = str(answer["format"])
+            self.n_events, self.has_truth = int(answer["n_events"]), bool(answer["has_truth"])
+            self.metadata, self.tagging = answer["metadata"], str(answer["tagging"])
+            self.read_as, self.chosen = answer["read_as"], answer["chosen"]
+            self.topology = parse_topology(answer["topology"], path)
         except BaseException:
             self._end()
             raise
@@ -175,9 +176,15 @@ class IsolatedSource(Source):
         try:
             events = decode_events(header, arrays, self.topology)
         except (ValueError, KeyError, TypeError, PairtonError) as error:
-            raise InputError(f"{self.path}: its reader sent what are no events ({one_line(error)})") from error
+            raise InputError(
+                f"{self.path}: the process that reads it sent invalid events ({one_line(error)}): the file may be "
+                "damaged"
+            ) from error
         if len(events) != stop - start:
-            raise InputError(f"{self.path}: its reader sent {len(events)} of the rows {start} to {stop}")
+            raise InputError(
+                f"{self.path}: the process that reads it sent {len(events)} of the rows {start} to {stop}: the "
+                "file may be damaged"
+            )
         return events
 
     def close(self) -> None:
@@ -188,6 +195,7 @@ class IsolatedSource(Source):
             self._end()
 
     def _ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], Arrays]:
+        """Send a request to the child process and return its answer; InputError if it crashes or is too slow."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         late = threading.Event()
@@ -203,9 +211,12 @@ class IsolatedSource(Source):
             header, arrays = _receive(self._process.stdout, self._limits.message)
         except (EOFError, OSError):
             raise InputError(self._gone(late.is_set())) from None
-        except Exception as error:  # bytes of a corrupted child process
+        except Exception as error:  # a corrupted child process may send anything
             self._process.kill()
-            raise InputError(f"{self.path}: its reader sent no proper answer ({one_line(error)})") from None
+            raise InputError(
+                f"{self.path}: the process that reads it sent an invalid answer ({one_line(error)}): the file may "
+                "be damaged"
+            ) from None
         finally:
             timer.cancel()
         for text in header.get("warnings", ()):
@@ -213,20 +224,22 @@ class IsolatedSource(Source):
         if "error" in header:
             kind = getattr(errors, str(header["error"]), InputError)
             known = isinstance(kind, type) and issubclass(kind, PairtonError)
-            known = known and kind is not errors.MissingExtraError  # which takes other arguments
+            known = known and kind is not errors.MissingExtraError  # it has other arguments
             raise (kind if known else InputError)(str(header["message"]))
         return header, arrays
 
     def _gone(self, late: bool) -> str:
+        """Why the child process has ended."""
         if late:
             return (
-                f"{self.path}: reading it took longer than {self._limits.seconds:g} s: stopped; it may be damaged"
+                f"{self.path}: stopped, since reading it took longer than {self._limits.seconds:g} s: it may be "
+                "damaged"
             )
         code = self._process.wait()
         how = f"exit code {code}"
         if code < 0:
             how = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        return f"{self.path}: the library that reads it crashed ({how}): the file is damaged, or made to do that"
+        return f"{self.path}: the library that reads it crashed ({how}): the file is damaged or malicious"
 
     def _end(self) -> None:
         self._process.kill()
@@ -234,16 +247,16 @@ class IsolatedSource(Source):
             try:
                 if stream is not None:
                     stream.close()
-            except OSError:  # what was still to be sent
+            except OSError:  # raised if data could not be sent
                 pass
         self._process.wait()
 
 
-# -- the child ---------------------------------------------------------------------------------------------
+# -- the child process -------------------------------------------------------------------------------------
 
 
 def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
-    """Open one file, then answer until the other side is gone."""
+    """Open one file, and answer requests until the parent process ends."""
     from pairton.formats import open_source
     from pairton.formats.common import BadLabels
 
@@ -283,9 +296,9 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
                 gib = limits.memory / 2**30
                 header = {"error": "InputError"}
                 header["message"] = f"{path}: reading it takes more than {gib:.3g} GiB: it may be damaged"
-            except Exception as error:  # what a reader did not foresee
-                said = f"{path}: cannot be read ({type(error).__name__}: {one_line(error)})"
-                header = {"error": "InputError", "message": said}
+            except Exception as error:  # a damaged file may cause any error
+                message = f"{path}: cannot be read ({type(error).__name__}: {one_line(error)})"
+                header = {"error": "InputError", "message": message}
         header["warnings"] = [str(w.message) for w in caught if issubclass(w.category, PairtonWarning)]
         _send(answers, header, arrays)
         request, _ = _receive(requests, 2**30)
@@ -301,13 +314,13 @@ def _restrict(memory: int) -> None:
         with open("/proc/self/statm", encoding="ascii") as file:
             used = int(file.read().split()[0]) * resource.getpagesize()
     except OSError:
-        return  # not Linux: others ignore this limit, or count differently
+        return  # other systems than Linux ignore this limit or count differently
     limit = _allowed(resource.RLIMIT_AS, used + memory)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def _more_time(seconds: float) -> None:
-    """An end even if the other side, which watches the clock, was killed."""
+    """Limit the processor time, in case the parent process, which checks the time, was killed."""
     if sys.platform == "win32":
         return
     import resource
@@ -319,7 +332,7 @@ def _more_time(seconds: float) -> None:
 
 
 def _allowed(kind: int, limit: int) -> int:
-    """The limit, or that of the user, as of a batch system, where it is lower."""
+    """The limit, or the existing limit of the process, for example from a batch system, if that is lower."""
     import resource
 
     hard = resource.getrlimit(kind)[1]
@@ -328,7 +341,7 @@ def _allowed(kind: int, limit: int) -> int:
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # keeps the output of libraries out of the answers
     try:
         serve(sys.stdin.buffer, answers)
     except (EOFError, BrokenPipeError):

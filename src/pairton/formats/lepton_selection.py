@@ -1,7 +1,7 @@
-"""Which electrons and muons are used as leptons, and which jets lie beside them: one rule for every format.
+"""Identify electrons and muons, and remove jets that overlap with them, in the same way for all formats.
 
-Nothing is taken out of a collection. Leptons that are not identified, and jets beside identified leptons, stay in
-their places and are marked as not usable.
+No object is taken out of a collection. Leptons that fail the identification, and jets near identified leptons,
+stay in their places and are marked as not usable.
 """
 
 from __future__ import annotations
@@ -39,24 +39,27 @@ Columns = Mapping[str, ak.Array]
 
 RADIUS, LEAST_PT = 0.4, 15.0
 SETTINGS: Mapping[str, str] = {  # keys of `--set` that all formats with leptons share
-    "overlap": "jets within this delta R of an identified lepton are not used (default 0.4), or none",
-    "lepton_pt": "the pT in GeV above which a lepton removes jets (default 15)",
+    "overlap": "jets within this delta R of an identified lepton are not used; none: use all jets; default: 0.4",
+    "lepton_pt": "smallest pT in GeV of leptons that remove jets; default: 15",
 }
 
 
 def stored_settings() -> dict[str, str]:
-    """Settings of formats that have one collection per kind of lepton, and no identification of their own."""
-    about = "conditions on fields, such as isolation < 0.1; default none: all of the file"
-    return {f"{kind}_id": f"which {collection_name(kind)} are used: {about}" for kind in LEPTONS} | dict(SETTINGS)
+    """Settings of formats with one collection per kind of lepton and without a default identification."""
+    return {
+        f"{kind}_id": f"conditions on fields of {collection_name(kind)}, for example isolation < 0.1; default: "
+        "none"
+        for kind in LEPTONS
+    } | dict(SETTINGS)
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Jets near a lepton are not used."""
+    """The removal of jets near leptons."""
 
-    radius: float = RADIUS  # 0: all jets are used
-    pt: float = LEAST_PT  # GeV, of the lepton
-    default: bool = True  # not chosen by the user
+    radius: float = RADIUS  # delta R; 0: all jets are used
+    pt: float = LEAST_PT  # smallest pT of the lepton, GeV
+    default: bool = True  # whether the user did not choose it
 
     @classmethod
     def parse(cls, settings: Mapping[str, str]) -> Overlap:
@@ -71,7 +74,7 @@ class Overlap:
         return {"overlap": self.radius, "lepton_pt": self.pt}
 
     def beside(self, jets: ak.Array, leptons: ak.Array) -> ak.Array:
-        """Jets with one of the leptons, records of eta and phi, within the radius.
+        """Whether each jet has a lepton within the radius; leptons are records of eta and phi.
 
         >>> jets = ak.Array({"eta": [[0.0, 1.0], [0.0]], "phi": [[3.1, 0.0], [3.1]]})
         >>> Overlap().beside(jets, ak.Array({"eta": [[0.1], []], "phi": [[-3.1], []]})).tolist()
@@ -80,22 +83,25 @@ class Overlap:
         counts = np.asarray(ak.num(jets.eta, axis=1))
         eta, phi = (np.asarray(ak.flatten(jets[name]), np.float64) for name in ("eta", "phi"))
         near = np.zeros(len(eta), dtype=bool)
-        there = np.asarray(ak.num(leptons.eta, axis=1))
-        first = np.cumsum(there) - there
-        own = [np.append(np.asarray(ak.flatten(leptons[name]), np.float64), np.nan) for name in ("eta", "phi")]
-        for k in range(int(there.max(initial=0))):  # over the leptons of an event: few
-            at = np.repeat(np.where(k < there, first + k, -1), counts)
-            d_phi = phi - own[1][at]
+        n_leptons = np.asarray(ak.num(leptons.eta, axis=1))
+        first = np.cumsum(n_leptons) - n_leptons
+        lepton_eta, lepton_phi = (
+            np.append(np.asarray(ak.flatten(leptons[name]), np.float64), np.nan) for name in ("eta", "phi")
+        )
+        for k in range(int(n_leptons.max(initial=0))):  # over the few leptons of an event
+            at = np.repeat(np.where(k < n_leptons, first + k, -1), counts)
+            d_phi = phi - lepton_phi[at]
             d_phi -= 2 * np.pi * np.round(d_phi / (2 * np.pi))
-            near |= np.hypot(eta - own[0][at], d_phi) < self.radius
+            near |= np.hypot(eta - lepton_eta[at], d_phi) < self.radius
         return ak.unflatten(near, counts)
 
-    def say(self, which: str) -> None:
-        """Warn that jets were removed without being asked for."""
+    def warn(self, which: str) -> None:
+        """Warn that jets are removed by default."""
         if self.default:
             warnings.warn(
-                f"jets within {self.radius:g} of {which} above {self.pt:g} GeV are not used, by default: "
-                "--set overlap=none uses them",
+                f"by default, jets within delta R = {self.radius:g} of {which} above {self.pt:g} GeV are not "
+                "used: "
+                "use them with --set overlap=none",
                 PairtonWarning,
                 stacklevel=2,
             )
@@ -112,7 +118,7 @@ def _number(key: str, text: str, most: float = inf) -> float:
     return value
 
 
-# -- files of experiments ----------------------------------------------------------------------------------
+# -- Delphes, NanoAOD and PHYSLITE -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -120,13 +126,13 @@ class Flavour:
     """Electrons or muons of an experiment."""
 
     kind: str
-    collection: str  # the beginning of their columns
-    defaults: tuple[str, ...] = (NONE,)  # identifications; the first whose fields a file has is taken
-    bits: Mapping[str, int] = field(default_factory=dict)  # field -> those of its bits that are the number meant
+    collection: str  # prefix of their columns
+    defaults: tuple[str, ...] = (NONE,)  # identifications; the first one whose fields are in the file is used
+    bits: Mapping[str, int] = field(default_factory=dict)  # field -> mask of the bits that hold its value
 
 
 class IdentifiedLeptons:
-    """Electrons and muons in a table of an experiment, whatever the topology takes of them."""
+    """Electrons and muons in a file of an experiment, whether or not the topology uses them."""
 
     def __init__(
         self,
@@ -137,28 +143,29 @@ class IdentifiedLeptons:
         topology: Topology,
         scale: float = 1.0,
     ) -> None:
-        """`named`: the column of a field of a collection; `scale`: what momenta are divided by to be GeV."""
+        """`named`: function from a collection and a field to the column; `scale`: divides momenta to get GeV."""
         self._path, self._named, self._scale = tree.path, named, scale
         self.overlap = Overlap.parse(settings)
         self.needed = any(kind in LEPTONS for kind in topology.kinds)
         self._flavours: dict[str, tuple[Flavour, Identification]] = {}
         for flavour in flavours:
-            there = named(flavour.collection, "pt") in tree
-            chosen = self._choose(tree, flavour, settings) if there or f"{flavour.kind}_id" in settings else None
+            exists = named(flavour.collection, "pt") in tree
+            chosen = self._choose(tree, flavour, settings) if exists or f"{flavour.kind}_id" in settings else None
             if chosen is not None:
                 self._flavours[flavour.collection] = flavour, chosen
         keys = [f"{flavour.kind}_id" for flavour, _ in self._flavours.values()]
-        self._left = [key for key in (*keys, "overlap") if key not in settings]  # not chosen by the user
-        self._said = not self._left
-        if self.needed and not self._said:
-            self._said = True
-            self._say()
+        self._defaults = [key for key in (*keys, "overlap") if key not in settings]  # not chosen by the user
+        self._warned = not self._defaults
+        if self.needed and not self._warned:
+            self._warned = True
+            self._warn()
 
     def _choose(self, tree: Table, flavour: Flavour, settings: Mapping[str, str]) -> Identification | None:
+        """The identification that the user chose, or the first default that the file has the fields for."""
         key = f"{flavour.kind}_id"
         if key in settings:
             chosen = Identification.parse(settings[key], key)
-            tree.require(self._columns(flavour, chosen), hint=f" (asked for by --set {key}={settings[key]})")
+            tree.require(self._columns(flavour, chosen), hint=f" (needed by --set {key}={settings[key]})")
             return chosen
         choices = [Identification.parse(text, key) for text in flavour.defaults]
         for choice in choices:
@@ -166,12 +173,12 @@ class IdentifiedLeptons:
                 return choice
         known = " or ".join(f"`{choice}`" for choice in choices)
         kind = collection_name(flavour.kind)
-        missing = f"{tree.path}: {kind} cannot be identified, the file lacks the fields of {known}"
+        missing = f"{tree.path}: {kind} cannot be identified, because the file lacks the fields of {known}"
         if self.needed:
-            raise FormatError(f"{missing}: give --set {key}=CONDITIONS, or {key}=none if all of them are good")
+            raise FormatError(f"{missing}: give --set {key}=CONDITIONS, or {key}=none to use all {kind}")
         if self.overlap.radius:
             warnings.warn(
-                f"{missing}: jets beside them are used; give --set {key}=CONDITIONS, or overlap=none",
+                f"{missing}, so jets near them are used: give --set {key}=CONDITIONS, or overlap=none",
                 PairtonWarning,
                 stacklevel=5,
             )
@@ -181,23 +188,27 @@ class IdentifiedLeptons:
         names = dict.fromkeys(["pt", "eta", "phi", *identification.fields])
         return [self._named(flavour.collection, name) for name in names]
 
-    def _say(self) -> None:
+    def _warn(self) -> None:
+        """Warn of the identification and overlap removal, if some of it is a default."""
         which = [
-            f"{collection_name(f.kind)} ({'all of the file' if not chosen.conditions else chosen})"
+            f"{collection_name(f.kind)} ({'all in the file' if not chosen.conditions else chosen})"
             for f, chosen in self._flavours.values()
         ]
-        overlap = f"; jets within {self.overlap.radius:g} of one above {self.overlap.pt:g} GeV are not used"
-        default = "by default " if len(self._left) > len(self._flavours) else ""  # nothing was chosen
+        overlap = (
+            f", and jets within delta R = {self.overlap.radius:g} of a lepton above {self.overlap.pt:g} GeV are "
+            "not used"
+        )
+        default = "by default, " if len(self._defaults) > len(self._flavours) else ""  # the user chose nothing
         warnings.warn(
-            f"{default}leptons are {' and '.join(which)}{overlap if self.overlap.radius else ''}: change it "
-            f"with --set {', '.join(f'{key}=…' for key in self._left)}",
+            f"{default}leptons are {' and '.join(which)}{overlap if self.overlap.radius else ''}: change this "
+            f"with --set {', '.join(f'{key}=…' for key in self._defaults)}",
             PairtonWarning,
             stacklevel=6,
         )
 
     @property
     def columns(self) -> list[str]:
-        """What must be read."""
+        """The columns to read."""
         return [name for flavour, chosen in self._flavours.values() for name in self._columns(flavour, chosen)]
 
     @property
@@ -208,10 +219,11 @@ class IdentifiedLeptons:
         return chosen | self.overlap.metadata()
 
     def identified(self, found: Columns, collection: str) -> ak.Array | None:
-        """Which objects of a collection pass; None where there is no identification of it."""
+        """Whether each object of a collection passes; None if the collection has no identification."""
         return self._read(found, collection)[1] if collection in self._flavours else None
 
     def _read(self, found: Columns, collection: str) -> tuple[ak.Array, ak.Array]:
+        """Leptons (pt, eta, phi, in units of the file), and whether they pass the identification."""
         flavour, chosen = self._flavours[collection]
         names = dict.fromkeys(["pt", "eta", "phi", *chosen.fields])
         columns = {name: (self._named(collection, name),) for name in names}
@@ -223,12 +235,12 @@ class IdentifiedLeptons:
 
     def selected(self, found: Columns, kind: str) -> list[ak.Array]:
         """Identified electrons, or muons: pt in GeV, eta, phi."""
-        mine = [collection for collection, (flavour, _) in self._flavours.items() if flavour.kind == kind]
-        chosen = [leptons[good] for leptons, good in (self._read(found, collection) for collection in mine)]
+        names = [collection for collection, (flavour, _) in self._flavours.items() if flavour.kind == kind]
+        chosen = [leptons[good] for leptons, good in (self._read(found, collection) for collection in names)]
         return [ak.with_field(leptons, leptons.pt / self._scale, "pt") for leptons in chosen]
 
     def keep_apart(self, found: Columns, jets: ak.Array, usable: ak.Array | None) -> ak.Array | None:
-        """Usable jets without those beside an identified lepton."""
+        """Whether each jet is usable and not near an identified lepton."""
         if not self.overlap.radius:
             return usable
         for collection in self._flavours:
@@ -237,38 +249,38 @@ class IdentifiedLeptons:
             if not ak.any(near):
                 continue
             before = ak.ones_like(near) if usable is None else usable
-            if not self._said and ak.any(before & near):
-                self._said = True
-                self.overlap.say("an identified electron or muon")
+            if not self._warned and ak.any(before & near):
+                self._warned = True
+                self.overlap.warn("an identified electron or muon")
             usable = before & ~near
         return usable
 
 
 class OneChoice:
-    """Refuses files of one run of which leptons are identified, or missing energy is taken, in different ways."""
+    """Checks that all files of a run have the same identification of leptons and the same missing energy."""
 
     def __init__(self) -> None:
         self._first: tuple[str, Mapping[str, str]] | None = None
 
     def check(self, path: str, chosen: Mapping[str, str]) -> None:
-        """`chosen`: key of `--set` -> what was taken by what the file has."""
+        """Raise InputError if the choices for a file (setting -> value) differ from those for the first one."""
         first, before = self._first = self._first or (path, chosen)
         for key in before.keys() & chosen.keys():
             if before[key] != chosen[key]:
                 raise InputError(
-                    f"{path} is read with {key}={chosen[key]}, but {first} with {before[key]}: give one that all "
-                    f"files have with --set {key}=…, or work on them one by one"
+                    f"{path} is read with {key}={chosen[key]}, but {first} with {before[key]}: choose one for all "
+                    f"files with --set {key}=…, or run on them separately"
                 )
 
 
-# -- files whose objects were selected before --------------------------------------------------------------
+# -- flat tables and files for training --------------------------------------------------------------------
 
 
 class StoredLeptons:
-    """Leptons in flat tables and in files for training: all of them are used, unless a setting says which."""
+    """Leptons in flat tables and in files for training. All are used, unless a setting gives conditions."""
 
     def __init__(self, settings: Mapping[str, str], topology: Topology, ours: bool = False) -> None:
-        """`ours`: a file that Pairton wrote, which holds the objects that were usable then."""
+        """`ours`: whether the objects were selected already, as in a file that Pairton wrote."""
         self.overlap = Overlap.parse({"overlap": NONE, **settings} if ours else settings)
         self._ours = ours and "overlap" not in settings
         self._kinds = topology.kinds
@@ -278,19 +290,22 @@ class StoredLeptons:
         for kind in self._chosen:
             if kind not in topology.kinds:
                 kinds = ", ".join(topology.kinds)
-                raise ConfigError(f"set {kind}_id=…: {topology.name} has no {collection_name(kind)}, but {kinds}")
-        self._said = False
+                raise ConfigError(
+                    f"set {kind}_id=…: {topology.name} has the kinds {kinds}, but no {collection_name(kind)}: "
+                    "remove the setting"
+                )
+        self._warned = False
 
     def fields(self, kind: str) -> tuple[str, ...]:
         """Fields that the identification of a kind needs, beyond the momentum."""
         names = self._chosen[kind].fields if kind in self._chosen else ()
         return tuple(name for name in names if name not in ("pt", "eta", "phi"))
 
-    def beside(self, there: Sequence[str]) -> list[str]:
-        """Kinds of lepton that only remove jets: those that are there, but not in the topology."""
+    def beside(self, available: Sequence[str]) -> list[str]:
+        """Kinds of leptons that only remove jets: they are in the file, but not in the topology."""
         if not self.overlap.radius or JET not in self._kinds:
             return []
-        return [kind for kind in LEPTONS if kind in there and kind not in self._kinds]
+        return [kind for kind in LEPTONS if kind in available and kind not in self._kinds]
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -300,7 +315,7 @@ class StoredLeptons:
         return {f"{kind}_id": str(chosen) for kind, chosen in self._chosen.items()} | overlap
 
     def mark(self, objects: Mapping[str, ak.Array], others: Mapping[str, ak.Array]) -> dict[str, ak.Array]:
-        """The objects with `usable` where some are not; `others` are leptons that only remove jets."""
+        """Add the field `usable` to leptons and jets; `others` are leptons that only remove jets."""
         marked = dict(objects)
         for kind, chosen in self._chosen.items():
             flat = {name: np.asarray(ak.flatten(objects[kind][name])) for name in chosen.fields}
@@ -318,8 +333,8 @@ class StoredLeptons:
             before = marked[JET].usable if "usable" in ak.fields(marked[JET]) else ak.ones_like(near)
             if not ak.any(before & near):
                 continue
-            if not self._said:
-                self._said = True
-                self.overlap.say(f"a {kind}")
+            if not self._warned:
+                self._warned = True
+                self.overlap.warn(f"a {kind}")
             marked[JET] = ak.with_field(marked[JET], before & ~near, "usable")
         return marked

@@ -1,4 +1,4 @@
-"""CMS NanoAOD, TTree or RNTuple, versions 9 to 15. Indices refer to the collection `Jet` as stored."""
+"""CMS NanoAOD, versions 9 to 15, as TTree or RNTuple. Positions of jets are those in the collection `Jet`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pairton.formats.gen_truth import GenRecord
 from pairton.formats.lepton_selection import SETTINGS, Flavour
 from pairton.formats.root_files import RootFile
 from pairton.formats.table_files import Table
-from pairton.formats.taggers import choose_tagger, described, first_values
+from pairton.formats.taggers import choose_tagger, described, first_values, flat_values
 from pairton.formats.variations import choice
 
 __all__ = ["FORMAT", "FRACTIONS", "NanoAOD", "NanoAODSource", "tight_id"]
@@ -35,7 +35,7 @@ COLLECTIONS: Collections = {
     "tau": (("Tau_",),),
     "met": (("PuppiMET_",), ("MET_",), ("PFMET_",)),
 }
-FLAVOURS = (  # tight, as analyses of one lepton and jets take them; that of electrons includes isolation
+FLAVOURS = (  # tight leptons, as in analyses of one lepton and jets; the ID of electrons includes isolation
     Flavour("electron", "Electron_", ("mvaIso_WP80", "mvaFall17V2Iso_WP80", "cutBased >= 4")),
     Flavour("muon", "Muon_", ("tightId, pfRelIso04_all < 0.15",)),
 )
@@ -45,12 +45,12 @@ STATUS = "GenPart_status"
 
 TAGGERS = ("UParTAK4B", "PNetB", "RobustParTAK4B", "DeepFlavB", "DeepB", "CSVV2")  # newest first
 
-IS_HARD_PROCESS = 1 << 7  # of GenPart_statusFlags
-INCOMING = 21  # status of the partons that collide
+IS_HARD_PROCESS = 1 << 7  # bit of GenPart_statusFlags
+INCOMING = 21  # status of incoming partons
 TIGHT, LEPTON_VETO = 2, 4  # bits of Jet_jetId
-PU_ID_BELOW = 50.0  # GeV; above, pile-up does not make jets
+PU_ID_BELOW = 50.0  # GeV; jets above are not from pile-up
 
-# What the recomputed identification needs where Jet_jetId is gone (version 15).
+# Columns that the jet ID is recomputed from if there is no Jet_jetId (version 15)
 FRACTIONS = ("neHEF", "neEmEF", "chHEF", "chMultiplicity", "neMultiplicity")
 VETO_FRACTIONS = ("muEF", "chEmEF")
 
@@ -64,10 +64,10 @@ class NanoAODSource(ExperimentSource):
         self.identification = choice(options.settings, "jet_id", ("tight", "tight_lepton_veto", "none"))
         self.collection = jets = options.settings.get("jets", "Jet")
         self.pile_up = choice(options.settings, "pu_id", ("loose", "none")) == "loose" and f"{jets}_puId" in tree
-        other = "; name the jets of another collection with --set jets=COLLECTION"
+        other = "; choose another collection of jets with --set jets=COLLECTION"
         tree.require([f"{jets}_pt"] if not options.map else [], hint=other)
         given = options.btag.removeprefix(f"{jets}_").removeprefix("btag") if options.btag else None
-        others = [given.partition(":")[0]] if given else []  # scores whose names do not begin with btag
+        others = [given.partition(":")[0]] if given else []  # the score may have a name without the prefix btag
         others += [options.tags.field] if options.tags else []
         begin = f"{jets}_btag"
         fields = [name.removeprefix(f"{jets}_") for name in sorted(tree.columns) if name.startswith(begin)]
@@ -76,7 +76,7 @@ class NanoAODSource(ExperimentSource):
 
         def look(name: str) -> Flat:
             column = f"{jets}_{scores[name]}"
-            return first_values(lambda *rows: _flat(tree.read([column], *rows)[column]), tree.n_events)
+            return first_values(lambda *rows: flat_values(tree.read([column], *rows)[column]), tree.n_events)
 
         self.tagger = choose_tagger(replace(options, btag=given), scores, TAGGERS, look, tree.path)
         self.describe_taggers = partial(described, scores, look, self.tagger, TAGGERS)
@@ -101,8 +101,9 @@ class NanoAODSource(ExperimentSource):
         if all(name in tree for name in columns):
             return columns
         warnings.warn(
-            f"no jet identification: neither {jets}_jetId nor the energy fractions to recompute it are in the "
-            "file; give --set jet_id=none if the jets were identified before",
+            f"there is no jet identification: the file has neither {jets}_jetId nor the energy fractions to "
+            "compute "
+            "it: give --set jet_id=none if the jets were identified before",
             PairtonWarning,
             stacklevel=4,
         )
@@ -126,7 +127,7 @@ class NanoAODSource(ExperimentSource):
         if self.id_columns:
             part = {name.rpartition("_")[2]: found[name] for name in self.id_columns}
             usable = usable & tight_id(part, jets.eta, self.identification == "tight_lepton_veto")
-        if self.pile_up:  # 0 fails even the loose working point, in either order of the bits
+        if self.pile_up:  # 0 fails all working points, whatever the order of the bits
             usable = usable & ((jets.pt > PU_ID_BELOW) | (found[f"{self.collection}_puId"] > 0))
         return usable
 
@@ -158,14 +159,14 @@ class NanoAOD(Format):
     description = "CMS NanoAOD, versions 9 to 15: tree Events with Jet_pt, Jet_eta, …"
     suffixes: ClassVar[tuple[str, ...]] = (".root",)
     settings: ClassVar[dict[str, str]] = {
-        "jets": "the collection, Jet by default; ScoutingPFJet, say",
+        "jets": "collection of jets, for example ScoutingPFJet; default: Jet",
         "jet_id": "tight (default), tight_lepton_veto or none",
-        "pu_id": "loose (default, below 50 GeV, where the file has Jet_puId) or none",
-        "electron_id": "conditions on fields of electrons, cutBased >= 3, say; default by what the file has: "
-        "mvaIso_WP80, mvaFall17V2Iso_WP80 or cutBased >= 4",
-        "muon_id": "conditions on fields of muons; default tightId, pfRelIso04_all < 0.15",
+        "pu_id": "loose (default; below 50 GeV, if the file has Jet_puId) or none",
+        "electron_id": "conditions on fields of electrons, for example cutBased >= 3; default: the first that the "
+        "file has of mvaIso_WP80, mvaFall17V2Iso_WP80, cutBased >= 4",
+        "muon_id": "conditions on fields of muons; default: tightId, pfRelIso04_all < 0.15",
         **SETTINGS,
-        "met": "the collection of missing energy; default PuppiMET, else MET, else PFMET",
+        "met": "collection of missing energy; default: the first that the file has of PuppiMET, MET, PFMET",
     }
     reads_variations = True
 
@@ -176,15 +177,11 @@ class NanoAOD(Format):
         return NanoAODSource(file.choose(options.tree, [TREE]), options)
 
 
-def _flat(column: ak.Array) -> Flat:
-    return np.asarray(ak.flatten(column, axis=None), dtype=np.float64)
-
-
 def tight_id(part: Mapping[str, Any], eta: ak.Array, lepton_veto: bool = False) -> ak.Array:
-    """Which jets pass the tight identification: from `jetId`, or where that is gone from the energy fractions.
+    """Whether each jet passes the tight identification, from `jetId` or else from the energy fractions.
 
-    part: columns of the jets by name, `jetId` or those of `FRACTIONS` (with the veto `VETO_FRACTIONS` as well).
-    The criteria are those of AK4 PUPPI jets in Run 3, as the jet group gives them for version 15.
+    part: columns of the jets, `jetId` or those of `FRACTIONS` and, for the lepton veto, of `VETO_FRACTIONS`. The
+    criteria are those for AK4 PUPPI jets in Run 3, as CMS recommends them for version 15.
 
     >>> tight_id({"jetId": ak.Array([[6, 2, 0]])}, ak.Array([[0.0, 0.0, 0.0]]), lepton_veto=True).tolist()
     [[True, False, False]]
@@ -192,7 +189,7 @@ def tight_id(part: Mapping[str, Any], eta: ak.Array, lepton_veto: bool = False) 
     if "jetId" in part:
         need = TIGHT | (LEPTON_VETO if lepton_veto else 0)
         return (part["jetId"] & need) == need
-    # multiplicities are bytes in the file: their sum must not wrap
+    # multiplicities are bytes in the file, and their sum must not overflow
     charged, neutral = (ak.values_astype(part[f"{kind}Multiplicity"], np.int32) for kind in ("ch", "ne"))
     abs_eta = abs(eta)
     central = (part["neHEF"] < 0.99) & (part["neEmEF"] < 0.9) & (part["chHEF"] > 0.01) & (charged > 0)

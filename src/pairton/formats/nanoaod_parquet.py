@@ -1,4 +1,4 @@
-"""NanoAOD kept as Parquet: columns with the names of its branches, `Jet_pt`, `nJet`, `GenPart_pdgId`, …"""
+"""NanoAOD stored as Parquet: columns have the names of the branches, `Jet_pt`, `nJet`, `GenPart_pdgId`, …"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class NanoAODParquet(NanoAOD):
     suffixes = (".parquet", ".pq")
 
     def recognises(self, file: Any) -> bool:
-        is_nano = "nJet" in file or "luminosityBlock" in file  # our own writer carries the latter along
+        is_nano = "nJet" in file or "luminosityBlock" in file  # files of Pairton may have the latter too
         return is_nano and file.text(KEY) is None and any(name.endswith("Jet_pt") for name in file.columns)
 
     def open(self, file: Any, options: ReadOptions) -> NanoAODSource:

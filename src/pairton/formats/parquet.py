@@ -1,4 +1,4 @@
-"""Flat Parquet: the columns of `pairton.formats.flat`, one row group a batch."""
+"""Flat Parquet files with the columns of `pairton.formats.flat`; one row group per batch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Parquet(Format):
     settings: ClassVar[dict[str, str]] = stored_settings()
 
     def recognises(self, file: ParquetTable) -> bool:
-        return True  # the last of its container: a missing column is named on opening
+        return True  # tried last; `open` reports missing columns
 
     def open(self, file: ParquetTable, options: ReadOptions) -> Source:
         return FlatSource(file, options)
@@ -48,10 +48,12 @@ class _Writer(FileWriter):
     _file: Any = None
 
     def _begin(self, temporary: Path, first: Events) -> None:
-        ours = self._table(first.replace(columns={})).column_names
-        clash = [name for name in first.columns if name in ours]
+        reserved = self._table(first.replace(columns={})).column_names
+        clash = [name for name in first.columns if name in reserved]
         if clash:
-            raise OutputError(f"{self.path}: the column {clash[0]} has the name of one of ours: leave it out")
+            raise OutputError(
+                f"{self.path}: the column {clash[0]} has the same name as a column of this format: do not keep it"
+            )
         schema = self._table(first).schema.with_metadata({KEY: self._about()})
         self._file = pq.ParquetWriter(temporary, schema, compression="zstd")
 
@@ -81,7 +83,7 @@ class _Writer(FileWriter):
 
     def _release(self) -> None:
         if self._file is not None:
-            with contextlib.suppress(Exception):  # a full disk fails again here; the file is removed next
+            with contextlib.suppress(Exception):  # on a full disk, closing fails too; the file is removed next
                 self._file.close()
 
 

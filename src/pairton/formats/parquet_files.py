@@ -1,4 +1,4 @@
-"""Parquet files through pyarrow: a table is read by rows and columns, and fields of records are columns too."""
+"""Read Parquet files with pyarrow. Fields of records are columns too: `Jet.pt`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from pairton.formats.table_files import Table
 
 __all__ = ["ParquetTable", "open_file"]
 
-PIECE, FEWEST = 16_384, 256  # rows that are decoded at once, at most and at least
-PIECE_VALUES = 2**20  # numbers that are decoded at once: fewer rows where events are large
-BUFFER = 2**20  # bytes of a column that are fetched at once; 0 (remote files): all of a row group
+PIECE, FEWEST = 16_384, 256  # most and fewest rows that are decoded at once
+PIECE_VALUES = 2**20  # about so many numbers are decoded at once: fewer rows if events are large
+BUFFER = 2**20  # bytes of a column that are fetched at once; for remote files (0) a whole row group
 MOST_BYTES = 2**28  # of the decoded values of a row group, or
 MOST_INFLATED = 100  # times the size of the file, if that is more
 
@@ -37,7 +37,7 @@ def open_file(path: str) -> ParquetTable:
 
 
 class ParquetTable(Table):
-    """Rows of a file; where reading was is kept, since the next rows likely follow."""
+    """An open file. It keeps the current position, since the next read usually continues there."""
 
     def __init__(self, path: str) -> None:
         self.path, self.title = path, "the file"
@@ -55,15 +55,15 @@ class ParquetTable(Table):
             raise
         self._edges = np.concatenate([[0], np.cumsum(groups, dtype=np.int64)]).astype(np.int64)
         self.n_events = int(self._edges[-1])
-        self._places: dict[tuple[str, ...], _Place] = {}  # of the columns that are read together
+        self._positions: dict[tuple[str, ...], _Position] = {}  # for each set of columns that is read together
 
     @cached_property
     def source_id(self) -> int:
-        """The fingerprint, which our own files do not need."""
+        """The fingerprint of the file; computed only when needed, since files of Pairton store ids."""
         return fingerprint(self.path)
 
     def text(self, name: str) -> str | None:
-        """A string of the schema's metadata."""
+        """A string in the metadata of the schema."""
         found = (self._file.schema_arrow.metadata or {}).get(name.encode())
         return None if found is None else found.decode("utf-8")
 
@@ -93,13 +93,14 @@ class ParquetTable(Table):
         return _from_records(table.column(outer), inner)
 
     def _outer(self, names: tuple[str, ...]) -> list[str]:
+        """The top-level columns that hold some columns."""
         return list(dict.fromkeys(self._inside[name][0] if name in self._inside else name for name in names))
 
     def _schema(self, names: tuple[str, ...]) -> Any:
         return pa.schema([self._file.schema_arrow.field(name) for name in self._outer(names)])
 
     def _stored(self, names: tuple[str, ...]) -> list[str]:
-        """As Parquet calls them: of records only what is asked for is decoded."""
+        """The names of columns in Parquet, so that only the needed fields of records are decoded."""
         paths = [self._file.schema.column(k).path for k in range(len(self._file.schema))]
         found = []
         for name in names:
@@ -112,24 +113,25 @@ class ParquetTable(Table):
         return found
 
     def _rows(self, group: int, names: tuple[str, ...], start: int, stop: int) -> list[Any]:
-        """Rows [start, stop) of a row group, which may be the whole file: it is decoded piece by piece.
+        """Rows [start, stop) of a row group, which is decoded in pieces, since it may be the whole file.
 
-        Reading goes on where it was, so that one pass decodes everything once; going back begins the group anew.
+        Reading continues at the current position, so that one pass decodes each row once. Going back restarts the
+        row group.
         """
-        place = self._places.get(names)
-        if place is None or place.group != group or start < place.start:
+        position = self._positions.get(names)
+        if position is None or position.group != group or start < position.start:
             stored = self._stored(names)
-            pieces = self._file.iter_batches(self._piece(group, stored), row_groups=[group], columns=stored)
-            self._places[names] = place = _Place(group, pieces)
+            pieces = self._file.iter_batches(self._piece_rows(group, stored), row_groups=[group], columns=stored)
+            self._positions[names] = position = _Position(group, pieces)
         found = []
         with reading_as("Parquet", self.path):
-            while place.start < stop:
-                if start < place.stop:
-                    found.append(place.piece.slice(start - place.start, stop - start))
-                    start = place.stop
-                if place.stop >= stop:
+            while position.start < stop:
+                if start < position.stop:
+                    found.append(position.piece.slice(start - position.start, stop - start))
+                    start = position.stop
+                if position.stop >= stop:
                     break
-                place.go_on()
+                position.advance()
         return [pa.Table.from_batches([piece]) for piece in found]
 
     def _check_size(self, group: int) -> None:
@@ -143,12 +145,14 @@ class ParquetTable(Table):
                 "made to exhaust the memory"
             )
 
-    def _piece(self, group: int, stored: list[str]) -> int:
-        """How many rows of a row group to decode at once, by the values that its columns have."""
+    def _piece_rows(self, group: int, stored: list[str]) -> int:
+        """How many rows of a row group to decode at once, from the number of values in its columns."""
         found = self._file.metadata.row_group(group)
         columns = [found.column(k) for k in range(found.num_columns)]
-        mine = [c.num_values for c in columns if any(f"{c.path_in_schema}.".startswith(f"{s}.") for s in stored)]
-        return int(np.clip(PIECE_VALUES * found.num_rows // max(1, sum(mine)), FEWEST, PIECE))
+        values = sum(
+            c.num_values for c in columns if any(f"{c.path_in_schema}.".startswith(f"{s}.") for s in stored)
+        )
+        return int(np.clip(PIECE_VALUES * found.num_rows // max(1, values), FEWEST, PIECE))
 
     def close(self) -> None:
         self._file.close()
@@ -156,8 +160,8 @@ class ParquetTable(Table):
 
 
 @dataclass
-class _Place:
-    """Where reading is in a row group: the piece of it that is in memory, rows [start, stop)."""
+class _Position:
+    """The current position in a row group: the piece in memory has the rows [start, stop)."""
 
     group: int
     pieces: Iterator[Any]
@@ -165,13 +169,14 @@ class _Place:
     start: int = 0
     stop: int = 0
 
-    def go_on(self) -> None:
+    def advance(self) -> None:
+        """Decode the next piece."""
         self.piece = next(self.pieces)
         self.start, self.stop = self.stop, self.stop + len(self.piece)
 
 
 def _fields_of_records(schema: Any) -> dict[str, tuple[str, str]]:
-    """`Jet.pt` -> (Jet, pt), for columns that hold a record or a list of records, as awkward arrays do."""
+    """`Jet.pt` -> (Jet, pt), for columns of records or of lists of records."""
     found: dict[str, tuple[str, str]] = {}
     for outer in schema:
         kind = outer.type
@@ -183,7 +188,7 @@ def _fields_of_records(schema: Any) -> dict[str, tuple[str, str]]:
 
 
 def _from_records(column: Any, name: str) -> ak.Array:
-    """One field of a column of records, or of lists of them."""
+    """One field of a column of records or of lists of records."""
     whole = _combined(column)
     if pa.types.is_struct(whole.type):
         return _from_arrow(pc.struct_field(whole, name))
@@ -196,13 +201,13 @@ def _from_records(column: Any, name: str) -> ak.Array:
 
 def _combined(column: Any) -> Any:
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(whole, pa.ChunkedArray):  # no chunk at all
+    if isinstance(whole, pa.ChunkedArray):  # there is no chunk
         return pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], whole.type)
     return whole
 
 
 def _from_arrow(column: Any) -> ak.Array:
-    """Lists of numbers and numbers directly; an optional type without a missing value is none."""
+    """Convert numbers and lists of numbers without an option type, if no value is missing."""
     column = _combined(column)
     kind = column.type
     if column.null_count == 0 and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):

@@ -1,4 +1,4 @@
-"""ATLAS DAOD_PHYSLITE, TTree or RNTuple. MeV in the file; indices refer to `AnalysisJets` as stored, unsorted."""
+"""ATLAS DAOD_PHYSLITE, as TTree or RNTuple, in MeV. Positions of jets are those in `AnalysisJets`, unsorted."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from pairton.formats.experiment import Collections, Columns, ExperimentSource, F
 from pairton.formats.lepton_selection import SETTINGS, Flavour
 from pairton.formats.physlite_met import SoftTerms, summed_met
 from pairton.formats.root_files import RootFile, RootTree
-from pairton.formats.taggers import choose_tagger, described, first_values
+from pairton.formats.taggers import choose_tagger, described, first_values, flat_values
 from pairton.formats.variations import choice
 from pairton.topology import JET
 
 __all__ = ["FORMAT", "Physlite"]
 
-TREES = {"CollectionTree": ".", "EventData": ":"}  # TTree, RNTuple -> what stands between container and variable
+TREES = {"CollectionTree": ".", "EventData": ":"}  # TTree, RNTuple -> separator of container and variable
 JETS = "AnalysisJetsAuxDyn"
 TAGS = "BTagging_AntiKt4EMPFlowAuxDyn"
 INFO = "EventInfoAuxDyn"
-CONTAINERS = {  # of kinds beside jets; missing energy is summed
+CONTAINERS = {  # of kinds other than jets; missing energy is computed from the other objects
     "electron": ("AnalysisElectronsAuxDyn",),
     "muon": ("AnalysisMuonsAuxDyn",),
     "lepton": ("AnalysisElectronsAuxDyn", "AnalysisMuonsAuxDyn"),
     "photon": ("AnalysisPhotonsAuxDyn",),
     "tau": ("AnalysisTauJetsAuxDyn",),
 }
-TRACKS = "ptvarcone30_Nonprompt_All_MaxWeightTTVA"  # of the isolation
-IDENTIFICATIONS = {  # tight electrons and medium muons, isolated as `Tight_VarRad`; the first that a file has
+TRACKS = "ptvarcone30_Nonprompt_All_MaxWeightTTVA"  # prefix of the track isolation
+IDENTIFICATIONS = {  # tight electrons and medium muons with the isolation `Tight_VarRad`; the first possible one
     "electron": (
         f"DFCommonElectronsLHTight, {TRACKS}LooseCone_pt1000 / pt < 0.06, topoetcone20 / pt < 0.06",
         "DFCommonElectronsLHTight, topoetcone20 / pt < 0.06",
@@ -47,18 +47,18 @@ IDENTIFICATIONS = {  # tight electrons and medium muons, isolated as `Tight_VarR
         "quality <= 1, ptvarcone30 / pt < 0.04, topoetcone20 / pt < 0.15",
     ),
 }
-BITS = {"quality": 3}  # 0 tight, 1 medium, 2 loose, 3 none; further bits are flags
+BITS = {"quality": 3}  # these two bits: 0 tight, 1 medium, 2 loose, 3 very loose; the others are flags
 NUMBERS = ("runNumber", "lumiBlock", "eventNumber")
 CHANNEL = "mcChannelNumber"
 WEIGHTS = "mcEventWeights"
 JVT_FLAGS = ("NNJvtPass", "DFCommonJets_passJvt")
-JVT = "Jvt"  # the number itself, in files without a flag
-JVT_CUT, JVT_BELOW, JVT_ETA = 0.5, 60_000.0, 2.4  # the usual working point, MeV
+JVT = "Jvt"  # the discriminant, for files without a flag
+JVT_CUT, JVT_BELOW, JVT_ETA = 0.5, 60_000.0, 2.4  # default working point: cut, largest pT in MeV, largest |eta|
 
 
 @dataclass(frozen=True)
 class Fractions:
-    """How much of a discriminant's background is charm and tau; the rest is light."""
+    """Fractions of charm and tau in the background of a discriminant; the rest is light."""
 
     charm: float
     tau: float = 0.0
@@ -76,7 +76,7 @@ FRACTIONS = {
 class PhysliteSource(ExperimentSource):
     scale = 1000.0
     units = "MeV"
-    truth_rows = 0  # decays of tops are not in these files
+    truth_rows = 0  # these files do not have the decays of tops
     field_names: ClassVar[dict[str, str]] = {"mass": "m", "flavour": "HadronConeExclTruthLabelID"}
 
     def __init__(self, tree: RootTree, options: ReadOptions) -> None:
@@ -94,10 +94,11 @@ class PhysliteSource(ExperimentSource):
             columns = [self._tag(part, name) for part in _parts(share)]
             tree.require(columns)
             return first_values(
-                lambda *rows: _flat(self._discriminant(tree.read(columns, *rows), name, share)), tree.n_events
+                lambda *rows: flat_values(self._discriminant(tree.read(columns, *rows), name, share)),
+                tree.n_events,
             )
 
-        share = options.settings.get("fractions", "")  # other ones make another score, of which no table is known
+        share = options.settings.get("fractions", "")  # other fractions make another score, which has no table
         scores = {name: f"{name},{share}".rstrip(",") for name in present}
         self.tagger = choose_tagger(options, scores, () if share else TAGGERS, look, tree.path)
         self.describe_taggers = partial(described, scores, look, self.tagger, TAGGERS)
@@ -124,8 +125,9 @@ class PhysliteSource(ExperimentSource):
         if self.soft is not None:
             self.metadata["met"] = "sum of leptons, jets and the track soft term"
             warnings.warn(
-                "missing energy is summed from leptons, jets and the track soft term, as these files hold no "
-                "final one: name yours with --map met.pt=COLUMN,met.phi=COLUMN",
+                "the missing energy is computed from leptons, jets and the track soft term, because PHYSLITE "
+                "files do "
+                "not store it: to use another, name its columns with --map met.pt=COLUMN,met.phi=COLUMN",
                 PairtonWarning,
                 stacklevel=4,
             )
@@ -148,7 +150,8 @@ class PhysliteSource(ExperimentSource):
             if f"{JETS}{self.mark}{name}" in tree:
                 return name
         warnings.warn(
-            f"no jet vertex tag: none of {', '.join((*JVT_FLAGS, JVT))} is in the file, jets from pile-up stay; "
+            f"there is no jet vertex tag ({', '.join((*JVT_FLAGS, JVT))}) in the file, so jets from pile-up are "
+            "used: "
             "give --set jvt=none if that is right",
             PairtonWarning,
             stacklevel=4,
@@ -178,8 +181,10 @@ class PhysliteSource(ExperimentSource):
         scores = self._discriminant(found, self.tagger.name, self.fractions)
         link = found[self.link]
         if not np.array_equal(np.asarray(ak.num(link, axis=1)), counts):
-            raise FormatError(f"{self.path}: {self.link} has other lengths than the jets: write the file again")
-        # A null link points beyond every container: such a jet is not tagged.
+            raise FormatError(
+                f"{self.path}: {self.link} and the jets have different lengths: write the file again"
+            )
+        # a null link points beyond the container; its jet is not tagged
         linked = np.asarray(ak.flatten(link), dtype=np.int64)
         n_tags = np.asarray(ak.num(scores, axis=1), dtype=np.int64)
         event = np.repeat(np.arange(len(counts)), counts)
@@ -223,11 +228,11 @@ class Physlite(Format):
     description = "ATLAS DAOD_PHYSLITE: tree CollectionTree or EventData with AnalysisJetsAuxDyn"
     suffixes = (".root",)
     settings: ClassVar[dict[str, str]] = {
-        "jvt": "pass (default: jets must pass the jet vertex tag, where the file has it) or none",
-        "electron_id": "conditions on fields of electrons; default DFCommonElectronsLHTight and isolated",
-        "muon_id": "conditions on fields of muons; default quality <= 1 and isolated",
+        "jvt": "pass (default: jets must pass the jet vertex tag, if the file has it) or none",
+        "electron_id": "conditions on fields of electrons; default: DFCommonElectronsLHTight and isolation",
+        "muon_id": "conditions on fields of muons; default: quality <= 1 and isolation",
         **SETTINGS,
-        "fractions": "CHARM or CHARM,TAU: fractions of a tagger's discriminant, where they are not known",
+        "fractions": "CHARM or CHARM,TAU: fractions in the discriminant of a tagger, if they are not known",
     }
     reads_variations = True
 
@@ -240,7 +245,7 @@ class Physlite(Format):
 
 
 def _link(tree: RootTree, name: str) -> str:
-    """The column of positions inside a link, which readers name in more ways than one."""
+    """The column with the positions that a link points to; its name depends on the version of the file."""
     inside = [column for column in tree.columns if column.startswith(name) and column.endswith("m_persIndex")]
     tree.require(inside or [f"{name}.m_persIndex"])
     return inside[0]
@@ -249,7 +254,9 @@ def _link(tree: RootTree, name: str) -> str:
 def _fractions(given: str | None, tagger: str) -> Fractions:
     if given is None:
         if tagger not in FRACTIONS:
-            raise ConfigError(f"{tagger} has no known fractions: give --set fractions=CHARM or CHARM,TAU")
+            raise ConfigError(
+                f"the fractions of {tagger} are not known: give --set fractions=CHARM or fractions=CHARM,TAU"
+            )
         return FRACTIONS[tagger]
     try:
         charm, tau = [*map(float, given.split(",")), 0.0][:2]
@@ -257,7 +264,7 @@ def _fractions(given: str | None, tagger: str) -> Fractions:
         charm, tau = -1.0, 0.0
     if not (charm >= 0 and tau >= 0 and charm + tau <= 1):
         raise ConfigError(
-            f"set fractions={given}: write CHARM or CHARM,TAU, numbers from 0 that add up to at most 1"
+            f"set fractions={given}: write CHARM or CHARM,TAU, two numbers >= 0 that add up to at most 1"
         )
     return Fractions(charm, tau)
 
@@ -266,12 +273,8 @@ def _parts(share: Fractions) -> tuple[str, ...]:
     return ("pb", "pc", "pu", "ptau") if share.tau else ("pb", "pc", "pu")
 
 
-def _flat(column: ak.Array) -> Flat:
-    return np.asarray(ak.flatten(column, axis=None), dtype=np.float64)
-
-
 def _discriminant(pb: ak.Array, pc: ak.Array, pu: ak.Array, ptau: ak.Array | None, share: Fractions) -> ak.Array:
-    """log of p_b over the weighted background."""
+    """log(p_b / background), where the background is weighted by the fractions."""
     background = share.charm * pc + (1 - share.charm - share.tau) * pu
     if ptau is not None:
         background = background + share.tau * ptau

@@ -1,7 +1,7 @@
-"""Missing energy of PHYSLITE files, which hold no final one: the sum over leptons, jets and the track soft term.
+"""Missing energy in PHYSLITE files, which do not store it: computed from leptons, jets and the track soft term.
 
-What the experiment's own tool does from the association map is done here by distances: a jet within 0.2 of an
-identified electron is that electron. Photons and taus count as jets.
+The tool of ATLAS removes overlaps with an association map. Here, distances are used instead: a jet within 0.2 of
+an identified electron is taken to be that electron. Photons and taus count as jets.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ __all__ = ["SoftTerms", "summed_met"]
 
 CORE = "MET_Core_AnalysisMETAuxDyn"
 ASSOCIATIONS = "METAssoc_AnalysisMET"
-SOFT_TRACKS = 0x4020  # bits of `source`: a soft term, from tracks
-JET_PT, FORWARD_PT, FORWARD, MOST_ETA = 20.0, 30.0, 2.4, 4.5  # jets of the sum, GeV
-LEPTON_PT = 10.0  # leptons of the sum, GeV
+SOFT_TRACKS = 0x4020  # bits of `source` for the soft term from tracks
+JET_PT, FORWARD_PT, FORWARD, MOST_ETA = 20.0, 30.0, 2.4, 4.5  # cuts on the jets in the sum; pT in GeV
+LEPTON_PT = 10.0  # smallest pT of the leptons in the sum, GeV
 SAME = 0.2  # delta R between an electron and its jet
 
 Columns = Mapping[str, ak.Array]
@@ -33,18 +33,19 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SoftTerms:
-    """The columns of what is in no object: tracks of no jet, and tracks of jets too soft for the sum."""
+    """Columns of the soft term: tracks outside of jets, and tracks of jets that are too soft for the sum."""
 
     core: tuple[str, str, str]  # mpx, mpy, source
-    tracks: tuple[str, ...]  # jettrkpx, jettrkpy; none where the file has no associations
+    tracks: tuple[str, ...]  # jettrkpx, jettrkpy; empty if the file has no associations
 
     @classmethod
     def find(cls, tree: Table, mark: str) -> SoftTerms:
+        """Find the columns; FormatError if there are none. `mark` separates container and variable."""
         core = (f"{CORE}{mark}mpx", f"{CORE}{mark}mpy", f"{CORE}{mark}source")
         if missing := [name for name in core if name not in tree]:
             raise FormatError(
-                f"{tree.path}: no missing energy, since {', '.join(missing)} of its soft term is not there: name "
-                "yours with --map met.pt=COLUMN,met.phi=COLUMN"
+                f"{tree.path}: the missing energy cannot be computed without its soft term "
+                f"({', '.join(missing)}): name columns of another one with --map met.pt=COLUMN,met.phi=COLUMN"
             )
         tracks = [
             next((c for c in tree.columns if c.startswith(ASSOCIATIONS) and c.endswith(f"jettrkp{axis}")), None)
@@ -57,19 +58,19 @@ class SoftTerms:
         return [*self.core, *self.tracks]
 
     def core_sum(self, found: Columns) -> tuple[Floats, Floats]:
-        """(n,) each, MeV: the soft term of tracks that belong to no jet."""
+        """x and y (n,) of the soft term from tracks outside of jets, in MeV."""
         mpx, mpy, source = (found[name] for name in self.core)
-        mine = (source & SOFT_TRACKS) == SOFT_TRACKS
-        return _sum(mpx[mine]), _sum(mpy[mine])
+        is_soft = (source & SOFT_TRACKS) == SOFT_TRACKS
+        return _sum(mpx[is_soft]), _sum(mpy[is_soft])
 
     def jet_tracks(self, found: Columns, jets: ak.Array) -> tuple[ak.Array, ak.Array] | None:
-        """x and y of the tracks of each jet, MeV; one more association than jets is for all that is in none."""
+        """x and y of the tracks of each jet, in MeV. The last association is for tracks outside of jets."""
         if not self.tracks:
             return None
         counts = ak.num(jets, axis=1)
         lists = [found[name] for name in self.tracks]
         if not all(ak.all(ak.num(each, axis=1) > counts) for each in lists):
-            return None  # thinned otherwise than the jets: which track belongs to which is not known
+            return None  # associations and jets were thinned differently, so they cannot be paired
         x, y = (each[ak.local_index(each, axis=1) < counts] for each in lists)
         return x, y
 
@@ -83,11 +84,12 @@ def summed_met(
     muons: Sequence[ak.Array],
     scale: float,
 ) -> ak.Array:
-    """Missing energy in GeV, one per event.
+    """The missing energy in GeV, one object per event.
 
-    jets, usable   in GeV, and which of them pass the jet vertex tag; None for all
-    electrons, muons   collections of identified ones, in GeV
-    scale   what the soft terms are divided by to be GeV
+    jets               in GeV
+    usable             whether each jet passes the jet vertex tag; None: all do
+    electrons, muons   collections of identified leptons, in GeV
+    scale              divides the soft terms to get GeV
     """
     x, y = (part / scale for part in soft.core_sum(found))
     hard = (jets.pt > JET_PT) & ((abs(jets.eta) < FORWARD) | (jets.pt > FORWARD_PT)) & (abs(jets.eta) < MOST_ETA)

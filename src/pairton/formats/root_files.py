@@ -1,4 +1,4 @@
-"""ROOT files through uproot: a tree is read by rows and columns, whether it is a TTree or an RNTuple."""
+"""Read trees (TTree or RNTuple) of ROOT files with uproot."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ MOST_INFLATED = 100  # times the size of the file, if that is more
 
 
 def open_root(path: str) -> Any:
-    """The top directory of a ROOT file or URL; close it after use."""
+    """Open a ROOT file or URL and return its top directory."""
     with reading_as("ROOT", path):
         directory = _open(path)
         end, size = int(directory.file.fEND), int(directory.file.source.num_bytes)
-    if size < end:  # perhaps only spare room at the end, perhaps data: the file is not what was written
+    if size < end:  # the missing bytes may be unused space or data
         directory.close()
         raise InputError(
-            f"{path}: the ROOT file is truncated: it has {size} of {end} bytes; fetch or write it again"
+            f"{path}: the ROOT file is truncated, it has {size} of {end} bytes: download or write it again"
         )
     return directory
 
 
 def _open(path: str) -> Any:
-    where = {path: None}  # a mapping: no colon in the path is taken for an object
+    where = {path: None}  # with a mapping, uproot does not look for an object name after a colon
     if not is_url(path):
-        return uproot.open(where, array_cache=None)  # rows are read once: nothing to remember
+        return uproot.open(where, array_cache=None)  # rows are read only once
     try:
         return uproot.open(where, array_cache=None)
-    except (OSError, ImportError, ValueError) as error:  # the network, the server, or a driver that is missing
+    except (OSError, ImportError, ValueError) as error:  # problems of the network or server, or a missing driver
         raise InputError(f"{path}: cannot be opened ({one_line(error)})") from error
 
 
 def list_trees(directory: Any) -> dict[str, str]:
-    """Trees in a file, in any folder: name -> TTree or RNTuple; of several cycles the newest."""
+    """All trees in a file (newest cycle): name -> TTree or RNTuple."""
     kinds = directory.classnames(recursive=True, cycle=False)
     return {name: "RNTuple" if "RNTuple" in kind else kind for name, kind in kinds.items() if _is_tree(kind)}
 
@@ -63,8 +63,8 @@ def stored_text(path: str, directory: Any, name: str) -> str | None:
 class RootTree(Table):
     """One tree of an open file.
 
-    `columns` are branch or field names without the names of enclosing branches; `source_id` comes from the
-    UUID that ROOT gives every file.
+    `columns` are names of branches or fields, without the names of enclosing branches. `source_id` is computed
+    from the UUID that ROOT gives every file.
     """
 
     name: str
@@ -76,7 +76,7 @@ class RootTree(Table):
             self._tree = directory[name]
             self.n_events = int(self._tree.num_entries)
             self.is_rntuple = not hasattr(self._tree, "branches")
-            if self.is_rntuple:  # `keys()` gives the same names, but compares every field with every other
+            if self.is_rntuple:  # `keys()` returns the same names, but takes quadratic time
                 names = [field.path for field in self._tree.all_fields if field.path]
             else:
                 names = self._tree.keys(full_paths=False)
@@ -104,8 +104,8 @@ class RootTree(Table):
         for name, array in found.items():
             if len(array) != stop - start:
                 raise FormatError(
-                    f"{self.path}: column {name} has {len(array)} of the rows {start} to {stop}: "
-                    "columns must have one entry per event; write the file again"
+                    f"{self.path}: column {name} has {len(array)} of the rows {start} to {stop}, but must have "
+                    "one entry per event: write the file again"
                 )
         return found
 
@@ -121,7 +121,7 @@ class RootTree(Table):
             )
 
     def text(self, name: str) -> str | None:
-        """A string stored beside the tree, if there is one."""
+        """A string in the directory of the tree, if there is one."""
         return stored_text(self.path, self._directory, name)
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class RootTree(Table):
 
 
 class RootFile:
-    """An open ROOT file; its trees are opened once."""
+    """An open ROOT file, which opens each tree only once."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -142,7 +142,7 @@ class RootFile:
             return list_trees(self._directory)
 
     def columns(self, name: str) -> tuple[str, ...]:
-        """The columns of a tree; none where there is no such tree."""
+        """The columns of a tree; empty if there is no such tree."""
         return self.tree(name).columns if name in self.trees else ()
 
     def tree(self, name: str) -> RootTree:
@@ -151,22 +151,24 @@ class RootFile:
         return self._open[name]
 
     def choose(self, asked: str | None = None, prefer: Sequence[str] = ()) -> RootTree:
-        """The tree asked for, else the first of `prefer` that is there, else the only one."""
+        """The tree `asked`, or the first of `prefer` that the file has, or the only one; else FormatError."""
         found = self.trees
         if not found:
             others = ", ".join(self._directory.keys(cycle=False)) or "nothing"
             raise FormatError(
-                f"{self.path}: there is no tree in this file, only {others}: a TTree or RNTuple is needed"
+                f"{self.path}: the file has {others}, but no tree: give a file with a TTree or RNTuple"
             )
         choice = asked if asked is not None else next((name for name in prefer if name in found), None)
         if choice is None:
             if len(found) > 1:
-                raise FormatError(f"{self.path}: there are the trees {', '.join(found)}: choose one with --tree")
+                raise FormatError(
+                    f"{self.path}: the file has the trees {', '.join(found)}: choose one with --tree"
+                )
             choice = next(iter(found))
         if choice not in found:
             raise FormatError(
-                f"{self.path}: there is no tree {choice}, but {', '.join(found)}{nearest(choice, found)}: "
-                "choose with --tree"
+                f"{self.path}: the file has no tree {choice}, but {', '.join(found)}{nearest(choice, found)}: "
+                "choose one with --tree"
             )
         return self.tree(choice)
 

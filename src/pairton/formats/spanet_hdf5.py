@@ -1,14 +1,15 @@
-"""SPANet's HDF5 layout: groups of padded columns with a MASK, and the column of each product as a target.
+"""SPANet's HDF5 layout: groups of padded columns with a MASK, and targets with the column of each product's
+object.
 
 INPUTS/<Jets>/{MASK, pt, eta, phi | sin_phi + cos_phi, mass | energy, btag}   (n, width)
 INPUTS/<Leptons>/{MASK, pt, eta, phi, charge, ...}                            (n, width), or (n,) without a MASK
 INPUTS/<Met>/{met | pt, phi}                                                  (n,)
-TARGETS/<particle>/<product>                                                  (n,), -1 missing
-CLASSIFICATIONS/EVENT/<name>, CLASSIFICATIONS/<particle>/PARTICLE/<name>, ... (n,), -1 missing: columns for `keep`
-REGRESSIONS/EVENT/<name>, REGRESSIONS/<particle>/PARTICLE/<name>, ...         (n,), NaN missing: columns for `keep`
+TARGETS/<particle>/<product>                                                  (n,), -1 for none
+CLASSIFICATIONS/EVENT/<name>, CLASSIFICATIONS/<particle>/PARTICLE/<name>, ... (n,), -1 for none; read with `keep`
+REGRESSIONS/EVENT/<name>, REGRESSIONS/<particle>/PARTICLE/<name>, ...         (n,), NaN for none; read with `keep`
 
-Leptons may be in the collection of the jets, with flags `etag` and `utag`: they keep their places there, are not
-used as jets, and are the leptons.
+Leptons may be in the collection of jets, marked by the flags `etag` and `utag`. They keep their positions there,
+and are used as leptons instead of jets.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from pairton.formats.common import check_units, clean_labels, report_labels, sma
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.hdf5_layout import Growing, Hdf5Source, Hdf5Writer
 from pairton.formats.lepton_selection import LEPTONS, StoredLeptons, stored_settings
-from pairton.formats.spanet_targets import counted_through, target_names
+from pairton.formats.spanet_targets import joined_groups, target_names
 from pairton.formats.stored import KEY
 from pairton.formats.writing import stored_fields
 from pairton.topology import JET, Topology, collection_name
@@ -39,16 +40,16 @@ from pairton.topology.selection import TRANSVERSE
 
 __all__ = ["FORMAT", "SpanetHdf5"]
 
-WRITTEN = {JET: "Source"}  # group of a kind, where it is not its capitalised name
+WRITTEN = {JET: "Source"}  # kind -> group to write, if it is not the capitalised name of the kind
 GROUPS = {
     JET: ("source", "jets", "jet", "momenta"),
     "met": ("met", "missingenergy", "missinget"),
-}  # preferred first
+}  # kind -> names of its group, the preferred one first
 MASK = "MASK"
-FLAGS = {"etag": ("electron", 11), "utag": ("muon", 13)}  # of leptons among the jets: kind, PDG code
+FLAGS = {"etag": ("electron", 11), "utag": ("muon", 13)}  # flag of leptons among the jets -> kind, PDG code
 NEUTRINO = {f"neutrino_p{axis}": f"REGRESSIONS/EVENT/neutrino_p{axis}" for axis in "xyz"}
-UNITS = (1.0, 100.0, 1e-3)  # GeV in which files have them
-SAMPLE = 10_000  # events that are looked at on opening
+UNITS = (1.0, 100.0, 1e-3)  # units of neutrino momenta in files, in GeV
+SAMPLE = 10_000  # events that are checked when a file is opened
 
 
 class SpanetHdf5(Format):
@@ -58,7 +59,9 @@ class SpanetHdf5(Format):
     names = ("weight", "group", "slot", "particle")
     settings: ClassVar[dict[str, str]] = {
         **stored_settings(),
-        "targets": "own (each counts its collection), or the groups that targets count through, as Jets,Leptons",
+        "targets": "own (each target is a row of its own collection), or the collections that targets index as "
+        "one "
+        "list, for example Jets,Leptons",
     }
 
     def recognises(self, file: Hdf5File) -> bool:
@@ -77,8 +80,8 @@ class _Group:
 
     path: str
     mask: Any  # None: one object per event
-    fields: Mapping[str, tuple[Any, ...]]  # field -> the datasets it is made of
-    flags: Mapping[str, Any] = field(default_factory=dict)  # etag, utag: of leptons that are among the jets
+    fields: Mapping[str, tuple[Any, ...]]  # field -> the datasets it is computed from
+    flags: Mapping[str, Any] = field(default_factory=dict)  # etag, utag: flags of leptons among the jets
 
     @property
     def datasets(self) -> dict[str, Any]:
@@ -93,17 +96,18 @@ class _Group:
 class _Source(Hdf5Source):
     def _prepare(self, file: Hdf5File) -> None:
         topology = self.options.topology
-        # an event file of SPANet means all objects that are there
+        # with an event file of SPANet, all objects in the file are used
         selected = file.text(KEY) is not None or bool(topology.groups)
         self._leptons = StoredLeptons(self.options.settings, topology, ours=selected)
         self._kinds = {kind: self._find_objects(file, kind) for kind in topology.kinds}
-        there = _lepton_groups(file) + (["lepton"] if JET in self._kinds and self._kinds[JET].flags else [])
-        beside = self._leptons.beside(there)
-        self._beside = {kind: self._find_objects(file, kind, Wanted(kind)) for kind in beside}
+        available = _lepton_groups(file) + (["lepton"] if JET in self._kinds and self._kinds[JET].flags else [])
+        self._overlap = {
+            kind: self._find_objects(file, kind, Wanted(kind)) for kind in self._leptons.beside(available)
+        }
         self._targets = self._find_targets(file)
         self.has_truth = bool(self._targets)
         everything: dict[str, Any] = {}
-        for group in (*self._kinds.values(), *self._beside.values()):
+        for group in (*self._kinds.values(), *self._overlap.values()):
             everything |= group.datasets
         self._neutrino = self._find_neutrino(file)
         everything |= self._neutrino
@@ -116,7 +120,7 @@ class _Source(Hdf5Source):
 
     def _find_objects(self, file: Hdf5File, kind: str, wanted: Wanted | None = None) -> _Group:
         name = f"INPUTS/{_group(file, kind, self.options)}"
-        there = sorted(file.names(name))
+        columns = sorted(file.names(name))
         if wanted is None:
             wanted = self.options.wanted(kind, self._sidecar.stored.fields)
             wanted = replace(wanted, required=(*wanted.required, *self._leptons.fields(kind)))
@@ -125,13 +129,14 @@ class _Source(Hdf5Source):
             wanted = replace(wanted, required=tuple(n for n in wanted.required if n != "flavour"))
         if kind == JET:
             given = wanted.given
-            wanted = self._tags.wanted(wanted, lambda field: given.get(field, field) in there)
-        chosen = choose_columns(wanted, there, f"{file.path}: {name}", last=("mass", "energy"))
-        if kind == JET and MASK not in there:
+            wanted = self._tags.wanted(wanted, lambda field: given.get(field, field) in columns)
+        chosen = choose_columns(wanted, columns, f"{file.path}: {name}", last=("mass", "energy"))
+        if kind == JET and MASK not in columns:
             raise FormatError(
-                f"{file.path}: {name} has no {MASK}, but {', '.join(there)}: padded columns need one"
+                f"{file.path}: {name} has {', '.join(columns)}, but no {MASK}: add one that is true for jets and "
+                "false for padding"
             )
-        mask = file.dataset(f"{name}/{MASK}") if MASK in there else None
+        mask = file.dataset(f"{name}/{MASK}") if MASK in columns else None
         fields = {
             field: tuple(file.dataset(f"{name}/{part}") for part in parts) for field, parts in chosen.items()
         }
@@ -144,15 +149,15 @@ class _Source(Hdf5Source):
         if len({shape[1:] for shape in shapes.values()}) > 1 or any(
             len(s) not in allowed for s in shapes.values()
         ):
-            said = ", ".join(f"{path} {shape}" for path, shape in shapes.items())
-            need = "(events,), as without a MASK," if allowed == (1,) else "(events, width)"
+            listed = ", ".join(f"{path} {shape}" for path, shape in shapes.items())
+            need = "(events,), since there is no MASK," if allowed == (1,) else "(events, width),"
             raise FormatError(
-                f"{file.path}: columns of {collection_name(kind)} must all have the shape {need} but have {said}"
+                f"{file.path}: columns of {collection_name(kind)} must all have the shape {need} but have {listed}"
             )
         return group
 
     def _find_flags(self, file: Hdf5File, kind: str, name: str, wanted: Wanted) -> dict[str, Any]:
-        """Flags that tell leptons from jets in one collection; a model that takes them as inputs has them all."""
+        """Flags of leptons in the collection of jets; none for jets if the flags are inputs of the model."""
         if kind not in (JET, *LEPTONS) or JET not in self.options.topology.kinds:
             return {}
         if name != f"INPUTS/{_group(file, JET, self.options)}":
@@ -160,13 +165,13 @@ class _Source(Hdf5Source):
         found = [flag for flag in FLAGS if file.is_dataset(f"{name}/{flag}")]
         if kind == JET:
             found = [] if set(FLAGS) & set(wanted.required) else found
-        elif not (mine := [flag for flag in found if kind in ("lepton", FLAGS[flag][0])]):
-            raise FormatError(
-                f"{file.path}: {name} has jets and {collection_name(kind)}, but no {' or '.join(FLAGS)} to tell "
-                f"them apart: name another group with --map {kind}=GROUP"
-            )
         else:
-            found = mine
+            found = [flag for flag in found if kind in ("lepton", FLAGS[flag][0])]
+            if not found:
+                raise FormatError(
+                    f"{file.path}: {name} has jets and {collection_name(kind)}, but no {' or '.join(FLAGS)} to "
+                    f"tell them apart: choose another group with --map {kind}=GROUP"
+                )
         return {flag: file.dataset(f"{name}/{flag}") for flag in found}
 
     def _find_targets(self, file: Hdf5File) -> dict[str, Any]:
@@ -177,11 +182,11 @@ class _Source(Hdf5Source):
         return {f"TARGETS/{name}": file.dataset(f"TARGETS/{name}") for name in names}
 
     def _find_joined(self) -> tuple[tuple[str, int], ...]:
-        """Groups and their widths through which targets count one after the other; none if each counts its own."""
+        """Groups, with widths, that targets index as one list; empty if each target is a row of its own group."""
         topology = self.options.topology
         groups = {kind: group.path.removeprefix("INPUTS/") for kind, group in self._kinds.items()}
         widths = {groups[kind]: group.width for kind, group in self._kinds.items()}
-        if not self._targets or self._file.text(KEY) is not None:  # in files of ours each counts its own
+        if not self._targets or self._file.text(KEY) is not None:  # Pairton writes rows of their own group
             return ()
         some = min(SAMPLE, self.n_events) if len({groups[kind] for kind in topology.object_kinds}) > 1 else 0
         targets = {
@@ -189,19 +194,19 @@ class _Source(Hdf5Source):
             for slot, data in zip(topology.slots, self._targets.values(), strict=True)
         }
         setting = self.options.settings.get("targets")
-        if setting is None and topology.groups:  # an event file of SPANet says it
+        if setting is None and topology.groups:  # known from an event file of SPANet
             return tuple((groups[kind], self._kinds[kind].width) for kind in topology.joined)
-        return tuple((name, widths[name]) for name in counted_through(setting, groups, widths, targets, topology))
+        return tuple((name, widths[name]) for name in joined_groups(setting, groups, widths, targets, topology))
 
     def _find_neutrino(self, file: Hdf5File) -> dict[str, Any]:
-        asked = self.options.truth or not set(NEUTRINO).isdisjoint(self.options.keep)
-        stored = not set(NEUTRINO).isdisjoint(self._sidecar.stored.columns)  # by us, in GeV
-        if "met" not in self._kinds or not asked or stored or not all(map(file.is_dataset, NEUTRINO.values())):
+        wanted = self.options.truth or not set(NEUTRINO).isdisjoint(self.options.keep)
+        stored = not set(NEUTRINO).isdisjoint(self._sidecar.stored.columns)  # written by Pairton, in GeV
+        if "met" not in self._kinds or not wanted or stored or not all(map(file.is_dataset, NEUTRINO.values())):
             return {}
         return {path: file.dataset(path) for path in NEUTRINO.values()}
 
     def _find_neutrino_unit(self) -> float | None:
-        """The unit of the neutrino's momentum in GeV: in it the pT is like the missing energy; None if in none."""
+        """The unit of the neutrino's momentum in GeV, from a comparison with the missing energy; None: unknown."""
         some = min(SAMPLE, self.n_events)
         if not self._neutrino or not some:
             return None
@@ -228,7 +233,7 @@ class _Source(Hdf5Source):
             if leptons is not None:
                 objects[kind] = ak.with_field(objects[kind], ak.unflatten(~leptons, rows[kind].counts), "usable")
         others = {}
-        for kind, group in self._beside.items():
+        for kind, group in self._overlap.items():
             padded, flat = self._read_kind(kind, group, start, stop)
             others[kind] = objects_from_flat(padded.counts, flat, scale=scale or 1.0)
         check_units(objects, self.path)
@@ -237,10 +242,10 @@ class _Source(Hdf5Source):
         if self._targets:
             targets = np.stack([small(self._file.read(data, start, stop)) for data in self._targets.values()])
             self._split_targets(targets)
-            for kind in topology.object_kinds:  # (S, n), a slot contiguous: quick to compare
+            for kind in topology.object_kinds:  # targets are (S, n), which is fast to compare slot by slot
                 if rows[kind].holes:
-                    mine = [slot.index for slot in topology.slots if slot.kind == kind]
-                    targets[mine] = rows[kind].positions(targets[mine].T).T
+                    slots = [slot.index for slot in topology.slots if slot.kind == kind]
+                    targets[slots] = rows[kind].positions(targets[slots].T).T
             counts = {kind: padded.counts for kind, padded in rows.items()}
             truth, bad = clean_labels(topology, targets.T, counts)
             report_labels(bad, options.bad_labels, options.strict, self.path, start)
@@ -255,7 +260,7 @@ class _Source(Hdf5Source):
         return events.replace(columns={**events.columns, **neutrino})
 
     def _split_targets(self, targets: npt.NDArray[Any]) -> None:
-        """Targets (S, n) that count through several groups: as columns of the group of their kind, in place."""
+        """Convert targets (S, n) that index several groups as one list to columns of their own group, in place."""
         first = 0
         for name, width in self._joined:
             for slot in self.options.topology.slots:
@@ -268,16 +273,16 @@ class _Source(Hdf5Source):
     def _read_kind(
         self, kind: str, group: _Group, start: int, stop: int
     ) -> tuple[Padded, dict[str, npt.NDArray[Any]]]:
-        """Fields of the objects, for jets also `is_lepton` where leptons are among them."""
+        """Fields of the objects; for jets also `is_lepton`, if the collection has leptons too."""
 
         def padded(data: Any) -> npt.NDArray[Any]:
             values = self._file.read(data, start, stop)
             return values[:, None] if values.ndim == 1 else values
 
-        there = np.ones((stop - start, 1), dtype=bool) if group.mask is None else padded(group.mask).astype(bool)
+        mask = np.ones((stop - start, 1), dtype=bool) if group.mask is None else padded(group.mask).astype(bool)
         flags = {name: padded(data) > 0.5 for name, data in group.flags.items()}
         flagged = np.logical_or.reduce([*flags.values()]) if flags else np.zeros(1, dtype=bool)
-        rows = Padded(there & flagged if flags and kind != JET else there)
+        rows = Padded(mask & flagged if flags and kind != JET else mask)
         flat = {field: combined([rows.take(padded(d)) for d in parts]) for field, parts in group.fields.items()}
         if flags and kind == JET:
             flat["is_lepton"] = rows.take(flagged)
@@ -292,18 +297,18 @@ def _groups(file: Hdf5File) -> list[str]:
 
 
 def _lepton_groups(file: Hdf5File) -> list[str]:
-    """Kinds of lepton that have a group of their name."""
+    """Kinds of leptons that have a group with their name."""
     plain = {name.lower().replace("_", "") for name in _groups(file)}
     return [kind for kind in LEPTONS if {kind, f"{kind}s"} & plain]
 
 
 def _group(file: Hdf5File, kind: str, options: ReadOptions) -> str:
-    """The group of a kind: the one asked for, else one of its name; for jets else the only padded one."""
+    """The group of a kind: the one the user chose, or one with a known name, or for jets the only padded one."""
     groups = _groups(file)
     if not groups:
         raise FormatError(
-            f"{file.path}: there is no group INPUTS/<Collection>; found {file.summary()}: SPANet's layout needs "
-            "one with MASK, pt, eta, phi, mass, btag"
+            f"{file.path}: there is no group INPUTS/<Collection>; found {file.summary()}: SPANet's layout needs a "
+            "group with MASK, pt, eta, phi, mass, btag"
         )
     asked = options.map.get(kind, options.tree if kind == JET else None)
     if asked is None and (stored := dict(options.topology.groups).get(kind)) in groups:
@@ -311,7 +316,9 @@ def _group(file: Hdf5File, kind: str, options: ReadOptions) -> str:
     if asked is not None:
         if asked not in groups:
             how = "--tree" if kind not in options.map else f"--map {kind}=GROUP"
-            raise FormatError(f"{file.path}: INPUTS has no {asked}, but {', '.join(groups)}: choose with {how}")
+            raise FormatError(
+                f"{file.path}: INPUTS has no group {asked}, but {', '.join(groups)}: choose one with {how}"
+            )
         return asked
     plain = {name.lower().replace("_", ""): name for name in reversed(groups)}
     for name in GROUPS.get(kind, (f"{kind}s", kind)):
@@ -320,13 +327,13 @@ def _group(file: Hdf5File, kind: str, options: ReadOptions) -> str:
     padded = [name for name in groups if file.is_dataset(f"INPUTS/{name}/{MASK}")] or groups
     if kind == JET and len(padded) == 1:
         return padded[0]
-    if kind in LEPTONS and JET in options.topology.kinds:  # perhaps among the jets
+    if kind in LEPTONS and JET in options.topology.kinds:  # they may be among the jets
         jets = _group(file, JET, options)
         if any(file.is_dataset(f"INPUTS/{jets}/{flag}") for flag in FLAGS):
             return jets
     raise FormatError(
         f"{file.path}: {options.topology.name} needs {collection_name(kind)}, but INPUTS has {', '.join(groups)}: "
-        f"if one of these groups has them, name it with --map {kind}=GROUP"
+        f"if one of these groups has them, choose it with --map {kind}=GROUP"
     )
 
 
@@ -352,7 +359,7 @@ class _Writer(Hdf5Writer):
             for name, values in columns.items():
                 if MASK in growing:
                     dense = np.zeros(mask.shape, dtype=np.float32)
-                    with np.errstate(over="ignore"):  # an overflow becomes inf: a bad object, not a crash
+                    with np.errstate(over="ignore"):  # an overflow becomes inf, which makes a bad object
                         dense[mask] = values
                     values = dense
                 growing[name].append(values)
@@ -366,7 +373,7 @@ def _width(events: Events, kind: str) -> int:
 
 
 def _columns(events: Events, kind: str) -> dict[str, npt.NDArray[Any]]:
-    """What is written of a kind, by SPANet's names: masses in the place of energies."""
+    """The columns to write for a kind, with SPANet's names, and masses in place of energies."""
     flat = {name: np.asarray(ak.flatten(events.objects[kind][name])) for name in stored_fields(events, kind)}
     if kind in TRANSVERSE:
         return {"met" if name == "pt" else name: values for name, values in flat.items()}

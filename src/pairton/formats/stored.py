@@ -1,4 +1,4 @@
-"""What our own files say about themselves: one JSON text with the topology, metadata, fields and kept columns."""
+"""The JSON text that Pairton stores in its files: topology, metadata, fields and kept columns."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from pairton.topology.reading import completed
 
 __all__ = ["KEY", "Stored"]
 
-KEY = "pairton"  # name of the attribute, string or schema entry
+KEY = "pairton"  # name of the attribute (HDF5), string (ROOT) or schema entry (Parquet)
 VERSION = 1
 
 
 @dataclass(frozen=True)
 class Stored:
-    """The content of that text; all empty for a file of someone else."""
+    """The content of the text; empty if another program wrote the file."""
 
     topology: Topology | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     columns: Sequence[str] = ()
-    fields: Mapping[str, Sequence[str]] = field(default_factory=dict)  # kind -> beyond the four-momentum
+    fields: Mapping[str, Sequence[str]] = field(default_factory=dict)  # kind -> fields beyond the four-momentum
 
     def to_json(self) -> str:
         content = {
@@ -46,7 +46,7 @@ class Stored:
 
     @staticmethod
     def from_json(text: str | None, path: str, *, tree: bool = False) -> Stored:
-        """What was written; the topology only with `tree`: one that is no longer allowed need not be used."""
+        """Read the text. The topology is read only with `tree`, so that an invalid one can be replaced."""
         if text is None:
             return Stored()
         try:
@@ -56,11 +56,11 @@ class Stored:
             fields = {str(kind): tuple(names) for kind, names in content.get("fields", {}).items()}
         except (ValueError, KeyError, TypeError, AttributeError, FormatError):
             raise FormatError(
-                f"{path}: what Pairton wrote about this file ({KEY}) is damaged: convert it again"
+                f"{path}: the description that Pairton stored in this file ({KEY}) is damaged: convert it again"
             ) from None
         if version not in range(VERSION + 1):
             newer = shown(content.get("pairton_version"))
-            raise FormatError(f"{path}: written by a newer Pairton ({newer}): update this one")
+            raise FormatError(f"{path}: written by a newer version of Pairton ({newer}): update Pairton")
         if topology is None or not tree:
             return Stored(None, metadata, columns, fields)
         try:

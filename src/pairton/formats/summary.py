@@ -1,4 +1,4 @@
-"""Counts over the events of some files, as they are in the file."""
+"""Summary of the events in files, for `pairton inspect`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Summary"]
 
 @dataclass
 class Summary:
-    """Filled chunk by chunk.
+    """Counts of events and objects, filled chunk by chunk.
 
     >>> from pairton.events.objects import make_jets
     >>> jets = make_jets(**{name: [[50.0] * 4] for name in ("pt", "eta", "phi", "mass", "btag")})
@@ -33,12 +33,12 @@ class Summary:
     formats: list[str] = field(default_factory=list)
     topology: Topology | None = None
     events: int = 0
-    counts: dict[str, Counter[int]] = field(default_factory=dict)  # kind -> objects per event -> events
-    fields: dict[str, list[str]] = field(default_factory=dict)  # kind -> fields of the first file
-    usable: Counter[str] = field(default_factory=Counter)  # kind -> objects that passed an identification
-    passing: dict[str, Counter[int]] = field(default_factory=dict)  # as counts, of those within the selection
-    medians: dict[str, float] = field(default_factory=dict)  # kind -> pT in the first chunk, GeV
-    others: list[str] = field(default_factory=list)  # what else the files have
+    counts: dict[str, Counter[int]] = field(default_factory=dict)  # kind -> objects per event -> number of events
+    fields: dict[str, list[str]] = field(default_factory=dict)  # kind -> fields in the first file
+    usable: Counter[str] = field(default_factory=Counter)  # kind -> objects that passed their identification
+    passing: dict[str, Counter[int]] = field(default_factory=dict)  # like counts, for objects that pass the cuts
+    medians: dict[str, float] = field(default_factory=dict)  # kind -> median pT in the first chunk, GeV
+    others: list[str] = field(default_factory=list)  # collections that are not read
     selected: int = 0
     bad: int = 0  # events with a bad object
     present: Counter[str] = field(default_factory=Counter)
@@ -48,13 +48,13 @@ class Summary:
     sum_of_weights: float = 0.0
     sum_of_squares: float = 0.0  # of the weights
     first: Events | None = None
-    metadata: dict[str, Any] = field(default_factory=dict)  # what the first file says of itself
+    metadata: dict[str, Any] = field(default_factory=dict)  # of the first file
     taggers: list[dict[str, Any]] = field(default_factory=list)  # scores of jets in the first file
-    tagged: tuple[int, int] = (0, 0)  # jets with a b-tag, and all that have or lack one
+    tagged: tuple[int, int] = (0, 0)  # number of b-tagged jets, and of all usable jets
 
     def add(self, events: Events, format: str) -> None:
         if self.topology not in (None, events.topology):
-            raise InputError("the files are of different topologies: inspect them apart, or give --topology")
+            raise InputError("the files have different topologies: inspect them separately, or give --topology")
         self.topology = events.topology
         self.metadata = self.metadata or dict(events.metadata)
         if format not in self.formats:
@@ -90,7 +90,7 @@ class Summary:
 
     @property
     def effective(self) -> float:
-        """How many events of equal weight have the same relative uncertainty as these."""
+        """The effective number of events: (sum of weights)^2 / (sum of squared weights)."""
         return self.sum_of_weights**2 / self.sum_of_squares if self.sum_of_squares else 0.0
 
     def to_dict(self) -> dict[str, Any]:

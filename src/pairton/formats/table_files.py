@@ -1,4 +1,4 @@
-"""What the formats of experiments need of a container: columns by name, rows by number."""
+"""Base class of tables of events, which are read by rows and columns."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Table(ABC):
     """An open table of events: a tree of a ROOT file, or a Parquet file."""
 
     path: str
-    title: str  # of the table, for errors
+    title: str  # name of the table in errors
     n_events: int
     columns: tuple[str, ...]
 
     @property
     @abstractmethod
     def source_id(self) -> int:
-        """What names the file in the ids of its events."""
+        """A number that identifies the file in the ids of its events."""
 
     @abstractmethod
     def read(self, names: Iterable[str], start: int, stop: int) -> Mapping[str, ak.Array]:
@@ -38,8 +38,8 @@ class Table(ABC):
         return column in self.columns
 
     def require(self, names: Sequence[str], hint: str = "") -> None:
-        """An error that names the columns that are missing and those that are there."""
+        """Raise FormatError if columns are missing."""
         missing = [name for name in names if name not in self.columns]
         if missing:
-            there = shown(self.columns, missing[0]) + nearest(missing[0], self.columns)
-            raise FormatError(f"{self.path}: {self.title} lacks {', '.join(missing)}; it has {there}{hint}")
+            columns = shown(self.columns, missing[0]) + nearest(missing[0], self.columns)
+            raise FormatError(f"{self.path}: {self.title} lacks {', '.join(missing)}; it has {columns}{hint}")

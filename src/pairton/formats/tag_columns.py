@@ -1,4 +1,4 @@
-"""Tags in files with columns of our own names, or those of `--map`: a btag, the score of a table, or evidence."""
+"""Tags in flat tables and files for training: a btag, the score that a table is for, or evidence."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ Flat = npt.NDArray[Any]
 
 
 class TagColumns:
-    """Which columns of jets tell their flavour, and what becomes of them.
+    """The columns of jets with tags, and their conversion to a btag and evidence.
 
-    `--tags TABLE` reads the field that the table is for. Else the file's own evidence is taken, where it has some;
-    of files that `pairton generate` made also the score, whose efficiencies are known. Else there is a btag alone.
+    With `--tags TABLE`, the field of the table is read. Without it, the evidence in the file is used, if there is
+    any; in files from `pairton generate` also the score, whose efficiencies are known. Otherwise, only a btag is
+    read.
     """
 
     def __init__(self, options: ReadOptions, metadata: Mapping[str, Any], path: str) -> None:
@@ -35,12 +36,12 @@ class TagColumns:
         self._generated = is_generated(metadata)
         self._chosen: tuple[str, ...] = ()
         kept = {name: value for name, value in metadata.items() if self._own or name not in ("btag", "tag_table")}
-        said: dict[str, Any] = {"tag_table": self._table.to_dict()} if self._table is not None else {}
-        said |= {"btag": options.btag} if options.btag else {}
-        self.metadata: dict[str, Any] = {**kept, **said}
+        new: dict[str, Any] = {"tag_table": self._table.to_dict()} if self._table is not None else {}
+        new |= {"btag": options.btag} if options.btag else {}
+        self.metadata: dict[str, Any] = {**kept, **new}
 
     def wanted(self, wanted: Wanted, has: Callable[[str], bool]) -> Wanted:
-        """What to read of jets; `has`: whether the file has a column for a field."""
+        """The fields of jets to read; `has`: whether the file has a column for a field."""
         required, optional = list(wanted.required), list(wanted.optional)
         if self._table is not None and self._table.field != "btag":
             required = [*(name for name in required if name != "btag"), self._table.field]
@@ -55,7 +56,7 @@ class TagColumns:
         return replace(wanted, required=tuple(dict.fromkeys(required)), optional=tuple(dict.fromkeys(optional)))
 
     def complete(self, flat: dict[str, Flat], scale: float) -> None:
-        """Make the btag 0 or 1 and add the evidence of the table; momenta are divided by `scale` to be GeV."""
+        """Make the btag 0 or 1, and add the evidence from the table; momenta are divided by `scale` to get GeV."""
         if "btag" in flat:
             flat["btag"] = tagged(flat["btag"], self._cut)
         table = self._table
@@ -66,7 +67,7 @@ class TagColumns:
             low, high = table.valid
             raise FormatError(
                 f"{self._path}: {table.field} is not filled: none of {len(values)} jets has a value from {low:g} "
-                f"to {high:g}, as the table {table.name} says"
+                f"to {high:g}, the range in the table {table.name}: choose another score with --tags or --map"
             )
         check_binary(values, table)
         if "btag" not in flat:
@@ -76,7 +77,7 @@ class TagColumns:
 
     @property
     def tagging(self) -> str:
-        """Where the tags come from, in words; known once `wanted` was asked."""
+        """The tagger in words; call `wanted` first."""
         cut = f" > {self._cut:g}" if self._cut is not None else ""
         btag = f"{self.options.map.get('btag', 'btag')}{cut}"
         if self._table is not None:

@@ -1,4 +1,4 @@
-"""Which tagger of an experiment's file is used: its score, the cut that makes a tag, its table of efficiencies."""
+"""Choose the tagger in a file of an experiment: its score, the cut that makes a tag, and its efficiencies."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
@@ -16,28 +17,28 @@ from pairton.events.inputs import EVIDENCE
 from pairton.events.tags import TagTable, tables_of
 from pairton.formats.base import ReadOptions, Source
 
-__all__ = ["Filling", "OneTagger", "Tagger", "choose_tagger", "described", "first_values"]
+__all__ = ["Filling", "OneTagger", "Tagger", "choose_tagger", "described", "first_values", "flat_values"]
 
-FEW = 20  # jets, of which nothing can be said
-ENOUGH = 200  # jets that are looked at to see whether a score is filled
-ROWS = 500  # events that are read for that, and as many again until there are enough jets
-SAME_CUT = 1e-6
+FEW = 20  # fewer jets are not enough to see whether a score is filled
+ENOUGH = 200  # jets that are checked
+ROWS = 500  # events that are read at once, until there are enough jets
+SAME_CUT = 1e-6  # largest difference of equal cuts
 
 Flat = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Filling:
-    """What the first values of a score are like.
+    """Whether the first values of a score are filled.
 
     >>> Filling.of(np.full(100, -3000.0), (0.0, 1.0)).filled
     False
     """
 
     jets: int
-    known: int  # values that the tagger can give
-    low: float = math.nan  # of those
-    high: float = math.nan
+    known: int  # number of valid values
+    low: float = math.nan  # smallest valid value
+    high: float = math.nan  # largest valid value
 
     @classmethod
     def of(cls, values: Flat, valid: tuple[float, float] = (-math.inf, math.inf)) -> Filling:
@@ -46,7 +47,7 @@ class Filling:
 
     @property
     def filled(self) -> bool:
-        """Not so if many jets have no value that is possible, or all the same one."""
+        """False if all of at least `FEW` jets have invalid values, or all valid values are equal."""
         return self.jets < FEW or self.low < self.high
 
     def described(self, name: str) -> dict[str, Any]:
@@ -62,12 +63,12 @@ class Tagger:
 
     name: str
     cut: float
-    field: str  # of jets, as tables call the score
-    table: TagTable | None = None  # None: nothing is known of its efficiencies
-    evidence: bool = True  # whether anybody asks for it
+    field: str  # name of the score in tables
+    table: TagTable | None = None  # efficiencies; None: not known
+    evidence: bool = True  # whether evidence is needed
 
     def fields(self, values: Flat, pt: Flat, eta: Flat) -> dict[str, Flat]:
-        """btag of 0 or 1 and, where the efficiencies are known, the evidence of each jet; pT in GeV."""
+        """btag of 0 or 1 and, if the efficiencies are known, the evidence of each jet; pT in GeV."""
         with np.errstate(invalid="ignore"):
             tagged = values > self.cut
         if self.table is None or self.table.field != self.field:
@@ -81,8 +82,8 @@ class Tagger:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        said: dict[str, Any] = {"btag": f"{self.name}:{self.cut:g}"}
-        return said | ({"tag_table": self.table.to_dict()} if self.table is not None and self.evidence else {})
+        found: dict[str, Any] = {"btag": f"{self.name}:{self.cut:g}"}
+        return found | ({"tag_table": self.table.to_dict()} if self.table is not None and self.evidence else {})
 
     def __str__(self) -> str:
         table = f" ({self.table.name})" if self.table is not None and self.evidence else ""
@@ -98,8 +99,9 @@ def choose_tagger(
 ) -> Tagger:
     """The tagger of `--btag TAGGER:CUT`, `--btag TAGGER` or `--tags TABLE`, or the first filled one of `order`.
 
-    scores: taggers of the file -> the field that tables call them by. look: some values of a score. A default is
-    announced, since no file says for which data its cut holds. A score that was asked for must be filled.
+    scores: tagger in the file -> name of its score in tables. look: function from a tagger to some values of its
+    score. A default cut comes with a warning, since the right one depends on the data. FormatError if a score that
+    the user chose is not filled.
     """
     name, cut = _asked(options, scores, order, path)
     chosen = options.tags
@@ -107,24 +109,26 @@ def choose_tagger(
         chosen = replace(chosen, field=scores[name])  # the user's name for the score
     if name is None:
         name, unfilled = _first_filled(scores, order, look, path)
-        default = _usual_table(scores[name], None)
+        default = _default_table(scores[name], None)
         chosen = chosen or default
-        assert default is not None  # of every tagger in an order there is a table
+        assert default is not None  # every tagger in `order` has a table
         cut = default.tag_cut
-        why = f", since there are no values in {' and '.join(unfilled)}" if unfilled else ""
+        verb = "is" if len(unfilled) == 1 else "are"
+        why = f", since {' and '.join(unfilled)} {verb} not filled" if unfilled else ""
         warnings.warn(
-            f"b-tagged means {name} > {cut:g} (table {default.name}), by default{why}: the right cut depends on "
-            f"your data; give --btag {name}:CUT, or --tags TABLE for another era",
+            f"by default, jets with {name} > {cut:g} are b-tagged (table {default.name}){why}: the right cut "
+            "depends "
+            f"on your data; give --btag {name}:CUT, or --tags TABLE for another era",
             PairtonWarning,
             stacklevel=4,
         )
         return Tagger(name, cut, scores[name], chosen, options.evidence)
-    known = _usual_table(scores[name], cut)
+    known = _default_table(scores[name], cut)
     chosen = chosen or known
     same = chosen if chosen is not None and chosen.field == scores[name] else known
     if not (filling := _look(look, name, same)).filled:
         raise FormatError(
-            f"{path}: {name} is not filled: {_values(filling)}; taggers that are filled: "
+            f"{path}: {name} is not filled: {_values(filling)}: choose one of the filled taggers: "
             f"{', '.join(_filled(scores, order, look)) or 'none'}"
         )
     if cut is None:
@@ -133,8 +137,9 @@ def choose_tagger(
         cut = same.tag_cut
         if options.tags is None:
             warnings.warn(
-                f"b-tagged means {name} > {cut:g} (table {same.name}), by default: the right cut depends on your "
-                f"data; give --btag {name}:CUT",
+                f"by default, jets with {name} > {cut:g} are b-tagged (table {same.name}): the right cut depends "
+                "on "
+                f"your data; give --btag {name}:CUT",
                 PairtonWarning,
                 stacklevel=4,
             )
@@ -142,7 +147,7 @@ def choose_tagger(
         low, high = same.valid
         raise ConfigError(
             f"--btag {name}:{cut:g}: the score {name} goes from {low:g} to {high:g}, so this cut tags no jet or "
-            f"every jet; its usual cuts are {', '.join(f'{c:g}' for c in same.cuts)}"
+            f"every jet: choose a cut such as {', '.join(f'{c:g}' for c in same.cuts)}"
         )
     return Tagger(name, cut, scores[name], chosen, options.evidence)
 
@@ -150,20 +155,18 @@ def choose_tagger(
 def described(
     scores: Mapping[str, str], look: Callable[[str], Flat], used: Tagger, order: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
-    """What is known of each score of a file, as plain data: its values, its tables, whether it is used.
+    """The scores in a file as plain data, those of `order` first: values, tables, and whether they are used.
 
-    `cuts` are the working points of the first table, which is the one in use if the score is used.
-
-    Those of `order` come first.
+    `cuts` are the working points of the first table. If a score is used, its table comes first.
     """
     found = []
     for name in sorted(scores, key=lambda name: (name not in order, order.index(name) if name in order else 0)):
         tables = list(tables_of(scores[name]))
-        if name == used.name and used.table in tables:  # that one first
+        if name == used.name and used.table in tables:
             tables.insert(0, tables.pop(tables.index(used.table)))
         try:
             filling = _look(look, name, tables[0] if tables else None)
-        except ConfigError:  # what its values are must be said first
+        except ConfigError:  # the score cannot be computed without a further setting
             filling = Filling(0, 0)
         found.append(filling.described(name) | {"tables": [table.name for table in tables]})
         found[-1]["cuts"] = tables[0].cuts.tolist() if tables else []
@@ -182,7 +185,8 @@ def _asked(
         if of_table is None:
             raise ConfigError(
                 f"{path}: the table {table.name} is for {table.field}, but the file has the scores "
-                f"{', '.join(scores) or 'none'}{nearest(table.field, scores.values())}"
+                f"{', '.join(scores) or 'none'}: choose a table for one of them"
+                f"{nearest(table.field, scores.values())}"
             )
     if given is None:
         return of_table, None
@@ -190,8 +194,8 @@ def _asked(
     if not colon and name.replace(".", "", 1).isdigit():
         first = of_table or next((tagger for tagger in order if tagger in scores), "TAGGER")
         raise ConfigError(
-            f"--btag {given} is a cut without a tagger: {path} has {', '.join(scores) or 'none'}; write "
-            f"--btag {first}:{given}"
+            f"--btag {given} is a cut without a tagger: {path} has {', '.join(scores) or 'none'}: write, for "
+            f"example, --btag {first}:{given}"
         )
     if name not in scores:
         raise ConfigError(
@@ -199,12 +203,14 @@ def _asked(
             f"{nearest(name, scores)}"
         )
     if of_table not in (None, name):
-        raise ConfigError(f"--btag {given} and --tags {table.name if table else ''} name two taggers: choose one")
+        raise ConfigError(
+            f"--btag {given} and --tags {table.name if table else ''} are for different taggers: choose one"
+        )
     return name, _number(given, cut) if colon else None
 
 
-def _usual_table(field: str, cut: float | None) -> TagTable | None:
-    """The table of a score that comes with Pairton: of the era that has this cut, else the most usual one."""
+def _default_table(field: str, cut: float | None) -> TagTable | None:
+    """The built-in table of a score: the one of the era that has this cut, or else the first one."""
     known = tables_of(field)
     if cut is not None:
         known = (*(t for t in known if (np.abs(t.cuts - cut) < SAME_CUT).any()), *known)
@@ -214,26 +220,28 @@ def _usual_table(field: str, cut: float | None) -> TagTable | None:
 def _first_filled(
     scores: Mapping[str, str], order: Sequence[str], look: Callable[[str], Flat], path: str
 ) -> tuple[str, list[str]]:
-    """The first tagger of an order that the file has and that is filled, and those before it that are not."""
-    there = [name for name in order if name in scores]
-    if not there:
-        found = ", ".join(scores) or "no b-tag score at all"
+    """The first filled tagger of `order` in the file, and the taggers before it that are not filled."""
+    available = [name for name in order if name in scores]
+    if not available:
         known = f"none of the taggers {', '.join(order)}" if order else "no tagger with a known cut"
-        raise FormatError(f"{path}: {known}, but {found}: give --btag TAGGER:CUT")
+        raise FormatError(
+            f"{path}: the file has {known}; its b-tag scores are {', '.join(scores) or 'none'}: give --btag "
+            "TAGGER:CUT"
+        )
     unfilled: list[str] = []
-    for name in there:
-        filling = _look(look, name, _usual_table(scores[name], None))
+    for name in available:
+        filling = _look(look, name, _default_table(scores[name], None))
         if filling.filled:
             return name, unfilled
         unfilled.append(name)
     raise FormatError(
-        f"{path}: none of the taggers {', '.join(there)} is filled: {_values(filling)}; give --btag TAGGER:CUT"
+        f"{path}: none of the taggers {', '.join(available)} is filled: {_values(filling)}: give --btag TAGGER:CUT"
     )
 
 
 def _filled(scores: Mapping[str, str], order: Sequence[str], look: Callable[[str], Flat]) -> list[str]:
-    there = [name for name in order if name in scores]
-    return [name for name in there if _look(look, name, _usual_table(scores[name], None)).filled]
+    available = [name for name in order if name in scores]
+    return [name for name in available if _look(look, name, _default_table(scores[name], None)).filled]
 
 
 def _look(look: Callable[[str], Flat], name: str, table: TagTable | None) -> Filling:
@@ -243,7 +251,7 @@ def _look(look: Callable[[str], Flat], name: str, table: TagTable | None) -> Fil
 def _values(filling: Filling) -> str:
     if filling.known:
         return f"the first {filling.jets} jets all have the value {filling.low:g}"
-    return f"none of the first {filling.jets} jets has a value that the tagger can give"
+    return f"none of the first {filling.jets} jets has a valid value"
 
 
 def _number(given: str, cut: str) -> float:
@@ -257,7 +265,7 @@ def _number(given: str, cut: str) -> float:
 
 
 def first_values(read: Callable[[int, int], Flat], n_events: int) -> Flat:
-    """Values of the first jets of a file; `read` gives those of some rows."""
+    """Values of the first jets in a file; `read` returns the values for rows [start, stop)."""
     parts = [np.zeros(0)]
     for start in range(0, n_events, ROWS):
         parts.append(np.asarray(read(start, min(start + ROWS, n_events)), dtype=np.float64))
@@ -266,17 +274,23 @@ def first_values(read: Callable[[int, int], Flat], n_events: int) -> Flat:
     return np.concatenate(parts)
 
 
+def flat_values(column: ak.Array) -> Flat:
+    """All values of a ragged column."""
+    return np.asarray(ak.flatten(column, axis=None), dtype=np.float64)
+
+
 class OneTagger:
-    """Refuses files of one run whose tags mean different things, unless the user said which to take."""
+    """Checks that all files of a run have the same tagger, unless the user chose one."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._asked = options.get("btag") is not None or options.get("tags") is not None
         self._first: tuple[str, str] | None = None  # path, tagger
 
     def check(self, source: Source) -> None:
+        """Raise InputError if the tagger of a file differs from that of the first one."""
         path, tagger = self._first = self._first or (source.path, source.tagging)
         if source.tagging != tagger and not self._asked:
             raise InputError(
-                f"{source.path} has the tags {source.tagging}, but {path} has {tagger}: give one that all files "
-                "have with --btag TAGGER:CUT or --tags TABLE, or work on them one by one"
+                f"{source.path} has the tagger {source.tagging}, but {path} has {tagger}: choose one for all "
+                "files with --btag TAGGER:CUT or --tags TABLE, or run on them separately"
             )

@@ -1,4 +1,4 @@
-"""Topograph's HDF5: jets in records, padded, and on each jet the number of the product it is."""
+"""Topograph's HDF5 layout: padded records of jets, each with the label of its decay product."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JETS, LABELS, COUNTS = f"{GROUP}/jets", f"{GROUP}/jets_indices", f"{GROUP}/njets
 class TopographSource(Source):
     def __init__(self, file: Hdf5File, options: ReadOptions) -> None:
         if options.btag is not None or options.map:
-            raise ConfigError(f"{file.path}: Topograph's columns are fixed: leave out --btag and --map")
+            raise ConfigError(f"{file.path}: Topograph's columns are fixed: remove --btag and --map")
         self.file, self.path, self.options = file, file.path, options
         self._jets = file.dataset(JETS)
         self._tags = TagColumns(options, {}, file.path)
@@ -48,12 +48,12 @@ class TopographSource(Source):
         pt = rows.take(jets["pt"])
         truth = None
         if self._labels is not None:
-            labels = rows.take(self.file.read(self._labels, start, stop)) + 1.0  # 0: none, then as HyPER numbers
+            labels = rows.take(self.file.read(self._labels, start, stop)) + 1.0  # 0 for none, as in HyPER
             truth, bad = labels_to_truth(self.options.topology, labels, rows.counts)
             report_labels(bad, self.options.bad_labels, self.options.strict, self.path, start)
         scale = unit_scale(pt, self.options.units, self.path)
         columns = {
-            ours: combined([rows.take(jets[name]) for name in parts]) for ours, parts in self._columns.items()
+            field: combined([rows.take(jets[name]) for name in parts]) for field, parts in self._columns.items()
         }
         self._tags.complete(columns, scale)
         return Events(
@@ -66,7 +66,7 @@ class TopographSource(Source):
         )
 
     def _mask(self, pt: npt.NDArray[Any], start: int, stop: int) -> npt.NDArray[np.bool_]:
-        """Jets by their count, where it is stored; else what has a positive pT, so neither zeros nor NaN."""
+        """(n, width): True for jets, from their number per event if it is stored, or else from a positive pT."""
         if self._counts is None:
             return np.asarray(pt > 0)
         counts = self.file.read(self._counts, start, stop).reshape(stop - start)

@@ -1,4 +1,4 @@
-"""The same jets calibrated otherwise: which columns hold them, and jets made from those."""
+"""Systematic variations of jets: their columns, and the varied jets."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pairton.topology import JET
 __all__ = ["Variations", "check_variation", "choice", "parse_settings", "parse_variations", "varied_jets"]
 
 VARIED = ("pt", "mass")
-FACTOR = 2.0  # no calibration changes most jets by more
+FACTOR = 2.0  # a calibration does not change most jets by more
 
 
 def parse_variations(given: Iterable[str]) -> dict[str, dict[str, str]]:
-    """`NAME:pt=COLUMN,mass=COLUMN` of the command line, once for each variation.
+    """Read variations of the command line, each written as `NAME:pt=COLUMN,mass=COLUMN`.
 
     >>> parse_variations(["jes_up:pt=Jet_pt_jesUp,mass=Jet_mass_jesUp"])
     {'jes_up': {'pt': 'Jet_pt_jesUp', 'mass': 'Jet_mass_jesUp'}}
@@ -31,7 +31,7 @@ def parse_variations(given: Iterable[str]) -> dict[str, dict[str, str]]:
         pairs = [pair.partition("=") for pair in columns.split(",")]
         if not colon or not name.isidentifier() or not all(key and column for key, _, column in pairs):
             raise ConfigError(
-                f"variation {text!r}: write NAME:pt=COLUMN,mass=COLUMN, NAME of letters, digits and _"
+                f"variation {text!r}: write NAME:pt=COLUMN,mass=COLUMN, where NAME has letters, digits and _ only"
             )
         if name in found:
             raise ConfigError(f"variation {name!r} is given twice: give each name once")
@@ -41,16 +41,16 @@ def parse_variations(given: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def check_variation(name: str, columns: Mapping[str, str]) -> None:
-    """Only pt and mass vary, and pt must."""
+    """Raise ConfigError unless a variation has a column for pt and, optionally, for mass, and no other."""
     for key in columns:
         if key not in VARIED:
-            raise ConfigError(f"variation {name}: {key!r} does not vary, only {' and '.join(VARIED)} do")
+            raise ConfigError(f"variation {name}: {key!r} cannot vary, only {' and '.join(VARIED)} can: remove it")
     if "pt" not in columns:
-        raise ConfigError(f"variation {name}: the column of pt is missing: add pt=COLUMN")
+        raise ConfigError(f"variation {name}: there is no column for pt: add pt=COLUMN")
 
 
 def parse_settings(given: Iterable[str]) -> dict[str, str]:
-    """`KEY=VALUE` of the command line.
+    """Read settings of the command line, each written as `KEY=VALUE`.
 
     >>> parse_settings(["lepton_pt=15"])
     {'lepton_pt': '15'}
@@ -65,7 +65,7 @@ def parse_settings(given: Iterable[str]) -> dict[str, str]:
 
 
 def choice(settings: Mapping[str, str], key: str, allowed: tuple[str, ...]) -> str:
-    """The value of a setting, the first one allowed where it is not given."""
+    """The value of a setting; the default is the first one allowed."""
     value = settings.get(key, allowed[0])
     if value not in allowed:
         raise ConfigError(f"set {key}={value}: choose one of {', '.join(allowed)}{nearest(value, allowed)}")
@@ -73,13 +73,13 @@ def choice(settings: Mapping[str, str], key: str, allowed: tuple[str, ...]) -> s
 
 
 class Variations:
-    """Columns of varied jets, in a table that has the nominal ones."""
+    """Columns of varied jets in a table."""
 
     def __init__(
         self, given: Mapping[str, Mapping[str, str]], require: Callable[[str, Sequence[str]], object]
     ) -> None:
-        """`given`: variation -> pt and perhaps mass -> column; `require` refuses missing columns of one."""
-        self._given, self._unseen = given, set(given)
+        """`given`: variation -> field -> column; `require`: raises an error if a variation lacks columns."""
+        self._given, self._unchecked = given, set(given)
         for name, columns in given.items():
             check_variation(name, columns)
             require(name, list(columns.values()))
@@ -88,38 +88,39 @@ class Variations:
     def read(
         self, objects: Mapping[str, ak.Array], data: Mapping[str, ak.Array], path: str, scale: float
     ) -> dict[str, dict[str, ak.Array]]:
-        """Variation -> kind -> objects; a column that cannot be right is warned of once per file."""
+        """Variation -> kind -> varied objects; warns, once per file, of columns with implausible values."""
         found = {}
         for name, columns in self._given.items():
             jets = objects[JET]
-            chosen = {ours: (column,) for ours, column in columns.items()}
+            chosen = {field: (column,) for field, column in columns.items()}
             counts, flat = flat_fields(data, chosen, path, like=np.asarray(ak.num(jets, axis=1)))
-            ragged = {ours: ak.unflatten(values / scale, counts) for ours, values in flat.items()}
+            ragged = {field: ak.unflatten(values / scale, counts) for field, values in flat.items()}
             varied = varied_jets(jets, ragged["pt"], ragged.get("mass"))
-            if name in self._unseen and ak.count(varied.pt):
-                self._unseen.remove(name)
+            if name in self._unchecked and ak.count(varied.pt):
+                self._unchecked.remove(name)
                 _check_size(name, jets, varied)
             found[name] = {JET: varied}
         return found
 
 
 def _check_size(name: str, jets: ak.Array, other: ak.Array) -> None:
-    """Warn of a column that cannot be a pT of these jets: a correction factor, other units, or nothing at all."""
+    """Warn if a column cannot be the pT of these jets, for example because it is a factor or in other units."""
     nominal, varied = (np.asarray(ak.flatten(each.pt)) for each in (jets, other))
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = varied[nominal > 0] / nominal[nominal > 0]
     ratio = ratio[np.isfinite(ratio)]
     if len(varied) and not (len(ratio) and 1 / FACTOR <= np.median(ratio) <= FACTOR):
         warnings.warn(
-            f"variation {name}: most of its pT are not within a factor of {FACTOR:g} of the nominal ones: is it "
-            "the right column, in the same units?",
+            f"variation {name}: pT differs from the nominal one by more than a factor of {FACTOR:g} for most "
+            "jets: "
+            "check that it is the right column, in the same units",
             PairtonWarning,
             stacklevel=2,
         )
 
 
 def varied_jets(jets: ak.Array, pt: ak.Array, mass: ak.Array | None = None) -> ak.Array:
-    """Jets with another pT. Without a mass the whole four-vector is scaled, as by a jet energy scale."""
+    """Jets with another pT and mass. Without a mass, the whole four-vector is scaled."""
     new_pt = ak.values_astype(pt, np.float32)
     if mass is None:
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,4 +1,4 @@
-"""What all writers share: batches of bounded size, one shape for all chunks, a name only when complete."""
+"""Base class of writers: batches of bounded size, the same columns in all chunks, and atomic files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NUMBERS = (
 
 
 class FileWriter(Writer):
-    """Gathers events into batches of `batch`; formats say how to begin, append and finish a file."""
+    """Collects events in batches of `batch`; each format defines how to begin, append to and finish a file."""
 
     batch = DEFAULT_CHUNK
 
@@ -44,14 +44,14 @@ class FileWriter(Writer):
         self.fields: dict[str, list[str]] = {}
         self._new = Replacement(path)
         self._waiting: list[Events] = []
-        self._like: Events | None = None  # no rows: what the first chunk had, and all must have
+        self._like: Events | None = None  # without rows; has the columns of the first chunk, which all must have
         self._begun = False
 
-    # -- what a format does --------------------------------------------------------------------------------
+    # -- defined by each format ----------------------------------------------------------------------------
 
     @abstractmethod
     def _begin(self, temporary: Path, first: Events) -> None:
-        """Create the file, with the columns that `first` has."""
+        """Create the file with the columns of `first`."""
 
     @abstractmethod
     def _append(self, events: Events) -> None:
@@ -59,18 +59,18 @@ class FileWriter(Writer):
 
     @abstractmethod
     def _finish(self) -> None:
-        """Write what comes last and close the file."""
+        """Write the end of the file and close it."""
 
     @abstractmethod
     def _release(self) -> None:
         """Close the file after a failure; must not raise."""
 
-    # -- what they share -----------------------------------------------------------------------------------
+    # -- shared by all formats -----------------------------------------------------------------------------
 
     def write(self, events: Events) -> None:
         self._check(events)
         start = 0
-        while start < len(events):  # batches are full, so that they end where a chunk of the file does
+        while start < len(events):  # batches are full, so that they end at the end of a chunk of the file
             room = self.batch - sum(map(len, self._waiting))
             self._waiting.append(events[start : start + room])
             start += room
@@ -105,21 +105,21 @@ class FileWriter(Writer):
                 self._append(events)
 
     def _about(self) -> str:
-        """What the file says of itself."""
+        """The JSON text that describes the file."""
         return Stored(self.topology, self.metadata, self.columns, self.fields).to_json()
 
     def _check(self, events: Events) -> None:
         if events.topology != self.topology:
             raise OutputError(
-                f"{self.path}: events of {events.topology.name} in a file of {self.topology.name}: "
+                f"{self.path}: cannot write events of {events.topology.name} to a file of {self.topology.name}: "
                 "read all inputs with one --topology"
             )
         for kind in TRANSVERSE.intersection(events.objects):
             (wrong,) = np.nonzero(events.counts[kind] != 1)
             if len(wrong):
                 raise OutputError(
-                    f"{self.path}: an event has {events.counts[kind][wrong[0]]} {kind}, but files have one per "
-                    f"event: leave such events out, as `event: {{{kind}: 1}}` in the selection of a topology does"
+                    f"{self.path}: an event has {events.counts[kind][wrong[0]]} {kind}, but must have one: remove "
+                    f"such events, for example with `event: {{{kind}: 1}}` in the selection of the topology"
                 )
         if self._like is None:
             self._like = events[:0]
@@ -127,21 +127,23 @@ class FileWriter(Writer):
         like = self._like
         for name in ("truth", "weights"):
             if (getattr(events, name) is None) != (getattr(like, name) is None):
-                raise OutputError(f"{self.path}: some inputs have {name} and some not: write them to two files")
+                raise OutputError(f"{self.path}: only some inputs have {name}: write them to separate files")
         if set(events.columns) != set(like.columns):
             odd = ", ".join(sorted(set(events.columns) ^ set(like.columns)))
-            raise OutputError(f"{self.path}: only some inputs have the columns {odd}: write them to two files")
+            raise OutputError(
+                f"{self.path}: only some inputs have the columns {odd}: write them to separate files"
+            )
         for kind in events.objects:
-            if unlike := set(_further(events, kind)) ^ set(_further(like, kind)):
+            if different := set(_further(events, kind)) ^ set(_further(like, kind)):
                 raise OutputError(
-                    f"{self.path}: only some inputs have {', '.join(sorted(unlike))} of {collection_name(kind)}: "
-                    "write them to two files"
+                    f"{self.path}: only some inputs have {', '.join(sorted(different))} of "
+                    f"{collection_name(kind)}: write them to separate files"
                 )
 
 
 @contextmanager
 def writing_errors(path: Path) -> Iterator[None]:
-    """What libraries say of a full disk, or of what they cannot write, becomes an OutputError of one line."""
+    """Turn errors of libraries, such as a full disk, into an OutputError."""
     try:
         with output_errors(path):
             yield
@@ -151,7 +153,7 @@ def writing_errors(path: Path) -> Iterator[None]:
         RuntimeError,
         ValueError,
         TypeError,
-    ) as error:  # how h5py, uproot and Arrow refuse what they cannot write
+    ) as error:  # h5py, uproot and Arrow raise these if they cannot write something
         raise OutputError(f"{path}: cannot be written ({one_line(error)}); nothing was left behind") from error
 
 
@@ -170,13 +172,13 @@ def _further(events: Events, kind: str) -> list[str]:
 
 
 def stored_fields(events: Events, kind: str) -> list[str]:
-    """Fields of a kind that are written; transverse objects have neither eta nor energy of their own."""
+    """Fields of a kind to write; transverse objects have neither eta nor energy."""
     momentum = [name for name in MOMENTUM if kind not in TRANSVERSE or name in ("pt", "phi")]
     return momentum + _further(events, kind)
 
 
 def column_kind(column: Any, name: str, path: Path) -> tuple[str, ak.Array]:
-    """`dense` (numbers of one shape) or `jagged` (a list of numbers per event); others cannot be stored."""
+    """`dense` (numbers of one shape) or `jagged` (a list of numbers per event); OutputError for other types."""
     array = ak.Array(column)
     if not ak.fields(array):
         parts = str(array.type).split(" * ")[1:]
@@ -186,5 +188,6 @@ def column_kind(column: Any, name: str, path: Path) -> tuple[str, ak.Array]:
             if parts[:-1] == ["var"]:
                 return "jagged", array
     raise OutputError(
-        f"{path}: column {name} has the type {array.type}; only (lists of) numbers can be kept: leave it out"
+        f"{path}: column {name} has the type {array.type}, but only numbers and lists of numbers can be written: "
+        "do not keep it"
     )
