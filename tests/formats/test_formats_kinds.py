@@ -18,7 +18,7 @@ from pairton.errors import ConfigError, FormatError, OutputError, PairtonWarning
 from pairton.events import Events
 from pairton.events.inputs import Inputs
 from pairton.events.objects import make_met, make_objects
-from pairton.formats import as_for, create, detect, open_source, read, root_files
+from pairton.formats import create, detect, open_source, options_for, read, root_files
 from pairton.topology import Topology, parse_topology
 
 SEMILEP = parse_topology(
@@ -85,7 +85,7 @@ def test_round_trip_keeps_kinds_and_fields(tmp_path: Path, to: str) -> None:
     assert_same(events, read(path, chunk=7))
     assert_same(events, read(path, isolate=True))
     takes = Inputs.parse({"jet": ["width"], "lepton": ["charge"]}, SEMILEP)
-    few = read(path, **as_for(SimpleNamespace(topology=SEMILEP, inputs=takes), {}))
+    few = read(path, **options_for(SimpleNamespace(topology=SEMILEP, inputs=takes), {}))
     assert few.jets.fields == ["pt", "eta", "phi", "energy", "width", "btag"]  # a known one is read too
     assert few.objects["lepton"].fields == ["pt", "eta", "phi", "energy", "charge", "flavour"]
     none = read(write(events[:0], tmp_path / WRITERS[to]))
@@ -377,5 +377,5 @@ def test_a_file_is_opened_once(tmp_path: Path, name: str, monkeypatch: pytest.Mo
         list(source.chunks(2))
     assert len(opened) == 1
     model = SimpleNamespace(topology=source.topology, inputs=Inputs.default(source.topology))
-    read(tmp_path / name, **as_for(model, {}))
+    read(tmp_path / name, **options_for(model, {}))
     assert len(opened) == 2

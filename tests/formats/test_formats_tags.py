@@ -208,16 +208,16 @@ def test_integer_bins_with_a_table(tmp_path, events, suffix):
 def test_evidence_in_the_file_is_taken_as_it_is(tmp_path, events, evidence_model):
     own = events.jets.btag * 7.0 - 3
     path = stored(tmp_path / "a.h5", events, b_evidence=own, c_evidence=own * 0, btag=None)
-    found = read(path, **as_for(evidence_model)).jets
+    found = read(path, **options_for(evidence_model)).jets
     np.testing.assert_array_equal(found.b_evidence, own)
     kept = stored(tmp_path / "b.h5", events, b_evidence=own, c_evidence=own * 0)
     assert EVIDENCE[0] not in ak.fields(read(kept, btag="btag:0.5").jets)  # it is that of other tags
 
 
-def as_for(model: Any) -> dict[str, Any]:
-    from pairton.formats import as_for
+def options_for(model: Any) -> dict[str, Any]:
+    from pairton.formats import options_for
 
-    return as_for(model, {})
+    return options_for(model, {})
 
 
 def test_a_column_without_values(tmp_path, events, filled):

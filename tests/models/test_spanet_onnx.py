@@ -235,7 +235,9 @@ def test_logarithms_inside_are_seen(files):
     columns = []
     for name in ("net.onnx", "logs.onnx"):
         model = load_model(files / name, topology=files / "event.yaml")
-        events = pairton.read(files / "events.h5", **formats.as_for(model, {"topology": files / "event.yaml"}))
+        events = pairton.read(
+            files / "events.h5", **formats.options_for(model, {"topology": files / "event.yaml"})
+        )
         columns.append(pairton.reconstruct(events, model).to_columns())
     for name in columns[0]:
         if columns[0][name].dtype.kind == "f":
@@ -285,7 +287,7 @@ def test_mistakes_are_one_line(files, tmp_path, capsys):
         with pytest.raises(ModelError, match=said):
             load_model(files / "net.onnx", topology=tmp_path / "other.yaml")
     model = load_model(files / "net.onnx", topology=files / "event.yaml")
-    events = pairton.read(files / "events.h5", **formats.as_for(model, {"topology": files / "event.yaml"}))
+    events = pairton.read(files / "events.h5", **formats.options_for(model, {"topology": files / "event.yaml"}))
     with pytest.raises(ConfigError, match="net takes the decoding branches only, not exact"):
         pairton.reconstruct(events, model, decoding="exact")
     fewer = {
@@ -303,7 +305,7 @@ def test_a_graph_for_a_fixed_number_of_objects(files):
     fixed = load_model(files / "fixed.onnx", topology=files / "event.yaml")
     free = load_model(files / "net.onnx", topology=files / "event.yaml")
     assert (free.engine.width, fixed.engine.width, fixed.engine.most_objects) == (None, 8, 7)
-    events = pairton.read(files / "events.h5", **formats.as_for(free, {"topology": files / "event.yaml"}))
+    events = pairton.read(files / "events.h5", **formats.options_for(free, {"topology": files / "event.yaml"}))
     one, other = (pairton.reconstruct(events, model, max_objects=7) for model in (free, fixed))
     fits = (one.used["jet"] + one.used["lepton"]) <= 8
     assert 0 < fits.sum() < len(events)
@@ -315,7 +317,7 @@ def test_a_graph_for_a_fixed_number_of_objects(files):
 
 def test_an_engine_is_sent_to_workers(files):
     model = load_model(files / "net.onnx", topology=files / "event.yaml")
-    events = pairton.read(files / "events.h5", **formats.as_for(model, {"topology": files / "event.yaml"}))
+    events = pairton.read(files / "events.h5", **formats.options_for(model, {"topology": files / "event.yaml"}))
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(
         pairton.reconstruct(events, model).assignment, pairton.reconstruct(events, again).assignment

@@ -210,9 +210,9 @@ def answer_options(command: Command) -> Command:
 
 def as_the_model(reading: dict[str, Any], model: Model) -> None:
     """Set the options of reading to what the model needs. Without --topology, other decay trees are refused."""
-    from pairton.formats import as_for
+    from pairton.formats import options_for
 
-    reading |= as_for(model, reading)
+    reading |= options_for(model, reading)
 
 
 def parse_map(entries: tuple[str, ...]) -> dict[str, str]:

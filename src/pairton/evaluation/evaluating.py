@@ -40,7 +40,7 @@ from pairton.events import Events
 from pairton.events.acceptance import MAX_OBJECTS
 from pairton.events.domain import Bounds, Domain, chosen_cuts, cut_domain
 from pairton.events.splits import fold_of
-from pairton.formats import as_for, expand, iterate, open_source
+from pairton.formats import expand, iterate, open_source, options_for
 from pairton.formats.files import Paths
 from pairton.models.folds import by_fold
 from pairton.reconstruction.mixture_choice import truth_topology
@@ -140,7 +140,7 @@ def evaluate(
     models = _load(model, given, files, options)
     if given is None:
         options["topology"] = truth_topology(models, files, options.get("topology"))
-    options = {"topology": None} | (as_for(models[0], options) if models else options)
+    options = {"topology": None} | (options_for(models[0], options) if models else options)
     if given is None:
         options["keep"] = [*options.get("keep", ()), *_label_columns(models, files[0], options)]
 

@@ -25,13 +25,13 @@ from pairton.topology.mixtures import find_part
 
 __all__ = [
     "REGISTRY",
-    "as_for",
     "create",
     "detect",
     "expand",
     "get_format",
     "iterate",
     "open_source",
+    "options_for",
     "read",
     "read_options",
     "register_format",
@@ -138,7 +138,7 @@ def read_options(
     return ReadOptions(topology=load_topology(topology or "ttbar_allhad"), units=units, tags=table, **options)
 
 
-def as_for(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def options_for(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """Add to the options what a model needs: its input fields and, unless the options name a topology, its
     topology.
 

@@ -20,7 +20,7 @@ from pairton._common.parallel import WorkerError, check_jobs, run_tasks
 from pairton._version import __version__
 from pairton.errors import ConfigError, InputError, OutputError
 from pairton.events import Events, Status
-from pairton.formats import as_for, expand, open_source
+from pairton.formats import expand, open_source, options_for
 from pairton.formats.base import check_chunk
 from pairton.formats.files import CONTAINERS, Paths, fingerprint, is_url, unchanged
 from pairton.formats.lepton_selection import OneChoice
@@ -150,7 +150,7 @@ def reconstruct_parts(
     folder = Path(folder).absolute()
     files = expand(paths)
     options = {"truth": False, **options}
-    options = as_for(model, options)
+    options = options_for(model, options)
     check_jobs(jobs)  # check everything before existing parts are touched
     check_chunk(chunk)
     Assigner(model, settings).check(load_topology(options["topology"]))

@@ -345,9 +345,9 @@ def reconstruct(
     else:
         loaded = model
     if isinstance(events, str | os.PathLike):
-        from pairton.formats import as_for, read
+        from pairton.formats import options_for, read
 
-        events, tags = read(os.fspath(events), truth=False, tags=tags, **as_for(loaded, {})), None
+        events, tags = read(os.fspath(events), truth=False, tags=tags, **options_for(loaded, {})), None
     if not isinstance(events, Events):
         events = Events(by_kind(events), loaded.topology)
     if variations is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pairton.errors import InputError
-from pairton.formats import as_for, expand, iterate, open_source
+from pairton.formats import expand, iterate, open_source, options_for
 from pairton.formats.base import Source
 from pairton.formats.files import Paths, is_url
 from pairton.reconstruction.provenance import InputFile, InputFiles, content_hash, plain_reading, result_settings
@@ -72,7 +72,7 @@ def reconstruct_stream(
 
         model = load_model(model, topology=options.get("topology"))
     assigner = Assigner(model, settings)
-    for window in windows(same_kept(iterate(paths, chunk=chunk, **as_for(model, options)))):
+    for window in windows(same_kept(iterate(paths, chunk=chunk, **options_for(model, options)))):
         assigner.check(window.topology)
         yield assigner.run(window).made_by(model, assigner.settings)
 
@@ -108,7 +108,7 @@ def reconstruct_files(
     def note(source: Source) -> None:
         inputs.append(InputFile.of(source, None if output is None else content_hash(source.path)))
 
-    metadata = result_settings(model, settings, plain_reading(as_for(model, options)))
+    metadata = result_settings(model, settings, plain_reading(options_for(model, options)))
     first: Reconstruction | None = None
     stream = reconstruct_stream(files, model, settings, chunk=chunk, truth=False, opened=note, **options)
     with create_result(output, model.topology, metadata) if output is not None else nullcontext() as writer:
