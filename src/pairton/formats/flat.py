@@ -88,7 +88,7 @@ class FlatSource(Source):
         self._tags = TagColumns(options, stored.metadata, table.path)
         self.metadata, self.options = self._tags.metadata, self._tags.options
         options = self.options
-        self._leptons = StoredLeptons(options.settings, options.topology, ours=table.text(KEY) is not None)
+        self._leptons = StoredLeptons(options.settings, options.topology, selected=table.text(KEY) is not None)
         self._objects = {kind: self._find_objects(kind, stored) for kind in options.topology.kinds}
         available = [k for k in LEPTONS if all(f"{k}_{name}" in table.columns for name in ("pt", "eta", "phi"))]
         self._overlap = {  # leptons that the topology does not use, for the removal of overlapping jets

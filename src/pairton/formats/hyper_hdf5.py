@@ -74,7 +74,7 @@ class _Nodes:
 class _Source(Hdf5Source):
     def _prepare(self, file: Hdf5File) -> None:
         topology, stored = self.options.topology, self._sidecar.stored.fields
-        self._leptons = StoredLeptons(self.options.settings, topology, ours=file.text(KEY) is not None)
+        self._leptons = StoredLeptons(self.options.settings, topology, selected=file.text(KEY) is not None)
         available = [kind for kind in LEPTONS if file.is_dataset(_place(kind))]
         self._kinds = {kind: self._find(file, self.options.wanted(kind, stored)) for kind in topology.kinds}
         self._overlap = {kind: self._find(file, Wanted(kind)) for kind in self._leptons.beside(available)}

@@ -279,10 +279,10 @@ class OneChoice:
 class StoredLeptons:
     """Leptons in flat tables and in files for training. All are used, unless a setting gives conditions."""
 
-    def __init__(self, settings: Mapping[str, str], topology: Topology, ours: bool = False) -> None:
-        """`ours`: whether the objects were selected already, as in a file that Pairton wrote."""
-        self.overlap = Overlap.parse({"overlap": NONE, **settings} if ours else settings)
-        self._ours = ours and "overlap" not in settings
+    def __init__(self, settings: Mapping[str, str], topology: Topology, selected: bool = False) -> None:
+        """`selected`: whether the objects were selected already, as in a file that Pairton wrote."""
+        self.overlap = Overlap.parse({"overlap": NONE, **settings} if selected else settings)
+        self._selected = selected and "overlap" not in settings
         self._kinds = topology.kinds
         self._chosen = {
             kind: Identification.parse(settings[key], key) for kind in LEPTONS if (key := f"{kind}_id") in settings
@@ -311,7 +311,7 @@ class StoredLeptons:
     def metadata(self) -> dict[str, Any]:
         if not any(kind in LEPTONS for kind in self._kinds):
             return {}
-        overlap = {} if self._ours else self.overlap.metadata()
+        overlap = {} if self._selected else self.overlap.metadata()
         return {f"{kind}_id": str(chosen) for kind, chosen in self._chosen.items()} | overlap
 
     def mark(self, objects: Mapping[str, ak.Array], others: Mapping[str, ak.Array]) -> dict[str, ak.Array]:

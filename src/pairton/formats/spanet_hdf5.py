@@ -98,7 +98,7 @@ class _Source(Hdf5Source):
         topology = self.options.topology
         # with an event file of SPANet, all objects in the file are used
         selected = file.text(KEY) is not None or bool(topology.groups)
-        self._leptons = StoredLeptons(self.options.settings, topology, ours=selected)
+        self._leptons = StoredLeptons(self.options.settings, topology, selected=selected)
         self._kinds = {kind: self._find_objects(file, kind) for kind in topology.kinds}
         available = _lepton_groups(file) + (["lepton"] if JET in self._kinds and self._kinds[JET].flags else [])
         self._overlap = {
