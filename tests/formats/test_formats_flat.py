@@ -122,16 +122,16 @@ def test_a_row_group_is_read_piece_by_piece(tmp_path: Path, monkeypatch: pytest.
             assert events.jets.pt.tolist() == jets[start:stop].tolist()
 
 
-def test_pieces_of_parquet_have_fewer_rows_where_events_are_large(tmp_path: Path) -> None:
-    for jets, rows in ((4, parquet_files.PIECE), (1000, 524)):
-        path, column = tmp_path / f"{jets}.parquet", ak.from_regular(np.full((2000, jets), 50.0))
-        pq.write_table(pa.table({"J_pt": ak.to_arrow(column), "J_eta": ak.to_arrow(column)}), path)
-        with closing(parquet_files.open_file(str(path))) as table:
-            sizes, decode = [], table._file.iter_batches
-            table._file.iter_batches = lambda size, **options: sizes.append(size) or decode(size, **options)
-            found = table.read(["J_pt", "J_eta"], 300, 301)
-        assert ak.count(found["J_pt"]) == jets
-        assert sizes == [rows]
+@pytest.mark.parametrize(("jets", "rows"), [(4, parquet_files.PIECE), (1000, 524)])
+def test_pieces_of_parquet_have_fewer_rows_where_events_are_large(tmp_path: Path, jets: int, rows: int) -> None:
+    path, column = tmp_path / "a.parquet", ak.from_regular(np.full((2000, jets), 50.0))
+    pq.write_table(pa.table({"J_pt": ak.to_arrow(column), "J_eta": ak.to_arrow(column)}), path)
+    with closing(parquet_files.open_file(str(path))) as table:
+        sizes, decode = [], table._file.iter_batches
+        table._file.iter_batches = lambda size, **options: sizes.append(size) or decode(size, **options)
+        found = table.read(["J_pt", "J_eta"], 300, 301)
+    assert ak.count(found["J_pt"]) == jets
+    assert sizes == [rows]
 
 
 def test_fields_of_records_in_parquet(tmp_path: Path) -> None:
