@@ -11,7 +11,7 @@ from pairton.topology import builtin_topologies, collection_name, load_topology
 __all__ = ["models", "topologies"]
 
 
-@click.command()
+@click.command(short_help="List the built-in decay trees, or draw one.")
 @click.argument("name", required=False, shell_complete=completing("topology"))
 def topologies(name: str | None) -> None:
     """List the built-in topologies, or draw the decay tree of NAME (built-in, or a YAML file).
@@ -34,7 +34,7 @@ def topologies(name: str | None) -> None:
     click.echo(f"selection   {topology.selection}")
 
 
-@click.command()
+@click.command(short_help="List the built-in models, or show the card of one.")
 @click.argument("name", required=False, shell_complete=completing("model"))
 def models(name: str | None) -> None:
     """List the models that come with Pairton, or show the card of NAME.

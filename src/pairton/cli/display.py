@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["display"]
 
 
-@click.command()
+@click.command(short_help="Draw one event and the steps of its reconstruction.")
 @click.argument("inputs", nargs=-1, metavar="[IN]...")
 @click.option(
     "--event", "row", type=int, default=0, show_default=True, help="Which event: its row, counted from 0."
@@ -66,8 +66,8 @@ def display(
 ) -> None:
     """Draw one event of IN as a picture, or as a page that steps through its reconstruction.
 
-    The page is a single file. Its arrow keys or the slider go from step to step. Without IN, the sample events of
-    the package are used.
+    The page is a single file. The arrow keys or the slider move from step to step. Without IN, the sample events
+    of the package are used.
 
     \b
     Example: pairton display events.h5 --event 3 -o event.html

@@ -20,7 +20,7 @@ from pairton.errors import ConfigError, PairtonWarning
 __all__ = ["evaluate"]
 
 
-@click.command()
+@click.command(short_help="Measure efficiencies on labelled events, and compare methods.")
 @click.argument("inputs", nargs=-1, required=True, metavar="IN...")
 @click.option(
     "--model",

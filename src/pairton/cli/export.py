@@ -13,7 +13,7 @@ from pairton.errors import ConfigError
 __all__ = ["export"]
 
 
-@click.command()
+@click.command(short_help="Write a model as an ONNX file.")
 @click.argument("model", shell_complete=completing("model"))
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path), help="File to write, with the suffix .onnx."
@@ -25,7 +25,10 @@ __all__ = ["export"]
     help="Export the whole reconstruction, from objects to indices and probabilities. [the network alone]",
 )
 @click.option(
-    "--max-objects", "--max-jets", type=int, help="With --whole: largest number of objects of the main kind."
+    "--max-objects",
+    "--max-jets",
+    type=int,
+    help="With --whole: largest number of objects of the kind that most slots have (jets).",
 )
 @click.option("--decoding", help="With --whole: exact, which works for any model. [the model's]")
 @click.option(

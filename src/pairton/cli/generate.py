@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["generate"]
 
 
-@click.command()
+@click.command(short_help="Simulate events: Pythia 8, a fast detector, jets, truth.")
 @click.argument("topology", default="ttbar_allhad", shell_complete=completing("topology"))
 @click.option("-n", "n_events", type=int, help="Number of events to simulate. [with --lhe: all of the file]")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="File to write.")
@@ -34,7 +34,7 @@ __all__ = ["generate"]
     "--keep",
     default="selected",
     show_default=True,
-    help="Which events to write: all, selected or reconstructible.",
+    help="Which events to write: all, selected, or reconstructible (selected, with all objects of a particle).",
 )
 @click.option(
     "--filter",
@@ -75,6 +75,7 @@ def generate(
 
     `multijet`, in place of TOPOLOGY or as --process, is background: jets without any of the particles.
 
+    \b
     Example: pairton generate ttbar_allhad -n 100000 -o events.h5 --seed 1 --jobs 2
     """
     from pairton._common.parallel import dask_client

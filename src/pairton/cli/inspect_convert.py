@@ -25,7 +25,7 @@ CHUNK = 10_000  # events in memory while converting
 BAR = 24  # characters of the longest bar
 
 
-@click.command()
+@click.command(short_help="Show what is in a file, or how a result was made.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
 @reading_options
@@ -86,7 +86,7 @@ def _show_result(path: str, as_json: bool) -> bool:
     return True
 
 
-@click.command()
+@click.command(short_help="Write events in another file format.")
 @click.argument("inputs", nargs=-1, metavar="IN...")
 @click.argument("output", type=click.Path(path_type=Path), metavar="OUT")
 @click.option(

@@ -13,7 +13,7 @@ from pairton.errors import ConfigError
 __all__ = ["transfer"]
 
 
-@click.command()
+@click.command(short_help="Measure the transfer functions of a kinematic fit.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option(
     "-o", "--output", metavar="SETTINGS", help="File to write: .yaml. Without it, the settings are printed."

@@ -45,7 +45,12 @@ def model_options(command: Any) -> Any:
     command = answer_options(command)
     for option in reversed(
         (
-            click.option("--beam", type=int, metavar="K", help="Decode with a beam of K hypotheses."),
+            click.option(
+                "--beam",
+                type=int,
+                metavar="K",
+                help="Use the decoding beam, which keeps the K best chains of steps.",
+            ),
             click.option(
                 "--max-objects",
                 "--max-jets",
@@ -62,7 +67,7 @@ def model_options(command: Any) -> Any:
     return cut_options(command)
 
 
-@click.command()
+@click.command(short_help="Find the particles of every event, and write them to a file.")
 @click.argument("inputs", nargs=-1, metavar="[IN]...")
 @click.option(
     "-o", "--output", metavar="OUT", help="File to write: .parquet, .root or .h5. Without it, a table is printed."

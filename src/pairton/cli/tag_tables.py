@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["tags"]
 
 
-@click.group(invoke_without_command=True)
+@click.group(invoke_without_command=True, short_help="List, show or measure tables of tag efficiencies.")
 @click.pass_context
 def tags(context: click.Context) -> None:
     """List the tables of tag efficiencies that come with Pairton, show one, or measure one.
@@ -39,7 +39,7 @@ def tags(context: click.Context) -> None:
         click.echo(f"{table.name:{names}}  {table.field:{fields}}  {points}{known}".rstrip())
 
 
-@tags.command()
+@tags.command(short_help="Show a table: its cuts and efficiencies.")
 @click.argument("table", metavar="NAME|FILE", shell_complete=completing("tags"))
 def show(table: str) -> None:
     """Show a table: its cuts, and the share of b, c and light jets that pass each of them.
@@ -55,7 +55,7 @@ def show(table: str) -> None:
         click.echo(line)
 
 
-@tags.command()
+@tags.command(short_help="Measure how often b, c and light jets pass cuts on a score.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option(
     "--score", required=True, metavar="COLUMN", help="The score: a column of jets, or the name of a tagger."
@@ -88,6 +88,7 @@ def measure(
     (Flavor) has one, and `pairton generate` writes it; for other files, `--map flavour=COLUMN` names its column.
     Event weights are used.
 
+    \b
     Example: pairton tags measure nano.root --score btagDeepFlavB --cuts 0.049,0.2783,0.71 -o mine.yaml
     """
     from pairton._common.atomic import Replacement, replacing

@@ -15,7 +15,7 @@ __all__ = ["train"]
 STOPPED = 75  # EX_TEMPFAIL of sysexits.h: tells a batch system that the training is not finished
 
 
-@click.command()
+@click.command(short_help="Train a model on labelled events.")
 @click.argument("recipe", shell_complete=completing("recipe"))
 @click.option("--data", "-d", multiple=True, required=True, help="Files with labelled events; may be repeated.")
 @click.option(
@@ -38,7 +38,7 @@ STOPPED = 75  # EX_TEMPFAIL of sysexits.h: tells a batch system that the trainin
     "--folds",
     type=int,
     metavar="K",
-    help="Train K networks, each on all folds of events but one, which it is then used for.",
+    help="Train K networks, each on all folds of events but one; it then answers for that fold.",
 )
 @click.option("--seed", type=int, help="Use another seed than the recipe's.")
 @click.option("--devices", type=int, help="Number of processes on this machine, one per device.")

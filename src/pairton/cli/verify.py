@@ -13,7 +13,7 @@ __all__ = ["verify"]
 FAILED = 1
 
 
-@click.command()
+@click.command(short_help="Check that a result and its inputs are unchanged.")
 @click.argument("result", metavar="RESULT")
 def verify(result: str) -> None:
     """Check that RESULT of `pairton reconstruct`, a folder of parts or a file, and its inputs are unchanged.
