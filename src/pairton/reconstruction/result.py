@@ -51,6 +51,19 @@ class Reconstruction:
     objects, and its status gives the reason. If an answer leaves a particle out, the same holds for that particle
     only.
 
+    Attributes:
+        events: The `Events` that were reconstructed.
+        assignment: (n, slots): the position of each slot's object in `events.objects[kind]`, -1 for none.
+        status: (n,): numbers of `pairton.Status`.
+        event_probability: (n,): probability that the whole answer is right.
+        particle_probability: (n, particles): probability that each particle is right.
+        exact: (n,): whether probabilities come from sums over all assignments.
+        used: Kind -> (n,): number of objects that were used.
+        outputs: Name -> (n, ...): further columns, such as `complete_probability`.
+        variations: Name -> the `Reconstruction` of varied objects.
+        model: The model that was used.
+        settings: The settings of the run.
+
     Examples:
         >>> import pairton
         >>> reco = pairton.reconstruct(pairton.read("sample:ttbar_allhad")[:100])
