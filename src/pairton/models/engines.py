@@ -231,7 +231,8 @@ def load_model(
         ConfigError: The engine is unknown, or `threads` is below 1.
 
     Examples:
-        >>> load_model("iterative").inputs.fields("jet")
+        >>> import pairton
+        >>> pairton.load_model("iterative").inputs.fields("jet")
         ('btag',)
     """
     if engine not in ENGINES:

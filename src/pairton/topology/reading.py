@@ -276,9 +276,10 @@ def load_topology(name: str | Path | Topology = "ttbar_allhad") -> Topology:
         TopologyError: There is no such topology, or its file is not valid.
 
     Examples:
-        >>> load_topology("tth_allhad").types
+        >>> import pairton
+        >>> pairton.load_topology("tth_allhad").types
         ('W', 'H', 't')
-        >>> print(load_topology("hh4b").tree())
+        >>> print(pairton.load_topology("hh4b").tree())
         hh4b
         ├── H1
         │   ├── b1
