@@ -50,7 +50,8 @@ def generate(
         n_events: How many events to simulate. With `lhe`, all events of that file by default.
         process: A process other than the topology's own, as background: `multijet`, or the name of a topology.
         seed: From 0 to 29,999. Different seeds never share events.
-        keep: Which events to write: `all`, `selected` or `reconstructible`.
+        keep: Which events to write: `all`, `selected` (those that pass the topology's selection), or
+            `reconstructible` (of those, the events in which at least one particle has all its objects).
         filtered: Drop events with soft or forward quarks before the shower. Faster, and biased.
         lhe: A Les Houches file of another generator.
         card: The detector: a built-in card, a YAML file or a `Card`.

@@ -34,7 +34,7 @@ __all__ = ["generate"]
     "--keep",
     default="selected",
     show_default=True,
-    help="Which events to write: all, selected, or reconstructible (selected, with all objects of a particle).",
+    help="Events to write: all, selected, or reconstructible (selected, and a particle has all its objects).",
 )
 @click.option(
     "--filter",
