@@ -128,7 +128,7 @@ def reconstruct(
 
     \b
     Example: pairton reconstruct events.root -o out.parquet --keep genWeight
-             pairton reconstruct events/*.root -o out/ --dask tcp://scheduler:8786 --resume
+             pairton reconstruct events/*.root -o out/ --dask tls://scheduler:8786 --resume
     """
     from pairton.cli.progress import progress
     from pairton.formats.files import sample_file
