@@ -4,6 +4,7 @@ import struct
 
 import awkward as ak
 import numpy as np
+import pytest
 import uproot
 
 from pairton import formats
@@ -28,14 +29,19 @@ def test_a_negative_number_of_entries_is_refused_also_among_others(source, tmp_p
         assert "declares -5 events" in refused("convert", *inputs, tmp_path / "out.h5")
 
 
-def test_an_event_of_millions_of_equal_jets_is_refused(tmp_path, bounded):
+@pytest.mark.parametrize("kind", ["TTree", "RNTuple"])
+def test_an_event_of_millions_of_equal_jets_is_refused(tmp_path, bounded, kind):
     """A file of 100 kB, which would take gigabytes to read."""
     jets = ak.unflatten(np.full(20_000_000, 1, np.float32), [20_000_000])
-    event = ak.zip(dict.fromkeys(("pt", "eta", "phi", "mass", "btag"), jets))
+    fields = ("pt", "eta", "phi", "mass", "btag")
     path = tmp_path / "bomb.root"
     with uproot.recreate(path, compression=uproot.LZMA(1)) as file:
-        file.mktree("Events", {"jet": ak.type(event).content})
-        file["Events"].extend({"jet": event})
+        if kind == "TTree":
+            event = ak.zip(dict.fromkeys(fields, jets))
+            file.mktree("Events", {"jet": ak.type(event).content})
+            file["Events"].extend({"jet": event})
+        else:
+            file.mkrntuple("Events", {f"jet_{name}": jets for name in fields})
     assert path.stat().st_size < 2**20
     code, said = bounded("reconstruct", path, "-o", tmp_path / "out.parquet")
     assert code == 2

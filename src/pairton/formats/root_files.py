@@ -109,11 +109,25 @@ class RootTree(Table):
                 )
         return found
 
+    @cached_property
+    def _rntuple_bytes(self) -> int:
+        """The uncompressed size of all pages of an RNTuple, as they declare it."""
+        bits = [int(record.nbits) for record in self._tree.column_records]
+        return sum(
+            abs(int(page.num_elements)) * size // 8
+            for cluster in self._tree.page_link_list
+            for size, column in zip(bits, cluster, strict=False)
+            for page in column.pages
+        )
+
     def _check_size(self, names: list[str]) -> None:
         """Refuse branches that declare far more than the file holds: one event may have any number of objects."""
         with reading_as("ROOT", self.path):
             size = int(self._directory.file.source.num_bytes)
-            declared = 0 if self.is_rntuple else sum(int(self._tree[name].uncompressed_bytes) for name in names)
+            if self.is_rntuple:
+                declared = self._rntuple_bytes
+            else:
+                declared = sum(int(self._tree[name].uncompressed_bytes) for name in names)
         if declared > MOST_BYTES and declared > MOST_INFLATED * size:
             raise InputError(
                 f"{self.path}: declares {declared / 2**20:.0f} MiB of values in {size} bytes: it is damaged, or "
