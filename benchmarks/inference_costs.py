@@ -67,10 +67,13 @@ def flops(config: Mapping[str, Any], topology: Topology, n_jets: int) -> float |
 
 def measure_costs(models: Mapping[str, Model], sample: Events, peak: float, rounds: int) -> dict[str, Any]:
     """Rows for jet counts and for batch sizes; engines take turns."""
+    model = next(iter(models.values()))
+    fields = (*MOMENTUM, *(taken.field for taken in model.info.inputs["jet"]))
+    sample = Assigner(model, RunSettings()).with_evidence(sample)
     jets: list[dict[str, Any]] = []
     for n_jets in N_JETS:
         count = 4 * BATCH if n_jets < 10 else 2 * BATCH
-        crowd = _crowd(sample, n_jets, count)
+        crowd = _crowd(sample, fields, n_jets, count)
         network = {name: _network(model) for name, model in models.items()}
         whole = {name: _whole(model) for name, model in models.items()}
         only = _by_turns(network, crowd, BATCH, models, rounds)
@@ -86,7 +89,7 @@ def measure_costs(models: Mapping[str, Model], sample: Events, peak: float, roun
     sizes: list[dict[str, Any]] = []
     for size in SIZES:
         count = max(2 * size, 2 * BATCH)
-        crowd = _crowd(sample, JETS_OF_SIZES, count)
+        crowd = _crowd(sample, fields, JETS_OF_SIZES, count)
         found = _by_turns({name: _whole(model) for name, model in models.items()}, crowd, size, models, rounds)
         sizes += [{"engine": name, "batch": size, "events_per_second": count / found[name]} for name in models]
     return {"n_jets": jets, "batch": sizes}
@@ -122,9 +125,9 @@ def _by_turns(
     return best
 
 
-def _crowd(sample: Events, n_jets: int, count: int) -> F32:
-    """(B, N, 5): events of n_jets successive jets of the sample, whatever their event, by falling pT."""
-    columns = [np.asarray(ak.flatten(sample.jets[name]), np.float32) for name in (*MOMENTUM, "btag")]
+def _crowd(sample: Events, fields: Sequence[str], n_jets: int, count: int) -> F32:
+    """(B, N, F): events of n_jets successive jets of the sample, whatever their event, by falling pT."""
+    columns = [np.asarray(ak.flatten(sample.jets[name]), np.float32) for name in fields]
     flat = np.stack(columns, axis=1)
     chosen = flat[np.arange(count * n_jets).reshape(count, n_jets) % len(flat)]
     return np.take_along_axis(chosen, np.argsort(-chosen[:, :, 0], axis=1)[:, :, None], axis=1)
