@@ -26,6 +26,7 @@ __all__ = [
     "one_line",
     "open_binary",
     "reading_as",
+    "refuse_inflated",
     "require_container",
     "sample_file",
     "unchanged",
@@ -49,6 +50,8 @@ SAMPLE = "sample:"  # prefix for the sample events in the package
 
 Paths = str | Path | Sequence[str | Path]
 State = tuple[int, int, int]  # inode, size, time of the last change
+MOST_BYTES = 2**28  # of uncompressed values that are read together, or
+MOST_INFLATED = 100  # times the size of the file, if that is more
 
 
 def is_url(path: str) -> bool:
@@ -271,6 +274,15 @@ def reading_as(container: str, path: str) -> Iterator[None]:
         raise InputError(
             f"{path}: cannot be read as {container}, because it is damaged or truncated ({one_line(error)})"
         ) from error
+
+
+def refuse_inflated(path: str, declared: int, size: int) -> None:
+    """Raise InputError if a file of `size` bytes declares far more bytes of values than it can hold."""
+    if declared > MOST_BYTES and declared > MOST_INFLATED * size:
+        raise InputError(
+            f"{path}: declares {declared / 2**20:.0f} MiB of values in {size} bytes: it is damaged, or made to "
+            "exhaust the memory"
+        )
 
 
 def one_line(error: BaseException | str, limit: int = 200) -> str:

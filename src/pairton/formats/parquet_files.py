@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pairton.errors import InputError
 from pairton.formats.columns import shown
-from pairton.formats.files import fingerprint, is_url, open_binary, reading_as
+from pairton.formats.files import fingerprint, is_url, open_binary, reading_as, refuse_inflated
 from pairton.formats.table_files import Table
 
 __all__ = ["ParquetTable", "open_file"]
@@ -25,8 +24,6 @@ __all__ = ["ParquetTable", "open_file"]
 PIECE, FEWEST = 16_384, 256  # most and fewest rows that are decoded at once
 PIECE_VALUES = 2**20  # about so many numbers are decoded at once: fewer rows if events are large
 BUFFER = 2**20  # bytes of a column that are fetched at once; for remote files (0) a whole row group
-MOST_BYTES = 2**28  # of the decoded values of a row group, or
-MOST_INFLATED = 100  # times the size of the file, if that is more
 
 Arrays = dict[str, ak.Array]
 
@@ -138,12 +135,7 @@ class ParquetTable(Table):
         """Refuse a row group that declares far more values than the file holds: one row may have any number."""
         found = self._file.metadata.row_group(group)
         needed = 8 * sum(found.column(k).num_values for k in range(found.num_columns))
-        size = self._stream.seek(0, os.SEEK_END)
-        if needed > MOST_BYTES and needed > MOST_INFLATED * size:
-            raise InputError(
-                f"{self.path}: declares {needed / 2**20:.0f} MiB of values in {size} bytes: it is damaged, or "
-                "made to exhaust the memory"
-            )
+        refuse_inflated(self.path, needed, self._stream.seek(0, os.SEEK_END))
 
     def _piece_rows(self, group: int, stored: list[str]) -> int:
         """How many rows of a row group to decode at once, from the number of values in its columns."""

@@ -10,13 +10,10 @@ import awkward as ak
 import uproot
 
 from pairton.errors import FormatError, InputError, nearest
-from pairton.formats.files import digest, fingerprint, is_url, one_line, reading_as
+from pairton.formats.files import digest, fingerprint, is_url, one_line, reading_as, refuse_inflated
 from pairton.formats.table_files import Table
 
 __all__ = ["RootFile", "RootTree", "open_file"]
-
-MOST_BYTES = 2**28  # of the branches that are read together, uncompressed, or
-MOST_INFLATED = 100  # times the size of the file, if that is more
 
 
 def open_root(path: str) -> Any:
@@ -128,11 +125,7 @@ class RootTree(Table):
                 declared = self._rntuple_bytes
             else:
                 declared = sum(int(self._tree[name].uncompressed_bytes) for name in names)
-        if declared > MOST_BYTES and declared > MOST_INFLATED * size:
-            raise InputError(
-                f"{self.path}: declares {declared / 2**20:.0f} MiB of values in {size} bytes: it is damaged, or "
-                "made to exhaust the memory"
-            )
+        refuse_inflated(self.path, declared, size)
 
     def text(self, name: str) -> str | None:
         """A string in the directory of the tree, if there is one."""
