@@ -1,52 +1,60 @@
 """Writes pages of results and their figures, from evaluations.
 
-    python workflow/results.py                           docs/results.md, from the summaries in workflow/summaries
-    python workflow/results.py --add MODEL FILE          first add an evaluation of a model to the summaries
-    python workflow/results.py TARGET [--results R]      a page for a target of config.yaml, from R/TARGET
+    python workflow/results.py                           the marked parts of docs/results.md and docs/studies, from
+                                                         the summaries in workflow/summaries
+    python workflow/results.py --add MODEL FILE          the same, after adding an evaluation of a model
+    python workflow/results.py --keep TARGET             the same, after adding what a target made (config.yaml)
+    python workflow/results.py TARGET [--results R]      a page for a target, from R/TARGET
 
-FILE is from `pairton evaluate --json`. No number is written by hand. Sections whose inputs are missing are left
-out, and a message says so.
+FILE is from `pairton evaluate --json`. No number in a marked part is written by hand. Sections whose inputs are
+missing are left out, and a message says so.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from page import models, studies, summaries
+from page import models, studies, summaries, targets
 from page.reading import Results
-from page.writing import Page
-from pairton.report.sankey import flow_plot
+from page.writing import PART, Page
 from pairton.report.style import require, styled
 from plan import HERE, Plan, load_config
 
-__all__ = ["main", "write_models", "write_target"]
+__all__ = ["main", "write_docs", "write_target"]
 
 DOCS = HERE.parent / "docs"
-TEXT = HERE / "results.md.in"  # the text of docs/results.md
+PAGES = ("results.md", "studies/*.md")  # of DOCS, that may have marked parts
+
+Writer = Callable[[Page], None]
 
 
-def write_models(folder: Path = DOCS, kept: Path = summaries.FOLDER) -> list[str]:
-    """Write results.md and its figures from the summaries. Return a line for each missing one."""
+def write_docs(docs: Path = DOCS, kept: Path = summaries.FOLDER) -> list[str]:
+    """Write the marked parts of the pages in `docs` from the summaries. Return a line for each missing one."""
     found, missing = summaries.kept(kept)
-    page = Page(folder)
-    parts = {
-        "@overview@": lambda: models.overview(page, found),
-        "@probabilities@": lambda: models.probabilities(page, found),
-        "@commands@": lambda: models.commands(page, found),
+    log = [f"no {name}.json among the summaries: left out" for name in missing]
+    writers: dict[str, Writer] = {
+        "models/overview": lambda page: models.overview(page, found),
+        "models/probabilities": lambda page: models.probabilities(page, found),
+        "models/commands": lambda page: models.commands(page, found),
     }
+    config = load_config()
+    for target, summary in targets.kept(kept / targets.FOLDER.name):
+        results = Results(Plan(config, target), log.append, summary)
+        for study in results.plan.studies.values():
+            writers[f"{target}/{study.name}"] = partial(studies.study_part, results, study=study)
+        for name in results.plan.evaluations:
+            writers[f"{target}/{name}"] = partial(studies.evaluation_part, results, name=name)
     with styled():
-        for paragraph in TEXT.read_text(encoding="utf-8").strip().split("\n\n"):
-            if paragraph in parts:
-                parts[paragraph]()
-            else:
-                page.add(paragraph)
-    page.save()
-    return [f"no {name}.json among the summaries: left out" for name in missing]
+        for path in sorted(path for pattern in PAGES for path in docs.glob(pattern)):
+            if PART.search(path.read_text(encoding="utf-8")):
+                Page(path.parent, path.stem).fill(writers)
+    return log
 
 
 def write_target(plan: Plan, folder: Path) -> list[str]:
@@ -60,28 +68,13 @@ def write_target(plan: Plan, folder: Path) -> list[str]:
     results, page = Results(plan, once), Page(folder)
     page.add(f"# {plan.target}", f"Made by `python workflow/results.py {plan.target}`.")
     with styled():
-        evaluated = {name: results.evaluation(name) for name in plan.evaluations}
-        existing = {name: each for name, each in evaluated.items() if each is not None}
-        compared = []
-        for name, each in existing.items():
-            labels = {method: plan.label(method) for method in each.methods}
-            words = {"title": plan.evaluations[name].get("title", name), "labels": labels}
-            compared.append(summaries.Summary(name, summaries.summarise(each.raw), words))
+        compared = [each for name in plan.evaluations if (each := studies.summary(results, name)) is not None]
         if compared:
             models.overview(page, compared, "the first")
             models.probabilities(page, compared)
             models.commands(page, compared)
-        for name, each in existing.items():
-            for method, found in each.methods.items():
-                row, _, decoding = method.partition(":")
-                if (
-                    decoding
-                    and "flow" in found
-                    and (plot := flow_plot(plan.label(row), found["flow"])) is not None
-                ):
-                    page.figure(f"flow_{name}", plot.draw(), plot.title)
-                    page.add(plot.caption)
-                    break
+        for each in compared:
+            studies.flow(results, page, each.name)
         studies.studies(results, page)
     page.save()
     return log
@@ -89,27 +82,29 @@ def write_target(plan: Plan, folder: Path) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("target", nargs="?", help="of config.yaml; without one: docs/results.md")
+    parser.add_argument("target", nargs="?", help="of config.yaml; without one: the pages of docs")
     parser.add_argument("--add", nargs=2, metavar=("MODEL", "FILE"), action="append", default=[])
+    parser.add_argument("--keep", metavar="TARGET", action="append", default=[])
     parser.add_argument("--results", help="folder of results; default: that of config.yaml")
-    parser.add_argument("--page", type=Path, help="folder for results.md and images/")
+    parser.add_argument("--page", type=Path, help="folder for results.md and images/ of a target")
     options = parser.parse_args(arguments)
     require()
+    config = load_config()
+    if options.results is not None:
+        config["results"] = options.results
     for name, file in options.add:
         print(f"wrote {summaries.add(name, Path(file))}")
+    for target in options.keep:
+        print(f"wrote {targets.keep(Results(Plan(config, target), print))}")
     if options.target is None:
-        folder = options.page or DOCS
-        log = write_models(folder)
+        log, wrote = write_docs(), DOCS
     else:
-        config = load_config()
-        if options.results is not None:
-            config["results"] = options.results
         plan = Plan(config, options.target)
-        folder = options.page or plan.page
-        log = write_target(plan, folder)
+        wrote = options.page or plan.page
+        log = write_target(plan, wrote)
     for line in log:
         print(f"results: {line}", file=sys.stderr)
-    print(f"wrote {folder / 'results.md'}")
+    print(f"wrote {wrote}")
 
 
 if __name__ == "__main__":

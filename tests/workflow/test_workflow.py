@@ -18,12 +18,12 @@ WORKFLOW = Path(__file__).parents[2] / "workflow"
 sys.path.insert(0, str(WORKFLOW))
 
 import split  # noqa: E402
-from page import comparing, reading, summaries, writing  # noqa: E402
+from page import comparing, reading, summaries, targets, writing  # noqa: E402
 from pairton.evaluation.evaluating import evaluate  # noqa: E402
 from pairton.formats import create, read  # noqa: E402
 from pairton.training import load_recipe  # noqa: E402
 from plan import Plan, load_config  # noqa: E402
-from results import write_models, write_target  # noqa: E402
+from results import write_docs, write_target  # noqa: E402
 
 TARGETS = ("smoke", "pairs", "equal_steps", "hours", "long", "paper")
 WRITES = ("-o", "--out", "--json", "--page", ">", "-p")
@@ -214,7 +214,7 @@ def test_parameters_are_counted_from_the_header(config):
     folder = results.plan.model("ordered_both-1")
     folder.mkdir(parents=True)
     save_file({"a": np.zeros((3, 4), np.float32), "b": np.zeros(5, np.float32)}, folder / "model.safetensors")
-    assert results.parameters("ordered_both-1") == 17
+    assert results.trained("ordered_both-1").parameters == 17
 
 
 def test_commands_on_the_page_have_no_places_of_a_machine(config, tmp_path):
@@ -277,7 +277,7 @@ def test_the_page_shows_the_numbers_of_the_evaluations(made, tmp_path):
         folder.mkdir(parents=True)
         rows = ["step,kind,name,value", "1,train,loss,2.0", "3,validation,e_event,0.2", "6,validation,e_event,0.3"]
         (folder / "metrics.csv").write_text("\n".join(rows))
-    assert reading.Results(plan, print).learning("tiny-1") == [(3, 0.2), (6, 0.3)]
+    assert reading.Results(plan, print).trained("tiny-1").learning == [(3, 0.2), (6, 0.3)]
     log = write_target(plan, tmp_path / "page")
     page = (tmp_path / "page" / "results.md").read_text()
     assert log == []
@@ -328,19 +328,53 @@ def test_the_page_of_results_comes_from_small_summaries(made, tmp_path):
         summaries.add("ttbar", plan.evaluation("main"), tmp_path / "kept")
     path = summaries.add("ttbar_allhad", plan.evaluation("main"), tmp_path / "kept")
     assert path.stat().st_size < 10_000
-    log = write_models(tmp_path / "page", tmp_path / "kept")
+    text = "By hand.\n\n<!-- results: models/{} -->\nold\n<!-- end of results -->\n\nBy hand too.\n"
+    (tmp_path / "results.md").write_text(text.format("overview") + text.format("commands"))
+    log = write_docs(tmp_path, tmp_path / "kept")
     assert "no tth_semilep.json among the summaries: left out" in log
-    page = (tmp_path / "page" / "results.md").read_text()
-    assert not re.search(r"^@", page, re.MULTILINE)
+    page = (tmp_path / "results.md").read_text()
+    assert "old" not in page
+    assert page.count("By hand.") == page.count("By hand too.") == 2
     rows = rows_of_table(page, "| events |")[2:]
     assert [row[3] for row in rows] == ["tiny-1", "mass chi-square"]
     assert rows[0][4] == writing.cell(found["main"]["methods"]["tiny-1"]["efficiency"]["event"]["inclusive"])
     assert "```sh\npairton evaluate main\n" in page
 
 
-def test_the_page_in_the_repository_is_what_its_summaries_give(tmp_path):
-    write_models(tmp_path)
-    assert (tmp_path / "results.md").read_text() == (WORKFLOW.parent / "docs" / "results.md").read_text()
+def test_studies_come_from_the_summary_of_a_target(made, tmp_path):
+    """What is kept of a target gives the same tables and figures as its folder of results."""
+    plan, _ = made
+    write_target(plan, tmp_path / "page")
+    whole = (tmp_path / "page" / "results.md").read_text()
+    path = targets.keep(reading.Results(plan, print), tmp_path / "kept" / "targets")
+    assert path.stat().st_size < 30_000
+    (tmp_path / "studies").mkdir()
+    parts = "".join(
+        f"<!-- results: smoke/{name} -->\n<!-- end of results -->\n" for name in ("seeds", "iteration")
+    )
+    (tmp_path / "studies" / "tiny.md").write_text(parts)
+    write_docs(tmp_path, tmp_path / "kept")
+    page = (tmp_path / "studies" / "tiny.md").read_text()
+    tables = [block for block in page.split("\n\n") if block.startswith("| ")]
+    assert all(block in whole for block in tables[:2])
+    steps = rows_of_table(page, "|  | share right |")[2:]
+    assert [row[0] for row in steps] == ["tiny in steps, steps", "tiny in steps, one shot"]
+    assert {path.name for path in (tmp_path / "studies" / "images").iterdir()} >= {"tiny_flow_iteration.png"}
+    (tmp_path / "studies" / "tiny.md").write_text(parts.replace("seeds", "nothing"))
+    with pytest.raises(SystemExit, match=r"tiny\.md has a part smoke/nothing: known are models/overview"):
+        write_docs(tmp_path, tmp_path / "kept")
+
+
+def test_the_pages_in_the_repository_are_what_the_summaries_give(tmp_path):
+    docs = WORKFLOW.parent / "docs"
+    pages = [docs / "results.md", *docs.glob("studies/*.md")]
+    for path in pages:
+        copy = tmp_path / path.relative_to(docs)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    assert write_docs(tmp_path) == []
+    for path in pages:
+        assert (tmp_path / path.relative_to(docs)).read_text() == path.read_text()
 
 
 # -- splits ------------------------------------------------------------------------------------------------

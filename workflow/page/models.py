@@ -9,7 +9,7 @@ from page import figures
 from page.summaries import EVENT, INCLUSIVE, Summary
 from page.writing import Page, cell, number, signed, table, wrapped
 
-__all__ = ["commands", "overview", "probabilities"]
+__all__ = ["commands", "methods", "overview", "probabilities"]
 
 Json = Mapping[str, Any]
 
@@ -29,6 +29,12 @@ def overview(page: Page, summaries: Sequence[Summary], first: str = "Pairton") -
     page.figure(
         "models", figures.multiplicities(panels), "Share of complete events that are right, by number of jets"
     )
+
+
+def methods(page: Page, summary: Summary) -> None:
+    """The methods of one evaluation, and the lead of the first."""
+    head = ["", "share right", f"lead of {summary.label(summary.first)}"]
+    page.add(table(head, [row[3:] for row in _rows(summary)]))
 
 
 def _rows(summary: Summary) -> list[list[str]]:

@@ -1,4 +1,8 @@
-"""Reads a folder of results: evaluations, models, and the plan that made them."""
+"""Reads what a target made: evaluations, facts about its trainings, and the plan that made them.
+
+They come from the folder of results, or from the small summary of a target that is kept with the code
+(page/targets.py).
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,18 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from page.writing import wrapped
 from plan import HERE, Plan
 
-__all__ = ["Evaluation", "Results"]
+__all__ = ["Evaluation", "Results", "Trained"]
 
 VALIDATED = ("validation", "e_event")  # kind and name in metrics.csv
 
@@ -63,15 +67,26 @@ def _opposite(value: Json) -> Json:
     return {**value, "value": -value["value"], "low": -value["high"], "high": -value["low"]}
 
 
-class Results:
-    """A plan, and those of its results that exist."""
+class Trained(NamedTuple):
+    """Facts about a training, as far as they are known."""
 
-    def __init__(self, plan: Plan, log: Callable[[str], None]) -> None:
-        self.plan, self.log = plan, log
+    events: int | None = None  # it learned from
+    steps: int | None = None
+    parameters: int | None = None
+    learning: Sequence[tuple[int, float]] = ()  # step and event efficiency of every validation
+
+
+class Results:
+    """A plan, and those of its results that exist. `kept`: from a summary, instead of the folder of results."""
+
+    def __init__(self, plan: Plan, log: Callable[[str], None], kept: Json | None = None) -> None:
+        self.plan, self.log, self.kept = plan, log, kept
         self.published: Json = yaml.safe_load((HERE / "published.yaml").read_text(encoding="utf-8"))
 
     @cached_property
     def evaluations(self) -> Mapping[str, Evaluation]:
+        if self.kept is not None:
+            return {name: Evaluation(name, raw) for name, raw in self.kept["evaluations"].items()}
         folder = self.plan.folder / "evaluations"
         return {
             path.stem: Evaluation(path.stem, json.loads(path.read_text(encoding="utf-8")))
@@ -88,28 +103,17 @@ class Results:
     def symbol(self, what: str) -> str:
         return str(self.published["symbols"].get(what, what))
 
-    def model(self, training: str) -> Json | None:
-        """The content of the model.json of a training; None if it does not exist."""
-        path = self.plan.model(training) / "model.json"
-        if not path.is_file():
-            return None
-        found: Json = json.loads(path.read_text(encoding="utf-8"))
-        return found
-
-    def parameters(self, training: str) -> int:
-        """The number of parameters of a training, from the header of its weights."""
-        with (self.plan.model(training) / "model.safetensors").open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
-
-    def learning(self, training: str) -> list[tuple[int, float]]:
-        """Step and event efficiency of every validation, from metrics.csv; empty if that does not exist."""
-        path = self.plan.model(training) / "metrics.csv"
-        if not path.is_file():
-            return []
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.DictReader(file) if (row["kind"], row["name"]) == VALIDATED]
-        return [(int(row["step"]), float(row["value"])) for row in rows]
+    def trained(self, training: str) -> Trained:
+        """What is known about a training; nothing if it does not exist."""
+        if self.kept is not None:
+            return Trained(**self.kept["trainings"].get(training, {}))
+        folder = self.plan.model(training)
+        events = steps = None
+        if (path := folder / "model.json").is_file():
+            model = json.loads(path.read_text(encoding="utf-8"))
+            events = model.get("data", {}).get("training_events")
+            steps = model.get("recipe", {}).get("optimiser", {}).get("steps")
+        return Trained(events, steps, _parameters(folder / "model.safetensors"), _learning(folder / "metrics.csv"))
 
     def command(self, evaluation: Evaluation) -> str:
         """The command of an evaluation, as a block, without paths of the machine."""
@@ -130,3 +134,21 @@ class Results:
         if (recipe := re.search(r"(^|/)(workflow/.+\.yaml)$", word)) is not None:
             return recipe[2]
         return Path(word).name if Path(word).is_absolute() else word
+
+
+def _parameters(weights: Path) -> int | None:
+    """The number of parameters, from the header of a file of weights; None if it does not exist."""
+    if not weights.is_file():
+        return None
+    with weights.open("rb") as file:
+        header: Json = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return sum(int(math.prod(entry["shape"])) for name, entry in header.items() if name != "__metadata__")
+
+
+def _learning(metrics: Path) -> list[tuple[int, float]]:
+    """Step and event efficiency of every validation, from metrics.csv; empty if it does not exist."""
+    if not metrics.is_file():
+        return []
+    with metrics.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if (row["kind"], row["name"]) == VALIDATED]
+    return [(int(row["step"]), float(row["value"])) for row in rows]

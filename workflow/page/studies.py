@@ -6,36 +6,74 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from page import figures
+from page import figures, models
 from page.comparing import RESOLVED, SEEDS, Comparison, Row, Spread, compare, rows_of, seed_spread, verdict
 from page.reading import Results
+from page.summaries import EVENT, INCLUSIVE, Summary, summarise
 from page.writing import Page, number, signed, table
+from pairton.report.sankey import flow_plot
 from plan import RECIPES, Study
 
-__all__ = ["studies"]
-
-EVENT, INCLUSIVE = "event", "inclusive"
+__all__ = ["evaluation_part", "flow", "studies", "study_part", "summary"]
 
 Json = Mapping[str, Any]
 
 
 def studies(results: Results, page: Page) -> None:
+    """Every study of a target, as a section; those without an evaluation have learning curves only."""
     for study in results.plan.studies.values():
-        evaluation = results.evaluation(study.name)
-        if evaluation is None:
+        if results.evaluation(study.name) is None:
             _curves(results, page, study, f"## {study.title}, not evaluated yet")
-            continue
-        rows = rows_of(results, evaluation, study.rows)
-        if not rows:
-            results.log(f"{study.name}: none of its rows were evaluated")
-            continue
-        page.add(f"## {study.title}")
-        _commands(results, page, rows)
-        page.add(results.command(evaluation))
-        _curves(results, page, study)
-        _table(results, page, study, rows)
-        if len(rows) > 1:
-            _comparisons(results, page, study, rows)
+        else:
+            page.add(f"## {study.title}")
+            study_part(results, page, study)
+
+
+def study_part(results: Results, page: Page, study: Study) -> None:
+    """The table of a study, its differences, learning curves and commands."""
+    evaluation = results.evaluation(study.name)
+    rows = [] if evaluation is None else rows_of(results, evaluation, study.rows)
+    if evaluation is None or not rows:
+        results.log(f"{study.name}: none of its rows were evaluated")
+        return
+    _table(results, page, study, rows)
+    if len(rows) > 1:
+        _comparisons(results, page, study, rows)
+    _curves(results, page, study)
+    _commands(results, page, rows)
+    page.add(results.command(evaluation))
+
+
+def summary(results: Results, name: str) -> Summary | None:
+    """An evaluation of a target, with the words of its plan; None if it does not exist."""
+    found = results.evaluation(name)
+    if found is None:
+        return None
+    labels = {method: results.plan.label(method) for method in found.methods}
+    words = {"title": results.plan.evaluations[name].get("title", name), "labels": labels}
+    return Summary(name, summarise(found.raw), words)
+
+
+def evaluation_part(results: Results, page: Page, name: str) -> None:
+    """The methods that an evaluation compares, the flow of their steps, and the command."""
+    found, raw = summary(results, name), results.evaluation(name)
+    if found is None or raw is None:
+        return
+    models.methods(page, found)
+    flow(results, page, name)
+    page.add(results.command(raw))
+
+
+def flow(results: Results, page: Page, name: str) -> None:
+    """The flow of events through right and wrong steps, for the first method of an evaluation that has one."""
+    evaluation = results.evaluation(name)
+    for method, found in ({} if evaluation is None else evaluation.methods).items():
+        row, _, decoding = method.partition(":")
+        plot = flow_plot(results.plan.label(row), found["flow"]) if decoding and "flow" in found else None
+        if plot is not None:
+            page.figure(f"flow_{name}", plot.draw(), plot.title)
+            page.add(plot.caption)
+            return
 
 
 def _commands(results: Results, page: Page, rows: Sequence[Row]) -> None:
@@ -70,17 +108,15 @@ def _table(results: Results, page: Page, study: Study, rows: Sequence[Row]) -> N
     head += [f"*{results.symbol(what)}, paper*" for what in whats] if study.published else []
     lines = []
     for row in rows:
-        model = results.model(row.methods[0])
-        steps = model["recipe"]["optimiser"]["steps"] if model and model.get("recipe") else None
+        known = results.trained(row.methods[0])
         line = [row.label, f"`{_recipe(results.plan.trainings[row.methods[0]].base)}`"]
-        line.append(f"{model['data']['training_events']:,}" if model and "data" in model else "–")
-        line.append(f"{steps:,}" if steps else "–")
-        line += [f"{results.parameters(row.methods[0]):,}" if model else "–", str(len(row.methods))]
+        line += [f"{count:,}" if count else "–" for count in (known.events, known.steps, known.parameters)]
+        line.append(str(len(row.methods)))
         line += [_mean(row, EVENT, where) for where in cells]
         line += [_mean(row, what, INCLUSIVE) for what in whats if what != EVENT]
         if study.published:
-            known = results.published["ablations"].get(row.name, {})
-            line += [f"*{number(known[what])}*" if what in known else "–" for what in whats]
+            theirs = results.published["ablations"].get(row.name, {})
+            line += [f"*{number(theirs[what])}*" if what in theirs else "–" for what in whats]
         lines.append(line)
     page.add(table(head, lines))
     notes = ["± is half the interval from the number of test events"]
@@ -161,7 +197,7 @@ def _how(pooled: Spread | None, study: Study, words: Sequence[str]) -> str:
 def _curves(results: Results, page: Page, study: Study, *title: str) -> None:
     """Draw the learning curve of every training, also of unfinished ones, from its metrics.csv."""
     every = [results.plan.of_row(row) for row in study.rows]
-    curves = {each[0].label: [results.learning(training.name) for training in each] for each in every}
+    curves = {each[0].label: [results.trained(training.name).learning for training in each] for each in every}
     known = {label: [seed for seed in seeds if len(seed) > 1] for label, seeds in curves.items()}
     known = {label: seeds for label, seeds in known.items() if seeds}
     if known:

@@ -13,7 +13,20 @@ import yaml
 from pairton._common.atomic import replacing
 from plan import HERE
 
-__all__ = ["FOLDER", "SHIPPED", "Summary", "add", "kept", "summarise"]
+__all__ = [
+    "EVENT",
+    "FOLDER",
+    "INCLUSIVE",
+    "SHIPPED",
+    "Summary",
+    "add",
+    "command",
+    "efficiencies",
+    "kept",
+    "numbers",
+    "summarise",
+    "write_lines",
+]
 
 FOLDER = HERE / "summaries"
 SHIPPED = HERE / "shipped.yaml"
@@ -54,14 +67,14 @@ def summarise(raw: Json) -> dict[str, Any]:
     """The part of a file of `pairton evaluate --json` that the page needs."""
     first = next(iter(raw["methods"]))
     return {
-        "command": _command(str(raw.get("command", ""))),
+        "command": command(str(raw.get("command", ""))),
         "pairton_version": raw.get("pairton_version"),
         "topology": raw["topology"],
         "events": raw["events"],
         "complete": raw["complete"],
         "methods": {name: _method(method) for name, method in raw["methods"].items()},
         "differences": {
-            each["second"]: _numbers(each["efficiency"][EVENT][INCLUSIVE], "value", "low", "high", "p_value")
+            each["second"]: numbers(each["efficiency"][EVENT][INCLUSIVE], "value", "low", "high", "p_value")
             for each in raw["differences"]
             if each["first"] == first
         },
@@ -69,21 +82,24 @@ def summarise(raw: Json) -> dict[str, Any]:
 
 
 def _method(method: Json) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "efficiency": {
-            what: {cell: _numbers(value, "value", "low", "high") for cell, value in cells.items()}
-            for what, cells in method["efficiency"].items()
-        }
-    }
+    found: dict[str, Any] = {"efficiency": efficiencies(method)}
     if EVENT in (all_events := method.get("calibration_all", {})):
         known = all_events[EVENT]
-        found["calibration"] = _numbers(known, "probability", "right") | {
-            "bins": [_numbers(each, "probability", "value", "low", "high", "total") for each in known["bins"]]
+        found["calibration"] = numbers(known, "probability", "right") | {
+            "bins": [numbers(each, "probability", "value", "low", "high", "total") for each in known["bins"]]
         }
     return found
 
 
-def _numbers(found: Json, *names: str) -> dict[str, Any]:
+def efficiencies(method: Json) -> dict[str, Any]:
+    """The efficiencies of a method, by what is found and number of jets."""
+    return {
+        what: {cell: numbers(value, "value", "low", "high") for cell, value in cells.items()}
+        for what, cells in method["efficiency"].items()
+    }
+
+
+def numbers(found: Json, *names: str) -> dict[str, Any]:
     """Some numbers, rounded: p-values to two significant digits, others to DIGITS decimals."""
     values = {name: found.get(name) for name in names}
     return {
@@ -93,10 +109,10 @@ def _numbers(found: Json, *names: str) -> dict[str, Any]:
     }
 
 
-def _command(typed: str) -> str:
+def command(typed: str) -> str:
     """A command without paths of the machine, and without options that do not change the numbers.
 
-    >>> _command("pairton evaluate /somewhere/test.h5 --threads 1 --baseline chi2 --json /tmp/x.json")
+    >>> command("pairton evaluate /somewhere/test.h5 --threads 1 --baseline chi2 --json /tmp/x.json")
     'pairton evaluate test.h5 --baseline chi2'
     """
     words = shlex.split(typed)
@@ -114,10 +130,15 @@ def add(name: str, evaluation: Path, folder: Path = FOLDER) -> Path:
     path = folder / f"{name}.json"
     folder.mkdir(parents=True, exist_ok=True)
     summary = summarise(json.loads(evaluation.read_text(encoding="utf-8")))
-    with replacing(path) as temporary:
-        lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in summary.items())
-        temporary.write_text(f"{{{lines}}}\n", encoding="utf-8")
+    write_lines(path, summary)
     return path
+
+
+def write_lines(path: Path, values: Json) -> None:
+    """Write JSON, a line for each key, so that a change is seen in a diff."""
+    with replacing(path) as temporary:
+        lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in values.items())
+        temporary.write_text(f"{{{lines}}}\n", encoding="utf-8")
 
 
 def kept(folder: Path = FOLDER) -> tuple[list[Summary], list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,11 @@ from pairton.report.event_display import save_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Page", "cell", "number", "signed", "table", "wrapped"]
+__all__ = ["PART", "Page", "cell", "number", "signed", "table", "wrapped"]
 
 WIDTH = 108  # characters per line of a command
 FINE = 0.002  # smaller uncertainties are given with four decimals
+PART = re.compile(r"(?P<begin><!-- results: (?P<name>[\w/]+) -->\n).*?(?P<end><!-- end of results -->)", re.DOTALL)
 
 Json = Mapping[str, Any]
 
@@ -81,10 +82,10 @@ def _lines(words: list[str]) -> Iterator[str]:
 
 
 class Page:
-    """A page of paragraphs and figures. `save` writes results.md; figures are in images/ beside it."""
+    """Paragraphs and figures of the page NAME.md; its figures are images/NAME_*.png beside it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, name: str = "results") -> None:
+        self.folder, self.name = folder, name
         self.parts: list[str] = []
         self.figures: list[str] = []
 
@@ -93,18 +94,41 @@ class Page:
 
     def figure(self, name: str, figure: Figure, alt: str) -> None:
         (self.folder / "images").mkdir(parents=True, exist_ok=True)
-        file = f"results_{name}.png"
+        file = f"{self.name}_{name}.png"
         with replacing(self.folder / "images" / file) as temporary:
             save_figure(figure, temporary)
         self.figures.append(file)
         self.add(f"![{alt}](images/{file})")
 
-    def save(self) -> Path:
-        path = self.folder / "results.md"
+    @property
+    def text(self) -> str:
+        return "\n\n".join(self.parts)
+
+    def save(self, text: str | None = None) -> Path:
+        """Write the page, or `text` with its figures, and remove the figures of an earlier page."""
+        path = self.folder / f"{self.name}.md"
         self.folder.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
-            temporary.write_text("\n\n".join(self.parts) + "\n", encoding="utf-8")
-        for old in (self.folder / "images").glob("results_*.png"):  # figures of an earlier page
+            temporary.write_text(f"{self.text}\n" if text is None else text, encoding="utf-8")
+        for old in (self.folder / "images").glob(f"{self.name}_*.png"):
             if old.name not in self.figures:
                 old.unlink()
         return path
+
+    def fill(self, writers: Mapping[str, Callable[[Page], None]]) -> Path:
+        """Write the marked parts of the existing page anew, and leave the text around them.
+
+        A part stands between `<!-- results: NAME -->` and `<!-- end of results -->`.
+        """
+        old = (self.folder / f"{self.name}.md").read_text(encoding="utf-8")
+
+        def part(found: re.Match[str]) -> str:
+            if found["name"] not in writers:
+                raise SystemExit(
+                    f"results: {self.name}.md has a part {found['name']}: known are {', '.join(writers)}"
+                )
+            self.parts = []
+            writers[found["name"]](self)
+            return f"{found['begin']}\n{self.text}\n\n{found['end']}"
+
+        return self.save(PART.sub(part, old))
