@@ -66,7 +66,10 @@ def write_target(plan: Plan, folder: Path) -> list[str]:
             log.append(line)
 
     results, page = Results(plan, once), Page(folder)
-    page.add(f"# {plan.target}", f"Made by `python workflow/results.py {plan.target}`.")
+    page.add(
+        f"# {plan.target}",
+        f"Made by `python workflow/results.py {plan.target}`. docs/studies/README.md explains the tables.",
+    )
     with styled():
         compared = [each for name in plan.evaluations if (each := studies.summary(results, name)) is not None]
         if compared:

@@ -26,7 +26,6 @@ from page.reading import Evaluation, Results
 
 __all__ = [
     "RESOLVED",
-    "SEEDS",
     "Comparison",
     "Row",
     "Spread",
@@ -42,11 +41,6 @@ __all__ = [
 
 RESOLVED = 2.0  # standard deviations
 TINY = 1e-300  # least tail probability: 37 standard deviations
-SEEDS = (  # explains the uncertainties on the page
-    "from the standard deviation over seeds: that of each row if both have several seeds, else {:.4f}, pooled "
-    "over rows with several seeds ({} degrees of freedom). σ is the normal deviate with the tail probability of "
-    "Student's t, which accounts for the small number of seeds."
-)
 
 Json = Mapping[str, Any]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from page import figures, models
-from page.comparing import RESOLVED, SEEDS, Comparison, Row, Spread, compare, rows_of, seed_spread, verdict
+from page.comparing import Comparison, Row, Spread, compare, rows_of, seed_spread, verdict
 from page.reading import Results
 from page.summaries import EVENT, INCLUSIVE, Summary, summarise
 from page.writing import Page, number, signed, table
@@ -101,7 +101,6 @@ def _commands(results: Results, page: Page, rows: Sequence[Row]) -> None:
 def _table(results: Results, page: Page, study: Study, rows: Sequence[Row]) -> None:
     whats = list(rows[0].evaluation.methods[rows[0].methods[0]]["efficiency"])
     cells = [*rows[0].evaluation.bins, INCLUSIVE]
-    many = any(len(row.methods) > 1 for row in rows)
     head = ["", "recipe", "training events", "steps", "parameters", "seeds"]
     head += [f"{results.symbol(EVENT)}, {where}" for where in cells]
     head += [results.symbol(what) for what in whats if what != EVENT]
@@ -119,10 +118,8 @@ def _table(results: Results, page: Page, study: Study, rows: Sequence[Row]) -> N
             line += [f"*{number(theirs[what])}*" if what in theirs else "–" for what in whats]
         lines.append(line)
     page.add(table(head, lines))
-    notes = ["± is half the interval from the number of test events"]
-    notes += ["; of several seeds, the mean ± the standard deviation over them"] if many else []
-    notes += [". In italics: the paper's, on another sample, after 826k steps"] if study.published else []
-    page.add("".join(notes) + ".")
+    if study.published:
+        page.add("In italics: the paper's numbers, for another sample and 826,000 steps.")
 
 
 def _recipe(path: Path) -> str:
@@ -161,7 +158,7 @@ def _comparisons(results: Results, page: Page, study: Study, rows: Sequence[Row]
         difference = signed(found.difference, found.deviation)
         lines.append([f"{first.label} − {second.label}", difference, _sigmas(found), word])
     page.add(table(["difference", results.symbol(EVENT), "", ""], lines))
-    page.add(_how(pooled, study, words))
+    page.add(_notes(pooled, study, rows, words))
 
 
 def _pairs(study: Study, rows: Sequence[Row]) -> list[tuple[Row, Row]]:
@@ -178,17 +175,18 @@ def _sigmas(found: Comparison) -> str:
     return f"{abs(found.significance):.1f} σ"
 
 
-def _how(pooled: Spread | None, study: Study, words: Sequence[str]) -> str:
-    text = f"Unresolved: below {RESOLVED:g} σ. ± is from the test events, paired, "
+def _notes(pooled: Spread | None, study: Study, rows: Sequence[Row], words: Sequence[str]) -> str:
+    """What a table of differences does not say; docs/studies/README.md explains all of them."""
+    notes = []
     if pooled is None:
-        text += "alone: nothing was trained with several seeds, so it does not include the spread over seeds."
-    else:
-        text += f"and {SEEDS.format(*pooled)}"
+        notes.append("Every row has one seed, so ± does not include the spread over seeds.")
+    elif any(len(row.methods) == 1 for row in rows):
+        notes.append(f"Rows with one seed are given the spread of those with several, {number(pooled.spread)}.")
     if study.published and study.against is None and words:
         counts = {word: words.count(word) for word in ("reproduced", "refuted", "unresolved") if word in words}
         summed = ", ".join(f"{count} {word}" for word, count in counts.items())
-        text += f" In the paper, the first of each pair is better: {summed}."
-    return text
+        notes.append(f"In the paper, the first of each pair is better: {summed}.")
+    return " ".join(notes)
 
 
 # -- learning curves ---------------------------------------------------------------------------------------
