@@ -84,6 +84,5 @@ def learning_curves(curves: Mapping[str, Sequence[Sequence[tuple[int, float]]]],
                 markersize=3.5, label=plain(name, 32) if not i else None,
             )  # fmt: skip
     axes.set(xlabel="step", ylabel=symbol)
-    axes.set_ylim(bottom=0)
     axes.legend(frameon=False, loc="lower right").set_in_layout(False)
     return figure

@@ -10,7 +10,7 @@ from page import figures, models
 from page.comparing import Comparison, Row, Spread, compare, rows_of, seed_spread, verdict
 from page.reading import Results
 from page.summaries import EVENT, INCLUSIVE, Summary, summarise
-from page.writing import Page, number, signed, table
+from page.writing import Page, number, signed, table, wrapped
 from pairton.report.sankey import flow_plot
 from plan import RECIPES, Study
 
@@ -40,6 +40,9 @@ def study_part(results: Results, page: Page, study: Study) -> None:
     if len(rows) > 1:
         _comparisons(results, page, study, rows)
     _curves(results, page, study)
+    if results.kept is not None:
+        page.add(_all_commands(results))
+        return
     _commands(results, page, rows)
     page.add(results.command(evaluation))
 
@@ -61,7 +64,7 @@ def evaluation_part(results: Results, page: Page, name: str) -> None:
         return
     models.methods(page, found)
     flow(results, page, name)
-    page.add(results.command(raw))
+    page.add(_all_commands(results) if results.kept is not None else results.command(raw))
 
 
 def flow(results: Results, page: Page, name: str) -> None:
@@ -74,6 +77,15 @@ def flow(results: Results, page: Page, name: str) -> None:
             page.figure(f"flow_{name}", plot.draw(), plot.title)
             page.add(plot.caption)
             return
+
+
+def _all_commands(results: Results) -> str:
+    """What makes the summary of a target, in two lines."""
+    target = results.plan.target
+    return wrapped(
+        [f"python workflow/plan.py {target} | nice sh -e", f"python workflow/results.py --keep {target}"],
+        "takes hours",
+    )
 
 
 def _commands(results: Results, page: Page, rows: Sequence[Row]) -> None:
