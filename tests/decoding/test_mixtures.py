@@ -9,7 +9,10 @@ from pairton.decoding.patterns import plan_of
 from pairton.decoding.set_sums import log_normaliser, log_scores
 from pairton.decoding.set_tables import allowed_nodes, hypotheses, set_tables
 from pairton.errors import ConfigError, EventsError, TopologyError
-from pairton.events import Events
+from pairton.events import Events, Status
+from pairton.events.acceptance import accept
+from pairton.events.domain import Domain
+from pairton.events.inputs import Inputs
 from pairton.events.mixed_events import TOPOLOGY, into_mixture
 from pairton.events.nodes import Nodes
 from pairton.events.objects import make_jets
@@ -196,3 +199,12 @@ def test_events_of_one_topology_in_a_mixture():
     assert events.columns[TOPOLOGY].tolist() == [0]
     with pytest.raises(EventsError, match="read events of hh4b, but the mixture has ttbar_allhad, tth_allhad"):
         into_mixture(Events(jets, "hh4b"), BOTH)
+
+
+def test_an_event_that_can_be_complete_in_one_topology_is_not_incomplete():
+    counts = (8, 7, 6, 5)
+    columns = {"pt": 50.0, "eta": 0.1, "phi": 0.2, "mass": 5.0}
+    jets = make_jets(**{name: [[value] * n for n in counts] for name, value in columns.items()})
+    needs = Question().needs(BOTH)
+    found = accept(Events(jets, BOTH), Domain(), Inputs((("jet", ()),)), needs=needs)
+    assert found.status.tolist() == [Status.OK, Status.OK, Status.OK, Status.INCOMPLETE]

@@ -16,12 +16,12 @@ from pairton.evaluation.evaluating import evaluate
 from pairton.evaluation.metrics import efficiencies, matches, score
 from pairton.events import Events
 from pairton.events.domain import Domain, KindDomain
-from pairton.events.objects import make_jets
+from pairton.events.objects import make_jets, make_objects
 from pairton.formats.files import sample_file
 from pairton.formats.variations import varied_jets
 from pairton.models import engines
 from pairton.reconstruction.parts import reconstruct_parts
-from pairton.reconstruction.running import reconstruct
+from pairton.reconstruction.running import WINDOW, reconstruct
 from pairton.reconstruction.streaming import reconstruct_files
 from pairton.topology import load_topology, parse_topology
 
@@ -439,7 +439,7 @@ def test_models_are_listed_with_what_they_are(built_in, monkeypatch, tmp_path):
     [
         (["evaluate", "nowhere.h5"], "pairton: nowhere.h5: no such file"),
         (["evaluate", "IN", "--jet-scale", "-1"], "the jet scale is -1.0: give a number above 0"),
-        (["evaluate", "IN", "--mix", "a,b"], "pairton: mix 'a,b': give a share for each"),
+        (["evaluate", "IN", "--mix", "a,b"], "pairton: mix is 'a,b': give a share for each"),
         (["evaluate", "IN", "--decoding", "exakt"], "did you mean 'exact'?"),
         (["evaluate", "IN", "--json", "no/where.json"], "there is no folder no"),
         (["reconstruct", "IN", "-o", "out.csv"], "unknown suffix '.csv'"),
@@ -501,3 +501,82 @@ def test_the_mix_of_the_paper_is_for_its_topology_alone(decays, mass_model_type)
     own = parse_topology(load_topology("ttbar_allhad").to_dict() | {"name": "mine", "bins": [6, 7]})
     other = Events(events.objects, own, truth=events.truth)
     assert "mix" not in evaluate(other, mass_model_type(topology=own)).table()
+
+
+@pytest.mark.filterwarnings("ignore:.*labelled objects")
+def test_baselines_get_the_jets_of_the_model(decays, mass_model):
+    """The selection of the topology asks for 25 GeV, but the cuts of the model decide."""
+    events = decays(200, seed=6, floor=0)
+    for least in (0.0, 15.0, 40.0):
+        mass_model.domain = Domain({"jet": KindDomain(least)})
+        own, given = (
+            evaluate(events, mass_model, baselines=["chi2"], jets=jets).to_dict()["methods"]["chi2"]
+            for jets in (None, f"pt>{least}")
+        )
+        assert own["efficiency"] == given["efficiency"]
+    alone, every = (
+        evaluate(events, [], baselines=["chi2"], jets=jets).to_dict()["methods"]["chi2"] for jets in (None, "none")
+    )
+    assert alone["efficiency"] == every["efficiency"]
+
+
+def test_a_later_model_with_tighter_cuts_is_said_to_miss_labels(decays, mass_model_type):
+    events = decays(60, seed=6, floor=0)
+    loose = mass_model_type(name="loose", domain=Domain({"jet": KindDomain(0.0)}))
+    tight = mass_model_type(name="tight", domain=Domain({"jet": KindDomain(30.0)}))
+    lost = int(sum((events.jets.pt[row][k] < 30) for row in range(60) for k in events.truth[row]))
+    with pytest.warns(
+        PairtonWarning, match=rf"^{lost} labelled objects fail the cuts of tight and are wrong for it"
+    ):
+        evaluate(events, [loose, tight])
+    with pytest.warns(PairtonWarning) as said:
+        evaluate(events, [tight, loose])
+    assert len([each for each in said if "labelled objects" in str(each.message)]) == 1
+
+
+@pytest.mark.parametrize("empty", ["first", "last"])
+def test_windows_without_an_answer_change_nothing(decays, missing_model, empty):
+    """Events are read in windows: one with no answer at all must not change what is measured of the others."""
+    none = decays(WINDOW, seed=1, extra=0).keep(
+        {"jet": ak.from_regular(ak.Array(np.zeros((WINDOW, 6), dtype=bool)))}
+    )
+    none = none.replace(jets=ak.without_field(none.jets, "index"))
+    some = decays(WINDOW if empty == "last" else 40, seed=2, extra=0)
+    both = [some, none[:5]] if empty == "last" else [none, some]
+    found, alone = (
+        evaluate(events, missing_model).to_dict()["methods"]["masses"]
+        for events in (Events.concatenate(both), some)
+    )
+    assert found["calibration"]["event"] == alone["calibration"]["event"]
+    assert found["calibration_all"]["complete"]["total"] == len(some)
+
+
+def test_events_without_leptons_are_scored():
+    """Objects carry their index after a cut, also if it left none of a kind."""
+    topology = load_topology("ttbar_semilep")
+    columns = {"eta": [[0.1, 0.5, 1.0, 2.0]] * 3, "phi": [[0.0, 1.0, 2.0, 3.0]] * 3, "mass": [[5.0] * 4] * 3}
+    jets = make_jets(pt=[[90.0, 80, 70, 60]] * 3, btag=[[1, 0, 0, 1]] * 3, **columns)
+    one = {"eta": [[0.3]] * 3, "phi": [[1.5]] * 3, "mass": [[0.0]] * 3}
+    objects = {
+        "jet": jets,
+        "lepton": make_objects(pt=[[50.0]] * 3, **one),
+        "met": make_objects(pt=[[40.0]] * 3, **one),
+    }
+    truth = np.full((3, len(topology.slots)), -1)
+    truth[:, [slot.index for slot in topology.slots if slot.kind == "jet"]] = np.arange(4)
+    bare = Events(objects, topology, truth=truth)
+    bare = bare.keep({"lepton": bare.objects["lepton"].pt > 1000})
+    found = evaluate(bare, [], baselines=["random"]).to_dict()["methods"]["random"]
+    assert found["efficiency"]["event"]["inclusive"]["total"] == 0
+
+
+@pytest.mark.parametrize("mix", [[0, 0, 0], [1, -1, 1], [1, np.nan, 1]])
+def test_shares_of_a_mix_are_checked(decays, mass_model, mix):
+    with pytest.raises(ConfigError, match="give a share for each multiplicity bin"):
+        evaluate(decays(20), mass_model, mix=mix)
+
+
+def test_hypers_decoding_needs_a_score_of_three_objects(decays, mass_model):
+    """A potential of a pair and a third object is another score, which it would misread."""
+    with pytest.raises(ModelError, match="masses has no score for sets of three objects"):
+        evaluate(decays(20), mass_model, decodings=["hyper"])

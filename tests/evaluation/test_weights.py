@@ -13,11 +13,13 @@ from scipy.stats import binom
 from pairton import formats
 from pairton.errors import InputError, ModelError, PairtonWarning
 from pairton.evaluation.chi_square import MassChiSquare
+from pairton.evaluation.curves import kept_at
 from pairton.evaluation.estimates import Difference, Efficiency
 from pairton.evaluation.evaluating import evaluate
 from pairton.evaluation.intervals import clopper_pearson, effective, weighted_quantile, weighted_ratio
 from pairton.evaluation.metrics import differences, reweighted, score
 from pairton.events import Events
+from pairton.report.evaluation_page import write_report
 from pairton.topology import load_topology
 
 TTBAR = load_topology()
@@ -296,3 +298,33 @@ def test_weighted_quantiles_are_those_of_repeated_values():
     expected = repeated[np.ceil(shares * counts.sum()).astype(int) - 1]
     assert weighted_quantile(values, shares, counts.astype(float)) == pytest.approx(expected)
     assert np.isnan(weighted_quantile(values, shares, -counts.astype(float))).all()
+
+
+@pytest.mark.filterwarnings("ignore:.*effective number")
+@pytest.mark.parametrize("weight", [0.0, -1.0])
+def test_weights_without_a_positive_sum_give_no_number_but_a_table(decays, mass_model, weight, tmp_path):
+    events = decays(30, seed=2).replace(weights=np.full(30, weight))
+    result = evaluate(events, mass_model)
+    assert "masses" in result.table()
+    write_report(tmp_path / "page.html", result, command="")
+
+
+@pytest.mark.filterwarnings("ignore:.*effective number")
+def test_a_page_of_negative_weights_is_drawn(decays, missing_model, tmp_path):
+    events = decays(60, seed=3, labelled=0.8)
+    signed = events.replace(weights=np.where(np.arange(60) % 3, 1.0, -1.0))
+    write_report(tmp_path / "page.html", evaluate(signed, missing_model), command="")
+
+
+def test_the_highest_cut_that_keeps_a_share_with_negative_weights():
+    """By trying every cut: shares do not rise steadily if some weights are negative."""
+    rng = np.random.default_rng(5)
+    for _ in range(50):
+        number, inside = rng.random(40).round(2), rng.random(40) < 0.5
+        weight = np.where(rng.random(40) < 0.2, -1.0, 1.0)
+        if weight[inside].sum() <= 0:
+            continue
+        asked = [0.9, 0.5, 0.1]
+        shares = {cut: weight[inside & (number >= cut)].sum() / weight[inside].sum() for cut in np.unique(number)}
+        expected = [max(cut for cut, share in shares.items() if share >= least - 1e-12) for least in asked]
+        assert kept_at(number, inside, asked, weight).cut == expected

@@ -14,6 +14,7 @@ from pairton.errors import ConfigError, ModelError
 from pairton.evaluation.answers import read_assignments
 from pairton.evaluation.metrics import matches, same_hypothesis
 from pairton.events import Events, Status
+from pairton.events.head_specs import HeadSpec
 from pairton.models import engines
 from pairton.models.storage import save_model
 from pairton.reconstruction.parts import reconstruct_parts
@@ -363,3 +364,34 @@ def test_commands_take_the_question(call, missing_model_type, tmp_path):
         assert code not in (0, None)
         assert message in said
         assert said.count("\n") == 1
+
+
+def test_a_head_of_particles_says_nothing_of_absent_ones_and_costs_no_answer(five, decays, missing_model_type):
+    """What a head says of an absent particle is NaN, which must not be taken for a broken network."""
+
+    class WithHead(missing_model_type):
+        @property
+        def info(self):
+            spec = HeadSpec("class", "t", ("t1_charge", "t2_charge"), 2)
+            known = super().info
+            return replace(
+                known, heads={"charge": spec}, outputs={**known.outputs, "charge": ("class", "node", "node")}
+            )
+
+        def predict(self, nodes, tokens):
+            outputs = super().predict(nodes, tokens)
+            n = outputs["edges"].shape[-1]
+            charge = np.zeros((len(nodes), 2, n, n), dtype=np.float32)
+            charge[: self.broken] = np.inf
+            return outputs | {"charge": charge}
+
+        broken = 0
+
+    plain, described = reconstruct(five, missing_model_type()), reconstruct(five, WithHead())
+    assert (described.status == Status.INCOMPLETE).all()
+    np.testing.assert_array_equal(described.assignment, plain.assignment)
+    events = decays(30, seed=3)
+    assert (reconstruct(events, WithHead(terms=NOTHING), allow_absent=True).status != Status.BAD_OUTPUT).all()
+    model = WithHead()
+    model.broken = 2
+    assert (reconstruct(events, model).status == Status.BAD_OUTPUT).sum() == 2

@@ -187,6 +187,14 @@ def test_what_is_below_a_particle_goes_with_it():
     ]
 
 
+def test_absent_particles_are_ordered_by_what_is_below_them():
+    """t1, t1.W, t2, t2.W: of two lone W the harder one is first; a whole top comes before any of them."""
+    nan = np.nan
+    values = np.array([[nan, 60.0, nan, 90.0], [nan, 90, nan, 60], [nan, 500, 40, 30], [nan, nan, nan, 20]])
+    _, particles = ranked(load_topology("ttbar_allhad"), values)
+    assert particles.tolist() == [[2, 3, 0, 1], [0, 1, 2, 3], [2, 3, 0, 1], [2, 3, 0, 1]]
+
+
 def test_particles_of_several_types_stay_apart():
     topology = load_topology("tth_allhad")
     falling = np.arange(len(topology.particles))[None].astype(float)

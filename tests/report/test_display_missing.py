@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from pairton.evaluation.evaluating import evaluate
-from pairton.events import Events
+from pairton.events import Events, Status
 from pairton.events.objects import make_jets
 from pairton.reconstruction.running import RunSettings, reconstruct
 from pairton.report.collecting import Candidates, Gallery
@@ -109,3 +109,14 @@ def test_a_report_says_which_probability_to_cut_on(decays, missing_model, mass_m
         text = (tmp_path / "report.html").read_text("utf-8")
         assert ("Which probability to cut on: <code>event_probability</code>" in text) is said
         assert ("<code>t1_probability</code>" in text) is said
+
+
+def test_the_status_is_that_of_reconstruct(decays, missing_model_type):
+    events = decays(12, seed=3)
+    untagged = events.replace(jets=ak.with_field(events.jets, ak.zeros_like(events.jets.pt), "btag"))
+    model = missing_model_type(terms=(5,))
+    for given in (events, untagged):
+        expected = reconstruct(given, model).status
+        shown = [record_event(given, row, model).status for row in range(4)]
+        assert shown == [Status(int(status)).label for status in expected[:4]]
+    assert shown == ["outside_selection"] * 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shlex
 import sys
@@ -161,9 +160,6 @@ def evaluate(
 
 def _shares(text: str) -> list[float]:
     try:
-        shares = [float(part) for part in text.split(",")]
+        return [float(part) for part in text.split(",")]
     except ValueError:
-        shares = []
-    if not shares or not all(math.isfinite(share) and share >= 0 for share in shares) or sum(shares) <= 0:
-        raise ConfigError(f"mix {text!r}: give a share for each multiplicity bin, as in 36,30,34")
-    return shares
+        raise ConfigError(f"mix is {text!r}: give a share for each multiplicity bin, as in 36,30,34") from None

@@ -24,9 +24,10 @@ from pairton.errors import ConfigError, ModelError
 from pairton.topology import Topology
 from pairton.topology.assignments import canonical
 
-__all__ = ["HYPER", "check_hyper"]
+__all__ = ["HYPER", "check_hyper", "check_triplets"]
 
 HYPER = "hyper"
+SYMMETRIC = ("hyper", "object_sum")  # kinds of `network.triplets` that do not depend on the order of objects
 PAIRS = ((0, 1, 2), (0, 2, 1), (1, 2, 0))  # positions in a hyperedge: a pair, and the remaining object
 
 Floats = npt.NDArray[np.float64]
@@ -39,6 +40,15 @@ def check_hyper(topology: Topology) -> None:
         raise ConfigError(
             f"HyPER's decoding needs roots that all decay like t: [W, b], W: [q, q], but {topology.name} has "
             "others: use the decoding exact"
+        )
+
+
+def check_triplets(name: str, triplets: str) -> None:
+    """Raise ModelError unless the network of a model has one score for every set of three objects."""
+    if triplets not in SYMMETRIC:
+        raise ModelError(
+            f"{name} has no score for sets of three objects (its network.triplets is {triplets}), which HyPER's "
+            "decoding needs: use the decoding exact"
         )
 
 

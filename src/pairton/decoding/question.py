@@ -89,7 +89,7 @@ class Question:
                     f"no pattern {shown(name)} of {topology.name}: choose from {', '.join([*groups][2:])}, "
                     f"{COMPLETE}, {INCOMPLETE}{nearest(str(name), groups)}"
                 )
-            factors[[keys.index(key) for key in groups[name]]] *= factor
+            factors[[keys.index(key) for key in groups[name]]] *= float(factor)
         if not factors.any():
             raise ConfigError("the prior excludes every pattern: give a factor above 0 to one of them")
         with np.errstate(divide="ignore"):

@@ -56,7 +56,7 @@ class Areas(Metric):
             under = {EVENT: areas.get("right"), COMPLETE: areas.get(COMPLETE)}
             rows = []
             for what, found in evaluation.result("calibration_all", method).items():
-                if found["total"]:
+                if found["difference"] is not None:  # there are entries, and their weights add up above 0
                     difference = f"{found['difference']:+.3f} ± {found['deviation']:.3f}"
                     off, many, worst = bins_off(found["bins"])
                     cells = [found["total"], found["probability"], found["right"], difference, f"{off} of {many}"]

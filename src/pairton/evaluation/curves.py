@@ -88,12 +88,13 @@ def kept_at(
     good = np.cumsum(np.bincount(group, weight * inside, len(cuts)))
     every = np.cumsum(np.bincount(group, weight, len(cuts)))
     share = good / good[-1]
-    at = np.minimum(np.searchsorted(share, np.asarray(efficiencies) - 1e-12), len(cuts) - 1)
+    most = np.maximum.accumulate(share)  # the share itself may fall again if some weights are negative
+    at = np.minimum(np.searchsorted(most, np.asarray(efficiencies) - 1e-12), len(cuts) - 1)
     bad = every - good
     return Kept(
         share[at].tolist(),
         (-cuts[at]).tolist(),
         (bad[at] / bad[-1] if bad[-1] > 0 else np.full(len(at), np.nan)).tolist(),
         (every[at] / every[-1]).tolist(),
-        (good[at] / every[at]).tolist(),
+        np.divide(good[at], every[at], out=np.full(len(at), np.nan), where=every[at] > 0).tolist(),
     )

@@ -155,7 +155,8 @@ def evaluate(
     asked: dict[str, Any] = {"answer": answer, "allow_absent": allow_absent, "prior": prior or {}}
     settings = RunSettings(beam=beam, max_objects=max_objects, cuts=chosen_cuts(jets, leptons, cuts), **asked)
     methods = model_methods(models, decodings, settings)
-    methods += [baseline_method(name, read_weighted, select) for name in baselines]
+    domain = models[0].domain if models else None  # baselines get the same objects as the first model
+    methods += [baseline_method(name, read_weighted, select, domain) for name in baselines]
     methods += [scaled(method, scale) for scale in jet_scales for method in methods]
     methods += [file_method(path, topology) for path in assignments]
     if not methods:
@@ -170,6 +171,8 @@ def evaluate(
                 f"the model {method.name} is for {method.model.topology.name}, but the events are read as "
                 f"{topology.name}: give another model with --model, or answers with --assignments"
             )
+    if mix is not None and not (all(0 <= share < np.inf for share in mix) and sum(mix) > 0):
+        raise ConfigError(f"mix is {list(mix)}: give a share for each multiplicity bin, as in 36,30,34")
     chosen_mix = tuple(mix) if mix is not None else _paper_mix(topology)
     if chosen_mix is not None and len(chosen_mix) != len(topology.bins):
         raise ConfigError(
@@ -179,7 +182,8 @@ def evaluate(
     measured = METRICS | {metric.name: metric for metric in metrics}
     fractions = _fractions(models[0]) if models else DEFAULT_FRACTIONS
     scored, trained_on = 0, dict.fromkeys((model.name for model in models), 0)
-    row = outside = 0
+    outside = dict.fromkeys((model.name for model in models), 0)
+    row = 0
     stream = windows(read_weighted())
     for window in stream if progress is None else progress(stream):
         if window.truth is None:
@@ -190,9 +194,10 @@ def evaluate(
         if split is not None:
             inside = window.in_split(split, fractions)
             window, rows = window[inside], rows[inside]
-        if models:
-            window, cut = _labels_within(window, cut_domain(models[0].domain, settings.cuts, topology.kinds))
-            outside += cut
+        for k, model in enumerate(models):
+            inside_cuts, cut = _labels_within(window, cut_domain(model.domain, settings.cuts, topology.kinds))
+            outside[model.name] += cut
+            window = window if k else inside_cuts  # the first model decides what is to be found
         scored += len(window)
         for model in models:
             trained_on[model.name] += _trained_on(model, window)
@@ -205,13 +210,15 @@ def evaluate(
                 if (found := metric.count(chunk, method)) is not None:
                     method.counts.setdefault(metric.name, []).append(found)
     check_files(methods, row)
-    if outside:
-        why = f"the cuts of {models[0].name}" if settings.cuts is True else "the given cuts"
-        warnings.warn(
-            f"{outside} labelled objects fail {why} and count as missing: --jets none uses all jets",
-            PairtonWarning,
-            stacklevel=2,
-        )
+    for k, (name, count) in enumerate(outside.items()):
+        why = f"the cuts of {name}" if settings.cuts is True else "the given cuts"
+        counts_as = f"are wrong for it, but not for {models[0].name}" if k else "count as missing"
+        if count:
+            warnings.warn(
+                f"{count} labelled objects fail {why} and {counts_as}: --jets none uses all jets",
+                PairtonWarning,
+                stacklevel=2,
+            )
     for name, count in trained_on.items():
         if count and split != "train":
             warnings.warn(

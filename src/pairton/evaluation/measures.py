@@ -113,13 +113,12 @@ class Calibration(Metric):
         right = answer.answered & metrics.same_hypothesis(topology, chunk.truth, answer.assignment)
         matched = metrics.matches(topology, answer.assignment, chunk.truth)
         found = {EVENT: Probabilities(answer.event_probability, right, complete, chunk.weight)}
-        if np.isfinite(answer.pattern_probability).any():
-            of_pattern = answer.pattern_probability[:, 0]
-            found[COMPLETE] = Probabilities(of_pattern, complete, complete, chunk.weight)
-            given = np.full(len(complete), np.nan)
-            np.divide(answer.event_probability, of_pattern, out=given, where=of_pattern > 0)
-            given[answer.answered & (answer.assignment < 0).any(axis=1)] = 0  # a particle is left out
-            found[IF_COMPLETE] = Probabilities(given, right, complete, chunk.weight)
+        of_pattern = answer.pattern_probability[:, 0]  # NaN if unknown: `Evaluation.probabilities` leaves that out
+        found[COMPLETE] = Probabilities(of_pattern, complete, complete, chunk.weight)
+        given = np.full(len(complete), np.nan)
+        np.divide(answer.event_probability, of_pattern, out=given, where=of_pattern > 0)
+        given[np.isfinite(of_pattern) & (answer.assignment < 0).any(axis=1)] = 0  # a particle is left out
+        found[IF_COMPLETE] = Probabilities(given, right, complete, chunk.weight)
         for name in reversed(topology.types):
             of_type = [particle.index for particle in topology.of_type(name)]
             chances = answer.particle_probability[:, of_type].ravel()

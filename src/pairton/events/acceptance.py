@@ -24,6 +24,7 @@ from pairton.events.nodes import MOST_OBJECTS, Nodes
 from pairton.events.objects import is_physical
 from pairton.events.status import Status
 from pairton.topology import JET, Layout, Topology, collection_name
+from pairton.topology.mixtures import parts_of
 from pairton.topology.selection import TRANSVERSE
 
 __all__ = ["MAX_OBJECTS", "Accepted", "accept", "check_max_objects", "selection_domain"]
@@ -102,7 +103,8 @@ def accept(
     max_objects   of each kind; events with more use those of highest pT, and have the status `truncated`
     cuts          cuts on pT and |eta| by kind, in place of the domain's; False: all objects are used
     needs         number of objects of each kind, one entry per pattern of particles: an event with enough for one
-                  pattern, but not for all slots, has the status `incomplete` instead of `too_few_objects`
+                  pattern, but not for all slots, has the status `incomplete` instead of `too_few_objects`; in a
+                  mixture, not for all slots of any of its topologies
     """
     check_max_objects(events.topology, max_objects)
     topology, n = events.topology, len(events)
@@ -145,7 +147,7 @@ def accept(
     nodes = Nodes(values, masks)
     status = np.where(strange, Status.OUTSIDE_DOMAIN, Status.OK).astype(np.uint8)
     status[truncated] = Status.TRUNCATED
-    short = ~nodes.can_fill(topology)
+    short = ~np.any([nodes.can_fill(part.topology) for part in parts_of(topology)], axis=0)
     status[short] = np.where(nodes.can_hold(topology, needs), Status.INCOMPLETE, Status.TOO_FEW_OBJECTS)[short]
     status[bad] = Status.BAD_OBJECT
     return Accepted(topology, nodes, positions, status)

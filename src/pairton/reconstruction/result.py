@@ -311,7 +311,7 @@ def positions(events: Events, stored: Ints) -> npt.NDArray[np.int64]:
             continue
         padded = ak.pad_none(events.stored_index[slot.kind], int(counts.max()), axis=1)
         same = ak.to_numpy(ak.fill_none(padded, -2)) == column[:, None]  # (n, N)
-        result[:, slot.index] = np.where(same.any(axis=1), same.argmax(axis=1), -1)
+        result[:, slot.index] = np.where(same.any(axis=1), same.argmax(axis=1), -1) if same.shape[1] else -1
     return result
 
 

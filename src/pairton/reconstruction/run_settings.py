@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pairton.decoding import BRANCHES, Question, get_decoding
+from pairton.decoding import BRANCHES, HYPER, Question, get_decoding
 from pairton.decoding.branches import branch_plan
+from pairton.decoding.hyper_decoding import check_triplets
 from pairton.decoding.set_tables import exact_limit
 from pairton.errors import ConfigError, ModelError
 from pairton.events.acceptance import MAX_OBJECTS, check_max_objects
@@ -45,6 +46,8 @@ class RunSettings:
             raise ConfigError(
                 f"{model.name} takes the decoding {model.decoding} only, not {decoding}: leave it out"
             )
+        if decoding == HYPER:
+            check_triplets(model.name, str(model.info.network.get("triplets", "none")))
         check_max_objects(model.topology, self.max_objects)
         most = self.max_objects
         if decoding == "exact":  # the sums have a limit; larger events are truncated

@@ -159,6 +159,7 @@ class Assigner:
             temperatures=self.temperatures,
             question=replace(self.settings.question, topology=None if part is None else part.name),
         )
+        found.drop(~_all_finite(described, len(nodes)))  # before places of absent particles become NaN
         for name, spec in self.model.info.heads.items():
             if name in described:  # absent if no event can have an answer
                 described[name] = head_values(spec, self.model.topology, described[name], found.assignment)
@@ -176,7 +177,6 @@ class Assigner:
         def fill(batch: tuple[Assigner, Layout, npt.NDArray[np.intp]]) -> None:
             member, layout, rows = batch
             answer, described = member.assign(accepted.batch(rows, layout), part)
-            answer.drop(~_all_finite(described, len(rows)))
             found.fill(rows, replace(answer, assignment=accepted.to_positions(answer.assignment, rows, layout)))
             for name, array in described.items():
                 outputs[name][rows] = array
@@ -207,8 +207,7 @@ class Assigner:
         outputs |= pattern_columns(window.topology, found) if self.knows_missing else {}
         if len(self.members) > 1:
             outputs["model_fold"] = fold_of(window.ids, len(self.members)).astype(np.int32)
-        status = accepted.status.copy()
-        status[(status == Status.OK) & ~self._selected(accepted, tags)] = Status.OUTSIDE_SELECTION
+        status = self.status_of(accepted, tags)
         none = ~found.answered if self.knows_missing else (found.assignment < 0).any(axis=1)
         status[accepted.answerable & none] = Status.BAD_OUTPUT
         return Reconstruction(
@@ -251,6 +250,12 @@ class Assigner:
                 stacklevel=2,
             )
         return {"n_btags": tagged.sum(axis=1).astype(np.int32)}
+
+    def status_of(self, accepted: Accepted, tags: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.uint8]:
+        """(n,): the status of events before their answers; `tags` from `count_tags`."""
+        status = accepted.status.copy()
+        status[(status == Status.OK) & ~self._selected(accepted, tags)] = Status.OUTSIDE_SELECTION
+        return status
 
     def _selected(self, accepted: Accepted, tags: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
         """(n,): whether events pass the selection of the model's topology, as those of the training did."""

@@ -192,7 +192,7 @@ def _of_all(result: Evaluation) -> dict[str, str]:
     total = float(known.weight.sum())
     share = float(known.weight[known.right].sum()) / total if total > 0 else np.nan
     found = result.result("calibration_all", method).get(metrics.EVENT)
-    mean = f"; mean probability {found['probability']:.4f}" if found and found["total"] else ""
+    mean = f"; mean probability {found['probability']:.4f}" if found and found["probability"] is not None else ""
     name = "right answers, of all selected events" if result.selected else "right answers, of all events"
     note = f"{int(known.right.sum())} of {len(known.right)}{mean}"
     return {"name": name, "value": formatted(share, DIGITS)[0], "note": note}

@@ -104,6 +104,7 @@ def patterns(result: Evaluation) -> Plot | None:
     names, events, weights = found["names"], found["events"], found["weights"]
     sums = weights.sum(axis=1, keepdims=True)
     share = np.divide(weights, sums, out=np.zeros_like(weights), where=sums > 0)
+    share = np.clip(share, 0, 1)  # some weights may be negative
 
     def draw() -> Figure:
         figure, axes = new_axes("most probable", "true")

@@ -46,11 +46,12 @@ def record_event(
     networks = zip(assigner.members, by_fold(model, one.ids), strict=True)
     member = next(each for each, (_, in_fold) in networks if in_fold[0])  # has the network of the event's fold
     topology, decoding = model.topology, str(assigner.settings.decoding)
-    accepted = assigner.accept(assigner.with_evidence(one))
+    tagged = assigner.with_evidence(one)
+    accepted = assigner.accept(tagged)
     seen = {kind: position[0][position[0] >= 0] for kind, position in accepted.position.items()}
     base = SeenEvent.of(one, seen, row if number is None else number, source, topology)
     label = decoding.replace("_", "-")
-    status = Status(int(accepted.status[0])).label
+    status = Status(int(assigner.status_of(accepted, assigner.count_tags(tagged, accepted))[0])).label
     base.domain = cut_domain(model.domain, assigner.settings.cuts, topology.kinds)
     base.needs = assigner.settings.needs(model)
     if not accepted.answerable[0]:

@@ -59,7 +59,12 @@ def ranked(topology: Topology, values: npt.NDArray[Any]) -> tuple[npt.NDArray[np
     >>> slots.tolist(), particles.tolist()
     ([[3, 4, 5, 0, 1, 2]], [[2, 3, 0, 1]])
     """
-    falling = np.where(np.isnan(values), np.inf, -np.asarray(values, dtype=np.float64))
+    absent = np.isnan(values)
+    falling = np.where(absent, np.inf, -np.asarray(values, dtype=np.float64))
+    for particle in reversed(topology.particles):  # an absent particle is sorted by the hardest one below it
+        if particle.children:
+            below_it = falling[:, list(particle.children)].min(axis=1)
+            falling[:, particle.index] = np.where(absent[:, particle.index], below_it, falling[:, particle.index])
     slots = np.tile(np.arange(len(topology.slots)), (len(values), 1))
     particles = np.tile(np.arange(len(topology.particles)), (len(values), 1))
     below = {
@@ -71,7 +76,7 @@ def ranked(topology: Topology, values: npt.NDArray[Any]) -> tuple[npt.NDArray[np
         for name in dict.fromkeys(topology.particles[index].type for index in family):
             same = [index for index in family if topology.particles[index].type == name]
             if len(same) > 1:
-                order = np.argsort(falling[:, same], axis=1, kind="stable")
+                order = np.lexsort((falling[:, same], absent[:, same]), axis=1)
                 _rearrange(slots, [topology.particles[index].slots for index in same], order)
                 _rearrange(particles, [below[index] for index in same], order)
     return slots, particles
