@@ -93,6 +93,21 @@ def test_copies_of_a_resonance_are_passed_through_even_when_flagged() -> None:
     assert one.slot_entries(hh4b).tolist() == [[3, 4, -1, -1]]
 
 
+def test_copies_are_found_through_copies_outside_the_hard_process() -> None:
+    """H -> H -> H -> b b, where the shower's copy between the two is not flagged."""
+    one = record([[25, 25, 25, 5, -5]], [[-1, 0, 1, 2, 2]], [[1, 0, 1, 1, 1]])
+    assert one.slot_entries(load_topology("hh4b")).tolist() == [[3, 4, -1, -1]]
+
+
+def test_a_quark_that_scatters_is_no_copy_of_the_incoming_one() -> None:
+    """u d -> H u d and u d -> H c s give the same slots."""
+    vbf = parse_topology({"name": "vbf", "event": ["H", "j", "j"], "particles": {"H": ["b", "b"]}})
+    mother, hard = [-1, -1, 0, 1, 0, 0, 0, 4, 4], [0, 0, 0, 0, 1, 1, 1, 1, 1]
+    for outgoing in ([2, 1], [4, 3]):
+        one = record([[2, 1, 2, 1, 25, *outgoing, 5, -5]], [mother], [hard])
+        assert one.slot_entries(vbf).tolist() == [[7, 8, 5, 6]]
+
+
 def test_a_leptonic_w_leaves_its_slots_empty() -> None:
     code = [[6, -6, 24, 5, -24, -5, -11, 12, 3, -4], [6, -6, 24, 5, -24, -5, 1, -2, 13, -14]]
     mother = [[-1, -1, 0, 0, 1, 1, 2, 2, 4, 4]] * 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,10 +44,9 @@ class GenRecord:
     def truth(self, topology: Topology, objects: Objects, passes: Objects | None = None) -> npt.NDArray[np.int32]:
         """(n, S): the position of each slot's object, among the objects that pass; -1 for none."""
         eta, phi = (np.full((len(self.counts), len(topology.slots)), np.nan, np.float32) for _ in range(2))
-        first = np.concatenate([[0], np.cumsum(self.counts)])
         for start in range(0, len(self.counts), BLOCK):
-            rows = slice(start, start + BLOCK)
-            part = self._part(rows, slice(first[start], first[min(start + BLOCK, len(self.counts))]))
+            stop = min(start + BLOCK, len(self.counts))
+            part = self._part(slice(start, stop), slice(self._first[start], self._first[stop]))
             entries = part.slot_entries(topology)
             row, slot = np.nonzero(entries >= 0)
             eta[start + row, slot] = part.eta[entries[row, slot]]
@@ -63,7 +63,8 @@ class GenRecord:
         Electrons and muons from a tau of the hard process count as part of the hard process.
         """
         with_leptons = any(slot.kind != JET for slot in topology.slots)
-        return replace(self, hard=self.hard | self._from_taus() if with_leptons else self.hard)._fill(topology)
+        hard = self.hard | from_taus(self.code, self.hard, self.mothers) if with_leptons else self.hard
+        return replace(self, hard=hard)._fill(topology)
 
     def _fill(self, topology: Topology) -> Ints:
         chosen, event, parent = self._tree(topology)
@@ -72,42 +73,54 @@ class GenRecord:
     def _tree(self, topology: Topology) -> tuple[Ints, Ints, Ints]:
         """Entries of the hard process without copies, their events, and the resonance each comes from, or -1.
 
-        A parton shower copies a resonance when it recoils, and some records mark the copies as hard too. An entry
-        whose mother has the same code is a copy. The resonance is given by its first copy.
+        A parton shower copies a resonance when it recoils, and some records mark the copies as hard too. The
+        resonance is given by its first copy.
         """
         codes = codes_of(topology)
         wanted = [c for name in topology.types if name in dict(topology.decays) for c in codes[name]]
-        first = np.concatenate([[0], np.cumsum(self.counts)])
         hard = np.flatnonzero(self.hard)
-        event = np.repeat(np.arange(len(self.counts)), np.diff(np.searchsorted(hard, first)))
-        mother = self._mothers(hard, event, first)
-        original = ~self._is_copy(hard, mother)
-        chosen, event, parent = hard[original], event[original], mother[original].copy()
+        chosen = hard[~self.is_copy(hard)]
+        parent = self.mothers(chosen)
         climbing = np.flatnonzero(parent >= 0)
         while len(climbing):
             current = parent[climbing]
-            up = self._mothers(current, event[climbing], first)
-            found = self.hard[current] & is_one_of(self.code[current], wanted) & ~self._is_copy(current, up)
-            climbing, current, up = climbing[~found], current[~found], up[~found]
+            found = self.hard[current] & is_one_of(self.code[current], wanted)
+            found[found] = ~self.is_copy(current[found])
+            climbing, current = climbing[~found], current[~found]
+            up = self.mothers(current)
             parent[climbing] = np.where(up < current, up, -1)  # mothers come first, except for beam particles
             climbing = climbing[parent[climbing] >= 0]
-        return chosen, event, parent
+        return chosen, self._event(chosen), parent
 
-    def _from_taus(self) -> npt.NDArray[np.bool_]:
-        first = np.concatenate([[0], np.cumsum(self.counts)])
+    @cached_property
+    def _first(self) -> Ints:
+        """(n + 1,): the first entry of each event."""
+        return np.concatenate([[0], np.cumsum(self.counts)])
 
-        def mother(entries: Ints) -> Ints:
-            return self._mothers(entries, np.searchsorted(first, entries, side="right") - 1, first)
+    def _event(self, entries: Ints) -> Ints:
+        return np.searchsorted(self._first, entries, side="right") - 1
 
-        return from_taus(self.code, self.hard, mother)
-
-    def _mothers(self, entries: Ints, event: Ints, first: Ints) -> Ints:
-        local = self.mother[entries].astype(np.int64)
+    def mothers(self, entries: Ints) -> Ints:
+        """The entries of their first mothers, -1 for none."""
+        event, local = self._event(entries), self.mother[entries].astype(np.int64)
         valid = (local >= 0) & (local < self.counts[event])
-        return np.where(valid, local + first[event], -1)
+        return np.where(valid, local + self._first[event], -1)
 
-    def _is_copy(self, entries: Ints, mother: Ints) -> npt.NDArray[np.bool_]:
-        return np.asarray((mother >= 0) & (self.code[entries] == self.code[mother]))
+    def is_copy(self, entries: Ints) -> npt.NDArray[np.bool_]:
+        """Whether each entry is a copy of one in the hard process: mothers of the same code lead to it.
+
+        A quark that scatters has the code of an incoming parton, which is not in the hard process: it is no copy.
+        """
+        found = np.zeros(len(entries), dtype=bool)
+        at, current = np.arange(len(entries)), entries
+        while len(at):
+            up = self.mothers(current)
+            same = (up >= 0) & (up < current) & (self.code[up] == self.code[current])  # mothers come first
+            at, current = at[same], up[same]
+            hard = self.hard[current]
+            found[at[hard]] = True
+            at, current = at[~hard], current[~hard]
+        return found
 
 
 def can_search(topology: Topology, path: str) -> bool:
