@@ -12,7 +12,7 @@ import uproot
 
 from pairton.errors import ConfigError, FormatError
 from pairton.events import Events
-from pairton.formats import detect, read
+from pairton.formats import detect, open_source, read
 from pairton.formats.delphes import DelphesSource
 
 # g g -> t t~ with copies (status 44, 62), shower particles (51) and final ones (1); mothers point back.
@@ -86,6 +86,33 @@ def test_old_status_of_the_hard_process(tmp_path: Path) -> None:
     hard = (status == 22) | (status == 23) | (status == 21)
     made["Particle.Status"] = ak.values_astype(ak.where(hard, 3, 2), np.int32)
     assert load(write(tmp_path / "old.root", made)).truth.tolist() == [[2, 1, 4, 5, 3, 0]] * 3
+
+
+# Particles of Pythia 8 with the status of HepMC, as Delphes stores it: PDG code, status, mother, hard or not.
+SHOWERED = {
+    "a W to a muon": [(24, 22, -1, 1), (24, 52, 0, 0), (-13, 1, 1, 1), (14, 1, 1, 0)],
+    "a W to a muon that radiates": [(24, 22, -1, 1), (-13, 23, 0, 1), (-13, 1, 1, 0), (22, 1, 1, 0)],
+    "a W to a tau": [(24, 22, -1, 1), (-15, 2, 0, 1), (16, 1, 0, 0), (-16, 1, 1, 0)],
+    "a W that radiates": [(24, 22, -1, 1), (24, 51, 0, 0), (22, 1, 0, 0), (-11, 1, 1, 1)],
+    "H to photons": [(25, 22, -1, 1), (25, 62, 0, 0), (22, 1, 1, 1), (22, 23, 1, 1), (22, 1, 3, 0)],
+    "u g to u and a photon": [(2, 21, -1, 0), (21, 21, -1, 0), (2, 23, 0, 1), (22, 1, 0, 1), (22, 1, 2, 0)],
+    "hadrons": [(5, 23, -1, 1), (521, 2, 0, 0), (-13, 1, 1, 0), (111, 2, 1, 0), (22, 1, 3, 0), (15, 2, 1, 0)],
+}
+
+
+@pytest.mark.parametrize("name", SHOWERED)
+def test_leptons_and_photons_that_do_not_radiate(tmp_path: Path, name: str) -> None:
+    """They have the status 1, or 2 if they decay, also in the hard process."""
+    code, status, mother, hard = zip(*SHOWERED[name], strict=True)
+    made = content(n=1)
+    for column, values in (("PID", code), ("Status", status), ("M1", mother)):
+        made[f"Particle.{column}"] = ak.values_astype(ak.Array([list(values)]), np.int32)
+    for column in ("Eta", "Phi"):
+        made[f"Particle.{column}"] = ak.zeros_like(made["Particle.PID"], dtype=np.float32)
+    with open_source(write(tmp_path / "showered.root", made)) as source:
+        assert isinstance(source, DelphesSource)
+        record = source.record(source.tree.read(source.record_columns(), 0, 1))
+    assert record.hard.tolist() == [each == 1 for each in hard]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import awkward as ak
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import ConfigError
+from pairton.events.matching import is_one_of
 from pairton.formats.base import Format, ReadOptions
 from pairton.formats.columns import flat_fields
 from pairton.formats.experiment import Collections, Columns, ExperimentSource, Flat, named_collections
@@ -24,6 +26,10 @@ __all__ = ["FORMAT", "Delphes"]
 TREE = "Delphes"
 RECORD = tuple(f"Particle.{name}" for name in ("PID", "Status", "M1", "Eta", "Phi"))
 HARD = (22, 23, 3)  # status of the hard process: 22 and 23 in Pythia 8, 3 in Pythia 6 and Herwig 6
+INCOMING, RESONANCE = 21, 22  # status of incoming partons and of resonances in Pythia 8
+FINAL, DECAYED = 1, 2  # status in HepMC
+PHOTON, LEPTONS = 22, (11, 13, 15)
+RADIATING = (6, 24, 34, 37)  # charged resonances (t, W, W', H+), whose photons are radiated
 BITS = 32
 COLLECTIONS: Collections = {
     JET: (("Jet.",),),
@@ -89,8 +95,10 @@ class DelphesSource(ExperimentSource):
     def record(self, found: Columns) -> GenRecord:
         names = {name.removeprefix("Particle."): (name,) for name in RECORD}
         counts, part = flat_fields(found, names, self.path)
-        hard = np.isin(np.abs(part["Status"]), HARD)
-        return GenRecord(counts, part["PID"], part["M1"], hard, part["Eta"], part["Phi"])
+        status = np.abs(part["Status"])
+        hard = np.isin(status, HARD)
+        record = GenRecord(counts, part["PID"], part["M1"], hard, part["Eta"], part["Phi"])
+        return replace(record, hard=hard | _without_shower(record, status))
 
     def weights(self, found: Columns) -> npt.NDArray[np.float64] | None:
         return None if self.weight is None else _scalar(found[self.weight], 1.0).astype(np.float64)
@@ -117,6 +125,23 @@ class Delphes(Format):
 
     def open(self, file: RootFile, options: ReadOptions) -> DelphesSource:
         return DelphesSource(file.choose(options.tree, [TREE]), options)
+
+
+def _without_shower(record: GenRecord, status: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Leptons and photons of Pythia's hard process that did not radiate.
+
+    Delphes stores the status of HepMC, which is 23 only if the shower made a copy of the particle. Otherwise it is
+    1, or 2 for a tau that decays. Their mother is an incoming parton, or a resonance or its copy.
+    """
+    hard = np.zeros(len(status), dtype=bool)
+    entries = np.flatnonzero(np.isin(status, (FINAL, DECAYED)) & is_one_of(record.code, (*LEPTONS, PHOTON)))
+    mother = record.mothers(entries)
+    entries, mother = entries[mother >= 0], mother[mother >= 0]
+    resonances = replace(record, hard=status == RESONANCE)
+    decayed = resonances.hard[mother] | resonances.is_copy(mother)
+    decayed &= (record.code[entries] != PHOTON) | ~is_one_of(record.code[mother], RADIATING)
+    hard[entries[decayed | (status[mother] == INCOMING)]] = True
+    return hard
 
 
 def _scalar(column: ak.Array, missing: float) -> npt.NDArray[np.number]:
