@@ -243,6 +243,22 @@ def test_a_file_without_electrons_or_without_leptons(tmp_path: Path) -> None:
     assert mapped.objects["lepton"].pt.tolist() == [[35, 28, 26]]  # once, not for each collection
 
 
+def test_leptons_that_are_mapped_to_one_collection_are_identified(tmp_path: Path) -> None:
+    other = {f"LowPtElectron_{name}": [[9.0]] for name in ("pt", "eta", "phi")}
+    path = nano(tmp_path / "nano.root", **other)
+    with pytest.warns(PairtonWarning, match=r"leptons are muons \(tightId, pfRelIso04_all < 0\.15\), and jets"):
+        events = nano_read(path, map={"lepton.pt": "Muon_pt"})  # eta and phi follow
+    assert events.objects["lepton"].eta.tolist() == [[0, 0, 1]]
+    assert events.objects["lepton"].flavour.tolist() == [[13, 13, 13]]
+    assert events.usable["lepton"].tolist() == [[True, False, False]]
+    assert events.metadata["muon_id"] == "tightId, pfRelIso04_all < 0.15"
+    names = {f"lepton.{name}": f"LowPtElectron_{name}" for name in ("pt", "eta", "phi")}
+    with pytest.warns(PairtonWarning, match="leptons with pt=LowPtElectron_pt are not identified, because they"):
+        events = nano_read(path, SILENT, map=names)
+    assert events.usable["lepton"].tolist() == [[True]]
+    assert not events.metadata.keys() & {"electron_id", "muon_id"}
+
+
 # W -> u d~ on one side, W -> tau nu on the other, the tau to a muon, which radiates; an electron from a b.
 TAU = {
     "pdgId": [21, 21, 6, -6, 24, 5, -24, -5, 2, -1, 15, -16, 15, 13, -14, 16, 13, 11],

@@ -56,9 +56,8 @@ class ExperimentSource(Source):
         self.tree, self.path, self.n_events = tree, tree.path, tree.n_events
         self.options, self.topology = options, options.topology
         self._objects = {kind: self._find(kind, collections) for kind in self.topology.kinds}
-        self.leptons = IdentifiedLeptons(
-            tree, options.settings, self.flavours, self._named, self.topology, self.scale
-        )
+        leptons = [part for kind in LEPTONS for part in self._objects.get(kind, ())]
+        self.leptons = IdentifiedLeptons(tree, options.settings, self.flavours, self._named, leptons, self.scale)
         used = {part for parts in self._objects.values() for part in parts}
         self.others = [
             collection_name(kind)
@@ -100,7 +99,7 @@ class ExperimentSource(Source):
             and given in self.tree
             and not any(self._named(part, given) in self.tree for part in choices[0])
         ):
-            best = ("",)  # `--map` names columns of one collection, not a field of all collections
+            best = self._mapped(kind, given, choices[0])
         best = best or self._some(kind, choices[0])
         made = {"flavour"} if all(_flavour(part) for part in best) else set()  # follows from the collection
         wanted = replace(wanted, required=tuple(n for n in wanted.required if n not in made - set(wanted.given)))
@@ -124,6 +123,19 @@ class ExperimentSource(Source):
             part: {name: parts for name, parts in chosen.items() if name in shared | completion}
             for part, chosen in found.items()
         }
+
+    def _mapped(self, kind: str, column: str, merged: tuple[str, ...]) -> tuple[str, ...]:
+        """The collection of a column that `--map` names; an empty name, with a warning, if it is not known."""
+        found = tuple(part for part in merged if column.startswith(part))
+        if not found and kind in LEPTONS:
+            known = " nor ".join(part.rstrip("_.:") for part in merged)
+            warnings.warn(
+                f"{self.path}: {kind}s with pt={column} are not identified, because they are neither {known}: "
+                f"name columns of one of these with --map, or use only files whose {kind}s were identified before",
+                PairtonWarning,
+                stacklevel=5,
+            )
+        return found or ("",)
 
     @property
     def _score_names(self) -> tuple[str, ...]:

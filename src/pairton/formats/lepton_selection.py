@@ -7,7 +7,7 @@ stay in their places and are marked as not usable.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -140,13 +140,18 @@ class IdentifiedLeptons:
         settings: Mapping[str, str],
         flavours: Iterable[Flavour],
         named: Callable[[str, str], str],
-        topology: Topology,
+        used: Collection[str],
         scale: float = 1.0,
     ) -> None:
-        """`named`: function from a collection and a field to the column; `scale`: divides momenta to get GeV."""
-        self._path, self._named, self._scale = tree.path, named, scale
+        """Choose the identifications.
+
+        named   function from a collection and a field to the column
+        used    collections of the topology's leptons; leptons of other collections only remove jets
+        scale   divides momenta to get GeV
+        """
+        self._path, self._named, self._used, self._scale = tree.path, named, used, scale
         self.overlap = Overlap.parse(settings)
-        self.needed = any(kind in LEPTONS for kind in topology.kinds)
+        self.needed = bool(used)
         self._flavours: dict[str, tuple[Flavour, Identification]] = {}
         for flavour in flavours:
             exists = named(flavour.collection, "pt") in tree
@@ -156,9 +161,14 @@ class IdentifiedLeptons:
         keys = [f"{flavour.kind}_id" for flavour, _ in self._flavours.values()]
         self._defaults = [key for key in (*keys, "overlap") if key not in settings]  # not chosen by the user
         self._warned = not self._defaults
-        if self.needed and not self._warned:
+        if self._identifies and not self._warned:
             self._warned = True
             self._warn()
+
+    @property
+    def _identifies(self) -> bool:
+        """Whether leptons of the topology are identified; not if `--map` names columns of another collection."""
+        return any(collection in self._used for collection in self._flavours)
 
     def _choose(self, tree: Table, flavour: Flavour, settings: Mapping[str, str]) -> Identification | None:
         """The identification that the user chose, or the first default that the file has the fields for."""
@@ -193,6 +203,7 @@ class IdentifiedLeptons:
         which = [
             f"{collection_name(f.kind)} ({'all in the file' if not chosen.conditions else chosen})"
             for f, chosen in self._flavours.values()
+            if f.collection in self._used
         ]
         overlap = (
             f", and jets within delta R = {self.overlap.radius:g} of a lepton above {self.overlap.pt:g} GeV are "
@@ -215,6 +226,8 @@ class IdentifiedLeptons:
     def metadata(self) -> dict[str, Any]:
         if not self._flavours:
             return {}
+        if self.needed and not self._identifies:
+            return self.overlap.metadata()
         chosen = {f"{flavour.kind}_id": str(chosen) for flavour, chosen in self._flavours.values()}
         return chosen | self.overlap.metadata()
 
