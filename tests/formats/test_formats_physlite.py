@@ -102,6 +102,24 @@ def test_b_tags_follow_the_link(lite: Path) -> None:
         assert load(lite, btag=None).jets.btag.tolist() == [[0, 0, 0, 1], [0]]
 
 
+@pytest.mark.parametrize(("kind", "mark"), [("TTree", "."), ("RNTuple", ":")])
+def test_a_link_with_the_key_0_is_null(tmp_path: Path, kind: str, mark: str) -> None:
+    """Its position may be 0, as if it pointed to the first object."""
+    made = content(mark)
+    index, key = (ak.values_astype(ak.Array(v), np.uint32) for v in ([[2, 0, 0, 1], [0]], [[7, 7, 0, 7], [7]]))
+    if mark == ".":
+        made |= {f"{JETS}.btaggingLink.m_persIndex": index, f"{JETS}.btaggingLink.m_persKey": key}
+    else:
+        made[f"{JETS}:btaggingLink"] = ak.zip({"m_persKey": key, "m_persIndex": index})
+    path = write(tmp_path / "null.root", made, kind)
+    assert load(path, btag="DL1dv01:-5").jets.btag.tolist() == [[1, 1, 0, 1], [1]]
+    if mark == ".":
+        made[f"{JETS}.btaggingLink.m_persKey"] = key[:, :1]
+        path = write(tmp_path / "short.root", made, kind)
+        with pytest.raises(FormatError, match="m_persKey and the jets have different lengths"):
+            load(path)
+
+
 def test_fractions_are_of_the_tagger_or_given(tmp_path: Path) -> None:
     made = content(".", tagger="GN2v01")
     made[f"{TAGS}.GN2v01_ptau"] = made[f"{TAGS}.GN2v01_pu"] * 0 + np.float32(0.9)

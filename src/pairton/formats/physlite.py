@@ -103,7 +103,7 @@ class PhysliteSource(ExperimentSource):
         self.tagger = choose_tagger(options, scores, () if share else TAGGERS, look, tree.path)
         self.describe_taggers = partial(described, scores, look, self.tagger, TAGGERS)
         self.fractions = _fractions(options.settings.get("fractions"), self.tagger.name)
-        self.link = _link(tree, f"{JETS}{self.mark}btaggingLink")
+        self.link, self.key = _link(tree, f"{JETS}{self.mark}btaggingLink")
         self.jvt = self._jvt_column(tree, choice(options.settings, "jvt", ("pass", "none")))
         self.info = {
             name: f"{INFO}{self.mark}{name}"
@@ -164,11 +164,15 @@ class PhysliteSource(ExperimentSource):
     def more_columns(self) -> Sequence[str]:
         return [
             *(self._tag(part, self.tagger.name) for part in _parts(self.fractions)),
-            self.link,
+            *self._links,
             *(self.soft.columns if self.soft is not None else []),
             *([f"{JETS}{self.mark}{self.jvt}"] if self.jvt else []),
             *self.info.values(),
         ]
+
+    @property
+    def _links(self) -> list[str]:
+        return [self.link, *([self.key] if self.key else [])]
 
     def _tag(self, part: str, tagger: str) -> str:
         return f"{TAGS}{self.mark}{tagger}_{part}"
@@ -179,17 +183,17 @@ class PhysliteSource(ExperimentSource):
 
     def scores(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
         scores = self._discriminant(found, self.tagger.name, self.fractions)
-        link = found[self.link]
-        if not np.array_equal(np.asarray(ak.num(link, axis=1)), counts):
-            raise FormatError(
-                f"{self.path}: {self.link} and the jets have different lengths: write the file again"
-            )
-        # a null link points beyond the container; its jet is not tagged
-        linked = np.asarray(ak.flatten(link), dtype=np.int64)
+        for name in self._links:
+            if not np.array_equal(np.asarray(ak.num(found[name], axis=1)), counts):
+                raise FormatError(f"{self.path}: {name} and the jets have different lengths: write the file again")
+        # a null link points beyond the container, or has the key 0 and any position; its jet is not tagged
+        linked = np.asarray(ak.flatten(found[self.link]), dtype=np.int64)
         n_tags = np.asarray(ak.num(scores, axis=1), dtype=np.int64)
         event = np.repeat(np.arange(len(counts)), counts)
         first = np.concatenate([[0], np.cumsum(n_tags)])
         valid = (linked >= 0) & (linked < n_tags[event])
+        if self.key is not None:
+            valid &= np.asarray(ak.flatten(found[self.key])) != 0
         flat = np.append(np.asarray(ak.flatten(scores)), -np.inf)
         return flat[np.where(valid, first[event] + linked, -1)]
 
@@ -244,11 +248,15 @@ class Physlite(Format):
         return PhysliteSource(file.choose(options.tree, list(TREES)), options)
 
 
-def _link(tree: RootTree, name: str) -> str:
-    """The column with the positions that a link points to; its name depends on the version of the file."""
+def _link(tree: RootTree, name: str) -> tuple[str, str | None]:
+    """The column with the positions that links point to, and the one with the keys of the containers, if any.
+
+    The names depend on the version of the file.
+    """
     inside = [column for column in tree.columns if column.startswith(name) and column.endswith("m_persIndex")]
     tree.require(inside or [f"{name}.m_persIndex"])
-    return inside[0]
+    key = inside[0].removesuffix("m_persIndex") + "m_persKey"
+    return inside[0], key if key in tree else None
 
 
 def _fractions(given: str | None, tagger: str) -> Fractions:
