@@ -6,6 +6,7 @@ import pytest
 
 from pairton.errors import ConfigError
 from pairton.events import Events
+from pairton.events.evidence import with_table
 from pairton.events.inputs import EVIDENCE
 from pairton.events.objects import make_jets
 from pairton.events.tags import TagTable, builtin_tables, load_table, parse_table, tables_of, with_evidence
@@ -87,6 +88,17 @@ def test_a_value_outside_the_range_is_no_tag():
     assert (b[:3] == 0).all()
     assert (c[:3] == 0).all()
     np.testing.assert_allclose(b[3:], np.log([0.1 / 0.9, 60.0]))
+
+
+def test_a_btag_from_a_table_needs_a_value_inside_the_range():
+    """As in files: 999 passes the cut, but says nothing."""
+    scores = [[999.0, 0.9, 0.1], [], [np.nan, -1.0, 0.5]]
+    zero = ak.zeros_like(ak.Array(scores))
+    jets = make_jets(pt=zero + 50, eta=zero, phi=zero, mass=zero + 5, score=scores)
+    table = parse_table({**TWO, "name": "two", "field": "score", "range": [0, 1], "tag_point": 1})
+    found = with_table(Events(jets, "hh4b"), table).jets
+    assert found.btag.tolist() == [[0, 1, 0], [], [0, 0, 1]]
+    assert found.b_evidence[0, 0] == 0
 
 
 @pytest.mark.parametrize("name", builtin_tables())

@@ -50,7 +50,9 @@ def with_table(events: Events, table: TagTable) -> Events:
     jets = with_evidence(events.jets, table)
     new = {name: jets[name] for name in EVIDENCE}
     if "btag" not in ak.fields(jets):
-        new["btag"] = ak.values_astype(jets[table.field] > table.tag_cut, np.float32)
+        values = np.asarray(ak.flatten(jets[table.field]))
+        tags = (values > table.tag_cut) & table.has_value(values)
+        new["btag"] = ak.unflatten(tags.astype(np.float32), ak.num(jets, axis=1))
     return _added(events, new, {"tag_table": table.to_dict()})
 
 
