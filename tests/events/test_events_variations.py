@@ -62,6 +62,19 @@ def test_a_varied_jet_is_as_usable_as_the_nominal_one() -> None:
     assert events.varied("up").usable["jet"].tolist() == usable.tolist()
 
 
+def test_marks_that_only_some_parts_have_do_not_split_the_variations() -> None:
+    usable = ak.Array([[False] + [True] * 4, [True] * 2])
+    marked = Events(jets(usable=usable), "hh4b", variations={"up": jets(1.1, usable=usable)})
+    plain = Events(jets(), "hh4b", variations={"up": jets(1.1)})
+    both = Events.concatenate([plain, marked, plain.keep({"jet": plain.jets.pt > 35})])
+    kept = both.keep({"jet": both.jets.pt > 45})
+    np.testing.assert_allclose(ak.flatten(kept.variations["up"]["jet"].pt), [66, 55, 77] * 3, rtol=1e-6)
+    good = [[True, True], [True]]
+    assert kept.varied("up").usable["jet"].tolist() == [*good, [False, True], [True], *good]
+    assert kept.varied("up").stored_index["jet"].tolist() == [[0, 1], [0]] * 3
+    assert both.select().n_jets.tolist() == [5, 4]  # the other events have fewer than four usable jets
+
+
 def test_variations_that_do_not_fit_are_refused() -> None:
     with pytest.raises(EventsError, match="variation 'up': jets differ in number from the nominal ones"):
         Events(jets(), "hh4b", variations={"up": jets()[:, :1]})

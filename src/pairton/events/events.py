@@ -17,6 +17,7 @@ import numpy.typing as npt
 from pairton.errors import EventsError, nearest
 from pairton.events.event_checks import check_events, check_parts
 from pairton.events.inputs import MOMENTUM
+from pairton.events.joined_columns import joined_column
 from pairton.events.objects import check_fields, is_physical
 from pairton.events.splits import uniform
 from pairton.events.status import Status
@@ -198,11 +199,8 @@ class Events:
             truth=None if first.truth is None else np.concatenate([p.truth for p in parts if p.truth is not None]),
             weights=None if first.weights is None else np.concatenate([p.weights for p in parts]),
             ids=np.concatenate([part.ids for part in parts]),
-            columns={name: ak.concatenate([part.columns[name] for part in parts]) for name in shared},
-            variations={
-                name: {kind: _joined([part.variations[name][kind] for part in parts]) for kind in varied}
-                for name, varied in first.variations.items()
-            },
+            columns={name: joined_column(name, [part.columns[name] for part in parts]) for name in shared},
+            variations={name: _joined_variation(name, parts) for name in first.variations},
         )
 
     def _marked(self, kind: str, parts: Sequence[Events]) -> ak.Array:
@@ -453,6 +451,11 @@ _STATE = tuple(Events.__annotations__)
 
 def _by_kind(objects: Objects | ak.Array) -> dict[str, ak.Array]:
     return dict(objects) if isinstance(objects, Mapping) else {JET: objects}
+
+
+def _joined_variation(name: str, parts: Sequence[Events]) -> dict[str, ak.Array]:
+    varied = [part.varied(name) for part in parts]
+    return {kind: _joined([each._marked(kind, varied) for each in varied]) for kind in parts[0].variations[name]}
 
 
 def _joined(parts: Sequence[ak.Array]) -> ak.Array:
