@@ -87,6 +87,18 @@ def test_bad_values_flag_their_event_and_keep_the_row(field, value):
     assert Events(make_jets(**values)).status.tolist() == [Status.OK if cut else Status.BAD_OBJECT, Status.OK]
 
 
+def test_missing_energy_below_zero_is_bad():
+    """-999 stands for none. No cut removes it, so its event is not selected without missing energy."""
+    jets, lepton, met = (
+        make_jets(pt=pt, eta=pt * 0, phi=pt * 0, mass=pt * 0, btag=pt * 0 + 1)
+        for pt in map(ak.Array, ([[50.0, 40, 30, 30]] * 3, [[40.0]] * 3, [[30.0], [-999.0], [0.0]]))
+    )
+    events = Events({"jet": jets, "lepton": lepton, "met": met}, "ttbar_semilep")
+    assert events.status.tolist() == [Status.OK, Status.BAD_OBJECT, Status.OK]
+    assert events.selected.tolist() == [True, False, True]
+    assert events.select().counts["met"].tolist() == [1, 1]
+
+
 def test_energy_below_momentum_within_rounding_is_fine():
     energy = np.float32(50.0 * np.cosh(2.0)) * np.float32(1 - 2e-6)
     events = Events(make_jets(pt=[[50.0]], eta=[[2.0]], phi=[[0.0]], energy=[[energy]], btag=[[0]]))

@@ -23,6 +23,7 @@ from pairton.events.splits import uniform
 from pairton.events.status import Status
 from pairton.topology import JET, Topology, collection_name, load_topology
 from pairton.topology.assignments import present
+from pairton.topology.selection import TRANSVERSE
 
 __all__ = ["SPLITS", "Events", "Objects"]
 
@@ -295,7 +296,10 @@ class Events:
             cuts = self.topology.selection.cuts(kind)
             with np.errstate(over="ignore"):
                 flat = np.stack([np.asarray(ak.flatten(array[name]), np.float32) for name in MOMENTUM], axis=1)
-            good = is_physical(flat, kind) | (flat[:, 0] < cuts.pt) | (np.abs(flat[:, 1]) > cuts.abs_eta)
+            cut = (flat[:, 0] < cuts.pt) | (np.abs(flat[:, 1]) > cuts.abs_eta)
+            if kind in TRANSVERSE:  # as in `accept`: a negative size, such as -999 for none, is not cut but bad
+                cut &= flat[:, 0] >= 0
+            good = is_physical(flat, kind) | cut
             good |= ~np.asarray(ak.flatten(self.usable[kind]), dtype=bool)
             bad[np.repeat(np.arange(len(self)), self.counts[kind])[~good]] = True
         return np.where(bad, Status.BAD_OBJECT, Status.OK).astype(np.uint8)
