@@ -205,6 +205,30 @@ def test_integer_bins_with_a_table(tmp_path, events, suffix):
         read(bare)
 
 
+@pytest.mark.parametrize("suffix", [".h5", ".parquet"])
+def test_a_cut_on_the_score_of_a_table(tmp_path, events, filled, suffix):
+    """`--tags TABLE --btag CUT` cuts on the score of the table, not on another btag of the file."""
+    path = stored(tmp_path / f"a{suffix}", events, btagDeepFlavB=filled)  # 0.1, 0.5 or 0.9
+    own = read(path, tags="deepjet_2018").jets
+    assert ak.all(own.btag == events.jets.btag)
+    for given in ("0.7", "btagDeepFlavB:0.7"):
+        cut = read(path, tags="deepjet_2018", btag=given).jets
+        assert cut.btag.tolist() == (filled > 0.7).tolist()
+        assert ak.all(cut.b_evidence == own.b_evidence)  # a cut does not change what scores are worth
+    column = {"btag": "pt" if suffix == ".h5" else "jet_pt"}  # the user names another score
+    mapped = read(path, tags="deepjet_2018", btag="50", map=column).jets
+    assert mapped.btag.tolist() == (events.jets.pt > 50).tolist()
+    with pytest.raises(FormatError, match=r"no column for btag \(nonsense\)"):
+        read(path, tags="deepjet_2018", btag="nonsense:0.7")
+
+
+def test_a_score_beside_a_table_is_not_a_tag(tmp_path, events, filled):
+    path = stored(tmp_path / "a.h5", events, btagDeepFlavB=filled, btag=1 - filled)
+    with pytest.raises(FormatError, match=r"btag of jets must be 0 or 1, .* --btag CUT to cut on btagDeepFlavB"):
+        read(path, tags="deepjet_2018")
+    assert read(path, tags="deepjet_2018", btag="0.7").jets.btag.tolist() == (filled > 0.7).tolist()
+
+
 def test_evidence_in_the_file_is_taken_as_it_is(tmp_path, events, evidence_model):
     own = events.jets.btag * 7.0 - 3
     path = stored(tmp_path / "a.h5", events, b_evidence=own, c_evidence=own * 0, btag=None)

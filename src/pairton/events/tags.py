@@ -37,6 +37,7 @@ __all__ = [
     "default_table",
     "is_generated",
     "load_table",
+    "not_binary",
     "parse_table",
     "tables_of",
     "with_evidence",
@@ -340,9 +341,18 @@ def check_binary(values: Floats, table: TagTable) -> None:
     """Raise EventsError if a table is for tags of 0 or 1, but more than a few values are neither."""
     if table.field != "btag" or len(table.cuts) > 1:
         return
-    others = values[np.isfinite(values) & (values > 0) & (values != 1)]
-    if len(others) > MOST_NOT_BINARY * len(values):
+    if (value := not_binary(values)) is not None:
         raise EventsError(
-            f"btag of jets must be 0 or 1, but has values such as {others[0]:g}: cut on the score with "
+            f"btag of jets must be 0 or 1, but has values such as {value:g}: cut on the score with "
             "--btag CUT, or give a table of its efficiencies with --tags TABLE"
         )
+
+
+def not_binary(values: Floats) -> float | None:
+    """A value that is no tag of 0 or 1, if more than a few are none; negative and infinite ones mean no tag.
+
+    >>> not_binary(np.array([1.0, 0.0, 0.3])), not_binary(np.array([1.0, 0.0, -1.0]))
+    (0.3, None)
+    """
+    others = values[np.isfinite(values) & (values > 0) & (values != 1)]
+    return float(others[0]) if len(others) > MOST_NOT_BINARY * len(values) else None

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from pairton.errors import FormatError
 from pairton.events.inputs import EVIDENCE
-from pairton.events.tags import GENERATED, check_binary, is_generated
+from pairton.events.tags import GENERATED, check_binary, is_generated, not_binary
 from pairton.formats.base import ReadOptions
 from pairton.formats.columns import Wanted, btag_option, tagged
 from pairton.formats.taggers import FEW
@@ -30,7 +30,12 @@ class TagColumns:
 
     def __init__(self, options: ReadOptions, metadata: Mapping[str, Any], path: str) -> None:
         column, self._cut = btag_option(options.btag)
-        self.options = replace(options, map={**options.map, "btag": column}) if column else options
+        self._on_score = self._cut is not None and _is_score(column, options)
+        if self._on_score:
+            named = {name: value for name, value in options.map.items() if name != "btag"}
+        else:
+            named = {**options.map, "btag": column} if column else dict(options.map)
+        self.options = replace(options, map=named)
         self._table, self._path = options.tags, path
         self._own = options.tags is None and options.btag is None  # the user did not choose a tagger
         self._generated = is_generated(metadata)
@@ -44,14 +49,15 @@ class TagColumns:
         """The fields of jets to read; `has`: whether the file has a column for a field."""
         required, optional = list(wanted.required), list(wanted.optional)
         if self._table is not None and self._table.field != "btag":
-            required = [*(name for name in required if name != "btag"), self._table.field]
+            asked = "btag" in self.options.map  # the user named a column, so the file must have it
+            required = [*(name for name in required if name != "btag" or asked), self._table.field]
         elif self._own and self.options.evidence:
             if all(map(has, EVIDENCE)):
                 required = [name for name in required if name != "btag"]
             optional += EVIDENCE if has(EVIDENCE[0]) else GENERATED if self._generated else ()
         if not self._own:
             optional = [name for name in optional if name not in EVIDENCE]
-        optional += ["btag"]
+        optional = [name for name in optional if name != "btag"] if self._on_score else [*optional, "btag"]
         self._chosen = tuple(name for name in (*EVIDENCE[:1], *GENERATED) if name in optional and has(name))
         return replace(wanted, required=tuple(dict.fromkeys(required)), optional=tuple(dict.fromkeys(optional)))
 
@@ -59,6 +65,7 @@ class TagColumns:
         """Make the btag 0 or 1, and add the evidence from the table; momenta are divided by `scale` to get GeV."""
         if "btag" in flat:
             flat["btag"] = tagged(flat["btag"], self._cut)
+            self._check_beside_table(flat["btag"])
         table = self._table
         if table is None:
             return
@@ -71,9 +78,20 @@ class TagColumns:
             )
         check_binary(values, table)
         if "btag" not in flat:
-            flat["btag"] = (values > table.tag_cut) & table.has_value(values)
+            cut = table.tag_cut if self._cut is None else self._cut
+            flat["btag"] = (values > cut) & table.has_value(values)
         if self.options.evidence:
             flat |= dict(zip(EVIDENCE, table.evidence(values, flat["pt"] / scale, flat["eta"]), strict=True))
+
+    def _check_beside_table(self, btag: Flat) -> None:
+        """Raise FormatError if the table is for another field, but the btag of the file is not 0 or 1."""
+        table = self._table
+        if table is None or table.field == "btag" or (value := not_binary(btag)) is None:
+            return
+        raise FormatError(
+            f"{self._path}: btag of jets must be 0 or 1, but has values such as {value:g}: give --btag CUT to cut "
+            f"on {table.field} instead, or --btag COLUMN:CUT to cut on another score"
+        )
 
     @property
     def tagging(self) -> str:
@@ -83,3 +101,13 @@ class TagColumns:
         if self._table is not None:
             return f"{self._table.field} ({self._table.name})"
         return self._chosen[0] if self._chosen and self.options.evidence else btag
+
+
+def _is_score(column: str | None, options: ReadOptions) -> bool:
+    """Whether `--btag` cuts on the score of the table of `--tags`: it names that score, or no column at all."""
+    table = options.tags
+    if table is None or table.field == "btag":
+        return False
+    if column is None:
+        return "btag" not in options.map
+    return column in (table.field, options.map.get(table.field))
