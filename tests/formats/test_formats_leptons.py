@@ -729,6 +729,40 @@ def test_flat_tables_keep_leptons_and_jets_apart(tmp_path: Path) -> None:
     assert ak.all(read(tmp_path / "ours.parquet").usable["jet"])
 
 
+def test_conditions_hold_for_numbers_as_in_the_file(tmp_path: Path) -> None:
+    """A file in MeV: neither the conditions nor the ratio of two fields change with the units of momenta."""
+    momenta = {"jet_pt": [[50e3] * 4] * 120, "jet_mass": [[5e3] * 4] * 120, "met": [30e3] * 120}
+    leptons = {"lep_pt": [[60e3, 40e3]] * 120, "lep_mass": [[100.0, 0.5]] * 120, "lep_cone": [[9e3, 2e3]] * 120}
+    table = flat(tmp_path / "a.root", **momenta, **leptons)
+    jets = padded(4, 6) | {"btag": np.ones((4, 6))}
+    groups = {
+        "Jets": jets | {"pt": jets["pt"] * 1e3, "mass": jets["mass"] * 1e3},
+        "Leptons": {name.removeprefix("lep_"): values[:4] for name, values in leptons.items()}
+        | {name: np.full((4, 2), 2.4) for name in ("eta", "phi")}
+        | {"MASK": np.ones((4, 2), dtype=bool)},
+        "Met": {"met": np.full(4, 30e3), "phi": np.zeros(4)},
+    }
+    columns = spanet(tmp_path / "a.h5", groups, {})
+    records = tmp_path / "hyper.h5"
+    with h5py.File(records, "w") as file:
+        for name, group in (("JET", "Jets"), ("LEPTON", "Leptons"), ("MET", "Met")):
+            fields = {"pt" if key == "met" else key: values for key, values in groups[group].items()}
+            made = np.zeros((4, np.asarray(groups[group]["phi"]).size // 4), [(key, "f4") for key in fields])
+            for key, values in fields.items():
+                made[key] = np.reshape(values, made.shape)
+            file[f"INPUTS/{name}"] = made
+    for path, names in ((table, {"lepton": "lep"}), (columns, {}), (records, {})):
+        for text, passes in (
+            ("cone / pt < 0.1", [False, True]),
+            ("pt > 50000", [True, False]),
+            ("mass < 1", [False, True]),
+        ):
+            how = {"lepton_id": text, "overlap": "none"}
+            found = read(path, topology=SEMILEP, map=names, units="MeV", settings=how)
+            assert found.usable["lepton"][0].tolist() == passes
+            np.testing.assert_allclose(found.objects["lepton"].pt[0], [60, 40])
+
+
 def test_missing_energy_in_other_units_or_not_filled(tmp_path: Path) -> None:
     how: dict[str, Any] = {"topology": SEMILEP, "map": {"lepton": "lep"}, "settings": {"overlap": "none"}}
     mev = flat(tmp_path / "mev.root", met=[30e3] * 120)

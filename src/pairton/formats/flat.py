@@ -164,9 +164,11 @@ class FlatSource(Source):
         data = self._table.read([*lists, *scalars, *self._kept], start, stop)
         objects: dict[str, ak.Array] = {}
         counts: dict[str, npt.NDArray[np.int64]] = {}
+        identified: dict[str, npt.NDArray[np.bool_]] = {}
         scale: float | None = None
         for kind in self._objects:
             counts[kind], flat = flat_fields(data, self._objects[kind], self.path, kind)
+            identified |= self._leptons.identified(kind, flat)
             scale = unit_scale(flat["pt"], options.units, self.path, kind) if scale is None else scale
             if kind == JET:
                 self._tags.complete(flat, scale)
@@ -176,7 +178,7 @@ class FlatSource(Source):
             kind: objects_from_flat(*flat_fields(data, chosen, self.path, kind), scale=scale or 1.0)
             for kind, chosen in self._overlap.items()
         }
-        objects = self._leptons.mark(objects, others)
+        objects = self._leptons.mark(objects, others, identified)
         numbers = {name: self._number(data[name], name) for name in scalars}
         truth = None
         if self.has_truth:

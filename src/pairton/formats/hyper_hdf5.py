@@ -118,9 +118,11 @@ class _Source(Hdf5Source):
         objects: dict[str, ak.Array] = {}
         labels: dict[str, npt.NDArray[Any]] = {}
         counts: dict[str, npt.NDArray[np.int64]] = {}
+        identified: dict[str, npt.NDArray[np.bool_]] = {}
         scale: float | None = None
         for kind, nodes in self._kinds.items():
             rows, flat = self._read_kind(kind, nodes, start, stop)
+            identified |= self._leptons.identified(kind, flat)
             scale = unit_scale(flat["pt"], options.units, self.path, kind) if scale is None else scale
             if kind == JET:
                 self._tags.complete(flat, scale)
@@ -137,7 +139,7 @@ class _Source(Hdf5Source):
         if self.has_truth:
             truth, bad = kind_labels_to_truth(options.topology, labels, counts)
             report_labels(bad, options.bad_labels, options.strict, self.path, start)
-        return self._events(self._leptons.mark(objects, others), truth, start, stop)
+        return self._events(self._leptons.mark(objects, others, identified), truth, start, stop)
 
     def _read_kind(
         self, kind: str, nodes: _Nodes, start: int, stop: int

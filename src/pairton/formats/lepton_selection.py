@@ -327,13 +327,21 @@ class StoredLeptons:
         overlap = {} if self._selected else self.overlap.metadata()
         return {f"{kind}_id": str(chosen) for kind, chosen in self._chosen.items()} | overlap
 
-    def mark(self, objects: Mapping[str, ak.Array], others: Mapping[str, ak.Array]) -> dict[str, ak.Array]:
-        """Add the field `usable` to leptons and jets; `others` are leptons that only remove jets."""
+    def identified(self, kind: str, flat: Mapping[str, npt.NDArray[Any]]) -> dict[str, Bools]:
+        """Kind -> whether each object passes, given its fields as in the file; empty without conditions."""
+        return {kind: self._chosen[kind].passes(flat, len(flat["pt"]))} if kind in self._chosen else {}
+
+    def mark(
+        self, objects: Mapping[str, ak.Array], others: Mapping[str, ak.Array], identified: Mapping[str, Bools]
+    ) -> dict[str, ak.Array]:
+        """Add the field `usable` to leptons and jets.
+
+        others       kind -> leptons that only remove jets
+        identified   kind -> whether each lepton passes, from `identified`
+        """
         marked = dict(objects)
-        for kind, chosen in self._chosen.items():
-            flat = {name: np.asarray(ak.flatten(objects[kind][name])) for name in chosen.fields}
+        for kind, good in identified.items():
             counts = np.asarray(ak.num(objects[kind], axis=1))
-            good = chosen.passes(flat, int(counts.sum()))
             marked[kind] = ak.with_field(objects[kind], ak.unflatten(good, counts), "usable")
         if not self.overlap.radius or JET not in marked:
             return marked

@@ -222,10 +222,12 @@ class _Source(Hdf5Source):
         options, topology = self.options, self.options.topology
         rows: dict[str, Padded] = {}
         objects: dict[str, ak.Array] = {}
+        identified: dict[str, npt.NDArray[np.bool_]] = {}
         scale: float | None = None
         for kind, group in self._kinds.items():
             rows[kind], flat = self._read_kind(kind, group, start, stop)
             leptons = flat.pop("is_lepton", None)
+            identified |= self._leptons.identified(kind, flat)
             scale = unit_scale(flat["pt"], options.units, self.path, kind) if scale is None else scale
             if kind == JET:
                 self._tags.complete(flat, scale)
@@ -237,7 +239,7 @@ class _Source(Hdf5Source):
             padded, flat = self._read_kind(kind, group, start, stop)
             others[kind] = objects_from_flat(padded.counts, flat, scale=scale or 1.0)
         check_units(objects, self.path)
-        objects = self._leptons.mark(objects, others)
+        objects = self._leptons.mark(objects, others, identified)
         truth = None
         if self._targets:
             targets = np.stack([small(self._file.read(data, start, stop)) for data in self._targets.values()])
