@@ -96,6 +96,28 @@ def test_parquet_lists_of_fixed_length_and_nulls(tmp_path: Path) -> None:
         read(tmp_path / "a.parquet")
 
 
+def test_another_pt_does_not_keep_the_old_energy(tmp_path: Path) -> None:
+    """`--map pt=...` for another calibration keeps the mass; if there is none, the energy must be named too."""
+    pt, eta = ak.Array([[50.0, 40.0], [30.0]]), ak.Array([[0.0, 1.0], [2.0]])
+    mass = ak.Array([[5.0, 4.0], [3.0]])
+    energy = np.sqrt((pt * np.cosh(eta)) ** 2 + mass**2)
+    jets = {"jet_pt": pt, "jet_eta": eta, "jet_phi": eta, "jet_energy": energy, "jet_btag": eta * 0}
+    columns = jets | {"jet_pt_cal": pt * 0.9, "jet_energy_cal": energy * 0.9}
+    ak.to_parquet(ak.Array(columns | {"jet_mass": mass}), tmp_path / "mass.parquet")
+    found = read(tmp_path / "mass.parquet", map={"pt": "jet_pt_cal"}).jets
+    np.testing.assert_allclose(ak.flatten(found.mass), [5, 4, 3], rtol=1e-3)
+    ak.to_parquet(ak.Array(columns), tmp_path / "energy.parquet")
+    wrong = r"energy of jets belongs to jet_pt, not to jet_pt_cal: name .* --map energy=COLUMN or mass=COLUMN$"
+    with pytest.raises(FormatError, match=wrong):
+        read(tmp_path / "energy.parquet", map={"pt": "jet_pt_cal"})
+    both = read(tmp_path / "energy.parquet", map={"pt": "jet_pt_cal", "energy": "jet_energy_cal"}).jets
+    np.testing.assert_allclose(ak.flatten(both.mass), [4.5, 3.6, 2.7], rtol=1e-3)
+    renamed = {"PT" if name == "jet_pt" else name: values for name, values in jets.items()}
+    ak.to_parquet(ak.Array(renamed), tmp_path / "renamed.parquet")  # the only pT, so the energy belongs to it
+    found = read(tmp_path / "renamed.parquet", map={"pt": "PT"}).jets
+    np.testing.assert_allclose(ak.flatten(found.mass), [5, 4, 3], rtol=1e-3)
+
+
 def test_a_tree_is_chosen(tmp_path: Path) -> None:
     with uproot.recreate(tmp_path / "a.root") as file:
         for name in ("first", "second"):

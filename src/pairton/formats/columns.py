@@ -115,14 +115,25 @@ def choose_columns(
     """
     columns = set(available)
 
-    def candidates(name: str) -> list[tuple[str, ...]]:
-        if name in wanted.given:
-            return [(wanted.given[name],)]
+    def default(name: str) -> list[tuple[str, ...]]:
         return [tuple(map(named, parts)) for parts in wanted.names(name)]
+
+    def candidates(name: str) -> list[tuple[str, ...]]:
+        return [(wanted.given[name],)] if name in wanted.given else default(name)
 
     def find(name: str) -> tuple[str, ...] | None:
         return next((parts for parts in candidates(name) if columns.issuperset(parts)), None)
 
+    own_pt = next((parts[0] for parts in default("pt") if columns.issuperset(parts)), None)
+    replaced = own_pt is not None and wanted.given.get("pt", own_pt) != own_pt
+    if replaced and "energy" in last and wanted.given.keys().isdisjoint(last):  # the energy belongs to the old pt
+        last = ("mass",)
+        if find("energy") and not find("mass") and wanted.kind not in (*MASSLESS, *TRANSVERSE):
+            raise FormatError(
+                f"{where}: the energy of {collection_name(wanted.kind)} belongs to {own_pt}, not to "
+                f"{wanted.given['pt']}: name their energy or mass too, with --map {wanted.option('energy')} or "
+                f"{wanted.option('mass')}"
+            )
     chosen: dict[str, tuple[str, ...]] = {}
     missing: list[tuple[str, ...]] = []
     needed = wanted.fields(last)
