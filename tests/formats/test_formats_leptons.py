@@ -439,9 +439,10 @@ def test_physlite_without_soft_terms(tmp_path: Path) -> None:
         found = file["CollectionTree"]
         content = {name: found[name].array() for name in found.keys() if not name.startswith("n")}  # noqa: SIM118
     content |= {"EventInfoAuxDyn.met": ak.Array([30e3]), "EventInfoAuxDyn.phi": ak.Array([1.0])}
+    content = {name: ak.concatenate([values] * 20) for name, values in content.items()}  # enough for a check
     mapped = read(tree(tmp_path / "b.root", "CollectionTree", content), **how, map=names)
-    assert mapped.objects["met"].pt.tolist() == [[30]]
-    wrong = tree(tmp_path / "c.root", "CollectionTree", content | {"EventInfoAuxDyn.met": ak.Array([30.0])})
+    assert mapped.objects["met"].pt.tolist() == [[30]] * 20
+    wrong = tree(tmp_path / "c.root", "CollectionTree", content | {"EventInfoAuxDyn.met": ak.Array([30.0] * 20)})
     with pytest.raises(InputError, match=r"GeV for jets, but 0\.03 GeV for met, so their units differ"):
         read(wrong, **how, map=names)
 
@@ -787,3 +788,24 @@ def test_missing_energy_in_other_units_or_not_filled(tmp_path: Path) -> None:
         assert read(empty, **how).selected.any() is np.False_
     nan = flat(tmp_path / "nan.root", met=[np.nan] * 119 + [30.0])
     assert read(nan, **how).status.tolist() == [2] * 119 + [0]
+
+
+def test_units_are_found_from_the_first_kind_with_objects(tmp_path: Path) -> None:
+    """Leptons come first in this topology, but the file has none."""
+    raw = {"name": "first", "event": ["tl", "H"], "particles": {"tl": ["l", "b"], "H": ["b", "b"]}}
+    lepton_first = parse_topology(raw | {"objects": {"l": "lepton"}, "codes": {"tl": [6]}}, "test")
+    assert lepton_first.kinds[0] == "lepton"
+    none = {f"lepton_{name}": ak.Array([[]] * 120) for name in ("pt", "eta", "phi")}
+    columns = {name: ak.values_astype(values, np.float64) for name, values in none.items()}
+    mev = flat(tmp_path / "a.root", **columns, jet_pt=[[50e3] * 4] * 120, jet_mass=[[5e3] * 4] * 120)
+    with pytest.raises(InputError, match="the median jet pT is 50000, which looks like MeV: give --units MeV"):
+        read(mev, topology=lepton_first)
+    assert ak.all(read(mev, topology=lepton_first, units="MeV").jets.pt == 50)
+    assert ak.all(read(mev, topology=lepton_first, units="GeV").jets.pt == 50e3)
+
+
+def test_a_few_events_with_little_missing_energy_have_the_same_units(tmp_path: Path) -> None:
+    """The last chunk has a single event, whose missing energy is small by chance."""
+    path = flat(tmp_path / "a.root", met=[30.0] * 119 + [0.3])
+    how: dict[str, Any] = {"topology": SEMILEP, "map": {"lepton": "lep"}, "settings": {"overlap": "none"}}
+    assert read(path, **how, chunk=17).objects["met"].pt[-1, 0] == pytest.approx(0.3)

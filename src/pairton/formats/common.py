@@ -31,6 +31,7 @@ __all__ = [
 
 NO_OBJECT = 2**31 - 1
 LEAST_MEDIAN = 0.5  # GeV: a smaller median pT means wrong units
+ENOUGH = 20  # objects: the median pT of fewer, such as the missing energy of a few events, can be small by chance
 SURE = 100  # in so many events, the missing energy cannot always be 0
 
 Ints = npt.NDArray[np.integer[Any]]
@@ -48,11 +49,13 @@ def unit_scale(pt: npt.NDArray[Any], units: str | None, path: str, kind: str = J
     return 1.0
 
 
-def check_units(objects: Mapping[str, ak.Array], path: str, fixed: str | None = None) -> None:
+def check_units(
+    objects: Mapping[str, ak.Array], path: str, units: str | None = None, fixed: str | None = None
+) -> None:
     """Raise InputError if kinds of objects have different units; warn if the missing energy is always 0.
 
-    The median pT of every kind must be plausible in GeV. fixed: the units that all files of the format have.
-    Without them, `unit_scale` has checked the first kind already.
+    The median pT of every kind must be plausible in GeV. units: those that the user gave; fixed: those that all
+    files of the format have.
     """
     reference, usual = None, 0.0
     for kind, array in objects.items():
@@ -69,15 +72,16 @@ def check_units(objects: Mapping[str, ak.Array], path: str, fixed: str | None = 
         median = float(np.median(pt)) if len(pt) else None
         if median is None:
             continue
-        wrong = mev_median(pt) is not None or median < LEAST_MEDIAN
+        wrong = mev_median(pt) is not None or (median < LEAST_MEDIAN and len(pt) >= ENOUGH)
         if reference is None:
             if wrong and fixed is not None:
                 raise InputError(
                     f"{path}: the median pT of {collection_name(kind)} is {median:.3g} GeV, which is not "
                     f"plausible; files of this format are in {fixed}: correct the momenta in the file"
                 )
-            if wrong:  # the user gave these units, so there is nothing to compare with
-                return
+            if wrong:
+                unit_scale(pt, units, path, kind)  # the kinds before it have no objects to find the units from
+                return  # the user gave these units, so there is nothing to compare with
             reference, usual = kind, median
         elif wrong:
             raise InputError(

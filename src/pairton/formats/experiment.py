@@ -212,7 +212,7 @@ class ExperimentSource(Source):
         ]
         found = self.tree.read([*fields, *self.more, *self._variations.columns, *self.kept.values()], start, stop)
         objects = {kind: self._read_kind(found, kind) for kind in self._objects}
-        check_units(objects, self.path, self.units)
+        check_units(objects, self.path, fixed=self.units)
         kept = {name: found[column] for name, column in self.kept.items()}
         return Events(
             objects,

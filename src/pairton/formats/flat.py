@@ -173,7 +173,7 @@ class FlatSource(Source):
             if kind == JET:
                 self._tags.complete(flat, scale)
             objects[kind] = objects_from_flat(counts[kind], flat, scale=scale)
-        check_units(objects, self.path)
+        check_units(objects, self.path, options.units)
         others = {
             kind: objects_from_flat(*flat_fields(data, chosen, self.path, kind), scale=scale or 1.0)
             for kind, chosen in self._overlap.items()

@@ -134,7 +134,7 @@ class _Source(Hdf5Source):
         for kind, nodes in self._overlap.items():
             rows, flat = self._read_kind(kind, nodes, start, stop)
             others[kind] = objects_from_flat(rows.counts, flat, scale=scale or 1.0)
-        check_units(objects, self.path)
+        check_units(objects, self.path, options.units)
         truth = None
         if self.has_truth:
             truth, bad = kind_labels_to_truth(options.topology, labels, counts)

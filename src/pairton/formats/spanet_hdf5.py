@@ -238,7 +238,7 @@ class _Source(Hdf5Source):
         for kind, group in self._overlap.items():
             padded, flat = self._read_kind(kind, group, start, stop)
             others[kind] = objects_from_flat(padded.counts, flat, scale=scale or 1.0)
-        check_units(objects, self.path)
+        check_units(objects, self.path, options.units)
         objects = self._leptons.mark(objects, others, identified)
         truth = None
         if self._targets:
