@@ -221,6 +221,8 @@ def test_empty_events_work():
 
 def test_arrays_that_do_not_fit_are_refused():
     jets = make_jets(**{name: [[10.0]] * 3 for name in FIELDS})
+    with pytest.raises(EventsError, match=r"weights has the shape \(3, 1\): give one number per event"):
+        Events(jets, weights=[[1], [2], [3]])
     with pytest.raises(EventsError, match="weights has 2 rows, but there are 3 events"):
         Events(jets, weights=[1, 2])
     with pytest.raises(EventsError, match=r"ids has the shape \(3,\), but must be \(events, 2\)"):

@@ -94,6 +94,10 @@ def test_parquet_lists_of_fixed_length_and_nulls(tmp_path: Path) -> None:
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     with pytest.raises(FormatError, match=r"jet_eta has the type .*without missing values"):
         read(tmp_path / "a.parquet")
+    columns["jet_eta"] = pa.array([[1.0, 2.0], None])
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    with pytest.raises(FormatError, match=r"column jet_eta has missing lists \(null\), .* write empty lists"):
+        read(tmp_path / "a.parquet")
 
 
 def test_another_pt_does_not_keep_the_old_energy(tmp_path: Path) -> None:

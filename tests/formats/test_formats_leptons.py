@@ -638,6 +638,28 @@ def test_neutrinos_in_gev(tmp_path: Path, unit: float, known: bool) -> None:
         np.testing.assert_allclose(columns["neutrino_pz"], nu[2])
 
 
+def test_neutrinos_of_events_without_missing_energy(tmp_path: Path) -> None:
+    n = 6
+    met = {"met": np.full(n, 50.0), "phi": np.zeros(n), "MASK": np.arange(n) != 2}
+    groups = {"Jets": padded(n, 6) | {"btag": np.ones((n, 6))}, "Leptons": padded(n, 1), "Met": met}
+    nu = {"neutrino_px": np.where(met["MASK"], 50.0, 5e6), "neutrino_py": np.zeros(n), "neutrino_pz": np.arange(n)}
+    found = read(spanet(tmp_path / "a.h5", groups, own(n), **nu), topology=SEMILEP, settings={"overlap": "none"})
+    assert found.counts["met"].tolist() == [1, 1, 0, 1, 1, 1]
+    assert found.columns["neutrino_pz"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_weights_in_a_column_of_their_own(tmp_path: Path) -> None:
+    """Weights of shape (n, 1) are weights of shape (n,); wider ones are refused."""
+    groups = {"Jets": padded(3, 6) | {"btag": np.ones((3, 6))}}
+    more = {"w": np.array([[1.0], [2.0], [3.0]]), "wide": np.ones((3, 2))}
+    path = spanet(tmp_path / "a.h5", groups, {}, **more)
+    found = read(path, topology="hh4b", map={"weight": "REGRESSIONS/EVENT/w"}).weights
+    assert found is not None
+    assert found.tolist() == [1, 2, 3]
+    with pytest.raises(FormatError, match=r"the weight .*wide has the shape \(3, 2\), but must have one number"):
+        read(path, topology="hh4b", map={"weight": "REGRESSIONS/EVENT/wide"})
+
+
 # -- HyPER's layout ----------------------------------------------------------------------------------------
 
 
@@ -678,6 +700,18 @@ def test_hyper_with_leptons_and_missing_energy(tmp_path: Path) -> None:
         read(tmp_path / "hyper.h5", topology=SEMILEP)
     allhad = read(tmp_path / "hyper.h5", topology="hh4b", truth=False, settings={"overlap": "0.4"})
     assert allhad.usable["jet"].tolist() == [[True] * 6] * n  # eta up to 0.5
+
+
+def test_hyper_with_integer_fields(tmp_path: Path) -> None:
+    """Padding has no momentum; an integer cannot be NaN."""
+    made = np.zeros((2, 3), [("e", "f4"), ("eta", "f4"), ("phi", "f4"), ("pt", "f4"), ("btag", "i4")])
+    for name, value in (("e", 60.0), ("eta", 0.5), ("phi", 1.0), ("pt", 50.0), ("btag", 1)):
+        made[name] = value
+    for name in ("e", "eta", "phi", "pt"):
+        made[name][:, 2] = np.nan
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["INPUTS/JET"] = made
+    assert read(tmp_path / "a.h5", topology="hh4b").jets.btag.tolist() == [[1, 1], [1, 1]]
 
 
 # -- flat tables -------------------------------------------------------------------------------------------

@@ -72,6 +72,23 @@ def test_a_target_without_a_source_counts_through_all_inputs(semileptonic, tmp_p
         assert sorted(file["INPUTS"]) == ["AllJets", "Leptons"]
 
 
+def test_targets_count_inputs_without_momenta_too(semileptonic, tmp_path):
+    """Calorimeter cells have no momenta, but targets of leptons count from the first jet on, past the cells."""
+    path, raw = semileptonic
+    raw["INPUTS"]["SEQUENTIAL"] = {"AllJets": MOMENTUM, "Cells": {"size": "none"}, "Leptons": MOMENTUM}
+    raw["EVENT"] = {"tl": ["b", "l"]}
+    with h5py.File(path, "r+") as file:
+        file.move("INPUTS/Lep", "INPUTS/Leptons")
+        file["INPUTS/Cells/MASK"] = np.ones((3, 5), dtype=bool)
+        file["INPUTS/Cells/size"] = np.ones((3, 5))
+        file["TARGETS/tl/b"][...] = [2, 1, -1]
+        file["TARGETS/tl/l"][...] = [9, 10, -1]  # after 4 columns of jets and 5 of cells
+    event = tmp_path / "event.yaml"
+    event.write_text(yaml.safe_dump(raw))
+    events = pairton.read(path, topology=event, fields={"alljet": (), "lepton": ()})
+    assert events.truth.tolist() == [[2, 0], [1, 1], [-1, -1]]
+
+
 def test_classes_and_regressions_are_columns(semileptonic, tmp_path):
     path, raw = semileptonic
     names = ["signal", "EVENT/nu_pz", "tl/PARTICLE/mass", "REGRESSIONS/EVENT/nu_pz"]

@@ -35,6 +35,8 @@ def _check_shapes(events: Events) -> None:
     if events.ids.shape[1:] != (2,):
         raise EventsError(f"ids has the shape {events.ids.shape}, but must be (events, 2): source and number")
     if events.weights is not None:
+        if events.weights.ndim != 1:
+            raise EventsError(f"weights has the shape {events.weights.shape}: give one number per event")
         lengths["weights"] = len(events.weights)
     if events.truth is not None:
         lengths["truth"] = len(events.truth)

@@ -293,6 +293,11 @@ def jagged(
         raise FormatError(
             f"{path}: column {name} has the type {array.type}, but must have one list of numbers per event"
         )
+    if bool(ak.any(ak.is_none(array))):
+        raise FormatError(
+            f"{path}: column {name} has missing lists (null), but must have one list per event: write empty lists "
+            "for events without objects"
+        )
     counts = np.asarray(ak.num(array, axis=1), dtype=np.int64)
     values = ak.flatten(array)
     if "unknown" in str(values.type):  # only empty lists: no type to infer

@@ -76,7 +76,15 @@ class Sidecar:
         return found.astype(np.uint64, copy=False)
 
     def weights(self, start: int, stop: int) -> npt.NDArray[np.float64] | None:
-        return None if self._weight is None else self.file.read(self._weight, start, stop).astype(np.float64)
+        if self._weight is None:
+            return None
+        found = self.file.read(self._weight, start, stop).astype(np.float64)
+        if found.shape[1:] not in ((), (1,)):
+            raise FormatError(
+                f"{self.file.path}: the weight {self._weight.name} has the shape {self._weight.shape}, but must "
+                "have one number per event: name another dataset with --map weight=DATASET"
+            )
+        return found.reshape(len(found))
 
     def columns(self, start: int, stop: int) -> dict[str, Any]:
         found: dict[str, Any] = {}

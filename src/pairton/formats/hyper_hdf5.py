@@ -1,6 +1,6 @@
 """HyPER's HDF5 layout: padded records of objects, each with the label of its decay product.
 
-INPUTS/JET            (n, width): records of e, eta, phi, pt, btag and further fields; padding is NaN
+INPUTS/JET            (n, width): records of e, eta, phi, pt, btag and further fields; padding has NaN momenta
 INPUTS/LEPTON         (n, width): the same for leptons, with charge; other kinds by their names
 INPUTS/MET            (n, 1): the same for missing energy, as (met, 0, phi, met)
 INPUTS/GLOBAL         (n, 1): records of njet, nbTagged
@@ -37,6 +37,7 @@ __all__ = ["FORMAT", "HyperHdf5"]
 INPUTS, LABELS = "INPUTS", "LABELS"
 JETS, GLOBAL, MATCHED = "INPUTS/JET", "INPUTS/GLOBAL", "METADATA/FullyMatched"
 ORDER = ("energy", "eta", "phi", "pt", "btag")  # fields of HyPER's records
+MOMENTUM = ("pt", "eta", "phi", "energy", "mass")
 WIDTHS = {JET: 20}  # least width, as in HyPER
 COUNTS = np.dtype([("njet", np.float32), ("nbTagged", np.float32)])
 
@@ -148,8 +149,8 @@ class _Source(Hdf5Source):
         padding = np.full(
             records.shape, kind not in TRANSVERSE
         )  # missing energy has no padding, even if it is NaN
-        for name in (name for parts in nodes.columns.values() for name in parts):
-            padding &= np.isnan(records[name])
+        for name in (name for field in MOMENTUM for name in nodes.columns.get(field, ())):
+            padding &= np.isnan(records[name])  # other fields may be integers, which cannot be NaN
         rows = Padded(~padding)
         flat = {n: combined([rows.take(records[name]) for name in parts]) for n, parts in nodes.columns.items()}
         return rows, flat

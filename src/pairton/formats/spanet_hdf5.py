@@ -195,8 +195,15 @@ class _Source(Hdf5Source):
         }
         setting = self.options.settings.get("targets")
         if setting is None and topology.groups:  # known from an event file of SPANet
-            return tuple((groups[kind], self._kinds[kind].width) for kind in topology.joined)
+            return tuple(self._group_width(kind) for kind in topology.joined)
         return tuple((name, widths[name]) for name in joined_groups(setting, groups, widths, targets, topology))
+
+    def _group_width(self, kind: str) -> tuple[str, int]:
+        """The group of a kind and its width; targets also count groups that have no momenta."""
+        if kind in self._kinds:
+            return self._kinds[kind].path.removeprefix("INPUTS/"), self._kinds[kind].width
+        name = _group(self._file, kind, self.options)
+        return name, _Group(name, self._file.dataset(f"INPUTS/{name}/{MASK}"), {}).width
 
     def _find_neutrino(self, file: Hdf5File) -> dict[str, Any]:
         wanted = self.options.truth or not set(NEUTRINO).isdisjoint(self.options.keep)
@@ -211,9 +218,9 @@ class _Source(Hdf5Source):
         if not self._neutrino or not some:
             return None
         px, py = (self._file.read(data, 0, some) for data in list(self._neutrino.values())[:2])
-        size = np.hypot(px, py)
-        met = np.asarray(self._read_kind("met", self._kinds["met"], 0, some)[1]["pt"], np.float64)
-        met = met / (1000.0 if self.options.units == "MeV" else 1.0)
+        rows, flat = self._read_kind("met", self._kinds["met"], 0, some)
+        size = rows.take(np.broadcast_to(np.hypot(px, py)[:, None], rows.mask.shape))  # where there is met
+        met = np.asarray(flat["pt"], np.float64) / (1000.0 if self.options.units == "MeV" else 1.0)
         good = (met > 0) & (size > 0)
         ratio = float(np.median(met[good] / size[good])) if good.any() else np.nan
         return next((unit for unit in UNITS if 1 / 3 < ratio / unit < 3), None)
