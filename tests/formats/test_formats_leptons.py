@@ -636,6 +636,11 @@ def test_neutrinos_in_gev(tmp_path: Path, unit: float, known: bool) -> None:
     assert set(columns) == (set(stored) if known else set())
     if known:
         np.testing.assert_allclose(columns["neutrino_pz"], nu[2])
+    else:
+        with pytest.raises(FormatError, match=r"neutrino_pz cannot be converted to GeV, .* --keep REGRESSIONS"):
+            read(path, topology=SEMILEP, keep=["neutrino_pz"])
+    place = "REGRESSIONS/EVENT/neutrino_pz"
+    np.testing.assert_array_equal(read(path, topology=SEMILEP, keep=[place]).columns[place], stored["neutrino_pz"])
 
 
 def test_neutrinos_of_events_without_missing_energy(tmp_path: Path) -> None:
@@ -692,6 +697,10 @@ def test_hyper_with_leptons_and_missing_energy(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.truth, events.truth)
     assert found.counts["met"].tolist() == [1] * n  # no missing energy is a bad object, not none
     assert found.status.tolist() == [0, 0, 2, 0]
+    with h5py.File(tmp_path / "hyper.h5", "r+") as file:
+        del file["LABELS/LEPTON"]
+    with pytest.warns(PairtonWarning, match="no dataset LABELS/LEPTON, so all leptons are treated as unlabelled"):
+        assert read(tmp_path / "hyper.h5").truth.tolist() == [[0, 1, 2, 3, -1]] * n
     with h5py.File(tmp_path / "hyper.h5", "r+") as file:
         del file["INPUTS/MET"]
     with pytest.raises(

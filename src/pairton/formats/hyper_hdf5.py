@@ -10,6 +10,7 @@ METADATA/FullyMatched (n,)
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton.errors import FormatError, OutputError
+from pairton.errors import FormatError, OutputError, PairtonWarning
 from pairton.events import Events
 from pairton.formats.base import Format, ReadOptions, Source, Writer
 from pairton.formats.columns import Chosen, Padded, Wanted, choose_columns, combined, objects_from_flat
@@ -80,6 +81,7 @@ class _Source(Hdf5Source):
         self._kinds = {kind: self._find(file, self.options.wanted(kind, stored)) for kind in topology.kinds}
         self._overlap = {kind: self._find(file, Wanted(kind)) for kind in self._leptons.beside(available)}
         self.has_truth = any(nodes.labels is not None for nodes in self._kinds.values())
+        self._warn_unlabelled()
         datasets: dict[str, Any] = {}
         for nodes in (*self._kinds.values(), *self._overlap.values()):
             datasets |= nodes.datasets
@@ -87,6 +89,17 @@ class _Source(Hdf5Source):
         used = {_place(kind) for kind in self._kinds} | {GLOBAL}
         self.others = [name for name in file.names(INPUTS) if f"{INPUTS}/{name}" not in used]
         self.metadata = {**self.metadata, **self._leptons.metadata}
+
+    def _warn_unlabelled(self) -> None:
+        """Warn if only some kinds of objects have labels."""
+        for kind in self.options.topology.object_kinds if self.has_truth else ():
+            if self._kinds[kind].labels is None:
+                warnings.warn(
+                    f"{self.path}: there is no dataset {_place(kind, LABELS)}, so all {collection_name(kind)} are "
+                    "treated as unlabelled: add it, or read without truth",
+                    PairtonWarning,
+                    stacklevel=2,
+                )
 
     def _find(self, file: Hdf5File, wanted: Wanted) -> _Nodes:
         kind, place = wanted.kind, _place(wanted.kind)

@@ -114,6 +114,7 @@ class _Source(Hdf5Source):
         self.n_events = file.same_length(everything | self._targets | self._sidecar.lengths())
         self._joined = self._find_joined()
         self._neutrino_unit = self._find_neutrino_unit()
+        self._check_kept_neutrino(file)
         used = {group.path.removeprefix("INPUTS/") for group in self._kinds.values()}
         self.others = [name for name in _groups(file) if name not in used]
         self.metadata = {**self.metadata, **self._leptons.metadata}
@@ -224,6 +225,18 @@ class _Source(Hdf5Source):
         good = (met > 0) & (size > 0)
         ratio = float(np.median(met[good] / size[good])) if good.any() else np.nan
         return next((unit for unit in UNITS if 1 / 3 < ratio / unit < 3), None)
+
+    def _check_kept_neutrino(self, file: Hdf5File) -> None:
+        """Raise FormatError if `--keep` names a momentum of the neutrino, but its unit is unknown."""
+        if self._neutrino_unit is not None or not self.n_events:
+            return
+        for name, path in NEUTRINO.items():
+            stored = name in self._sidecar.stored.columns  # written by Pairton, in GeV
+            if name in self.options.keep and not stored and file.is_dataset(path):
+                raise FormatError(
+                    f"{file.path}: {name} cannot be converted to GeV, because a comparison of its pT with "
+                    f"the missing energy does not give the unit: keep the number as stored with --keep {path}"
+                )
 
     def read(self, start: int, stop: int) -> Events:
         options, topology = self.options, self.options.topology
