@@ -34,6 +34,14 @@ def test_the_same_tree_takes_everything():
     assert all(torch.equal(found[name], value) for name, value in old.state_dict().items())
 
 
+@pytest.mark.parametrize("triplets", ["object_sum", "hyper", "potential"])
+def test_every_head_of_triplets_is_taken_whole(triplets):
+    config = {"single_stream": True, "single_width": 8, "single_heads": 2, "pair_heads": 2, "patterns": False}
+    old = filled(network("ttbar_allhad", triplets=triplets, **config))
+    found = transferred(old, network("ttbar_allhad", triplets=triplets, **config))
+    assert [name for name, value in old.state_dict().items() if not torch.equal(found[name], value)] == []
+
+
 def test_outputs_follow_the_name_of_their_type():
     """Types are W, tl, t in l+jets and W, tl, H, t in ttH: the third output of one is the fourth of the other."""
     old, new = filled(network("ttbar_semilep")), network("tth_semilep")

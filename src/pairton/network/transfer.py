@@ -20,7 +20,8 @@ __all__ = ["check_same_network", "transferred"]
 
 MAY_DIFFER = ("dropout",)
 OF_THE_TREE = ("triplets", "patterns", "heads")  # settings that may depend on the decay tree
-NUMBERED = re.compile(r"(heads\.(edges|triplets)\.\w+)\.(\d+)\.(.+)")  # names of weights that exist once per type
+# names of weights that exist once per type; other numbers, as in `single.1`, are layers
+NUMBERED = re.compile(r"(heads\.(edges|triplets)\.(?:layers|sides|outs|objects|mix|score))\.(\d+)\.(.+)")
 
 
 def check_same_network(trained: Network, new: Network, name: str) -> None:
