@@ -343,6 +343,15 @@ def test_memory_mapped_equals_in_memory(tmp_path):
             np.testing.assert_array_equal(array, others[name])
 
 
+def test_memory_mapped_columns_may_have_a_slash_in_their_name(tmp_path):
+    signal = np.arange(300) % 2
+    events = labelled_events().replace(columns={"EVENT/signal": signal})
+    mapped, _ = pack([events], TTBAR, INPUTS, folder=tmp_path, memory=4000, columns=("EVENT/signal",))
+    for group in mapped.groups.values():
+        assert isinstance(group.truth.base, np.memmap)
+        np.testing.assert_array_equal(group.columns["EVENT/signal"], signal[group.ids[:, 1].astype(int)])
+
+
 def test_every_event_once_per_epoch_in_batches_of_one_layout():
     plan = BatchPlan({(6,): 50, (7, 1): 33}, batch=16, seed=3)
     assert plan.steps_per_epoch == 4 + 3

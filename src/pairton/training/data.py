@@ -122,16 +122,17 @@ class _Store:
             self.folder.mkdir(parents=True, exist_ok=True)
             for layout, groups in self.parts.items():
                 mode = "ab" if layout in self.on_disk else "wb"
-                for name in groups[0].arrays():
-                    with self._path(layout, name).open(mode) as file:
+                for number, name in enumerate(groups[0].arrays()):
+                    with self._path(layout, number).open(mode) as file:
                         for group in groups:
                             file.write(np.ascontiguousarray(group.arrays()[name]).data)
                 shapes = {name: (array.dtype, array.shape[1:]) for name, array in groups[0].arrays().items()}
                 self.on_disk[layout] = shapes
         self.parts, self.held = {}, 0
 
-    def _path(self, layout: Layout, name: str) -> Path:
-        return self.folder / f"{'-'.join(map(str, layout))}-{name}.bin"
+    def _path(self, layout: Layout, number: int) -> Path:
+        """The file of an array, by its number, since names of columns may contain a slash."""
+        return self.folder / f"{'-'.join(map(str, layout))}.{number}.bin"
 
     def finish(self) -> PackedEvents:
         if self.on_disk:
@@ -144,8 +145,8 @@ class _Store:
 
     def _mapped(self, layout: Layout) -> Group:
         arrays = {}
-        for name, (dtype, shape) in self.on_disk[layout].items():
-            flat = np.memmap(self._path(layout, name), dtype=dtype, mode="r")
+        for number, (name, (dtype, shape)) in enumerate(self.on_disk[layout].items()):
+            flat = np.memmap(self._path(layout, number), dtype=dtype, mode="r")
             arrays[name] = flat.reshape(-1, *shape)
         return Group.of_arrays(arrays)
 
