@@ -147,6 +147,20 @@ def test_an_interrupted_training_goes_on(trained, file, tmp_path, monkeypatch, a
         assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
+def test_an_interrupt_in_the_last_step_of_a_fold_ends_the_run(file, tmp_path, monkeypatch):
+    backward = Trainer.backward
+
+    def terminated(self, fabric, model, drawn):
+        if (self.train_events.fold[0], drawn.step) == (0, 2):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return backward(self, fabric, model, drawn)
+
+    monkeypatch.setattr(Trainer, "backward", terminated)
+    stopped = train(parse_recipe(RECIPE), [file], tmp_path / "two", folds=2)
+    assert (stopped.fold, stopped.step, stopped.finished) == ((0, 2), 3, False)
+    assert not (tmp_path / "two" / "fold1").exists()
+
+
 def test_folders_are_not_mixed(trained, file, tmp_path, monkeypatch):
     out, _, _ = trained
     recipe = parse_recipe(RECIPE)

@@ -160,6 +160,16 @@ def test_interrupted_and_resumed_equals_uninterrupted_bit_for_bit(fabric, whole,
     assert (out / "model.json").read_text() == (tmp_path / "model.json").read_text()
 
 
+def test_an_interrupt_in_the_last_step_still_gives_a_calibrated_model(fabric, tmp_path):
+    class Late(Interrupted):
+        at = 2
+
+    plan = recipe(TRIANGLES, {"masked_edges": 0, "event_likelihood": 1}, steps=3)
+    result = Late(plan, random_events(), random_events(seed=1), tmp_path).run(fabric)
+    assert (result.finished, result.interrupted) == (True, True)
+    assert len(read_info(tmp_path).temperatures) == 1
+
+
 def test_resuming_something_else_is_refused(fabric, whole, tmp_path):
     plan, out = whole
     events = random_events()
@@ -203,6 +213,17 @@ def test_likelihood_of_validation_events_is_that_of_the_tables():
     found = sum_likelihood(network, events, blocks(events, 100), loss)
     assert found[1] == 9
     assert found[0] == pytest.approx(total, rel=1e-5)
+
+
+def test_validation_events_are_taken_from_all_files():
+    """In every layout, events of the second file follow those of the first."""
+    events = random_events(count=600)
+    used = {layout: [] for layout in events.groups}
+    for layout, rows in blocks(events, 400):
+        used[layout] += rows.tolist()
+    assert used == {layout: list(range(0, 600, 3)) for layout in events.groups}
+    everything = [(layout[0], row) for layout, rows in blocks(events, 1200) for row in rows.tolist()]
+    assert everything == [(n_jets, row) for n_jets in (6, 7) for row in range(600)]
 
 
 def test_a_jet_count_may_be_validated_before_it_is_trained(fabric, tmp_path):
@@ -377,6 +398,22 @@ def test_accumulating_gives_the_gradient_of_the_whole_batch(fabric):
     assert found[0][0]["loss"] == pytest.approx(found[1][0]["loss"], rel=1e-5)
     for one, other in zip(found[0][1], found[1][1], strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_a_small_batch_counts_by_its_number_of_events(fabric):
+    """Batches of 16 and 4 events together have the gradient of one batch of all 20."""
+    events = random_events(count=20, extra=(0,))
+    found = {}
+    for batch in (16, 20):
+        plan = recipe(TRIANGLES, {"masked_edges": 0, "event_likelihood": 1}, batch=batch)
+        torch.manual_seed(0)
+        network = loop.Network(plan.topology, plan.network)
+        trainer, model = Trainer(plan, events, events, None), fabric.setup_module(network)
+        losses = [trainer.backward(fabric, model, drawn)["loss"] for drawn in trainer.plan.epoch(0)]
+        found[batch] = losses, [batch * parameter.grad for parameter in network.parameters()]
+    assert 16 * found[16][0][0] + 4 * found[16][0][1] == pytest.approx(20 * found[20][0][0], rel=1e-5)
+    for one, other in zip(found[16][1], found[20][1], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.long

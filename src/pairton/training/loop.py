@@ -61,6 +61,7 @@ class Result:
     best: dict[str, float]  # validation efficiencies of the model that was kept
     leads: bool = True  # whether this process, of several, prints and writes
     fold: tuple[int, int] | None = None  # the fold that was trained last, and how many there are
+    interrupted: bool = False  # by Ctrl-C or SIGTERM, perhaps in the last step
 
     @property
     def finished(self) -> bool:
@@ -119,8 +120,12 @@ class Trainer:
         return terms_of(self.recipe.loss, self.recipe.topology, drawn.layout, self.recipe.heads)
 
     def backward(self, fabric: Any, model: Any, drawn: Drawn) -> dict[str, float]:
-        """Compute the gradient of a step. Return the loss and its terms, averaged over the whole batch."""
+        """Compute the gradient of a step. Return the loss and its terms, averaged over the whole batch.
+
+        The last batch of a layout may be small. Its gradient is scaled down, so that all events count the same.
+        """
         terms = self.terms(drawn)
+        share = len(drawn.rows) / self.recipe.optimiser.batch
         parts = self.parts(drawn, fabric.global_rank, fabric.world_size, fabric.device)
         counts = torch.tensor(
             [float(sum(part.counts(terms)[name] for part in parts)) for name in terms], device=fabric.device
@@ -133,7 +138,7 @@ class Trainer:
                 losses = batch_loss(model.module, outputs, part, terms)
                 # DDP averages over processes, but the loss is a sum over the whole batch
                 total = sum(
-                    weight * losses[name] / count * fabric.world_size
+                    share * weight * losses[name] / count * fabric.world_size
                     for (name, weight), count in zip(terms.items(), counts, strict=True)
                 )
                 for output in outputs.values():  # an output without a loss in this batch gets a gradient of zero
@@ -184,19 +189,19 @@ class Trainer:
                     if _better(found, best, self._head_weights):
                         best = found
                         self._keep(fabric, averaged if config.ema else network, best, done)
-                asked = torch.tensor(float(interrupted()), device=fabric.device)
-                stop = bool(fabric.all_reduce(asked, reduce_op="sum"))  # all processes stop together
+                stop = _any_process(fabric, interrupted())  # all processes stop together
                 if done % recipe.run.save_every == 0 or done == self.steps or stop:
                     if fabric.is_global_zero:
                         progress = {"step": done, "best": best, "recipe": recipe.to_dict()}
                         progress["data"] = self.train_events.fingerprint
                         save_state(self.out / STATE, network, averaged, optimiser, progress)
                     fabric.barrier()
-                if stop:
-                    return Result(done, self.steps, best, fabric.is_global_zero)
+                if stop and done < self.steps:
+                    return Result(done, self.steps, best, fabric.is_global_zero, interrupted=True)
             if fabric.is_global_zero and recipe.decoding in CALIBRATED:
                 self._calibrate()
-        return Result(self.steps, self.steps, best, fabric.is_global_zero)
+            stop = _any_process(fabric, interrupted())
+        return Result(self.steps, self.steps, best, fabric.is_global_zero, interrupted=stop)
 
     @property
     def _head_weights(self) -> dict[str, float]:
@@ -343,6 +348,11 @@ def _better(found: dict[str, float], best: dict[str, float], heads: Mapping[str,
         if math.isfinite(new) and math.isfinite(old):
             return new > old
     return not any(math.isfinite(value) for name, value in best.items() if name.startswith("e_"))
+
+
+def _any_process(fabric: Any, answer: bool) -> bool:
+    """Whether the answer of any process is yes."""
+    return bool(fabric.all_reduce(torch.tensor(float(answer), device=fabric.device), reduce_op="sum"))
 
 
 def _seed(*numbers: int) -> int:

@@ -66,7 +66,7 @@ def train(
         fold, folder = (k, folds), fold_folder(out, k)
         given["init"] = _start(init, fold)
         result = replace(_train(fabric, recipe, data, folder, resume=k < started, fold=fold, **given), fold=fold)
-        if result.step < result.steps:
+        if result.interrupted:
             break
     if result.finished and result.leads:
         infos = [read_info(fold_folder(out, k)) for k in range(folds)]

@@ -34,18 +34,21 @@ __all__ = [
 
 BLOCK = 256  # events decoded at once
 Counts = npt.NDArray[np.float64]
-Block = tuple[Layout, slice]
+Block = tuple[Layout, npt.NDArray[np.int64]]
 
 
 def blocks(events: PackedEvents, limit: int) -> list[Block]:
-    """(layout, rows) of every block. If there are more than `limit` events, the first of each layout are used."""
+    """(layout, rows) of every block.
+
+    If there are more than `limit` events, evenly spaced rows of each layout are used, so that all files count.
+    """
     share = min(1.0, limit / max(1, len(events)))
-    cut = {layout: int(np.ceil(share * count)) for layout, count in events.counts.items()}
-    return [
-        (layout, slice(start, min(start + BLOCK, count)))
-        for layout, count in cut.items()
-        for start in range(0, count, BLOCK)
-    ]
+    found = []
+    for layout, count in events.counts.items():
+        used = int(np.ceil(share * count))
+        rows = np.arange(used) * count // max(1, used)
+        found += [(layout, rows[start : start + BLOCK]) for start in range(0, used, BLOCK)]
+    return found
 
 
 @contextmanager
