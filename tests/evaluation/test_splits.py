@@ -20,8 +20,8 @@ def events(decays):
 def trained_on(mass_model, monkeypatch):
     """The model, with what it says of its training."""
 
-    def said(sources):
-        data = {"sources": [f"{source:016x}" for source in sources]}
+    def said(sources, **more):
+        data = {"sources": [f"{source:016x}" for source in sources], **more}
         recipe = {"data": {"train_fraction": FRACTIONS[0], "validation_fraction": FRACTIONS[1]}}
         info = replace(mass_model.info, data=data, recipe=recipe)
         monkeypatch.setattr(type(mass_model), "info", info)
@@ -40,6 +40,13 @@ def test_training_events_are_announced(events, trained_on):
         evaluate(events, trained_on(sources))
     evaluate(events, trained_on([source ^ 1 for source in sources]))  # others: no warning
     evaluate(events, trained_on([]))  # a model that does not say
+
+
+def test_events_of_the_model_that_it_was_started_from_are_announced(events, trained_on):
+    (source,) = np.unique(events.ids[:, 0]).tolist()
+    seen = int(events.in_split("train", (0.8, 0.1, 0.1)).sum())
+    with pytest.warns(PairtonWarning, match=f"trained on up to {seen} of these 60 events"):
+        evaluate(events, trained_on([source], train_fractions={f"{source:016x}": 0.8}))
 
 
 def test_a_split_is_that_of_the_model(events, trained_on):

@@ -184,11 +184,13 @@ def test_a_start_that_has_seen_the_events_is_announced(trained, file, tmp_path):
     topology = load_topology()
     recipe = parse_recipe(RECIPE)
     events, _ = pack([read(file)], topology, recipe.inputs, folder=tmp_path, config=recipe.data, fold=(1, 2))
-    runs._check_init(out / "fold1", events)
+    runs._check_init(out / "fold1", events, 0.6)
     with pytest.warns(PairtonWarning, match="trained on events of the same files"):
-        runs._check_init(out / "fold0", events)
+        runs._check_init(out / "fold0", events, 0.6)
+    with pytest.warns(PairtonWarning, match=r"has seen validation and test events; set .* to 0.6"):
+        runs._check_init(out / "fold1", events, 0.5)
     other = replace(events, sources=(6,))
-    runs._check_init(out / "fold0", other)
+    runs._check_init(out / "fold0", other, 0.5)
 
 
 @pytest.mark.long

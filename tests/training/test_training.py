@@ -21,8 +21,9 @@ from pairton.network import Network, NetworkConfig
 from pairton.topology import load_topology
 from pairton.training.data import BatchPlan, pack
 from pairton.training.losses import batch_loss, make_batch, terms_of
+from pairton.training.measuring import measured
 from pairton.training.process import Symmetry, draw_revealed
-from pairton.training.recipes import AugmentationConfig, DataConfig, LossConfig
+from pairton.training.recipes import AugmentationConfig, DataConfig, LossConfig, parse_recipe
 
 TTBAR, TTH, HH4B = (load_topology(name) for name in ("ttbar_allhad", "tth_allhad", "hh4b"))
 INPUTS = Inputs.default(TTBAR)
@@ -341,6 +342,32 @@ def test_memory_mapped_equals_in_memory(tmp_path):
         others = mapped.groups[layout].arrays()
         for name, array in group.arrays().items():
             np.testing.assert_array_equal(array, others[name])
+
+
+@pytest.mark.parametrize("changed", ["objects", "truth", "weights"])
+def test_the_fingerprint_is_that_of_all_content(tmp_path, changed):
+    """The ids are the same: a file may be written again with other jets, labels or weights."""
+    events = labelled_events().replace(weights=np.ones(300))
+    truth, weights = events.truth.copy(), np.ones(300)
+    row = int(np.flatnonzero(events.in_split("train"))[0])
+    truth[row], weights[row] = truth[row][::-1], 2
+    jets = ak.with_field(events.jets, events.jets.btag[:, ::-1], "btag")
+    content = {"objects": {"jets": jets}, "truth": {"truth": truth}, "weights": {"weights": weights}}
+    other = events.replace(**content[changed])
+    one, two = (pack([each], TTBAR, INPUTS, folder=tmp_path)[0].fingerprint for each in (events, other))
+    assert one != two
+
+
+def test_normalised_inputs_keep_the_scales_that_the_first_weights_expect(tmp_path):
+    settings = {"topology": "ttbar_allhad", "optimiser": {"steps": 1}}
+    recipe = parse_recipe(settings | {"inputs": {"jet": [{"field": "btag", "transform": "normalize"}]}})
+    train, _ = pack([labelled_events()], TTBAR, recipe.inputs, folder=tmp_path)
+    first = measured(recipe, train)
+    other, _ = pack([labelled_events(seed=1)], TTBAR, recipe.inputs, folder=tmp_path)
+    assert measured(recipe, other).inputs != first.inputs
+    assert measured(recipe, other, first.inputs).inputs == first.inputs
+    plain = measured(recipe, other, INPUTS)  # weights that expect the field as it is are of another network
+    assert plain == measured(recipe, other)
 
 
 def test_memory_mapped_columns_may_have_a_slash_in_their_name(tmp_path):

@@ -22,7 +22,7 @@ from pairton.errors import OutputError, TrainingError
 from pairton.models.storage import read_info
 from pairton.network import Network, torch_set_sums
 from pairton.network.engine import load_network, predictor
-from pairton.topology import load_topology
+from pairton.topology import Stage, load_topology
 from pairton.training import loop
 from pairton.training import resume_state as state
 from pairton.training.data import Group, PackedEvents
@@ -176,6 +176,13 @@ def test_resuming_something_else_is_refused(fabric, whole, tmp_path):
     other = replace(plan, optimiser=replace(plan.optimiser, learning_rate=0.5))
     with pytest.raises(TrainingError, match=r"learning_rate is 0.5, but .* started with 0.001"):
         Trainer(other, events, events, out, resume=True).run(fabric)
+    steps = plan.topology.with_stages([Stage(("W",)), Stage(("W",)), Stage(("t",)), Stage(("t",))])
+    (tmp_path / "steps").mkdir()
+    few = replace(plan, topology=steps, optimiser=replace(plan.optimiser, steps=1))
+    Trainer(few, events, events, tmp_path / "steps").run(fabric)
+    removed = replace(few, topology=plan.topology)  # the stages of the topology, which a recipe does not list
+    with pytest.raises(TrainingError, match=r"topology.stages is .*, but .* started with"):
+        Trainer(removed, events, events, tmp_path / "steps", resume=True).run(fabric)
     with pytest.raises(TrainingError, match="other events"):
         Trainer(plan, random_events(seed=7), events, out, resume=True).run(fabric)
     with pytest.raises(TrainingError, match="no state to resume from"):
@@ -278,6 +285,15 @@ def test_a_fine_tuned_model_lists_the_sources_of_both_trainings(fabric, tmp_path
     Trainer(plan, second, second, tmp_path / "second", init=tmp_path / "first").run(fabric)
     assert read_info(tmp_path / "first").data["sources"] == [f"{5:016x}"]
     assert read_info(tmp_path / "second").data["sources"] == [f"{5:016x}", f"{6:016x}"]
+    assert read_info(tmp_path / "second").seen == {f"{5:016x}": 0.9, f"{6:016x}": 0.9}
+    (tmp_path / "third").mkdir()
+    less = replace(plan, data=replace(plan.data, train_fraction=0.5), run=replace(plan.run, validate_every=2))
+    stopped = type("Early", (Interrupted,), {"at": 0})(
+        less, second, second, tmp_path / "third", init=tmp_path / "first"
+    )
+    assert stopped.run(fabric).step == 1  # before the first model
+    Trainer(less, second, second, tmp_path / "third", resume=True).run(fabric)
+    assert read_info(tmp_path / "third").seen == {f"{5:016x}": 0.9, f"{6:016x}": 0.5}
 
 
 def test_fine_tuning_starts_from_a_model_of_another_tree(fabric, whole, tmp_path):

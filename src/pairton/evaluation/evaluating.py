@@ -39,7 +39,7 @@ from pairton.evaluation.scoreboard import Evaluation, Method
 from pairton.events import Events
 from pairton.events.acceptance import MAX_OBJECTS
 from pairton.events.domain import Bounds, Domain, chosen_cuts, cut_domain
-from pairton.events.splits import fold_of
+from pairton.events.splits import DEFAULT_FRACTIONS, fold_of
 from pairton.formats import expand, iterate, open_source, options_for
 from pairton.formats.files import Paths
 from pairton.models.folds import by_fold
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 __all__ = ["REFERENCE_MIX", "evaluate"]
 
 FEW = 50  # effective number of events, below which there is a warning
-DEFAULT_FRACTIONS = (0.9, 0.05, 0.05)  # of training, validation and test events
 REFERENCE_MIX = {"ttbar_allhad": (0.36, 0.30, 0.34)}  # shares of complete events by bin, in the paper's sample
 
 Rows = npt.NDArray[np.intp]
@@ -331,11 +330,11 @@ def _trained_on(model: Model, events: Events) -> int:
 
 
 def _seen(model: Model, events: Events) -> int:
-    listed = model.info.data.get("sources", ())
-    if not listed:
-        return 0
-    sources = np.array([int(source, 16) for source in listed], dtype=np.uint64)
-    seen = np.isin(events.ids[:, 0], sources) & events.in_split("train", _fractions(model))
+    known = model.info.seen
+    seen = np.zeros(len(events), dtype=bool)
+    for fraction in set(known.values()):
+        sources = np.array([int(source, 16) for source, own in known.items() if own == fraction], dtype=np.uint64)
+        seen |= np.isin(events.ids[:, 0], sources) & events.in_split("train", (fraction, 0.0, 1 - fraction))
     if (folds := model.info.data.get("folds")) is not None:
         seen &= fold_of(events.ids, folds) != model.info.data["fold"]
     return int(seen.sum())

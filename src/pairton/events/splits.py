@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["MOST_FOLDS", "fold_of", "uniform"]
+__all__ = ["DEFAULT_FRACTIONS", "MOST_FOLDS", "fold_of", "uniform"]
 
+DEFAULT_FRACTIONS = (0.9, 0.05, 0.05)  # of training, validation and test events
 MOST_FOLDS = 100
 FOLD_SEED = 1  # differs from the default seed of splits, so that folds and splits are independent
 BITS = 53  # used bits of a hash: the precision of a float

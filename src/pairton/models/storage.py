@@ -30,6 +30,7 @@ from pairton.errors import ConfigError, ModelError, PairtonWarning, nearest, sho
 from pairton.events.domain import Domain
 from pairton.events.head_specs import HeadSpec, parse_head
 from pairton.events.inputs import Inputs
+from pairton.events.splits import DEFAULT_FRACTIONS
 from pairton.models.upgrade import upgrade_info
 from pairton.topology import Topology, parse_topology
 from pairton.topology.reading import completed
@@ -78,6 +79,16 @@ class ModelInfo:
     @property
     def takes_tokens(self) -> bool:
         return bool(self.network.get("tokens", True))
+
+    @property
+    def seen(self) -> dict[str, float]:
+        """Sources of all events that the weights learned from -> the fraction of them that was used for training.
+
+        A model that was started from another one has also learned from the events of that one.
+        """
+        own = self.recipe.get("data", {}).get("train_fraction", DEFAULT_FRACTIONS[0])
+        larger = self.data.get("train_fractions", {})
+        return {source: larger.get(source, own) for source in self.data.get("sources", ())}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; since JSON has no NaN, such metrics are None."""

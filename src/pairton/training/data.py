@@ -20,7 +20,7 @@ from pairton._common.atomic import output_errors
 from pairton.errors import TrainingError
 from pairton.events import Events, Status
 from pairton.events.acceptance import accept, selection_domain
-from pairton.events.inputs import Inputs
+from pairton.events.inputs import EVIDENCE, Inputs
 from pairton.events.nodes import MOST_OBJECTS, Nodes
 from pairton.events.splits import fold_of
 from pairton.events.tags import load_table
@@ -107,7 +107,7 @@ class _Store:
     parts: dict[Layout, list[Group]] = field(default_factory=dict)
     held: int = 0
     on_disk: dict[Layout, dict[str, tuple[np.dtype[Any], tuple[int, ...]]]] = field(default_factory=dict)
-    digest: Any = field(default_factory=hashlib.sha256)
+    digests: dict[str, Any] = field(default_factory=dict)  # one per array, so that chunks do not matter
     sources: set[int] = field(default_factory=set)
 
     def add(self, layout: Layout, group: Group) -> None:
@@ -115,6 +115,14 @@ class _Store:
         self.held += sum(array.nbytes for array in group.arrays().values())
         if self.held > self.bound:
             self.spill()
+
+    def digest(self, name: str, array: npt.NDArray[Any]) -> None:
+        """Add rows of an array to the fingerprint."""
+        self.digests.setdefault(name, hashlib.sha256()).update(np.ascontiguousarray(array).tobytes())
+
+    def fingerprint(self) -> str:
+        joined = "".join(f"{name} {self.digests[name].hexdigest()} " for name in sorted(self.digests))
+        return hashlib.sha256(joined.encode()).hexdigest()[:16]
 
     def spill(self) -> None:
         """Append everything in memory to files, one per array."""
@@ -141,7 +149,7 @@ class _Store:
         else:
             groups = {layout: _joined(self.parts[layout]) for layout in sorted(self.parts)}
         listed = tuple(sorted(self.sources)) if len(self.sources) <= MOST_SOURCES else ()
-        return PackedEvents(groups, self.digest.hexdigest()[:16], listed)
+        return PackedEvents(groups, self.fingerprint(), listed)
 
     def _mapped(self, layout: Layout) -> Group:
         arrays = {}
@@ -213,7 +221,7 @@ def pack(
             "validation": split["validation"] & (some | taken & (events == "all")) & (turn == 0),
         }
         for name, store in stores.items():
-            store.digest.update(np.ascontiguousarray(chosen.ids[wanted[name]]).tobytes())  # in file order
+            store.digest("ids", chosen.ids[wanted[name]])  # in file order
             store.sources.update(np.unique(chosen.ids[wanted[name], 0]).tolist())
             for layout, (rows, truth) in found.items():
                 inside = wanted[name][rows]
@@ -222,6 +230,10 @@ def pack(
                     labels = {key: np.asarray(chosen.columns[key])[kept] for key in columns}
                     objects = accepted.batch(kept, layout).values
                     store.add(layout, Group(objects, truth[inside], chosen.ids[kept], weights[kept], labels))
+                    store.digest(f"truth {layout}", truth[inside])
+                    store.digest(f"weights {layout}", weights[kept])
+                    for kind, values in objects.items():
+                        store.digest(f"{kind} {layout}", values[..., _stored(inputs.columns(kind))])
     train, validation = (replace(store.finish(), fold=fold) for store in stores.values())
     if len(train) < MIN_TRAINING_EVENTS or len(validation) == 0:
         raise TrainingError(
@@ -230,6 +242,11 @@ def pack(
             "more data"
         )
     return train, validation
+
+
+def _stored(columns: tuple[str, ...]) -> list[int]:
+    """Places of columns that files store. Others are computed, and may differ in the last bit between machines."""
+    return [k for k, name in enumerate(columns) if name not in ("energy", *EVIDENCE)]
 
 
 def _drawn(

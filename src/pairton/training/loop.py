@@ -161,6 +161,7 @@ class Trainer:
         first, best = 0, {}
         if self.resume:
             self._check_resume(read_progress(self.out / STATE))
+        self.seen = self._seen()
         forward = torch.compile(network, dynamic=True) if recipe.run.compile else network
         model, wrapped = fabric.setup(forward, optimiser)
         if self.resume:
@@ -193,7 +194,7 @@ class Trainer:
                 if done % recipe.run.save_every == 0 or done == self.steps or stop:
                     if fabric.is_global_zero:
                         progress = {"step": done, "best": best, "recipe": recipe.to_dict()}
-                        progress["data"] = self.train_events.fingerprint
+                        progress |= {"data": self.train_events.fingerprint, "seen": self.seen}
                         save_state(self.out / STATE, network, averaged, optimiser, progress)
                     fabric.barrier()
                 if stop and done < self.steps:
@@ -252,23 +253,20 @@ class Trainer:
             )
         was, now = parse_recipe(progress["recipe"]).to_dict(), self.recipe.to_dict()
         for section, settings in now.items():
-            changed = [
-                name
-                for name in settings
-                if settings[name] != was[section].get(name) and f"{section}.{name}" not in FREE
-            ]
-            if changed:
-                raise TrainingError(
-                    f"{section}.{changed[0]} is {settings[changed[0]]}, but {self.out / STATE} was started "
-                    f"with {was[section].get(changed[0])}: resume with the same recipe and seed"
-                )
+            for name in {**settings, **was[section]}:  # a setting may have been removed from the recipe
+                new, old = settings.get(name), was[section].get(name)
+                if new != old and f"{section}.{name}" not in FREE:
+                    raise TrainingError(
+                        f"{section}.{name} is {new}, but {self.out / STATE} was started with {old}: resume with "
+                        "the same recipe and seed"
+                    )
 
     def _keep(self, fabric: Any, network: Network, metrics: dict[str, float], step: int) -> None:
         """Save the best model so far."""
         if not fabric.is_global_zero:
             return
         weights = {name: value.detach().cpu().numpy() for name, value in network.state_dict().items()}
-        fold = self.train_events.fold
+        fold, fraction = self.train_events.fold, self.recipe.data.train_fraction
         info = ModelInfo(
             topology=self.recipe.topology,
             network=self.recipe.network.to_dict(),
@@ -280,7 +278,8 @@ class Trainer:
                 "training_events": len(self.train_events),
                 "validation_events": len(self.validation_events),
                 "validation_fingerprint": self.validation_events.fingerprint,
-                "sources": self._sources(),
+                "sources": sorted(self.seen),
+                "train_fractions": {source: used for source, used in self.seen.items() if used > fraction},
                 **({} if fold is None else {"fold": fold[0], "folds": fold[1]}),
             },
             metrics={**metrics, "step": float(step)},
@@ -290,11 +289,15 @@ class Trainer:
         )
         save_model(self.out, weights, info)
 
-    def _sources(self) -> list[str]:
-        """Sources of all events that the weights learned from, those of the model we started from included."""
+    def _seen(self) -> dict[str, float]:
+        """`ModelInfo.seen` of the model in training, the events of the model we started from included."""
+        progress = read_progress(self.out / STATE) if self.resume else {}
+        if "seen" in progress:
+            return dict(progress["seen"])
         before = self.out if self.resume and (self.out / INFO).exists() else self.init
-        known = () if before is None else read_info(before).data.get("sources", ())
-        return sorted({*known, *(f"{source:016x}" for source in self.train_events.sources)})
+        known = {} if before is None else read_info(before).seen
+        own, used = [f"{source:016x}" for source in self.train_events.sources], self.recipe.data.train_fraction
+        return {source: max(used, known.get(source, used)) for source in sorted({*known, *own})}
 
     def _calibrate(self) -> None:
         """Fit the temperatures of the saved model, and store them in it."""

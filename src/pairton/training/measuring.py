@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -18,8 +19,11 @@ from pairton.training.recipes import Recipe
 __all__ = ["domain_of", "measured"]
 
 
-def measured(recipe: Recipe, events: PackedEvents) -> Recipe:
-    """Return the recipe with the means, deviations and classes of the training events."""
+def measured(recipe: Recipe, events: PackedEvents, known: Inputs | None = None) -> Recipe:
+    """Return the recipe with the means, deviations and classes of the training events.
+
+    The means and deviations of inputs are taken from `known`, those of trained weights, where it has them.
+    """
     groups = list(events.groups.values())
 
     def column(name: str) -> npt.NDArray[Any]:
@@ -29,26 +33,37 @@ def measured(recipe: Recipe, events: PackedEvents) -> Recipe:
         name: spec.resolved(name, {key: column(key) for key in spec.columns})
         for name, spec in recipe.specs.items()
     }
-    return replace(recipe, specs=specs, given_inputs=_inputs(recipe.inputs, events))
+    return replace(recipe, specs=specs, given_inputs=_inputs(recipe.inputs, events, known))
 
 
-def _inputs(inputs: Inputs, events: PackedEvents) -> Inputs:
+def _inputs(inputs: Inputs, events: PackedEvents, known: Inputs | None) -> Inputs:
     by_kind = []
     for kind in inputs.kinds:
         place = {name: k for k, name in enumerate(inputs.columns(kind))}
-        items = [
-            _measured(item, [np.asarray(g.objects[kind][..., place[item.field]]) for g in events.groups.values()])
-            if item.measures
-            else item
-            for item in inputs[kind]
-        ]
+        trained = known[kind] if known is not None and kind in known.kinds else ()
+        items = []
+        for item in inputs[kind]:
+            values = (np.asarray(g.objects[kind][..., place[item.field]]) for g in events.groups.values())
+            items.append((_known(item, trained) or _measured(item, values)) if item.measures else item)
         by_kind.append((kind, tuple(items)))
     return Inputs(tuple(by_kind))
 
 
-def _measured(item: Input, parts: list[npt.NDArray[Any]]) -> Input:
+def _known(item: Input, trained: tuple[Input, ...]) -> Input | None:
+    """The same input with its mean and deviation, if it was trained with them."""
+    wanted = item.field, _transform(item)
+    found = [other for other in trained if (other.field, other.transform) == wanted]
+    return found[0] if found and (found[0].offset, found[0].scale) != (0.0, 1.0) else None
+
+
+def _transform(item: Input) -> str:
+    """The transform that precedes the normalisation."""
+    return "log" if item.transform.startswith("log") else "none"
+
+
+def _measured(item: Input, parts: Iterable[npt.NDArray[Any]]) -> Input:
     values = np.concatenate([part.ravel() for part in parts]).astype(np.float64)
-    transform = "log" if item.transform.startswith("log") else "none"
+    transform = _transform(item)
     values = np.log1p(values) if transform == "log" else values
     spread = float(values.std()) if len(values) else 0.0
     return Input(item.field, transform, float(values.mean()) if len(values) else 0.0, spread or 1.0)

@@ -16,6 +16,7 @@ import yaml
 from pairton._common.atomic import locked, output_errors, replacing
 from pairton._common.configuration import read_json
 from pairton.errors import ConfigError, MissingExtraError, OutputError, PairtonWarning, TrainingError
+from pairton.events.inputs import Inputs
 from pairton.events.mixed_events import TOPOLOGY
 from pairton.events.splits import MOST_FOLDS
 from pairton.events.tags import load_table
@@ -29,8 +30,8 @@ from pairton.training.data import PackedEvents, pack
 from pairton.training.loop import Result, Trainer
 from pairton.training.measuring import measured
 from pairton.training.mixed_files import iterate_mixed
-from pairton.training.recipes import Recipe
-from pairton.training.resume_state import STATE
+from pairton.training.recipes import Recipe, parse_recipe
+from pairton.training.resume_state import STATE, read_progress
 
 __all__ = ["make_fabric", "train"]
 
@@ -118,9 +119,9 @@ def _train(
                 columns=columns,
                 fold=fold,
             )
-            if init is not None and fold is not None:
-                _check_init(init, train_events)
-            recipe = measured(recipe, train_events)
+            if init is not None:
+                _check_init(init, train_events, recipe.data.train_fraction)
+            recipe = measured(recipe, train_events, _known_inputs(out, init, resume))
             result = Trainer(recipe, train_events, validation_events, out, init=init, resume=resume).run(fabric)
             if result.leads and (out / INFO).is_file():  # ready for the default engine
                 export_model(out, out / ONNX)
@@ -187,17 +188,32 @@ def _start(init: str | Path | None, fold: tuple[int, int]) -> str | Path | None:
     return fold_folder(path.parent, fold[0])
 
 
-def _check_init(init: str | Path, events: PackedEvents) -> None:
-    """Warn if the model to start from may have been trained on events of the fold that is left out."""
-    known = read_info(init).data
-    seen = {int(source, 16) for source in known.get("sources", ())} & set(events.sources)
-    if seen and (known.get("fold"), known.get("folds")) != events.fold:
+def _check_init(init: str | Path, events: PackedEvents, train_fraction: float) -> None:
+    """Warn if the model to start from may have been trained on events that this training leaves out."""
+    info = read_info(init)
+    used = [fraction for source, fraction in info.seen.items() if int(source, 16) in events.sources]
+    if used and events.fold is not None and (info.data.get("fold"), info.data.get("folds")) != events.fold:
         warnings.warn(
             f"{init} was trained on events of the same files: it may have seen those of the fold that is left "
             "out; start from a model in the same folds",
             PairtonWarning,
             stacklevel=2,
         )
+    if used and max(used) > train_fraction:
+        warnings.warn(
+            f"{init} was trained on a fraction {max(used):g} of the events of the same files, but "
+            f"data.train_fraction is {train_fraction:g}: it has seen validation and test events; set "
+            f"data.train_fraction to {max(used):g} or more",
+            PairtonWarning,
+            stacklevel=2,
+        )
+
+
+def _known_inputs(out: Path, init: str | Path | None, resume: bool) -> Inputs | None:
+    """The inputs whose offsets and scales the first weights expect: of the resumed training, or of `init`."""
+    if resume:
+        return parse_recipe(read_progress(out / STATE)["recipe"]).inputs
+    return None if init is None else read_info(init).inputs
 
 
 def _prepare(out: Path, recipe: Recipe, resume: bool, force: bool) -> None:
