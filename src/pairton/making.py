@@ -127,7 +127,8 @@ def train(
         topology: A decay tree in place of the recipe's, when `recipe` is a name or a file.
         init: A model whose weights the training starts from (fine-tuning).
         resume: Continue the training in `out`.
-        force: Start again in a folder that already holds a training.
+        force: Start again in a folder that already holds a training or a model. It is removed once the new
+            training can start.
         folds: Train this many networks, each on the events of all folds but one. The model in `out` then uses, for
             each event, the network that was not trained on it.
         seed: A seed in place of the recipe's.
@@ -138,9 +139,10 @@ def train(
         The steps taken, the steps planned, and the validation efficiencies of the model that was kept.
 
     Raises:
-        ConfigError: The recipe has an unknown key, or a value out of range.
+        ConfigError: The recipe has an unknown key, or a value out of range; or `resume` and `force` are given.
         TrainingError: The training cannot start or continue, for example without labelled events.
-        OutputError: `out` already holds a training and neither `resume` nor `force` is given.
+        OutputError: `out` already holds a training or a model, and neither `resume` nor `force` is given; or it
+            holds the model of `init`.
         MissingExtraError: torch or Lightning is not installed.
 
     Examples:

@@ -1,6 +1,7 @@
 """`pairton train --folds`: every fold is trained on the events of the others, and the folder is a model."""
 
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -171,9 +172,22 @@ def test_folders_are_not_mixed(trained, file, tmp_path, monkeypatch):
         train(recipe, [file], tmp_path, folds=2, force=True)
     with pytest.raises(OutputError, match="no state of a fold to resume from"):
         train(recipe, [file], tmp_path / "new", folds=2, resume=True)
+    with pytest.raises(OutputError, match="holds the model to start from"):
+        train(recipe, [file], out, folds=2, force=True, init=out / "fold0")
+    assert (out / "fold0" / "state.safetensors").exists()
     for folds in (1, 101):
         with pytest.raises(ConfigError, match=f"folds is {folds}, but must be from 2 to 100"):
             train(recipe, [file], tmp_path / "new", folds=folds)
+
+
+def test_folds_of_an_earlier_training_do_not_survive_force(trained, file, tmp_path, monkeypatch):
+    """Not even one without a state; otherwise a training that stops in fold 0 leaves a model of old and new."""
+    shutil.copytree(trained[0], tmp_path / "two")
+    (tmp_path / "two" / "fold1" / "state.safetensors").unlink()
+    monkeypatch.setattr(Trainer, "backward", lambda *_: pytest.fail("stopped"))
+    with pytest.raises(pytest.fail.Exception, match="stopped"):
+        train(parse_recipe(RECIPE), [file], tmp_path / "two", folds=2, force=True)
+    assert not list((tmp_path / "two").glob("fold*/model*"))
 
 
 def test_a_start_that_has_seen_the_events_is_announced(trained, file, tmp_path):

@@ -1,6 +1,7 @@
 """`pairton train` from a file to a model, and what it says when it cannot."""
 
 import os
+import shutil
 import signal
 
 import h5py
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
+from pairton._common.atomic import locked
 from pairton.cli import main
 from pairton.cli.train import train
 from pairton.models.storage import read_info
@@ -143,6 +145,56 @@ def test_mistakes_are_one_line_and_exit_2(place, capsys, monkeypatch, arguments,
     assert message in err
     assert len(err.splitlines()) == 1
     assert not list(place.glob("out/model*"))
+
+
+def content(folder):
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_force_removes_nothing_before_all_checks(place, capsys):
+    """A training that is to be replaced survives every mistake in the command that replaces it."""
+    out, events = place / "out", place / "events.h5"
+    common = ("--out", out, "--force")
+    assert run(capsys, place / "recipe.yaml", "--data", events, "--out", out)[0] == 0
+    before = content(out)
+    (place / "wide.yaml").write_text(yaml.safe_dump(RECIPE | {"network": RECIPE["network"] | {"pair_width": 16}}))
+    shutil.copytree(out, place / "other")
+    write_events(place / "few.h5", n=5)
+    for arguments, message in (
+        ((place / "recipe.yaml", "--data", events, "--topology", "hh4b"), "hh4b"),
+        ((place / "recipe.yaml", "--data", place / "few.h5"), "5 events were read"),
+        ((place / "wide.yaml", "--data", events, "--init", place / "other"), "another network than the recipe's"),
+        ((place / "recipe.yaml", "--data", events, "--resume"), "give one of them"),
+    ):
+        code, _, err = run(capsys, *arguments, *common)
+        assert (code, message in err) == (2, True), err
+        assert content(out) == before
+    with locked(out):
+        code, _, err = run(capsys, place / "recipe.yaml", "--data", events, *common)
+    assert (code, "another run is writing there" in err) == (2, True)
+    assert content(out) == before
+    assert run(capsys, place / "recipe.yaml", "--data", events, "--seed", 5, *common)[0] == 0
+    assert read_info(out).recipe["run"]["seed"] == 5
+
+
+def test_a_training_that_cannot_start_leaves_no_folder(place, capsys):
+    write_events(place / "few.h5", n=5)
+    for more in ((), ("--folds", 2)):
+        code, _, err = run(
+            capsys, place / "recipe.yaml", "--data", place / "few.h5", "--out", place / "a" / "b", *more
+        )
+        assert (code, "5 events were read" in err) == (2, True)
+        assert not (place / "a").exists()
+
+
+def test_a_model_without_a_state_is_not_overwritten(place, capsys):
+    (place / "out").mkdir()
+    for name in ("model.json", "model.onnx"):
+        (place / "out" / name).write_text("{}")
+        common = (place / "recipe.yaml", "--data", place / "events.h5", "--out", place / "out")
+        code, _, err = run(capsys, *common)
+        assert (code, "already holds a model: give another folder, or replace it with --force" in err) == (2, True)
+        (place / "out" / name).unlink()
 
 
 def test_the_flags_are_these():

@@ -151,6 +151,13 @@ class Trainer:
 
     # -- the loop ------------------------------------------------------------------------------------------
 
+    def check(self) -> None:
+        """Raise TrainingError if the training cannot start or be resumed, before anything is written."""
+        self._network()
+        _ = self.train_events.mean_weight
+        if self.resume:
+            self._check_resume(read_progress(self.out / STATE))
+
     def run(self, fabric: Any) -> Result:
         """Train to the end or until an interrupt, and keep the best model on validation events in `out`."""
         recipe, config = self.recipe, self.recipe.optimiser

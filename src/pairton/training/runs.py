@@ -6,7 +6,7 @@ import contextlib
 import json
 import shutil
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from pairton.events.tags import load_table
 from pairton.export import export_model
 from pairton.formats import iterate
 from pairton.models.folds import check_folds, fold_folder, joined_info, read_folds, write_folds
-from pairton.models.storage import FOLDS, INFO, ONNX, find_model, read_info
+from pairton.models.storage import FOLDS, INFO, ONNX, WEIGHTS, find_model, read_info
 from pairton.network.heads import get_head
 from pairton.topology import JET
 from pairton.training.data import PackedEvents, pack
@@ -36,6 +36,7 @@ from pairton.training.resume_state import STATE, read_progress
 __all__ = ["make_fabric", "train"]
 
 RECIPE = "recipe.yaml"
+HELD = (STATE, INFO, WEIGHTS, ONNX)  # files of a training or a model, which are never mixed with others
 
 
 def train(
@@ -54,21 +55,24 @@ def train(
     With several topologies, `tth_allhad=events.h5` in `data` gives the topology of a file that does not store it.
     """
     out = Path(out)
-    if init is not None and find_model(init).resolve() == out.resolve():
-        raise OutputError(f"{out}: this is the model to start from, which would be replaced: give another folder")
+    if resume and force:
+        raise ConfigError("resume continues a training and force replaces it: give one of them")
+    if init is not None and out.resolve() in ((found := find_model(init).resolve()), *found.parents):
+        raise OutputError(f"{out}: holds the model to start from, which would be replaced: give another folder")
     fabric = make_fabric(recipe)
     given = {"init": init, "force": force, **options}
     if folds is None:
         if (out / FOLDS).is_file():
             raise OutputError(f"{out} has a training in folds: give --folds, or another folder")
         return _train(fabric, recipe, data, out, resume=resume, **given)
-    started = _prepare_folds(fabric, out, check_folds(folds), resume, force)
-    for k in range(max(started - 1, 0), folds):  # all folds before the last one that was started are done
-        fold, folder = (k, folds), fold_folder(out, k)
-        given["init"] = _start(init, fold)
-        result = replace(_train(fabric, recipe, data, folder, resume=k < started, fold=fold, **given), fold=fold)
-        if result.interrupted:
-            break
+    started = _check_folds(out, check_folds(folds), resume, force)
+    with _own_folder(fabric, out):
+        for k in range(max(started - 1, 0), folds):  # all folds before the last one that was started are done
+            fold, folder = (k, folds), fold_folder(out, k)
+            given |= {"init": _start(init, fold), "resume": k < started, "fold": fold}
+            result = replace(_train(fabric, recipe, data, folder, **given), fold=fold)
+            if result.interrupted:
+                break
     if result.finished and result.leads:
         infos = [read_info(fold_folder(out, k)) for k in range(folds)]
         metrics = joined_info(out, infos).metrics
@@ -89,9 +93,7 @@ def _train(
     **options: Any,
 ) -> Result:
     """Train one model, in all processes of `fabric`."""
-    if fabric.is_global_zero:
-        _prepare(out, recipe, resume, force)
-    fabric.barrier()
+    _check_out(out, resume, force)
     folder = out / "packed" / str(fabric.global_rank)
     registered = [name for head in recipe.network.heads for name in get_head(head).columns]
     declared = [name for spec in recipe.specs.values() for name in spec.needed_columns]
@@ -106,7 +108,7 @@ def _train(
         columns += (TOPOLOGY,)
     else:
         chunks = iterate(paths, topology=recipe.topology, fields=fields, keep=keep, **options)
-    with locked(out) if fabric.is_global_zero else contextlib.nullcontext():
+    with _own_folder(fabric, out):
         try:
             train_events, validation_events = pack(
                 chunks,
@@ -121,8 +123,15 @@ def _train(
             )
             if init is not None:
                 _check_init(init, train_events, recipe.data.train_fraction)
-            recipe = measured(recipe, train_events, _known_inputs(out, init, resume))
-            result = Trainer(recipe, train_events, validation_events, out, init=init, resume=resume).run(fabric)
+            given_recipe, recipe = recipe, measured(recipe, train_events, _known_inputs(out, init, resume))
+            trainer = Trainer(recipe, train_events, validation_events, out, init=init, resume=resume)
+            trainer.check()
+            fabric.barrier()
+            if fabric.is_global_zero and not resume:  # nothing is removed before all checks
+                if fold is not None and fold[0] == 0:
+                    _begin_folds(out.parent, fold[1])
+                _begin(out, given_recipe)
+            result = trainer.run(fabric)
             if result.leads and (out / INFO).is_file():  # ready for the default engine
                 export_model(out, out / ONNX)
             return result
@@ -154,29 +163,46 @@ def make_fabric(recipe: Recipe) -> Any:
     return fabric
 
 
-def _prepare_folds(fabric: Any, out: Path, folds: int, resume: bool, force: bool) -> int:
-    """Prepare the folder for a training in folds, and return how many folds were started before."""
-    if any((out / name).exists() for name in (STATE, INFO)):
+@contextlib.contextmanager
+def _own_folder(fabric: Any, out: Path) -> Iterator[None]:
+    """Create and lock a folder, for all processes of `fabric`. It is removed in the end if it is still empty."""
+    if not fabric.is_global_zero:
+        fabric.barrier()
+        yield
+        return
+    missing = [folder for folder in (out, *out.parents) if not folder.exists()]
+    with output_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+    try:
+        with locked(out):
+            fabric.barrier()
+            yield
+    finally:
+        with contextlib.suppress(OSError):  # not empty
+            for folder in missing:
+                folder.rmdir()
+
+
+def _check_folds(out: Path, folds: int, resume: bool, force: bool) -> int:
+    """Return how many folds were started before. Raise an error if the folder cannot be used."""
+    if any((out / name).exists() for name in HELD):
         raise OutputError(f"{out} has a training without folds in it: give another folder")
     begun = [k for k in range(MOST_FOLDS) if (fold_folder(out, k) / STATE).exists()]
-    if begun and not (resume or force):
-        raise OutputError(
-            f"{out} already holds a training: continue it with --resume, or start again with --force"
-        )
     if resume and not begun:
         raise OutputError(f"{out}: no state of a fold to resume from: start without --resume")
     if resume and (before := read_json(out / FOLDS, TrainingError).get("folds")) != folds:
         raise TrainingError(f"{out} was started with {before} folds, not {folds}: resume with --folds {before}")
-    fabric.barrier()
-    if fabric.is_global_zero and not resume:
-        with output_errors(out):
-            out.mkdir(parents=True, exist_ok=True)
-            for k in begun:  # so that old and new folds are never mixed
-                for name in (STATE, INFO, ONNX):
-                    (fold_folder(out, k) / name).unlink(missing_ok=True)
-        write_folds(out, folds)
-    fabric.barrier()
+    if not resume:
+        for k in range(MOST_FOLDS):
+            _check_out(fold_folder(out, k), resume, force)
     return max(begun) + 1 if resume else 0
+
+
+def _begin_folds(out: Path, folds: int) -> None:
+    """Remove all folds of an earlier training, so that old and new ones are never mixed."""
+    for k in range(MOST_FOLDS):
+        _remove_model(fold_folder(out, k))
+    write_folds(out, folds)
 
 
 def _start(init: str | Path | None, fold: tuple[int, int]) -> str | Path | None:
@@ -216,18 +242,27 @@ def _known_inputs(out: Path, init: str | Path | None, resume: bool) -> Inputs | 
     return None if init is None else read_info(init).inputs
 
 
-def _prepare(out: Path, recipe: Recipe, resume: bool, force: bool) -> None:
-    if not (resume or force) and (out / STATE).exists():
+def _check_out(out: Path, resume: bool, force: bool) -> None:
+    """Raise OutputError if a folder does not hold what is to be resumed, or holds what would be replaced."""
+    if resume:
+        if not (out / STATE).exists():
+            raise OutputError(f"{out / STATE}: no state to resume from: start without --resume")
+    elif not force and (out / STATE).exists():
         raise OutputError(
             f"{out} already holds a training: continue it with --resume, or start again with --force"
         )
-    if resume and not (out / STATE).exists():
-        raise OutputError(f"{out / STATE}: no state to resume from: start without --resume")
-    with output_errors(out):
-        out.mkdir(parents=True, exist_ok=True)
-        if force and not resume:
-            (out / STATE).unlink(missing_ok=True)
-    if resume and (out / RECIPE).exists():
-        return  # the stored recipe is that of this training: it is checked before training continues
+    elif not force and any((out / name).exists() for name in HELD):
+        raise OutputError(f"{out} already holds a model: give another folder, or replace it with --force")
+
+
+def _begin(out: Path, recipe: Recipe) -> None:
+    """Remove an earlier training, and write the recipe of the new one."""
+    _remove_model(out)
     with replacing(out / RECIPE) as temporary:
         temporary.write_text(yaml.safe_dump(json.loads(json.dumps(recipe.to_dict())), sort_keys=False))
+
+
+def _remove_model(folder: Path) -> None:
+    with output_errors(folder):
+        for name in HELD:
+            (folder / name).unlink(missing_ok=True)
