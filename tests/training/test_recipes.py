@@ -137,6 +137,14 @@ def test_overrides_merge_setting_by_setting(tmp_path):
         ({"network": {"triplets": "potential"}}, "trained only by loss.event_likelihood"),
         ({"network": [1]}, "must be a mapping"),
         ({"loss": {"event_likelihood": 1}}, "networks that answer in one pass: set network.tokens: false"),
+        (
+            {
+                "network": {"tokens": False},
+                "loss": {"masked_edges": 0, "event_likelihood": 1},
+                "data": {"events": "partial"},
+            },
+            "data.events is partial, but without network.patterns, .* set network.patterns: true, or data.events",
+        ),
         ({"data": {"train_fraction": 0.9, "validation_fraction": 0.2}}, "at most 1"),
         ({"data": {"max_objects": 40}}, "data.max_objects is 40, but must be 1 to 32"),
         ({"run": {"devices": 0}}, "run.devices is 0"),

@@ -219,6 +219,12 @@ class Recipe:
             raise ConfigError(
                 "network.patterns is trained only by loss.event_likelihood: give that a weight above 0"
             )
+        others = any((self.loss.masked_edges, self.loss.triplets, self.loss.hyper, self.heads))
+        if self.data.events != "complete" and not (only_edges or others or self.network.patterns):
+            raise ConfigError(
+                f"data.events is {self.data.events}, but without network.patterns, loss.event_likelihood learns "
+                "from complete events alone: set network.patterns: true, or data.events: complete"
+            )
         if set(self.heads) != {*self.network.heads, *self.specs}:
             raise ConfigError("heads and network.heads name different heads: give `heads` alone")
         if self.topology.alternatives:
