@@ -207,6 +207,18 @@ def test_les_houches_events_pass_through_the_chain_with_their_weights(lhe, tmp_p
         run_chunk(wrong, 0, 5)
 
 
+def test_pythia_simulates_no_process_beside_les_houches_events(lhe):
+    shower = make_settings("ttbar_allhad", None, lhe=lhe, pythia=("TimeShower:globalRecoil = on",))
+    PythiaRun(shower.lines, 1, lhe=lhe)  # settings that are not about processes are allowed
+    own = make_settings("ttbar_allhad", None, lhe=lhe, pythia=("HardQCD:all = on",))
+    with pytest.raises(ConfigError, match="--pythia switches on a process"):
+        PythiaRun(own.lines, 1, lhe=lhe)
+    with pytest.raises(ConfigError, match="Pythia would simulate tth_allhad, but with --lhe"):
+        make_settings("ttbar_allhad", None, process="tth_allhad", lhe=lhe)
+    with pytest.raises(ConfigError, match="Pythia would simulate multijet, but with --lhe"):
+        make_settings("multijet", None, lhe=lhe)
+
+
 def test_filter_on_les_houches_events_counts_what_was_read(lhe):
     settings = make_settings("ttbar_allhad", None, lhe=lhe, keep="all", filtered=True)
     events, counts = run_chunk(settings, 0, 30)

@@ -37,12 +37,17 @@ class Processes:
         """Settings of Pythia for a topology, with its own process or, with `lhe`, for Les Houches events.
 
         The `process` of a topology replaces the built-in one of the same name, and `name`, a built-in process,
-        replaces both. `further` lines come last. For Les Houches events, only lines on particles are used, such as
-        `25:onMode = off`: otherwise Pythia would mix in events of its own processes.
+        replaces both. `further` lines come last. For Les Houches events there is no `name`, and of the process
+        only lines on particles are used, such as `25:onMode = off`: otherwise Pythia would simulate its own.
         """
         if name is not None and name not in self.built_in:
             raise ConfigError(
                 f"no process {name!r}: choose one of {', '.join(self.built_in)}{nearest(name, self.built_in)}"
+            )
+        if lhe and name is not None:
+            raise ConfigError(
+                f"Pythia would simulate {name}, but with --lhe the events come from the file: leave out {name} "
+                "and give the topology of these events, or leave out --lhe"
             )
         process = topology.process or self.built_in.get(topology.name, ()) if name is None else self.built_in[name]
         if lhe:
@@ -125,6 +130,11 @@ class PythiaRun:
         for line in (*for_pythia, *own):
             if not self._pythia.readString(line, True):
                 raise ConfigError(f"Pythia does not understand {line!r}: see its manual for names and values")
+        if self._lhe and self._pythia.settings.hasHardProc():
+            raise ConfigError(
+                "--pythia switches on a process, whose events would replace those of --lhe: leave out that line, "
+                "or --lhe"
+            )
         self._weighted = any(self._pythia.settings.flag(name) for name in WEIGHTED)
         if self._weighted and self._lhe:
             raise ConfigError(f"--lhe has weights of its own: leave out {' and '.join(WEIGHTED)}")
