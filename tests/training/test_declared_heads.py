@@ -76,6 +76,11 @@ def test_columns_of_labels():
         ("status", {"kind": "class"}, "results already have a column status"),
         ("two words", {"kind": "class"}, "may only have letters, digits and _"),
         ("edges", {"kind": "class"}, "edges is an output of the network already"),
+        ("type", {"kind": "class"}, "type is a name that torch needs for itself: rename the head"),
+        ("training", {"kind": "class"}, "training is a name that torch needs for itself"),
+        ("event_likelihood", {"kind": "class"}, "event_likelihood is the name of a loss or an efficiency"),
+        ("loss", {"kind": "class"}, "loss is the name of a loss or an efficiency: rename the head"),
+        ("e_event", {"kind": "class"}, "e_event is the name of a loss or an efficiency"),
     ],
 )
 def test_mistakes_are_one_line(name, raw, said):
@@ -97,6 +102,23 @@ def test_a_recipe_is_read_back():
     assert parse_recipe(json.loads(json.dumps(recipe.to_dict()))) == recipe
 
 
+def test_a_column_is_one_component():
+    """Labels are rotated once per column: two heads cannot disagree on how."""
+    raw = {"topology": "ttbar_allhad", "optimiser": {"steps": 1}}
+    heads = {"nu_px": {"kind": "regression"}, "nu_x": {"kind": "regression", "column": "nu_px"}}
+    with pytest.raises(ConfigError, match=r"heads\.nu_px and heads\.nu_x .* column nu_px, .* px and none"):
+        parse_recipe({**raw, "heads": heads})
+    heads["nu_x"]["component"] = "px"
+    assert parse_recipe({**raw, "heads": heads}).specs["nu_x"].component == "px"
+
+
+def test_a_symmetric_network_is_not_asked_for_components():
+    raw = {"topology": "ttbar_allhad", "optimiser": {"steps": 1}, "network": {"architecture": "symmetric"}}
+    with pytest.warns(pairton.errors.PairtonWarning, match=r"heads\.nu_pz learns no more than a constant: pz"):
+        parse_recipe({**raw, "heads": {"nu_pz": {"kind": "regression"}}})
+    parse_recipe({**raw, "heads": {"nu_pt": {"kind": "regression"}}})  # does not change: no warning
+
+
 def test_what_is_measured():
     number = HeadSpec("regression", columns=("m",)).resolved("m", {"m": np.array([1.0, np.nan, 3.0])})
     assert (number.offset, number.scale) == (2.0, 1.0)
@@ -108,6 +130,12 @@ def test_what_is_measured():
     assert HeadSpec("class", columns=("c",), classes=9).resolved("c", {"c": np.array([0, 4])}).classes == 9
     with pytest.raises(TrainingError, match=r"heads\.c has no label"):
         HeadSpec("class", columns=("c",)).resolved("c", {"c": np.array([-1, -1])})
+    with pytest.raises(TrainingError, match=r"heads\.c has the label -2, but classes are whole numbers from 0"):
+        HeadSpec("class", columns=("c",)).resolved("c", {"c": np.array([0, 1, -2])})
+    with pytest.raises(TrainingError, match=r"heads\.c has the label 0\.5, .* set kind: regression"):
+        HeadSpec("class", columns=("c",), classes=2).resolved("c", {"c": np.array([0, 1, 0.5, np.nan])})
+    with pytest.raises(TrainingError, match=r"only the class 1 in the training events"):  # charges of +-1
+        HeadSpec("class", of="t", columns=("c", "d")).resolved("t", {"c": np.ones(3), "d": -np.ones(3)})
     with pytest.raises(TrainingError, match="has the class 4, but the 3 classes are 0 to 2"):
         labels_of(HeadSpec("class", columns=("c",), classes=3), {"c": np.array([4])}, TTBAR, np.zeros((1, 6), int))
 

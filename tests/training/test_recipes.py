@@ -134,6 +134,18 @@ def test_overrides_merge_setting_by_setting(tmp_path):
         ({"loss": {"masked_edges": 0}}, "needs one above 0"),
         ({"loss": {"triplets": 1}}, "the head object_sum and its loss, triplets, go together"),
         ({"loss": {"hyper": 1}}, "the head hyper and its loss, hyper, go together"),
+        (
+            {"network": {"tokens": False}, "loss": {"event_likelihood": 1, "triplets": 1}},
+            "the head object_sum and its loss, triplets, go together",
+        ),
+        (
+            {
+                "network": {"tokens": False, "triplets": "potential"},
+                "loss": {"event_likelihood": 1, "hyper": 1},
+            },
+            "the head hyper and its loss, hyper, go together",
+        ),
+        ({"run": {"precision": "64-true"}}, "run.precision is '64-true', but must be one of 32-true, bf16-mixed"),
         ({"network": {"triplets": "potential"}}, "trained only by loss.event_likelihood"),
         ({"network": [1]}, "must be a mapping"),
         ({"loss": {"event_likelihood": 1}}, "networks that answer in one pass: set network.tokens: false"),

@@ -2,8 +2,8 @@
 
     heads:
       signal: {kind: class, of: event, column: is_signal, classes: 2}
-      nu_pz: {kind: regression, of: event, column: neutrino_pz}
-      charge: {kind: class, of: t, column: "{particle}_charge"}
+      pair_mass: {kind: regression, of: event, column: ttbar_mass}
+      antitop: {kind: class, of: t, column: "{particle}_is_antitop"}
 
 A head is a classification or a regression, of the event, of a type of particle (`of: t`) or of a product (`of:
 t.b`). It has one label per event, or one per particle or product; these are its places. Labels are columns of the
@@ -34,6 +34,7 @@ EVENT = "event"
 RESERVED = ("probability", "pt", "eta", "phi", "mass")  # columns of a particle in results
 RESERVED_EVENT = ("status", "exact", "weight", "event_source", "event_number", "event_probability", "n_btags")
 MOST_CLASSES = 1000
+MISSING = -1  # label of a class that is not known
 
 
 @dataclass(frozen=True)
@@ -107,18 +108,34 @@ class HeadSpec:
     def resolved(self, name: str, labels: Mapping[str, npt.NDArray[Any]]) -> HeadSpec:
         """Measure the settings that are None on the labels of the training events; `name` is for errors."""
         values = np.concatenate([np.asarray(labels[column], dtype=np.float64).ravel() for column in self.columns])
-        values = values[np.isfinite(values) & (not self.is_class or values >= 0)]
+        values = values[np.isfinite(values) & (not self.is_class or values != MISSING)]
         if not len(values):
             raise TrainingError(
                 f"heads.{name} has no label in the training events: check the columns {', '.join(self.columns)}"
             )
         if self.is_class:
+            _check_classes(name, values)
             return self if self.classes is not None else replace(self, classes=max(2, int(values.max()) + 1))
         seen = np.arcsinh(values / 2) if self.loss == "log_gaussian" else values
         centre = np.median(seen) if self.loss == "laplacian" else seen.mean()
         spread = np.abs(seen - centre).mean() if self.loss == "laplacian" else seen.std()
         offset = float(centre) if self.offset is None else self.offset
         return replace(self, offset=offset, scale=self.scale or float(spread) or 1.0)
+
+
+def _check_classes(name: str, labels: npt.NDArray[np.float64]) -> None:
+    """Raise TrainingError unless the labels, without missing ones, are two or more classes, counted from 0."""
+    wrong = labels[(labels < 0) | (labels != np.floor(labels))]
+    if len(wrong):
+        raise TrainingError(
+            f"heads.{name} has the label {wrong[0]:g}, but classes are whole numbers from 0, and {MISSING} means "
+            "a missing label: change the column, or set kind: regression"
+        )
+    if len(found := np.unique(labels)) < 2:
+        raise TrainingError(
+            f"heads.{name} has only the class {found[0]:g} in the training events: check that its classes count "
+            f"from 0, since {MISSING} means a missing label, and that the files have events of each class"
+        )
 
 
 def places_of(topology: Topology, of: str) -> tuple[Place, ...]:

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from torch.nn import ModuleDict
+
 from pairton._common.configuration import check_keys, configure, read_yaml
 from pairton.decoding.hyper_decoding import HYPER, check_hyper
 from pairton.decoding.set_tables import MAX_SUMS, exact_limit
@@ -37,6 +39,7 @@ __all__ = [
 
 EVENTS = ("complete", "partial", "all")
 OUTPUTS = ("edges", "triplets", "patterns")  # names that further heads cannot have
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 RENAMED = {  # since Pairton 0.1
     "network": {"kind": "architecture"},
     "data": {"max_jets": "max_objects"},
@@ -152,7 +155,7 @@ class RunConfig:
     """How and where the training runs."""
 
     seed: int = 1
-    precision: str = "32-true"  # of Lightning Fabric: 32-true, bf16-mixed, 16-mixed
+    precision: str = "32-true"  # of Lightning Fabric: 32-true, bf16-mixed, 16-mixed; inputs are always 32 bits
     compile: bool = False  # use torch.compile, which takes minutes and then makes steps faster
     validate_every: int = 1000  # steps
     save_every: int = 1000  # steps
@@ -167,6 +170,10 @@ class RunConfig:
                 raise ConfigError(f"run.{name} is {getattr(self, name)}, but must be at least 1")
         if self.seed < 0:
             raise ConfigError(f"run.seed is {self.seed}, but must be at least 0")
+        if self.precision not in PRECISIONS:
+            raise ConfigError(
+                f"run.precision is {shown(self.precision)}, but must be one of {', '.join(PRECISIONS)}"
+            )
 
 
 SECTIONS = {
@@ -199,7 +206,8 @@ class Recipe:
     def __post_init__(self) -> None:
         only_edges = not self.loss.event_likelihood
         for loss, head in (("triplets", "object_sum"), ("hyper", "hyper")):
-            if (getattr(self.loss, loss) > 0) != (self.network.triplets == head) and only_edges:
+            trained, there = getattr(self.loss, loss) > 0, self.network.triplets == head
+            if (trained and not there) or (there and not trained and only_edges):
                 raise ConfigError(
                     f"loss.{loss} is {getattr(self.loss, loss)} and network.triplets {self.network.triplets}: the "
                     f"head {head} and its loss, {loss}, go together"
@@ -229,6 +237,7 @@ class Recipe:
             raise ConfigError("heads and network.heads name different heads: give `heads` alone")
         if self.topology.alternatives:
             self._check_mixture()
+        self._check_components()
 
     def _check_mixture(self) -> None:
         if not self.network.patterns or self.data.events == "complete":
@@ -238,6 +247,18 @@ class Recipe:
             )
         if named := [name for name, spec in self.specs.items() if not spec.of_event]:
             raise ConfigError(f"heads.{named[0]}: with several topologies, only `of: event` is possible")
+
+    def _check_components(self) -> None:
+        """Refuse a column with two components: labels are rotated and reflected once per column."""
+        found: dict[str, tuple[str, str]] = {}  # column -> component, and the head that has it
+        for head, spec in self.specs.items():
+            for column in spec.columns:
+                component, first = found.setdefault(column, (spec.component, head))
+                if component != spec.component:
+                    raise ConfigError(
+                        f"heads.{first} and heads.{head} learn from the column {column}, but as the components "
+                        f"{component} and {spec.component}: set the same `component` for both"
+                    )
 
     @property
     def decoding(self) -> str:
@@ -310,7 +331,23 @@ def parse_recipe(raw: Mapping[str, Any], source: str = "recipe") -> Recipe:
             possible = trained and triplet_types(topology)
             section = {**section, "triplets": "potential" if possible else "none"}
         parts[name] = configure(config, section, name)
-    return Recipe(topology=topology, given_inputs=inputs, heads=heads, specs=specs, **parts)
+    recipe = Recipe(topology=topology, given_inputs=inputs, heads=heads, specs=specs, **parts)
+    _warn_of_components(recipe)
+    return recipe
+
+
+def _warn_of_components(recipe: Recipe) -> None:
+    """Warn of a head that the network cannot learn, since its features do not rotate with the event."""
+    turning = {name: spec.component for name, spec in recipe.specs.items() if spec.component != "none"}
+    if turning and recipe.network.architecture == "symmetric":
+        name, component = next(iter(turning.items()))
+        warnings.warn(
+            f"heads.{name} learns no more than a constant: {component} changes when an event is rotated or "
+            "reflected, but the features of network.architecture symmetric do not: take pairformer, or leave out "
+            "the head",
+            PairtonWarning,
+            stacklevel=3,
+        )
 
 
 def _mixture(raw: object, topology: object, source: str) -> Topology:
@@ -334,8 +371,12 @@ def _heads(raw: object, topology: Topology, source: str) -> tuple[dict[str, floa
     weights: dict[str, float] = {}
     specs: dict[str, HeadSpec] = {}
     for name, entry in raw.items():
+        where = f"{source}: heads.{name}"
+        if name in LossConfig.__dataclass_fields__ or name == "loss" or str(name).startswith("e_"):
+            raise ConfigError(f"{where}: {name} is the name of a loss or an efficiency: rename the head")
+        if hasattr(ModuleDict, str(name)) or name == "training":  # torch keeps heads as attributes of this class
+            raise ConfigError(f"{where}: {name} is a name that torch needs for itself: rename the head")
         if isinstance(entry, Mapping):
-            where = f"{source}: heads.{name}"
             if name in OUTPUTS:
                 raise ConfigError(f"{where}: {name} is an output of the network already: rename the head")
             specs[str(name)], weights[str(name)] = parse_head(str(name), entry, topology, where)
