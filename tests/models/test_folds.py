@@ -13,6 +13,7 @@ from pairton import formats
 from pairton.errors import ConfigError, ModelError, PairtonWarning
 from pairton.evaluation.evaluating import evaluate
 from pairton.events import Events
+from pairton.events.head_specs import HeadSpec
 from pairton.events.splits import fold_of
 from pairton.models.engines import Model, load_model
 from pairton.models.folds import FoldsEngine, by_fold, check_folds, joined_info, write_folds
@@ -120,6 +121,14 @@ def in_folds(mass_model_type, events, folds, temperatures=()):
 def events(decays):
     events = decays(300, extra=2, floor=20.0, labelled=0.97)
     return Events(events.jets, truth=events.truth, ids=made(np.arange(1000, 1300)))
+
+
+def test_folds_with_different_classes_are_refused(mass_model_type):
+    info = mass_model_type().info
+    heads = [{"sort": HeadSpec("class", columns=("c",), classes=classes)} for classes in (2, 3)]
+    infos = [replace(info, data={"fold": k, "folds": 2}, heads=heads[k]) for k in range(2)]
+    with pytest.raises(ModelError, match="fold1: has another number of classes than fold 0"):
+        joined_info(Path("stubs"), infos)
 
 
 @pytest.mark.parametrize("folds", [2, 3])

@@ -26,6 +26,7 @@ from pairton.training import (
 )
 from pairton.training.data import pack
 from pairton.training.loop import Trainer
+from pairton.training.measuring import measured
 
 RECIPE = {
     "topology": "ttbar_allhad",
@@ -70,6 +71,19 @@ def trained(file, tmp_path_factory):
         patch.setattr(Trainer, "__init__", watched)
         result = train(parse_recipe(RECIPE), [file], out, folds=2)
     return out, met, result
+
+
+def test_folds_have_the_classes_of_all_events(file, tmp_path):
+    """A class that occurs only in fold 0 is an output of both networks."""
+    events = read(file)
+    labels = np.arange(len(events)) % 2
+    labels[np.flatnonzero(fold_of(events.ids, 2) == 0)[:5]] = 2
+    recipe = parse_recipe({**RECIPE, "heads": {"sort": {"kind": "class"}}})
+    for fold in range(2):
+        given = {"folder": tmp_path, "config": recipe.data, "columns": ("sort",), "fold": (fold, 2)}
+        part, _ = pack([events.replace(columns={"sort": labels})], recipe.topology, recipe.inputs, **given)
+        assert max(group.columns["sort"].max() for group in part.groups.values()) == (1, 2)[fold]
+        assert measured(recipe, part).specs["sort"].classes == 3
 
 
 def test_no_network_meets_events_of_its_fold(trained, file, tmp_path):

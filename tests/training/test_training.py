@@ -18,7 +18,7 @@ from pairton.events.inputs import Inputs
 from pairton.events.nodes import Nodes
 from pairton.events.objects import make_jets
 from pairton.network import Network, NetworkConfig
-from pairton.topology import load_topology
+from pairton.topology import load_topology, parse_topology
 from pairton.training.data import BatchPlan, pack
 from pairton.training.losses import batch_loss, make_batch, terms_of
 from pairton.training.measuring import measured
@@ -315,6 +315,30 @@ def test_weight_two_is_the_event_twice(terms):
         for given, batch in zip(outputs, batches, strict=True)
     )
     torch.testing.assert_close(weighted, doubled)
+
+
+def test_events_without_any_object_are_left_out(tmp_path):
+    cuts = {"jets": {"pt": 0, "abs_eta": 10}, "event": {"jets": 0}}
+    free = parse_topology({**TTBAR.to_dict(), "selection": cuts})
+    events = labelled_events(topology=free)
+    kept = np.arange(len(events)) % 2 == 0
+    truth = np.where(kept[:, None], events.truth, -1)
+    events = Events(events.jets[(events.jets.pt > 0) & kept], free, truth)
+    train, _ = pack([events], free, INPUTS, folder=tmp_path, config=DataConfig(events="all"))
+    assert len(train) == (events.in_split("train", DataConfig().fractions) & kept).sum()
+    assert (0,) not in train.groups
+
+
+def test_the_logarithm_of_an_input_is_measured_as_the_network_computes_it(tmp_path):
+    events = labelled_events()
+    rows = np.asarray(ak.num(events.jets))
+    values = np.resize([-3.0, np.e - 1], rows.sum())  # below 0, the network takes log(1 + 0)
+    given = ak.with_field(events.jets, ak.unflatten(values, rows), "width")
+    raw = {"topology": "ttbar_allhad", "optimiser": {"steps": 1}}
+    recipe = parse_recipe({**raw, "inputs": {"jet": [{"field": "width", "transform": "log_normalize"}]}})
+    packed, _ = pack([Events(given, TTBAR, events.truth)], TTBAR, recipe.inputs, folder=tmp_path)
+    (width,) = measured(recipe, packed).inputs["jet"]
+    assert (width.offset, width.scale) == pytest.approx((0.5, 0.5), abs=0.05)
 
 
 def test_packed_weights_have_the_mean_one_and_may_be_negative(tmp_path):

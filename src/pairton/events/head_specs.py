@@ -105,8 +105,11 @@ class HeadSpec:
         """Plain data for JSON."""
         return {**asdict(self), "columns": list(self.columns)}
 
-    def resolved(self, name: str, labels: Mapping[str, npt.NDArray[Any]]) -> HeadSpec:
-        """Measure the settings that are None on the labels of the training events; `name` is for errors."""
+    def resolved(self, name: str, labels: Mapping[str, npt.NDArray[Any]], largest: float = MISSING) -> HeadSpec:
+        """Measure the settings that are None on the labels of the training events; `name` is for errors.
+
+        `largest` is the largest label of all events, so that networks of different folds have the same classes.
+        """
         values = np.concatenate([np.asarray(labels[column], dtype=np.float64).ravel() for column in self.columns])
         values = values[np.isfinite(values) & (not self.is_class or values != MISSING)]
         if not len(values):
@@ -115,7 +118,7 @@ class HeadSpec:
             )
         if self.is_class:
             _check_classes(name, values)
-            return self if self.classes is not None else replace(self, classes=max(2, int(values.max()) + 1))
+            return self if self.classes is not None else replace(self, classes=int(max(largest, values.max())) + 1)
         seen = np.arcsinh(values / 2) if self.loss == "log_gaussian" else values
         centre = np.median(seen) if self.loss == "laplacian" else seen.mean()
         spread = np.abs(seen - centre).mean() if self.loss == "laplacian" else seen.std()

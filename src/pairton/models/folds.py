@@ -110,7 +110,7 @@ def joined_info(folder: Path, infos: Sequence[ModelInfo]) -> ModelInfo:
         if different := [name for name, value in _common(first).items() if own[name] != value]:
             raise ModelError(
                 f"{fold_folder(folder, k)}: has another {different[0]} than fold 0: copy the whole folder of the "
-                "training"
+                "training, or train all folds again"
             )
     kinds = {}
     for kind, domain in first.domain.kinds.items():
@@ -141,4 +141,5 @@ def _common(info: ModelInfo) -> dict[str, Any]:
         "inputs": columns,
         "outputs": dict(info.outputs),
         "heads": list(info.heads),
+        "number of classes": {name: spec.classes for name, spec in info.heads.items()},
     }

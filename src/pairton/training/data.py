@@ -75,6 +75,7 @@ class PackedEvents:
     fingerprint: str = ""
     sources: tuple[int, ...] = ()  # all values of the first number of event ids; empty if there are too many
     fold: tuple[int, int] | None = None  # the fold that was left out, and how many there are
+    largest: Mapping[str, float] = field(default_factory=dict)  # column -> largest value, in all folds; or -1
 
     def __len__(self) -> int:
         return sum(len(group) for group in self.groups.values())
@@ -192,6 +193,7 @@ def pack(
     events, fractions = config.events, config.fractions
     stores = {name: _Store(folder / name, memory / 2) for name in ("train", "validation")}
     domain = selection_domain(topology)
+    largest = dict.fromkeys(columns, -1.0)
     seen = complete = 0
     for turn, chunk in _drawn(chunks, topology, config, columns):
         seen += len(chunk) * (turn == 0)
@@ -200,6 +202,10 @@ def pack(
         usable = accepted.usable if events == "all" else accepted.answerable
         usable = usable & (accepted.status != Status.TRUNCATED)
         usable &= accepted.nodes.counts.sum(axis=1) <= MOST_OBJECTS
+        usable &= accepted.nodes.counts.sum(axis=1) > 0  # a network needs an object
+        for key in columns:
+            values = np.asarray(chosen.columns[key], dtype=np.float64)[usable]
+            largest[key] = float(values.max(initial=largest[key], where=np.isfinite(values)))
         split = {name: chosen.in_split(name, fractions) for name in stores}
         if fold is not None:
             others = fold_of(chosen.ids, fold[1]) != fold[0]
@@ -234,7 +240,7 @@ def pack(
                     store.digest(f"weights {layout}", weights[kept])
                     for kind, values in objects.items():
                         store.digest(f"{kind} {layout}", values[..., _stored(inputs.columns(kind))])
-    train, validation = (replace(store.finish(), fold=fold) for store in stores.values())
+    train, validation = (replace(store.finish(), fold=fold, largest=largest) for store in stores.values())
     if len(train) < MIN_TRAINING_EVENTS or len(validation) == 0:
         raise TrainingError(
             f"{seen} events were read, {complete} of them selected and complete, which leaves {len(train)} to "

@@ -30,7 +30,9 @@ def measured(recipe: Recipe, events: PackedEvents, known: Inputs | None = None) 
         return np.concatenate([np.asarray(group.columns[name]) for group in groups])
 
     specs = {
-        name: spec.resolved(name, {key: column(key) for key in spec.columns})
+        name: spec.resolved(
+            name, {key: column(key) for key in spec.columns}, max(events.largest[key] for key in spec.columns)
+        )
         for name, spec in recipe.specs.items()
     }
     return replace(recipe, specs=specs, given_inputs=_inputs(recipe.inputs, events, known))
@@ -64,7 +66,7 @@ def _transform(item: Input) -> str:
 def _measured(item: Input, parts: Iterable[npt.NDArray[Any]]) -> Input:
     values = np.concatenate([part.ravel() for part in parts]).astype(np.float64)
     transform = _transform(item)
-    values = np.log1p(values) if transform == "log" else values
+    values = np.log1p(np.maximum(values, 0)) if transform == "log" else values  # as the network computes it
     spread = float(values.std()) if len(values) else 0.0
     return Input(item.field, transform, float(values.mean()) if len(values) else 0.0, spread or 1.0)
 
