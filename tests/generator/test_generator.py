@@ -10,12 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import awkward as ak
 import numpy as np
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from pairton import formats
@@ -122,6 +124,19 @@ def test_ids_name_the_sample_not_its_size():
     assert small(10).source_id() == small(30).source_id()
     assert small(10).source_id() != small(10, filtered=True).source_id()
     assert small(10).source_id() != small(10, seed=4).source_id()
+
+
+def test_ids_name_the_collisions(tmp_path):
+    """The same seed with another selection or detector gives the same collisions: a model has seen them."""
+    loose = tmp_path / "loose.yaml"
+    raw = load_topology("ttbar_allhad").to_dict()
+    cuts = {"jets": {"pt": 20, "abs_eta": 4.5}, "event": {"jets": 5}}
+    loose.write_text(yaml.safe_dump({**raw, "selection": cuts}))
+    first = make_settings("ttbar_allhad", 10)
+    assert make_settings(loose, 10).source_id() == first.source_id()
+    assert replace(first, card="jets: {pt: 30}").source_id() == first.source_id()
+    assert make_settings("ttbar_allhad", 10, pythia=("Tune:pp = 21",)).source_id() != first.source_id()
+    assert make_settings("tth_allhad", 10).source_id() != first.source_id()
 
 
 # -- the filter --------------------------------------------------------------------------------------------

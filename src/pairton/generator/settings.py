@@ -65,13 +65,15 @@ class Settings:
         return plain
 
     def source_id(self) -> int:
-        """The first number of event ids: a hash of the settings, except how many events are made and kept."""
-        physics = self.as_dict()
-        for name in ("n_events", "keep"):
-            del physics[name]
-        if self.lhe is not None:
-            physics["lhe"] = self.lhe.sha256
-        text = json.dumps(physics, sort_keys=True)
+        """The first number of event ids: a hash of the settings that define the collisions.
+
+        Samples that differ only in the detector, the selection, or how many events are made and kept have the same
+        collisions, and so the same ids. A model that was trained on one of them is then known to have seen them.
+        """
+        every = self.as_dict()
+        collisions = {name: every[name] for name in ("lines", "filter", "seed", "versions", "chunk", "batch")}
+        collisions["lhe"] = None if self.lhe is None else self.lhe.sha256
+        text = json.dumps(collisions, sort_keys=True)
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
     def build_topology(self) -> Topology:
