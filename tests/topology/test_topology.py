@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from pairton.errors import TopologyError
-from pairton.topology import Stage, Topology, builtin_topologies, load_topology, parse_topology
+from pairton.topology import Cuts, Selection, Stage, Topology, builtin_topologies, load_topology, parse_topology
 from pairton.topology.reading import completed
 
 
@@ -305,3 +305,26 @@ def test_a_stored_topology_gets_what_its_file_is_too_old_to_say():
     other = {**raw, "particles": {**raw["particles"], "tl": ["l", "b"]}}  # another tree of the same name
     assert not completed(parse_topology(other)).neutrinos
     assert completed(new) is new
+
+
+def test_a_selection_that_includes_another_accepts_all_its_events():
+    rng = np.random.default_rng(0)
+
+    def drawn():
+        most = rng.choice([None, 3])
+        cuts = Cuts(float(rng.choice([0, 20, 30])), float(rng.choice([2.0, np.inf])))
+        return Selection({"jet": cuts}, {"jet": (int(rng.integers(0, 3)), most)}, int(rng.integers(0, 2)))
+
+    def accepts(selection, pt, eta, tag):
+        inside = (pt >= selection.cuts("jet").pt) & (np.abs(eta) <= selection.cuts("jet").abs_eta)
+        fewest, most = selection.counts["jet"]
+        return fewest <= inside.sum() <= (most or 99) and (inside & tag).sum() >= selection.btags
+
+    events = [
+        (rng.uniform(10, 40, n), rng.uniform(-3, 3, n), rng.random(n) < 0.5) for n in rng.integers(0, 6, 400)
+    ]
+    pairs = [(drawn(), drawn()) for _ in range(60)]
+    for first, second in pairs:
+        lost = any(accepts(second, *event) and not accepts(first, *event) for event in events)
+        assert not (first.includes(second) and lost)
+    assert 0 < sum(first.includes(second) for first, second in pairs) < len(pairs)

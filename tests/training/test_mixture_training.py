@@ -15,8 +15,8 @@ from pairton.errors import ConfigError, ModelError, TrainingError
 from pairton.events import Events
 from pairton.events.mixed_events import TOPOLOGY
 from pairton.events.objects import make_jets
-from pairton.topology import load_topology
-from pairton.topology.mixtures import parts_of
+from pairton.topology import load_topology, parse_topology
+from pairton.topology.mixtures import mixture, parts_of
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("lightning.fabric")
@@ -146,6 +146,27 @@ def test_files_that_do_not_say_what_they_are(trained, tmp_path):
         pairton.evaluate(names["two"], folder / "model")
     found = pairton.evaluate(names["two"], folder / "model", topology=folder / "two.yaml", split="test").to_dict()
     assert 20 < found["methods"]["model"]["efficiency"]["event"]["inclusive"]["total"] < 80
+
+
+def test_generated_files_of_different_selections_are_refused(tmp_path):
+    """Events with few jets would all be of the topology with the looser selection."""
+    trees = [parse_topology({**raw, "selection": {"event": {"jets": 4}}}) for raw in (ONE, TWO)]
+    both = mixture(trees)
+
+    def written(fewest, keep="selected"):
+        paths = []
+        for number, (tree, jets) in enumerate(zip(trees, fewest, strict=True)):
+            made = {"topology": {**tree.to_dict(), "selection": {"event": {"jets": jets}}}, "keep": keep}
+            paths.append(str(tmp_path / f"{tree.name}{jets}{keep}.h5"))
+            with formats.create(paths[-1], tree, {"generator": made}) as writer:
+                writer.write(some_events(tree, number, count=4))
+        return paths
+
+    for allowed in ((3, 4), (5, 5)):  # looser than the recipe; the same
+        assert len(list(iterate_mixed(written(allowed), both))) == 2
+    with pytest.raises(TrainingError, match=r"two5selected.h5 was generated .* selection 5\+ jets, other files"):
+        list(iterate_mixed(written((4, 5)), both))
+    assert len(list(iterate_mixed(written((4, 5), "all"), both))) == 2
 
 
 def test_recipes_of_mixtures():

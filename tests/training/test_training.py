@@ -1,6 +1,7 @@
 """Losses, forward process and data: what a network is trained on, and what it is not told."""
 
 import itertools
+import warnings
 from dataclasses import replace
 
 import awkward as ak
@@ -19,6 +20,7 @@ from pairton.events.nodes import Nodes
 from pairton.events.objects import make_jets
 from pairton.network import Network, NetworkConfig
 from pairton.topology import load_topology, parse_topology
+from pairton.training import measuring
 from pairton.training.data import BatchPlan, pack
 from pairton.training.losses import batch_loss, make_batch, terms_of
 from pairton.training.measuring import measured
@@ -339,6 +341,28 @@ def test_the_logarithm_of_an_input_is_measured_as_the_network_computes_it(tmp_pa
     packed, _ = pack([Events(given, TTBAR, events.truth)], TTBAR, recipe.inputs, folder=tmp_path)
     (width,) = measured(recipe, packed).inputs["jet"]
     assert (width.offset, width.scale) == pytest.approx((0.5, 0.5), abs=0.05)
+
+
+def test_files_with_harder_cuts_than_the_recipe_are_noticed(tmp_path, monkeypatch):
+    events = labelled_events()
+    raw = {"topology": "ttbar_allhad", "optimiser": {"steps": 1}}
+    softest = float(ak.min(events.jets.pt))
+    packed = {}
+    for pt, abs_eta in ((softest, 2.1), (softest / 1.2, 2.1), (softest, 4.5)):
+        selection = {"jets": {"pt": pt, "abs_eta": abs_eta}, "event": {"jets": 6}}
+        recipe = parse_recipe({**raw, "selection": selection})
+        packed[pt, abs_eta] = recipe, pack([events], recipe.topology, INPUTS, folder=tmp_path)[0]
+    said = []
+    for many in (100_000, 100):  # with few objects, none may be close to the cut
+        monkeypatch.setattr(measuring, "MANY_OBJECTS", many)
+        for recipe, train in packed.values():
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                measured(recipe, train)
+            said.append([str(one.message) for one in caught])
+    assert [len(lines) for lines in said] == [0, 0, 0, 0, 1, 1]
+    assert "set selection.jets.pt to the cut of the files" in said[4][0]
+    assert "set selection.jets.abs_eta to the cut of the files" in said[5][0]
 
 
 def test_packed_weights_have_the_mean_one_and_may_be_negative(tmp_path):

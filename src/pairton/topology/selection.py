@@ -59,6 +59,23 @@ class Selection:
         """The cuts on objects of a kind; by default there are none."""
         return self.objects.get(kind, Cuts())
 
+    def includes(self, other: Selection) -> bool:
+        """Whether every event that the other selection accepts is accepted by this one too.
+
+        >>> loose, tight = (Selection({"jet": Cuts(pt=25)}, {"jet": (fewest, None)}) for fewest in (6, 8))
+        >>> loose.includes(tight), tight.includes(loose)
+        (True, False)
+        """
+        for kind, (fewest, most) in self.counts.items():
+            own, cuts = self.cuts(kind), other.cuts(kind)
+            other_fewest, other_most = other.counts.get(kind, (0, None))
+            if fewest and (other_fewest < fewest or own.pt > cuts.pt or own.abs_eta < cuts.abs_eta):
+                return False
+            if most is not None and (other_most is None or other_most > most or own != cuts):
+                return False
+        own, cuts = self.cuts(JET), other.cuts(JET)
+        return self.btags == 0 or (other.btags >= self.btags and own.pt <= cuts.pt and own.abs_eta >= cuts.abs_eta)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data as in the file of a topology."""
         raw: dict[str, Any] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -9,14 +10,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pairton.errors import PairtonWarning
 from pairton.events.acceptance import selection_domain
 from pairton.events.domain import Domain
-from pairton.events.inputs import Input, Inputs
+from pairton.events.inputs import MOMENTUM, Input, Inputs
 from pairton.topology import JET
+from pairton.topology.selection import TRANSVERSE, collection_name
 from pairton.training.data import PackedEvents
 from pairton.training.recipes import Recipe
 
 __all__ = ["domain_of", "measured"]
+
+PT, ETA = MOMENTUM.index("pt"), MOMENTUM.index("eta")
+MANY_OBJECTS = 5000  # among so many objects, some are close to the cuts
 
 
 def measured(recipe: Recipe, events: PackedEvents, known: Inputs | None = None) -> Recipe:
@@ -35,7 +41,32 @@ def measured(recipe: Recipe, events: PackedEvents, known: Inputs | None = None) 
         )
         for name, spec in recipe.specs.items()
     }
+    _check_cuts(recipe, events)
     return replace(recipe, specs=specs, given_inputs=_inputs(recipe.inputs, events, known))
+
+
+def _check_cuts(recipe: Recipe, events: PackedEvents) -> None:
+    """Warn if the files were cut harder than the recipe: the domain would have objects that were never seen."""
+    for kind in recipe.topology.kinds:
+        cuts = recipe.topology.selection.cuts(kind)
+        name = collection_name(kind)
+        groups = [group.objects[kind] for group in events.groups.values() if group.objects[kind].size]
+        if sum(objects.shape[0] * objects.shape[1] for objects in groups) < MANY_OBJECTS:
+            continue
+        softest = min(float(objects[..., PT].min()) for objects in groups)
+        widest = max(float(np.abs(objects[..., ETA]).max()) for objects in groups)
+        if softest > 1.1 * cuts.pt > 0:
+            found, allowed, setting = f"above {softest:.4g} GeV", f"from {cuts.pt:g} GeV", "pt"
+        elif widest < 0.8 * cuts.abs_eta < np.inf and kind not in TRANSVERSE:  # few are at large |eta|
+            found, allowed, setting = f"within |eta| {widest:.3g}", f"to |eta| {cuts.abs_eta:g}", "abs_eta"
+        else:
+            continue
+        warnings.warn(
+            f"all {name} of the training events are {found}, but the recipe selects {name} {allowed}: the model "
+            f"would accept {name} that it has never seen; set selection.{name}.{setting} to the cut of the files",
+            PairtonWarning,
+            stacklevel=3,
+        )
 
 
 def _inputs(inputs: Inputs, events: PackedEvents, known: Inputs | None) -> Inputs:
