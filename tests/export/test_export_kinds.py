@@ -127,7 +127,8 @@ def test_a_whole_file_of_several_kinds(small_network, tmp_path):
         assert agree(session.run(None, feeds(nodes)), network, nodes).any()
     # more objects than it takes: the first ones
     wide = objects_of(SEMI, (9, 3, 1), seed=4)
-    cut = {"jet": 7, "lepton": 1, "met": 1}
+    cut = about["objects"]
+    assert cut == {"jet": 7, "lepton": 1, "met": 1}
     first = Nodes.full({kind: values[:, : cut[kind]] for kind, values in wide.values.items()})
     assert agree(session.run(None, feeds(wide)), network, first).all()
     # no leptons: no answer

@@ -92,6 +92,7 @@ def test_distributions_are_those_of_the_sums(saved, patterns, tmp_path):
         save_model(folder, {k: v.numpy() for k, v in network.state_dict().items()}, info)
     about = export_like_spanet(folder, tmp_path / "net.onnx", max_objects=9)
     assert about["features"] == {"Source": ["mass", "pt", "eta", "phi", "btag"]}
+    assert about["objects"] == {"jet": about["max_objects"]}
     for n in (6, 8):
         nodes = some_events(network, (n,), events=4)
         nodes.masks["jet"][:] = True

@@ -44,6 +44,7 @@ __all__ = [
     "fold_files",
     "layout_of",
     "some_events",
+    "used_objects",
 ]
 
 DEFAULT_QUESTION = Question()
@@ -146,6 +147,7 @@ def _graph(
         "graph": "whole",
         "decoding": chosen,
         "max_objects": limit,
+        "objects": used_objects(topology, limit),
         "slots": [slot.name for slot in topology.slots],
         "particles": [particle.name for particle in topology.particles],
         **{name: value for name, value in asdict(question).items() if name != "topology"},
@@ -171,6 +173,16 @@ def layout_of(topology: Topology, main: int) -> Layout:
     """The layout with `main` objects of the main kind; other kinds have one object per slot, and at least one."""
     needed = zip(topology.kinds, topology.slots_per_kind, strict=True)
     return tuple(main if kind == topology.main_kind else max(1, slots) for kind, slots in needed)
+
+
+def used_objects(topology: Topology, main: int) -> dict[str, int]:
+    """Kind -> how many objects of an event a graph uses; further ones are left out.
+
+    >>> from pairton.topology import load_topology
+    >>> used_objects(load_topology("ttbar_semilep"), 12)
+    {'jet': 12, 'lepton': 1, 'met': 1}
+    """
+    return dict(zip(topology.kinds, layout_of(topology, main), strict=True))
 
 
 def check_packages() -> None:

@@ -12,7 +12,14 @@ from pairton._common.atomic import replacing
 from pairton._version import __version__
 from pairton.errors import ConfigError, MissingExtraError, ModelError
 from pairton.events.nodes import Nodes
-from pairton.export import PROBABILITY_TOLERANCE, check_packages, checked_limit, layout_of, some_events
+from pairton.export import (
+    PROBABILITY_TOLERANCE,
+    check_packages,
+    checked_limit,
+    layout_of,
+    some_events,
+    used_objects,
+)
 from pairton.export.tracing import finished, trace
 from pairton.models.sessions import open_trusted
 from pairton.models.spanet_onnx import features_of
@@ -77,6 +84,7 @@ def export_like_spanet(
     about = {
         "graph": GRAPH,
         "max_objects": limit,
+        "objects": used_objects(tree, limit),
         "features": {group.name: [feature.name for feature in group.features] for group in groups},
         "logarithms": {group.name: [f.name for f in group.features if f.log] for group in groups},
     }
