@@ -153,7 +153,7 @@ def test_a_training_does_not_replace_the_model_that_it_starts_from(source, tmp_p
     folder = shutil.copytree(model_folder, tmp_path / "model")
     for out in (folder, tmp_path / "other" / ".." / "model"):
         said = refused("train", "cpu", "--data", source, "--init", folder, "--out", out, "--force")
-        assert "this is the model to start from" in said
+        assert "holds the model to start from" in said
     for path in model_folder.iterdir():
         assert (folder / path.name).read_bytes() == path.read_bytes()
 

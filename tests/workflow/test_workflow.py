@@ -293,7 +293,8 @@ def test_the_page_shows_the_numbers_of_the_evaluations(made, tmp_path):
     ]
     assert rows[0][4] == writing.cell(main["efficiency"]["event"]["inclusive"])
     (lead,) = found["main"]["differences"]
-    assert rows[1][5].startswith(f"+{lead['efficiency']['event']['inclusive']['value']:.3f}".replace("0.", "."))
+    lead = lead["efficiency"]["event"]["inclusive"]
+    assert rows[1][5] == writing.signed(lead["value"], (lead["high"] - lead["low"]) / 2)
     # seeds: mean and standard deviation
     tiny = rows_of_table(page, "## Tiny networks")[2]
     pair = [found["seeds"]["methods"][f"tiny-{k}"]["efficiency"]["event"]["inclusive"]["value"] for k in (1, 2)]
