@@ -168,7 +168,8 @@ def _comparisons(results: Results, page: Page, study: Study, rows: Sequence[Row]
         word = verdict(found, expected=study.published and study.against is None)
         words.append(word)
         difference = signed(found.difference, found.deviation)
-        lines.append([f"{first.label} − {second.label}", difference, _sigmas(found), word])
+        shown = f"{word} with one seed" if pooled is None and found.resolved else word
+        lines.append([f"{first.label} − {second.label}", difference, _sigmas(found), shown])
     page.add(table(["difference", results.symbol(EVENT), "", ""], lines))
     page.add(_notes(pooled, study, rows, words))
 
