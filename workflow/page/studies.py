@@ -111,27 +111,34 @@ def _commands(results: Results, page: Page, rows: Sequence[Row]) -> None:
 
 
 def _table(results: Results, page: Page, study: Study, rows: Sequence[Row]) -> None:
+    """Efficiencies first, with the paper's beside them, then those by number of jets and facts about trainings."""
     whats = list(rows[0].evaluation.methods[rows[0].methods[0]]["efficiency"])
-    cells = [*rows[0].evaluation.bins, INCLUSIVE]
-    head = ["", "recipe", "training events", "steps", "parameters", "seeds"]
-    head += [f"{results.symbol(EVENT)}, {where}" for where in cells]
-    head += [results.symbol(what) for what in whats if what != EVENT]
-    head += [f"*{results.symbol(what)}, paper*" for what in whats] if study.published else []
+    bins = rows[0].evaluation.bins
+    head = ["", "steps", "seeds"]
+    for what in whats:
+        symbol = results.symbol(what)
+        head += [symbol, f"*{symbol}, paper*"] if study.published else [symbol]
+    head += [f"{results.symbol(EVENT)}, {where}" for where in bins]
+    head += ["recipe", "training events", "parameters"]
     lines = []
     for row in rows:
         known = results.trained(row.methods[0])
-        line = [row.label, f"`{_recipe(results.plan.trainings[row.methods[0]].base)}`"]
-        line += [f"{count:,}" if count else "–" for count in (known.events, known.steps, known.parameters)]
-        line.append(str(len(row.methods)))
-        line += [_mean(row, EVENT, where) for where in cells]
-        line += [_mean(row, what, INCLUSIVE) for what in whats if what != EVENT]
-        if study.published:
-            theirs = results.published["ablations"].get(row.name, {})
-            line += [f"*{number(theirs[what])}*" if what in theirs else "–" for what in whats]
-        lines.append(line)
+        line = [row.label, _count(known.steps), str(len(row.methods))]
+        theirs = results.published["ablations"].get(row.name, {})
+        for what in whats:
+            line.append(_mean(row, what, INCLUSIVE))
+            if study.published:
+                line.append(f"*{number(theirs[what])}*" if what in theirs else "–")
+        line += [_mean(row, EVENT, where) for where in bins]
+        line.append(f"`{_recipe(results.plan.trainings[row.methods[0]].base)}`")
+        lines.append([*line, _count(known.events), _count(known.parameters)])
     page.add(table(head, lines))
     if study.published:
         page.add("In italics: the paper's numbers, for another sample and 826,000 steps.")
+
+
+def _count(found: int | None) -> str:
+    return "–" if found is None else f"{found:,}"
 
 
 def _recipe(path: Path) -> str:
