@@ -21,11 +21,10 @@ from pairton.events.events import Events
 from pairton.events.evidence import ensure_evidence
 from pairton.events.inputs import EVIDENCE, Inputs
 from pairton.events.nodes import MOST_OBJECTS, Nodes
-from pairton.events.objects import is_physical
+from pairton.events.objects import is_cut, is_physical
 from pairton.events.status import Status
 from pairton.topology import JET, Layout, Topology, collection_name
 from pairton.topology.mixtures import parts_of
-from pairton.topology.selection import TRANSVERSE
 
 __all__ = ["MAX_OBJECTS", "Accepted", "accept", "check_max_objects", "selection_domain"]
 
@@ -117,9 +116,7 @@ def accept(
         row = np.repeat(np.arange(n), events.counts[kind])  # (J,)
         trained = domain[kind]
         outside = (pt < trained.pt) | (abs_eta > trained.abs_eta)  # False for NaN, which is checked below
-        cut = (pt < bounds[kind].pt) | (abs_eta > bounds[kind].abs_eta)
-        if kind in TRANSVERSE:  # one per event: a negative size, such as -999 for none, is not cut but bad
-            cut &= pt >= 0
+        cut = is_cut(features, kind, bounds[kind].pt, bounds[kind].abs_eta)
         used = np.asarray(ak.flatten(events.usable[kind]), dtype=bool) & ~cut
         wrong = used & ~(is_physical(features, kind) & np.isfinite(features).all(axis=1))
         bad[row[wrong]] = True

@@ -18,12 +18,11 @@ from pairton.errors import EventsError, nearest
 from pairton.events.event_checks import check_events, check_parts
 from pairton.events.inputs import MOMENTUM
 from pairton.events.joined_columns import joined_column
-from pairton.events.objects import check_fields, is_physical
+from pairton.events.objects import check_fields, is_cut, is_physical
 from pairton.events.splits import uniform
 from pairton.events.status import Status
 from pairton.topology import JET, Topology, collection_name, load_topology
 from pairton.topology.assignments import present
-from pairton.topology.selection import TRANSVERSE
 
 __all__ = ["SPLITS", "Events", "Objects"]
 
@@ -296,10 +295,7 @@ class Events:
             cuts = self.topology.selection.cuts(kind)
             with np.errstate(over="ignore"):
                 flat = np.stack([np.asarray(ak.flatten(array[name]), np.float32) for name in MOMENTUM], axis=1)
-            cut = (flat[:, 0] < cuts.pt) | (np.abs(flat[:, 1]) > cuts.abs_eta)
-            if kind in TRANSVERSE:  # as in `accept`: a negative size, such as -999 for none, is not cut but bad
-                cut &= flat[:, 0] >= 0
-            good = is_physical(flat, kind) | cut
+            good = is_physical(flat, kind) | is_cut(flat, kind, cuts.pt, cuts.abs_eta)
             good |= ~np.asarray(ak.flatten(self.usable[kind]), dtype=bool)
             bad[np.repeat(np.arange(len(self)), self.counts[kind])[~good]] = True
         return np.where(bad, Status.BAD_OBJECT, Status.OK).astype(np.uint8)

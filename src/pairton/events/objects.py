@@ -19,6 +19,7 @@ from pairton.topology.selection import TRANSVERSE
 __all__ = [
     "as_polar",
     "check_fields",
+    "is_cut",
     "is_physical",
     "make_jets",
     "make_met",
@@ -149,6 +150,19 @@ def is_physical(momenta: npt.NDArray[Any], kind: str) -> npt.NDArray[np.bool_]:
         good = ((pt > 0) | ((pt == 0) & (kind in TRANSVERSE))) & (np.abs(phi) <= MOST_PHI)
         good &= (energy >= momentum * (1 - ENERGY_TOLERANCE)) & (energy <= MOST_ENERGY)
     return np.asarray(good & np.isfinite(momentum))
+
+
+def is_cut(momenta: npt.NDArray[Any], kind: str, pt: float, abs_eta: float) -> npt.NDArray[np.bool_]:
+    """(J,): whether objects (J, 2 or more) have less than a pt, or more than an |eta|; False for NaN.
+
+    An event has one missing energy: a negative pt, such as -999 for none, is not cut, so that it counts as bad.
+
+    >>> momenta = np.array([[30.0, 0.1], [-999.0, 0.0]])
+    >>> is_cut(momenta, "jet", 40, 2.5).tolist(), is_cut(momenta, "met", 40, 2.5).tolist()
+    ([True, True], [True, False])
+    """
+    cut = (momenta[:, 0] < pt) | (np.abs(momenta[:, 1]) > abs_eta)
+    return np.asarray(cut & (momenta[:, 0] >= 0) if kind in TRANSVERSE else cut)
 
 
 def check_fields(what: str, objects: ak.Array) -> None:
