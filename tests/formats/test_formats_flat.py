@@ -101,7 +101,7 @@ def test_parquet_lists_of_fixed_length_and_nulls(tmp_path: Path) -> None:
 
 
 def test_another_pt_does_not_keep_the_old_energy(tmp_path: Path) -> None:
-    """`--map pt=...` for another calibration keeps the mass; if there is none, the energy must be named too."""
+    """`--map pt=...` for another calibration keeps the mass; if the file has no mass, name the energy too."""
     pt, eta = ak.Array([[50.0, 40.0], [30.0]]), ak.Array([[0.0, 1.0], [2.0]])
     mass = ak.Array([[5.0, 4.0], [3.0]])
     energy = np.sqrt((pt * np.cosh(eta)) ** 2 + mass**2)

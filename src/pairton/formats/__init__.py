@@ -151,7 +151,7 @@ def options_for(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stored_topology(path: str | Path) -> Topology | None:
-    """The topology that is stored in a file; None if there is none."""
+    """The topology that a file stores; None if it stores no topology."""
     file, found = _open(str(path))
     try:
         with damage(str(path)):

@@ -119,7 +119,7 @@ def parts_of(topology: Topology) -> tuple[Part, ...]:
 
 
 def find_part(topology: Topology, wanted: Topology) -> Part | None:
-    """The part of a mixture with the same decay tree as a topology; None if there is none."""
+    """The part of a mixture with the same decay tree as a topology; None if no part has it."""
     return next((part for part in parts_of(topology) if same_tree(part.topology, wanted)), None)
 
 

@@ -52,7 +52,7 @@ def _check_selections(files: Sequence[tuple[Part, str]], mixture: Topology) -> N
 
 
 def _kept(part: Part, file: str) -> tuple[Selection, str] | None:
-    """The selection with which a file was generated, and its `--keep`; None for a file of another program."""
+    """The selection and `--keep` that a file was generated with; None if another program wrote the file."""
     try:
         with open_source(file, topology=part.topology) as source:
             made = source.metadata.get("generator")
