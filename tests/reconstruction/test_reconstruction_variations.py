@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import awkward as ak
 import numpy as np
@@ -10,13 +11,17 @@ import pyarrow.parquet as pq
 import pytest
 import uproot
 
-from pairton.errors import EventsError
+import pairton
+from leptonic_tops import leptonic_events
+from pairton.cli import main
+from pairton.errors import EventsError, PairtonWarning
 from pairton.events.domain import Domain, KindDomain
-from pairton.events.objects import make_jets
+from pairton.events.objects import make_jets, make_met
 from pairton.reconstruction.parts import COMPLETE, reconstruct_parts
 from pairton.reconstruction.result_columns import result_columns
 from pairton.reconstruction.running import reconstruct
 from pairton.reconstruction.streaming import reconstruct_files
+from pairton.reconstruction.verifying import read_result
 from pairton.reconstruction.writers import result_metadata
 
 FIELDS = ("pt", "eta", "phi", "energy", "btag")
@@ -109,3 +114,49 @@ def test_what_became_of_variations_is_counted(decays, mass_model, tmp_path):
         assert found["low"]["too_few_objects"] == few
         assert sum(found["low"].values()) == 30
     assert one.status["too_few_objects"] == before
+
+
+def test_varied_jets_keep_the_table_of_tags():
+    """Also if they have only momenta; their own tags count, if they have any."""
+    events = pairton.read("sample:ttbar_allhad", tags="delphes_cms")[:300]
+    bare = {name: events.jets[name] for name in ("pt", "eta", "phi", "energy")}
+    flipped = make_jets(**bare, btag=1 - events.jets.btag)
+    varied = {"same": make_jets(**bare, btag=events.jets.btag), "bare": make_jets(**bare), "flipped": flipped}
+    reco = reconstruct(events, variations=varied)
+    for name in ("same", "bare"):
+        np.testing.assert_array_equal(reco.variations[name].assignment, reco.assignment)
+        np.testing.assert_array_equal(reco.variations[name].event_probability, reco.event_probability)
+        np.testing.assert_array_equal(reco.variations[name].outputs["n_btags"], reco.outputs["n_btags"])
+    table = events.metadata["tag_table"]
+    plain = [name for name in events.jets.fields if not name.endswith("_evidence")]
+    alone = reconstruct(events.replace(jets=flipped[plain]), tags=table)
+    np.testing.assert_array_equal(reco.variations["flipped"].assignment, alone.assignment)
+    again = reconstruct(events.replace(jets=events.jets[plain]), tags=table, variations={"same": varied["same"]})
+    np.testing.assert_array_equal(again.variations["same"].event_probability, reco.event_probability)
+
+
+FROZEN = "variation up: leptons and missing energy stay at their nominal values while jets vary"
+
+
+def test_variations_without_missing_energy_are_warned_of_and_recorded(tmp_path, capsys):
+    events, _ = leptonic_events(1, 20)
+    content = {f"{kind}_{name}": values[name] for kind, values in events.objects.items() for name in values.fields}
+    path = tmp_path / "in.parquet"
+    ak.to_parquet(ak.to_packed(ak.zip({**content, "pt_up": events.jets.pt * 1.1}, depth_limit=1)), path)
+    up = make_jets(**{name: events.jets[name] * (1.1 if name in ("pt", "energy") else 1) for name in FIELDS})
+    with pytest.warns(PairtonWarning, match=FROZEN):
+        reconstruct(events, variations={"up": up}, tags="generator").save(tmp_path / "memory.parquet")
+    run = ["reconstruct", str(path), "--model", "ttbar_semilep", "--variation", "up:pt=pt_up"]
+    for more in (["-o", str(tmp_path / "file.parquet")], ["-o", str(tmp_path / "parts"), "--jobs", "2"]):
+        with pytest.raises(SystemExit, match="0"):
+            main([*run, *more])
+        assert capsys.readouterr().err.count(FROZEN) == 1
+    for written in ("memory.parquet", "file.parquet", "parts"):
+        assert read_result(tmp_path / written)["variation_caveat"].startswith(FROZEN)
+    met = make_met(ak.flatten(events.objects["met"].pt) * 0.9, ak.flatten(events.objects["met"].phi))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        reco = reconstruct(events, variations={"up": {"jet": up, "met": met}}, tags="generator")
+    assert (reco.variations["up"].tl.neutrino.pt != reco.tl.neutrino.pt).to_numpy().any()
+    reco.save(tmp_path / "whole.parquet")
+    assert "variation_caveat" not in read_result(tmp_path / "whole.parquet")

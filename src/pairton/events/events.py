@@ -217,7 +217,7 @@ class Events:
         return objects
 
     def varied(self, name: str) -> Events:
-        """The events with the objects of a variation; kinds that it does not vary are nominal.
+        """The events with the objects of a variation; kinds and fields that it does not have are nominal.
 
         Args:
             name: Name of the variation, a key of `variations`.
@@ -239,9 +239,9 @@ class Events:
             raise EventsError(f"no variation {name!r}: the events have {known}{nearest(name, self.variations)}")
         objects = dict(self.objects)
         for kind, varied in self.variations[name].items():
-            for mark in MARKS:
-                if mark in ak.fields(self.objects[kind]) and mark not in ak.fields(varied):
-                    varied = ak.with_field(varied, self.objects[kind][mark], mark)
+            for field in ak.fields(self.objects[kind]):
+                if field not in ak.fields(varied):
+                    varied = ak.with_field(varied, self.objects[kind][field], field)
             objects[kind] = varied
         return self._unchecked(objects=objects, variations={})
 

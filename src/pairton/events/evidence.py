@@ -6,9 +6,9 @@ import awkward as ak
 import numpy as np
 
 from pairton.errors import EventsError
-from pairton.events.events import Events
+from pairton.events.events import Events, Objects
 from pairton.events.inputs import EVIDENCE
-from pairton.events.tags import TagTable, default_table, is_generated, with_evidence
+from pairton.events.tags import TagTable, default_table, is_generated, load_table, with_evidence
 from pairton.topology import JET
 
 __all__ = ["ensure_evidence", "tag_caveat", "with_table"]
@@ -28,12 +28,17 @@ def ensure_evidence(events: Events) -> Events:
     >>> round(float(found.jets.b_evidence[0, 0]), 2), found.metadata["tag_table"]["name"]
     (5.65, 'generator')
     """
-    jets, fields = events.jets, ak.fields(events.jets)
+    fields = ak.fields(events.jets)
     if EVIDENCE[0] not in fields:
-        return with_table(events, default_table(jets, events.metadata))
-    if EVIDENCE[1] in fields:
-        return events
-    return _added(events, {EVIDENCE[1]: ak.zeros_like(jets[EVIDENCE[0]])})  # no evidence for c jets
+        return with_table(events, default_table(events.jets, events.metadata))
+    if EVIDENCE[1] not in fields:  # no evidence for c jets
+        zeros = ak.zeros_like(events.jets[EVIDENCE[0]])
+        jets = ak.with_field(events.jets, zeros, EVIDENCE[1])
+        events = events.replace(jets=jets, variations=events.variations)
+    table, varied = events.metadata.get("tag_table"), events.variations.values()
+    if table and any(JET in objects and EVIDENCE[0] not in ak.fields(objects[JET]) for objects in varied):
+        events = events.replace(variations=_varied(events, load_table(table)))
+    return events
 
 
 def with_table(events: Events, table: TagTable) -> Events:
@@ -48,12 +53,12 @@ def with_table(events: Events, table: TagTable) -> Events:
             f"column with --map {table.field}=COLUMN, or pass the field to pairton.make_jets"
         )
     jets = with_evidence(events.jets, table)
-    new = {name: jets[name] for name in EVIDENCE}
     if "btag" not in ak.fields(jets):
         values = np.asarray(ak.flatten(jets[table.field]))
         tags = (values > table.tag_cut) & table.has_value(values)
-        new["btag"] = ak.unflatten(tags.astype(np.float32), ak.num(jets, axis=1))
-    return _added(events, new, {"tag_table": table.to_dict()})
+        jets = ak.with_field(jets, ak.unflatten(tags.astype(np.float32), ak.num(jets, axis=1)), "btag")
+    metadata = {**events.metadata, "tag_table": table.to_dict()}
+    return events.replace(jets=jets, variations=_varied(events, table), metadata=metadata)
 
 
 def tag_caveat(events: Events) -> str:
@@ -69,18 +74,16 @@ def tag_caveat(events: Events) -> str:
     )
 
 
-def _added(events: Events, fields: dict[str, ak.Array], metadata: dict[str, object] | None = None) -> Events:
-    """Events with further fields of jets; varied jets get the values of the nominal ones."""
+def _varied(events: Events, table: TagTable) -> dict[str, Objects]:
+    """The variations, with evidence from the tags of their jets and the nominal momenta.
 
-    def with_fields(jets: ak.Array) -> ak.Array:
-        for name, values in fields.items():
-            jets = ak.with_field(jets, values, name)
-        return jets
-
-    varied = {
-        name: {kind: with_fields(array) if kind == JET else array for kind, array in objects.items()}
-        for name, objects in events.variations.items()
-    }
-    return events.replace(
-        jets=with_fields(events.jets), variations=varied, metadata={**events.metadata, **(metadata or {})}
-    )
+    Jets without the field of the table have no evidence: `Events.varied` gives them that of the nominal jets.
+    """
+    found = dict(events.variations)
+    for name, objects in events.variations.items():
+        if JET in objects and table.field in ak.fields(jets := objects[JET]):
+            tagged = with_evidence(ak.with_field(events.jets, jets[table.field], table.field), table)
+            for field in EVIDENCE:
+                jets = ak.with_field(jets, tagged[field], field)
+            found[name] = {**objects, JET: jets}
+    return found

@@ -6,6 +6,7 @@ p4 is (..., 4): px, py, pz, energy; GeV.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,7 +19,7 @@ from pairton.events import Events
 from pairton.events.inputs import MOMENTUM
 from pairton.events.neutrinos import nearest_mass, one_neutrino, two_neutrinos
 from pairton.events.vectors import cartesian
-from pairton.topology import Topology
+from pairton.topology import Topology, collection_name
 from pairton.topology.pdg import properties_of
 from pairton.topology.selection import TRANSVERSE
 
@@ -31,6 +32,7 @@ __all__ = [
     "pick",
     "signed_codes",
     "slot_momenta",
+    "variation_caveat",
     "with_sign",
 ]
 
@@ -145,6 +147,25 @@ def missing_momentum(events: Events) -> Floats:
     none = events.counts[kind] == 0
     found = pick(flat, events, kind, np.where(none, -1, 0))
     return np.where(none[:, None], np.nan, found)
+
+
+def variation_caveat(topology: Topology, variations: Mapping[str, Iterable[str]]) -> str:
+    """A warning if variations, given with the kinds that they vary, leave out missing energy; else empty.
+
+    >>> from pairton.topology import load_topology
+    >>> variation_caveat(load_topology("ttbar_semilep"), {"up": ["jet"]}).partition(" while")[0]
+    'variation up: leptons and missing energy stay at their nominal values'
+    """
+    frozen = [name for name, kinds in variations.items() if TRANSVERSE.isdisjoint(kinds)]
+    if not frozen or TRANSVERSE.isdisjoint(topology.kinds):
+        return ""
+    varied = {kind for name in frozen for kind in variations[name]}
+    still = [collection_name(kind) for kind in topology.kinds if kind not in {*TRANSVERSE, *varied}]
+    return (
+        f"variation {', '.join(frozen)}: {' and '.join([*still, 'missing energy'])} stay at their nominal values "
+        "while jets vary, so neutrinos and particles with a neutrino lack part of the variation: do not take "
+        "their differences as systematic uncertainties"
+    )
 
 
 def pick(flat: npt.NDArray[Any], events: Events, kind: str, position: Ints) -> npt.NDArray[Any]:

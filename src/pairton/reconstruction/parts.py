@@ -42,7 +42,7 @@ from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
 from pairton.reconstruction.running import WINDOW, Assigner, windows
 from pairton.reconstruction.streaming import READ_ROWS, FirstBad
 from pairton.reconstruction.writers import ROWS, create_result
-from pairton.topology import load_topology
+from pairton.topology import JET, load_topology
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
@@ -153,7 +153,8 @@ def reconstruct_parts(
     options = options_for(model, options)
     check_jobs(jobs)  # check everything before existing parts are touched
     check_chunk(chunk)
-    Assigner(model, settings).check(load_topology(options["topology"]))
+    varied = dict.fromkeys(options.get("variations") or (), (JET,))
+    Assigner(model, settings).check(load_topology(options["topology"]), varied)
     inputs = _describe(files, options, jobs, client)
     how = result_settings(model, settings, plain_reading(options))
     plan = [

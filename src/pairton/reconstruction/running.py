@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,7 @@ from pairton.reconstruction.head_columns import (
     place_sizes,
     reordered,
 )
+from pairton.reconstruction.momenta import variation_caveat
 from pairton.reconstruction.pattern_columns import pattern_columns, topology_columns
 from pairton.reconstruction.result import Reconstruction, by_falling_pt
 from pairton.reconstruction.run_settings import RunSettings, knows_missing
@@ -69,6 +70,7 @@ class Assigner:
         self.model, self.settings = model, settings.for_model(model)
         self._warned_of_tags = False  # none or all jets are tagged
         self._warned_of_evidence = False  # efficiencies of the tagger are assumed
+        self._warned_of_variations = False  # a variation does not change the missing energy
         decoding = get_decoding(str(self.settings.decoding))
         fitted = model.decoding in (decoding.name, decoding.fitted_as)
         self.temperatures = model.temperatures if fitted else None  # None: not fitted for this decoding
@@ -83,13 +85,19 @@ class Assigner:
     def knows_missing(self) -> bool:
         return knows_missing(self.model, str(self.settings.decoding))
 
-    def check(self, topology: Topology) -> None:
-        """Raise ModelError if the events have another decay tree than the model."""
+    def check(self, topology: Topology, variations: Mapping[str, Iterable[str]] | None = None) -> None:
+        """Raise ModelError if the events have another decay tree than the model.
+
+        Warns once if variations, given with the kinds that they vary, do not vary the missing energy.
+        """
         if not same_tree(topology, self.model.topology) and self.part(topology) is None:
             raise ModelError(
                 f"the model {self.model.name} is for {self.model.topology.name}, but the events are for "
                 f"{topology.name}: choose a model for their topology, or read them with the topology of the model"
             )
+        if (caveat := variation_caveat(topology, variations or {})) and not self._warned_of_variations:
+            self._warned_of_variations = True
+            warnings.warn(caveat, PairtonWarning, stacklevel=3)
 
     def part(self, topology: Topology) -> Part | None:
         """The topology of the mixture that the events have; None for the mixture itself, or without a mixture."""
@@ -298,7 +306,7 @@ def reconstruct(
     answer: str = "event",
     allow_absent: bool = False,
     prior: Mapping[str, float] | None = None,
-    variations: Mapping[str, ak.Array] | None = None,
+    variations: Mapping[str, ak.Array | Mapping[str, ak.Array]] | None = None,
     threads: int | None = None,
     engine: str = "onnx",
 ) -> Reconstruction:
@@ -321,7 +329,8 @@ def reconstruct(
         answer: "event" for the most probable assignment, "particles" for the most particles expected to be right.
         allow_absent: Leave out particles that are probably absent. For models that know missing particles.
         prior: Factors on the prior probabilities of patterns, such as {"nothing": 5}. For the same models.
-        variations: The same jets with other calibrations, by name. Their results are in `.variations[name]`.
+        variations: The same jets with other calibrations, by name, or mappings of kinds to such objects. Kinds
+            that a variation lacks, such as the missing energy, are nominal. Results are in `.variations[name]`.
         threads: Threads of the engine; by default one per core.
         engine: "onnx", or "torch" if it is installed.
 
@@ -362,7 +371,7 @@ def reconstruct(
     chosen = chosen_cuts(jets, leptons, cuts)
     settings = RunSettings(decoding, beam, max_objects, chosen, answer, allow_absent, prior or {})
     assigner = Assigner(loaded, settings)
-    assigner.check(events.topology)
+    assigner.check(events.topology, events.variations)
     events = assigner.with_evidence(events)
     parts = [assigner.run(window) for window in windows([events])]
     return _joined(events, parts).made_by(loaded, assigner.settings)

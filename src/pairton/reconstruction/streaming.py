@@ -73,7 +73,7 @@ def reconstruct_stream(
         model = load_model(model, topology=options.get("topology"))
     assigner = Assigner(model, settings)
     for window in windows(same_kept(iterate(paths, chunk=chunk, **options_for(model, options)))):
-        assigner.check(window.topology)
+        assigner.check(window.topology, window.variations)
         yield assigner.run(window).made_by(model, assigner.settings)
 
 

@@ -23,6 +23,7 @@ from pairton.errors import ConfigError
 from pairton.events import Status
 from pairton.formats.files import CONTAINERS
 from pairton.formats.writing import column_kind, writing_errors
+from pairton.reconstruction.momenta import variation_caveat
 from pairton.reconstruction.provenance import KEY, result_metadata, result_settings
 from pairton.reconstruction.result import Reconstruction
 from pairton.reconstruction.result_columns import LABELS, Columns, result_columns, same_columns, slot_column
@@ -78,6 +79,8 @@ class ResultWriter(CompleteOrNothing):
             same_columns(self.path, self.names, names)
         else:  # such as the chosen b-tagger, or the settings of a generator
             self.metadata.setdefault("input_metadata", dict(reco.events.metadata))
+            if caveat := variation_caveat(reco.topology, reco.events.variations):
+                self.metadata["variation_caveat"] = caveat
         self.names = names
         self.tally.add(reco)
         self._waiting.append(columns)
