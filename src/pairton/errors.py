@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import reprlib
 from collections.abc import Iterable
 
@@ -26,10 +27,18 @@ __all__ = [
 SHORT = reprlib.Repr()  # shortens values for messages
 SHORT.maxlevel, SHORT.maxlist, SHORT.maxtuple, SHORT.maxdict = 4, 20, 20, 10
 SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 100
+USER = re.compile(r"(:/{1,2})[^/@\s]+@")  # name and password in a URL
 
 
 class PairtonError(Exception):
-    """A mistake that the user can correct. The command line prints it as one line and exits with 2."""
+    """A mistake that the user can correct. The command line prints it as one line and exits with 2.
+
+    >>> str(PairtonError("https://me:secret@host/events.h5: no such file"))
+    'https://…@host/events.h5: no such file'
+    """
+
+    def __str__(self) -> str:
+        return USER.sub(r"\1…@", super().__str__())
 
 
 class PairtonWarning(UserWarning):

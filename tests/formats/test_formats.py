@@ -24,7 +24,7 @@ from pairton.errors import (
 )
 from pairton.events import Events
 from pairton.events.objects import make_jets
-from pairton.formats import create, detect, iterate, open_source, read
+from pairton.formats import create, detect, expand, iterate, open_source, read
 from pairton.formats.stored import KEY
 from pairton.formats.writing import FileWriter
 from pairton.topology import load_topology
@@ -320,10 +320,18 @@ def test_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_same(read(tmp_path / "odd[1].h5"), events[:4])  # a name that only looks like a glob
 
 
+def test_a_list_may_have_a_byte_order_mark_comments_and_names_with_a_hash(tmp_path: Path) -> None:
+    for name in ("run#1.h5", "b.h5"):
+        write(some_events(2, seed=len(name)), tmp_path / name)
+    (tmp_path / "list.txt").write_bytes("\ufeffrun#1.h5  # the first\n# run#2.h5\nb.h5\t#last\n".encode())
+    assert [Path(path).name for path in expand(f"@{tmp_path / 'list.txt'}")] == ["run#1.h5", "b.h5"]
+
+
 @pytest.mark.parametrize("to", WRITERS)
-def test_remote_files(tmp_path: Path, to: str) -> None:
+def test_remote_files(tmp_path: Path, to: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import fsspec
 
+    monkeypatch.setenv("PAIRTON_SCHEMES", "davs, memory")
     events = some_events(6)
     path = write(events, tmp_path / WRITERS[to], to)
     memory = fsspec.filesystem("memory")

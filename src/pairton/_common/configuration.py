@@ -135,7 +135,7 @@ def read_text(path: str | Path, error: Error = ConfigError, most: int = MOST_BYT
             content = stream.read(most + 1)
         if len(content) > most:
             raise error(f"{path}: larger than {most // 1024} kiB: is it the right file?")
-        return content.decode("utf-8")
+        return content.decode("utf-8-sig")  # editors on Windows write a byte-order mark
     except OSError as problem:
         raise error(f"{path}: cannot be read ({problem.strerror}): check the path") from None
     except ValueError as problem:

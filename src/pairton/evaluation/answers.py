@@ -113,9 +113,9 @@ def _parquet(path: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def _root(path: str) -> dict[str, npt.NDArray[Any]]:
-    import uproot
+    from pairton.formats.root_files import open_root
 
-    with uproot.open({path: None}) as file:  # as a dict, so that a colon in the path is no separator
+    with open_root(path) as file:
         if TREE not in file:
             found = ", ".join(file.keys(cycle=False)) or "nothing"
             raise FormatError(f"{path}: has no tree {TREE}, which `pairton reconstruct` writes: found {found}")

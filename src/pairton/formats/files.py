@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,16 +13,18 @@ from typing import IO, Any, cast
 
 from pairton._common.atomic import note_input
 from pairton._common.configuration import read_text
-from pairton.errors import InputError, PairtonError
+from pairton.errors import InputError, MissingExtraError, PairtonError
 
 __all__ = [
     "CONTAINERS",
+    "check_address",
     "check_suffix",
     "container_of",
     "digest",
     "expand",
     "file_state",
     "fingerprint",
+    "fsspec_options",
     "is_url",
     "one_line",
     "open_binary",
@@ -44,9 +47,13 @@ CONTAINERS = {
 SIGNATURES = {"ROOT": b"root", "Parquet": b"PAR1", "HDF5": b"\x89HDF\r\n\x1a\n"}
 FINGERPRINT_BYTES = 65_536
 MOST_LIST = 2**24  # bytes of a list of files
+COMMENT = re.compile(r"(^|\s)#.*")  # in a list of files; a name may contain #
 TIMEOUT = 60  # seconds that a server has to answer a request
 GLOB = "*?["
 SAMPLE = "sample:"  # prefix for the sample events in the package
+LIST, URL_LIST = "@", "urls:"  # prefixes for a list of files, and for one that may name URLs
+SCHEMES = ("http", "https", "root", "s3", "gs")  # of URLs, and those in
+MORE_SCHEMES = "PAIRTON_SCHEMES"  # this environment variable, separated by commas
 
 Paths = str | Path | Sequence[str | Path]
 State = tuple[int, int, int]  # inode, size, time of the last change
@@ -59,17 +66,41 @@ def is_url(path: str) -> bool:
     return "://" in path and not path.startswith("file://")
 
 
+def check_address(path: str) -> None:
+    """Raise InputError for an address that must not be opened. Each file is opened after this check.
+
+    fsspec has schemes, and chains of them, that evaluate templates, run commands or read other files.
+    """
+    if "::" in path:
+        raise InputError(f"{path}: chains of addresses (::) are not read: give one file or URL, without ::")
+    scheme, separator, rest = path.partition("://")
+    if not separator or scheme == "file":
+        return
+    if "@" in rest.split("/")[0]:
+        raise InputError(
+            f"{path}: a URL with a user or a password would be stored in results: remove it, and give the "
+            "password to the client of the protocol (~/.netrc for http and https)"
+        )
+    allowed = [*SCHEMES, *os.environ.get(MORE_SCHEMES, "").replace(",", " ").split()]
+    if scheme not in allowed:
+        raise InputError(
+            f"{path}: URLs of {scheme}:// are not read, only those of {', '.join(allowed)}: download the file, "
+            f"or, if you trust the address, set {MORE_SCHEMES}={scheme} in the environment"
+        )
+
+
 def expand(paths: Paths) -> list[str]:
     """The files that paths, globs, URLs and lists of files stand for, in the given order.
 
-    A list, `@list.txt`, has one path per line, relative to its own folder, and comments after #.
-    `sample:ttbar_allhad` stands for the sample events in the package.
+    A list, `@list.txt`, has one path per line, relative to its own folder, and comments after # at the start of a
+    line or after a space. `urls:list.txt` is a list that may name URLs. `sample:ttbar_allhad` stands for the
+    sample events in the package.
     """
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     if not given:
         raise InputError("no input file: give at least one file, glob, URL or @list.txt")
     lists: set[str] = set()
-    found = [path for entry in given for path in _expand_one(os.fspath(entry), Path(), lists)]
+    found = [path for entry in given for path in _expand_one(os.fspath(entry), lists)]
     seen: dict[str, str] = {}
     for path in found:
         if not is_url(path):
@@ -84,12 +115,24 @@ def expand(paths: Paths) -> list[str]:
     return found
 
 
-def _expand_one(entry: str, folder: Path, lists: set[str]) -> Iterable[str]:
-    """lists: those that were read already. Each is read once, so that lists cannot refer to each other forever."""
-    if entry.startswith("@"):
-        return _from_list(folder / Path(entry[1:]).expanduser(), lists)
+def _expand_one(entry: str, lists: set[str], within: Path | None = None, urls: bool = True) -> Iterable[str]:
+    """within: the list that has the entry, and urls: whether it may name URLs.
+
+    lists: those that were read already. Each is read once, so that lists cannot refer to each other forever.
+    """
+    folder = Path() if within is None else within.parent
+    if entry.startswith(LIST):
+        return _from_list(folder / Path(entry.removeprefix(LIST)).expanduser(), lists, urls and within is not None)
     if entry.startswith(SAMPLE):
         return [str(sample_file(entry.removeprefix(SAMPLE)))]
+    if not urls and (is_url(entry) or entry.startswith(URL_LIST)):
+        raise InputError(
+            f"@{within}: this list names URLs, which are read only if you ask for it: check them, and give the "
+            f"list as {URL_LIST}{within}"
+        )
+    if entry.startswith(URL_LIST):
+        return _from_list(folder / Path(entry.removeprefix(URL_LIST)).expanduser(), lists, True)
+    check_address(entry)
     if is_url(entry):
         return _remote_glob(entry) if "*" in entry else [entry]
     path = str(folder / Path(entry.removeprefix("file://")).expanduser())
@@ -114,14 +157,14 @@ def sample_file(topology: str = "ttbar_allhad") -> Path:
     return folder / f"{topology}.h5"
 
 
-def _from_list(path: Path, lists: set[str]) -> list[str]:
+def _from_list(path: Path, lists: set[str], urls: bool) -> list[str]:
     place = os.path.realpath(path)
     if place in lists:
         raise InputError(f"@{path}: this list is given twice, perhaps by itself: give it once")
     lists.add(place)
     note_input(path)
-    lines = [line.split("#")[0].strip() for line in read_text(path, InputError, MOST_LIST).splitlines()]
-    found = [name for line in lines if line for name in _expand_one(line, path.parent, lists)]
+    lines = [COMMENT.sub("", line).strip() for line in read_text(path, InputError, MOST_LIST).splitlines()]
+    found = [name for line in lines if line for name in _expand_one(line, lists, path, urls)]
     if not found:
         raise InputError(f"@{path}: this list is empty: write one path per line")
     return found
@@ -131,8 +174,10 @@ def _remote_glob(url: str) -> list[str]:
     import fsspec
 
     try:
-        system, _, (pattern,) = fsspec.get_fs_token_paths(url, expand=False)
+        system, _, (pattern,) = fsspec.get_fs_token_paths(url, expand=False, storage_options=fsspec_options(url))
         found = sorted(system.unstrip_protocol(name) for name in system.glob(pattern))
+    except PairtonError:
+        raise
     except Exception as error:  # each file system raises its own kinds
         raise InputError(f"{url}: cannot list remote files ({one_line(error)})") from None
     if not found:
@@ -142,11 +187,12 @@ def _remote_glob(url: str) -> list[str]:
 
 def open_binary(path: str) -> IO[bytes]:
     """Open a local or remote file for reading."""
+    check_address(path)
     try:
         if is_url(path):
             import fsspec
 
-            stream = cast("IO[bytes]", fsspec.open(path, "rb", **_timeout(path)).open())
+            stream = cast("IO[bytes]", fsspec.open(path, "rb", **fsspec_options(path)).open())
             if getattr(stream, "size", 0) is None:  # a stream that cannot be read in parts and may never end
                 stream.close()
                 raise OSError("the server does not say how long it is, or sends no parts of it: download it first")
@@ -159,17 +205,21 @@ def open_binary(path: str) -> IO[bytes]:
         raise InputError(f"{path}: no such file; check the name and the folder") from None
     except IsADirectoryError:
         raise InputError(f"{path}: this is a folder: give its files") from None
+    except PairtonError:
+        raise
     except Exception as error:  # permissions, network, a missing driver
         raise InputError(f"{path}: cannot be opened ({one_line(error)})") from None
 
 
-def _timeout(url: str) -> dict[str, Any]:
-    """Options of fsspec that limit how long a server may take to answer."""
+def fsspec_options(url: str) -> dict[str, Any]:
+    """Options of fsspec that limit how long a server may take to answer, and take passwords from ~/.netrc."""
     if not url.startswith(("http://", "https://")):
         return {}  # other protocols have their own limits
-    from aiohttp import ClientTimeout
-
-    return {"client_kwargs": {"timeout": ClientTimeout(total=TIMEOUT)}}
+    try:
+        from aiohttp import ClientTimeout
+    except ImportError:
+        raise MissingExtraError("http", "aiohttp") from None
+    return {"client_kwargs": {"timeout": ClientTimeout(total=TIMEOUT), "trust_env": True}}
 
 
 def container_of(path: str) -> str:

@@ -10,10 +10,19 @@ import awkward as ak
 import uproot
 
 from pairton.errors import FormatError, InputError, nearest
-from pairton.formats.files import digest, fingerprint, is_url, one_line, reading_as, refuse_inflated
+from pairton.formats.files import (
+    check_address,
+    digest,
+    fingerprint,
+    fsspec_options,
+    is_url,
+    one_line,
+    reading_as,
+    refuse_inflated,
+)
 from pairton.formats.table_files import Table
 
-__all__ = ["RootFile", "RootTree", "open_file"]
+__all__ = ["RootFile", "RootTree", "open_file", "open_root"]
 
 
 def open_root(path: str) -> Any:
@@ -30,11 +39,12 @@ def open_root(path: str) -> Any:
 
 
 def _open(path: str) -> Any:
+    check_address(path)
     where = {path: None}  # with a mapping, uproot does not look for an object name after a colon
     if not is_url(path):
         return uproot.open(where, array_cache=None)  # rows are read only once
     try:
-        return uproot.open(where, array_cache=None)
+        return uproot.open(where, array_cache=None, **fsspec_options(path))
     except (OSError, ImportError, ValueError) as error:  # problems of the network or server, or a missing driver
         raise InputError(f"{path}: cannot be opened ({one_line(error)})") from error
 

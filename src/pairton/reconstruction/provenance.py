@@ -18,7 +18,7 @@ from pairton._version import __version__
 from pairton.errors import InputError
 from pairton.events.tags import load_table
 from pairton.formats.base import Source
-from pairton.formats.files import CONTAINERS, fingerprint, is_url, one_line
+from pairton.formats.files import CONTAINERS, fingerprint, is_url, one_line, open_binary
 from pairton.models.storage import INFO, WEIGHTS, WEIGHTS_KEY
 from pairton.reconstruction.run_settings import RunSettings
 from pairton.reconstruction.running import Assigner
@@ -183,11 +183,12 @@ def result_metadata(path: str | Path) -> dict[str, Any] | None:
         if container == "Parquet":
             import pyarrow.parquet as pq
 
-            text = pq.read_metadata(path).metadata[KEY.encode()]
+            with open_binary(str(path)) as stream:
+                text = pq.read_metadata(stream).metadata[KEY.encode()]
         elif container == "ROOT":
-            import uproot
+            from pairton.formats.root_files import open_root
 
-            with uproot.open({str(path): None}) as file:
+            with open_root(str(path)) as file:
                 text = str(file[KEY])
         else:
             from pairton.formats.hdf5_files import Hdf5File
