@@ -6,6 +6,7 @@ import awkward as ak
 import numpy as np
 import pytest
 
+from leptonic_tops import leptonic_events
 from pairton.errors import EventsError, PairtonWarning
 from pairton.events import Events, Status
 from pairton.events.acceptance import accept
@@ -195,6 +196,24 @@ def test_events_with_more_objects_than_a_network_takes_are_not_trained_on(tmp_pa
     train, validation = pack([events], SEMILEP, Inputs.default(SEMILEP), folder=tmp_path)
     assert set(train.groups) == {(JETS, LEPTONS, 1)}
     assert len(train) + len(validation) <= 60
+
+
+@pytest.mark.parametrize("decoding", ["one_shot", "exact"])
+def test_an_event_with_more_objects_than_a_network_takes_is_truncated(decoding):
+    """The network counts all kinds: 31 jets, a lepton and missing energy are too many."""
+    one, _ = leptonic_events(1, 3)
+    jets = ak.concatenate([one.jets] * 8, axis=1)
+    for k, n_leptons in ((31, 1), (16, 16), (31, 31)):
+        leptons = ak.concatenate([one.objects["lepton"]] * n_leptons, axis=1)
+        events = one.replace(objects={**one.objects, "jet": jets[:, :k], "lepton": leptons}, truth=None)
+        settings = {"decoding": decoding, "cuts": False, "tags": "generator", "max_objects": 32}
+        reco = reconstruct(events, "ttbar_semilep", **settings)
+        assert labels(reco) == ["truncated"] * 3
+        assert (sum(reco.used.values()) <= 32).all()
+        assert (reco.used["met"] == 1).all()
+        assert np.isfinite(reco.event_probability).all()
+        if decoding == "one_shot":
+            assert (sum(reco.used.values()) == 32).all()
 
 
 def test_jets_alone_may_vary(model):

@@ -99,7 +99,8 @@ def accept(
     domain        range of objects that the model was trained on: its cuts are applied, unless `cuts` is given, and
                   events outside it have the status `outside_domain`
     inputs        inputs of the network for each kind
-    max_objects   of each kind; events with more use those of highest pT, and have the status `truncated`
+    max_objects   of each kind; events with more use those of highest pT, and have the status `truncated`, as have
+                  events with more than `MOST_OBJECTS` of all kinds
     cuts          cuts on pT and |eta| by kind, in place of the domain's; False: all objects are used
     needs         number of objects of each kind, one entry per pattern of particles: an event with enough for one
                   pattern, but not for all slots, has the status `incomplete` instead of `too_few_objects`; in a
@@ -109,24 +110,25 @@ def accept(
     topology, n = events.topology, len(events)
     bounds = cut_domain(domain, cuts, topology.kinds)
     values, masks, positions = {}, {}, {}
-    bad, strange, truncated = (np.zeros(n, dtype=bool) for _ in range(3))
+    bad, strange = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
+    ordered = {}  # kind -> inputs, rows of the events, used objects by falling pT, number of them
     for kind in topology.kinds:
         features = _features(events, kind, inputs.columns(kind))  # (J, F)
-        pt, abs_eta = features[:, 0], np.abs(features[:, 1])
         row = np.repeat(np.arange(n), events.counts[kind])  # (J,)
-        trained = domain[kind]
-        outside = (pt < trained.pt) | (abs_eta > trained.abs_eta)  # False for NaN, which is checked below
         cut = is_cut(features, kind, bounds[kind].pt, bounds[kind].abs_eta)
         used = np.asarray(ak.flatten(events.usable[kind]), dtype=bool) & ~cut
         wrong = used & ~(is_physical(features, kind) & np.isfinite(features).all(axis=1))
         bad[row[wrong]] = True
         (kept,) = np.nonzero(used & ~bad[row])
-        order = kept[np.lexsort((*features[kept, :0:-1].T, -pt[kept], row[kept]))]
-        found = np.bincount(row[order], minlength=n)
-        rank = np.arange(len(order)) - (np.cumsum(found) - found)[row[order]]
-        order, rank = order[rank < max_objects], rank[rank < max_objects]
-        count = np.minimum(found, max_objects)
-        truncated |= found > max_objects
+        order = kept[np.lexsort((*features[kept, :0:-1].T, -features[kept, 0], row[kept]))]
+        ordered[kind] = features, row, order, np.bincount(row[order], minlength=n)
+    found = np.stack([each[-1] for each in ordered.values()], axis=1)  # (n, K)
+    counts = _limited(np.minimum(found, max_objects), topology.slots_per_kind)
+    truncated = (counts < found).any(axis=1)
+    for (kind, (features, row, order, every)), count in zip(ordered.items(), counts.T, strict=True):
+        rank = np.arange(len(order)) - (np.cumsum(every) - every)[row[order]]
+        first = rank < count[row[order]]
+        order, rank = order[first], rank[first]
 
         width = int(count.max(initial=0))
         values[kind] = np.zeros((n, width, features.shape[1]), dtype=np.float32)
@@ -136,7 +138,8 @@ def accept(
         starts = np.cumsum(events.counts[kind]) - events.counts[kind]
         positions[kind][row[order], rank] = order - starts[row[order]]
 
-        unusual = outside[order]
+        trained = domain[kind]
+        unusual = (features[order, 0] < trained.pt) | (np.abs(features[order, 1]) > trained.abs_eta)
         for field in trained.binary:
             unusual = unusual | ~np.isin(features[order, inputs.columns(kind).index(field)], (0, 1))
         strange[row[order[unusual]]] = True
@@ -148,6 +151,22 @@ def accept(
     status[short] = np.where(nodes.can_hold(topology, needs), Status.INCOMPLETE, Status.TOO_FEW_OBJECTS)[short]
     status[bad] = Status.BAD_OBJECT
     return Accepted(topology, nodes, positions, status)
+
+
+def _limited(counts: Ints, slots: tuple[int, ...]) -> Ints:
+    """(n, K): numbers of objects (n, K), lowered where an event has more than `MOST_OBJECTS` of all kinds.
+
+    All kinds keep what their slots need, and the same number of further objects, if they have so many.
+
+    >>> _limited(np.array([[31, 1, 1], [31, 9, 1], [6, 1, 1]]), (4, 1, 0)).tolist()
+    [[30, 1, 1], [22, 9, 1], [6, 1, 1]]
+    """
+    for more in range(MOST_OBJECTS, -1, -1):
+        over = counts.sum(axis=1) > MOST_OBJECTS
+        if not over.any():
+            break
+        counts = np.where(over[:, None], np.minimum(counts, np.array(slots) + more), counts)
+    return counts
 
 
 def selection_domain(topology: Topology) -> Domain:

@@ -14,7 +14,7 @@ class Status(IntEnum):
         OK: The event has an answer.
         TOO_FEW_OBJECTS: No answer: there are fewer objects than an answer needs.
         BAD_OBJECT: No answer: an object has NaN or an unphysical momentum.
-        TRUNCATED: There are more objects of a kind than are used; those of lowest pT were left out.
+        TRUNCATED: There are more objects than are used, of a kind or in all; those of lowest pT were left out.
         OUTSIDE_DOMAIN: The model was not trained on such objects, or on so many or so few of them.
         BAD_OUTPUT: No answer: the model returned NaN or infinity, or allows no assignment.
         OUTSIDE_SELECTION: The event fails the selection of the training events, for example on b-tags.

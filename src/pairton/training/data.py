@@ -21,7 +21,7 @@ from pairton.errors import TrainingError
 from pairton.events import Events, Status
 from pairton.events.acceptance import accept, selection_domain
 from pairton.events.inputs import EVIDENCE, Inputs
-from pairton.events.nodes import MOST_OBJECTS, Nodes
+from pairton.events.nodes import Nodes
 from pairton.events.splits import fold_of
 from pairton.events.tags import load_table
 from pairton.topology import Layout, Topology, same_tree
@@ -201,7 +201,6 @@ def pack(
         accepted = accept(chosen, domain, inputs, max_objects=max_objects)
         usable = accepted.usable if events == "all" else accepted.answerable
         usable = usable & (accepted.status != Status.TRUNCATED)
-        usable &= accepted.nodes.counts.sum(axis=1) <= MOST_OBJECTS
         usable &= accepted.nodes.counts.sum(axis=1) > 0  # a network needs an object
         for key in columns:
             values = np.asarray(chosen.columns[key], dtype=np.float64)[usable]
