@@ -4,7 +4,7 @@ import awkward as ak
 import numpy as np
 import pytest
 
-from pairton.errors import ConfigError
+from pairton.errors import ConfigError, EventsError
 from pairton.events import Events
 from pairton.events.evidence import with_table
 from pairton.events.inputs import EVIDENCE
@@ -99,6 +99,19 @@ def test_a_btag_from_a_table_needs_a_value_inside_the_range():
     found = with_table(Events(jets, "hh4b"), table).jets
     assert found.btag.tolist() == [[0, 1, 0], [], [0, 0, 1]]
     assert found.b_evidence[0, 0] == 0
+
+
+def test_events_that_were_read_with_a_table_take_it_again():
+    """Readers keep its evidence, not the scores, so another table cannot be used."""
+    scores = [[0.9, 0.1]]
+    zero = ak.zeros_like(ak.Array(scores))
+    table, other = (parse_table({**TWO, "name": name, "field": "score"}) for name in ("two", "other"))
+    jets = make_jets(pt=zero + 50, eta=zero, phi=zero, mass=zero + 5, score=scores)
+    read = with_table(Events(jets, "hh4b"), table)
+    read = read.replace(jets=ak.without_field(read.jets, "score"))
+    assert with_table(read, table).jets.b_evidence.tolist() == read.jets.b_evidence.tolist()
+    with pytest.raises(EventsError, match="the table other needs the field score of jets"):
+        with_table(read, other)
 
 
 @pytest.mark.parametrize("name", builtin_tables())

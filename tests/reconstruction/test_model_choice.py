@@ -6,12 +6,17 @@ import h5py
 import numpy as np
 import pytest
 
-from pairton import evaluate
+from pairton import evaluate, read, reconstruct
 from pairton.cli import main
 from pairton.errors import ModelError, PairtonWarning
 from pairton.events import Events
+from pairton.formats import create
 from pairton.models.engines import load_model, model_for
+from pairton.models.storage import find_model
 from pairton.reconstruction.model_choice import labelled_topology, model_for_files
+from pairton.reconstruction.parts import reconstruct_parts
+from pairton.reconstruction.streaming import reconstruct_files, reconstruct_stream
+from pairton.report.event_display import display_event
 from pairton.topology import load_topology
 from pairton.topology.reading import parse_topology
 
@@ -23,8 +28,6 @@ NONE = (
 @pytest.fixture
 def four_bottoms(tmp_path, decays):
     """Events of hh4b, for which there is no model, in SPANet's layout."""
-    from pairton.formats import create
-
     topology = load_topology("hh4b")
     events = decays(40, seed=2)
     truth = np.tile(np.arange(4), (40, 1))
@@ -48,6 +51,22 @@ def test_a_topology_without_a_model_is_said_to_have_none(four_bottoms, tmp_path,
     assert capsys.readouterr().err.startswith(f"pairton: {NONE}")
     with pytest.raises(ModelError, match=NONE):
         evaluate(four_bottoms)
+
+
+def test_a_model_may_be_given_as_a_path(tmp_path):
+    """As a string and as a `Path`, wherever Python takes the name of a model."""
+    model, sample = find_model("iterative"), "sample:ttbar_allhad"
+    events = read(sample)[:20]
+    expected = reconstruct(events, str(model)).assignment
+    np.testing.assert_array_equal(reconstruct(events, model).assignment, expected)
+    with create(tmp_path / "some.h5", events.topology, events.metadata) as writer:
+        writer.write(events)
+    np.testing.assert_array_equal(reconstruct(tmp_path / "some.h5", model).assignment, expected)
+    stream = list(reconstruct_stream(tmp_path / "some.h5", model))
+    np.testing.assert_array_equal(stream[0].assignment, expected)
+    assert reconstruct_files(tmp_path / "some.h5", tmp_path / "out.h5", model).events == 20
+    assert reconstruct_parts(tmp_path / "some.h5", tmp_path / "out", model).events == 20
+    assert display_event(events, 0, model).record == display_event(events, 0, str(model)).record
 
 
 def test_a_baseline_needs_no_model(four_bottoms):

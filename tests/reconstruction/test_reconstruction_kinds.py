@@ -149,6 +149,15 @@ def test_columns_of_a_result(model, tmp_path):
             writer.write(reco)
 
 
+def test_objects_of_a_particle_have_a_kind_and_those_of_a_w_are_jets(model):
+    reco = reconstruct(lepton_events(lepton_pt={(3, 0): 5.0, (3, 1): 5.0}), model)
+    assert reco.W.jets.index.tolist() == reco.W.objects.index.tolist()
+    assert reco.W.jets.index[0, 0].tolist() == reco.index[0, :2].tolist()
+    assert reco.tl.objects.kind.tolist() == [[["jet", "lepton"] if row != 3 else []] for row in range(12)]
+    assert reco.tl.objects.index[0, 0].tolist() == reco.index[0, 3:].tolist()
+    assert "jets" not in ak.fields(reco.tl)
+
+
 def test_the_order_of_objects_does_not_matter(model):
     events = lepton_events()
     reco = reconstruct(events, model)

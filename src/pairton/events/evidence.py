@@ -44,13 +44,16 @@ def ensure_evidence(events: Events) -> Events:
 def with_table(events: Events, table: TagTable) -> Events:
     """Add the evidence of a table to the jets, and a `btag` of 0 or 1 if they have none.
 
-    The metadata record the table. Raises EventsError if the jets lack the field that the table is for.
+    The metadata record the table. Raises EventsError if the jets lack the field that the table is for, unless they
+    have the evidence of this table already.
     """
     if table.field not in ak.fields(events.jets):
+        if EVIDENCE[0] in ak.fields(events.jets) and events.metadata.get("tag_table") == table.to_dict():
+            return events  # they were read with this table
         found = ", ".join(ak.fields(events.jets))
         raise EventsError(
-            f"the table {table.name} needs the field {table.field} of jets, but they have {found}: name its "
-            f"column with --map {table.field}=COLUMN, or pass the field to pairton.make_jets"
+            f"the table {table.name} needs the field {table.field} of jets, but they have {found}: read the file "
+            f"with --tags {table.name} or --map {table.field}=COLUMN, or pass the field to pairton.make_jets"
         )
     jets = with_evidence(events.jets, table)
     if "btag" not in ak.fields(jets):

@@ -113,7 +113,7 @@ class Parts:
 def reconstruct_parts(
     paths: Paths,
     folder: str | Path,
-    model: Model | str = "default",
+    model: Model | str | Path = "default",
     settings: RunSettings = DEFAULT_SETTINGS,
     /,  # the keyword `settings` is an option of `pairton.iterate`
     *,
@@ -142,7 +142,7 @@ def reconstruct_parts(
         raise ConfigError(f"a part cannot have {rows} rows: choose a multiple of {WINDOW}, such as {PART_ROWS}")
     if suffix.lower() not in CONTAINERS:
         raise ConfigError(f"a part cannot have the suffix {suffix!r}: choose one of {', '.join(CONTAINERS)}")
-    if isinstance(model, str):
+    if isinstance(model, str | Path):
         from pairton.models.engines import load_model
 
         threads = None if client is None and jobs == 1 else 1

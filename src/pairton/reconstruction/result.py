@@ -28,7 +28,7 @@ from pairton.reconstruction.momenta import (
     with_sign,
 )
 from pairton.reconstruction.result_columns import result_columns
-from pairton.topology import Topology
+from pairton.topology import JET, Topology
 from pairton.topology.assignments import ranked
 
 if TYPE_CHECKING:
@@ -227,7 +227,8 @@ class Reconstruction:
     def __getitem__(self, type_name: str) -> ak.Array:
         """(n, particles of the type): Momentum4D records with `probability` and `objects`.
 
-        If all objects are jets, they are also called `jets`. The momentum of a type with a neutrino includes the
+        If all objects are jets, they are also called `jets`. If the topology has slots for several kinds, objects
+        have a `kind`, in whose collection `index` counts. The momentum of a type with a neutrino includes the
         neutrino; `neutrino` and `visible` are Momentum4D records of the two parts. `pdgid` exists if the charge of
         a lepton distinguishes the particle from its antiparticle. `tt`, the sum of both tops, has one record per
         event.
@@ -248,7 +249,7 @@ class Reconstruction:
             fields["pdgid"] = ak.from_regular(self.pdgid[:, columns])
         fields["probability"] = ak.from_regular(self.particle_probability[:, columns])
         fields["objects"] = self._objects([p.slots for p in particles])
-        if self.topology.kinds == ("jet",):
+        if all(self.topology.slots[slot].kind == JET for p in particles for slot in p.slots):
             fields["jets"] = fields["objects"]
         return ak.zip(fields, with_name="Momentum4D", depth_limit=2)
 
@@ -278,7 +279,11 @@ class Reconstruction:
         ]
         # a stable sort by event puts the objects of each event together, in the order of columns
         event = np.concatenate([np.flatnonzero(filled[:, k]) for k in range(len(columns))])
-        ordered = ak.concatenate(flat)[np.argsort(event, kind="stable")]
+        order = np.argsort(event, kind="stable")
+        ordered = ak.concatenate(flat)[order]
+        if len(self.topology.object_kinds) > 1:
+            column = np.repeat(np.arange(len(columns)), filled.sum(axis=0))[order]
+            ordered = ak.with_field(ordered, ak.Array(kinds)[column], "kind")
         sizes = np.stack([filled[:, [columns.index(s) for s in group]].sum(axis=1) for group in slots], axis=1)
         return ak.unflatten(ak.unflatten(ordered, sizes.ravel()), np.full(len(at), len(slots)))
 

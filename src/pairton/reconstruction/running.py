@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import awkward as ak
@@ -294,7 +295,7 @@ def _all_finite(outputs: Outputs, events: int) -> npt.NDArray[np.bool_]:
 
 def reconstruct(
     events: Events | ak.Array | Mapping[str, ak.Array] | str | os.PathLike[str],
-    model: Model | str | None = None,
+    model: Model | str | Path | None = None,
     *,
     decoding: str | None = None,
     beam: int | None = None,
@@ -346,7 +347,7 @@ def reconstruct(
         >>> reco.t.mass.ndim, len(reco)
         (2, 3)
     """
-    if model is None or isinstance(model, str):
+    if model is None or isinstance(model, str | Path):
         from pairton.models.engines import load_model, model_for
         from pairton.reconstruction.model_choice import load_for_files
 

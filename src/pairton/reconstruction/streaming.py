@@ -55,7 +55,7 @@ def count_events(paths: Paths, **options: Any) -> int:
 
 def reconstruct_stream(
     paths: Paths,
-    model: Model | str = "default",
+    model: Model | str | Path = "default",
     settings: RunSettings = DEFAULT_SETTINGS,
     /,  # the keyword `settings` is an option of `pairton.iterate`
     *,
@@ -67,7 +67,7 @@ def reconstruct_stream(
     chunk     events read at a time; it does not change the answers
     options   options of `pairton.iterate`
     """
-    if isinstance(model, str):
+    if isinstance(model, str | Path):
         from pairton.models.engines import load_model
 
         model = load_model(model, topology=options.get("topology"))
@@ -80,7 +80,7 @@ def reconstruct_stream(
 def reconstruct_files(
     paths: Paths,
     output: str | Path | None,
-    model: Model | str = "default",
+    model: Model | str | Path = "default",
     settings: RunSettings = DEFAULT_SETTINGS,
     /,  # the keyword `settings` is an option of `pairton.iterate`
     *,
@@ -97,7 +97,7 @@ def reconstruct_files(
     progress          may wrap the stream of windows, to show progress
     options           options of `pairton.iterate`: format, topology, keep, units, btag, map, tree, settings
     """
-    if isinstance(model, str):
+    if isinstance(model, str | Path):
         from pairton.models.engines import load_model
 
         model = load_model(model, engine=engine, threads=threads, topology=options.get("topology"))

@@ -59,12 +59,12 @@ class Display:
         return embedded(self.record)
 
 
-def display_event(events: Events, row: int, model: Model | str | None = None, **options: Any) -> Display:
+def display_event(events: Events, row: int, model: Model | str | Path | None = None, **options: Any) -> Display:
     """Reconstruct the event in a row with a model, by default that of its topology, and record its steps.
 
     The options are those of `pairton.report.recording.record_event`: settings, source, number.
     """
-    if model is None or isinstance(model, str):
+    if model is None or isinstance(model, str | Path):
         from pairton.models.engines import load_model, model_for
 
         model = load_model(model or model_for(events.topology), topology=events.topology)
