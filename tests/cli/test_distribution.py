@@ -91,6 +91,41 @@ def test_the_light_install_works(version, archives, tmp_path):
     assert 'pip install "pairton[train]"' in missing.stderr
 
 
+def floors(*extras):
+    """The lowest allowed version of every dependency, and of those of the extras, as pip takes them."""
+    lines = [*PROJECT["dependencies"], *(line for extra in extras for line in PROJECT["optional-dependencies"][extra])]
+    return [re.sub(r"^([\w.-]+)>=([\w.]+).*", r"\1==\2", line) for line in lines]
+
+
+@pytest.mark.long
+def test_the_lowest_versions_work(archives, tmp_path):
+    run(interpreters()[VERSIONS[0]], "-m", "venv", tmp_path / "env")
+    python = tmp_path / "env" / "bin" / "python"
+    lowest = floors("report", "dask", "http", "generate")  # torch: its old builds bring CUDA, several gigabytes
+    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", archives[0], *lowest)
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    for command in (
+        "reconstruct",
+        "reconstruct sample:ttbar_allhad -o out.parquet",
+        "convert sample:ttbar_allhad events.root",
+        "convert sample:ttbar_allhad events.h5",
+        "reconstruct events.root -o out.root",
+        "reconstruct events.h5 -o out.h5",
+        "inspect out.root",
+        "evaluate sample:ttbar_allhad --baseline chi2 --report page.html",
+        "display sample:ttbar_allhad -o event.png",
+        "generate ttbar_allhad -n 50 -o made.h5",
+    ):
+        run(python, "-m", "pairton", *command.split(), cwd=tmp_path, env=alone)
+
+
+def test_actions_are_pinned_by_commit():
+    text = "".join(path.read_text("utf-8") for path in (ROOT / ".github/workflows").glob("*.yml"))
+    used = re.findall(r"uses: (\S+)", text)
+    assert used
+    assert not [name for name in used if not re.search(r"@[0-9a-f]{40}$", name)]
+
+
 def test_the_workflows_test_the_pythons_that_we_name():
     jobs = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text("utf-8"))["jobs"]
     assert jobs["light"]["strategy"]["matrix"]["python"] == VERSIONS
