@@ -5,10 +5,10 @@
     python benchmarks/net.py rates SRC_BEFORE SRC_AFTER [--events FILE] [--rounds N]
 
 `record` runs the commands of `cases` with the package in SRC (a `src` folder; by default the installed package) on
-every file in FOLDER and on the sample of the package. Each case leaves one file in DIR: a result (Parquet), the JSON of
-an evaluation, the columns of an output format, or the line of an error. `compare` requires equal integers, texts and
-statuses, and floating-point numbers equal to 1e-6; it prints every difference and exits with 1 if there is one.
-`rates` measures both versions by turns in one run, and exits with 1 if a ratio is below 0.95.
+every file in FOLDER and on the sample of the package. Each case leaves one file in DIR: a result (Parquet), the
+JSON of an evaluation, the columns of an output format, or the line of an error. `compare` requires equal integers,
+texts and statuses, and floating-point numbers equal to 1e-6; it prints every difference and exits with 1 if there
+is one. `rates` measures both versions by turns in one run, and exits with 1 if a ratio is below 0.95.
 """
 
 from __future__ import annotations
@@ -63,8 +63,17 @@ def cases(files: list[str]) -> Iterator[tuple[str, list[str], str]]:
             continue
         yield f"{Path(path).stem}-{model}", ["reconstruct", path, "--model", model], ".parquet"
     for model, decoding in itertools.product(["ttbar_allhad", "iterative"], DECODINGS):
-        yield f"sample-{model}-{decoding}", ["reconstruct", SAMPLE, "--model", model, "--decoding", decoding], ".parquet"
-    for option in (["--answer", "particles"], ["--allow-absent"], ["--prior", "incomplete=0"], ["--jets", "pt>30"]):
+        yield (
+            f"sample-{model}-{decoding}",
+            ["reconstruct", SAMPLE, "--model", model, "--decoding", decoding],
+            ".parquet",
+        )
+    for option in (
+        ["--answer", "particles"],
+        ["--allow-absent"],
+        ["--prior", "incomplete=0"],
+        ["--jets", "pt>30"],
+    ):
         yield f"sample{'-'.join(option)}", ["reconstruct", SAMPLE, *option], ".parquet"
     for path in files:
         yield f"{Path(path).stem}-inspect", ["inspect", path], ".txt"
@@ -99,7 +108,10 @@ def columns(path: Path) -> dict[str, str]:
 def record(folder: Path, src: Path | None, data: Path, only: str) -> None:
     """Run every case whose name contains `only`, and write its answer into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = [SAMPLE, *(str(path) for path in sorted(data.rglob("*")) if path.suffix in (".h5", ".root", ".parquet"))]
+    files = [
+        SAMPLE,
+        *(str(path) for path in sorted(data.rglob("*")) if path.suffix in (".h5", ".root", ".parquet")),
+    ]
     environment = os.environ | ({"PYTHONPATH": str(src.resolve())} if src else {}) | {"COLUMNS": "200"}
     with tempfile.TemporaryDirectory() as scratch:
         for number, (name, arguments, suffix) in enumerate(cases(files)):
@@ -110,7 +122,10 @@ def record(folder: Path, src: Path | None, data: Path, only: str) -> None:
             if arguments[0] == "convert":
                 option = [str(output)]
             run = subprocess.run(
-                [sys.executable, "-m", "pairton", *arguments, *option], env=environment, capture_output=True, text=True
+                [sys.executable, "-m", "pairton", *arguments, *option],
+                env=environment,
+                capture_output=True,
+                text=True,
             )
             print(f"{run.returncode} {name}", flush=True)
             if run.returncode != 0:
@@ -125,13 +140,15 @@ def record(folder: Path, src: Path | None, data: Path, only: str) -> None:
 
 
 def numbers_differ(before: Any, after: Any) -> bool:
-    """Whether arrays differ: exactly for integers and texts, by more than the tolerance for floats; NaN equals NaN."""
+    """Whether arrays differ: integers and texts at all, floats by more than the tolerance; NaN equals NaN."""
     before, after = np.asarray(before), np.asarray(after)
     if before.shape != after.shape or before.dtype.kind != after.dtype.kind:
         return True
     if before.dtype.kind == "f":
         scale = np.maximum(1.0, np.nan_to_num(np.abs(before)))  # momenta in GeV: relative
-        return not bool(np.all((np.abs(before - after) <= TOLERANCE * scale) | (np.isnan(before) & np.isnan(after))))
+        return not bool(
+            np.all((np.abs(before - after) <= TOLERANCE * scale) | (np.isnan(before) & np.isnan(after)))
+        )
     return not bool(np.array_equal(before, after))
 
 
@@ -207,7 +224,10 @@ def rates(before: Path, after: Path, events: str, rounds: int) -> bool:
                 float(
                     subprocess.run(
                         [sys.executable, "-W", "ignore", "-c", RATE, events, model, decoding],
-                        env=os.environ | {"PYTHONPATH": str(src.resolve())}, check=True, capture_output=True, text=True,
+                        env=os.environ | {"PYTHONPATH": str(src.resolve())},
+                        check=True,
+                        capture_output=True,
+                        text=True,
                     ).stdout
                 )
                 for src in (before, after)

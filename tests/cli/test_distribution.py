@@ -93,7 +93,10 @@ def test_the_light_install_works(version, archives, tmp_path):
 
 def floors(*extras):
     """The lowest allowed version of every dependency, and of those of the extras, as pip takes them."""
-    lines = [*PROJECT["dependencies"], *(line for extra in extras for line in PROJECT["optional-dependencies"][extra])]
+    lines = [
+        *PROJECT["dependencies"],
+        *(line for extra in extras for line in PROJECT["optional-dependencies"][extra]),
+    ]
     return [re.sub(r"^([\w.-]+)>=([\w.]+).*", r"\1==\2", line) for line in lines]
 
 
