@@ -11,6 +11,7 @@ from pairton import formats
 from pairton.cli import main
 from pairton.decoding.patterns import plan_of
 from pairton.decoding.terms import triplet_types
+from pairton.errors import naming_flags
 from pairton.events import Events
 from pairton.events.domain import Domain, KindDomain
 from pairton.events.inputs import EVIDENCE, MOMENTUM, Inputs
@@ -18,6 +19,14 @@ from pairton.events.objects import make_jets
 from pairton.events.vectors import cartesian, pair_products
 from pairton.models.storage import ModelInfo
 from pairton.topology import Topology, load_topology
+
+
+@pytest.fixture(autouse=True, scope="session")
+def messages_as_written():
+    """Tests read messages with the flags of the command line; `in_python` has its own tests."""
+    with naming_flags():
+        yield
+
 
 vector.register_awkward()  # as `pairton` does at its first use: masses and sums of momenta
 

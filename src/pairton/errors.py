@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import re
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 __all__ = [
     "ConfigError",
@@ -19,6 +20,8 @@ __all__ = [
     "PairtonWarning",
     "TopologyError",
     "TrainingError",
+    "in_python",
+    "naming_flags",
     "nearest",
     "printable",
     "shown",
@@ -28,6 +31,70 @@ SHORT = reprlib.Repr()  # shortens values for messages
 SHORT.maxlevel, SHORT.maxlist, SHORT.maxtuple, SHORT.maxdict = 4, 20, 20, 10
 SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 100
 USER = re.compile(r"(:/{1,2})[^/@\s]+@")  # name and password in a URL
+# a command in backticks; or a flag, and the next word, which may be its value
+FLAG = re.compile(r"`[^`]*`|(?<![^\s(])(?:--([a-z]+(?:-[a-z]+)*)|-n\b)(?: ([^\s`]*[^\s`,;:.)]))?")
+SWITCHES = ("allow_absent", "force", "isolate", "resume", "select", "strict", "whole")  # flags without a value
+RENAMED = {
+    "": "n_events",
+    "no_cuts": "cuts=False",
+    "no_weights": "use_weights=False",
+    "set": "settings",
+    "to": "format",
+}
+LISTS, MAPPINGS = ("keep", "pythia"), ("map", "prior", "settings")  # arguments that take several values
+WORDS = (
+    "all",
+    "exact",
+    "kinematic",
+    "none",
+    "own",
+    "selected",
+    "spanet",
+    "test",
+    "torch",
+)  # plain values
+_flags = False  # whether messages name the flags of the command line
+
+
+@contextmanager
+def naming_flags() -> Iterator[None]:
+    """Messages name the flags of the command line, not the arguments of Python."""
+    global _flags
+    before, _flags = _flags, True
+    try:
+        yield
+    finally:
+        _flags = before
+
+
+def in_python(message: str) -> str:
+    """Name arguments of Python where a message names flags of the command line.
+
+    >>> in_python("give --max-objects 12, --btag TAGGER:CUT or --map met.pt=COLUMN (`pairton tags --help`)")
+    'give max_objects=12, btag="TAGGER:CUT" or map={"met.pt": "COLUMN"} (`pairton tags --help`)'
+    >>> in_python("choose one with --tree, or continue with --resume")
+    'choose one with tree=, or continue with resume=True'
+    """
+
+    def argument(found: re.Match[str]) -> str:
+        if found[0].startswith("`"):
+            return found[0]
+        name, value = (found[1] or "").replace("-", "_"), found[2] or ""
+        rest = f" {value}" if value else ""
+        name = RENAMED.get(name, name)
+        if name in SWITCHES:
+            return f"{name}=True{rest}"
+        if not found[1] or "=" in name:
+            return f"{name}{rest}"
+        if value not in WORDS and not re.search(r"[^a-z'(-]", value):
+            return f"{name}={rest}"
+        if name in MAPPINGS:
+            pairs = (part.partition("=") for part in re.split(",(?=[^,]+=)", value))
+            return f"{name}={{" + ", ".join(f'"{key}": "{item}"' for key, _, item in pairs) + "}"
+        text = value if value.isdigit() else f'"{value}"'
+        return f"{name}=[{text}]" if name in LISTS and value not in WORDS else f"{name}={text}"
+
+    return FLAG.sub(argument, message)
 
 
 class PairtonError(Exception):
@@ -38,11 +105,15 @@ class PairtonError(Exception):
     """
 
     def __str__(self) -> str:
-        return USER.sub(r"\1…@", super().__str__())
+        text = USER.sub(r"\1…@", super().__str__())
+        return text if _flags else in_python(text)
 
 
 class PairtonWarning(UserWarning):
     """Something the user should know about an input. The command line prints it as one line."""
+
+    def __str__(self) -> str:
+        return super().__str__() if _flags else in_python(super().__str__())
 
 
 class TopologyError(PairtonError):

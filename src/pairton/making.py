@@ -78,7 +78,7 @@ def generate(
         5
         >>> pairton.generate("ttbar_allhad", "events.h5", 0)
         Traceback (most recent call last):
-        pairton.errors.ConfigError: -n is 0, but must lie between 1 and 30000000: use more seeds for more
+        pairton.errors.ConfigError: n_events is 0, but must lie between 1 and 30000000: use more seeds for more
     """
     from pairton._common.parallel import dask_client
     from pairton.generator.production import produce

@@ -1,11 +1,21 @@
 """The set of flags is frozen: a new one is a decision, taken here, not a side effect."""
 
+import ast
+import inspect
+from dataclasses import fields
+from pathlib import Path
+
 import click
 import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
-from pairton.cli import VERBS, cli
+import pairton
+from pairton import errors
+from pairton.cli import VERBS, cli, main
+from pairton.export import export_model
+from pairton.formats.base import ReadOptions
+from pairton.reconstruction.parts import reconstruct_parts
 
 READING = {
     "--format",
@@ -140,3 +150,60 @@ def test_the_shell_completes_values(typed, begun, offered):
     assert offered <= names
     assert all(name.startswith(begun) for name in names)
     assert any(item.type == "file" for item in items)
+
+
+def test_messages_name_arguments_in_python_and_flags_on_the_command_line(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(errors, "_flags", False)
+    events = pairton.read("sample:ttbar_allhad")[:3]
+    for call, said in (
+        (
+            lambda: pairton.reconstruct(events, tags="pnet_2022"),
+            'tags="pnet_2022" or map={"btagPNetB": "COLUMN"}, or',
+        ),
+        (lambda: pairton.reconstruct(events, decoding="hyper", prior={"nothing": 2}), 'or use decoding="exact"'),
+        (lambda: pairton.generate("ttbar_allhad", tmp_path / "x.h5"), "n_events is missing"),
+    ):
+        with pytest.raises(errors.PairtonError) as caught:
+            call()
+        assert said in str(caught.value)
+        assert "--" not in str(caught.value)
+    with pytest.raises(SystemExit):
+        main(["reconstruct", "sample:ttbar_allhad", "--decoding", "hyper", "--prior", "nothing=2"])
+    assert "or use --decoding exact" in capsys.readouterr().err
+    assert "tags=" in str(errors.PairtonWarning("give --tags"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "arguments"),
+    [
+        ("with --tree, or", "with tree=, or"),
+        ("lower --max-objects to 12: --keep x1,", 'lower max_objects= to 12: keep=["x1"],'),
+        (
+            "--set targets=a,b (or --set overlap=none)",
+            'settings={"targets": "a,b"} (or settings={"overlap": "none"})',
+        ),
+        ("start without --resume, with --no-cuts", "start without resume=True, with cuts=False"),
+        ("run `pairton export a --whole` or a--b", "run `pairton export a --whole` or a--b"),
+    ],
+)
+def test_flags_as_arguments(flags, arguments):
+    assert errors.in_python(flags) == arguments
+
+
+def test_every_flag_in_a_message_is_an_argument_in_python():
+    functions = [getattr(pairton, name) for name in pairton.__all__ if name[0].islower()]
+    known = {field.name for field in fields(ReadOptions)} | {"like"}  # of `export_like_spanet`
+    for function in (*functions, export_model, reconstruct_parts):
+        known |= set(inspect.signature(function).parameters)
+    source = Path(pairton.__file__).parent
+    unknown = set()
+    for path in source.rglob("*.py"):
+        if source / "cli" in path.parents or path.name == "errors.py":
+            continue
+        nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+        docs = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        for node in nodes:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+                flags = [found[1] for found in errors.FLAG.finditer(node.value) if found[1]]
+                unknown |= {flag for flag in flags if errors.in_python(f"--{flag}").partition("=")[0] not in known}
+    assert unknown == set()

@@ -156,7 +156,7 @@ def test_leptons_of_every_version(
     assert line.startswith(
         f"by default, leptons are electrons ({electron_id}) and muons (tightId, pfRelIso04_all < 0.15), and jets "
         "within delta R = 0.4 of a lepton above 15 GeV are not used: change this with --set electron_id=…, "
-        "muon_id=…, overlap=…"
+        "--set muon_id=…, --set overlap=…"
     )
     assert events.usable["lepton"].tolist() == [[*electrons, True, False, False]]
     assert events.counts["lepton"].tolist() == [5]  # none is taken out: indices refer to the file
@@ -216,7 +216,7 @@ def test_the_selection_counts_identified_leptons(tmp_path: Path) -> None:
 def test_leptons_that_cannot_be_identified(tmp_path: Path) -> None:
     path = nano(tmp_path / "nano.root", ("Muon_pfRelIso04_all",))
     line = r"muons cannot be identified, because the file lacks the fields of `tightId, pfRelIso04_all < 0\.15`"
-    with pytest.raises(FormatError, match=line + r": give --set muon_id=CONDITIONS, or muon_id=none"):
+    with pytest.raises(FormatError, match=line + r": give --set muon_id=CONDITIONS, or --set muon_id=none"):
         nano_read(path)
     with pytest.warns(PairtonWarning, match=line + ", so jets near them are used"):
         events = nano_read(path, {"overlap": "0.4"}, topology="ttbar_allhad")

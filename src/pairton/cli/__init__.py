@@ -15,7 +15,7 @@ import click
 from pairton._common.atomic import discard_unfinished, protecting_inputs
 from pairton._common.budget import ending_overruns
 from pairton._version import __version__
-from pairton.errors import PairtonError, PairtonWarning, nearest, printable
+from pairton.errors import PairtonError, PairtonWarning, naming_flags, nearest, printable
 
 __all__ = ["main"]
 
@@ -119,6 +119,7 @@ def _give_up(message: str) -> None:
     os._exit(2)
 
 
+@naming_flags()
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line. A user's mistake is one line on stderr and exit code 2, never a traceback."""
     try:

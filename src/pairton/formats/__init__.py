@@ -197,8 +197,7 @@ def open_source(
             ):
                 raise InputError(
                     f"{name}: the events are for {stored.name}, but the model is for {chosen.topology.name}: "
-                    f"choose a model for {stored.name}, or another topology for the events (--topology, or "
-                    "topology= of pairton.read)"
+                    f"choose a model for {stored.name}, or another topology for the events (--topology)"
                 )
             found.check(chosen)
             source = found.open(file, chosen)

@@ -339,6 +339,7 @@ def _allowed(kind: int, limit: int) -> int:
     return limit if hard == resource.RLIM_INFINITY else min(limit, hard)
 
 
+@errors.naming_flags()  # the parent process may name arguments of Python instead
 def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # keeps the output of libraries out of the answers

@@ -185,10 +185,10 @@ class IdentifiedLeptons:
         kind = collection_name(flavour.kind)
         missing = f"{tree.path}: {kind} cannot be identified, because the file lacks the fields of {known}"
         if self.needed:
-            raise FormatError(f"{missing}: give --set {key}=CONDITIONS, or {key}=none to use all {kind}")
+            raise FormatError(f"{missing}: give --set {key}=CONDITIONS, or --set {key}=none to use all {kind}")
         if self.overlap.radius:
             warnings.warn(
-                f"{missing}, so jets near them are used: give --set {key}=CONDITIONS, or overlap=none",
+                f"{missing}, so jets near them are used: give --set {key}=CONDITIONS, or --set overlap=none",
                 PairtonWarning,
                 stacklevel=5,
             )
@@ -212,7 +212,7 @@ class IdentifiedLeptons:
         default = "by default, " if len(self._defaults) > len(self._flavours) else ""  # the user chose nothing
         warnings.warn(
             f"{default}leptons are {' and '.join(which)}{overlap if self.overlap.radius else ''}: change this "
-            f"with --set {', '.join(f'{key}=…' for key in self._defaults)}",
+            f"with {', '.join(f'--set {key}=…' for key in self._defaults)}",
             PairtonWarning,
             stacklevel=6,
         )

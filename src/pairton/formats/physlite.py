@@ -263,7 +263,7 @@ def _fractions(given: str | None, tagger: str) -> Fractions:
     if given is None:
         if tagger not in FRACTIONS:
             raise ConfigError(
-                f"the fractions of {tagger} are not known: give --set fractions=CHARM or fractions=CHARM,TAU"
+                f"the fractions of {tagger} are not known: give --set fractions=CHARM or --set fractions=CHARM,TAU"
             )
         return FRACTIONS[tagger]
     try:

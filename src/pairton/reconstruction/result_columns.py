@@ -74,7 +74,7 @@ def result_columns(reco: Reconstruction) -> Columns:
     ids: Columns = {"event_source": events.ids[:, 0], "event_number": events.ids[:, 1]}
     twice = sorted(kept.keys() & (ours.keys() | ids.keys()) | (events.columns.keys() & weight.keys()))
     if twice:
-        raise ConfigError(f"the column {twice[0]} of the input has the name of a result column: do not --keep it")
+        raise ConfigError(f"the column {twice[0]} of the input has the name of a result column: do not keep it")
     return ids | kept | ours
 
 
