@@ -47,6 +47,17 @@ def test_slices_put_together_again_are_the_whole():
     same(events[mask], events[np.nonzero(mask)[0]])
 
 
+def test_many_parts_are_joined_in_linear_time_and_memory(monkeypatch):
+    """Every part looked at the fields of all others, and a slice brought all objects of its array."""
+    events, calls, fields = random_events(), [], ak.fields
+    parts = [events[k : k + 1] for k in range(len(events))]
+    monkeypatch.setattr(ak, "fields", lambda array: calls.append(array) or fields(array))
+    both = Events.concatenate(parts)
+    assert len(calls) <= 3 * len(parts)
+    assert both.jets.nbytes <= events.jets.nbytes
+    same(both, events)
+
+
 def test_rows_by_mask_or_number():
     events = Events(make_jets(**{name: [[10.0]] * 4 for name in FIELDS}), weights=[0, 1, 2, 3])
     for where in ([True, False, False, True], np.array([True, False, False, True]), [0, 3]):

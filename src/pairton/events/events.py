@@ -195,26 +195,13 @@ class Events:
             return first
         shared = [name for name in first.columns if all(name in part.columns for part in parts)]
         return first._unchecked(
-            objects={kind: _joined([part._marked(kind, parts) for part in parts]) for kind in first.objects},
+            objects={kind: _joined(kind, parts) for kind in first.objects},
             truth=None if first.truth is None else np.concatenate([p.truth for p in parts if p.truth is not None]),
             weights=None if first.weights is None else np.concatenate([p.weights for p in parts]),
             ids=np.concatenate([part.ids for part in parts]),
             columns={name: joined_column(name, [part.columns[name] for part in parts]) for name in shared},
             variations={name: _joined_variation(name, parts) for name in first.variations},
         )
-
-    def _marked(self, kind: str, parts: Sequence[Events]) -> ak.Array:
-        """Objects with the fields that all parts have, and `index` and `usable` if any part has them."""
-        fields = [ak.fields(part.objects[kind]) for part in parts]
-        shared = [name for name in fields[0] if name not in MARKS and all(name in other for other in fields)]
-        objects = self.objects[kind]
-        if any(set(other) - {*shared, *MARKS} for other in fields):
-            marks = [name for name in MARKS if name in ak.fields(objects)]
-            objects = ak.with_name(objects[[*shared, *marks]], "Momentum4D")
-        for mark, values in (("index", self.stored_index), ("usable", self.usable)):
-            if mark not in ak.fields(objects) and any(mark in ak.fields(part.objects[kind]) for part in parts):
-                objects = ak.with_field(objects, values[kind], mark)
-        return objects
 
     def varied(self, name: str) -> Events:
         """The events with the objects of a variation; kinds and fields that it does not have are nominal.
@@ -455,8 +442,23 @@ def _by_kind(objects: Objects | ak.Array) -> dict[str, ak.Array]:
 
 def _joined_variation(name: str, parts: Sequence[Events]) -> dict[str, ak.Array]:
     varied = [part.varied(name) for part in parts]
-    return {kind: _joined([each._marked(kind, varied) for each in varied]) for kind in parts[0].variations[name]}
+    return {kind: _joined(kind, varied) for kind in parts[0].variations[name]}
 
 
-def _joined(parts: Sequence[ak.Array]) -> ak.Array:
-    return ak.with_name(ak.concatenate(parts), "Momentum4D")
+def _joined(kind: str, parts: Sequence[Events]) -> ak.Array:
+    """The objects of all parts, with the fields that all have, and `index` and `usable` if any part has them."""
+    fields = [ak.fields(part.objects[kind]) for part in parts]
+    in_all = set.intersection(*map(set, fields)) - {*MARKS}
+    in_any = set.union(*map(set, fields))
+    shared = [name for name in fields[0] if name in in_all]
+    arrays = []
+    for part, names in zip(parts, fields, strict=True):
+        objects = part.objects[kind]
+        if in_any - {*shared, *MARKS}:
+            objects = ak.with_name(objects[[*shared, *(mark for mark in MARKS if mark in names)]], "Momentum4D")
+        if "index" in in_any and "index" not in names:
+            objects = ak.with_field(objects, part.stored_index[kind], "index")
+        if "usable" in in_any and "usable" not in names:
+            objects = ak.with_field(objects, part.usable[kind], "usable")
+        arrays.append(ak.to_packed(objects))  # a slice would bring all objects of its array
+    return ak.with_name(ak.concatenate(arrays), "Momentum4D")

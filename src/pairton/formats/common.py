@@ -59,7 +59,7 @@ def check_units(
     """
     reference, usual = None, 0.0
     for kind, array in objects.items():
-        pt = np.asarray(ak.flatten(array.pt))[:UNIT_SAMPLE]
+        pt = np.asarray(ak.flatten(array["pt"]))[:UNIT_SAMPLE]
         if kind in TRANSVERSE and len(pt) >= SURE and not pt.any():
             warnings.warn(
                 f"{path}: {kind} is 0 in each of {len(pt)} events, so it may not be filled: name another column "

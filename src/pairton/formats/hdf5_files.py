@@ -44,6 +44,7 @@ class Hdf5File:
                 self._stream.close()
             raise
         self._bytes = int(self.handle.id.get_filesize())
+        self._groups: dict[str, Any] = {}  # by path: most of the time of a small file is spent on finding them
 
     @cached_property
     def source_id(self) -> int:
@@ -53,7 +54,11 @@ class Hdf5File:
     def find(self, name: str) -> Any:
         """The group or dataset at a path, or None; InputError if the path leads to another file."""
         with reading_as("HDF5", self.path):
+            if name in self._groups:
+                return self._groups[name]
             found, parts, links = self.handle, name.split("/"), 0
+            if (group := "/".join(parts[:-1])) in self._groups:
+                found, parts = self._groups[group], parts[-1:]
             while parts:
                 part = parts.pop(0)
                 if part in ("", "."):
@@ -70,6 +75,8 @@ class Hdf5File:
                     return None
             if isinstance(found, h5py.Dataset) and (found.is_virtual or found.external):
                 raise self._elsewhere(name, "a virtual dataset" if found.is_virtual else "external storage")
+            if isinstance(found, h5py.Group):
+                self._groups[name] = found
             return found
 
     def _elsewhere(self, name: str, how: str) -> InputError:
