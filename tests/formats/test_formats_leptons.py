@@ -833,6 +833,13 @@ def test_missing_energy_in_other_units_or_not_filled(tmp_path: Path) -> None:
     assert read(nan, **how).status.tolist() == [2] * 119 + [0]
 
 
+def test_almost_no_missing_energy_is_not_a_matter_of_units(tmp_path: Path) -> None:
+    """Simulated all-hadronic events without a detector: 1e-4 GeV from rounding."""
+    how: dict[str, Any] = {"topology": SEMILEP, "map": {"lepton": "lep"}, "settings": {"overlap": "none"}}
+    events = read(flat(tmp_path / "small.root", met=[1e-4] * 120), **how)
+    np.testing.assert_allclose(events.objects["met"].pt, np.full((120, 1), 1e-4))
+
+
 def test_units_are_found_from_the_first_kind_with_objects(tmp_path: Path) -> None:
     """Leptons come first in this topology, but the file has none."""
     raw = {"name": "first", "event": ["tl", "H"], "particles": {"tl": ["l", "b"], "H": ["b", "b"]}}

@@ -158,6 +158,23 @@ def test_objects_of_a_particle_have_a_kind_and_those_of_a_w_are_jets(model):
     assert "jets" not in ak.fields(reco.tl)
 
 
+def test_arrays_in_memory_need_what_files_need():
+    """Leptons without a mass; missing energy as pt and phi, one record per event, as in coffea."""
+    events, _ = leptonic_events(1, 20)
+    given = {kind: array[ak.fields(array)] for kind, array in events.objects.items()}
+    given["lepton"] = given["lepton"][["pt", "eta", "phi", "charge"]]
+    met = given["met"][["pt", "phi"]]
+    expected = reconstruct(events.replace(truth=None), "ttbar_semilep", tags="generator")
+    for form in (met, met[:, 0], ak.to_regular(met)):
+        reco = reconstruct({**given, "met": form}, "ttbar_semilep", tags="generator")
+        np.testing.assert_array_equal(reco.assignment, expected.assignment)
+        np.testing.assert_allclose(reco.tl.mass, expected.tl.mass, rtol=1e-3)
+    with pytest.raises(EventsError, match="the met array lacks phi: found eta, pt"):
+        reconstruct({**given, "met": ak.zip({"pt": met.pt, "eta": met.pt})}, "ttbar_semilep")
+    with pytest.raises(EventsError, match="the jet array lacks energy or mass"):
+        reconstruct({**given, "jet": given["jet"][["pt", "eta", "phi", "btag"]]}, "ttbar_semilep")
+
+
 def test_the_order_of_objects_does_not_matter(model):
     events = lepton_events()
     reco = reconstruct(events, model)

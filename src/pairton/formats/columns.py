@@ -16,7 +16,7 @@ from pairton.errors import ConfigError, FormatError, nearest
 from pairton.events.domain import LEPTONS
 from pairton.events.vectors import energy_of
 from pairton.topology import JET, collection_name
-from pairton.topology.selection import TRANSVERSE
+from pairton.topology.selection import MASSLESS, TRANSVERSE
 
 __all__ = [
     "KNOWN_FIELDS",
@@ -36,7 +36,6 @@ __all__ = [
 
 BLOCK = 32_768  # objects whose energies are computed at once, so that intermediate results stay in the cache
 SHOWN = 20  # most columns listed in an error
-MASSLESS = frozenset({"electron", "muon", "lepton", "photon"})  # kinds that need neither energy nor mass
 
 # kind -> fields that are read if a file has them
 KNOWN_FIELDS: Mapping[str, tuple[str, ...]] = {

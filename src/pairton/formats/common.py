@@ -31,6 +31,7 @@ __all__ = [
 
 NO_OBJECT = 2**31 - 1
 LEAST_MEDIAN = 0.5  # GeV: a smaller median pT means wrong units
+LEAST_MET = 1e-3  # GeV: a smaller median is that of events without missing energy, whatever the units
 ENOUGH = 20  # objects: the median pT of fewer, such as the missing energy of a few events, can be small by chance
 SURE = 100  # in so many events, the missing energy cannot always be 0
 
@@ -70,7 +71,7 @@ def check_units(
             )
         pt = pt[np.isfinite(pt) & (pt > 0)]
         median = float(np.median(pt)) if len(pt) else None
-        if median is None:
+        if median is None or (kind in TRANSVERSE and median < LEAST_MET):
             continue
         wrong = mev_median(pt) is not None or (median < LEAST_MEDIAN and len(pt) >= ENOUGH)
         if reference is None:

@@ -315,8 +315,8 @@ def reconstruct(
 
     Args:
         events: `Events`; a path; an array of jets with pt, eta, phi, energy or mass, and the inputs of the model
-            (such as a b-tag); or a mapping of kinds of objects to such arrays. px, py, pz, E and other coordinates
-            of the library vector are understood too.
+            (such as a b-tag); or a mapping of kinds of objects to such arrays. Leptons need no mass, and missing
+            energy is pt and phi. px, py, pz, E and other coordinates of the library vector are understood too.
         model: A loaded model, or the name or path of one; by default the model for the topology of the events.
             "kinematic", or the path of a YAML file with its settings, is a kinematic fit.
         decoding: A name in `pairton.decoding.DECODINGS`; by default the decoding that the model was trained for.

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-__all__ = ["JET", "TRANSVERSE", "Cuts", "Selection", "collection_name", "counted"]
+__all__ = ["JET", "MASSLESS", "TRANSVERSE", "Cuts", "Selection", "collection_name", "counted"]
 
 JET = "jet"  # the default kind of a product
 TRANSVERSE = frozenset({"met"})  # kinds without longitudinal momentum
+MASSLESS = frozenset({"electron", "muon", "lepton", "photon"})  # kinds that need neither energy nor mass
 
 
 def collection_name(kind: str) -> str:
