@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import warnings
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,7 +19,10 @@ import uproot
 import yaml
 
 import pairton
+from leptonic_tops import leptonic_events
 from pairton.cli import cli
+from pairton.errors import PairtonWarning
+from pairton.models.storage import find_model
 from pairton.topology import parse_topology
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -192,6 +196,33 @@ RUN = sorted({block.page for block in BLOCKS if block.runs})
 def test_pages_run_as_printed(page, inputs, tmp_path):
     done = run_page(page, inputs, tmp_path)
     assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-3000:]
+
+
+JETS_OF_W = [block for block in BLOCKS if block.runs and re.search(r"reco\.W\b.*\.jets", block.text)]
+
+
+def test_examples_with_the_jets_of_a_w_are_on_the_pages():
+    assert {"README.md", "docs/reconstruct.md"} <= {block.page for block in JETS_OF_W}
+
+
+@pytest.mark.parametrize("block", JETS_OF_W, ids=lambda block: f"{block.page}:{block.line}")
+@pytest.mark.parametrize("model", ["ttbar_semilep", find_model("ttbar_semilep")], ids=["name", "path"])
+def test_examples_with_the_jets_of_a_w_run_for_leptonic_tops(block, model, tmp_path, monkeypatch):
+    """The same lines with other events and a model, given by its name or as a `Path`."""
+    events, _ = leptonic_events(1, 20)
+    with pairton.formats.create(tmp_path / "leptons.h5", events.topology, {}) as writer:
+        writer.write(events)
+    text = re.sub(r'"(sample:\w+|\w+\.root)"', '"leptons.h5"', block.text).replace('"t1.b"', '"t.b"')
+    text, calls = re.subn(r'(pairton\.reconstruct\((?:\w+|"[^"]*"))(?:, "\w+")?', r"\1, model", text)
+    assert calls
+    monkeypatch.chdir(tmp_path)
+    names = {"model": model, "pairton": pairton}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PairtonWarning)  # of the tags, which are not those of a table
+        exec(compile(text.replace('tags="pnet_2022"', 'tags="generator"'), block.page, "exec"), names)
+    reco = names["reco"]
+    assert reco.topology.name == "ttbar_semilep"
+    assert reco.W[:, 0].jets.index.tolist() == [[k for k in row if k >= 0] for row in reco.index[:, :2].tolist()]
 
 
 def test_every_command_is_mentioned_on_a_page():

@@ -242,6 +242,23 @@ def test_an_event_with_more_objects_than_a_network_takes_is_truncated(decoding):
             assert (sum(reco.used.values()) == 32).all()
 
 
+def test_twelve_objects_of_five_kinds_are_too_many():
+    """The default of 12 counts each kind: five kinds would have 60 objects."""
+    products = {"l": "electron", "g": "photon", "a": "tau", "m": "muon"}
+    raw = {"name": "five", "event": ["t", "X"], "particles": {"t": ["b", "l"], "X": ["g", "a", "m"]}}
+    topology = parse_topology(raw | {"objects": products})
+    rng = np.random.default_rng(0)
+    names = ("pt", "eta", "phi", "mass", "btag", "charge")
+    columns = {name: ak.from_regular(rng.uniform(0.1, 1, (3, 12))) for name in names}
+    columns["pt"] = 100 * columns["pt"] + 30
+    events = Events(dict.fromkeys(topology.kinds, make_objects(**columns)), topology)
+    accepted = accept(
+        events, Domain({kind: KindDomain(0.0, 5.0, (1, 12)) for kind in topology.kinds}), Inputs.default(topology)
+    )
+    assert accepted.nodes.counts.tolist() == [[6] * 5] * 3
+    assert (accepted.status == Status.TRUNCATED).all()
+
+
 def test_jets_alone_may_vary(model):
     events = lepton_events()
     jets = events.jets
