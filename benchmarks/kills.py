@@ -275,29 +275,38 @@ def at_random(verb: Verb, home: Path, content: Any, took: float, kills: int, rng
     return {"kills": kills, "found": dict(found), "done": far, "compared": compared + 1}
 
 
-def die_at_rename(number: int, after: bool) -> None:
-    rename, calls = os.replace, itertools.count()
+RENAMES = ("replace", "link")  # of `os`: a link gives a new output its name
 
-    def deadly(*names: Any) -> None:
+
+def at_each_rename(act: Callable[[Callable[[], None]], None]) -> None:
+    """Call `act` instead of every rename, with a function that renames."""
+    for name in RENAMES:
+        vars(os)[name] = partial(lambda rename, *names: act(lambda: rename(*names)), getattr(os, name))
+
+
+def die_at_rename(number: int, after: bool) -> None:
+    calls = itertools.count()
+
+    def deadly(rename: Callable[[], None]) -> None:
         last = next(calls) == number
         if not last or after:
-            rename(*names)
+            rename()
         if last:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    vars(os)["replace"] = deadly
+    at_each_rename(deadly)
 
 
 def at_renames(verb: Verb, home: Path, content: Any, kills: int, rng: random.Random) -> dict[str, Any]:
     """Kill a verb just before and just after renames: at all of them, or at `kills` of them."""
-    rename, count = os.replace, home / "renames.txt"
+    count = home / "renames.txt"
 
-    def counted(*names: Any) -> None:
-        rename(*names)
+    def counted(rename: Callable[[], None]) -> None:
+        rename()
         with count.open("a") as file:
             file.write("x")
 
-    finish(verb, home / f"counted{verb.suffix}", lambda: vars(os).update(replace=counted))
+    finish(verb, home / f"counted{verb.suffix}", lambda: at_each_rename(counted))
     moments = [(k, after) for k in range(len(count.read_text())) for after in (False, True)]
     chosen = sorted(rng.sample(moments, min(kills, len(moments))))
     found: Counter[str] = Counter()

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,9 +23,16 @@ from click.testing import CliRunner
 
 from pairton import formats
 from pairton.cli.generate import generate
-from pairton.errors import ConfigError, InputError, MissingExtraError, OutputError, PairtonError
+from pairton.errors import (
+    ConfigError,
+    InputError,
+    MissingExtraError,
+    OutputError,
+    PairtonError,
+    PairtonWarning,
+)
 from pairton.generator.leshouches import read_weights, scan
-from pairton.generator.production import parts_folder, produce, run_chunk
+from pairton.generator.production import Task, is_complete, make_chunk, parts_folder, produce, run_chunk
 from pairton.generator.pythia import MAX_SEED, PythiaRun, load_processes
 from pairton.generator.pythia_record import flatten
 from pairton.generator.settings import MAX_CHUNKS, Settings, make_settings, pythia_seed
@@ -97,6 +105,77 @@ def test_events_do_not_depend_on_jobs_or_interruption(tmp_path):
     assert resumed == counts
     assert sorted(heard) == [False] * len(done) + [True] * (3 - len(done))
     assert content(killed) == content(one)
+
+
+def test_a_second_run_is_refused_while_the_first_one_lasts(tmp_path):
+    """Even with force, which would remove the finished chunks of the first run and mix its own with the others."""
+    alone, out, refused = tmp_path / "alone.h5", tmp_path / "out.h5", []
+
+    def second(new, counts):
+        with pytest.raises(OutputError, match="another run is writing there") as error:
+            produce(small(seed=4), out, force=True)
+        refused.append(error)
+
+    produce(small(), alone)
+    produce(small(), out, force=True, progress=second)
+    assert len(refused) == 3
+    assert content(out) == content(alone)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["alone.h5", "out.h5"]
+
+
+@pytest.mark.parametrize(("run", "other"), [(small(seed=4), "seed"), (small(), "number")])
+def test_a_chunk_of_another_run_is_refused_at_merging(tmp_path, run, other):
+    """Such as one that a worker of a killed run on a cluster writes late."""
+    out = tmp_path / "out.h5"
+    folder = parts_folder(out)
+    strange = Task(run, 0, tmp_path / "strange.npz")
+    make_chunk(strange)
+
+    def smuggle(new, counts):
+        shutil.copy(strange.path, folder / "chunk-00001.npz")
+
+    with pytest.raises(InputError, match=rf"chunk-00001.npz: .* another run \(other {other}.*\): delete it"):
+        produce(small(), out, progress=smuggle)
+    assert not out.exists()
+
+
+def test_the_folder_of_chunks_is_emptied_of_own_files_only(tmp_path):
+    out = tmp_path / "out.h5"
+    folder = parts_folder(out)
+    folder.mkdir()
+    for mine in (".mine", "chunk-notes.txt", "settings.json.old"):
+        (folder / mine).write_text("mine")
+        with pytest.raises(OutputError, match=mine):
+            produce(small(), out, force=True)
+        (folder / mine).unlink()
+
+    def appear(new, counts):
+        (folder / ".mine").write_text("mine")
+
+    produce(small(10), out, force=True, progress=appear)
+    assert [path.name for path in folder.iterdir()] == [".mine"]
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_resume_of_a_finished_sample_removes_only_its_own_chunks(tmp_path, seed):
+    out = tmp_path / "out.h5"
+    folder = parts_folder(out)
+    produce(small(10), out)
+    folder.mkdir()
+    (folder / "settings.json").write_text(json.dumps(small(10, seed=seed).as_dict()))
+    make_chunk(Task(small(10, seed=seed), 0, folder / "chunk-00000.npz"))
+    if seed == 3:  # this run was killed between its last two steps
+        assert is_complete(small(10), out)
+        assert not folder.exists()
+        return
+    with pytest.warns(PairtonWarning, match="is not of this run, and stays"):
+        assert is_complete(small(10), out)
+    assert len(list(folder.iterdir())) == 2
+    with pytest.raises(OutputError, match="made with other settings"):
+        is_complete(small(10, seed=4), out)
+    assert not is_complete(small(10, seed=4), out, force=True)
+    produce(small(10, seed=4), out, resume=True, force=True)  # the interrupted run that was to replace the sample
+    assert [path.name for path in tmp_path.iterdir()] == ["out.h5"]
 
 
 def test_fewer_events_are_the_first_of_more():

@@ -20,6 +20,7 @@ __all__ = [
     "Replacement",
     "discard_unfinished",
     "locked",
+    "new_output",
     "note_input",
     "output_errors",
     "protecting_inputs",
@@ -79,7 +80,8 @@ class Replacement:
             if (given := _inputs.get((found.st_dev, found.st_ino))) is not None:
                 raise OutputError(f"{self.path}: this is {given}, which was given as input: write to another file")
         # keep the suffix, since some libraries choose the format by it
-        self.temporary = folder / f".{self.path.stem[:100]}.{secrets.token_hex(4)}{self.path.suffix}"
+        self._unique = f"{self.path.stem[:100]}.{secrets.token_hex(4)}{self.path.suffix}"
+        self.temporary = folder / f".{self._unique}"
         _unfinished.add(self.temporary)
 
     def commit(self) -> None:
@@ -91,12 +93,37 @@ class Replacement:
                     os.fsync(descriptor)
                 finally:
                     os.close(descriptor)
-                os.replace(self.temporary, self.path)
+                if os.path.abspath(self.path) in _new:
+                    self._commit_new()
+                else:
+                    os.replace(self.temporary, self.path)
                 _sync_folder(self.path.parent)
             _unfinished.discard(self.temporary)
         except BaseException:
             self.discard()
             raise
+
+    def _commit_new(self) -> None:
+        """Give the file its name; if another run has just taken that, keep the file under a free one and raise."""
+        try:
+            try:
+                os.link(self.temporary, self.path)
+            except FileExistsError:
+                raise
+            except OSError:  # a file system without links: reserve the name with an empty file
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o666))
+                try:
+                    os.replace(self.temporary, self.path)
+                except BaseException:
+                    self.path.unlink()
+                    raise
+            self.discard()
+        except FileExistsError:
+            kept = self.path.with_name(self._unique)
+            os.replace(self.temporary, kept)
+            raise OutputError(
+                f"{self.path} was written by another run in the meantime, and stays: this result is in {kept}"
+            ) from None
 
     def discard(self) -> None:
         """Remove what was written."""
@@ -125,6 +152,24 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
+_new: list[str] = []  # absolute paths of outputs that must not replace a file
+
+
+@contextmanager
+def new_output(path: str | Path, force: bool = False) -> Iterator[None]:
+    """Without `force`, refuse to replace `path`: now, and if another run writes it during the block."""
+    if force:
+        yield
+        return
+    if os.path.lexists(path):
+        raise OutputError(f"{path} exists: give another name, or replace it with --force")
+    _new.append(os.path.abspath(path))
+    try:
+        yield
+    finally:
+        _new.remove(os.path.abspath(path))
+
+
 _inputs: dict[tuple[int, int], str] = {}  # device and inode of each input file -> its name
 _protecting = False
 
@@ -150,14 +195,17 @@ def note_input(path: str | Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Lock a folder so that only one run writes to it. The lock is released even if the process crashes."""
+def locked(folder: Path, lock: Path | None = None) -> Iterator[None]:
+    """Lock a folder so that only one run writes to it. The lock is released even if the process crashes.
+
+    lock   the file that is locked, if it must not lie in the folder because the folder may be removed
+    """
     try:
         import fcntl
     except ImportError:  # Windows
         yield
         return
-    path, acquired = folder / LOCK, False
+    path, acquired = lock or folder / LOCK, False
     with output_errors(path):
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
     try:

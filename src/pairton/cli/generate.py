@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -79,7 +78,7 @@ def generate(
     Example: pairton generate ttbar_allhad -n 100000 -o events.h5 --seed 1 --jobs 2
     """
     from pairton._common.parallel import dask_client
-    from pairton.generator.production import is_complete, parts_folder, produce
+    from pairton.generator.production import is_complete, produce
     from pairton.generator.settings import make_settings
 
     settings = make_settings(
@@ -93,8 +92,7 @@ def generate(
         card=card,
         pythia=pythia,
     )
-    if resume and is_complete(settings, output):
-        shutil.rmtree(parts_folder(output), ignore_errors=True)  # the run was killed before it removed it
+    if resume and is_complete(settings, output, force):
         click.echo(f"{output} is complete")
         return
     from rich.console import Console

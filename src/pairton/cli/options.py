@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from pairton.errors import ConfigError, OutputError
+from pairton._common.atomic import new_output
+from pairton.errors import ConfigError
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
@@ -72,9 +73,9 @@ force_option = click.option("--force", is_flag=True, help="Replace the output if
 
 
 def refuse_existing(output: str | Path | None, force: bool) -> None:
-    """Refuse to replace an existing output without --force."""
-    if output is not None and not force and Path(output).exists():
-        raise OutputError(f"{output} exists: give another name, or replace it with --force")
+    """Refuse to replace an existing output without --force, from now on until the command ends."""
+    if output is not None:
+        click.get_current_context().with_resource(new_output(output, force))
 
 
 _OPTIONS = (

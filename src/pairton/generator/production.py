@@ -1,16 +1,17 @@
 """Makes a sample in chunks, each with its own seed, and merges them into one file.
 
 While a sample `OUT` is made, `OUT.parts/` holds `settings.json` and one `.npz` file per finished chunk. If the run
-is killed, only the unfinished chunks are lost.
+is killed, only the unfinished chunks are lost. The lock `.OUT.lock` is not in the folder, which a run may remove.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
+import re
+import warnings
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,10 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton._common.atomic import locked, output_errors, replacing
+from pairton._common.atomic import LOCK, locked, new_output, output_errors, replacing
 from pairton._common.configuration import read_json
 from pairton._common.parallel import run_tasks
-from pairton.errors import ConfigError, InputError, OutputError, PairtonError
+from pairton.errors import ConfigError, InputError, OutputError, PairtonError, PairtonWarning
 from pairton.events import Events
 from pairton.events.objects import make_objects
 from pairton.generator.card import parse_card
@@ -34,6 +35,10 @@ from pairton.generator.settings import Settings, detector_rng, pythia_seed
 from pairton.generator.simulation import keep_mask, simulate
 
 __all__ = ["Counts", "Task", "is_complete", "make_chunk", "parts_folder", "produce", "run_chunk"]
+
+NOTE = "settings.json"
+UNFINISHED = r"\.(chunk-\d{5,}|settings)\.[0-9a-f]{8}\.(npz|json)"
+OWN = rf"chunk-\d{{5,}}\.npz|{NOTE}|{LOCK}|{UNFINISHED}"
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,11 @@ class Task:
     @property
     def n_events(self) -> int:
         return min(self.settings.chunk, self.settings.n_events - self.chunk * self.settings.chunk)
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Everything that the events of this chunk depend on."""
+        return {**self.settings.as_dict(), "number of the chunk": self.chunk}
 
 
 def run_chunk(
@@ -149,31 +159,39 @@ def make_chunk(task: Task) -> Counts:
         arrays |= {f"{kind}.{name}": np.asarray(ak.flatten(objects[name])) for name in ak.fields(objects)}
     if events.weights is not None:
         arrays["weights"] = events.weights
+    arrays |= {"counts": json.dumps(vars(counts)), "origin": json.dumps(task.origin)}
     with replacing(task.path) as temporary, temporary.open("wb") as stream:
-        np.savez_compressed(stream, counts=np.array(json.dumps(vars(counts))), **arrays)
+        np.savez_compressed(stream, **arrays)
     return counts
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """Open a finished chunk. Raise InputError if it is damaged."""
+def _opened(task: Task) -> Iterator[Any]:
+    """Open a finished chunk. Raise InputError if it is damaged, or not what the task makes."""
+    path = task.path
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as part:
+            before = json.loads(str(part["origin"]))
+            if changed := [name for name, value in task.origin.items() if before.get(name) != value]:
+                raise InputError(
+                    f"{path}: this chunk was made by another run (other {', '.join(changed)}): delete it and "
+                    "continue with --resume"
+                )
             yield part
-    except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile, zlib.error) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, BadZipFile, zlib.error) as error:
         raise InputError(
             f"{path}: this chunk is damaged ({type(error).__name__}): delete it and continue with --resume"
         ) from error
 
 
-def _read_counts(path: Path) -> Counts:
-    with _opened(path) as part:
+def _read_counts(task: Task) -> Counts:
+    with _opened(task) as part:
         return Counts(**json.loads(str(part["counts"])))
 
 
-def _read_events(path: Path, settings: Settings) -> Events:
-    with _opened(path) as part:
-        topology = settings.build_topology()
+def _read_events(task: Task) -> Events:
+    with _opened(task) as part:
+        topology = task.settings.build_topology()
 
         def under(prefix: str) -> dict[str, Any]:
             return {name.split(".")[1]: part[name] for name in part.files if name.startswith(f"{prefix}.")}
@@ -209,41 +227,65 @@ def produce(
 
     topology = settings.build_topology()
     create(output, topology, {}).abort()  # check the suffix and the folder before hours of simulation
-    folder = _prepare(settings, output, resume, force)
-    with locked(folder):
-        paths = [folder / f"chunk-{chunk:05d}.npz" for chunk in range(settings.n_chunks)]
+    with _locked(output), new_output(output, force):
+        folder = _prepare(settings, output, resume, force)
         weights = None if settings.lhe is None else read_weights(settings.lhe)
         total = Counts()
+        tasks = []
         missing = []
-        for chunk, path in enumerate(paths):
-            if path.exists():
-                counts = _read_counts(path)
+        for chunk in range(settings.n_chunks):
+            own = None if weights is None else weights[chunk * settings.chunk : (chunk + 1) * settings.chunk]
+            task = Task(settings, chunk, folder / f"chunk-{chunk:05d}.npz", own)
+            tasks.append(task)
+            if task.path.exists():
+                counts = _read_counts(task)
                 total += counts
                 if progress is not None:
                     progress(False, counts)
             else:
-                own = None if weights is None else weights[chunk * settings.chunk : (chunk + 1) * settings.chunk]
-                missing.append(Task(settings, chunk, path, own))
+                missing.append(task)
         try:
-            for _, counts in run_tasks(make_chunk, missing, jobs, client):
-                total += counts
-                if progress is not None:
-                    progress(True, counts)
+            with closing(run_tasks(make_chunk, missing, jobs, client)) as made:
+                for _, counts in made:
+                    total += counts
+                    if progress is not None:
+                        progress(True, counts)
         except BaseException:
-            if not any(path.exists() for path in paths):
-                shutil.rmtree(folder)  # there is nothing to resume from
+            some = any(task.path.exists() for task in tasks)
+            _remove(folder, UNFINISHED if some else OWN)  # without chunks there is nothing to resume from
             raise
         counted = {**vars(total), "effective": total.effective}
         metadata = {"generator": {**settings.as_dict(), "counts": counted}}
         with create(output, topology, metadata) as writer:
-            for events in _merged(paths, settings):
+            for events in _merged(tasks):
                 writer.write(events)
-        shutil.rmtree(folder)
+        _remove(folder)
         return total
 
 
-def is_complete(settings: Settings, output: Path) -> bool:
-    """Whether `output` is already the complete sample. Raise OutputError if it is something else."""
+def _locked(output: Path) -> AbstractContextManager[None]:
+    """The lock of a sample; taken before anything is looked at, and released after everything is removed."""
+    return locked(parts_folder(output), output.with_name(f".{output.name}.lock"))
+
+
+def _remove(folder: Path, names: str = OWN) -> None:
+    """Remove the files of a run, and the folder if nothing else is in it."""
+    with output_errors(folder):
+        for path in _own(folder, names):
+            path.unlink(missing_ok=True)
+    with suppress(OSError):  # not empty
+        folder.rmdir()
+
+
+def _own(folder: Path, names: str = OWN) -> list[Path]:
+    return [path for path in folder.iterdir() if re.fullmatch(names, path.name)]
+
+
+def is_complete(settings: Settings, output: Path, force: bool = False) -> bool:
+    """Whether `output` is already the complete sample. Without `force`, raise OutputError if it is something else.
+
+    The chunks of a complete sample are removed, if they are left because the run was killed.
+    """
     from pairton.formats import open_source
 
     if not output.exists():
@@ -256,18 +298,27 @@ def is_complete(settings: Settings, output: Path) -> bool:
     wanted = settings.as_dict()
     ignored = ("versions", "chunk", "batch")  # depend on the version of Pairton, not on the user
     changed = [name for name in wanted if name not in ignored and made.get(name) != wanted[name]]
+    if changed and force:
+        return False
     if changed:
         what = f"made with other settings ({', '.join(changed)})" if made else "not a sample of `pairton generate`"
         raise OutputError(f"{output} exists, {what}: give -o another name, or delete it")
+    folder = parts_folder(output)
+    if folder.is_dir():
+        with _locked(output):
+            if (folder / NOTE).is_file() and read_json(folder / NOTE) == wanted:
+                _remove(folder)
+            else:
+                warnings.warn(f"{folder} is not of this run, and stays", PairtonWarning, stacklevel=2)
     return True
 
 
-def _merged(paths: list[Path], settings: Settings, at_least: int = 5000) -> Iterator[Events]:
+def _merged(tasks: list[Task], at_least: int = 5000) -> Iterator[Events]:
     """Yield the events of all chunks in order, several chunks at a time, for fewer and larger writes."""
     waiting: list[Events] = []
-    for k, path in enumerate(paths):
-        waiting.append(_read_events(path, settings))
-        if sum(map(len, waiting)) >= at_least or k == len(paths) - 1:
+    for k, task in enumerate(tasks):
+        waiting.append(_read_events(task))
+        if sum(map(len, waiting)) >= at_least or k == len(tasks) - 1:
             yield Events.concatenate(waiting)
             waiting = []
 
@@ -275,18 +326,16 @@ def _merged(paths: list[Path], settings: Settings, at_least: int = 5000) -> Iter
 def _prepare(settings: Settings, output: Path, resume: bool, force: bool) -> Path:
     """Return the folder of chunks: a new one, or that of an interrupted run with the same settings."""
     folder = parts_folder(output.absolute())  # workers may have another current folder
-    note = folder / "settings.json"
-    if output.exists() and not force:
-        raise OutputError(f"{output} exists: give another name, or replace it with --force")
+    note = folder / NOTE
     if folder.exists():
-        prefixes = ("chunk-", note.name, ".")
-        foreign = [path.name for path in folder.iterdir() if not path.name.startswith(prefixes)]
+        own = _own(folder)
+        foreign = [path.name for path in folder.iterdir() if path not in own]
         if foreign:
             raise OutputError(
                 f"{folder} is needed, but holds {foreign[0]}, which is not of this run: move it away"
             )
     if folder.exists() and force and not resume:
-        shutil.rmtree(folder)
+        _remove(folder)
     if folder.exists() and not resume:
         done = len(list(folder.glob("chunk-*.npz")))
         raise OutputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,5 +105,7 @@ def save_figure(figure: Figure, path: str | Path) -> None:
 
     kind = Path(path).suffix.lower()
     metadata: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(kind, {})
+    drawn = io.BytesIO()  # matplotlib itself does not survive a disk that is full
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "pairton"}):
-        figure.savefig(path, dpi=DPI, metadata=metadata)
+        figure.savefig(drawn, dpi=DPI, metadata=metadata, format=kind.removeprefix("."))
+    Path(path).write_bytes(drawn.getbuffer())

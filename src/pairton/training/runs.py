@@ -65,8 +65,9 @@ def train(
         if (out / FOLDS).is_file():
             raise OutputError(f"{out} has a training in folds: give --folds, or another folder")
         return _train(fabric, recipe, data, out, resume=resume, **given)
-    started = _check_folds(out, check_folds(folds), resume, force)
+    check_folds(folds)
     with _own_folder(fabric, out):
+        started = _check_folds(out, folds, resume, force)
         for k in range(max(started - 1, 0), folds):  # all folds before the last one that was started are done
             fold, folder = (k, folds), fold_folder(out, k)
             given |= {"init": _start(init, fold), "resume": k < started, "fold": fold}
@@ -93,7 +94,6 @@ def _train(
     **options: Any,
 ) -> Result:
     """Train one model, in all processes of `fabric`."""
-    _check_out(out, resume, force)
     folder = out / "packed" / str(fabric.global_rank)
     registered = [name for head in recipe.network.heads for name in get_head(head).columns]
     declared = [name for spec in recipe.specs.values() for name in spec.needed_columns]
@@ -109,6 +109,7 @@ def _train(
     else:
         chunks = iterate(paths, topology=recipe.topology, fields=fields, keep=keep, **options)
     with _own_folder(fabric, out):
+        _check_out(out, resume, force)  # not before: another run may just have ended
         try:
             train_events, validation_events = pack(
                 chunks,
