@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     CancelledError,
@@ -23,6 +24,7 @@ from multiprocessing import get_context, parent_process
 from threading import Thread
 from typing import Any, TypeVar
 
+from pairton._common.signals import blocked
 from pairton.errors import ConfigError, MissingExtraError, PairtonError, PairtonWarning
 
 __all__ = ["WorkerError", "check_jobs", "cores", "dask_client", "in_parallel", "run_tasks"]
@@ -59,13 +61,13 @@ def in_parallel(function: Callable[[Task], None], tasks: Sequence[Task], threads
 
 def run_tasks(
     function: Callable[[Task], Result], tasks: Iterable[Task], jobs: int = 1, client: Any = None
-) -> Iterator[tuple[Task, Result]]:
+) -> Generator[tuple[Task, Result], None, None]:
     """Yield (task, function(task)) for every task, as they finish.
 
     With a Dask `client`, tasks run on its cluster, and are retried on another worker if one dies. Otherwise they
     run in `jobs` new processes. A single job runs in this process, and its results come in order. `function` and
     the tasks must be picklable. Tasks are taken from the iterable as workers become free. No more tasks are
-    started after an error, or when the caller stops iterating.
+    started after an error. When the caller closes the iterator, or a signal stops it, the processes are killed.
 
     >>> list(run_tasks(abs, [-1, 2]))
     [(-1, 1), (2, 2)]
@@ -87,6 +89,7 @@ def check_jobs(jobs: int) -> None:
 
 def _begin_worker() -> None:
     """Silence warnings, which the parent process has already issued, and end when the parent does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for Windows; elsewhere this and other signals are blocked
     warnings.simplefilter("ignore", PairtonWarning)
     Thread(target=_end_with_parent, daemon=True).start()
 
@@ -99,29 +102,40 @@ def _end_with_parent() -> None:
 
 def _in_pool(
     function: Callable[[Task], Result], tasks: Iterable[Task], jobs: int
-) -> Iterator[tuple[Task, Result]]:
+) -> Generator[tuple[Task, Result], None, None]:
     waiting = iter(tasks)
     first = list(islice(waiting, jobs))
     if not first:
         return
-    pool = ProcessPoolExecutor(min(jobs, len(first)), mp_context=get_context("spawn"), initializer=_begin_worker)
+    with blocked():  # starts Python's resource tracker, which unblocks some signals
+        pool = ProcessPoolExecutor(
+            min(jobs, len(first)), mp_context=get_context("spawn"), initializer=_begin_worker
+        )
     try:
-        running: dict[Future[Result], Task] = {pool.submit(function, task): task for task in first}
+        with blocked():  # starts the workers
+            running: dict[Future[Result], Task] = {pool.submit(function, task): task for task in first}
         while running:
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 task = running.pop(future)
                 result = future.result()
                 for another in islice(waiting, 1):
-                    running[pool.submit(function, another)] = another
+                    with blocked():
+                        running[pool.submit(function, another)] = another
                 yield task, result
+        pool.shutdown()
     except BrokenProcessPool as error:
         raise WorkerError(
             "a worker process ended early (killed, out of memory, or inside a model that takes too long): try "
             "fewer --jobs, and --resume"
         ) from error
+    except Exception:
+        pool.shutdown(cancel_futures=True)  # tasks that have begun are finished
+        raise
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        for process in list((pool._processes or {}).values()):
+            process.kill()
+        pool.shutdown(cancel_futures=True)
 
 
 # -- Dask --------------------------------------------------------------------------------------------------
@@ -196,7 +210,7 @@ def _workers(where: str, count: str) -> int:
 
 def _on_dask(
     function: Callable[[Task], Result], tasks: Iterable[Task], client: Any
-) -> Iterator[tuple[Task, Result]]:
+) -> Generator[tuple[Task, Result], None, None]:
     distributed = _distributed()
     waiting = iter(tasks)
     running: dict[Any, Task] = {}  # future -> task

@@ -14,6 +14,7 @@ import click
 
 from pairton._common.atomic import discard_unfinished, protecting_inputs
 from pairton._common.budget import ending_overruns
+from pairton._common.signals import Stopped, stopping
 from pairton._version import __version__
 from pairton.errors import PairtonError, PairtonWarning, naming_flags, nearest, printable
 
@@ -123,7 +124,7 @@ def _give_up(message: str) -> None:
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line. A user's mistake is one line on stderr and exit code 2, never a traceback."""
     try:
-        with warnings.catch_warnings(), protecting_inputs(), ending_overruns(_give_up):
+        with stopping(), warnings.catch_warnings(), protecting_inputs(), ending_overruns(_give_up):
             warnings.simplefilter("always", PairtonWarning)
             warnings.showwarning = _show_warning
             _SHOWN.clear()
@@ -131,6 +132,10 @@ def main(arguments: list[str] | None = None) -> Any:
     except PairtonError as error:
         click.echo(f"pairton: {printable(str(error))}", err=True)
         sys.exit(2)
+    except Stopped as stop:
+        with suppress(OSError):  # SIGHUP: the terminal may be gone
+            click.echo(f"pairton: stopped by {stop.name}", err=True)
+        sys.exit(stop.code)
     except BrokenPipeError:  # `pairton … | head`
         sys.stderr.close()
         sys.exit(0)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +30,8 @@ if TYPE_CHECKING:
     from pairton.reconstruction.running import RunSettings
     from pairton.reconstruction.streaming import Summary
 
-__all__ = ["model_options", "reconstruct", "stop_cleanly"]
+__all__ = ["model_options", "reconstruct"]
 
-TERMINATED = 128 + signal.SIGTERM
 BAD = {
     "bad_object": "have an object with an impossible value",
     "bad_output": "get no answer, because the outputs of the model are not finite or allow no assignment",
@@ -153,16 +151,15 @@ def reconstruct(
         more = {"chunk": chunk, **reading, **{name: value for name, value in parts.items() if value is not None}}
         _in_parts(paths, output, loaded, settings, total, more, dask=dask, jobs=jobs, resume=resume, force=force)
         return
-    with stop_cleanly():
-        summary = reconstruct_files(
-            paths,
-            output,
-            loaded,
-            settings,
-            progress=lambda stream: progress(stream, total, "reconstructing", size=len),
-            chunk=chunk,
-            **reading,
-        )
+    summary = reconstruct_files(
+        paths,
+        output,
+        loaded,
+        settings,
+        progress=lambda stream: progress(stream, total, "reconstructing", size=len),
+        chunk=chunk,
+        **reading,
+    )
     if output is None:
         _show(summary, None if inputs else Path(paths[0]).name)
     _report(summary, loaded, settings, begun, f"; wrote {output}" if output else "")
@@ -196,7 +193,7 @@ def _in_parts(
             f"--dask, --jobs and --resume write parts to a folder, {problem}: give a folder, as in -o out"
         )
     begun = time.monotonic()
-    with stop_cleanly(), nullcontext() if dask is None else dask_client(dask) as client:
+    with nullcontext() if dask is None else dask_client(dask) as client:
         done = reconstruct_parts(
             paths,
             output,
@@ -263,20 +260,6 @@ def _report(summary: Summary | Parts, model: Model, settings: RunSettings, begun
 
 def _counts(status: Mapping[str, int]) -> str:
     return ", ".join(f"{n} {label}" for label, n in status.items() if n) or "none"
-
-
-@contextmanager
-def stop_cleanly() -> Iterator[None]:
-    """Treat SIGTERM as Ctrl-C: incomplete files are removed."""
-
-    def stop(*_: object) -> None:
-        sys.exit(TERMINATED)
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _show(summary: Summary, sample: str | None) -> None:

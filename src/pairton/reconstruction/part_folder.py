@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -148,8 +149,13 @@ class Folder:
             temporary.write_text(json.dumps(metadata, indent=1), encoding="utf-8")
         with output_errors(self.path):
             (self.path / PROGRESS).unlink(missing_ok=True)
-            for left in self.path.glob(".part-*"):  # from killed runs; newer ones may still be written
-                if left.stat().st_mtime < begun:
+        self.remove_unfinished(begun)  # newer ones may still be written
+
+    def remove_unfinished(self, before: float = inf) -> None:
+        """Remove the files of parts that were not finished, because their process was killed."""
+        with output_errors(self.path):
+            for left in self.path.glob(".part-*"):
+                if left.stat().st_mtime < before:
                     left.unlink(missing_ok=True)
 
 

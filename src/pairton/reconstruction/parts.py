@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -184,13 +185,19 @@ def reconstruct_parts(
 
         def stream() -> Iterator[Done]:
             yield from finished.values()
-            for part, done in run_tasks(make_part, todo, jobs, client):
+            for part, done in made:
                 finished[part.index] = done
                 state.note(done)
                 yield done
 
-        for _ in stream() if progress is None else progress(stream()):
-            pass
+        try:
+            with closing(run_tasks(make_part, todo, jobs, client)) as made:
+                for _ in stream() if progress is None else progress(stream()):
+                    pass
+        except BaseException:
+            if client is None:  # the workers of a cluster go on
+                state.remove_unfinished()
+            raise
         done = _complete(plan, finished, state, how | {"inputs": [one.to_dict() for one in inputs]}, begun)
     return replace(done, skipped=len(plan) - len(todo), replaced=existing - state.altered, altered=state.altered)
 

@@ -1,32 +1,29 @@
-"""Ends a training after the current step on Ctrl-C or SIGTERM."""
+"""Ends a training after the current step on Ctrl-C, SIGTERM or SIGHUP."""
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from pairton._common.signals import handled
 
 __all__ = ["interruptible"]
 
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Yield a function that says whether Ctrl-C or SIGTERM was received. A second one raises KeyboardInterrupt."""
+    """Yield a function that says whether one of the signals was received. A second one ends the block."""
     asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
-        return
 
     def ask(number: int, frame: Any) -> None:
-        if asked.is_set():
+        if not asked.is_set():
+            asked.set()
+        elif callable(before[number]):
+            before[number](number, frame)
+        else:
             raise KeyboardInterrupt
-        asked.set()
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with handled(ask) as before:
         yield asked.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

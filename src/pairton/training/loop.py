@@ -61,7 +61,7 @@ class Result:
     best: dict[str, float]  # validation efficiencies of the model that was kept
     leads: bool = True  # whether this process, of several, prints and writes
     fold: tuple[int, int] | None = None  # the fold that was trained last, and how many there are
-    interrupted: bool = False  # by Ctrl-C or SIGTERM, perhaps in the last step
+    interrupted: bool = False  # by a signal, perhaps in the last step
 
     @property
     def finished(self) -> bool:
