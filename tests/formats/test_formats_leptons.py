@@ -859,3 +859,75 @@ def test_a_few_events_with_little_missing_energy_have_the_same_units(tmp_path: P
     path = flat(tmp_path / "a.root", met=[30.0] * 119 + [0.3])
     how: dict[str, Any] = {"topology": SEMILEP, "map": {"lepton": "lep"}, "settings": {"overlap": "none"}}
     assert read(path, **how, chunk=17).objects["met"].pt[-1, 0] == pytest.approx(0.3)
+
+
+# -- flat tables with electrons and muons ------------------------------------------------------------------
+
+
+def flat_leptons(path: Path, suffix: str = "", **more: Any) -> Path:
+    """A table with the columns of TopCPToolkit: eta, phi and charges have no suffix."""
+    columns = {
+        f"jet_pt{suffix}": [[60.0, 50.0, 40.0, 30.0]] * 3,
+        "jet_eta": [[0.0, 0.5, 1.0, 1.5]] * 3,
+        "jet_phi": [[0.0, 1.0, 2.0, 3.0]] * 3,
+        f"jet_e{suffix}": [[70.0, 70.0, 70.0, 80.0]] * 3,
+        "jet_btag": [[1, 0, 1, 0]] * 3,
+        f"el_pt{suffix}": [[45.0], [], [55.0, 25.0]],
+        "el_eta": [[-1.0], [], [-1.1, -2.0]],
+        "el_phi": [[-1.0], [], [-1.1, -2.0]],
+        "el_charge": [[-1], [], [1, -1]],
+        f"el_e{suffix}": [[90.0], [], [90.0, 99.0]],
+        f"mu_pt{suffix}": [[35.0], [65.0], []],
+        "mu_eta": [[-2.0], [-2.1], []],
+        "mu_phi": [[-2.0], [-2.1], []],
+        "mu_charge": [[1], [1], []],
+        f"met_met{suffix}": [30.0, 40.0, 50.0],
+        f"met_phi{suffix}": [0.0, 1.0, 2.0],
+        **more,
+    }
+    return tree(path, "reco", columns)
+
+
+@pytest.mark.parametrize("names", [{}, {"electron": "el", "muon": "mu"}, {"muon": "mu"}])
+@pytest.mark.parametrize("suffix", ["", "_NOSYS"])
+def test_electrons_and_muons_of_flat_tables_are_leptons(tmp_path: Path, suffix: str, names: Any) -> None:
+    more = {"jet_pt": [[1.0, 1.0, 1.0, 1.0]] * 3} if suffix else {}  # the suffix is preferred
+    path = flat_leptons(tmp_path / "a.root", suffix, **more)
+    settings = {"suffix": suffix} if suffix else {}
+    events = read(path, topology=SEMILEP, map=names, settings=settings)
+    leptons = events.objects["lepton"]
+    assert leptons.pt.to_list() == [[45, 35], [65], [55, 25]]
+    assert leptons.eta.to_list() == [[-1, -2], [pytest.approx(-2.1)], [pytest.approx(-1.1), -2]]
+    assert leptons.charge.to_list() == [[-1, 1], [1], [1, -1]]
+    assert leptons.flavour.to_list() == [[11, 13], [13], [11, 11]]
+    assert events.objects["met"].pt.to_list() == [[30], [40], [50]]
+    assert events.jets.pt[0].to_list() == [60, 50, 40, 30]
+    with create(tmp_path / "b.parquet", events.topology) as writer:
+        writer.write(events)
+    assert read(tmp_path / "b.parquet").objects["lepton"].flavour.to_list() == leptons.flavour.to_list()
+
+
+def test_leptons_of_one_flavour_are_said_and_other_names_found(tmp_path: Path) -> None:
+    path = flat_leptons(tmp_path / "a.root")
+    for names in ({"lepton": "el"}, {"lepton.pt": "el_pt", "lepton": "el"}):
+        with pytest.warns(
+            PairtonWarning, match=r"leptons are el_… alone, without mu_…: .*--map electron=el,muon=mu$"
+        ):
+            assert read(path, topology=SEMILEP, map=names).objects["lepton"].pt[2].to_list() == [55, 25]
+    with pytest.raises(ConfigError, match="map lepton=el,muon=mu: give lepton, or electron and muon"):
+        read(path, topology=SEMILEP, map={"lepton": "el", "muon": "mu"})
+    with pytest.raises(FormatError, match=r"no column for pt \(muons_pt\)"):
+        read(path, topology=SEMILEP, map={"muon": "muons"})
+    with pytest.raises(ConfigError, match=r"set suffix=_SYS: .*a\.root has no column that ends so, but "):
+        read(path, topology=SEMILEP, settings={"suffix": "_SYS"})
+    with create(tmp_path / "b.h5", SEMILEP) as writer:
+        writer.write(read(path, topology=SEMILEP))
+    with pytest.raises(ConfigError, match="map electron=el: spanet_hdf5 allows only fields of objects"):
+        read(tmp_path / "b.h5", map={"electron": "el"}, topology=SEMILEP)
+
+
+def test_identification_of_merged_leptons(tmp_path: Path) -> None:
+    iso = {"el_iso": [[0.5], [], [0.1, 0.1]], "mu_iso": [[0.1], [0.5], []]}
+    path = flat_leptons(tmp_path / "a.root", **iso)
+    events = read(path, topology=SEMILEP, settings={"lepton_id": "iso < 0.2"})
+    assert events.usable["lepton"].to_list() == [[False, True], [False], [True, True]]

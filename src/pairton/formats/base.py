@@ -19,7 +19,7 @@ from pairton.events import Events
 from pairton.events.events import MARKS
 from pairton.events.inputs import DEFAULT_FIELDS, EVIDENCE
 from pairton.events.tags import TagTable
-from pairton.formats.columns import KNOWN_FIELDS, Wanted
+from pairton.formats.columns import FLAVOURS, KNOWN_FIELDS, Wanted
 from pairton.formats.common import BadLabels
 from pairton.formats.files import file_state, one_line, unchanged
 from pairton.formats.stored import KEY, Stored
@@ -71,7 +71,8 @@ class ReadOptions:
         return self.fields is None or not set(EVIDENCE).isdisjoint(self.fields.get(JET, ()))
 
     def meaning(self, name: str) -> str:
-        """What a name of `--map` refers to: "slot", "particle", "group", the kind whose field it is, or itself."""
+        """What a name of `--map` refers to: the kind whose field it is, "slot", "particle", "group", "flavour"
+        (electrons or muons, which are merged to leptons), or itself."""
         kinds = self.topology.kinds
         if name in [slot.name for slot in self.topology.slots]:
             return "slot"
@@ -81,6 +82,8 @@ class ReadOptions:
             return name
         if name in kinds:
             return "group"
+        if name in FLAVOURS and "lepton" in kinds:
+            return "flavour"
         kind, dot, part = name.partition(".")
         kind, part = (kind, part) if dot else (JET, name)
         if kind not in kinds:

@@ -19,6 +19,7 @@ from pairton.topology import JET, collection_name
 from pairton.topology.selection import MASSLESS, TRANSVERSE
 
 __all__ = [
+    "FLAVOURS",
     "KNOWN_FIELDS",
     "Chosen",
     "Padded",
@@ -28,6 +29,7 @@ __all__ = [
     "combined",
     "flat_fields",
     "jagged",
+    "merged",
     "objects_from_flat",
     "row_ids",
     "shown",
@@ -36,6 +38,8 @@ __all__ = [
 
 BLOCK = 32_768  # objects whose energies are computed at once, so that intermediate results stay in the cache
 SHOWN = 20  # most columns listed in an error
+
+FLAVOURS = {"electron": 11, "muon": 13}  # kinds that may be merged to leptons -> PDG code
 
 # kind -> fields that are read if a file has them
 KNOWN_FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -334,6 +338,25 @@ def flat_fields(
         flat[field_name] = combined(values)
     assert counts is not None
     return counts, flat
+
+
+def merged(
+    parts: Sequence[tuple[npt.NDArray[np.int64], Mapping[str, npt.NDArray[Any]]]],
+) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[Any]]]:
+    """Join collections, given as in `flat_fields`, event by event; fields are kept if all have them.
+
+    >>> electrons, muons = (np.array([1, 2]), np.array([9, 8, 7])), (np.array([1, 0]), np.array([5]))
+    >>> counts, fields = merged([(counts, {"pt": pt}) for counts, pt in (electrons, muons)])
+    >>> counts.tolist(), fields["pt"].tolist()
+    ([2, 2], [9, 5, 8, 7])
+    """
+    if len(parts) == 1:
+        return parts[0][0], dict(parts[0][1])
+    event = np.concatenate([np.repeat(np.arange(len(counts)), counts) for counts, _ in parts])
+    order = np.argsort(event, kind="stable")
+    shared = [name for name in parts[0][1] if all(name in flat for _, flat in parts)]
+    counts = np.sum([counts for counts, _ in parts], axis=0)
+    return counts, {name: np.concatenate([flat[name] for _, flat in parts])[order] for name in shared}
 
 
 def row_ids(source: int, start: int, stop: int) -> npt.NDArray[np.uint64]:

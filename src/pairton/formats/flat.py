@@ -2,6 +2,7 @@
 
 jet_pt, jet_eta, jet_phi, jet_energy | jet_mass, jet_btag   one list per event
 lepton_pt, lepton_eta, lepton_phi, lepton_charge            one list per event, or one number if each event has one
+el_pt, …, mu_pt, …                                          electrons and muons, merged if there is no lepton_pt
 met_pt | met, met_phi                                       one number per event
 truth_<slot>                                                position of the object, -1 for none: truth_t1_W_q1
 weight, event_source, event_number                          one number per event
@@ -9,38 +10,57 @@ weight, event_source, event_number                          one number per event
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton.errors import FormatError, nearest
+from pairton.errors import ConfigError, FormatError, PairtonWarning, nearest
 from pairton.events import Events
 from pairton.formats.base import EVENT_NAMES, ReadOptions, Source
 from pairton.formats.columns import (
+    FLAVOURS,
     Chosen,
     Wanted,
     choose_columns,
     flat_fields,
+    merged,
     objects_from_flat,
     row_ids,
     shown,
 )
 from pairton.formats.common import check_units, clean_labels, labels_to_truth, report_labels, small, unit_scale
-from pairton.formats.lepton_selection import LEPTONS, StoredLeptons
+from pairton.formats.lepton_selection import LEPTONS, StoredLeptons, stored_settings
 from pairton.formats.stored import KEY, Stored
 from pairton.formats.tag_columns import TagColumns
 from pairton.formats.variations import Variations
 from pairton.formats.writing import stored_fields
 from pairton.topology import JET, Topology
 
-__all__ = ["MAP_NAMES", "NUMBER", "SOURCE", "WEIGHT", "FlatSource", "Table", "object_columns", "truth_columns"]
+__all__ = [
+    "MAP_NAMES",
+    "NUMBER",
+    "SETTINGS",
+    "SOURCE",
+    "WEIGHT",
+    "FlatSource",
+    "Table",
+    "object_columns",
+    "truth_columns",
+]
 
 SOURCE, NUMBER, WEIGHT = "event_source", "event_number", "weight"
-MAP_NAMES = ("slot", "group", *EVENT_NAMES)  # what `--map` may name, apart from fields of objects
+PREFIXES = {"electron": ("electron", "el"), "muon": ("muon", "mu")}  # of the columns, the preferred one first
+SETTINGS = {
+    **stored_settings(),
+    "suffix": "end of the names of columns, for example _NOSYS; fields without such a column have their usual one",
+}
+MAP_NAMES = ("slot", "group", "flavour", *EVENT_NAMES)  # what `--map` may name, apart from fields of objects
 
 
 class Table(Protocol):
@@ -88,14 +108,26 @@ class FlatSource(Source):
         self._tags = TagColumns(options, stored.metadata, table.path)
         self.metadata, self.options = self._tags.metadata, self._tags.options
         options = self.options
+        self._suffix = options.settings.get("suffix", "")
+        if self._suffix and not any(name.endswith(self._suffix) for name in table.columns):
+            raise ConfigError(
+                f"set suffix={self._suffix}: {self.path} has no column that ends so, but {shown(table.columns)}"
+            )
         self._leptons = StoredLeptons(options.settings, options.topology, selected=table.text(KEY) is not None)
         self._objects = {kind: self._find_objects(kind, stored) for kind in options.topology.kinds}
-        available = [k for k in LEPTONS if all(f"{k}_{name}" in table.columns for name in ("pt", "eta", "phi"))]
+        flavours = [kind for parts in self._objects.values() for kind in parts]
+        available = [
+            kind
+            for kind in LEPTONS
+            if kind not in flavours
+            and all(self._column(kind, name) in table.columns for name in ("pt", "eta", "phi"))
+        ]
         self._overlap = {  # leptons that the topology does not use, for the removal of overlapping jets
-            kind: choose_columns(Wanted(kind), table.columns, self.path, f"{kind}_{{}}".format)
+            kind: {kind: choose_columns(Wanted(kind), table.columns, self.path, partial(self._column, kind))}
             for kind in self._leptons.beside(available)
         }
-        used = {name for chosen in self._objects.values() for parts in chosen.values() for name in parts}
+        found = [chosen for parts in self._objects.values() for chosen in parts.values()]
+        used = {name for chosen in found for parts in chosen.values() for name in parts}
         self.others = [c.removesuffix("_pt") for c in table.columns if c.endswith("_pt") and c not in used]
         self.metadata = {**self.metadata, **self._leptons.metadata}
         self._labels = labels if options.truth and labels in table.columns else None
@@ -109,17 +141,59 @@ class FlatSource(Source):
         self._variations = Variations(options.variations, lambda _, names: self._require(names))
         self.tagging = self._tags.tagging
 
-    def _find_objects(self, kind: str, stored: Stored) -> Chosen:
-        prefix = self.options.map.get(kind, kind)
+    def _column(self, prefix: str, name: str) -> str:
+        """The column of a field, with the suffix if the table has it."""
+        column = f"{prefix}_{name}" if name else prefix
+        return column + self._suffix if column + self._suffix in self._table.columns else column
+
+    def _find_objects(self, kind: str, stored: Stored) -> dict[str, Chosen]:
+        """The collections that make up a kind -> the columns of their fields."""
+        columns = self._table.columns
         wanted = self.options.wanted(kind, stored.fields)
         wanted = replace(wanted, required=(*wanted.required, *self._leptons.fields(kind)))
-
-        def named(name: str) -> str:
-            return f"{prefix}_{name}" if name else prefix
-
+        given = wanted.given
         if kind == JET:
-            wanted = self._tags.wanted(wanted, lambda n: wanted.given.get(n, named(n)) in self._table.columns)
-        return choose_columns(wanted, self._table.columns, self.path, named)
+            own = partial(self._column, self.options.map.get(JET, JET))
+            wanted = self._tags.wanted(wanted, lambda name: given.get(name, own(name)) in columns)
+        found = {}
+        for part, prefix in self._prefixes(kind, wanted).items():
+            named, here = partial(self._column, prefix), wanted
+            if part != kind:  # `--map` gives a column, or a field of both collections
+                mapped = {name: n if (n := named(column)) in columns else column for name, column in given.items()}
+                here = replace(wanted, required=tuple(n for n in wanted.required if n != "flavour"), given=mapped)
+            found[part] = choose_columns(here, columns, self.path, named)
+        return found
+
+    def _prefixes(self, kind: str, wanted: Wanted) -> dict[str, str]:
+        """Collection -> beginning of its columns: the kind itself, or electrons and muons, which make leptons."""
+        names = self.options.map
+        own = {kind: names.get(kind, kind)}
+        if kind != "lepton":
+            return own
+        flavours = {
+            flavour: prefix
+            for flavour in FLAVOURS
+            for prefix in reversed([names[flavour]] if flavour in names else PREFIXES[flavour])
+            if flavour in names or self._column(prefix, "pt") in self._table.columns
+        }
+        asked = [flavour for flavour in FLAVOURS if flavour in names]
+        if asked and kind in names:
+            raise ConfigError(
+                f"map lepton={names[kind]},{asked[0]}={names[asked[0]]}: give lepton, or electron and muon"
+            )
+        pt = wanted.given.get("pt", self._column(own[kind], "pt"))
+        if asked or (flavours and not (kind in names or pt in self._table.columns)):
+            return flavours
+        columns = {self._column(prefix, "pt"): prefix for prefix in flavours.values()}
+        if pt in columns and len(columns) > 1:
+            other = next(prefix for column, prefix in columns.items() if column != pt)
+            both = ",".join(f"{flavour}={prefix}" for flavour, prefix in flavours.items())
+            warnings.warn(
+                f"{self.path}: leptons are {columns[pt]}_… alone, without {other}_…: use both with --map {both}",
+                PairtonWarning,
+                stacklevel=2,
+            )
+        return own
 
     def _find_one(self, mapped: str, default: str) -> str | None:
         """The column that `--map` names, or the default one if the file has it."""
@@ -158,7 +232,9 @@ class FlatSource(Source):
     def read(self, start: int, stop: int) -> Events:
         options = self.options
         scalars = [*self._truth, *self._ids, *([self._weight] if self._weight else [])]
-        found = (*self._objects.values(), *self._overlap.values())
+        found = [
+            chosen for kinds in (self._objects, self._overlap) for c in kinds.values() for chosen in c.values()
+        ]
         columns = [name for chosen in found for parts in chosen.values() for name in parts]
         lists = [*columns, *self._variations.columns, *([self._labels] if self._labels else [])]
         data = self._table.read([*lists, *scalars, *self._kept], start, stop)
@@ -166,8 +242,8 @@ class FlatSource(Source):
         counts: dict[str, npt.NDArray[np.int64]] = {}
         identified: dict[str, npt.NDArray[np.bool_]] = {}
         scale: float | None = None
-        for kind in self._objects:
-            counts[kind], flat = flat_fields(data, self._objects[kind], self.path, kind)
+        for kind, parts in self._objects.items():
+            counts[kind], flat = self._flat(data, kind, parts)
             identified |= self._leptons.identified(kind, flat)
             scale = unit_scale(flat["pt"], options.units, self.path, kind) if scale is None else scale
             if kind == JET:
@@ -175,8 +251,8 @@ class FlatSource(Source):
             objects[kind] = objects_from_flat(counts[kind], flat, scale=scale)
         check_units(objects, self.path, options.units)
         others = {
-            kind: objects_from_flat(*flat_fields(data, chosen, self.path, kind), scale=scale or 1.0)
-            for kind, chosen in self._overlap.items()
+            kind: objects_from_flat(*self._flat(data, kind, parts), scale=scale or 1.0)
+            for kind, parts in self._overlap.items()
         }
         objects = self._leptons.mark(objects, others, identified)
         numbers = {name: self._number(data[name], name) for name in scalars}
@@ -191,6 +267,18 @@ class FlatSource(Source):
         kept = {name: data[name] for name in self._kept}
         varied = self._variations.read(objects, data, self.path, scale or 1.0)
         return Events(objects, options.topology, truth, weights, ids, kept, self.metadata, varied)
+
+    def _flat(
+        self, data: Mapping[str, ak.Array], kind: str, parts: Mapping[str, Chosen]
+    ) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[Any]]]:
+        """The number of objects per event, and their fields as flat arrays; electrons come before muons."""
+        found = []
+        for part, chosen in parts.items():
+            counts, flat = flat_fields(data, chosen, self.path, part)
+            if part != kind:
+                flat.setdefault("flavour", np.full(int(counts.sum()), FLAVOURS[part]))
+            found.append((counts, flat))
+        return merged(found)
 
     def _read_truth(
         self,

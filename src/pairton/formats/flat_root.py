@@ -14,8 +14,16 @@ import uproot
 from pairton.errors import OutputError
 from pairton.events import Events
 from pairton.formats.base import Format, ReadOptions, Source, Writer
-from pairton.formats.flat import MAP_NAMES, NUMBER, SOURCE, WEIGHT, FlatSource, object_columns, truth_columns
-from pairton.formats.lepton_selection import stored_settings
+from pairton.formats.flat import (
+    MAP_NAMES,
+    NUMBER,
+    SETTINGS,
+    SOURCE,
+    WEIGHT,
+    FlatSource,
+    object_columns,
+    truth_columns,
+)
 from pairton.formats.root_files import RootFile
 from pairton.formats.stored import KEY
 from pairton.formats.writing import FileWriter, column_kind
@@ -36,7 +44,7 @@ class FlatRoot(Format):
     suffixes = (".root",)
     reads_variations = True
     names = MAP_NAMES
-    settings: ClassVar[dict[str, str]] = stored_settings()
+    settings: ClassVar[dict[str, str]] = SETTINGS
 
     def recognises(self, file: RootFile) -> bool:
         return True  # tried last; `open` reports missing columns

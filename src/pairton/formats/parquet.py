@@ -15,8 +15,16 @@ import pyarrow.parquet as pq
 from pairton.errors import OutputError
 from pairton.events import Events
 from pairton.formats.base import Format, ReadOptions, Source, Writer
-from pairton.formats.flat import MAP_NAMES, NUMBER, SOURCE, WEIGHT, FlatSource, object_columns, truth_columns
-from pairton.formats.lepton_selection import stored_settings
+from pairton.formats.flat import (
+    MAP_NAMES,
+    NUMBER,
+    SETTINGS,
+    SOURCE,
+    WEIGHT,
+    FlatSource,
+    object_columns,
+    truth_columns,
+)
 from pairton.formats.parquet_files import ParquetTable
 from pairton.formats.stored import KEY
 from pairton.formats.writing import FileWriter, column_kind
@@ -32,7 +40,7 @@ class Parquet(Format):
     suffixes = (".parquet", ".pq")
     reads_variations = True
     names = MAP_NAMES
-    settings: ClassVar[dict[str, str]] = stored_settings()
+    settings: ClassVar[dict[str, str]] = SETTINGS
 
     def recognises(self, file: ParquetTable) -> bool:
         return True  # tried last; `open` reports missing columns
