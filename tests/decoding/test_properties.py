@@ -3,6 +3,8 @@
 Those of decoding, likelihood and metrics that need a slow transcription are in the tests of these modules.
 """
 
+import io
+
 import awkward as ak
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from enumeration import enumerate_assignments, log_normaliser, marginals, scores
+from pairton._common.worker import pack, unpack
 from pairton.decoding import DECODINGS, HYPER, decode
 from pairton.decoding.graph import adjacency, visible_tokens
 from pairton.evaluation.metrics import efficiencies
@@ -20,7 +23,7 @@ from pairton.events.domain import Domain
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import Nodes
 from pairton.events.objects import make_jets
-from pairton.formats.isolation import decode_events, encode_events
+from pairton.formats.isolation import events_from_plain, events_to_plain
 from pairton.reconstruction.running import windows
 from pairton.topology import load_topology
 from pairton.topology.assignments import canonical, present
@@ -125,7 +128,10 @@ def test_preparation_orders_jets_and_says_where_they_were(found):
 @quick
 @given(events())
 def test_events_pass_between_processes_unchanged(found):
-    again = decode_events(*encode_events(found), found.topology)
+    stream = io.BytesIO()
+    pack(stream, events_to_plain(found))
+    stream.seek(0)
+    again = events_from_plain(unpack(stream), found.topology)
     assert str(listed(again)) == str(listed(found))
     assert again.columns["run"].tolist() == found.columns["run"].tolist()
 

@@ -1,11 +1,14 @@
 """Files that are not trusted: they crash libraries in a process of its own, and nothing in them is executed."""
 
+import gc
 import io
 import json
 import os
 import pickle
 import resource
-import subprocess
+import signal
+import time
+from functools import partial
 
 import awkward as ak
 import h5py
@@ -15,6 +18,7 @@ import pytest
 
 import pairton
 from pairton import formats
+from pairton._common.worker import SIZES, Limits, Worker, pack, unpack
 from pairton.cli import main
 from pairton.errors import (
     ConfigError,
@@ -27,8 +31,7 @@ from pairton.errors import (
 )
 from pairton.events import Events
 from pairton.events.nodes import Nodes
-from pairton.formats import isolation
-from pairton.formats.isolation import Limits, decode_events, encode_events
+from pairton.formats.isolation import events_from_plain, events_to_plain
 from pairton.models.engines import load_model
 from pairton.topology import load_topology
 
@@ -71,6 +74,13 @@ def same(one, other):
     assert ak.array_equal(one.jets, other.jets, equal_nan=True)
 
 
+def through_a_pipe(value):
+    stream = io.BytesIO()
+    pack(stream, value)
+    stream.seek(0)
+    return unpack(stream)
+
+
 def test_events_survive_the_way_between_processes(decays):
     events = decays(30, seed=4, floor=40)
     columns = {
@@ -81,16 +91,30 @@ def test_events_survive_the_way_between_processes(decays):
     events = Events(
         events.jets, "ttbar_allhad", events.truth, np.ones(30), None, columns, {"a": [1]}, {"up": events.jets}
     )
-    header, arrays = encode_events(events)
-    again = decode_events(json.loads(json.dumps(header)), arrays, events.topology)
+    again = events_from_plain(through_a_pipe(events_to_plain(events)), events.topology)
     same(events, again)
     assert again.weights.tolist() == [1.0] * 30
     assert again.metadata == {"a": [1]}
     assert isinstance(again.columns["matrix"], np.ndarray)
     assert ak.array_equal(again.variations["up"]["jet"], events.jets)
-    arrays["object:jet/node0-offsets"] = arrays["object:jet/node0-offsets"] + 5
-    with pytest.raises((ValueError, TypeError), match=r"size of array|offsets|length"):
-        decode_events(header, arrays, events.topology)
+
+
+@pytest.mark.parametrize(
+    "value", [np.zeros((2, 0, 3)), np.float32(2.5), [1, None, "a"], {"a": {"b": True}}, np.array("text")], ids=repr
+)
+def test_plain_data_survive_the_way_between_processes(value):
+    again = through_a_pipe(value)
+    assert np.array_equal(again, value)
+    assert np.shape(again) == np.shape(value)
+
+
+def test_arrays_that_do_not_fit_their_form_are_refused():
+    stream = io.BytesIO()
+    pack(stream, ak.Array([[1, 2], [3]]))
+    content = stream.getvalue().replace(np.array([0, 2, 3]).tobytes(), np.array([0, 2, 9]).tobytes())
+    assert content != stream.getvalue()
+    with pytest.raises((TypeError, ValueError), match=r"size of array|offsets|length"):
+        unpack(io.BytesIO(content))
 
 
 def test_isolated_reading_is_reading(source, tmp_path, model_folder, capsys):
@@ -120,48 +144,55 @@ def test_isolated_errors_are_the_same_errors(source, tmp_path):
         formats.read(tmp_path / "cut.h5", isolate=True)
 
 
-@pytest.fixture
-def hostile(monkeypatch):
-    """A reader that does what a hostile file may make a library do."""
-
-    def install(deed):
-        script = f"import pairton.formats, pairton.formats.isolation as i, os, signal\n{deed}\ni.main()"
-        popen = subprocess.Popen
-
-        def start(command, **options):
-            return popen([command[0], "-P", "-c", script], **options)
-
-        monkeypatch.setattr(isolation.subprocess, "Popen", start)
-
-    return install
-
-
 @pytest.mark.parametrize(
     ("deed", "message"),
     [
-        ("def f(*a, **k): os.kill(os.getpid(), signal.SIGSEGV)", r"the library that reads it crashed \(SIGSEGV\)"),
-        ("def f(*a, **k): os._exit(7)", r"crashed \(exit code 7\)"),
-        ("def f(*a, **k):\n    while True: pass", r"stopped, since reading it took longer than 3 s"),
-        ("def f(*a, **k): bytearray(2**40)", r"takes more than 0\.25 GiB"),
-        ("def f(*a, **k): raise RuntimeError('odd\\nbytes')", r"cannot be read \(RuntimeError: odd bytes\)"),
-        (
-            "def f(*a, **k): os.write(3, b'x' * 64); os.write(4, b'x' * 64); os._exit(0)",
-            "crashed|invalid answer",
-        ),
+        ((os.abort,), r"its worker process crashed \(SIGABRT\)"),
+        ((os._exit, 7), r"crashed \(exit code 7\)"),
+        ((bytearray, 2**40), r"needs more than 0\.25 GiB"),
+        ((int, "odd\nbytes"), r"fails \(ValueError: .*odd.*bytes"),
+        ((os.write, 3, b"x" * 64), "sent an invalid answer"),
     ],
-    ids=["crash", "exit", "time", "memory", "error", "nonsense"],
+    ids=["crash", "exit", "memory", "error", "nonsense"],
 )
-def test_what_ends_the_reader_is_one_line(source, hostile, deed, message):
-    hostile(deed + "\npairton.formats.open_source = f")
-    with pytest.raises(InputError, match=message) as caught:
-        formats.read(source, isolate=Limits(memory=2**28, seconds=3))
+def test_what_ends_a_worker_is_one_line(deed, message):
+    worker = Worker(partial, *deed, name="some.h5", limits=Limits(memory=2**28))
+    with pytest.raises(InputError, match=r"^some\.h5: .*" + message + ".*: the file may be damaged") as caught:
+        worker.call("__call__")
     assert "\n" not in str(caught.value)
 
 
-def test_a_reader_that_lies_is_refused(source, hostile):
-    deed = "r = i.encode_events\ndef f(e):\n    h, a = r(e)\n    a['ids'] = a['ids'][:-1]\n    return h, a\n"
-    hostile(deed + "i.encode_events = f")
-    with pytest.raises(InputError, match="the process that reads it sent invalid events"):
+def test_a_worker_that_takes_too_long_is_stopped():
+    with pytest.raises(
+        InputError, match=r"some\.h5: stopped, since it took longer than 3 s"
+    ):  # or while it starts
+        Worker(partial, time.sleep, 1e6, name="some.h5", limits=Limits(seconds=3)).call("__call__")
+
+
+def test_a_worker_leaves_interrupts_to_its_parent():
+    worker = Worker(partial, signal.raise_signal, signal.SIGINT, name="some.h5")
+    assert worker.call("__call__") is None
+    assert worker.call("__call__") is None
+
+
+def test_a_worker_that_nobody_needs_is_ended():
+    worker = Worker(partial, os.getpid, name="some.h5")
+    pid = worker.call("__call__")
+    del worker
+    gc.collect()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_reader_that_lies_is_refused(source, monkeypatch):
+    call = Worker.call
+
+    def lie(self, method, *arguments):
+        answer = call(self, method, *arguments)
+        return {**answer, "ids": answer["ids"][:-1]} if method == "read" else answer
+
+    monkeypatch.setattr(Worker, "call", lie)
+    with pytest.raises(InputError, match="its worker process sent invalid events"):
         formats.read(source, isolate=True)
 
 
@@ -193,14 +224,11 @@ def test_a_pickle_is_no_input(tmp_path, suffix, capsys, monkeypatch):
     assert not (tmp_path / "trapped").exists()
 
 
-def test_a_pickle_in_an_archive_of_arrays_is_not_opened(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    content = io.BytesIO()
-    np.savez(content, header=np.array([Trap()], dtype=object))
-    payload = content.getvalue()
-    with pytest.raises(ValueError, match="allow_pickle"):
-        isolation._receive(io.BytesIO(isolation.SIZE.pack(len(payload)) + payload), 2**20)
-    assert not (tmp_path / "trapped").exists()
+def test_an_array_of_objects_is_no_answer_of_a_worker():
+    for kind in ("|O", "O", "i4,O"):
+        text = json.dumps({"array": [kind, [1]]}).encode()
+        with pytest.raises(ValueError, match="OBJECT"):
+            unpack(io.BytesIO(SIZES.pack(len(text), 16) + text + b"x" * 16))
 
 
 @pytest.mark.parametrize("tag", ["!!python/object/apply:os.system ['touch trapped']", "!!python/name:os.system"])

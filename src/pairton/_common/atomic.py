@@ -18,7 +18,6 @@ from pairton.errors import OutputError, PairtonError
 __all__ = [
     "CompleteOrNothing",
     "Replacement",
-    "discard_unfinished",
     "locked",
     "new_output",
     "note_input",
@@ -82,7 +81,6 @@ class Replacement:
         # keep the suffix, since some libraries choose the format by it
         self._unique = f"{self.path.stem[:100]}.{secrets.token_hex(4)}{self.path.suffix}"
         self.temporary = folder / f".{self._unique}"
-        _unfinished.add(self.temporary)
 
     def commit(self) -> None:
         """Flush to disk and give the file its name."""
@@ -98,7 +96,6 @@ class Replacement:
                 else:
                     os.replace(self.temporary, self.path)
                 _sync_folder(self.path.parent)
-            _unfinished.discard(self.temporary)
         except BaseException:
             self.discard()
             raise
@@ -129,17 +126,6 @@ class Replacement:
         """Remove what was written."""
         with contextlib.suppress(OSError):
             self.temporary.unlink(missing_ok=True)
-        _unfinished.discard(self.temporary)
-
-
-_unfinished: set[Path] = set()  # temporary files of this process
-
-
-def discard_unfinished() -> None:
-    """Remove all unfinished files of this process, for use just before it ends abruptly."""
-    for path in list(_unfinished):
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -12,8 +12,7 @@ from typing import Any, TextIO
 
 import click
 
-from pairton._common.atomic import discard_unfinished, protecting_inputs
-from pairton._common.budget import ending_overruns
+from pairton._common.atomic import protecting_inputs
 from pairton._common.signals import Stopped, stopping
 from pairton._version import __version__
 from pairton.errors import PairtonError, PairtonWarning, naming_flags, nearest, printable
@@ -113,18 +112,11 @@ def _show_warning(
         click.echo(warnings.formatwarning(message, category, filename, lineno), err=True, nl=False)
 
 
-def _give_up(message: str) -> None:
-    """End the process, from any thread, while another thread is inside a library call that does not return."""
-    discard_unfinished()
-    click.echo(f"pairton: {printable(message)}", err=True)
-    os._exit(2)
-
-
 @naming_flags()
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line. A user's mistake is one line on stderr and exit code 2, never a traceback."""
     try:
-        with stopping(), warnings.catch_warnings(), protecting_inputs(), ending_overruns(_give_up):
+        with stopping(), warnings.catch_warnings(), protecting_inputs():
             warnings.simplefilter("always", PairtonWarning)
             warnings.showwarning = _show_warning
             _SHOWN.clear()

@@ -123,7 +123,7 @@ def evaluate(
 
         evaluation_page.check_outputs(report, plots)
         drawn = [collecting.Candidates(), collecting.Gallery()]
-    reading["topology"] = truth_topology(loaded, files, reading["topology"])
+    reading["topology"] = truth_topology(loaded, files, reading)
     if loaded:
         as_the_model(reading, loaded[0])
     total = count_events(list(inputs), **reading) if sys.stderr.isatty() else None

@@ -120,7 +120,9 @@ _OPTIONS = (
     ),
     click.option("--strict", is_flag=True, help="Treat a bad truth label as an error, not as a warning."),
     click.option(
-        "--isolate", is_flag=True, help="Read untrusted files in a separate process with limited memory and time."
+        "--isolate",
+        is_flag=True,
+        help="Read files and run models of others in worker processes with limited memory and time.",
     ),
 )
 

@@ -138,7 +138,7 @@ def evaluate(
         model = models_to_evaluate(files, stored, baselines=baselines, answered=bool(assignments))
     models = _load(model, given, files, options)
     if given is None:
-        options["topology"] = truth_topology(models, files, options.get("topology"))
+        options["topology"] = truth_topology(models, files, options)
     options = {"topology": None} | (options_for(models[0], options) if models else options)
     if given is None:
         options["keep"] = [*options.get("keep", ()), *_label_columns(models, files[0], options)]

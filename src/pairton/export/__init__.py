@@ -24,7 +24,7 @@ from pairton.errors import ConfigError, MissingExtraError, ModelError
 from pairton.events.nodes import MOST_OBJECTS, Nodes
 from pairton.export.tracing import OPSET, finished, trace
 from pairton.models.folds import fold_folder, read_folds
-from pairton.models.sessions import open_trusted
+from pairton.models.sessions import open_runtime
 from pairton.models.storage import FOLDS, INFO, WEIGHTS_KEY, find_model
 from pairton.topology import Layout, Topology, collection_name
 from pairton.topology.selection import TRANSVERSE
@@ -239,7 +239,7 @@ def _export_whole(
     graph = ExactGraph(network, topology, layout_of(topology, limit), temperature, question)
     nodes = some_events(network, layout_of(topology, min(limit, max(topology.slots_per_kind) + 1)))
     payload = trace(graph.eval(), _inputs(nodes), dict.fromkeys(output_names(network), ()))
-    session, predict = open_trusted(payload, "the exported graph"), predictor(network)
+    session, predict = open_runtime(payload, "the exported graph"), predictor(network)
     fewest = max(topology.slots_per_kind)
     for main in sorted({fewest, min(fewest + 2, limit), limit}):
         nodes = some_events(network, layout_of(topology, main))
@@ -287,7 +287,7 @@ def _some_tokens(topology: Topology, events: int, n_nodes: int) -> npt.NDArray[n
 def _check_step(payload: bytes, network: Network, topology: Topology) -> None:
     from pairton.network.engine import predictor
 
-    session = open_trusted(payload, "the exported graph")
+    session = open_runtime(payload, "the exported graph")
     names = [item.name for item in session.get_outputs()]
     for more in (0, 3):
         layout = tuple(max(1, n) + more for n in topology.slots_per_kind)

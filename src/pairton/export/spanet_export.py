@@ -21,7 +21,7 @@ from pairton.export import (
     used_objects,
 )
 from pairton.export.tracing import finished, trace
-from pairton.models.sessions import open_trusted
+from pairton.models.sessions import open_runtime
 from pairton.models.spanet_onnx import features_of
 from pairton.topology import Topology, same_tree
 from pairton.topology.reading import load_spanet_event, load_topology
@@ -126,7 +126,7 @@ def _check(
     """Raise ModelError unless the file and torch agree, also for numbers of objects that were not traced."""
     import torch
 
-    session = open_trusted(payload, "the exported graph")
+    session = open_runtime(payload, "the exported graph")
     fewest = max(topology.slots_per_kind)
     for main in sorted({fewest, min(fewest + 2, limit), limit, limit + 1}):
         tensors = _tensors(some_events(network, layout_of(topology, main), events=4), groups, topology, info)

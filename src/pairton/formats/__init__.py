@@ -150,8 +150,12 @@ def options_for(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     return {**options, "fields": fields, "topology": model.topology, "refuse_others": True}
 
 
-def stored_topology(path: str | Path) -> Topology | None:
-    """The topology that a file stores; None if it stores no topology."""
+def stored_topology(path: str | Path, isolate: Any = False) -> Topology | None:
+    """The topology that a file stores; None if it stores no topology. `isolate`: as for `open_source`."""
+    if isolate:
+        from pairton.formats.isolation import isolated_topology
+
+        return isolated_topology(str(path), isolate)
     file, found = _open(str(path))
     try:
         with damage(str(path)):
@@ -173,18 +177,13 @@ def open_source(
 
     topology: by default the one stored in the file, or else ttbar_allhad.
     refuse_others: raise InputError if the file stores another decay tree.
-    isolate: True, or `pairton.formats.isolation.Limits`, to read an untrusted file in a separate process.
+    isolate: True, or `pairton.formats.isolation.Limits`, to read an untrusted file in a worker process.
     """
     name = str(path)
     if isolate:
         from pairton.formats.isolation import IsolatedSource
 
-        limits = None if isolate is True else isolate
-        if refuse_others:
-            options["refuse_others"] = True
-        if options.get("tags") is not None:
-            options["tags"] = load_table(options["tags"]).to_dict()  # messages between processes are plain data
-        return IsolatedSource(name, format, topology=topology, limits=limits, **options)
+        return IsolatedSource(name, format, isolate, topology=topology, refuse_others=refuse_others, **options)
     chosen = read_options(topology, **options)
     file, found = _open(name, format)
     try:
@@ -255,7 +254,7 @@ def iterate(
             `tree`: name of the tree in a ROOT file. `units`: "GeV" or "MeV". `truth=False`: do not read labels.
             `strict=True`: bad labels are errors. `settings`: settings of the format, as `--set` on the command
             line. `variations`: columns of systematic variations, {"jes_up": {"pt": "jet_pt_up"}}. `fields`: fields
-            to read for each kind, {"jet": ["btag"]}. `isolate=True`: read an untrusted file in a separate process.
+            to read for each kind, {"jet": ["btag"]}. `isolate=True`: read an untrusted file in a worker process.
 
     Yields:
         `Events`, at least once, even if the files have no events.

@@ -16,13 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import FormatError, InputError, nearest
-from pairton.formats.files import fingerprint, is_url, open_binary, reading_as
+from pairton.formats.files import fingerprint, is_url, open_binary, reading_as, refuse_inflated
 
 __all__ = ["Hdf5File", "open_file"]
 
 CHUNK_CACHE = 2**20  # bytes per dataset, so that a chunk is not decompressed twice for two reads
-MOST_BYTES = 2**25  # of one dataset that may be read at once, or
-MOST_INFLATED = 100  # times its compressed size, if that is more
 MOST_LINKS = 16  # soft links in one path, as in HDF5 itself
 SHOWN = 20  # most names listed in an error
 
@@ -147,12 +145,8 @@ class Hdf5File:
         if h5py.check_vlen_dtype(data.dtype) is not None:
             raise FormatError(f"{self.path}: {data.name} has values of variable length: store them as an array")
         shape = max((rows, *data.shape[1:]), data.chunks or (0,), key=math.prod)
-        needed = math.prod(shape) * data.dtype.itemsize
-        if needed > MOST_BYTES and needed > MOST_INFLATED * min(data.id.get_storage_size(), self._bytes):
-            raise InputError(
-                f"{self.path}: {data.name} declares {needed / 2**20:.0f} MiB for {rows} rows, far more than "
-                "the file holds: it is damaged, or was made to exhaust the memory"
-            )
+        stored = min(data.id.get_storage_size(), self._bytes)
+        refuse_inflated(self.path, math.prod(shape) * data.dtype.itemsize, stored)
 
     def attribute(self, name: str) -> str | None:
         """A string attribute of the file."""

@@ -31,7 +31,7 @@ from pairton.events.nodes import Nodes
 from pairton.models.folds import FoldsEngine, fold_folder, joined_info, read_folds
 from pairton.models.kinematic_model import KinematicEngine, is_kinematic, kinematic_info
 from pairton.models.onnx_file import OnnxFile, read_onnx
-from pairton.models.sessions import Session
+from pairton.models.sessions import Session, open_session
 from pairton.models.spanet_onnx import SpanetEngine, is_spanet, spanet_info
 from pairton.models.storage import (
     FOLDS,
@@ -76,6 +76,7 @@ class OnnxEngine:
 
     path: Path
     threads: int | None = None  # threads that call it; None: one per core
+    isolate: Any = False  # whether it runs in a worker process, or `Limits` for that
     library: ClassVar[str] = "onnxruntime"
 
     @property
@@ -101,13 +102,13 @@ class OnnxEngine:
         return self.session.run(feeds)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "threads": self.threads}
+        return {"path": self.path, "threads": self.threads, "isolate": self.isolate}
 
 
 @lru_cache(maxsize=16)
 def _session(engine: OnnxEngine, written: int) -> Session:
     """The session of an engine; all copies in a process share it, as a worker unpickles one with every task."""
-    return Session(read_onnx(engine.path), engine.at_once)
+    return open_session(read_onnx(engine.path), engine.isolate)
 
 
 @dataclass(frozen=True)
@@ -212,6 +213,7 @@ def load_model(
     engine: str = "onnx",
     threads: int | None = None,
     topology: str | Path | Topology | None = None,
+    isolate: Any = False,
 ) -> Model:
     """Load a model.
 
@@ -222,6 +224,8 @@ def load_model(
         threads: How many threads work on batches in parallel; by default one per core.
         topology: For an ONNX file exported by SPANet, its event file; for a kinematic fit, the topology to fit (by
             default ttbar_allhad). Other models contain their topology.
+        isolate: True to run ONNX Runtime in a worker process with limited memory and time, for a model that you do
+            not trust. Built-in models and the engine torch, which runs code of Pairton only, ignore it.
 
     Returns:
         A `Model`, for `pairton.reconstruct` and `pairton.evaluate`. It pickles as its path.
@@ -248,7 +252,7 @@ def load_model(
         note_input(file)
     if (path / FOLDS).is_file():
         folders = [fold_folder(path, k) for k in range(read_folds(path))]
-        members = tuple(load_model(folder, engine=engine, threads=threads) for folder in folders)
+        members = tuple(load_model(folder, engine=engine, threads=threads, isolate=isolate) for folder in folders)
         info = joined_info(path, [member.info for member in members])
         return Model(path.name, info, FoldsEngine(path, members[0].at_once), members)
     if engine == "onnx":
@@ -257,7 +261,7 @@ def load_model(
                 f"{path}: has no {ONNX} for the default engine: run `pairton export {path} -o {path / ONNX}`, or "
                 "choose --engine torch"
             )
-        return _onnx_model(path, threads, topology)
+        return _onnx_model(path, threads, topology, path not in builtin_models().values() and isolate)
     if path.suffix == ".onnx":
         if path.name != ONNX or not (path.parent / WEIGHTS).is_file():
             raise ModelError(f"{path}: {engine} cannot run an ONNX file: give the model's folder, or use onnx")
@@ -279,23 +283,25 @@ def _kinematic_model(name: str | Path, threads: int | None, topology: str | Path
     return Model(Path(name).stem, kinematic_info(made), made)
 
 
-def _spanet_model(file: OnnxFile, threads: int | None, topology: str | Path | Topology | None) -> Model:
+def _spanet_model(
+    file: OnnxFile, threads: int | None, topology: str | Path | Topology | None, isolate: Any
+) -> Model:
     """A SPANet network with its event file."""
     event = None if topology is None or isinstance(topology, Topology) else load_spanet_event(topology)
     if event is None or isinstance(topology, Topology) or topology is None:
         raise ModelError(f"{file.path}: a SPANet network, which needs its event file: add --topology event.yaml")
     tree = load_topology(topology)
     info = spanet_info(file, event, tree)
-    engine = SpanetEngine(file.path, event, tree, info.inputs, threads)
+    engine = SpanetEngine(file.path, event, tree, info.inputs, threads, isolate)
     outputs = {**info.outputs, **{n: ("class",) * spec.is_class for n, spec in engine.heads.items()}}
     return Model(file.path.stem, replace(info, heads=engine.heads, outputs=outputs), engine)
 
 
-def _onnx_model(path: Path, threads: int | None, topology: str | Path | Topology | None) -> Model:
+def _onnx_model(path: Path, threads: int | None, topology: str | Path | Topology | None, isolate: Any) -> Model:
     """A model from an ONNX file, or from the one in a folder."""
     file = read_onnx(path / ONNX if path.is_dir() else path)
     if METADATA_KEY not in file.metadata and is_spanet(file):
-        return _spanet_model(file, threads, topology)
+        return _spanet_model(file, threads, topology, isolate)
     if METADATA_KEY not in file.metadata:
         raise ModelError(
             f"{file.path}: an ONNX file, but not of Pairton or SPANet: make one with `pairton export`"
@@ -304,7 +310,7 @@ def _onnx_model(path: Path, threads: int | None, topology: str | Path | Topology
     if not isinstance(raw, dict):
         raise ModelError(f"{file.path}: its metadata are damaged: export it again")
     if raw.get("graph") == "spanet":
-        return _spanet_model(file, threads, topology)
+        return _spanet_model(file, threads, topology, isolate)
     if raw.get("graph", "step") != "step":
         raise ModelError(
             f"{file.path}: a whole reconstruction, which Pairton does not run: export without --whole"
@@ -322,4 +328,4 @@ def _onnx_model(path: Path, threads: int | None, topology: str | Path | Topology
             f"{file.path}`"
         )
     name = file.path.parent.name if file.path.name == ONNX else file.path.stem
-    return Model(name, info, OnnxEngine(file.path, threads))
+    return Model(name, info, OnnxEngine(file.path, threads, isolate))

@@ -1,9 +1,8 @@
 """A reader and checker of ONNX files that does not need the onnx package.
 
-An ONNX file is a protocol buffer: a list of fields with a number and a value, which may be another message. ONNX
-Runtime has its own parser, so everything that it might read differently is rejected: unknown fields, and numbers
-that are not encoded in the shortest way. Files that keep weights in other files are rejected too, since they could
-name any file of this machine.
+An ONNX file is a protocol buffer: a list of fields with a number and a value, which may be another message. Files
+that keep weights in other files are rejected, since they could name any file of this machine, and so is what could
+hide operators: functions, and graphs inside graphs.
 """
 
 from __future__ import annotations
@@ -21,28 +20,28 @@ MODEL_IR, MODEL_GRAPH, MODEL_OPSET, MODEL_METADATA = 1, 7, 8, 14
 GRAPH_NODE, GRAPH_INPUT, GRAPH_OUTPUT = 1, 11, 12
 NODE_INPUT, NODE_OUTPUT = 1, 2
 NODE_OPERATOR, NODE_DOMAIN = 4, 7
-ATTRIBUTE_GRAPHS = (6, 11)
-TENSOR_EXTERNAL = (13, 14)  # names of external files, and whether the values are in one
-# message -> numbers of its allowed fields; not allowed are training (20) and functions (25) of a model, and sparse
-# tensors, which the runtime expands
-KNOWN = {
-    "model": {*range(1, 9), 14, 26},
-    "graph": {1, 2, 5, *range(10, 15), 16},
-    "node": {*range(1, 11)},
-    "attribute": {*range(1, 12), 13, 14, 15, 20, 21},
-    "tensor": {*range(1, 15), 16},
-}
 # message -> number of a field that holds messages -> name of these messages
 NESTED = {
     "model": {MODEL_GRAPH: "graph"},
-    "graph": {1: "node", 5: "tensor"},
+    "graph": {GRAPH_NODE: "node", 5: "tensor"},
     "node": {5: "attribute"},
-    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph"},
+    "attribute": {5: "tensor", 10: "tensor"},
     "tensor": {},
+}
+ELSEWHERE, SPARSE = "weights in other files", "sparse tensors"
+REFUSED = {  # message and number of a field -> what it holds
+    ("model", 20): "graphs for training",
+    ("model", 25): "functions",
+    ("graph", 15): SPARSE,
+    ("attribute", 6): "loops or conditions",
+    ("attribute", 11): "loops or conditions",
+    ("attribute", 22): SPARSE,
+    ("attribute", 23): SPARSE,
+    ("tensor", 13): ELSEWHERE,
+    ("tensor", 14): ELSEWHERE,
 }
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 STANDARD = ("", "ai.onnx")  # domains of operators
-MOST_NESTED = 40  # depth of messages inside messages
 
 Field = tuple[int, int | memoryview]
 Operator = tuple[str, tuple[str, ...], tuple[str, ...]]
@@ -59,7 +58,6 @@ class OnnxFile:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     metadata: dict[str, str]
-    branches: bool  # whether it has graphs inside graphs, for loops and conditions
 
 
 def read_onnx(path: str | Path) -> OnnxFile:
@@ -73,6 +71,7 @@ def read_onnx(path: str | Path) -> OnnxFile:
         fields = list(_fields(memoryview(payload)))
         (graph,) = [value for number, value in fields if number == MODEL_GRAPH and isinstance(value, memoryview)]
         inside = list(_fields(graph))
+        _check(memoryview(payload), "model", path)
         return OnnxFile(
             path,
             payload,
@@ -83,7 +82,6 @@ def read_onnx(path: str | Path) -> OnnxFile:
             tuple(_text(value, 1) for number, value in inside if number == GRAPH_INPUT),
             tuple(_text(value, 1) for number, value in inside if number == GRAPH_OUTPUT),
             {_text(value, 1): _text(value, 2) for number, value in fields if number == MODEL_METADATA},
-            _check(memoryview(payload), "model", path),
         )
     except (ValueError, IndexError):
         raise ModelError(f"{path}: not an ONNX file, or truncated: copy or export it again") from None
@@ -108,35 +106,26 @@ def operators(file: OnnxFile) -> tuple[Operator, ...]:
     return tuple(found)
 
 
-def _check(message: memoryview, kind: str, path: Path, depth: int = 0) -> bool:
-    """Raise ModelError for unknown fields or external files; return whether a graph is inside another."""
-    branches = False
-    if depth > MOST_NESTED:
-        raise ValueError("nested too deep")
+def _check(message: memoryview, kind: str, path: Path) -> None:
+    """Raise ModelError for what is not allowed."""
     for number, value in _fields(message):
-        if kind == "tensor" and number in TENSOR_EXTERNAL and value != 0:
+        if (what := REFUSED.get((kind, number))) is not None and value != 0:  # 0: the weights are in this file
             raise ModelError(
-                f"{path}: keeps its weights in other files, which are not read: save it as one self-contained file"
-            )
-        if number not in KNOWN[kind]:
-            raise ModelError(
-                f"{path}: has a part that Pairton does not know (field {number} of a {kind}) and cannot check: "
-                "export the model with `pairton export`"
+                f"{path}: has {what}, which are not read: save it as one self-contained file of standard "
+                "operators, as `pairton export` does"
             )
         if kind == "node" and number == NODE_DOMAIN and _decoded(value) not in STANDARD:
             raise ModelError(
                 f"{path}: needs operators of {_decoded(value)!r}, but only standard ONNX ones are allowed"
             )
-        branches |= kind == "attribute" and number in ATTRIBUTE_GRAPHS
         if (inner := NESTED[kind].get(number)) is not None:
             if isinstance(value, int):
                 raise ValueError("not a message")
-            branches |= _check(value, inner, path, depth + 1)
-    return branches
+            _check(value, inner, path)
 
 
 def _fields(message: memoryview) -> Iterator[Field]:
-    """Number and value of each field, in the order of the file; fixed-size numbers as bytes."""
+    """Number and value of each field, in the order of the file; all numbers as integers."""
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)
@@ -155,7 +144,8 @@ def _fields(message: memoryview) -> Iterator[Field]:
             raise ValueError(f"wire type {kind}")
         if at + size > len(message):
             raise ValueError("cut short")
-        yield tag >> 3, message[at : at + size]
+        content = message[at : at + size]
+        yield tag >> 3, content if kind == BYTES else int.from_bytes(content, "little")
         at += size
 
 
@@ -166,8 +156,6 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
         value |= (byte & 127) << shift
         at += 1
         if byte < 128:
-            if (not byte and shift) or value >= 2**64:
-                raise ValueError("number not in its shortest form")
             return value, at
         shift += 7
         if shift > 63:
@@ -183,7 +171,8 @@ def _decoded(value: int | memoryview) -> str:
 def _text(message: int | memoryview, wanted: int) -> str:
     if isinstance(message, int):
         raise ValueError("not a message")
-    return next((_decoded(value) for number, value in _fields(message) if number == wanted), "")
+    found = [_decoded(value) for number, value in _fields(message) if number == wanted]
+    return found[-1] if found else ""  # the runtime also takes the last one
 
 
 def _opset(message: memoryview) -> tuple[str, int]:

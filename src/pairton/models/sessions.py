@@ -1,8 +1,4 @@
-"""Sessions of ONNX Runtime that cannot open other files, with limits on processor time and memory.
-
-A graph of standard operators can use any amount of either, depending on the events. So the limits apply while it
-runs. They are far above the needs of a network of its size (docs/reliability.md).
-"""
+"""Sessions of ONNX Runtime that cannot open other files, in this process or in a worker process with limits."""
 
 from __future__ import annotations
 
@@ -13,22 +9,13 @@ from typing import Any
 
 import numpy.typing as npt
 
-from pairton._common.budget import Budget, memory_limit
+from pairton._common.worker import Worker
 from pairton.errors import ModelError
 from pairton.models.onnx_file import OnnxFile, operators
 
-__all__ = ["Session", "open_trusted"]
+__all__ = ["Session", "open_runtime", "open_session"]
 
-# limits for files up to 1 MB; they grow in proportion to the size of larger files
-MEGABYTE = 10**6
-OPENING = 10.0  # seconds of processor time to open a session
-STARTING = 6.0  # seconds for all calls together, plus:
-EVENT = 0.01  # seconds per event with OBJECTS objects or fewer; grows with the square of their number
-OBJECTS = 8
-MEMORY, MEMORY_PER_THREAD = 2**29, 2**27  # bytes
-MOST_OPERATORS = 5000  # the time to open a graph grows with the square of their number
 NOWHERE = os.path.join(os.devnull, "none")  # a folder that cannot exist
-OUT_OF_MEMORY = ("Available memory", "allocate memory", "bad_alloc")  # words in errors of the runtime
 
 # the standard operators that are allowed: none for control flow, random numbers, strings, sequences, images,
 # signals, convolutions or quantised arithmetic
@@ -50,75 +37,51 @@ OPERATORS = frozenset(name for group in GROUPS for name in group.split())
 
 
 class Session:
-    """A session with limits, which several threads may call; its errors end with `remedy`."""
+    """A session for a file of someone else, which several threads may call; its errors end with `remedy`."""
 
-    def __init__(self, file: OnnxFile, threads: int = 1, remedy: str = "export the model again") -> None:
-        _check_operators(file)
+    def __init__(self, file: OnnxFile, remedy: str) -> None:
+        if strange := sorted({kind for kind, _, _ in operators(file)} - OPERATORS):
+            raise ModelError(
+                f"{file.path}: has the operator {strange[0]}, which is not allowed: networks of Pairton and "
+                "SPANet need only arithmetic, matrices, sums and shapes"
+            )
         self._source, self._remedy = file.path, remedy
-        self._scale = max(1.0, len(file.payload) / MEGABYTE)
-        self._memory = int((MEMORY + MEMORY_PER_THREAD * threads) * self._scale)
-        opening = Budget(self._slow("opening it takes", OPENING * self._scale), OPENING * self._scale)
-        self._budget = Budget(self._slow("its answers take", STARTING * self._scale), STARTING * self._scale)
-        with opening.spending(), memory_limit(self._memory):  # the runtime's own limit does not cover opening
-            self._session = _opened(file.payload, file.path, self._memory)
+        self._session = open_runtime(file.payload, file.path)
         self.inputs = {item.name: item.shape for item in self._session.get_inputs()}
         self.outputs = {item.name: item.shape for item in self._session.get_outputs()}
 
     def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-        """Outputs by name. The first axes of all inputs are events and objects. Raises ModelError on failure."""
-        import onnxruntime
-
-        options = onnxruntime.RunOptions()
-        masks = [array.shape for name, array in feeds.items() if name.endswith("_mask")]
-        events, objects = max(shape[0] for shape in masks), sum(shape[1] for shape in masks)
-        self._budget.allow(self._scale * EVENT * events * max(1.0, (objects / OBJECTS) ** 2))
+        """Outputs by name; ModelError if the runtime fails."""
         try:
-            if not self._budget.spent:
-                with self._budget.spending(lambda: setattr(options, "terminate", True)):
-                    return dict(zip(self.outputs, self._session.run(None, dict(feeds), options), strict=True))
+            return dict(zip(self.outputs, self._session.run(None, dict(feeds)), strict=True))
         except Exception as error:  # the errors of onnxruntime have no common base class
-            if not self._budget.spent:
-                raise self._failed(error) from None
-        raise ModelError(self._budget.complaint)
+            reason = " ".join(str(error).split())
+            raise ModelError(f"{self._source}: ONNX Runtime failed ({reason[:200]}): {self._remedy}") from None
 
-    def _slow(self, what: str, seconds: float) -> str:
-        return (
-            f"{self._source}: {what} more than {seconds:.0f} s of processor time, much more than a network of its "
-            "size needs: the file may be damaged, so copy or export it again"
-        )
-
-    def _failed(self, error: Exception) -> ModelError:
-        reason = " ".join(str(error).split())
-        if any(word in reason for word in OUT_OF_MEMORY):
-            return ModelError(
-                f"{self._source}: asks for more than {self._memory / 2**20:.0f} MiB of memory, much more than a "
-                "network of its size needs: the file may be damaged, so copy or export it again"
-            )
-        return ModelError(f"{self._source}: ONNX Runtime failed ({reason[:200]}): {self._remedy}")
+    def tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Names and shapes of inputs, and of outputs."""
+        return self.inputs, self.outputs
 
 
-def _check_operators(file: OnnxFile) -> None:
-    if file.branches:
-        raise ModelError(
-            f"{file.path}: has loops or conditions, which are not allowed as they may never end: export the model "
-            "with `pairton export`"
-        )
-    found = [kind for kind, _, _ in operators(file) if kind != "Constant"]
-    if len(found) > MOST_OPERATORS:
-        raise ModelError(f"{file.path}: has {len(found)} operators, but at most {MOST_OPERATORS} are allowed")
-    if strange := sorted(set(found) - OPERATORS):
-        raise ModelError(
-            f"{file.path}: has the operator {strange[0]}, which is not allowed: networks of Pairton and SPANet "
-            "need only arithmetic, matrices, sums and shapes"
-        )
+class IsolatedSession(Session):
+    """A session in a worker process. It answers one call at a time."""
+
+    def __init__(self, file: OnnxFile, remedy: str, limits: Any) -> None:
+        self._worker = Worker(Session, file, remedy, name=str(file.path), limits=limits, error=ModelError)
+        self.inputs, self.outputs = self._worker.call("tensors")
+
+    def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        found: dict[str, npt.NDArray[Any]] = self._worker.call("run", dict(feeds))
+        return found
 
 
-def open_trusted(payload: bytes, source: str | Path) -> Any:
-    """A session without limits, for a model that this process has made."""
-    return _opened(payload, source, None)
+def open_session(file: OnnxFile, isolate: Any = False, remedy: str = "export the model again") -> Session:
+    """A session in this process or, with `isolate` (True, or `Limits`), in a worker process."""
+    return IsolatedSession(file, remedy, isolate) if isolate else Session(file, remedy)
 
 
-def _opened(payload: bytes, source: str | Path, memory: int | None) -> Any:
+def open_runtime(payload: bytes, source: str | Path) -> Any:
+    """A session of ONNX Runtime itself, for a graph that was checked, or that this process has made."""
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read when onnxruntime is first imported
     import onnxruntime
 
@@ -128,14 +91,6 @@ def _opened(payload: bytes, source: str | Path, memory: int | None) -> Any:
     options.log_severity_level = 4  # no log of errors, since they are raised
     options.add_session_config_entry("session.load_model_format", "ONNX")  # do not guess from the first bytes
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", NOWHERE)
-    if memory is not None:
-        kind = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
-        place = onnxruntime.OrtMemoryInfo("Cpu", kind, 0, onnxruntime.OrtMemType.DEFAULT)
-        # it replaces the previous allocator, for sessions that are opened from now on
-        onnxruntime.create_and_register_allocator(place, onnxruntime.OrtArenaCfg({"max_mem": memory}))
-        options.add_session_config_entry("session.use_env_allocators", "1")
-        # constants are computed while the session runs, when it can be stopped
-        options.add_session_config_entry("optimization.disable_specified_optimizers", "ConstantFolding")
     try:
         return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the errors of onnxruntime have no common base class

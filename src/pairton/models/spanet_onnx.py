@@ -32,7 +32,7 @@ from pairton.events.inputs import MOMENTUM, Input, Inputs
 from pairton.events.nodes import MOST_OBJECTS, Nodes
 from pairton.events.vectors import mass_of
 from pairton.models.onnx_file import OnnxFile, Operator, operators, read_onnx
-from pairton.models.sessions import Session
+from pairton.models.sessions import Session, open_session
 from pairton.models.storage import ModelInfo
 from pairton.topology import Topology
 from pairton.topology.spanet_event import MOMENTUM_FEATURES, InputGroup, SpanetEvent
@@ -118,6 +118,7 @@ class SpanetEngine:
     topology: Topology
     inputs: Inputs
     threads: int | None = None  # threads that call it; None: one per core
+    isolate: Any = False  # whether it runs in a worker process, or `Limits` for that
 
     @property
     def at_once(self) -> int:
@@ -125,7 +126,7 @@ class SpanetEngine:
 
     @cached_property
     def session(self) -> Session:
-        return Session(self._file, self.at_once, f"is it the network of the event file {self.event.name}?")
+        return open_session(self._file, self.isolate, f"is it the network of the event file {self.event.name}?")
 
     @cached_property
     def _file(self) -> OnnxFile:
@@ -274,7 +275,9 @@ class SpanetEngine:
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("path", "event", "topology", "inputs", "threads")}
+        return {
+            name: getattr(self, name) for name in ("path", "event", "topology", "inputs", "threads", "isolate")
+        }
 
 
 def _log_probability(found: Arrays, name: str, endings: tuple[str, str]) -> npt.NDArray[np.float32]:

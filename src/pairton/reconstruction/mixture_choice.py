@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pairton.errors import ConfigError
@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 __all__ = ["truth_topology"]
 
 
-def truth_topology(models: Sequence[Model], paths: Sequence[str], asked: Any) -> Any:
-    """The topology to read labelled events with: the requested one, or for a mixture that of the file."""
+def truth_topology(models: Sequence[Model], paths: Sequence[str], options: Mapping[str, Any]) -> Any:
+    """The topology to read labelled events with: that of the `options`, or for a mixture that of the file."""
+    asked = options.get("topology")
     if asked is not None or not models or not models[0].topology.alternatives:
         return asked
     mixture = models[0].topology
-    stored = stored_topology(paths[0])
+    stored = stored_topology(paths[0], options.get("isolate"))
     part = None if stored is None else find_part(mixture, stored)
     if part is None:
         names = ", ".join(part.name for part in parts_of(mixture))

@@ -40,7 +40,8 @@ def load_for_files(
     topology = (options or {}).get("topology")
     if topology is None and is_kinematic(chosen):
         topology = _topology_of(paths, options or {})
-    return engines.load_model(chosen, engine=engine, threads=threads, topology=topology)
+    isolate = (options or {}).get("isolate", False)
+    return engines.load_model(chosen, engine=engine, threads=threads, topology=topology, isolate=isolate)
 
 
 def model_for_files(

@@ -147,7 +147,9 @@ def reconstruct_parts(
         from pairton.models.engines import load_model
 
         threads = None if client is None and jobs == 1 else 1
-        model = load_model(model, engine=engine, threads=threads, topology=options.get("topology"))
+        model = load_model(
+            model, engine=engine, threads=threads, topology=options.get("topology"), isolate=options.get("isolate")
+        )
     folder = Path(folder).absolute()
     files = expand(paths)
     options = {"truth": False, **options}

@@ -70,7 +70,7 @@ def reconstruct_stream(
     if isinstance(model, str | Path):
         from pairton.models.engines import load_model
 
-        model = load_model(model, topology=options.get("topology"))
+        model = load_model(model, topology=options.get("topology"), isolate=options.get("isolate"))
     assigner = Assigner(model, settings)
     for window in windows(same_kept(iterate(paths, chunk=chunk, **options_for(model, options)))):
         assigner.check(window.topology, window.variations)
@@ -100,7 +100,9 @@ def reconstruct_files(
     if isinstance(model, str | Path):
         from pairton.models.engines import load_model
 
-        model = load_model(model, engine=engine, threads=threads, topology=options.get("topology"))
+        model = load_model(
+            model, engine=engine, threads=threads, topology=options.get("topology"), isolate=options.get("isolate")
+        )
     files = expand(paths)
     _refuse_overwriting(files, output)
     inputs = InputFiles()
