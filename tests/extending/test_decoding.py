@@ -1,5 +1,7 @@
 """A decoding from outside the package: an assignment is drawn by its probability."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ import pairton
 from enumeration import enumerate_assignments, log_normaliser, scores
 from pairton.decoding import DECODINGS, Decoded, Decoding, register_decoding
 from pairton.decoding.graph import MASKED
+from pairton.errors import ConfigError
 
 
 def run_drawn(task):
@@ -30,6 +33,11 @@ def registered():
     register_decoding(Decoding("drawn", "one assignment, drawn by its probability", run_drawn, False, "event"))
     yield
     del DECODINGS["drawn"]
+
+
+def test_a_name_is_given_once(registered):
+    with pytest.raises(ConfigError, match="already is a decoding 'exact': choose another name"):
+        register_decoding(replace(DECODINGS["drawn"], name="exact"))
 
 
 def test_a_decoding_answers_by_its_name(registered, decays, mass_model_type):

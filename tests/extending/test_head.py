@@ -34,6 +34,11 @@ def registered():
     del heads.HEADS["signal"]
 
 
+def test_a_name_is_given_once(registered):
+    with pytest.raises(pairton.errors.ConfigError, match="already is a head 'signal': choose another name"):
+        heads.register_head(Signal)
+
+
 def test_a_head_is_trained_exported_and_written(registered, decays, small_recipe, tmp_path):
     from pairton.training import parse_recipe, train
 

@@ -14,7 +14,7 @@ import uproot
 import pairton
 from leptonic_tops import leptonic_events
 from pairton.cli import main
-from pairton.errors import EventsError, PairtonWarning
+from pairton.errors import ConfigError, EventsError, PairtonWarning
 from pairton.events.domain import Domain, KindDomain
 from pairton.events.objects import make_jets, make_met
 from pairton.reconstruction.parts import COMPLETE, reconstruct_parts
@@ -93,6 +93,13 @@ def test_variations_that_do_not_fit(decays, mass_model):
     events = decays(5)
     with pytest.raises(EventsError, match="variation 'up': jets differ in number from the nominal ones"):
         reconstruct(events, mass_model, variations={"up": scaled(events, 1.1)[:, 1:]})
+
+
+def test_a_variation_does_not_replace_a_column(decays):
+    events = decays(5)
+    reco = reconstruct(events, "ttbar_allhad", variations={"if_complete": events.jets})
+    with pytest.raises(ConfigError, match="two columns of the result are called event_probability_if_complete"):
+        reco.to_columns()
 
 
 def test_what_became_of_variations_is_counted(decays, mass_model, tmp_path):

@@ -1,6 +1,7 @@
 """Heads that a recipe declares: classes and numbers of events, particles and products, from columns to columns."""
 
 import json
+from dataclasses import replace
 
 import awkward as ak
 import numpy as np
@@ -72,8 +73,17 @@ def test_columns_of_labels():
         ("x", {"kind": "regression", "loss": "huber"}, "loss is 'huber'"),
         ("x", {"kind": "regression", "scale": 0.0}, "scale is 0.0, but must be above 0"),
         ("x", {"kind": "regression", "colum": "c"}, "has no setting 'colum'; did you mean 'column'?"),
-        ("mass", {"kind": "regression", "of": "t"}, "results already have a column mass for each particle"),
+        ("mass", {"kind": "regression", "of": "t"}, "results already have a column t1_mass: rename the head"),
+        ("W_q1_jet", {"kind": "class", "of": "t"}, "results already have a column t1_W_q1_jet"),
         ("status", {"kind": "class"}, "results already have a column status"),
+        ("n_jets", {"kind": "regression"}, "results already have a column n_jets"),
+        ("weight", {"kind": "regression"}, "results already have a column weight"),
+        ("n_btags", {"kind": "regression"}, "results already have a column n_btags"),
+        ("complete_probability", {"kind": "regression"}, "results already have a column complete_probability"),
+        ("tt_mass", {"kind": "regression"}, "results already have a column tt_mass"),
+        ("model_fold", {"kind": "class"}, "results already have a column model_fold"),
+        ("status", 1.0, "results already have a column status"),  # a registered head
+        ("patterns", 1.0, "patterns is an output of the network already"),
         ("two words", {"kind": "class"}, "may only have letters, digits and _"),
         ("edges", {"kind": "class"}, "edges is an output of the network already"),
         ("type", {"kind": "class"}, "type is a name that torch needs for itself: rename the head"),
@@ -88,6 +98,20 @@ def test_mistakes_are_one_line(name, raw, said):
         parse_recipe({"topology": "ttbar_allhad", "optimiser": {"steps": 1}, "heads": {name: raw}})
     assert said in str(error.value)
     assert f"heads.{name}" in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["n_jets", "status", "event_probability"])
+def test_a_model_with_a_head_of_that_name_is_not_run(name, decays, mass_model, monkeypatch):
+    info = replace(mass_model.info, heads={name: HeadSpec("regression", columns=(name,))})
+    monkeypatch.setattr(type(mass_model), "info", info)
+    with pytest.raises(ConfigError, match=f"results already have a column {name}: rename the head"):
+        pairton.reconstruct(decays(3), mass_model)
+
+
+def test_two_heads_do_not_share_a_column():
+    heads = {"x": {"kind": "class", "classes": 3}, "x_2": {"kind": "regression"}}
+    with pytest.raises(ConfigError, match=r"heads\.x_2: .*heads\.x already have a column x_2"):
+        parse_recipe({"topology": "ttbar_allhad", "optimiser": {"steps": 1}, "heads": heads})
 
 
 def test_a_recipe_is_read_back():

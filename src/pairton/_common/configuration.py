@@ -27,6 +27,7 @@ __all__ = [
     "read_json",
     "read_text",
     "read_yaml",
+    "register",
     "sensible",
 ]
 
@@ -245,3 +246,10 @@ def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _reason(problem: BaseException) -> str:
     return " ".join(str(problem).split())[:200] or type(problem).__name__
+
+
+def register(registry: dict[str, T], name: str, entry: T, what: str) -> None:
+    """Add what a user has written, such as a metric; ConfigError if there already is one of this name."""
+    if name in registry:
+        raise ConfigError(f"there already is a {what} {name!r}: choose another name")
+    registry[name] = entry

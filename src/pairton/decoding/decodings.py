@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from pairton._common.configuration import register
 from pairton.decoding.beam import run_beam
 from pairton.decoding.chain import Predict, Step, run_chain
 from pairton.decoding.checked_outputs import CheckedOutputs
@@ -151,7 +152,7 @@ DEFAULT_QUESTION = Question()
 
 def register_decoding(decoding: Decoding) -> None:
     """Make a decoding available by its name, in Python and on the command line."""
-    DECODINGS[decoding.name] = decoding
+    register(DECODINGS, decoding.name, decoding, "decoding")
 
 
 def get_decoding(name: str) -> Decoding:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from pairton._common.configuration import register
 from pairton.decoding import Decoded
-from pairton.errors import ConfigError
 from pairton.evaluation.metrics import Scores
 from pairton.evaluation.tables import Table
 from pairton.events import Events
@@ -160,15 +160,9 @@ BASELINES: dict[str, Baseline] = {}
 
 def register_metric(metric: Metric) -> None:
     """Add a metric to every evaluation."""
-    _add(METRICS, metric, "metric")
+    register(METRICS, metric.name, metric, "metric")
 
 
 def register_baseline(baseline: Baseline) -> None:
     """Add a baseline for `pairton evaluate --baseline NAME` and `pairton.evaluate(baselines=[NAME])`."""
-    _add(BASELINES, baseline, "baseline")
-
-
-def _add(registry: dict[str, Any], entry: Any, what: str) -> None:
-    if entry.name in registry:
-        raise ConfigError(f"there already is a {what} {entry.name!r}: choose another name")
-    registry[entry.name] = entry
+    register(BASELINES, baseline.name, baseline, "baseline")

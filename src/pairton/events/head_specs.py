@@ -31,8 +31,6 @@ KINDS = ("class", "regression")
 LOSSES = ("gaussian", "laplacian", "log_gaussian")
 COMPONENTS = ("none", "px", "py", "pz", "eta", "phi")  # components of a vector, which rotate with the event
 EVENT = "event"
-RESERVED = ("probability", "pt", "eta", "phi", "mass")  # columns of a particle in results
-RESERVED_EVENT = ("status", "exact", "weight", "event_source", "event_number", "event_probability", "n_btags")
 MOST_CLASSES = 1000
 MISSING = -1  # label of a class that is not known
 
@@ -200,10 +198,6 @@ def parse_head(name: str, raw: object, topology: Topology, source: str) -> tuple
     if len(spec.columns) != len(places):
         listed = ", ".join(place.name or EVENT for place in places)
         raise ConfigError(f"{source}: read {len(spec.columns)} columns, but need one for each of {listed}")
-    if not spec.of_event and name in RESERVED:
-        raise ConfigError(f"{source}: results already have a column {name} for each particle: rename the head")
-    if spec.of_event and name in RESERVED_EVENT:
-        raise ConfigError(f"{source}: results already have a column {name}: rename the head")
     return spec, float(weight)
 
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pairton._common.configuration import register
 from pairton.decoding.patterns import plan_of
 from pairton.errors import ConfigError, nearest, shown
 from pairton.network.layers import RMSNorm
@@ -87,7 +88,7 @@ HEADS: dict[str, type[Head]] = {}
 
 def register_head(head: type[Head]) -> type[Head]:
     """Make a head available under its name. Use it as a decorator."""
-    HEADS[head.name] = head
+    register(HEADS, head.name, head, "head")
     return head
 
 

@@ -12,18 +12,40 @@ A place is a particle or product that a head describes. Shapes: B events, N node
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import Any
 
+import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
+from pairton.decoding import Decoded
+from pairton.errors import ConfigError
+from pairton.events import Events
 from pairton.events.head_specs import HeadSpec, places_of
+from pairton.events.inputs import MOMENTUM
+from pairton.reconstruction.pattern_columns import pattern_columns, topology_columns
+from pairton.reconstruction.result import Reconstruction
 from pairton.topology import Topology
+from pairton.topology.mixtures import parts_of
 
-if TYPE_CHECKING:
-    from pairton.models.storage import ModelInfo
+__all__ = [
+    "DECODED",
+    "MODEL_FOLD",
+    "N_BTAGS",
+    "check_columns",
+    "head_columns",
+    "head_shape",
+    "head_values",
+    "output_columns",
+    "own_columns",
+    "place_sizes",
+    "place_titles",
+    "reordered",
+]
 
-__all__ = ["head_columns", "head_shape", "head_values", "output_columns", "place_sizes", "reordered"]
+DECODED = ("edges", "triplets", "patterns")  # outputs for the decoding; others describe events
+N_BTAGS, MODEL_FOLD = "n_btags", "model_fold"  # columns of some models
 
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.integer[Any]]
@@ -81,12 +103,16 @@ def reordered(
     return result
 
 
+def place_titles(name: str, topology: Topology, of: str) -> list[str]:
+    """The column of a head for the event, or for each of its particles or products."""
+    return [f"{p.name.replace('.', '_')}_{name}" if p.name else name for p in places_of(topology, of)]
+
+
 def head_columns(name: str, spec: HeadSpec, topology: Topology, values: Floats) -> dict[str, Floats]:
     """The columns of one head in a result, (n,) each."""
     columns = {}
-    for k, place in enumerate(places_of(topology, spec.of)):
+    for k, title in enumerate(place_titles(name, topology, spec.of)):
         own = values if spec.of_event else values[:, k]
-        title = f"{place.name.replace('.', '_')}_{name}" if place.name else name
         if not spec.is_class:
             columns[title] = own
         elif spec.width == 2:
@@ -102,23 +128,65 @@ def place_sizes(topology: Topology) -> dict[str, int]:
 
 
 def output_columns(
-    info: ModelInfo, described: Mapping[str, Floats], exchanged: tuple[Ints, Ints]
+    topology: Topology,
+    heads: Mapping[str, HeadSpec],
+    outputs: Mapping[str, tuple[str, ...]],
+    described: Mapping[str, Floats],
+    exchanged: tuple[Ints, Ints],
 ) -> dict[str, Floats]:
     """The columns of all outputs of a model besides the answer.
 
+    heads       the heads that a recipe declares
+    outputs     the axes of all outputs
     described   declared heads, outputs with one entry per slot, particle or neutrino, and other outputs
     exchanged   the previous slot (n, S) and particle (n, P) of each, after sorting by pT
     """
     columns: dict[str, Floats] = {}
     for name, array in described.items():
-        axes = info.outputs.get(name, ())
-        if name in info.heads:
-            columns |= head_columns(name, info.heads[name], info.topology, array)
-        elif len(axes) == 1 and axes[0] in place_sizes(info.topology):
-            columns |= _place_columns(name, axes[0], info.topology, array, exchanged)
+        axes = outputs.get(name, ())
+        if name in heads:
+            columns |= head_columns(name, heads[name], topology, array)
+        elif len(axes) == 1 and axes[0] in place_sizes(topology):
+            columns |= _place_columns(name, axes[0], topology, array, exchanged)
         else:
             columns[name] = array
     return columns
+
+
+@lru_cache
+def own_columns(topology: Topology) -> frozenset[str]:
+    """The names of all columns that results of a topology, or of a mixture, can have besides those of heads."""
+    names = {N_BTAGS, MODEL_FOLD}
+    for tree in (topology, *(part.topology for part in parts_of(topology))):
+        none = ak.Array(np.zeros((0, 0)))
+        objects = {kind: ak.zip(dict.fromkeys(MOMENTUM, none)) for kind in tree.kinds}
+        events, found = Events(objects, tree, weights=()), Decoded.empty(tree, 0)
+        more = {**topology_columns(tree, found), **pattern_columns(tree, found)}
+        answer = found.assignment, np.zeros(0, np.uint8), found.event_probability, found.particle_probability
+        reco = Reconstruction(events, *answer, found.exact, events.counts, more)
+        names |= reco.to_columns().keys()
+    return frozenset(names)
+
+
+def check_columns(
+    topology: Topology, heads: Mapping[str, HeadSpec], outputs: Mapping[str, tuple[str, ...]], source: str
+) -> None:
+    """Raise ConfigError if a head would replace a column of the results, or one of another head.
+
+    outputs: the axes of the outputs that describe events, besides the declared heads
+    """
+    taken = dict.fromkeys(own_columns(topology), "results")
+    order = np.zeros((0, len(topology.slots)), np.intp), np.zeros((0, len(topology.particles)), np.intp)
+    sizes = place_sizes(topology)
+    shapes = {name: tuple(sizes.get(axis, 1) for axis in axes) for name, axes in outputs.items()}
+    shapes |= {name: head_shape(spec, topology) for name, spec in heads.items()}
+    for name, shape in shapes.items():
+        for column in output_columns(topology, heads, outputs, {name: np.zeros((0, *shape))}, order):
+            if column in taken:
+                raise ConfigError(
+                    f"{source}heads.{name}: {taken[column]} already have a column {column}: rename the head"
+                )
+            taken[column] = f"the results of heads.{name}"
 
 
 def _place_columns(

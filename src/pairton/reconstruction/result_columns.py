@@ -67,13 +67,15 @@ def result_columns(reco: Reconstruction) -> Columns:
     kept: Columns = {**events.columns, **weight}
     ours = _answers(reco)
     for variation, varied in reco.variations.items():
-        ours |= {f"{name}_{variation}": column for name, column in _answers(varied).items()}
+        more = {f"{name}_{variation}": column for name, column in _answers(varied).items()}
+        if twice := sorted(ours.keys() & more.keys()):
+            raise ConfigError(f"two columns of the result are called {twice[0]}: rename the variation {variation}")
+        ours |= more
     heads = reco.model.info.heads.values() if reco.model is not None else ()
     labels = {column for spec in heads for column in spec.columns}  # may have the name of a head's output
     kept = {f"true_{name}" if name in ours and name in labels else name: kept[name] for name in kept}
     ids: Columns = {"event_source": events.ids[:, 0], "event_number": events.ids[:, 1]}
-    twice = sorted(kept.keys() & (ours.keys() | ids.keys()) | (events.columns.keys() & weight.keys()))
-    if twice:
+    if twice := sorted(kept.keys() & (ours.keys() | ids.keys()) | (events.columns.keys() & weight.keys())):
         raise ConfigError(f"the column {twice[0]} of the input has the name of a result column: do not keep it")
     return ids | kept | ours
 

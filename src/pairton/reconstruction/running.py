@@ -37,6 +37,10 @@ from pairton.kinematics.fit_decoding import is_answer
 from pairton.models.folds import by_fold
 from pairton.reconstruction.given_objects import by_kind
 from pairton.reconstruction.head_columns import (
+    DECODED,
+    MODEL_FOLD,
+    N_BTAGS,
+    check_columns,
     head_shape,
     head_values,
     output_columns,
@@ -58,7 +62,6 @@ __all__ = ["BATCH", "WINDOW", "Assigner", "RunSettings", "batch_size", "reconstr
 BATCH = 128  # largest number of events per call of the network, so that every core has some
 BATCH_BYTES = 2**25  # memory of one call of the network
 TRIPLE_BYTES = 640  # memory of a network in ONNX Runtime, per event and triple of objects
-DECODED = ("edges", "triplets", "patterns")  # outputs for the decoding; others describe events
 TAG_CUT = 0.5  # a jet above it is b-tagged
 SURE = 300  # if none or all of so many jets are b-tagged, something is wrong
 WINDOW = 4096  # rows of the input that are batched together
@@ -69,12 +72,20 @@ class Assigner:
 
     def __init__(self, model: Model, settings: RunSettings) -> None:
         self.model, self.settings = model, settings.for_model(model)
+        info = model.info
+        check_columns(info.topology, info.heads, {k: info.outputs[k] for k in self._others}, f"{model.name}: ")
         self._warned_of_tags = False  # none or all jets are tagged
         self._warned_of_evidence = False  # efficiencies of the tagger are assumed
         self._warned_of_variations = False  # a variation does not change the missing energy
         decoding = get_decoding(str(self.settings.decoding))
         fitted = model.decoding in (decoding.name, decoding.fitted_as)
         self.temperatures = model.temperatures if fitted else None  # None: not fitted for this decoding
+
+    @property
+    def _others(self) -> list[str]:
+        """Names of the outputs that describe events, besides the heads that the recipe declares."""
+        axes, known = self.model.info.outputs, (*DECODED, *self.model.info.heads)
+        return [name for name in axes if name not in known and "node" not in axes[name]]
 
     @cached_property
     def members(self) -> tuple[Assigner, ...]:
@@ -132,7 +143,7 @@ class Assigner:
         """The shapes of outputs that describe events; if their axes do not tell, an artificial event is run."""
         axes, heads = self.model.info.outputs, self.model.info.heads
         declared = {name: head_shape(spec, self.model.topology) for name, spec in heads.items()}
-        names = [name for name in axes if name not in (*DECODED, *heads) and "node" not in axes[name]]
+        names = self._others
         topology, inputs = self.model.topology, self.model.inputs
         sizes = place_sizes(topology)
         if all(axis in sizes for name in names for axis in axes[name]):
@@ -211,11 +222,12 @@ class Assigner:
             orders = decoded.assignment, found.assignment
             described[name] = reordered(spec, self.model.topology, described[name], *orders)
         tags = self.count_tags(window, accepted)
-        outputs = {**output_columns(self.model.info, described, exchanged), **tags}
+        info = self.model.info
+        outputs = {**output_columns(info.topology, info.heads, info.outputs, described, exchanged), **tags}
         outputs |= topology_columns(self.model.topology, found)
         outputs |= pattern_columns(window.topology, found) if self.knows_missing else {}
         if len(self.members) > 1:
-            outputs["model_fold"] = fold_of(window.ids, len(self.members)).astype(np.int32)
+            outputs[MODEL_FOLD] = fold_of(window.ids, len(self.members)).astype(np.int32)
         status = self.status_of(accepted, tags)
         none = ~found.answered if self.knows_missing else (found.assignment < 0).any(axis=1)
         status[accepted.answerable & none] = Status.BAD_OUTPUT
@@ -258,7 +270,7 @@ class Assigner:
                 PairtonWarning,
                 stacklevel=2,
             )
-        return {"n_btags": tagged.sum(axis=1).astype(np.int32)}
+        return {N_BTAGS: tagged.sum(axis=1).astype(np.int32)}
 
     def status_of(self, accepted: Accepted, tags: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.uint8]:
         """(n,): the status of events before their answers; `tags` from `count_tags`."""
@@ -273,7 +285,7 @@ class Assigner:
         for kind, (fewest, most) in selection.counts.items():
             count = counts[:, self.model.topology.kinds.index(kind)]
             chosen &= (count >= fewest) & (most is None or count <= most)
-        return chosen & (tags["n_btags"] >= selection.btags) if tags else chosen
+        return chosen & (tags[N_BTAGS] >= selection.btags) if tags else chosen
 
 
 def batch_size(layout: Layout, width: int = 1) -> int:

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pairton.errors import TopologyError
-from pairton.events.head_specs import EVENT, RESERVED, RESERVED_EVENT, places_of, slot_paths
+from pairton.events.head_specs import EVENT, places_of, slot_paths
+from pairton.reconstruction.head_columns import own_columns, place_titles
 from pairton.topology import Topology
 from pairton.topology.spanet_event import MOMENTUM_FEATURES, PARTICLE, WHOLE, Feature, Quantity, SpanetEvent
 
@@ -63,9 +64,8 @@ def heads_of(event: SpanetEvent, topology: Topology) -> dict[str, dict[str, Any]
         head: dict[str, Any] = {"kind": "class", "of": of, "column": columns, "weight": HEAD_WEIGHT}
         if quantity.loss is not None:
             head |= {"kind": "regression", "loss": quantity.loss}
-        taken = {*heads, *(RESERVED_EVENT if of == EVENT else RESERVED)}
         title = name
-        while title in taken:
+        while title in heads or own_columns(topology) & {*place_titles(title, topology, of)}:
             title = f"{of.replace('.', '_')}_{title}"
         heads[title] = head
     return heads

@@ -20,7 +20,9 @@ from pairton.events.inputs import Inputs
 from pairton.events.nodes import MOST_OBJECTS
 from pairton.events.tags import load_table
 from pairton.network.config import NetworkConfig
+from pairton.network.heads import HEADS
 from pairton.recipes import find_recipe
+from pairton.reconstruction.head_columns import DECODED, check_columns
 from pairton.topology import Topology, load_topology, parse_topology
 from pairton.topology.mixtures import mixture
 from pairton.topology.reading import load_spanet_event
@@ -38,7 +40,6 @@ __all__ = [
 ]
 
 EVENTS = ("complete", "partial", "all")
-OUTPUTS = ("edges", "triplets", "patterns")  # names that further heads cannot have
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 RENAMED = {  # since Pairton 0.1
     "network": {"kind": "architecture"},
@@ -376,12 +377,14 @@ def _heads(raw: object, topology: Topology, source: str) -> tuple[dict[str, floa
             raise ConfigError(f"{where}: {name} is the name of a loss or an efficiency: rename the head")
         if hasattr(ModuleDict, str(name)) or name == "training":  # torch keeps heads as attributes of this class
             raise ConfigError(f"{where}: {name} is a name that torch needs for itself: rename the head")
+        if name in DECODED:
+            raise ConfigError(f"{where}: {name} is an output of the network already: rename the head")
         if isinstance(entry, Mapping):
-            if name in OUTPUTS:
-                raise ConfigError(f"{where}: {name} is an output of the network already: rename the head")
             specs[str(name)], weights[str(name)] = parse_head(str(name), entry, topology, where)
         else:
             weights[str(name)] = float(entry)
+    axes = {name: HEADS[name].axes if name in HEADS else () for name in weights if name not in specs}
+    check_columns(topology, specs, {k: axes[k] for k in axes if "node" not in axes[k]}, f"{source}: ")
     return weights, specs
 
 
