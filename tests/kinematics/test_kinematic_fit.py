@@ -117,6 +117,30 @@ def test_a_free_mass_is_found(tops):
     assert np.median(outputs["fitted_free_mass_t1"]) == pytest.approx(185, abs=1)
 
 
+@pytest.mark.parametrize(("entry", "mass"), [(24, 80.4), (25, 125.0)])
+def test_a_free_mass_may_be_far_below_that_of_a_top(tops, entry, mass):
+    """It was bounded to 100 GeV and more."""
+    events, _ = tops("hhH", n=5)
+    free = {"masses": {entry: {"mass": 0.95 * mass, "width": 2.1, "free": True}}}
+    fit, accepted, rows, layout = batch(events, parse_settings({**SHARP, **free}, "test"))
+    _, outputs = fit.assign(accepted.batch(rows, layout))
+    (name,) = (name for name in outputs if name.startswith("fitted_free_mass"))
+    assert np.median(outputs[name]) == pytest.approx(mass, abs=1)
+
+
+def test_two_free_masses_of_equal_numbers_are_two_parameters(tops):
+    """Particles share a free mass if they share its entry in the settings, not if the numbers are the same."""
+    topology = load_topology("tth_allhad")
+    same = {"mass": 150, "width": 5, "free": True}
+    settings = parse_settings({"masses": {6: same, 25: same}}, "test")
+    decay = decay_of(topology, topology.roots, settings)
+    free = {resonance.name: resonance.free for resonance in decay.resonances}
+    assert (free["t1"], free["t2"], free["H"]) == (0, 0, 1)
+    assert KinematicFit(topology, settings).axes.keys() >= {"fitted_free_mass_t1", "fitted_free_mass_H"}
+    named = parse_settings({"masses": {"t": same, "tl": same}}, "test")
+    assert roots_are_independent(load_topology("ttbar_semilep"), named)
+
+
 def test_tags_decide_between_equal_masses(tops):
     events, _ = tops("hh", n=30, smear=0.2)
     shares = {}

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import warnings
 
 import awkward as ak
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 import pairton
 from pairton.cli import main
-from pairton.errors import ConfigError, EventsError, ModelError, TopologyError
+from pairton.errors import ConfigError, EventsError, ModelError, PairtonWarning, TopologyError
 from pairton.events import Status
 from pairton.events.acceptance import accept
 from pairton.events.domain import Domain
@@ -118,6 +119,18 @@ def main_of(arguments):
     with pytest.raises(SystemExit) as end:
         main(arguments)
     assert end.value.code in (0, None), arguments
+
+
+def test_the_detector_of_the_generator_is_not_assumed_in_silence(tops, sharp, tmp_path):
+    events, _ = tops("hl", n=4)
+    with pytest.warns(PairtonWarning, match="describe the detector of Pairton's generator.*`pairton transfer`"):
+        pairton.reconstruct(events, model="kinematic", jets="none", leptons="none")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "the tagger is unknown")
+        pairton.reconstruct(events, model=str(sharp), jets="none", leptons="none")
+        generated = pairton.read(written(events, tmp_path / "events.h5"))
+        pairton.reconstruct(generated, model="kinematic", jets="none", leptons="none")
 
 
 def test_the_baseline_is_the_model(tops, tmp_path, capsys):

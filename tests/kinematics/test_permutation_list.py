@@ -7,6 +7,7 @@ import pytest
 import pairton
 from pairton.errors import ConfigError
 from pairton.reconstruction.permutation_list import list_permutations
+from pairton.topology import parse_topology
 
 
 def test_the_first_permutation_is_the_answer(tops):
@@ -35,6 +36,19 @@ def test_events_without_an_answer_have_no_rows(tops):
     assert {name: len(column) for name, column in list_permutations(none).items()}["row"] == 0
     met = events.objects["met"][ak.Array([[False], [False]])]
     assert len(list_permutations(events.replace(objects={**events.objects, "met": met}), cuts=False)["row"]) == 0
+
+
+def test_events_need_missing_energy_and_not_every_kind_of_the_context(tops):
+    """An event without photons had no answer."""
+    events, _ = tops("hl", n=3)
+    raw = {**events.topology.to_dict(), "context": ["met", "photon"]}
+    none = events.jets[["pt", "eta", "phi", "energy"]][:, :0]
+    seen = pairton.Events({**events.objects, "photon": none}, parse_topology(raw))
+    expected = pairton.reconstruct(events, model="kinematic", jets="none", leptons="none")
+    reco = pairton.reconstruct(seen, model="kinematic", jets="none", leptons="none")
+    assert (reco.assignment >= 0).all()
+    assert reco.assignment.tolist() == expected.assignment.tolist()
+    assert set(list_permutations(seen, k=2, cuts=False)["row"].tolist()) == {0, 1, 2}
 
 
 def test_a_network_has_no_permutations_to_list(tops):

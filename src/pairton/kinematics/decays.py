@@ -45,7 +45,7 @@ class Decay:
     neutrinos: tuple[int, ...]  # indices in `Topology.neutrinos`
     partners: tuple[int, ...]  # leaf of the charged lepton of each neutrino
     resonances: tuple[Resonance, ...]
-    free: tuple[Mass, ...]  # masses that the fit varies
+    free: tuple[tuple[int | str, Mass], ...]  # masses that the fit varies, with their entries in the settings
     leaves_of: tuple[tuple[int, tuple[int, ...]], ...]  # particle of the topology, and its leaves
 
     @property
@@ -97,7 +97,7 @@ def transfer_names(topology: Topology) -> list[str]:
 def roots_are_independent(topology: Topology, settings: FitSettings) -> bool:
     """Whether the likelihood is a product over root particles: no shared free mass, at most one neutrino."""
     each = [decay_of(topology, [root], settings) for root in topology.roots]
-    free = [mass for decay in each for mass in decay.free]
+    free = [entry for decay in each for entry, _ in decay.free]
     return len(topology.neutrinos) <= 1 and len(set(free)) == len(free)
 
 
@@ -118,32 +118,35 @@ def decay_of(topology: Topology, roots: Sequence[Particle], settings: FitSetting
     own = {p.index for p in inside}
     neutrinos = tuple(k for k, neutrino in enumerate(topology.neutrinos) if neutrino.particle in own)
     partners = tuple(slots.index(topology.neutrinos[k].lepton[0]) for k in neutrinos)
-    found: list[tuple[str, tuple[int, ...], Mass]] = []
+    found: list[tuple[str, tuple[int, ...], int | str, Mass]] = []
     leaves_of = []
     for particle in inside:
         below = [k for k in neutrinos if particle.index in topology.ancestry(topology.neutrinos[k].particle)]
         leaves = tuple(slots.index(slot) for slot in particle.slots)
         leaves += tuple(len(slots) + neutrinos.index(k) for k in below)
         leaves_of.append((particle.index, leaves))
-        if particle.type in dict(topology.decays) and (mass := settings.mass_of(topology, particle.type)):
-            found.append((particle.name, leaves, mass))
+        names = [(particle.name, particle.type, leaves)] if particle.type in dict(topology.decays) else []
         for entry in topology.invisible:  # a resonance that the tree does not name
             if entry.type == particle.type != entry.resonance:
                 (k,) = (k for k in below if topology.neutrinos[k].particle == particle.index)
                 pair = partners[neutrinos.index(k)], len(slots) + neutrinos.index(k)
-                if mass := settings.mass_of(topology, entry.resonance):
-                    found.append((f"{particle.name}.{entry.resonance}", pair, mass))
-    free = tuple(dict.fromkeys(mass for _, _, mass in found if mass.free))
-    names = transfer_names(topology)
-    kinds = [names[slot] for slot in slots]
+                names.append((f"{particle.name}.{entry.resonance}", entry.resonance, pair))
+        for name, type_name, own_leaves in names:
+            key, mass = settings.mass_of(topology, type_name)
+            if mass is not None:
+                found.append((name, own_leaves, key, mass))
+    free = {key: mass for _, _, key, mass in found if mass.free}
+    order = list(free)
+    transfer = transfer_names(topology)
+    kinds = [transfer[slot] for slot in slots]
     return Decay(
         slots,
         tuple(settings.jet_mass if kind == "b" else 0.0 for kind in kinds),
         tuple(kinds),
         neutrinos,
         partners,
-        tuple(Resonance(n, leaves, mass, free.index(mass) if mass.free else -1) for n, leaves, mass in found),
-        free,
+        tuple(Resonance(n, leaves, m, order.index(key) if m.free else -1) for n, leaves, key, m in found),
+        tuple(free.items()),
         tuple(leaves_of),
     )
 

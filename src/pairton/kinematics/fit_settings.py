@@ -25,6 +25,7 @@ __all__ = [
     "TagRates",
     "load_settings",
     "parse_settings",
+    "transfer_caveat",
 ]
 
 BUILT_IN = "kinematic"  # name of the built-in settings
@@ -74,13 +75,13 @@ class FitSettings:
     permutations: int = 100  # permutations to fit per event, if root particles are not independent
     about: str = ""
 
-    def mass_of(self, topology: Topology, type_name: str) -> Mass | None:
-        """The mass of a type, by its name or its PDG code; None if it is not to be used."""
+    def mass_of(self, topology: Topology, type_name: str) -> tuple[int | str, Mass | None]:
+        """The entry of a type, its name or its PDG code, and its mass; None if it is not to be used."""
         codes = tuple(codes_of(topology).get(type_name, ()))
         keys: list[int | str] = [type_name, *(codes if len(codes) == 1 else ())]
         for key in keys:
             if key in self.masses:
-                return self.masses[key]
+                return key, self.masses[key]
         raise ModelError(
             f"a kinematic fit needs the mass of {type_name} of {topology.name}: give its PDG code under `codes:` "
             f"of the topology, or add it to `masses:` of the settings, as in {type_name}: "
@@ -182,3 +183,18 @@ def load_settings(name: str | Path = BUILT_IN) -> FitSettings:
     Mass(mass=80.4, width=2.1, free=False)
     """
     return _built_in() if str(name) == BUILT_IN else parse_settings(read_yaml(name), str(name))
+
+
+def transfer_caveat(settings: Mapping[str, Any], metadata: Mapping[str, Any]) -> str:
+    """A warning if settings (as plain data) have the built-in transfer functions, and events another detector.
+
+    >>> transfer_caveat(load_settings().to_dict(), {"generator": {"seed": 1}})
+    ''
+    """
+    if "generator" in metadata or settings["transfer"] != load_settings().transfer.to_dict():
+        return ""
+    return (
+        "the transfer functions of the kinematic fit describe the detector of Pairton's generator, and the "
+        "probabilities may be far too high for these events: measure yours in your simulation with `pairton "
+        "transfer`, and use the new YAML file as the model"
+    )

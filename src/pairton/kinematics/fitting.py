@@ -30,8 +30,9 @@ from pairton.kinematics.fitted_outputs import fitted_outputs, output_axes
 from pairton.kinematics.objective import Problem
 from pairton.kinematics.observed import Observed, inputs_of, observe
 from pairton.kinematics.starts import fit, log_volume
-from pairton.topology import Topology
+from pairton.topology import Layout, Topology
 from pairton.topology.assignments import canonical_within
+from pairton.topology.selection import TRANSVERSE
 
 __all__ = ["KinematicFit", "Permutations"]
 
@@ -81,6 +82,11 @@ class KinematicFit:
     def axes(self) -> dict[str, tuple[str, ...]]:
         """Names and axes of the fitted quantities that `assign` returns."""
         return output_axes(self.whole)
+
+    def can_fit(self, layout: Layout) -> bool:
+        """Whether events of a layout have the missing energy that neutrinos need."""
+        counts = zip(self.topology.kinds, layout, strict=True)
+        return not self.whole.neutrinos or any(count for kind, count in counts if kind in TRANSVERSE)
 
     def assign(self, nodes: Nodes) -> tuple[Decoded, Outputs]:
         """The best assignment of each event with probabilities, and the fitted quantities.
@@ -152,7 +158,7 @@ class KinematicFit:
 
     def _blocks(self, nodes: Nodes, listed: int) -> Iterator[tuple[slice, SetTables, Observed]]:
         """Blocks of events to fit at once; none if neutrinos need missing energy and there is none."""
-        if self.whole.neutrinos and not all(nodes.layout):
+        if not self.can_fit(nodes.layout):
             return
         tables = set_tables(self.topology, allowed_nodes(self.topology, nodes.layout), complete_only=True)
         observed = observe(nodes, self.inputs, self.settings)
@@ -212,7 +218,7 @@ class KinematicFit:
         """(D, k, B): the parameters of permutations (B, k, S), from those of their root particles."""
         whole, (events, k, slots) = self.whole, nodes.shape
         result = np.empty((whole.n_parameters, k, events))
-        for at, mass in enumerate(whole.free):
+        for at, (_, mass) in enumerate(whole.free):
             result[whole.first_free + at] = mass.mass
         row = np.arange(events)
         neutrino = 0
@@ -225,8 +231,8 @@ class KinematicFit:
             first = whole.n_visible + 3 * neutrino
             result[first : first + 3 * len(decay.neutrinos)] = own[decay.n_visible : decay.first_free]
             neutrino += len(decay.neutrinos)
-            for at, mass in enumerate(decay.free):
-                result[whole.first_free + whole.free.index(mass)] = own[decay.first_free + at]
+            for at, free in enumerate(decay.free):
+                result[whole.first_free + whole.free.index(free)] = own[decay.first_free + at]
         return result
 
 

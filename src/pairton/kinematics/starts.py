@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 
 DEVIATIONS = 7.0  # an energy E is fitted within E +- 7 sqrt(E)
 LEAST_ENERGY = 0.5  # GeV
-FREE_MASS = (100.0, 1000.0)  # bounds of a mass that floats, GeV
+FREE_MASS = (100 / 172.5, 1000 / 172.5)  # bounds of a free mass, relative to its expected value: those of KLFitter
 NEUTRINO_BOUNDS = ((1.0, 1e7), (-8.0, 8.0), (-1e3, 1e3))  # of s, eta, phi
 NEUTRINO_SCALES = (300.0, 0.5, 0.5)
 MASS_SCALE = 10.0
@@ -50,8 +50,9 @@ def limits(problem: Problem) -> Limits:
         for (below, above), unit in zip(NEUTRINO_BOUNDS, NEUTRINO_SCALES, strict=True):
             for parts, value in ((lower, below), (upper, above), (scale, unit)):
                 parts.append(np.full((1, fits), value))
-    for _ in decay.free:
-        for parts, value in ((lower, FREE_MASS[0]), (upper, FREE_MASS[1]), (scale, MASS_SCALE)):
+    for _, expected in decay.free:
+        least_mass, largest_mass = (factor * expected.mass for factor in FREE_MASS)
+        for parts, value in ((lower, least_mass), (upper, largest_mass), (scale, MASS_SCALE)):
             parts.append(np.full((1, fits), value))
     return np.concatenate(lower), np.concatenate(upper), np.concatenate(scale)
 
@@ -119,7 +120,7 @@ def _measured(problem: Problem, bounds: Limits, several: bool) -> Floats:
     decay, fits = problem.decay, problem.measured.shape[1]
     base = np.zeros((decay.n_parameters, fits))
     base[: decay.n_visible] = problem.measured
-    base[decay.first_free :] = np.clip(_free_masses(problem), *FREE_MASS)
+    base[decay.first_free :] = np.clip(_free_masses(problem), *(b[decay.first_free :] for b in bounds[:2]))
     begin = []
     for momenta in _neutrinos(problem, several):
         begin.append(base.copy())
@@ -171,10 +172,10 @@ def _free_masses(problem: Problem) -> Floats:
     """(free masses, F): the mean measured mass of resonances without neutrinos; else the expected mass."""
     decay, fits = problem.decay, problem.measured.shape[1]
     found = np.empty((len(decay.free), fits))
-    for k, mass in enumerate(decay.free):
+    for k, (_, expected) in enumerate(decay.free):
         seen = [r for r in decay.resonances if r.free == k and max(r.leaves) < decay.n_visible]
         if not seen:
-            found[k] = mass.mass
+            found[k] = expected.mass
             continue
         p4 = [np.sum([_leaf(problem, v) for v in resonance.leaves], axis=0) for resonance in seen]
         found[k] = np.mean([np.sqrt(np.maximum(p[3] ** 2 - (p[:3] ** 2).sum(axis=0), 0)) for p in p4], axis=0)

@@ -53,8 +53,8 @@ def list_permutations(
     accepted = assigner.accept(events)
     parts = []
     for layout, rows in accepted.by_layout(accepted.answerable):
-        if model.engine.fit.whole.neutrinos and not all(layout):
-            continue  # no missing energy
+        if not model.engine.fit.can_fit(layout):
+            continue
         found = model.engine.fit.permutations(accepted.batch(rows, layout), k)
         row, rank = np.nonzero(np.isfinite(found.log_likelihood))
         positions = accepted.to_positions(found.assignment[row, rank], rows[row], layout)

@@ -33,7 +33,8 @@ from pairton.events.inputs import EVIDENCE
 from pairton.events.nodes import Nodes
 from pairton.events.splits import fold_of
 from pairton.events.tags import TagTable, load_table
-from pairton.kinematics.fit_decoding import is_answer
+from pairton.kinematics.fit_decoding import KINEMATIC, is_answer
+from pairton.kinematics.fit_settings import transfer_caveat
 from pairton.models.folds import by_fold
 from pairton.reconstruction.given_objects import by_kind
 from pairton.reconstruction.head_columns import (
@@ -76,6 +77,7 @@ class Assigner:
         check_columns(info.topology, info.heads, {k: info.outputs[k] for k in self._others}, f"{model.name}: ")
         self._warned_of_tags = False  # none or all jets are tagged
         self._warned_of_evidence = False  # efficiencies of the tagger are assumed
+        self._warned_of_detector = False  # transfer functions are assumed
         self._warned_of_variations = False  # a variation does not change the missing energy
         decoding = get_decoding(str(self.settings.decoding))
         fitted = model.decoding in (decoding.name, decoding.fitted_as)
@@ -127,7 +129,12 @@ class Assigner:
         )
 
     def with_evidence(self, events: Events) -> Events:
-        """The events with the evidence of tags, if the model needs it; warns once if efficiencies are assumed."""
+        """The events with the evidence of tags, if needed; warns once if a tagger or a detector is assumed."""
+        if not self._warned_of_detector:
+            self._warned_of_detector = True
+            settings = self.model.info.recipe.get(KINEMATIC)
+            if settings and (caveat := transfer_caveat(settings, events.metadata)):
+                warnings.warn(caveat, PairtonWarning, stacklevel=2)
         inputs = self.model.inputs
         if JET not in inputs.kinds or set(EVIDENCE).isdisjoint(inputs.fields(JET)):
             return events
