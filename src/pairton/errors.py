@@ -53,6 +53,7 @@ WORDS = (
     "test",
     "torch",
 )  # plain values
+MOST_NAMES = 10_000  # that a misspelt name is compared with; files of CMS have two thousand columns
 _flags = False  # whether messages name the flags of the command line
 
 
@@ -172,7 +173,7 @@ def nearest(name: object, allowed: Iterable[str]) -> str:
     >>> nearest("xyz", ["learning_rate", "batch"])
     ''
     """
-    close = difflib.get_close_matches(str(name)[:100], [*allowed][:1000], n=1)
+    close = difflib.get_close_matches(str(name)[:100], [*allowed][:MOST_NAMES], n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

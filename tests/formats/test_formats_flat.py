@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 import uproot
 
-from pairton.errors import ConfigError, FormatError
-from pairton.formats import open_source, parquet_files, read
+from pairton.errors import ConfigError, FormatError, InputError
+from pairton.formats import create, open_source, parquet_files, read
 from pairton.formats.root_files import open_file
 
 FLAT = {
@@ -202,3 +202,38 @@ def test_records_of_lists_lists_in_records_and_names_with_dots(tmp_path: Path) -
     assert found["J.pt"].to_list() == [[50, 40], [], [30]]
     assert found["flat.pt"].to_list() == [[5, 4], [], [3]]  # a column of that name goes first
     assert found["gone.pt"].to_list() == [[1], None, []]
+
+
+def test_patterns_of_kept_columns(tmp_path: Path) -> None:
+    jets = {f"jet_{name}": ak.Array([[50.0], [40.0]]) for name in ("pt", "eta", "phi", "mass", "btag")}
+    flags = {name: np.arange(2) + k for k, name in enumerate(["HLT_a", "HLT_b", "L1_a", "run"])}
+    ak.to_parquet(ak.Array(jets | flags), tmp_path / "a.parquet")
+    events = read(tmp_path / "a.parquet", keep=["HLT_*", "?un", "HLT_b"])
+    assert list(events.columns) == ["HLT_a", "HLT_b", "run"]
+    with create(tmp_path / "b.h5", events.topology) as writer:
+        writer.write(events)
+    assert list(read(tmp_path / "b.h5", keep=["HLT_?"]).columns) == ["HLT_a", "HLT_b", "run"]
+    with pytest.raises(FormatError, match=r"no column X\*; found"):
+        read(tmp_path / "a.parquet", keep=["X*"])
+
+
+def test_the_hint_comes_before_the_columns(tmp_path: Path) -> None:
+    """Also if the file has so many that the column is not among the first."""
+    jets = {f"jet_{name}": ak.Array([[50.0]]) for name in ("pt", "eta", "phi", "mass", "btag")}
+    others = {f"HLT_{k}": np.zeros(1, bool) for k in range(1100)}
+    path = tmp_path / "a.parquet"
+    ak.to_parquet(ak.Array(jets | others | {"genWeight": np.ones(1)}), path)
+    with pytest.raises(FormatError, match=r"no column genWeigth; did you mean 'genWeight'\? found "):
+        read(path, keep=["genWeigth"])
+    with (
+        closing(parquet_files.open_file(str(path))) as table,
+        pytest.raises(FormatError, match=r"lacks genWeigth; did you mean 'genWeight'\? it has "),
+    ):
+        table.require(["genWeigth"])
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.lhe.gz", b"\x1f\x8b"), ("a.txt", b"<LesHouchesEvents>\n")])
+def test_les_houches_events_are_for_the_generator(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match="`pairton generate TOPOLOGY --lhe FILE"):
+        read(tmp_path / name)

@@ -399,3 +399,44 @@ def test_padding_of_minus_999_is_no_jet(tmp_path, events, evidence_model, mass_m
         np.testing.assert_array_equal(found.assignment, expected.assignment)
         assert (found.status == expected.status).all()
         assert (found.status == 0).any()
+
+
+# -- without tags ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["nano.root", "a.root", "a.parquet", "a.h5"])
+@pytest.mark.parametrize("tags", [False, True])
+def test_without_tags(tmp_path: Path, events: Events, name: str, tags: bool) -> None:
+    """`--btag none` needs no tags in the file, ignores those that are there, and warns of nothing."""
+    score = {"btagDeepFlavB": events.jets.btag} if tags else {}
+    path = tmp_path / name
+    if name == "nano.root":
+        nano(path, events, **score)
+    else:
+        jets = events.jets if tags else events.jets[[n for n in ak.fields(events.jets) if n != "btag"]]
+        with create(path, events.topology) as writer:
+            writer.write(events.replace(jets=ak.with_name(jets, "Momentum4D")))
+    how: dict[str, Any] = {"btag": "none"} | (QUIET if name == "nano.root" else {})
+    found = read(path, **how)
+    assert "btag" not in ak.fields(found.jets)
+    assert all(not ak.any(found.jets[field]) for field in EVIDENCE)
+    assert found.metadata["btag"] == "none"
+    assert found.selected.any()  # the topology asks for two tags, which nobody can count
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        reco = pairton.reconstruct(found)
+    assert (reco.assignment >= 0).any()
+    with pytest.raises(ConfigError, match="--btag none and --tags delphes_cms contradict each other"):
+        read(path, **how, tags="delphes_cms")
+
+
+@pytest.mark.parametrize("name", ["delphes_ttbar.root", "physlite_atlas.root", "nanoaod_cms_ttbar_v12.root"])
+@pytest.mark.filterwarnings("ignore::pairton.errors.PairtonWarning")
+def test_real_files_without_tags(name: str) -> None:
+    if not (SAMPLES / name).exists():
+        pytest.skip("the sample is not here")
+    with open_source(SAMPLES / name, btag="none", topology="ttbar_allhad") as source:
+        assert source.tagging == source.metadata["btag"] == "none"
+        found = source.read(0, 5)
+    assert "btag" not in ak.fields(found.jets)
+    assert not ak.any(found.jets.b_evidence)

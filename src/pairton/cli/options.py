@@ -102,7 +102,9 @@ _OPTIONS = (
     click.option("--tree", metavar="NAME", help="Which tree of a ROOT file, or which collection of an HDF5 file."),
     click.option("--units", metavar="GeV|MeV", help="Units of the input. [GeV, which is checked]"),
     click.option(
-        "--btag", metavar="TAGGER:CUT", help="Which score is the b-tag, and above which value a jet is tagged."
+        "--btag",
+        metavar="TAGGER:CUT",
+        help="Which score is the b-tag, and above which value a jet is tagged; none: run without tags.",
     ),
     click.option(
         "--tags",
@@ -110,7 +112,12 @@ _OPTIONS = (
         shell_complete=completing("tags"),
         help="Efficiencies of the tagger: a table that `pairton tags` lists, or a YAML file.",
     ),
-    click.option("--keep", multiple=True, metavar="COLUMN,…", help="Further columns to copy to the output."),
+    click.option(
+        "--keep",
+        multiple=True,
+        metavar="COLUMN,…",
+        help="Further columns to copy to the output; * and ? are wildcards.",
+    ),
     click.option(
         "--set",
         "settings",

@@ -295,7 +295,7 @@ class Events:
         for kind, (fewest, most) in selection.counts.items():
             count = np.asarray(ak.sum(self.passes[kind], axis=1))
             chosen &= (count >= fewest) & (most is None or count <= most)
-        if selection.btags:
+        if selection.btags and self.metadata.get("btag") != "none":  # read without tags
             if "btag" not in ak.fields(self.jets):
                 raise EventsError(
                     "the selection counts b-tags, but the jets have no field btag: name its column with --map "

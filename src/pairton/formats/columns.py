@@ -26,6 +26,7 @@ __all__ = [
     "Wanted",
     "btag_option",
     "choose_columns",
+    "column_names",
     "combined",
     "flat_fields",
     "jagged",
@@ -284,6 +285,23 @@ class Padded:
         rank = np.cumsum(self.mask, axis=1) - 1
         held = inside & np.take_along_axis(self.mask, at, axis=1)
         return np.where(held, np.take_along_axis(rank, at, axis=1), np.where(columns == -1, -1, -2))
+
+
+def column_names(names: Iterable[str], columns: Iterable[str]) -> list[str]:
+    """Names of columns, with patterns (`HLT_*`) replaced by the columns that they match.
+
+    A pattern that matches nothing is kept, for the error.
+
+    >>> column_names(["run", "HLT_*", "x*"], ["HLT_a", "HLT_b", "run"])
+    ['run', 'HLT_a', 'HLT_b', 'x*']
+    """
+    found = [match for name in names for match in (_matches(name, columns) if set(name) & set("*?") else [name])]
+    return list(dict.fromkeys(found))
+
+
+def _matches(pattern: str, columns: Iterable[str]) -> list[str]:
+    rule = re.compile(re.escape(pattern).replace(r"\*", ".*").replace(r"\?", "."))
+    return [name for name in columns if rule.fullmatch(name)] or [pattern]
 
 
 def jagged(

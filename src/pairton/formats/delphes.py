@@ -18,7 +18,7 @@ from pairton.formats.experiment import Collections, Columns, ExperimentSource, F
 from pairton.formats.gen_truth import GenRecord
 from pairton.formats.lepton_selection import SETTINGS, Flavour
 from pairton.formats.root_files import RootFile, RootTree
-from pairton.formats.taggers import Tagger
+from pairton.formats.taggers import NO_TAGS, Tagger, without_tags
 from pairton.topology import JET
 
 __all__ = ["FORMAT", "Delphes"]
@@ -55,18 +55,23 @@ class DelphesSource(ExperimentSource):
 
     def __init__(self, tree: RootTree, options: ReadOptions) -> None:
         self.collection = options.settings.get("jets", "Jet")
-        self.tag_column, self.bit = self._tag(tree, options.btag)
+        tags = options.btag != NO_TAGS
+        if tags:
+            self.tag_column, self.bit = self._tag(tree, options.btag)
         if options.tags is not None and options.tags.field.lower() != "btag":
             raise ConfigError(
                 f"--tags {options.tags.name} is for {options.tags.field}, but tags of Delphes are 0 or 1: choose "
                 "a table for btag, such as delphes_cms"
             )
-        self.tagger = Tagger("BTag", 0.5, "btag", options.tags, options.evidence)
+        self.tagger = (
+            Tagger("BTag", 0.5, "btag", options.tags, options.evidence) if tags else without_tags(options)
+        )
         self.weight = next((name for name in ("Event.Weight",) if name in tree), None)
         self.number = next((name for name in ("Event.Number",) if name in tree), None)
         super().__init__(tree, options, named_collections(COLLECTIONS, options.settings, "."))
-        self.metadata |= {"btag": f"{self.tag_column}:{self.bit}"}
-        self.tagging = f"{self.tag_column}:{self.bit}{f' ({options.tags.name})' if options.tags else ''}"
+        if tags:
+            self.metadata |= {"btag": f"{self.tag_column}:{self.bit}"}
+            self.tagging = f"{self.tag_column}:{self.bit}{f' ({options.tags.name})' if options.tags else ''}"
 
     def _tag(self, tree: RootTree, given: str | None) -> tuple[str, int]:
         """Column and bit of `--btag BIT` or `--btag COLUMN:BIT`."""
@@ -80,7 +85,8 @@ class DelphesSource(ExperimentSource):
         return column, int(bit)
 
     def more_columns(self) -> Sequence[str]:
-        return [self.tag_column, *(name for name in (self.weight, self.number) if name)]
+        tags = [self.tag_column] if self.tagger.field else []
+        return [*tags, *(name for name in (self.weight, self.number) if name)]
 
     def scores(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
         _, flat = flat_fields(found, {"btag": (self.tag_column,)}, self.path, like=counts)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pairton.errors import ConfigError, FormatError, PairtonWarning
 from pairton.events import Events
 from pairton.formats.base import ReadOptions, Source
-from pairton.formats.columns import Chosen, choose_columns, flat_fields, objects_from_flat, row_ids
+from pairton.formats.columns import Chosen, choose_columns, column_names, flat_fields, objects_from_flat, row_ids
 from pairton.formats.common import check_units
 from pairton.formats.gen_truth import GenRecord, can_search
 from pairton.formats.lepton_selection import LEPTONS, Flavour, IdentifiedLeptons
@@ -69,7 +69,7 @@ class ExperimentSource(Source):
             options.variations,
             lambda name, columns: tree.require(columns, hint=f" (for the variation {name})"),
         )
-        self.kept = {name: self.kept_column(name) for name in options.keep}
+        self.kept = {name: self.kept_column(name) for name in column_names(options.keep, tree.columns)}
         tree.require(list(self.kept.values()))
         self.more = list(dict.fromkeys([*self.more_columns(), *self.leptons.columns]))
         tree.require(self.more)
@@ -232,7 +232,7 @@ class ExperimentSource(Source):
         for collection, chosen in self._objects[kind].items():
             counts, flat = flat_fields(found, chosen, self.path, kind)
             if kind == JET:
-                scores = self.scores(found, counts)
+                scores = self.scores(found, counts) if self.tagger.field else np.zeros(len(flat["pt"]))
                 flat |= self.tagger.fields(scores, flat["pt"] / self.scale, flat["eta"])
                 asked = self.options.wanted(JET).required
                 flat |= {name: scores for name in self._score_names if name in asked}

@@ -232,6 +232,11 @@ def container_of(path: str) -> str:
         if found is None and _has_user_block(path, stream):
             found = "HDF5"
     if found is None:
+        if head.startswith(b"<LesHouc") or ".lhe" in Path(path).suffixes:
+            raise InputError(
+                f"{path}: events of a generator have no jets yet: simulate them first with "
+                "`pairton generate TOPOLOGY --lhe FILE -o events.h5`"
+            )
         expected = CONTAINERS.get(Path(path).suffix.lower())
         negation = f"not {expected}, as its suffix says, nor" if expected else "not"
         rest = " or ".join(kind for kind in ("HDF5", "ROOT", "Parquet") if kind != expected)

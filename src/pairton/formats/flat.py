@@ -28,6 +28,7 @@ from pairton.formats.columns import (
     Chosen,
     Wanted,
     choose_columns,
+    column_names,
     flat_fields,
     merged,
     objects_from_flat,
@@ -136,7 +137,7 @@ class FlatSource(Source):
         self._weight = self._find_one("weight", WEIGHT)
         source, number = self._find_one("source", SOURCE), self._find_one("number", NUMBER)
         self._ids = [name for name in (source, number) if name] if number else []
-        self._kept = list(dict.fromkeys([*stored.columns, *options.keep]))
+        self._kept = list(dict.fromkeys([*stored.columns, *column_names(options.keep, table.columns)]))
         self._require(self._kept)
         self._variations = Variations(options.variations, lambda _, names: self._require(names))
         self.tagging = self._tags.tagging
@@ -226,7 +227,7 @@ class FlatSource(Source):
             columns = self._table.columns
             hint = nearest(missing[0], columns)
             raise FormatError(
-                f"{self.path}: no column {', '.join(missing)}; found {shown(columns, missing[0])}{hint}"
+                f"{self.path}: no column {', '.join(missing)}{hint or ';'} found {shown(columns, missing[0])}"
             )
 
     def read(self, start: int, stop: int) -> Events:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from pairton.errors import FormatError
 from pairton.events import Events
 from pairton.formats.base import DEFAULT_CHUNK, ReadOptions, Source
-from pairton.formats.columns import row_ids
+from pairton.formats.columns import column_names, row_ids
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.stored import KEY, Stored
 from pairton.formats.tag_columns import TagColumns
@@ -47,7 +47,8 @@ class Sidecar:
         self._columns: dict[str, Any] = {}
         self._offsets: dict[str, npt.NDArray[np.int64]] = {}
         self._counts: dict[str, Any] = {}
-        for name in dict.fromkeys([*self.stored.columns, *options.keep]):
+        kept = column_names(options.keep, [*file.names(COLUMNS), *file.datasets()]) if options.keep else ()
+        for name in dict.fromkeys([*self.stored.columns, *kept]):
             own = f"{COLUMNS}/{name}"
             if file.is_group(own):
                 counts = file.dataset(f"{own}/counts")

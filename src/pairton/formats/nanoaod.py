@@ -111,7 +111,7 @@ class NanoAODSource(ExperimentSource):
 
     def more_columns(self) -> Sequence[str]:
         return [
-            self.score,
+            *([self.score] if self.tagger.field else []),
             *self.id_columns,
             *([f"{self.collection}_puId"] if self.pile_up else []),
             *(EVENT if self.has_ids else ()),

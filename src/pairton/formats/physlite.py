@@ -102,8 +102,13 @@ class PhysliteSource(ExperimentSource):
         scores = {name: f"{name},{share}".rstrip(",") for name in present}
         self.tagger = choose_tagger(options, scores, () if share else TAGGERS, look, tree.path)
         self.describe_taggers = partial(described, scores, look, self.tagger, TAGGERS)
-        self.fractions = _fractions(options.settings.get("fractions"), self.tagger.name)
-        self.link, self.key = _link(tree, f"{JETS}{self.mark}btaggingLink")
+        self._tag_columns: list[str] = []
+        if self.tagger.field:
+            self.fractions = _fractions(options.settings.get("fractions"), self.tagger.name)
+            self.link, self.key = _link(tree, f"{JETS}{self.mark}btaggingLink")
+            self._tag_columns = [
+                self._tag(part, self.tagger.name) for part in _parts(self.fractions)
+            ] + self._links
         self.jvt = self._jvt_column(tree, choice(options.settings, "jvt", ("pass", "none")))
         self.info = {
             name: f"{INFO}{self.mark}{name}"
@@ -121,7 +126,9 @@ class PhysliteSource(ExperimentSource):
         super().__init__(
             tree, options, {kind: (tuple(name + self.mark for name in each),) for kind, each in containers.items()}
         )
-        self.metadata |= {"jvt": self.jvt or "none", "fractions": [self.fractions.charm, self.fractions.tau]}
+        self.metadata |= {"jvt": self.jvt or "none"}
+        if self.tagger.field:
+            self.metadata["fractions"] = [self.fractions.charm, self.fractions.tau]
         if self.soft is not None:
             self.metadata["met"] = "sum of leptons, jets and the track soft term"
             warnings.warn(
@@ -163,8 +170,7 @@ class PhysliteSource(ExperimentSource):
 
     def more_columns(self) -> Sequence[str]:
         return [
-            *(self._tag(part, self.tagger.name) for part in _parts(self.fractions)),
-            *self._links,
+            *self._tag_columns,
             *(self.soft.columns if self.soft is not None else []),
             *([f"{JETS}{self.mark}{self.jvt}"] if self.jvt else []),
             *self.info.values(),

@@ -41,5 +41,8 @@ class Table(ABC):
         """Raise FormatError if columns are missing."""
         missing = [name for name in names if name not in self.columns]
         if missing:
-            columns = shown(self.columns, missing[0]) + nearest(missing[0], self.columns)
-            raise FormatError(f"{self.path}: {self.title} lacks {', '.join(missing)}; it has {columns}{hint}")
+            similar = nearest(missing[0], self.columns) or ";"
+            columns = shown(self.columns, missing[0])
+            raise FormatError(
+                f"{self.path}: {self.title} lacks {', '.join(missing)}{similar} it has {columns}{hint}"
+            )

@@ -13,7 +13,7 @@ from pairton.events.inputs import EVIDENCE
 from pairton.events.tags import GENERATED, check_binary, is_generated, not_binary
 from pairton.formats.base import ReadOptions
 from pairton.formats.columns import Wanted, btag_option, tagged
-from pairton.formats.taggers import FEW
+from pairton.formats.taggers import FEW, NO_TAGS, no_tags, without_tags
 
 __all__ = ["TagColumns"]
 
@@ -29,7 +29,10 @@ class TagColumns:
     """
 
     def __init__(self, options: ReadOptions, metadata: Mapping[str, Any], path: str) -> None:
-        column, self._cut = btag_option(options.btag)
+        self._none = options.btag == NO_TAGS
+        if self._none:
+            without_tags(options)
+        column, self._cut = btag_option(None if self._none else options.btag)
         self._on_score = self._cut is not None and _is_score(column, options)
         if self._on_score:
             named = {name: value for name, value in options.map.items() if name != "btag"}
@@ -48,6 +51,10 @@ class TagColumns:
     def wanted(self, wanted: Wanted, has: Callable[[str], bool]) -> Wanted:
         """The fields of jets to read; `has`: whether the file has a column for a field."""
         required, optional = list(wanted.required), list(wanted.optional)
+        if self._none:
+            tags = ("btag", *EVIDENCE)
+            required, optional = ([n for n in names if n not in tags] for names in (required, optional))
+            return replace(wanted, required=tuple(required), optional=tuple(optional))
         if self._table is not None and self._table.field != "btag":
             asked = "btag" in self.options.map  # the user named a column, so the file must have it
             required = [*(name for name in required if name != "btag" or asked), self._table.field]
@@ -63,6 +70,8 @@ class TagColumns:
 
     def complete(self, flat: dict[str, Flat], scale: float) -> None:
         """Make the btag 0 or 1, and add the evidence from the table; momenta are divided by `scale` to get GeV."""
+        if self._none and self.options.evidence:
+            flat |= no_tags(len(flat["pt"]))
         if "btag" in flat:
             flat["btag"] = tagged(flat["btag"], self._cut)
             self._check_beside_table(flat["btag"])
@@ -96,6 +105,8 @@ class TagColumns:
     @property
     def tagging(self) -> str:
         """The tagger in words; call `wanted` first."""
+        if self._none:
+            return NO_TAGS
         cut = f" > {self._cut:g}" if self._cut is not None else ""
         btag = f"{self.options.map.get('btag', 'btag')}{cut}"
         if self._table is not None:

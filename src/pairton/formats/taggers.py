@@ -17,8 +17,20 @@ from pairton.events.inputs import EVIDENCE
 from pairton.events.tags import TagTable, tables_of
 from pairton.formats.base import ReadOptions, Source
 
-__all__ = ["Filling", "OneTagger", "Tagger", "choose_tagger", "described", "first_values", "flat_values"]
+__all__ = [
+    "NO_TAGS",
+    "Filling",
+    "OneTagger",
+    "Tagger",
+    "choose_tagger",
+    "described",
+    "first_values",
+    "flat_values",
+    "no_tags",
+    "without_tags",
+]
 
+NO_TAGS = "none"  # `--btag none`
 FEW = 20  # fewer jets are not enough to see whether a score is filled
 ENOUGH = 200  # jets that are checked
 ROWS = 500  # events that are read at once, until there are enough jets
@@ -63,12 +75,14 @@ class Tagger:
 
     name: str
     cut: float
-    field: str  # name of the score in tables
+    field: str  # name of the score in tables; empty: jets have no tags
     table: TagTable | None = None  # efficiencies; None: not known
     evidence: bool = True  # whether evidence is needed
 
     def fields(self, values: Flat, pt: Flat, eta: Flat) -> dict[str, Flat]:
         """btag of 0 or 1 and, if the efficiencies are known, the evidence of each jet; pT in GeV."""
+        if not self.field:
+            return no_tags(len(pt)) if self.evidence else {}
         with np.errstate(invalid="ignore"):
             tagged = values > self.cut
         if self.table is None or self.table.field != self.field:
@@ -82,10 +96,12 @@ class Tagger:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"btag": f"{self.name}:{self.cut:g}"}
+        found: dict[str, Any] = {"btag": f"{self.name}:{self.cut:g}" if self.field else self.name}
         return found | ({"tag_table": self.table.to_dict()} if self.table is not None and self.evidence else {})
 
     def __str__(self) -> str:
+        if not self.field:
+            return self.name
         table = f" ({self.table.name})" if self.table is not None and self.evidence else ""
         return f"{self.name} > {self.cut:g}{table}"
 
@@ -103,6 +119,8 @@ def choose_tagger(
     score. A default cut comes with a warning, since the right one depends on the data. FormatError if a score that
     the user chose is not filled.
     """
+    if options.btag == NO_TAGS:
+        return without_tags(options)
     name, cut = _asked(options, scores, order, path)
     chosen = options.tags
     if name is not None and chosen is not None and chosen.field == name:
@@ -150,6 +168,20 @@ def choose_tagger(
             f"every jet: choose a cut such as {', '.join(f'{c:g}' for c in same.cuts)}"
         )
     return Tagger(name, cut, scores[name], chosen, options.evidence)
+
+
+def without_tags(options: ReadOptions) -> Tagger:
+    """The tagger of `--btag none`."""
+    if options.tags is not None:
+        raise ConfigError(
+            f"--btag {NO_TAGS} and --tags {options.tags.name} contradict each other: give one of them"
+        )
+    return Tagger(NO_TAGS, math.nan, "", None, options.evidence)
+
+
+def no_tags(n_jets: int) -> dict[str, Flat]:
+    """The evidence of jets without tags: none for or against a b or c jet."""
+    return {name: np.zeros(n_jets, dtype=np.float32) for name in EVIDENCE}
 
 
 def described(
@@ -226,7 +258,7 @@ def _first_filled(
         known = f"none of the taggers {', '.join(order)}" if order else "no tagger with a known cut"
         raise FormatError(
             f"{path}: the file has {known}; its b-tag scores are {', '.join(scores) or 'none'}: give --btag "
-            "TAGGER:CUT"
+            "TAGGER:CUT, or --btag none to run without tags"
         )
     unfilled: list[str] = []
     for name in available:

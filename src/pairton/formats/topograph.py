@@ -10,7 +10,15 @@ import numpy.typing as npt
 from pairton.errors import ConfigError, FormatError
 from pairton.events import Events
 from pairton.formats.base import Format, ReadOptions, Source
-from pairton.formats.columns import Padded, Wanted, choose_columns, combined, objects_from_flat, row_ids
+from pairton.formats.columns import (
+    Padded,
+    Wanted,
+    choose_columns,
+    column_names,
+    combined,
+    objects_from_flat,
+    row_ids,
+)
 from pairton.formats.common import labels_to_truth, report_labels, unit_scale
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.tag_columns import TagColumns
@@ -36,7 +44,8 @@ class TopographSource(Source):
             raise FormatError(f"{file.path}: {JETS} has the shape {self._jets.shape}, but must be (events, jets)")
         self._labels = file.dataset(LABELS) if options.truth and LABELS in file else None
         self._counts = file.dataset(COUNTS) if COUNTS in file else None
-        self._kept = {name: file.dataset(name if name in file else f"{GROUP}/{name}") for name in options.keep}
+        kept = column_names(options.keep, [*file.names(GROUP), *file.datasets()]) if options.keep else ()
+        self._kept = {name: file.dataset(name if name in file else f"{GROUP}/{name}") for name in kept}
         datasets = {JETS: self._jets, LABELS: self._labels, COUNTS: self._counts, **self._kept}
         self.n_events = file.same_length({name: data for name, data in datasets.items() if data is not None})
         self.has_truth = self._labels is not None

@@ -57,7 +57,7 @@ class Processes:
             raise ConfigError(
                 f"Pythia has no process for {topology.name!r}: use {', '.join(known)}; or add `process:` with "
                 "Pythia's lines to your topology, or --pythia LINE; or pass events of another generator with "
-                f"--lhe FILE{nearest(topology.name, known)}"
+                "--lhe FILE"
             )
         return (*self.pythia, *process, *further)
 
