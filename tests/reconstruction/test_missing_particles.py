@@ -250,6 +250,13 @@ def test_the_bound_on_sums_truncates_and_is_counted(decays, missing_model, monke
     assert not any(set(row[row >= 0]) & set(soft) for row, soft in zip(reco.assignment, softest, strict=True))
 
 
+def test_a_network_without_patterns_uses_more_objects(mass_model, missing_model, monkeypatch):
+    """It has fewer sums within the bound."""
+    monkeypatch.setattr(set_tables, "MAX_SUMS", 2000)
+    settings = [RunSettings("exact").for_model(model) for model in (mass_model, missing_model)]
+    assert [found.max_objects for found in settings] == [9, 8]
+
+
 def test_more_objects_than_can_be_summed_over_are_said(decays, missing_model, monkeypatch, tmp_path, capsys):
     """The user is told if fewer objects are used than --max-objects asks for."""
     from pairton.cli import main

@@ -45,7 +45,7 @@ def test_every_recipe_gives_every_parameter_a_gradient(path):
         start = topology.nodes(kind, layout).start
         truth[:, mine] = start + np.argsort(rng.random((8, count)), axis=1)[:, : len(mine)]
     revealed = draw_revealed(recipe.topology, truth, rng) if recipe.network.tokens else None
-    terms = terms_of(recipe.loss, topology, layout)
+    terms = terms_of(recipe.loss, topology, layout, patterns=recipe.network.patterns)
     full = [part.slots for part in parts_of(topology)].index(tuple(range(len(topology.slots))))  # no slot is empty
     more = {"patterns": recipe.network.patterns, "columns": {TOPOLOGY: np.full(8, full)}}
     batch = make_batch(topology, Nodes.full(objects), truth, revealed, terms, **more)
@@ -192,7 +192,8 @@ def test_files_that_are_no_recipes(tmp_path, text, message):
 def test_events_beyond_the_exact_sums_are_left_out():
     plain = {"topology": "tttt_allhad", "optimiser": {"steps": 1}}
     exact = plain | {"network": {"tokens": False}, "loss": {"masked_edges": 0, "event_likelihood": 1}}
-    assert [parse_recipe(raw).max_objects for raw in (plain, exact)] == [20, 16]
+    missing = exact | {"network": {"tokens": False, "patterns": True}, "data": {"events": "all"}}
+    assert [parse_recipe(raw).max_objects for raw in (plain, exact, missing)] == [20, 19, 16]
     fewer = exact | {"data": {"max_objects": 14}}
     assert parse_recipe(fewer).max_objects == 14
 

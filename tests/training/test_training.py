@@ -221,11 +221,20 @@ def test_triplet_loss_by_hand():
 def test_beyond_the_bound_edges_take_over():
     bound = count_sums(TTBAR, allowed_nodes(TTBAR, 6))
     loss = LossConfig(masked_edges=0, event_likelihood=2.0, likelihood_bound=bound)
-    assert terms_of(loss, TTBAR, (6,)) == {"event_likelihood": 2.0}
-    assert terms_of(loss, TTBAR, (7,)) == {"masked_edges": 2.0}
+    assert terms_of(loss, TTBAR, (6,), patterns=True) == {"event_likelihood": 2.0}
+    assert terms_of(loss, TTBAR, (7,), patterns=True) == {"masked_edges": 2.0}
     both = LossConfig(masked_edges=0.5, event_likelihood=1.0, likelihood_bound=bound)
-    assert terms_of(both, TTBAR, (6,)) == {"masked_edges": 0.5, "event_likelihood": 1.0}
-    assert terms_of(both, TTBAR, (7,)) == {"masked_edges": 0.5}
+    assert terms_of(both, TTBAR, (6,), patterns=True) == {"masked_edges": 0.5, "event_likelihood": 1.0}
+    assert terms_of(both, TTBAR, (7,), patterns=True) == {"masked_edges": 0.5}
+
+
+@pytest.mark.parametrize(("patterns", "jets"), [(False, 16), (True, 15)])
+def test_the_bound_counts_the_sums_of_the_network(patterns, jets):
+    """A network without patterns has fewer, and was trained on edges from 16 jets on."""
+    loss = LossConfig(masked_edges=0, event_likelihood=1.0)
+    within, beyond = (terms_of(loss, TTBAR, (n,), patterns=patterns) for n in (jets, jets + 1))
+    assert within == {"event_likelihood": 1.0}
+    assert beyond == {"masked_edges": 1.0}
 
 
 # -- augmentation ------------------------------------------------------------------------------------------

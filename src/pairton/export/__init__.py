@@ -141,7 +141,7 @@ def _graph(
     if not get_decoding(chosen).exportable:
         allowed = ", ".join(entry.name for entry in DECODINGS.values() if entry.exportable)
         raise ModelError(f"the decoding {chosen} cannot be exported as one graph: choose one of {allowed}")
-    limit = checked_limit(topology, max_objects)
+    limit = checked_limit(topology, max_objects, complete_only="patterns" not in network.outputs)
     temperatures = list(info.temperatures) if chosen == info.decoding and info.temperatures else None
     about = {
         "graph": "whole",
@@ -193,17 +193,18 @@ def check_packages() -> None:
             raise MissingExtraError("export", module) from None
 
 
-def checked_limit(topology: Topology, wanted: int | None) -> int:
+def checked_limit(topology: Topology, wanted: int | None, complete_only: bool = False) -> int:
     limit = default_max_objects(topology) if wanted is None else wanted
     fewest = max(topology.slots_per_kind)
     if not fewest <= limit <= MOST_OBJECTS:
         raise ConfigError(
             f"max_objects is {limit}, but must be from {fewest} (slots of {topology.name}) to {MOST_OBJECTS}"
         )
-    if limit > exact_limit(topology):
+    most = exact_limit(topology, complete_only)
+    if limit > most:
         raise ModelError(
             f"{limit} {collection_name(topology.main_kind)} of {topology.name} need too many sums: lower "
-            f"--max-objects to {exact_limit(topology)}, or export without --whole"
+            f"--max-objects to {most}, or export without --whole"
         )
     return limit
 

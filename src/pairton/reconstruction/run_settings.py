@@ -50,13 +50,11 @@ class RunSettings:
             check_triplets(model.name, str(model.info.network.get("triplets", "none")))
         check_max_objects(model.topology, self.max_objects)
         most = self.max_objects
-        if decoding == "exact":  # the sums have a limit; larger events are truncated
-            most = min(most, exact_limit(model.topology))
+        if decoding in ("exact", KINEMATIC):  # the sums have a limit; larger events are truncated
+            most = min(most, exact_limit(model.topology, complete_only="patterns" not in model.info.outputs))
         elif decoding == BRANCHES:
             limit = exact_limit(branch_plan(model.topology).apart, complete_only=True)
             most = min(most, limit, getattr(model.engine, "most_objects", most))
-        elif decoding == KINEMATIC:
-            most = min(most, exact_limit(model.topology, complete_only=True))
         check_max_objects(model.topology, most)
         return replace(self, decoding=decoding, max_objects=most, cuts=self._cuts_for(model.topology))
 

@@ -117,7 +117,9 @@ class Trainer:
 
     def terms(self, drawn: Drawn) -> dict[str, float]:
         """The losses of a step, and their weights."""
-        return terms_of(self.recipe.loss, self.recipe.topology, drawn.layout, self.recipe.heads)
+        recipe = self.recipe
+        patterns = recipe.network.patterns
+        return terms_of(recipe.loss, recipe.topology, drawn.layout, recipe.heads, patterns=patterns)
 
     def backward(self, fabric: Any, model: Any, drawn: Drawn) -> dict[str, float]:
         """Compute the gradient of a step. Return the loss and its terms, averaged over the whole batch.

@@ -170,17 +170,25 @@ class Batch:
 
 
 def terms_of(
-    loss: LossConfig, topology: Topology, layout: Layout, heads: Mapping[str, float] | None = None
+    loss: LossConfig,
+    topology: Topology,
+    layout: Layout,
+    heads: Mapping[str, float] | None = None,
+    *,
+    patterns: bool,
 ) -> dict[str, float]:
     """The losses of a batch of this layout, and their weights. Beyond its bound, edges replace the likelihood.
 
+    patterns: whether the network has the output `patterns`, with which the likelihood has more sums.
+
     >>> from pairton.topology import load_topology
     >>> loss = LossConfig(masked_edges=0, event_likelihood=1)
-    >>> [terms_of(loss, load_topology("ttbar_allhad"), layout) for layout in ((12,), (16,))]
+    >>> [terms_of(loss, load_topology("ttbar_allhad"), (n,), patterns=True) for n in (12, 16)]
     [{'event_likelihood': 1}, {'masked_edges': 1}]
     """
     weights: dict[str, float] = {name: getattr(loss, name) for name in LOSSES}
-    if loss.event_likelihood and count_sums(topology, allowed_nodes(topology, layout)) > loss.likelihood_bound:
+    allowed = allowed_nodes(topology, layout)
+    if loss.event_likelihood and count_sums(topology, allowed, not patterns) > loss.likelihood_bound:
         weights["masked_edges"] = loss.masked_edges or loss.event_likelihood
         weights["event_likelihood"] = 0
     return {name: weight for name, weight in {**weights, **(heads or {})}.items() if weight}

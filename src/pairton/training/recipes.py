@@ -274,7 +274,8 @@ class Recipe:
     def max_objects(self) -> int:
         """Events with more objects of a kind than this are left out; `exact` decoding has a limit of its own."""
         most = self.data.max_objects
-        return min(most, exact_limit(self.topology)) if self.decoding == "exact" else most
+        limit = exact_limit(self.topology, complete_only=not self.network.patterns)
+        return min(most, limit) if self.decoding == "exact" else most
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, from which `parse_recipe` makes an equal recipe."""

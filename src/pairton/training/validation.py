@@ -91,7 +91,8 @@ def sum_likelihood(
     topology, name = network.topology, "event_likelihood"
     total = np.zeros(2)
     for layout, rows in which:
-        terms = {key: weight for key, weight in terms_of(loss, topology, layout).items() if key == name}
+        every = terms_of(loss, topology, layout, patterns=network.config.patterns)
+        terms = {key: weight for key, weight in every.items() if key == name}
         group = events.groups[layout]
         truth = np.array(group.truth[rows])
         if not terms:
