@@ -38,6 +38,50 @@ def test_labelled_particles_of_cms_events_are_found():
     assert counts["W"][0] >= 29
 
 
+@pytest.mark.parametrize("select", [False, True])
+def test_one_truth_however_the_tree_is_named(select):
+    """A name of a topology had 32 complete events, the same name of a model 42: their cuts differ."""
+    named = {"topology": "ttbar_semilep"}, {"model": "ttbar_semilep"}
+    results = [pairton.evaluate(TTBAR, select=select, **how) for how in (*named, named[0] | named[1])]
+    texts = [[line for line in result.summary() if "objects used" in line] for result in results]
+    assert texts[0] == texts[1] == texts[2]
+    cuts = "pT > 25 GeV, |eta| < 2.5"
+    assert texts[0][0].startswith(f"objects used: jets {cuts}; leptons {cuts}, as the topology says; --jets ")
+    one, *others = (result.to_dict() for result in results)
+    assert one == others[0] == others[1]
+    assert one["complete"] == 32
+    assert one["cuts"]["jet"] == {"pt": 25, "abs_eta": 2.5}
+    (method,) = results[0].methods
+    assert method.settings.cuts == one["cuts"]
+
+
+def test_the_cuts_of_the_user_decide_for_labels_too():
+    loose = pairton.evaluate(TTBAR, topology="ttbar_semilep", jets="pt>20,abs_eta<4.5", leptons="pt>20").to_dict()
+    assert loose["complete"] == 42
+    assert loose["cuts"]["jet"] == {"pt": 20, "abs_eta": 4.5}
+
+
+def test_answers_have_no_soft_or_forward_jets_of_pile_up(tmp_path):
+    reconstruct_files(TTBAR, tmp_path / "out.parquet", "ttbar_semilep")
+    assert result_metadata(tmp_path / "out.parquet")["cuts"]["jet"] == {"pt": 25, "abs_eta": 2.5}
+    events = read(TTBAR, topology="ttbar_semilep")
+    for chosen, answers in (
+        (True, ak.from_parquet(tmp_path / "out.parquet")),
+        (True, pairton.reconstruct(events, "ttbar_semilep").to_columns()),
+        (False, pairton.reconstruct(events, "ttbar_semilep", jets="pt>20,abs_eta<4.5").to_columns()),
+    ):
+        names = [f"{slot.name.replace('.', '_')}_jet" for slot in events.topology.slots if slot.kind == "jet"]
+        jets = ak.from_regular(np.stack([np.asarray(answers[name]) for name in names], axis=1))
+        used = events.jets[jets[jets >= 0]]
+        assert bool(ak.all((used.pt >= 25) & (abs(used.eta) <= 2.5))) == chosen
+
+
+def test_prepared_events_keep_the_jets_of_their_author(tmp_path):
+    summary = reconstruct_files(TTH, tmp_path / "out.parquet", "tth_semilep")
+    assert summary.events == 1000
+    assert result_metadata(tmp_path / "out.parquet")["cuts"]["jet"] == {"pt": 20, "abs_eta": 4.5}
+
+
 def test_nanoaod_kept_as_parquet_gives_the_same_answers(tmp_path):
     """Every branch of the real file, as columns of the same name."""
     ak.to_parquet(uproot.open(TTBAR)["Events"].arrays(), tmp_path / "nano.parquet")

@@ -273,16 +273,16 @@ def test_same_efficiencies_same_answers(tmp_path, events, evidence_model):
         table = tmp_path / f"{field}.yaml"
         table.write_text(yaml.safe_dump({"field": field, "cuts": cuts, "efficiency": POINTS}))
         path = nano(tmp_path / f"{field}.root", events, **{field: values})
-        reco = pairton.reconstruct(read(path, **QUIET, tags=table), evidence_model)
+        reco = pairton.reconstruct(read(path, **QUIET, tags=table), evidence_model, cuts=False)
         answers[field] = reco.assignment, reco.event_probability
     table = parse_table({"field": "passed", "cuts": [0.5, 1.5], "efficiency": POINTS}, "bins")
     jets = ak.with_field(events.jets, bins, "passed")
-    reco = pairton.reconstruct(jets, evidence_model, tags=table)
+    reco = pairton.reconstruct(jets, evidence_model, tags=table, cuts=False)
     for assignment, probability in answers.values():
         np.testing.assert_array_equal(assignment, reco.assignment)
         np.testing.assert_allclose(probability, reco.event_probability, rtol=1e-3)  # masses are float32 in files
     worse = parse_table({"field": "passed", "cuts": [0.5], "efficiency": {"b": [0.85], "light": [0.05]}}, "bins")
-    other = pairton.reconstruct(jets, evidence_model, tags=worse)
+    other = pairton.reconstruct(jets, evidence_model, tags=worse, cuts=False)
     assert (other.assignment != reco.assignment).any()
 
 
@@ -394,8 +394,8 @@ def test_padding_of_minus_999_is_no_jet(tmp_path, events, evidence_model, mass_m
         bounded = replace(model, domain=Domain({"jet": replace(model.domain["jet"], pt=5.0, abs_eta=10.0)}))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PairtonWarning)
-            found = pairton.reconstruct(tmp_path / "padded.parquet", bounded)
-            expected = pairton.reconstruct(events, bounded)
+            found = pairton.reconstruct(tmp_path / "padded.parquet", bounded, jets="pt>5,abs_eta<10")
+            expected = pairton.reconstruct(events, bounded, jets="pt>5,abs_eta<10")
         np.testing.assert_array_equal(found.assignment, expected.assignment)
         assert (found.status == expected.status).all()
         assert (found.status == 0).any()

@@ -61,7 +61,7 @@ def test_cuts_that_cannot_be(text):
 
 
 def test_cuts_for_objects_that_are_not_there(decays, model):
-    with pytest.raises(ConfigError, match="cuts on leptons, electrons, muons, but ttbar_allhad has only jets"):
+    with pytest.raises(ConfigError, match="cuts on leptons, electrons, muons, but the events have only jets"):
         pairton.reconstruct(decays(5), model, leptons="pt>30")
     with pytest.raises(ConfigError, match="choose one"):
         pairton.reconstruct(decays(5), model, jets="pt>30", cuts=False)

@@ -219,7 +219,7 @@ def test_all_that_changes_an_answer_is_in_the_metadata(decays, tmp_path, model_f
         "variations": {"up": {"pt": "jet_pt"}},
     }
     found = said["decoding"], said["beam"], said["max_objects"], said["cuts"]
-    assert found == ("beam", 3, 9, False)
+    assert found == ("beam", 3, 9, {"jet": {"pt": None, "abs_eta": None}})
     (one,) = said["inputs"]
     assert (one["name"], one["format"], one["events"]) == (str(source), "parquet", 30)
     assert one["sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()
@@ -238,10 +238,10 @@ def test_all_that_changes_an_answer_is_in_the_metadata(decays, tmp_path, model_f
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
-        ([], "as the model was trained"),
+        ([], "jet: pt>25,abs_eta<2.5"),
         (["--jets", "none"], "jet: none"),
         (["--jets", "pt>30,abs_eta<2.4"], "jet: pt>30,abs_eta<2.4"),
-        (["--jets", "pt>30"], "jet: pt>30,abs_eta as the model was trained"),
+        (["--jets", "pt>30"], "jet: pt>30,abs_eta<2.5"),
     ],
 )
 def test_inspect_says_which_cuts_a_result_was_made_with(source, model_folder, tmp_path, capsys, words, shown):

@@ -180,7 +180,7 @@ def cut_options(command: Command) -> Command:
 
         return command(*args, cuts=chosen_cuts(jets, leptons, not no_cuts), **rest)
 
-    text = "Use only {} that pass cuts, as in pt>30,abs_eta<2.4; none: use all. [the model's cuts]"
+    text = "Use only {} that pass cuts, as in pt>30,abs_eta<2.4; none: use all. [the cuts that are printed]"
     for option in (
         click.option("--no-cuts", "--no-jet-cuts", is_flag=True, hidden=True, help="No cuts on any kind."),
         click.option("--leptons", metavar="CUTS", help=text.format("leptons")),

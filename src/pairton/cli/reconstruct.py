@@ -129,10 +129,12 @@ def reconstruct(
              pairton reconstruct events/*.root -o out/ --dask tls://scheduler:8786 --resume
     """
     from pairton.cli.progress import progress
+    from pairton.formats import has_pile_up
     from pairton.formats.files import sample_file
     from pairton.reconstruction.model_choice import load_for_files
     from pairton.reconstruction.running import RunSettings
     from pairton.reconstruction.streaming import count_events, reconstruct_files
+    from pairton.topology import load_topology
 
     parts = {"rows": part_rows, "suffix": part_suffix}
     if dask is not None or jobs is not None or resume:
@@ -147,9 +149,13 @@ def reconstruct(
     total = count_events(paths, **reading) if sys.stderr.isatty() else None
     begun = time.monotonic()
     settings = RunSettings(decoding, beam, max_objects, cuts, answer, allow_absent, prior)
+    events = load_topology(reading["topology"]), has_pile_up(paths, reading)
+    objects = settings.objects_used(loaded, *events)
+    settings = settings.for_events(loaded, *events)
     if dask is not None or jobs is not None or resume:
         more = {"chunk": chunk, **reading, **{name: value for name, value in parts.items() if value is not None}}
         _in_parts(paths, output, loaded, settings, total, more, dask=dask, jobs=jobs, resume=resume, force=force)
+        click.echo(objects)
         return
     summary = reconstruct_files(
         paths,
@@ -163,6 +169,7 @@ def reconstruct(
     if output is None:
         _show(summary, None if inputs else Path(paths[0]).name)
     _report(summary, loaded, settings, begun, f"; wrote {output}" if output else "")
+    click.echo(objects)
 
 
 def _in_parts(

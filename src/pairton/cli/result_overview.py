@@ -98,21 +98,16 @@ def _settings(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _cuts(value: Any) -> str:
-    """Cuts on objects: those of the model, none, or the user's."""
-    if isinstance(value, bool):
-        return "as the model was trained" if value else "none"
-    if not isinstance(value, Mapping):
-        return _short(value)
+    """Cuts on objects, by kind."""
+    if not isinstance(value, Mapping):  # written by an earlier version
+        return "those of the model" if value is True else _short(value)
     return "; ".join(f"{kind}: {_bounds(value, kind)}" for kind in value)
 
 
 def _bounds(cuts: Mapping[str, Any], kind: str) -> str:
-    """The cuts on objects of a kind, in the form of --jets; cuts that were not given are the model's."""
+    """The cuts on objects of a kind, in the form of --jets."""
     bounds = _mapping(cuts, kind)
-    given = [f"{name}{sign}{_short(bounds[name])}" for name, sign in CUTS.items() if bounds.get(name) is not None]
-    return (
-        ",".join([*given, *(f"{name} as the model was trained" for name in CUTS if name not in bounds)]) or "none"
-    )
+    return ",".join(f"{n}{sign}{_short(bounds[n])}" for n, sign in CUTS.items() if bounds.get(n)) or "none"
 
 
 def _inputs(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

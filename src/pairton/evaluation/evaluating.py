@@ -38,16 +38,17 @@ from pairton.evaluation.registry import METRICS, Chunk, Metric
 from pairton.evaluation.scoreboard import Evaluation, Method
 from pairton.events import Events
 from pairton.events.acceptance import MAX_OBJECTS
-from pairton.events.domain import Bounds, Domain, chosen_cuts, cut_domain
+from pairton.events.domain import Bounds, Domain, as_cuts, chosen_cuts, describe_cuts, used_cuts
 from pairton.events.splits import DEFAULT_FRACTIONS, fold_of
-from pairton.formats import expand, iterate, open_source, options_for
+from pairton.formats import expand, has_pile_up, iterate, open_source, options_for
 from pairton.formats.files import Paths
 from pairton.models.folds import by_fold
 from pairton.reconstruction.mixture_choice import truth_topology
 from pairton.reconstruction.model_choice import models_to_evaluate
 from pairton.reconstruction.result import stored_assignment
+from pairton.reconstruction.run_settings import own_selection
 from pairton.reconstruction.running import RunSettings, windows
-from pairton.topology import Topology, load_topology, same_tree
+from pairton.topology import Cuts, Topology, load_topology, same_tree
 from pairton.topology.mixtures import find_part
 
 if TYPE_CHECKING:
@@ -99,8 +100,9 @@ def evaluate(
         select: First apply the selection of the topology to objects and events.
         split: Use only the events of a split of the first model: "train", "validation" or "test".
         max_objects: The largest number of objects of each kind; if there are more, those of highest pT are used.
-        cuts: Leave out objects outside the domain of the model.
-        jets: Cuts on jets in place of the model's, such as "pt>30,abs_eta<2.4"; "none" uses all jets.
+        cuts: Leave out objects outside the domain of the model and, with `select` or for a file of an experiment,
+            outside the topology's own cuts. Only objects that are used are labelled.
+        jets: Cuts on jets in place of these, such as "pt>30,abs_eta<2.4"; "none" uses all jets.
         leptons: The same for leptons.
         answer: "event" or "particles", as in `pairton.reconstruct`.
         allow_absent: As in `pairton.reconstruct`.
@@ -153,16 +155,30 @@ def evaluate(
     topology = options["topology"] = load_topology(known) if known is not None else next(read(chunk=1)).topology
     asked: dict[str, Any] = {"answer": answer, "allow_absent": allow_absent, "prior": prior or {}}
     settings = RunSettings(beam=beam, max_objects=max_objects, cuts=chosen_cuts(jets, leptons, cuts), **asked)
+    pile_up = given.pile_up if given is not None else has_pile_up(files, options)
+    strict = pile_up or select
+    own = own_selection(models[0], topology) if models else topology.selection
+
+    def cuts_for(model: Model | None, strict: bool = strict) -> Bounds:
+        domain = Domain() if model is None else model.domain
+        return used_cuts(settings.cuts, domain, topology.kinds, own if strict else None)
+
+    first = models[0] if models else None  # decides which objects are labelled and selected
+    used = cuts_for(first)
+    objects_used = describe_cuts(used, cuts_for(first, not strict), strict)
+    topology = options["topology"] = replace(topology, selection=replace(own, objects=as_cuts(used)))
+    if given is not None:
+        given = given.replace(topology=topology, variations=given.variations)
     methods = model_methods(models, decodings, settings)
-    domain = models[0].domain if models else None  # baselines get the same objects as the first model
-    methods += [baseline_method(name, read_weighted, select, domain) for name in baselines]
+    methods += [baseline_method(name, read_weighted, select) for name in baselines]
     methods += [scaled(method, scale) for scale in jet_scales for method in methods]
     methods += [file_method(path, topology) for path in assignments]
     if not methods:
         raise ConfigError("nothing to evaluate: give a model, a baseline or assignments")
     name_apart(methods)
     for method in methods:
-        method.settings = replace(settings, decoding=method.decoding)
+        method.settings = replace(settings, decoding=method.decoding, cuts=cuts_for(method.model or first))
+        method.about |= {} if method.answers else {"cuts": method.settings.cuts}
         if method.model is not None:
             method.settings = method.settings.for_model(method.model)
         if method.model is not None and find_part(method.model.topology, topology) is None:
@@ -194,7 +210,7 @@ def evaluate(
             inside = window.in_split(split, fractions)
             window, rows = window[inside], rows[inside]
         for k, model in enumerate(models):
-            inside_cuts, cut = _labels_within(window, cut_domain(model.domain, settings.cuts, topology.kinds))
+            inside_cuts, cut = _labels_within(window, as_cuts(cuts_for(model)))
             outside[model.name] += cut
             window = window if k else inside_cuts  # the first model decides what is to be found
         scored += len(window)
@@ -202,8 +218,8 @@ def evaluate(
             trained_on[model.name] += _trained_on(model, window)
         if select:
             chunk = _chunk(methods, window.select(), rows[window.selected])
-        else:  # objects that the experiment rejects are not used by any method
-            chunk = _chunk(methods, window.keep(window.usable), rows)
+        else:  # objects that the experiment rejects, and with pile-up those that fail the cuts, are not used
+            chunk = _chunk(methods, window.keep(window.passes if pile_up else window.usable), rows)
         for method in methods:
             for metric in measured.values():
                 if (found := metric.count(chunk, method)) is not None:
@@ -212,7 +228,7 @@ def evaluate(
     for k, (name, count) in enumerate(outside.items()):
         why = f"the cuts of {name}" if settings.cuts is True else "the given cuts"
         counts_as = f"are wrong for it, but not for {models[0].name}" if k else "count as missing"
-        if count:
+        if count and not select:
             warnings.warn(
                 f"{count} labelled objects fail {why} and {counts_as}: --jets none uses all jets",
                 PairtonWarning,
@@ -226,7 +242,7 @@ def evaluate(
                 PairtonWarning,
                 stacklevel=2,
             )
-    result = Evaluation(topology, files, select, methods, measured, chosen_mix)
+    result = Evaluation(topology, files, select, methods, measured, chosen_mix, used, objects_used)
     _warn_of_few(result)
     return result
 
@@ -282,12 +298,12 @@ def _paper_mix(topology: Topology) -> tuple[float, ...] | None:
     return None
 
 
-def _labels_within(events: Events, domain: Domain) -> tuple[Events, int]:
-    """The events without labels on objects outside a domain, and the number of labels removed."""
+def _labels_within(events: Events, cuts: Mapping[str, Cuts]) -> tuple[Events, int]:
+    """The events without labels on objects that fail cuts, and the number of labels removed."""
     assert events.truth is not None
     truth = events.truth.copy()
     for slot in events.topology.slots:
-        objects, bounds = events.objects[slot.kind], domain[slot.kind]
+        objects, bounds = events.objects[slot.kind], cuts[slot.kind]
         counts, column = events.counts[slot.kind], truth[:, slot.index]
         inside = (objects.pt >= bounds.pt) & (abs(objects.eta) <= bounds.abs_eta)
         passes = np.append(np.asarray(ak.flatten(inside), dtype=bool), True)

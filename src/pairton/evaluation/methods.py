@@ -19,7 +19,6 @@ from pairton.evaluation.answers import read_assignments
 from pairton.evaluation.registry import BASELINES, Baseline
 from pairton.evaluation.scoreboard import Method
 from pairton.events import Events
-from pairton.events.domain import Domain, KindDomain
 from pairton.reconstruction.result import stored_assignment
 from pairton.reconstruction.running import Assigner, RunSettings
 from pairton.topology import JET, Topology
@@ -73,10 +72,8 @@ def scaled(method: Method, scale: float) -> Method:
 # -- baselines ---------------------------------------------------------------------------------------------
 
 
-def baseline_method(
-    name: str, read: Callable[..., Iterator[Events]], select: bool, domain: Domain | None = None
-) -> Method:
-    """A registered baseline, fitted on the first events. It gets the objects within the cuts of `domain`."""
+def baseline_method(name: str, read: Callable[..., Iterator[Events]], select: bool) -> Method:
+    """A registered baseline, fitted on the first events."""
     if name not in BASELINES:
         known = ", ".join(BASELINES)
         raise ConfigError(f"no baseline {name!r}: choose one of {known}{nearest(name, BASELINES)}")
@@ -91,9 +88,7 @@ def baseline_method(
     first = Events.concatenate(parts)
     baseline = BASELINES[name].fit(first)
     about = {"baseline": name, "fitted_on": f"the first {len(first)} of these events"}
-    given = {} if domain is None else domain.kinds
-    cuts = Domain({kind: KindDomain(bounds.pt, bounds.abs_eta) for kind, bounds in given.items()})
-    return Method(name, about | getattr(baseline, "about", {}), partial(_ask_baseline, baseline), domain=cuts)
+    return Method(name, about | getattr(baseline, "about", {}), partial(_ask_baseline, baseline))
 
 
 def _ask_baseline(baseline: Baseline, method: Method, events: Events, rows: Rows) -> Decoded:

@@ -22,7 +22,7 @@ from pairton.evaluation.registry import Metric
 from pairton.evaluation.steps import FOLLOWED
 from pairton.events import Events
 from pairton.events.acceptance import Accepted, accept
-from pairton.events.domain import Domain
+from pairton.events.domain import Bounds, Domain
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import Nodes
 from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
@@ -88,6 +88,8 @@ class Evaluation:
     methods: list[Method]
     metrics: Mapping[str, Metric]
     mix: tuple[float, ...] | None
+    cuts: Bounds = field(default_factory=dict)  # of objects that are used and labelled
+    objects_used: str = ""  # the same in words, and the other choice
     _known: dict[tuple[str, ...], Any] = field(default_factory=dict, repr=False)
 
     def counted(self, metric: str, method: Method) -> Any:
@@ -146,6 +148,7 @@ class Evaluation:
         chosen = "selected " if self.selected else ""
         number = f" (effective number {effective(first.weight):,.0f})" if self.weighted else ""
         lines = [f"{len(first)} {chosen}events with truth{number}, {complete} complete; labelled: {listed}"]
+        lines += [self.objects_used] if self.objects_used else []
         cuts = "" if self.selected else "; --select leaves out events that fail the selection"
         return lines + [
             f"{method.name}: {method.unanswered} without an answer, which count as wrong{cuts}"
@@ -174,6 +177,7 @@ class Evaluation:
             "inputs": self.inputs,
             "topology": self.topology.name,
             "selected": self.selected,
+            "cuts": self.cuts,
             "events": len(first),
             **({"weights": self._weights()} if self.weighted else {}),
             "complete": first.total[counting.EVENT].sum(),

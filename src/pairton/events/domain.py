@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
 from pairton.errors import ConfigError, ModelError, shown
 from pairton.topology import JET
-from pairton.topology.selection import counted
+from pairton.topology.selection import Cuts, Selection, collection_name, counted
 
-__all__ = ["Bounds", "Domain", "KindDomain", "chosen_cuts", "cut_domain", "parse_cuts"]
+__all__ = [
+    "Bounds",
+    "Domain",
+    "KindDomain",
+    "as_cuts",
+    "chosen_cuts",
+    "cut_domain",
+    "describe_cuts",
+    "parse_cuts",
+    "used_cuts",
+]
 
 Bounds = Mapping[str, Mapping[str, float | None]]  # kind -> cuts on pt and abs_eta; None: no cut
 CUTS = {"pt": ">", "abs_eta": "<"}  # quantity -> direction of the cut
@@ -127,16 +137,71 @@ def chosen_cuts(jets: str | None, leptons: str | None, cuts: bool | Bounds = Tru
     return found
 
 
+def used_cuts(
+    given: bool | Bounds, domain: Domain, kinds: Sequence[str], own: Selection | None = None
+) -> dict[str, dict[str, float | None]]:
+    """The cuts on each kind that decide which objects are used, labelled and selected; None: no cut.
+
+    given    cuts of the user, see `chosen_cuts`; they replace all others
+    domain   range of objects that the model was trained on
+    own      selection of the decay tree, if objects must pass its cuts too
+
+    >>> used_cuts({"jet": {"pt": 30.0}}, Domain({"jet": KindDomain(20, 4.5)}), ["jet"])
+    {'jet': {'pt': 30.0, 'abs_eta': 4.5}}
+    >>> used_cuts(True, Domain({"jet": KindDomain(20, 4.5)}), ["jet"], Selection({"jet": Cuts(25, 2.5)}))
+    {'jet': {'pt': 25, 'abs_eta': 2.5}}
+    """
+    if isinstance(given, Mapping) and set(kinds).isdisjoint(given):
+        raise ConfigError(
+            f"there are cuts on {', '.join(map(collection_name, given))}, but the events have only "
+            f"{', '.join(map(collection_name, kinds))}"
+        )
+    result: dict[str, dict[str, float | None]] = {}
+    for kind in kinds:
+        trained, cuts = domain[kind], (own or Selection()).cuts(kind)
+        usual = {"pt": max(trained.pt, cuts.pt), "abs_eta": min(trained.abs_eta, cuts.abs_eta)}
+        chosen = dict.fromkeys(CUTS) if given is False else {} if given is True else given.get(kind, {})
+        result[kind] = {name: None if value == inf else value for name, value in (usual | {**chosen}).items()}
+    return result
+
+
+def as_cuts(bounds: Bounds) -> dict[str, Cuts]:
+    """Bounds as the cuts of a selection.
+
+    >>> str(Selection(as_cuts({"jet": {"pt": 25.0, "abs_eta": None}})))
+    'jets pT > 25 GeV'
+    """
+
+    def cuts(pt: float | None, abs_eta: float | None) -> Cuts:
+        return Cuts(-inf if pt is None else pt, inf if abs_eta is None else abs_eta)
+
+    return {kind: cuts(bound.get("pt"), bound.get("abs_eta")) for kind, bound in bounds.items()}
+
+
+def describe_cuts(used: Bounds, other: Bounds, pile_up: bool) -> str:
+    """The cuts that were used, on one line, and how to use the `other` ones; `pile_up`: which of them are which.
+
+    >>> print(describe_cuts({"jet": {"pt": 25, "abs_eta": 2.5}}, {"jet": {"pt": 20, "abs_eta": 4.5}}, True))
+    objects used: jets pT > 25 GeV, |eta| < 2.5, as the topology says; --jets "pt>20,abs_eta<4.5" uses more
+    """
+    line = f"objects used: {Selection(as_cuts(used))}"
+    flags = {"leptons" if kind in LEPTONS else "jets": other[kind] for kind in other if other[kind] != used[kind]}
+    if not flags:
+        return line
+
+    def text(cuts: Mapping[str, float | None]) -> str:
+        return ",".join(f"{name}{CUTS[name]}{value:g}" for name, value in cuts.items() if value) or "none"
+
+    choice = " ".join(f'--{option} "{text(cuts)}"' for option, cuts in flags.items())
+    if pile_up:
+        return f"{line}, as the topology says; {choice} uses more"
+    return f"{line}, as in the training, since these events were prepared; {choice} uses those of the topology"
+
+
 def cut_domain(domain: Domain, cuts: bool | Bounds, kinds: Iterable[str]) -> Domain:
-    """The domain with other cuts on pT and |eta|: those of `cuts`, or none if it is False."""
-
-    def cut_kind(kind: str) -> KindDomain:
-        trained = domain[kind]
-        chosen = dict.fromkeys(CUTS) if cuts is False else {} if cuts is True else cuts.get(kind, {})
-        pt, abs_eta = chosen.get("pt", trained.pt), chosen.get("abs_eta", trained.abs_eta)
-        return replace(trained, pt=-inf if pt is None else pt, abs_eta=inf if abs_eta is None else abs_eta)
-
-    return Domain({kind: cut_kind(kind) for kind in kinds})
+    """The domain with the cuts on pT and |eta| of `used_cuts`."""
+    used = as_cuts(used_cuts(cuts, domain, tuple(kinds)))
+    return Domain({k: replace(domain[k], pt=each.pt, abs_eta=each.abs_eta) for k, each in used.items()})
 
 
 def _kind(raw: Mapping[str, Any]) -> KindDomain:

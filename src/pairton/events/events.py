@@ -239,6 +239,11 @@ class Events:
         """The jets: `objects["jet"]`."""
         return self.objects[JET]
 
+    @property
+    def pile_up(self) -> bool:
+        """Whether jets from pile-up are possible: the events are neither prepared for a network nor in memory."""
+        return bool(self.metadata.get("pile_up"))
+
     @cached_property
     def counts(self) -> dict[str, npt.NDArray[np.int64]]:
         """Kind -> (n,): number of objects per event."""
@@ -290,19 +295,16 @@ class Events:
     @cached_property
     def selected(self) -> npt.NDArray[np.bool_]:
         """(n,): events that pass the selection of the topology and have no bad object."""
-        selection = self.topology.selection
-        chosen = self.status == Status.OK
-        for kind, (fewest, most) in selection.counts.items():
-            count = np.asarray(ak.sum(self.passes[kind], axis=1))
-            chosen &= (count >= fewest) & (most is None or count <= most)
+        selection, btags = self.topology.selection, None
         if selection.btags and self.metadata.get("btag") != "none":  # read without tags
             if "btag" not in ak.fields(self.jets):
                 raise EventsError(
                     "the selection counts b-tags, but the jets have no field btag: name its column with --map "
                     "btag=COLUMN"
                 )
-            chosen &= np.asarray(ak.sum(self.passes[JET] & (self.jets.btag > 0.5), axis=1)) >= selection.btags
-        return np.asarray(chosen)
+            btags = np.asarray(ak.sum(self.passes[JET] & (self.jets.btag > 0.5), axis=1))
+        counts = {kind: np.asarray(ak.sum(passes, axis=1)) for kind, passes in self.passes.items()}
+        return np.asarray(selection.accepts(counts, btags) & (self.status == Status.OK))
 
     @cached_property
     def present(self) -> npt.NDArray[np.bool_]:

@@ -6,19 +6,21 @@ code.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pairton.errors import ConfigError, FormatError, InputError, nearest
+from pairton.errors import ConfigError, FormatError, InputError, PairtonWarning, nearest
 from pairton.events import Events
 from pairton.events.tags import load_table
 from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions, Source, Writer, check_chunk, damage
 from pairton.formats.common import BadLabels
 from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand, file_state, require_container, unchanged
 from pairton.formats.lepton_selection import OneChoice
+from pairton.formats.stored import KEY
 from pairton.formats.taggers import OneTagger
 from pairton.topology import Topology, load_topology, same_tree
 from pairton.topology.mixtures import find_part
@@ -29,6 +31,7 @@ __all__ = [
     "detect",
     "expand",
     "get_format",
+    "has_pile_up",
     "iterate",
     "open_source",
     "options_for",
@@ -164,6 +167,16 @@ def stored_topology(path: str | Path, isolate: Any = False) -> Topology | None:
         file.close()
 
 
+def has_pile_up(paths: Paths, options: Mapping[str, Any]) -> bool:
+    """Whether the first of some files may have jets from pile-up: it was not prepared for a network, nor simulated
+    by Pairton. `options`: of `pairton.read`.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PairtonWarning)  # repeated when the file is read
+        with open_source(expand(paths)[0], **{**options, "truth": False}) as source:
+            return bool(source.metadata.get("pile_up"))
+
+
 def open_source(
     path: str | Path,
     format: str | None = None,
@@ -204,6 +217,8 @@ def open_source(
         file.close()
         raise
     source.format, source.topology = found.name, chosen.topology
+    if not found.prepared and file.text(KEY) is None:  # Pairton's own files keep what was stored
+        source.metadata = {**source.metadata, "pile_up": True}
     reading = {name: getattr(chosen, name) for name in ("map", "units", "settings")}
     if reading := {name: dict(value) if name != "units" else value for name, value in reading.items() if value}:
         source.metadata = {**source.metadata, "reading": reading}  # results record options that can change them

@@ -147,6 +147,7 @@ class Source(ABC):
     others: Sequence[str] = ()  # collections in the file that the topology does not use
     chosen: Mapping[str, str] = MappingProxyType({})  # setting -> value that the reader chose for this file
     read_as: Mapping[str, Any] = MappingProxyType({})  # all choices of the reader: tagger, jet ID, ...
+    rejected: Mapping[str, int] = MappingProxyType({})  # reason -> jets read so far that are not usable
 
     @abstractmethod
     def read(self, start: int, stop: int) -> Events:
@@ -203,6 +204,7 @@ class Format(ABC):
     reads_variations: ClassVar[bool] = False
     names: ClassVar[tuple[str, ...]] = ()  # what `--map` may name, apart from fields: slot, weight, group, …
     jets_only: ClassVar[bool] = False
+    prepared: ClassVar[bool] = False  # whether its events were prepared for a network: their author chose the jets
 
     @abstractmethod
     def recognises(self, file: Any) -> bool:

@@ -48,6 +48,7 @@ class HyperHdf5(Format):
     description = "INPUTS/JET, LEPTON, MET: records of e, eta, phi, pt, btag; LABELS/JET, LEPTON"
     suffixes = (".h5", ".hdf5")
     names = ("weight",)
+    prepared = True
     settings: ClassVar[dict[str, str]] = stored_settings()
 
     def recognises(self, file: Hdf5File) -> bool:

@@ -27,6 +27,7 @@ class HyperRoot(Format):
     reads_variations = True
     names = MAP_NAMES
     jets_only = True
+    prepared = True
     settings: ClassVar[dict[str, str]] = dict(SETTINGS)
 
     def recognises(self, file: RootFile) -> bool:

@@ -14,6 +14,7 @@ and are used as leptons instead of jets.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -57,6 +58,7 @@ class SpanetHdf5(Format):
     description = "INPUTS/<Collection>/{MASK, pt, eta, phi, mass, btag}, TARGETS/<particle>/<product>"
     suffixes = (".h5", ".hdf5")
     names = ("weight", "group", "slot", "particle")
+    prepared = True
     settings: ClassVar[dict[str, str]] = {
         **stored_settings(),
         "targets": "own (each target is a row of its own collection), or the collections that targets index as "
@@ -104,6 +106,7 @@ class _Source(Hdf5Source):
         self._overlap = {
             kind: self._find_objects(file, kind, Wanted(kind)) for kind in self._leptons.beside(available)
         }
+        self.rejected: Counter[str] = Counter()
         self._targets = self._find_targets(file)
         self.has_truth = bool(self._targets)
         everything: dict[str, Any] = {}
@@ -253,6 +256,7 @@ class _Source(Hdf5Source):
                 self._tags.complete(flat, scale)
             objects[kind] = objects_from_flat(rows[kind].counts, flat, index=rows[kind].index, scale=scale)
             if leptons is not None:
+                self.rejected["are leptons"] += int(leptons.sum())
                 objects[kind] = ak.with_field(objects[kind], ak.unflatten(~leptons, rows[kind].counts), "usable")
         others = {}
         for kind, group in self._overlap.items():

@@ -90,6 +90,7 @@ class Topograph(Format):
     description = "Topograph's HDF5: delphes/jets, delphes/jets_indices"
     suffixes = (".h5", ".hdf5")
     jets_only = True
+    prepared = True
 
     def recognises(self, file: Hdf5File) -> bool:
         return JETS in file

@@ -41,7 +41,7 @@ from pairton.reconstruction.provenance import (
 from pairton.reconstruction.result_columns import same_columns, same_kept
 from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
 from pairton.reconstruction.running import WINDOW, Assigner, windows
-from pairton.reconstruction.streaming import READ_ROWS, FirstBad
+from pairton.reconstruction.streaming import READ_ROWS, FirstBad, settings_for_files
 from pairton.reconstruction.writers import ROWS, create_result
 from pairton.topology import JET, load_topology
 
@@ -156,6 +156,7 @@ def reconstruct_parts(
     options = options_for(model, options)
     check_jobs(jobs)  # check everything before existing parts are touched
     check_chunk(chunk)
+    settings = settings_for_files(settings, model, files, options)
     varied = dict.fromkeys(options.get("variations") or (), (JET,))
     Assigner(model, settings).check(load_topology(options["topology"]), varied)
     inputs = _describe(files, options, jobs, client)

@@ -12,14 +12,15 @@ from pairton.decoding.hyper_decoding import check_triplets
 from pairton.decoding.set_tables import exact_limit
 from pairton.errors import ConfigError, ModelError
 from pairton.events.acceptance import MAX_OBJECTS, check_max_objects
-from pairton.events.domain import Bounds
+from pairton.events.domain import Bounds, describe_cuts, used_cuts
 from pairton.kinematics.fit_decoding import KINEMATIC
-from pairton.topology import Topology, collection_name
+from pairton.topology import Selection, Topology, builtin_topologies, load_topology, same_tree
+from pairton.topology.mixtures import find_part
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
 
-__all__ = ["DEFAULT_SETTINGS", "RunSettings", "knows_missing"]
+__all__ = ["DEFAULT_SETTINGS", "RunSettings", "knows_missing", "own_selection"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class RunSettings:
     decoding: str | None = None  # a name in `pairton.decoding.DECODINGS`; None: that of the model
     beam: int | None = None  # hypotheses of a beam; without `decoding`, a number selects the decoding `beam`
     max_objects: int = MAX_OBJECTS  # of each kind; if there are more, those of highest pT are used
-    cuts: bool | Bounds = True  # leave out objects outside the model's domain, or outside these bounds
+    cuts: bool | Bounds = True  # leave out objects outside these bounds, else outside the model's domain
     answer: str = "event"  # a name in `pairton.decoding.ANSWERS`
     allow_absent: bool = False  # leave out particles that are more likely absent than present
     prior: Mapping[str, float] = field(default_factory=dict)  # pattern -> factor on its prior probability
@@ -37,6 +38,22 @@ class RunSettings:
     @property
     def question(self) -> Question:
         return Question(self.answer, self.allow_absent, self.prior)
+
+    def for_events(self, model: Model, topology: Topology | None, pile_up: bool) -> RunSettings:
+        """The settings with a number for every cut on objects.
+
+        topology   of the events, as the user gave it; None: that of the model
+        pile_up    whether the events may have jets from pile-up: objects must then pass the tree's own cuts too
+        """
+        own = own_selection(model, topology) if pile_up else None
+        return replace(self, cuts=used_cuts(self.cuts, model.domain, model.topology.kinds, own))
+
+    def objects_used(self, model: Model, topology: Topology | None, pile_up: bool) -> str:
+        """A line on the cuts of `for_events`, and on how to choose the other ones."""
+        used, other = (self.for_events(model, topology, how).cuts for how in (pile_up, not pile_up))
+        assert isinstance(used, Mapping)
+        assert isinstance(other, Mapping)
+        return describe_cuts(used, other, pile_up)
 
     def for_model(self, model: Model) -> RunSettings:
         """The settings with the decoding and limits for a model; ConfigError or ModelError if they do not fit."""
@@ -56,20 +73,8 @@ class RunSettings:
             limit = exact_limit(branch_plan(model.topology).apart, complete_only=True)
             most = min(most, limit, getattr(model.engine, "most_objects", most))
         check_max_objects(model.topology, most)
-        return replace(self, decoding=decoding, max_objects=most, cuts=self._cuts_for(model.topology))
-
-    def _cuts_for(self, topology: Topology) -> bool | Bounds:
-        """The cuts on kinds of objects that the topology has."""
-        if isinstance(self.cuts, bool):
-            return self.cuts
-        found = {kind: bounds for kind, bounds in self.cuts.items() if kind in topology.kinds}
-        if not found:
-            names = ", ".join(map(collection_name, topology.kinds))
-            raise ConfigError(
-                f"there are cuts on {', '.join(map(collection_name, self.cuts))}, but {topology.name} has only "
-                f"{names}"
-            )
-        return found
+        used = used_cuts(self.cuts, model.domain, model.topology.kinds)
+        return replace(self, decoding=decoding, max_objects=most, cuts=used)
 
     def _check_question(self, model: Model, decoding: str) -> None:
         if not get_decoding(decoding).knows_missing and not self.question.is_default:
@@ -87,6 +92,19 @@ class RunSettings:
     def needs(self, model: Model) -> tuple[tuple[int, ...], ...]:
         """Numbers of objects of each kind, besides those of all slots, with which an event can have an answer."""
         return self.question.needs(model.topology) if knows_missing(model, str(self.decoding)) else ()
+
+
+def own_selection(model: Model, topology: Topology | None) -> Selection:
+    """The selection of a decay tree: of the topology that the user gave, or else of the built-in tree of a model.
+
+    A model may have been trained with looser cuts than those of the tree.
+    """
+    part = None if topology is None else find_part(model.topology, topology)
+    if topology is not None and (part is None or part.topology != topology):
+        return topology.selection
+    tree = topology or model.topology
+    named = load_topology(tree.name) if tree.name in builtin_topologies() else tree
+    return named.selection if same_tree(named, tree) else tree.selection
 
 
 def knows_missing(model: Model, decoding: str) -> bool:

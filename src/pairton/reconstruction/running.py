@@ -287,12 +287,8 @@ class Assigner:
 
     def _selected(self, accepted: Accepted, tags: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
         """(n,): whether events pass the selection of the model's topology, as those of the training did."""
-        selection, counts = self.model.topology.selection, accepted.nodes.counts
-        chosen = np.ones(len(counts), dtype=bool)
-        for kind, (fewest, most) in selection.counts.items():
-            count = counts[:, self.model.topology.kinds.index(kind)]
-            chosen &= (count >= fewest) & (most is None or count <= most)
-        return chosen & (tags[N_BTAGS] >= selection.btags) if tags else chosen
+        counts = dict(zip(self.model.topology.kinds, accepted.nodes.counts.T, strict=True))
+        return self.model.topology.selection.accepts(counts, tags.get(N_BTAGS))
 
 
 def batch_size(layout: Layout, width: int = 1) -> int:
@@ -342,8 +338,9 @@ def reconstruct(
         beam: The number of hypotheses of a beam; it selects the decoding `beam`.
         max_objects: The largest number of objects of each kind. If there are more, those of highest pT are used
             (status `truncated`).
-        cuts: Leave out objects outside the model's domain (pT, |eta|).
-        jets: Cuts on jets in place of the model's, such as "pt>30,abs_eta<2.4"; "none" uses all jets.
+        cuts: Leave out objects outside the model's domain (pT, |eta|) and, if they were read from a file of an
+            experiment, outside the topology's own cuts.
+        jets: Cuts on jets in place of these, such as "pt>30,abs_eta<2.4"; "none" uses all jets.
         leptons: The same for leptons.
         tags: Efficiencies of the tagger: a table, its name (`pairton tags` lists them) or a YAML file.
         answer: "event" for the most probable assignment, "particles" for the most particles expected to be right.
@@ -390,7 +387,7 @@ def reconstruct(
         events = with_table(events, load_table(tags))
     chosen = chosen_cuts(jets, leptons, cuts)
     settings = RunSettings(decoding, beam, max_objects, chosen, answer, allow_absent, prior or {})
-    assigner = Assigner(loaded, settings)
+    assigner = Assigner(loaded, settings.for_events(loaded, events.topology, events.pile_up))
     assigner.check(events.topology, events.variations)
     events = assigner.with_evidence(events)
     parts = [assigner.run(window) for window in windows([events])]

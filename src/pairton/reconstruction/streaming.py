@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pairton.errors import InputError
-from pairton.formats import expand, iterate, open_source, options_for
+from pairton.events.domain import used_cuts
+from pairton.formats import expand, has_pile_up, iterate, open_source, options_for
 from pairton.formats.base import Source
 from pairton.formats.files import Paths, is_url
 from pairton.reconstruction.provenance import InputFile, InputFiles, content_hash, plain_reading, result_settings
@@ -18,11 +19,12 @@ from pairton.reconstruction.result_columns import same_kept
 from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
 from pairton.reconstruction.running import Assigner, windows
 from pairton.reconstruction.writers import Tally, create_result
+from pairton.topology import load_topology
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
 
-__all__ = ["READ_ROWS", "Summary", "count_events", "reconstruct_files", "reconstruct_stream"]
+__all__ = ["READ_ROWS", "Summary", "count_events", "reconstruct_files", "reconstruct_stream", "settings_for_files"]
 
 SHOWN = 10  # events in the table on screen
 READ_ROWS = 16_384  # events read at a time; more would need more memory and not be faster
@@ -53,6 +55,16 @@ def count_events(paths: Paths, **options: Any) -> int:
     return total
 
 
+def settings_for_files(
+    settings: RunSettings, model: Model, paths: Paths, options: Mapping[str, Any]
+) -> RunSettings:
+    """The settings with a number for every cut on objects; `options`: of `pairton.iterate`."""
+    if settings.cuts == used_cuts(settings.cuts, model.domain, model.topology.kinds):
+        return settings  # they have all numbers
+    reading = options_for(model, options)
+    return settings.for_events(model, load_topology(reading["topology"]), has_pile_up(paths, reading))
+
+
 def reconstruct_stream(
     paths: Paths,
     model: Model | str | Path = "default",
@@ -71,8 +83,9 @@ def reconstruct_stream(
         from pairton.models.engines import load_model
 
         model = load_model(model, topology=options.get("topology"), isolate=options.get("isolate"))
-    assigner = Assigner(model, settings)
+    assigner = None
     for window in windows(same_kept(iterate(paths, chunk=chunk, **options_for(model, options)))):
+        assigner = assigner or Assigner(model, settings.for_events(model, window.topology, window.pile_up))
         assigner.check(window.topology, window.variations)
         yield assigner.run(window).made_by(model, assigner.settings)
 
@@ -110,6 +123,7 @@ def reconstruct_files(
     def note(source: Source) -> None:
         inputs.append(InputFile.of(source, None if output is None else content_hash(source.path)))
 
+    settings = settings_for_files(settings, model, files, options)
     metadata = result_settings(model, settings, plain_reading(options_for(model, options)))
     first: Reconstruction | None = None
     stream = reconstruct_stream(files, model, settings, chunk=chunk, truth=False, opened=note, **options)

@@ -41,7 +41,7 @@ def record_event(
 ) -> EventRecord:
     """Reconstruct the event in a row, and record every step; `number` is shown as its name, by default the row."""
     one, asked = events_for(model.topology, _one(events, row))
-    assigner = Assigner(model, settings)
+    assigner = Assigner(model, settings.for_events(model, events.topology, events.pile_up))
     assigner.check(events.topology)
     networks = zip(assigner.members, by_fold(model, one.ids), strict=True)
     member = next(each for each, (_, in_fold) in networks if in_fold[0])  # has the network of the event's fold

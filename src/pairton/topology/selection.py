@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 __all__ = ["JET", "MASSLESS", "TRANSVERSE", "Cuts", "Selection", "collection_name", "counted"]
 
 JET = "jet"  # the default kind of a product
@@ -59,6 +62,22 @@ class Selection:
     def cuts(self, kind: str) -> Cuts:
         """The cuts on objects of a kind; by default there are none."""
         return self.objects.get(kind, Cuts())
+
+    def accepts(
+        self, counts: Mapping[str, npt.NDArray[np.integer]], btags: npt.NDArray[np.integer] | None
+    ) -> npt.NDArray[np.bool_]:
+        """(n,): whether events have the numbers of objects that are required.
+
+        counts   kind -> (n,): number of objects that pass the cuts
+        btags    (n,): number of b-tagged ones among the jets; None: unknown, and not required
+
+        >>> Selection(counts={"jet": (4, 5)}).accepts({"jet": np.array([3, 4, 6])}, None).tolist()
+        [False, True, False]
+        """
+        chosen = np.ones(len(next(iter(counts.values()))), dtype=bool)
+        for kind, (fewest, most) in self.counts.items():
+            chosen &= (counts[kind] >= fewest) & (most is None or counts[kind] <= most)
+        return chosen if btags is None else chosen & (btags >= self.btags)
 
     def includes(self, other: Selection) -> bool:
         """Whether every event that the other selection accepts is accepted by this one too.
