@@ -1,5 +1,6 @@
 """Files of others, as a user meets them: no flag but the topology. docs/formats/real_files.md has the tables."""
 
+import json
 import os
 from pathlib import Path
 
@@ -7,8 +8,10 @@ import awkward as ak
 import numpy as np
 import pytest
 import uproot
+from click.testing import CliRunner
 
 import pairton
+from pairton.cli import cli
 from pairton.formats import read
 from pairton.reconstruction.streaming import reconstruct_files
 from pairton.reconstruction.writers import result_metadata
@@ -131,3 +134,24 @@ def test_labelled_particles_of_spanet_tth_events_are_found():
     (neutrinos,) = (method["neutrino_pz"] for method in result.to_dict()["methods"].values())
     assert neutrinos["neutrinos"] == 1000
     assert 50 < neutrinos["resolution"]["value"] < 110  # GeV
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "passes", "reason"),
+    [
+        ("nanoaod_cms_ttbar_v12.root", "Jet_jetId", lambda flag: flag & 2 == 2, "fail jet_id=tight"),
+        ("physlite_atlas.root", "AnalysisJetsAuxDyn.NNJvtPass", lambda flag: flag != 0, "fail jvt (NNJvtPass)"),
+    ],
+)
+def test_inspect_says_which_rule_rejects_jets(name, column, passes, reason):
+    """Overlap with leptons was named as the only reason."""
+    arguments = ["inspect", str(SAMPLES / name), "--topology", "ttbar_semilep"]
+    tree = uproot.open(SAMPLES / name)["Events" if name.startswith("nano") else "CollectionTree"]
+    failing = int(ak.sum(~passes(tree[column].array())))
+    assert failing > 0
+    counts = json.loads(CliRunner().invoke(cli, [*arguments, "--json"], catch_exceptions=False).stdout)
+    jets = counts["objects"]["jet"]
+    assert jets["rejected"][reason] == failing
+    near = sum(int(n) * count for n, count in jets["counts"].items()) - jets["usable"] - failing
+    shown = " ".join(CliRunner().invoke(cli, arguments, catch_exceptions=False).stdout.split())
+    assert f"{failing} {reason}, {near} within 0.4 of leptons above 15 GeV" in shown

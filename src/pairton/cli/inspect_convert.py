@@ -54,6 +54,7 @@ def inspect(files: tuple[str, ...], as_json: bool, reading: dict[str, Any]) -> N
         summary.add(source.no_events(), source.format)
         for events in progress(source.chunks(), source.n_events, f"reading {Path(source.path).name}", len):
             summary.add(events, source.format)
+        summary.rejected.update(source.rejected)
     if as_json:
         click.echo(json.dumps(summary.to_dict()))
         return
@@ -178,7 +179,8 @@ def _overview(summary: Summary) -> Table:
         table.add_row(name, str(sum(n * count for n, count in counts.items())), ", ".join(summary.fields[kind]))
         total, usable = sum(n * count for n, count in counts.items()), summary.usable[kind]
         if usable < total:
-            table.add_row("  usable", str(usable), f"{_share(usable, total)}  {_rule(kind, summary.metadata)}")
+            why = _rule(kind, summary, total - usable)
+            table.add_row("  usable", str(usable), f"{_share(usable, total)}  {why}")
         shown = summary.passing[kind] if usable < total and kind in LEPTONS else counts
         which = " pass" if shown is not counts else ""
         most = max(shown.values(), default=1)
@@ -215,11 +217,15 @@ def _overview(summary: Summary) -> Table:
     return table
 
 
-def _rule(kind: str, metadata: Mapping[str, Any]) -> str:
-    """Which objects of a kind are usable, if the format has a rule."""
+def _rule(kind: str, summary: Summary, lost: int) -> str:
+    """Which objects of a kind are usable, if the format has a rule; for jets, how many each rule rejects."""
+    metadata = summary.metadata
     if kind == "jet":
-        radius = metadata.get("overlap", "none")
-        return f"not within {radius:g} of leptons above {metadata['lepton_pt']:g} GeV" if radius != "none" else ""
+        reasons = [f"{count} {reason}" for reason, count in summary.rejected.items() if count]
+        near = lost - summary.rejected.total()  # the only other rule
+        if near and metadata.get("overlap", "none") != "none":
+            reasons.append(f"{near} within {metadata['overlap']:g} of leptons above {metadata['lepton_pt']:g} GeV")
+        return ", ".join(reasons)
     kinds = ("electron", "muon") if kind == "lepton" and "lepton_id" not in metadata else (kind,)
     return "; ".join(f"{each}s: {metadata[f'{each}_id']}" for each in kinds if f"{each}_id" in metadata)
 

@@ -92,8 +92,8 @@ class DelphesSource(ExperimentSource):
         _, flat = flat_fields(found, {"btag": (self.tag_column,)}, self.path, like=counts)
         return (flat["btag"].astype(np.int64) >> self.bit) & 1
 
-    def use(self, found: Columns, jets: ak.Array) -> ak.Array | None:
-        return None
+    def jet_rules(self, found: Columns, jets: ak.Array) -> dict[str, ak.Array]:
+        return {}
 
     def record_columns(self) -> Sequence[str]:
         return RECORD

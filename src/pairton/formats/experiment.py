@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -79,6 +80,7 @@ class ExperimentSource(Source):
         for chosen in self._objects.get("met", {}).values():
             self.metadata["met"] = chosen["pt"][0]
         self.read_as = self.metadata  # readers add to it
+        self.rejected: Counter[str] = Counter()
         self.tagging = str(self.tagger)
         self.chosen = {k: self.metadata[k] for k in ("electron_id", "muon_id", "met") if k in self.metadata}
 
@@ -174,8 +176,8 @@ class ExperimentSource(Source):
         """(J,): the value of the tagger for the jets of all events."""
 
     @abstractmethod
-    def use(self, found: Columns, jets: ak.Array) -> ak.Array | None:
-        """Whether each jet passes its identification; None: all do."""
+    def jet_rules(self, found: Columns, jets: ak.Array) -> dict[str, ak.Array]:
+        """For each rule of the identification, what jets that fail it do -> whether each jet passes."""
 
     def record_columns(self) -> Sequence[str]:
         """Columns of the generator record; empty if the format has none."""
@@ -243,7 +245,12 @@ class ExperimentSource(Source):
             identified.append(ak.ones_like(parts[-1].pt, dtype=bool) if good is None else good)
         objects = parts[0] if len(parts) == 1 else ak.with_name(ak.concatenate(parts, axis=1), "Momentum4D")
         if kind == JET:
-            usable = self.leptons.keep_apart(found, objects, self.use(found, objects))
+            usable, left = None, int(ak.count(objects.pt))
+            for rule, passes in self.jet_rules(found, objects).items():
+                usable = passes if usable is None else usable & passes
+                before, left = left, int(ak.sum(usable))
+                self.rejected[rule] += before - left
+            usable = self.leptons.keep_apart(found, objects, usable)
         else:
             usable = ak.concatenate(identified, axis=1) if kind in LEPTONS else None
         return objects if usable is None else ak.with_field(objects, usable, "usable")

@@ -122,14 +122,15 @@ class NanoAODSource(ExperimentSource):
         _, flat = flat_fields(found, {"score": (self.score,)}, self.path, like=counts)
         return flat["score"]
 
-    def use(self, found: Columns, jets: ak.Array) -> ak.Array | None:
-        usable = ak.ones_like(jets.pt, dtype=bool)
+    def jet_rules(self, found: Columns, jets: ak.Array) -> dict[str, ak.Array]:
+        rules = {}
         if self.id_columns:
             part = {name.rpartition("_")[2]: found[name] for name in self.id_columns}
-            usable = usable & tight_id(part, jets.eta, self.identification == "tight_lepton_veto")
+            passes = tight_id(part, jets.eta, self.identification == "tight_lepton_veto")
+            rules[f"fail jet_id={self.identification}"] = passes
         if self.pile_up:  # 0 fails all working points, whatever the order of the bits
-            usable = usable & ((jets.pt > PU_ID_BELOW) | (found[f"{self.collection}_puId"] > 0))
-        return usable
+            rules["fail pu_id=loose"] = (jets.pt > PU_ID_BELOW) | (found[f"{self.collection}_puId"] > 0)
+        return rules
 
     def record_columns(self) -> Sequence[str]:
         return [*RECORD, *([STATUS] if self.with_status else [])]

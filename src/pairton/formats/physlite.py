@@ -148,7 +148,8 @@ class PhysliteSource(ExperimentSource):
         (columns,) = self._objects[JET].values()
         jets = objects_from_flat(*flat_fields(found, columns, self.path), scale=self.scale)
         electrons, muons = (self.leptons.selected(found, kind) for kind in ("electron", "muon"))
-        return summed_met(found, self.soft, jets, self.use(found, jets), electrons, muons, self.scale)
+        usable = self._passes_jvt(found, jets)
+        return summed_met(found, self.soft, jets, usable, electrons, muons, self.scale)
 
     def _jvt_column(self, tree: RootTree, wanted: str) -> str | None:
         if wanted == "none":
@@ -203,7 +204,11 @@ class PhysliteSource(ExperimentSource):
         flat = np.append(np.asarray(ak.flatten(scores)), -np.inf)
         return flat[np.where(valid, first[event] + linked, -1)]
 
-    def use(self, found: Columns, jets: ak.Array) -> ak.Array | None:
+    def jet_rules(self, found: Columns, jets: ak.Array) -> dict[str, ak.Array]:
+        passes = self._passes_jvt(found, jets)
+        return {} if passes is None else {f"fail jvt ({self.jvt})": passes}
+
+    def _passes_jvt(self, found: Columns, jets: ak.Array) -> ak.Array | None:
         if self.jvt is None:
             return None
         flag = found[f"{JETS}{self.mark}{self.jvt}"]

@@ -49,6 +49,7 @@ class Summary:
     sum_of_squares: float = 0.0  # of the weights
     first: Events | None = None
     metadata: dict[str, Any] = field(default_factory=dict)  # of the first file
+    rejected: Counter[str] = field(default_factory=Counter)  # reason -> jets that are not usable
     taggers: list[dict[str, Any]] = field(default_factory=list)  # scores of jets in the first file
     tagged: tuple[int, int] = (0, 0)  # number of b-tagged jets, and of all usable jets
 
@@ -103,6 +104,7 @@ class Summary:
                     "fields": self.fields[kind],
                     "counts": {str(n): counts[n] for n in sorted(counts)},
                     "usable": self.usable[kind],
+                    **({"rejected": dict(self.rejected)} if kind == JET and self.rejected else {}),
                     "passing": {str(n): self.passing[kind][n] for n in sorted(self.passing[kind])},
                 }
                 for kind, counts in self.counts.items()
