@@ -31,7 +31,8 @@ from pairton.errors import (
     PairtonError,
     PairtonWarning,
 )
-from pairton.generator.leshouches import read_weights, scan
+from pairton.formats import files
+from pairton.generator.leshouches import scan
 from pairton.generator.production import Task, is_complete, make_chunk, parts_folder, produce, run_chunk
 from pairton.generator.pythia import MAX_SEED, PythiaRun, load_processes
 from pairton.generator.pythia_record import flatten
@@ -290,9 +291,12 @@ def test_les_houches_events_pass_through_the_chain_with_their_weights(lhe, tmp_p
     assert settings.n_events == 30
     counts = produce(settings, tmp_path / "out.h5")
     assert (counts.simulated, counts.kept) == (30, 30 - counts.failed)
-    assert read_weights(scan(zipped)).tolist() == read_weights(scan(lhe)).tolist() == [-1.5, 1.5, 1.5] * 10
-    second, _ = run_chunk(settings, 1, 10, read_weights(scan(lhe))[20:])
-    assert second.weights.tolist() == [1.5, -1.5, 1.5, 1.5, -1.5, 1.5, 1.5, -1.5, 1.5, 1.5]
+    assert replace(scan(zipped), path="") == replace(scan(lhe), path="")
+    for path in (lhe, zipped):
+        settings = make_settings("ttbar_allhad", None, lhe=path, keep="all").with_sizes(20, 10)
+        second, _ = run_chunk(settings, 1, 10)
+        numbers = second.ids[:, 1].astype(int) & 0xFFFF
+        assert second.weights.tolist() == [[1.5, -1.5, 1.5][k % 3] for k in numbers]
     assert (second.truth >= 0).mean() > 0.3  # quarks of other events would match one jet in ten
     with pytest.raises(ConfigError, match="has 30 events"):
         make_settings("ttbar_allhad", 31, lhe=lhe)
@@ -348,25 +352,93 @@ def test_les_houches_headers_of_other_generators(lhe, tmp_path):
     for number, head in enumerate((start + HEADERS, start + declared, start + HEADERS + declared)):
         path = tmp_path / f"{number}.lhe"
         path.write_text(head + "<init>" + rest)
-        assert read_weights(scan(path)).tolist() == [-1.5, 1.5, 1.5] * 10
+        assert scan(path).n_events == 30
         settings = make_settings("ttbar_allhad", None, lhe=path, keep="all").with_sizes(5, 5)
-        assert len(run_chunk(settings, 1, 5, read_weights(scan(path))[5:10])[0]) > 0  # Pythia reads them as well
+        assert len(run_chunk(settings, 1, 5)[0]) > 0  # Pythia reads them as well
+
+
+def test_every_les_houches_event_has_its_own_weight(lhe, tmp_path):
+    """Pythia also reads an event inside a comment, and cannot use one without its last lines."""
+    start, *events = lhe.read_text().split("<event>\n")
+    events = [event.replace("1.5", f"{k + 2}", 1) for k, event in enumerate(events[:6])]
+    events[1] = "\n".join(events[1].splitlines()[:4]) + "\n</event>\n"
+    events[2] = events[2].replace("</event>\n", "</event>\n<!--\n")
+    events[3] = events[3].replace("</event>\n", "</event>\n-->\n")
+    path = tmp_path / "events.lhe"
+    path.write_text("<event>\n".join([start, *events]) + "</LesHouchesEvents>\n")
+    settings = make_settings("ttbar_allhad", None, lhe=path, keep="all")
+    assert settings.n_events == 6
+    made, counts = run_chunk(settings, 0, 6)
+    assert counts.failed == 1
+    assert made.ids[:, 1].tolist() == [0, 2, 3, 4, 5]
+    assert np.abs(made.weights).tolist() == [2, 4, 5, 6, 7]
+
+
+def test_a_les_houches_file_that_crashes_pythia_is_one_line(lhe, tmp_path):
+    path = tmp_path / "bad.lhe"
+    lines = lhe.read_text().splitlines()
+    quark = lines.index("<event>") + 7
+    code, status, _, _, *rest = lines[quark].split()
+    lines[quark] = " ".join([code, status, "25", "25", *rest])  # its mother: there are only 12 particles
+    path.write_text("\n".join(lines))
+    settings = make_settings("ttbar_allhad", 5, lhe=path, keep="all")
+    with pytest.raises(
+        InputError, match=r"bad\.lhe: its worker process crashed \(SIG\w+\): the file may be damaged"
+    ):
+        produce(settings, tmp_path / "out.h5")
+    assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_a_chunk_without_usable_events_is_empty_and_a_sample_without_them_is_one_line(lhe, tmp_path):
+    start, *events = lhe.read_text().split("<event>\n")
+    bad = ["\n".join(event.splitlines()[:4]) + "\n</event>\n" for event in events[:4]]
+    path = tmp_path / "bad.lhe"
+    path.write_text("<event>\n".join([start, *bad]) + "</LesHouchesEvents>\n")
+    settings = make_settings("ttbar_allhad", None, lhe=path, keep="all")
+    assert len(run_chunk(settings, 0, 4)[0]) == 0
+    with pytest.raises(InputError, match=r"Pythia could finish none of the 4 events of .*bad\.lhe"):
+        produce(settings, tmp_path / "out.h5")
+    assert sorted(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("content", "said"),
     [
-        ("no events here\n", "has no <event>"),
-        ("<init>\n2212 2212 6500 6500 0 0 0 0 1 1\n</init>\n", "weight strategy 1"),
-        ("<event>\n\n</event>\n", "event 0 has no weight"),
-        ("<init>\n2212 2212\n</init>\n", "<init> has no weight strategy"),
+        (b"no events here\n", "has no <event>"),
+        (gzip.compress(b"<init>" + b" " * 2**24), "declares .* MiB of values in .* bytes"),
+        (gzip.compress(b"<event>\n" * 2**16)[:-50], "cannot read .*bad.lhe: "),
+        (b"\x1f\x8b\x08\x00" + b"\xff" * 100, "cannot read .*bad.lhe: "),
     ],
+    ids=["text", "large", "cut", "damaged"],
 )
-def test_bad_les_houches_files(tmp_path, text, said):
+def test_bad_les_houches_files(tmp_path, monkeypatch, content, said):
+    monkeypatch.setattr(files, "MOST_BYTES", 2**20)
     path = tmp_path / "bad.lhe"
-    path.write_text(text)
+    path.write_bytes(content)
     with pytest.raises(InputError, match=said):
         scan(path)
+
+
+def test_pipes_and_devices_are_no_les_houches_files(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path(os.devnull)):
+        with pytest.raises(InputError, match="this is not a regular file"):
+            scan(path)
+
+
+@pytest.mark.parametrize(
+    ("init", "said"),
+    [
+        ("2212 2212 6500 6500 0 0 0 0 1 1\n 1 1 1 1", "weight strategy 1, in which Pythia leaves out events"),
+        ("2212 2212", "Pythia cannot start from"),
+    ],
+)
+def test_bad_starts_of_les_houches_files(lhe, tmp_path, init, said):
+    text = lhe.read_text()
+    path = tmp_path / "bad.lhe"
+    path.write_text(text[: text.index("<init>") + 7] + init + "\n" + text[text.index("</init>") :])
+    with pytest.raises(InputError, match=said):
+        run_chunk(make_settings("ttbar_allhad", 5, lhe=path), 0, 5)
 
 
 # -- physics -----------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ A vetoed event takes little time: Pythia stops there and draws another one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
@@ -97,6 +97,7 @@ def make_hook(pythia8: Any, pythia: Any, vetoes: Vetoes) -> Any:
             self.to_come = self.b_to_come = 0  # quarks above PT_B from resonances, which decay after the shower
             self.passed: list[int] = []  # `tried` at each event that passed all vetoes
             self.weights: list[float] = []
+            self.weight: Callable[[], float] = lambda: float(pythia.infoPython().weight())  # of this event
 
         # -- before the shower
 
@@ -180,6 +181,6 @@ def make_hook(pythia8: Any, pythia: Any, vetoes: Vetoes) -> Any:
 
         def onEndEvent(self, status: Any) -> None:
             if status == pythia8.UserHooks.COMPLETE:
-                self.weights.append(pythia.infoPython().weight())
+                self.weights.append(self.weight())
 
     return Hook()

@@ -1,25 +1,23 @@
-"""Counts the events of Les Houches files and reads their weights. Pythia reads the rest."""
+"""Counts the events of Les Houches files. Pythia reads them, and their weights."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 import re
+import zlib
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
 
-import numpy as np
-import numpy.typing as npt
-
 from pairton.errors import InputError
+from pairton.formats.files import refuse_inflated
 
-__all__ = ["LHEFile", "read_weights", "scan"]
+__all__ = ["LHEFile", "scan"]
 
-# Free text, which may contain any tag.
-SKIPPED = {b"<header": b"</header>", b"<!--": b"-->"}
 BLOCK = re.compile(rb"\s*<(init|event)[\s>]")  # but not <initrwgt>, <eventgroup>
-UNIT, WEIGHTED = 3, 4  # weight strategies, without sign, in which Pythia uses every event of the file
+MOST_LINE = 2**16  # bytes of a line that are read at once
 
 
 @dataclass(frozen=True)
@@ -32,55 +30,25 @@ class LHEFile:
 
 
 def scan(path: str | Path) -> LHEFile:
-    """Count the events of a file, plain or gzipped, and hash it."""
-    weights, digest = _read(Path(path))
-    return LHEFile(str(Path(path).resolve()), len(weights), digest)
-
-
-def read_weights(file: LHEFile) -> npt.NDArray[np.float64]:
-    """The nominal weights of all events, in the order of the file."""
-    weights, digest = _read(Path(file.path))
-    if digest != file.sha256:
-        raise InputError(f"{file.path} has changed since this run started: start again with another output")
-    return weights
-
-
-def _read(path: Path) -> tuple[npt.NDArray[np.float64], str]:
-    digest = hashlib.sha256()
-    weights: list[float] = []
-    block, end = b"", b""
+    """Count the events of a file, plain or gzipped, and hash its content."""
+    path = Path(path)
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: this is not a regular file: copy its content to a file first")
+    digest, size, n_events = hashlib.sha256(), 0, 0
     try:
+        stored = path.stat().st_size
         with _open(path) as stream:
-            for line in stream:
+            for line in iter(partial(stream.readline, MOST_LINE), b""):
                 digest.update(line)
-                if not end:
-                    end = next((end for start, end in SKIPPED.items() if line.lstrip().startswith(start)), b"")
-                if end:
-                    end = b"" if end in line else end
-                elif match := BLOCK.match(line):
-                    block = match[1]
-                elif block and (fields := line.split()):  # the first line of the block
-                    if block == b"init":
-                        _check_strategy(int(fields[8]), path)
-                    else:
-                        weights.append(float(fields[2]))  # after number of particles and process
-                    block = b""
-    except (OSError, EOFError) as error:
+                size += len(line)
+                refuse_inflated(str(path), size, stored)
+                if match := BLOCK.match(line):  # before <init>, headers and comments may mention any tag
+                    n_events = 0 if match[1] == b"init" else n_events + 1
+    except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"cannot read {path}: {error}") from error
-    except (IndexError, ValueError) as error:
-        what = "<init> has no weight strategy" if block == b"init" else f"event {len(weights)} has no weight"
-        raise InputError(f"{path}: {what}: is it a Les Houches file?") from error
-    if not weights:
+    if not n_events:
         raise InputError(f"{path} has no <event>: --lhe takes a Les Houches event file, plain or gzipped")
-    return np.array(weights), digest.hexdigest()
-
-
-def _check_strategy(strategy: int, path: Path) -> None:
-    if abs(strategy) not in (UNIT, WEIGHTED):
-        raise InputError(
-            f"{path} has weight strategy {strategy}, in which Pythia leaves out events: write it with "
-            "unit weights (3, -3) or weighted events (4, -4)"
-        )
+    return LHEFile(str(path.resolve()), n_events, digest.hexdigest())
 
 
 def _open(path: Path) -> IO[bytes]:

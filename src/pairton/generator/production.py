@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -24,11 +25,13 @@ import numpy.typing as npt
 from pairton._common.atomic import LOCK, locked, new_output, output_errors, replacing
 from pairton._common.configuration import read_json
 from pairton._common.parallel import run_tasks
+from pairton._common.worker import Limits, Worker
 from pairton.errors import ConfigError, InputError, OutputError, PairtonError, PairtonWarning
 from pairton.events import Events
 from pairton.events.objects import make_objects
+from pairton.formats.isolation import events_from_plain, events_to_plain
 from pairton.generator.card import parse_card
-from pairton.generator.leshouches import read_weights
+from pairton.generator.leshouches import scan
 from pairton.generator.pythia import PythiaRun
 from pairton.generator.pythia_record import flatten
 from pairton.generator.settings import Settings, detector_rng, pythia_seed
@@ -75,7 +78,6 @@ class Task:
     settings: Settings
     chunk: int
     path: Path
-    weights: npt.NDArray[np.float64] | None = None  # of the Les Houches events of this chunk
 
     @property
     def n_events(self) -> int:
@@ -87,9 +89,7 @@ class Task:
         return {**self.settings.as_dict(), "number of the chunk": self.chunk}
 
 
-def run_chunk(
-    settings: Settings, chunk: int, n_events: int, weights: npt.NDArray[np.float64] | None = None
-) -> tuple[Events, Counts]:
+def run_chunk(settings: Settings, chunk: int, n_events: int) -> tuple[Events, Counts]:
     """Make one chunk: return the events to keep, and the counts of all events.
 
     Whole batches are simulated, and events beyond `n_events` are dropped, so that an event depends only on the
@@ -116,10 +116,9 @@ def run_chunk(
     number = np.concatenate(numbers)
     made = Events.concatenate(batches)
     ids = _ids(settings, chunk, number)
-    own = run.weights if weights is None else weights[number]
     columns = dict(made.columns)
     complete = columns.pop("found")[number < n_events]  # whether the hard process has all slots
-    events = made.replace(weights=own, ids=ids, columns=columns)[number < n_events]
+    events = made.replace(weights=run.weights, ids=ids, columns=columns)[number < n_events]
     found = not len(events) or np.any(complete)
     if settings.lhe is not None and not found and settings.keep != "all":
         raise InputError(
@@ -149,9 +148,22 @@ def _ids(settings: Settings, chunk: int, numbers: Any) -> Any:
     return ids
 
 
+def _plain_chunk(settings: Settings, chunk: int, n_events: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    events, counts = run_chunk(settings, chunk, n_events)
+    return events_to_plain(events), vars(counts)
+
+
 def make_chunk(task: Task) -> Counts:
-    """Make one chunk and write it to its file."""
-    events, counts = run_chunk(task.settings, task.chunk, task.n_events, task.weights)
+    """Make one chunk, in a worker process that Pythia may crash, and write it to its file."""
+    settings = task.settings
+    name, remedy = "Pythia", "give other settings"
+    if settings.lhe is not None:
+        name, remedy = settings.lhe.path, "the file may be damaged"
+    arguments = (settings, task.chunk, task.n_events)
+    worker = Worker(partial, _plain_chunk, *arguments, name=name, limits=Limits(seconds=None), doubt=remedy)
+    parts, counted = worker.call("__call__")
+    worker.close()
+    events, counts = events_from_plain(parts, settings.build_topology()), Counts(**counted)
     arrays: dict[str, Any] = {"truth": events.truth, "ids": events.ids}
     arrays |= {f"columns.{name}": np.asarray(column) for name, column in events.columns.items()}
     for kind, objects in events.objects.items():
@@ -226,16 +238,16 @@ def produce(
     from pairton.formats import create
 
     topology = settings.build_topology()
+    if settings.lhe is not None and scan(settings.lhe.path) != settings.lhe:
+        raise InputError(f"{settings.lhe.path} has changed since this run started: start again")
     create(output, topology, {}).abort()  # check the suffix and the folder before hours of simulation
     with _locked(output), new_output(output, force):
         folder = _prepare(settings, output, resume, force)
-        weights = None if settings.lhe is None else read_weights(settings.lhe)
         total = Counts()
         tasks = []
         missing = []
         for chunk in range(settings.n_chunks):
-            own = None if weights is None else weights[chunk * settings.chunk : (chunk + 1) * settings.chunk]
-            task = Task(settings, chunk, folder / f"chunk-{chunk:05d}.npz", own)
+            task = Task(settings, chunk, folder / f"chunk-{chunk:05d}.npz")
             tasks.append(task)
             if task.path.exists():
                 counts = _read_counts(task)
@@ -254,6 +266,10 @@ def produce(
             some = any(task.path.exists() for task in tasks)
             _remove(folder, UNFINISHED if some else OWN)  # without chunks there is nothing to resume from
             raise
+        if total.failed == total.simulated > 0:
+            _remove(folder, OWN)
+            where = "" if settings.lhe is None else f" of {settings.lhe.path}"
+            raise InputError(f"Pythia could finish none of the {total.failed} events{where}: are they physical?")
         counted = {**vars(total), "effective": total.effective}
         metadata = {"generator": {**settings.as_dict(), "counts": counted}}
         with create(output, topology, metadata) as writer:

@@ -20,6 +20,7 @@ from pairton.topology import Topology
 __all__ = ["MAX_SEED", "Processes", "PythiaRun", "load_processes", "versions"]
 
 MAX_SEED = 900_000_000  # Pythia's limit; 0 would mean the time of day
+ALL_USED = (3, 4)  # weight strategies of Les Houches files, without sign, in which Pythia uses every event
 WEIGHTED = ("PhaseSpace:bias2Selection", "Enhancements:doEnhance")  # flags that give events weights
 
 
@@ -139,7 +140,8 @@ class PythiaRun:
         if self._weighted and self._lhe:
             raise ConfigError(f"--lhe has weights of its own: leave out {' and '.join(WEIGHTED)}")
         # Pythia keeps only a pointer to the hook, so we must keep the hook alive.
-        self._hook = make_hook(pythia8, self._pythia, vetoes) if vetoes.any or self._weighted else None
+        recorded = vetoes.any or self._weighted or self._lhe
+        self._hook = make_hook(pythia8, self._pythia, vetoes) if recorded else None
         if self._hook is not None:
             self._pythia.setUserHooksPtr(self._hook)
         if not self._pythia.init():
@@ -151,8 +153,16 @@ class PythiaRun:
                     "switches on a process"
                 )
             )
+        if self._hook is not None and self._lhe:
+            events = self._pythia.getLHAupPtr()
+            self._hook.weight = events.weight  # as in the file; Pythia's own has another unit, or is 1
+            if abs(events.strategy()) not in ALL_USED:
+                raise InputError(
+                    f"{lhe} has weight strategy {events.strategy()}, in which Pythia leaves out events: write it "
+                    "with unit weights (3, -3) or weighted events (4, -4)"
+                )
         if skip and not self._pythia.LHAeventSkip(skip):
-            raise InputError(f"{lhe} ends before event {skip}")
+            raise InputError(f"{lhe}: Pythia cannot read it as far as event {skip}: an event before is damaged")
 
     def charge(self, code: int) -> float:
         """The charge of a PDG code, in units of the proton's."""
@@ -176,7 +186,7 @@ class PythiaRun:
     @property
     def weights(self) -> npt.NDArray[np.float64] | None:
         """Weights of the events so far that did not fail; None if the process has no weights."""
-        return np.array(self._hook.weights) if self._hook is not None and self._weighted else None
+        return np.array(self._hook.weights) if self._hook is not None and (self._weighted or self._lhe) else None
 
     @property
     def vetoed(self) -> int:

@@ -47,6 +47,11 @@ class Record:
 
 def flatten(batch: ak.Array) -> Record:
     """The record of a batch from Pythia's `nextBatch`, without failed events."""
+    if ak.all(ak.is_none(batch)):  # its fields have no names then
+        none, real = np.zeros(0, dtype=np.int64), np.zeros(0)
+        return Record(
+            np.zeros(1, dtype=np.int64), none, none, none, none, real, real, real, real, np.zeros((0, 3))
+        )
     particles = batch[~ak.is_none(batch)].prt
     counts = np.asarray(ak.num(particles, axis=1), dtype=np.int64)
     offsets = np.concatenate([[0], np.cumsum(counts)])
