@@ -31,7 +31,7 @@ READING = {
     "--isolate",
 }
 ANSWER = {"--answer", "--allow-absent", "--prior"}
-RUNNING = {"--beam", "--max-objects", "--jets", "--leptons", "--no-cuts", "--threads", "--engine"} | ANSWER
+RUNNING = {"--max-objects", "--jets", "--leptons", "--no-cuts", "--threads", "--engine"} | ANSWER
 PARTS = {"--dask", "--jobs", "--resume", "--part-rows", "--part-suffix"}
 
 FLAGS = {

@@ -356,7 +356,7 @@ def test_the_joint_stage_maximises_the_summed_gain():
 def test_beam_of_one_is_greedy():
     nodes = batch(9, events=20, padding=1)
     greedy = decode(Network(TTH), TTH, nodes, decoding="steps")
-    beam = decode(Network(TTH), TTH, nodes, decoding="beam", beam=1)
+    beam = decode(Network(TTH), TTH, nodes, decoding="beam:1")
     np.testing.assert_array_equal(greedy.assignment, beam.assignment)
     np.testing.assert_array_equal(greedy.event_probability, beam.event_probability)
     np.testing.assert_array_equal(greedy.particle_probability, beam.particle_probability)
@@ -388,7 +388,7 @@ def all_chains(network, topology, nodes, temperature=1.0):
 def test_a_wide_beam_sums_over_all_orders(temperature):
     network = Network(HH4B, sharpness=0.7)
     nodes = batch(6, events=10, padding=2)
-    answer = decode(network, HH4B, nodes, decoding="beam", beam=1000, temperatures=[temperature, temperature])
+    answer = decode(network, HH4B, nodes, decoding="beam:1000", temperatures=[temperature, temperature])
     for k in range(10):
         total = all_chains(network, HH4B, nodes[k : k + 1], temperature)
         np.testing.assert_allclose(sum(total.values()), 1)
@@ -403,7 +403,7 @@ def test_a_wide_beam_sums_over_all_orders(temperature):
 def test_a_wider_beam_finds_at_least_as_much():
     network = Network(TTBAR, sharpness=0.5)
     nodes = batch(8, events=50)
-    found = [decode(network, TTBAR, nodes, decoding="beam", beam=k).event_probability for k in (1, 4, 64, 4000)]
+    found = [decode(network, TTBAR, nodes, decoding=f"beam:{k}").event_probability for k in (1, 4, 64, 4000)]
     assert (found[3] >= found[0] - 1e-9).all()
     assert np.mean(found[2]) > np.mean(found[1]) > np.mean(found[0])
 
@@ -478,8 +478,8 @@ def test_mistakes_are_named():
     network = Network(TTBAR)
     for options, message in (
         ({"decoding": "step"}, "no decoding 'step'.*did you mean 'steps'"),
-        ({"decoding": "beam", "beam": 0}, "a beam of 0"),
-        ({"decoding": "steps", "beam": 4}, "a beam of 4 needs the decoding 'beam'"),
+        ({"decoding": "beam:0"}, "1 or more"),
+        ({"decoding": "steps:4"}, "no decoding 'steps:4'"),
         (
             {"decoding": "steps", "temperatures": [1.0]},
             r"temperatures are \[1.0\].*one per stage \(W, W, t \+ t\)",
@@ -487,7 +487,7 @@ def test_mistakes_are_named():
         ({"decoding": "exact", "temperatures": [0.0]}, "from 0.001 to 1000"),
         ({"decoding": "exact", "temperatures": [1e-30]}, "from 0.001 to 1000"),
         ({"decoding": "steps", "temperatures": [1.0, float("nan")]}, "from 0.001 to 1000"),
-        ({"decoding": "beam", "beam": 3, "record": True}, "no single chain"),
+        ({"decoding": "beam:3", "record": True}, "no single chain"),
     ):
         with pytest.raises(ConfigError, match=message):
             decode(network, TTBAR, event, **options)

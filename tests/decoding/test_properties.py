@@ -241,8 +241,7 @@ def test_answers_are_assignments(topology, decoding, seed, scale, extra):
     def predict(asked, _):
         return {"edges": found["edges"][asked.values["jet"][:, 0, 0].astype(int)]}
 
-    beam = 2 if decoding == "beam" else None
-    answer = decode(predict, topology, Nodes.full({"jet": jets}), decoding=decoding, beam=beam)
+    answer = decode(predict, topology, Nodes.full({"jet": jets}), decoding=decoding)
     for row in answer.assignment:
         assert len(set(row.tolist())) == len(topology.slots)
         assert (row >= 0).all()

@@ -454,7 +454,7 @@ def test_models_are_listed_with_what_they_are(built_in, monkeypatch, tmp_path):
         (["reconstruct", "IN", "-o", "out", "--resume", "--chunk", "0"], "chunk is 0, but must be at least 1"),
         (["reconstruct", "IN", "-o", "out", "--jobs", "1", "--max-jets", "40"], "networks take up to 32"),
         (["reconstruct", "IN", "-o", "out", "--jobs", "0"], "jobs is 0, but must be at least 1"),
-        (["reconstruct", "IN", "--beam", "0"], "a beam of 0 keeps no hypothesis"),
+        (["reconstruct", "IN", "--decoding", "beam:0"], "the number of hypotheses to keep, 1 or more"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(

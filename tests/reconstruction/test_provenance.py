@@ -207,7 +207,7 @@ def test_all_that_changes_an_answer_is_in_the_metadata(decays, tmp_path, model_f
     table = pq.read_table(source)
     table = table.append_column("jet_count", [np.full(30, 8.0)])
     pq.write_table(table.append_column("more", [np.arange(30)]), source)
-    words += ["--decoding", "beam", "--beam", "3", "--keep", "more", "--engine", "torch"]
+    words += ["--decoding", "beam:3", "--keep", "more", "--engine", "torch"]
     words += ["--variation", "up:pt=jet_pt"]
     assert run("reconstruct", source, "-o", out, "--model", model_folder, *words) == 0
     said = result_metadata(out)
@@ -218,8 +218,8 @@ def test_all_that_changes_an_answer_is_in_the_metadata(decays, tmp_path, model_f
         "units": "GeV",
         "variations": {"up": {"pt": "jet_pt"}},
     }
-    found = said["decoding"], said["beam"], said["max_objects"], said["cuts"]
-    assert found == ("beam", 3, 9, {"jet": {"pt": None, "abs_eta": None}})
+    found = said["decoding"], said["max_objects"], said["cuts"]
+    assert found == ("beam:3", 9, {"jet": {"pt": None, "abs_eta": None}})
     (one,) = said["inputs"]
     assert (one["name"], one["format"], one["events"]) == (str(source), "parquet", 30)
     assert one["sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()

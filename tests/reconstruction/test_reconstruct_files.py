@@ -269,10 +269,10 @@ def test_killed_halfway(crowd, tmp_path, signal_name, left, suffix):
 
 def test_a_window_of_a_stream_can_be_saved_and_says_how_it_was_made(crowd, mass_model, tmp_path):
     source = write(tmp_path / "in.h5", crowd)
-    settings = RunSettings(beam=4, max_objects=9)
+    settings = RunSettings("beam:4", max_objects=9)
     (one,) = reconstruct_stream(source, mass_model, settings)
     one.save(tmp_path / "saved.parquet")
     reconstruct_files(source, tmp_path / "written.parquet", mass_model, settings)
     saved, written = (result_metadata(tmp_path / f"{name}.parquet") for name in ("saved", "written"))
     assert saved | {name: written[name] for name in ("inputs", "first_bad")} == written
-    assert (saved["decoding"], saved["beam"], saved["max_objects"]) == ("beam", 4, 9)
+    assert (saved["decoding"], saved["max_objects"]) == ("beam:4", 9)

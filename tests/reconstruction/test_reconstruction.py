@@ -283,12 +283,10 @@ def test_temperatures_of_steps_are_those_of_other_chains_too(decays, mass_model)
     """A beam of one is steps; one top at a time shares the temperature of both together."""
     mass_model.decoding, mass_model.temperatures = "steps", (1.5, 2.0, 3.0)
     events = decays(40, extra=1)
-    steps, beam = (
-        reconstruct(events, mass_model, decoding=how, beam=width) for how, width in ((None, None), ("beam", 1))
-    )
+    steps, beam = (reconstruct(events, mass_model, decoding=how) for how in (None, "beam:1"))
     np.testing.assert_allclose(beam.event_probability, steps.event_probability)
     assert Assigner(mass_model, RunSettings("one_by_one")).temperatures == (1.5, 2.0, 3.0)
-    assert Assigner(mass_model, RunSettings(beam=4)).temperatures == (1.5, 2.0, 3.0)
+    assert Assigner(mass_model, RunSettings("beam:4")).temperatures == (1.5, 2.0, 3.0)
     assert Assigner(mass_model, RunSettings("one_shot")).temperatures is None
     assert Assigner(mass_model, RunSettings("exact")).temperatures is None
 

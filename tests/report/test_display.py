@@ -233,8 +233,8 @@ def test_an_answer_without_a_model_is_shown_without_steps(decays, mass_model):
     assert len(record.frames) == 1
     found = {tuple(index_of(record, s.objects)) for s in record.answer if s.type == "t"}
     assert found == {tuple(reco.assignment[2, :3].tolist()), tuple(reco.assignment[2, 3:].tolist())}
-    beam = reconstruct(events, mass_model, beam=2).display(0).record
-    assert (len(beam.frames), beam.decoding) == (1, "beam")
+    beam = reconstruct(events, mass_model, decoding="beam:2").display(0).record
+    assert (len(beam.frames), beam.decoding) == (1, "beam:2")
     nothing = record_answer(events, 0, np.full(6, -1), status=1)
     assert nothing.answer == ()
 

@@ -89,7 +89,7 @@ def display(
         events,
         row - first,
         loaded,
-        settings=RunSettings(decoding, None, max_objects, cuts, answer, allow_absent, prior),
+        settings=RunSettings(decoding, max_objects, cuts, answer, allow_absent, prior),
         source=", ".join(Path(path).name for path in paths),
         number=row,
     )

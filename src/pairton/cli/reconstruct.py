@@ -44,12 +44,6 @@ def model_options(command: Any) -> Any:
     for option in reversed(
         (
             click.option(
-                "--beam",
-                type=int,
-                metavar="K",
-                help="Use the decoding beam, which keeps the K best chains of steps.",
-            ),
-            click.option(
                 "--max-objects",
                 "--max-jets",
                 type=int,
@@ -80,7 +74,7 @@ def model_options(command: Any) -> Any:
 @click.option(
     "--decoding",
     metavar="NAME",
-    help="exact, steps, one_shot, beam, one_by_one or hyper. [the model's]",
+    help="exact, steps, one_shot, beam (beam:K keeps K hypotheses), one_by_one or hyper. [the model's]",
     shell_complete=completing(DECODINGS),
 )
 @model_options
@@ -102,7 +96,6 @@ def reconstruct(
     output: str | None,
     model: str,
     decoding: str | None,
-    beam: int | None,
     max_objects: int,
     cuts: Any,
     answer: str,
@@ -148,7 +141,7 @@ def reconstruct(
     as_the_model(reading, loaded)
     total = count_events(paths, **reading) if sys.stderr.isatty() else None
     begun = time.monotonic()
-    settings = RunSettings(decoding, beam, max_objects, cuts, answer, allow_absent, prior)
+    settings = RunSettings(decoding, max_objects, cuts, answer, allow_absent, prior)
     events = load_topology(reading["topology"]), has_pile_up(paths, reading)
     objects = settings.objects_used(loaded, *events)
     settings = settings.for_events(loaded, *events)

@@ -7,7 +7,6 @@ needs neither torch nor ONNX. The decodings are registered by name in `pairton.d
 from pairton.decoding.branch_decoding import BRANCHES
 from pairton.decoding.chain import Predict, Step
 from pairton.decoding.decodings import (
-    BEAM,
     DECODINGS,
     Decoded,
     Decoding,
@@ -22,7 +21,6 @@ from pairton.decoding.terms import Outputs
 
 __all__ = [
     "ANSWERS",
-    "BEAM",
     "BRANCHES",
     "DECODINGS",
     "HYPER",

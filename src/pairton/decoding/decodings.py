@@ -29,7 +29,6 @@ from pairton.topology.assignments import canonical
 from pairton.topology.mixtures import Part, parts_of
 
 __all__ = [
-    "BEAM",
     "DECODINGS",
     "LISTED",
     "Decoded",
@@ -42,7 +41,6 @@ __all__ = [
     "whole_event",
 ]
 
-BEAM = 8  # default number of hypotheses in a beam
 LISTED = 20  # assignments in the record of an exact decoding
 TEMPERATURES = 1e-3, 1e3  # allowed range; fitted ones are near 1
 PROBABILITIES = ("particle_probability", "event_probability", "pattern_probability", "topology_probability")
@@ -123,7 +121,7 @@ class Task:
     topology: Topology
     nodes: Nodes
     temperatures: tuple[float, ...]  # gains are divided by them
-    beam: int = 1
+    width: int = 1  # hypotheses to keep
     record: bool = False
     question: Question = field(default_factory=Question)
 
@@ -141,6 +139,7 @@ class Decoding:
     fitted_as: str | None = None  # another decoding whose fitted temperatures it uses
     knows_missing: bool = False  # it takes a `Question`, and events with fewer objects than slots
     only_own: bool = False  # only for models that name it, as it reads other outputs than `edges`
+    width: int | None = None  # hypotheses per event; another number is part of the name, as in beam:5
 
     def n_temperatures(self, topology: Topology) -> int:
         return 1 if self.temperatures == "event" else len(topology.stages)
@@ -156,11 +155,19 @@ def register_decoding(decoding: Decoding) -> None:
 
 
 def get_decoding(name: str) -> Decoding:
-    """The decoding of this name; ConfigError if there is none."""
-    if name not in DECODINGS:
+    """The decoding of this name, such as steps, beam or beam:5; ConfigError if there is none."""
+    base, colon, number = name.partition(":")
+    if base not in DECODINGS:
         known = ", ".join(DECODINGS)
-        raise ConfigError(f"no decoding {shown(name)}: choose one of {known}{nearest(name, DECODINGS)}")
-    return DECODINGS[name]
+        raise ConfigError(f"no decoding {shown(name)}: choose one of {known}{nearest(base, DECODINGS)}")
+    decoding = DECODINGS[base]
+    if not colon:
+        return decoding
+    if decoding.width is None or not number.isdecimal() or int(number) < 1:
+        raise ConfigError(
+            f"no decoding {shown(name)}: beam takes the number of hypotheses to keep, 1 or more, as in beam:5"
+        )
+    return replace(decoding, name=name, width=int(number))
 
 
 def decode(
@@ -169,7 +176,6 @@ def decode(
     nodes: Nodes,
     *,
     decoding: str = "exact",
-    beam: int | None = None,
     temperatures: Sequence[float] | None = None,
     record: bool = False,
     question: Question = DEFAULT_QUESTION,
@@ -179,8 +185,7 @@ def decode(
     predict        runs the network: takes nodes and tokens, returns outputs by name
     topology       the decay tree to look for
     nodes          the objects of the events
-    decoding       a name in `DECODINGS`
-    beam           number of hypotheses to keep; only for the decoding `beam`
+    decoding       a name in `DECODINGS`; beam:5 is a beam of five hypotheses
     temperatures   gains are divided by them: one for the event, or one per stage, depending on the decoding
     record         keep every step: input and output of the network, candidates, choice; not for a beam
     question       which answer, whether it may leave particles out, and a prior; only for the decoding `exact`
@@ -199,7 +204,9 @@ def decode(
     ([[0, 2, 1, 3]], [1.0])
     """
     chosen = get_decoding(decoding)
-    width = _beam(decoding, beam, record)
+    width = chosen.width or 1
+    if width > 1 and record:
+        raise ConfigError(f"a beam of {width} has no single chain to record: use steps")
     given = _temperatures(topology, chosen, temperatures)
     if not (question.is_default or chosen.knows_missing):
         raise ConfigError(f"{decoding} decoding takes no other answer, absent particles or prior: use exact")
@@ -217,20 +224,6 @@ def decode(
     result.fill(rows[good], found, good)
     result.steps.extend(found.steps)
     return result
-
-
-def _beam(decoding: str, beam: int | None, record: bool) -> int:
-    """The width of the beam; 1 for other decodings."""
-    if decoding != "beam":
-        if beam is not None:
-            raise ConfigError(f"a beam of {beam} needs the decoding 'beam', not {decoding!r}: change one of them")
-        return 1
-    width = BEAM if beam is None else beam
-    if width < 1:
-        raise ConfigError(f"a beam of {width} keeps no hypothesis: give 1 or more")
-    if width > 1 and record:
-        raise ConfigError(f"a beam of {width} has no single chain to record: use steps")
-    return width
 
 
 def _temperatures(topology: Topology, decoding: Decoding, given: Sequence[float] | None) -> tuple[float, ...]:
@@ -342,10 +335,10 @@ def _run_one_shot(task: Task) -> Decoded:
 
 
 def _run_beam(task: Task) -> Decoded:
-    if task.beam == 1:
+    if task.width == 1:
         return _run_steps(task)
     result = Decoded.empty(task.topology, len(task.nodes))
-    found = run_beam(task.predict, task.topology, task.nodes, width=task.beam, temperatures=task.temperatures)
+    found = run_beam(task.predict, task.topology, task.nodes, width=task.width, temperatures=task.temperatures)
     _enter(result, np.arange(len(task.nodes)), found)
     return result
 
@@ -380,7 +373,7 @@ for _entry in (
     ),
     Decoding("steps", "stage by stage; the network sees what was revealed", _run_steps, True, "stage"),
     Decoding("one_shot", "stage by stage, from the first answer alone", _run_one_shot, False, "stage"),
-    Decoding("beam", "steps with several hypotheses", _run_beam, True, "stage", fitted_as="steps"),
+    Decoding("beam", "steps with several hypotheses", _run_beam, True, "stage", fitted_as="steps", width=8),
     Decoding("one_by_one", "steps, one particle each", _run_one_by_one, True, "stage", fitted_as="steps"),
 ):
     register_decoding(_entry)

@@ -68,7 +68,6 @@ def evaluate(
     model: Model | str | Path | Sequence[Model | str | Path] | None = None,
     *,
     decodings: Sequence[str] = (),
-    beam: int | None = None,
     baselines: Sequence[str] = (),
     assignments: Sequence[str | Path] = (),
     select: bool = False,
@@ -94,7 +93,6 @@ def evaluate(
         model: A model, its name or path, or a list of these; by default the model for the events, or none if
             `assignments` are given.
         decodings: Decodings to try with every model; by default the one that each was trained for.
-        beam: How many hypotheses a beam keeps.
         baselines: Names of registered baselines, such as "chi2". They are fitted on the first 20,000 events.
         assignments: Files of answers: results of `pairton reconstruct`, predictions of SPANet or HyPER.
         select: First apply the selection of the topology to objects and events.
@@ -154,7 +152,7 @@ def evaluate(
     known = options["topology"] if given is None else given.topology
     topology = options["topology"] = load_topology(known) if known is not None else next(read(chunk=1)).topology
     asked: dict[str, Any] = {"answer": answer, "allow_absent": allow_absent, "prior": prior or {}}
-    settings = RunSettings(beam=beam, max_objects=max_objects, cuts=chosen_cuts(jets, leptons, cuts), **asked)
+    settings = RunSettings(max_objects=max_objects, cuts=chosen_cuts(jets, leptons, cuts), **asked)
     pile_up = given.pile_up if given is not None else has_pile_up(files, options)
     strict = pile_up or select
     own = own_selection(models[0], topology) if models else topology.selection

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import awkward as ak
 import numpy as np
@@ -40,11 +40,10 @@ def model_methods(models: Sequence[Model], decodings: Sequence[str], settings: R
     result = []
     for model in models:
         for asked in decodings or (None,):
-            width = settings.beam if asked in (None, "beam") else None
-            assigner = Assigner(model, replace(settings, decoding=asked, beam=width))
+            assigner = Assigner(model, replace(settings, decoding=asked))
             decoding = assigner.settings.decoding
             name = model.name if len(decodings) < 2 else f"{model.name}:{decoding}"
-            about = {"model": model.name, "decoding": decoding, "beam": width}
+            about: dict[str, Any] = {"model": model.name, "decoding": decoding}
             if len(assigner.members) > 1:
                 about["folds"] = len(assigner.members)
             if not settings.question.is_default:

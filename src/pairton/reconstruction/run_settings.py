@@ -27,8 +27,7 @@ __all__ = ["DEFAULT_SETTINGS", "RunSettings", "knows_missing", "own_selection"]
 class RunSettings:
     """Everything that changes an answer, besides the model and the input."""
 
-    decoding: str | None = None  # a name in `pairton.decoding.DECODINGS`; None: that of the model
-    beam: int | None = None  # hypotheses of a beam; without `decoding`, a number selects the decoding `beam`
+    decoding: str | None = None  # a name of `pairton.decoding.get_decoding`; None: that of the model
     max_objects: int = MAX_OBJECTS  # of each kind; if there are more, those of highest pT are used
     cuts: bool | Bounds = True  # leave out objects outside these bounds, else outside the model's domain
     answer: str = "event"  # a name in `pairton.decoding.ANSWERS`
@@ -57,7 +56,7 @@ class RunSettings:
 
     def for_model(self, model: Model) -> RunSettings:
         """The settings with the decoding and limits for a model; ConfigError or ModelError if they do not fit."""
-        decoding = self.decoding or ("beam" if self.beam is not None else model.decoding)
+        decoding = self.decoding or model.decoding
         self._check_question(model, decoding)
         if decoding != model.decoding and any(get_decoding(name).only_own for name in (decoding, model.decoding)):
             raise ConfigError(

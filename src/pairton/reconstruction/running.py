@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton._common.parallel import in_parallel
-from pairton.decoding import BEAM, Decoded, Outputs, decode, get_decoding
+from pairton.decoding import Decoded, Outputs, decode, get_decoding
 from pairton.decoding.branches import is_branch
 from pairton.errors import ModelError, PairtonWarning
 from pairton.events import Events, Status
@@ -182,7 +182,6 @@ class Assigner:
             self.model.topology,
             nodes,
             decoding=str(self.settings.decoding),
-            beam=self.settings.beam,
             temperatures=self.temperatures,
             question=replace(self.settings.question, topology=None if part is None else part.name),
         )
@@ -208,7 +207,7 @@ class Assigner:
             for name, array in described.items():
                 outputs[name][rows] = array
 
-        width = (self.settings.beam or BEAM) if self.settings.decoding == "beam" else 1
+        width = get_decoding(str(self.settings.decoding)).width or 1
         batches = [
             (member, layout, some)
             for member, (_, in_fold) in zip(self.members, by_fold(self.model, ids), strict=True)
@@ -313,7 +312,6 @@ def reconstruct(
     model: Model | str | Path | None = None,
     *,
     decoding: str | None = None,
-    beam: int | None = None,
     max_objects: int = MAX_OBJECTS,
     cuts: bool = True,
     jets: str | None = None,
@@ -335,7 +333,7 @@ def reconstruct(
         model: A loaded model, or the name or path of one; by default the model for the topology of the events.
             "kinematic", or the path of a YAML file with its settings, is a kinematic fit.
         decoding: A name in `pairton.decoding.DECODINGS`; by default the decoding that the model was trained for.
-        beam: The number of hypotheses of a beam; it selects the decoding `beam`.
+            "beam:5" is a beam of five hypotheses.
         max_objects: The largest number of objects of each kind. If there are more, those of highest pT are used
             (status `truncated`).
         cuts: Leave out objects outside the model's domain (pT, |eta|) and, if they were read from a file of an
@@ -386,7 +384,7 @@ def reconstruct(
     if tags is not None:
         events = with_table(events, load_table(tags))
     chosen = chosen_cuts(jets, leptons, cuts)
-    settings = RunSettings(decoding, beam, max_objects, chosen, answer, allow_absent, prior or {})
+    settings = RunSettings(decoding, max_objects, chosen, answer, allow_absent, prior or {})
     assigner = Assigner(loaded, settings.for_events(loaded, events.topology, events.pile_up))
     assigner.check(events.topology, events.variations)
     events = assigner.with_evidence(events)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pairton._common.atomic import replacing
+from pairton.decoding import get_decoding
 from pairton.errors import OutputError
 from pairton.evaluation import metrics
 from pairton.evaluation.tables import Table, formatted
@@ -212,7 +213,7 @@ def _record(result: Evaluation, exhibit: Exhibit) -> EventRecord:
     method = result.methods[0]
     source = ", ".join(Path(path).name for path in result.inputs)
     which: dict[str, Any] = {"source": source, "number": exhibit.number}
-    if method.model is not None and method.decoding != "beam":
+    if method.model is not None and get_decoding(str(method.decoding)).width is None:
         return record_event(exhibit.events, 0, method.model, method.settings, **which)
     return record_answer(
         exhibit.events,
