@@ -26,7 +26,7 @@ from pairton.events import Events
 from pairton.events.objects import make_jets
 from pairton.formats import create, detect, expand, iterate, open_source, read
 from pairton.formats.stored import KEY
-from pairton.formats.writing import FileWriter
+from pairton.formats.writing import EventWriter
 from pairton.topology import load_topology
 
 WRITERS = {"spanet_hdf5": "a.h5", "hyper_hdf5": "a.hdf5", "flat_root": "a.root", "parquet": "a.parquet"}
@@ -111,7 +111,7 @@ def test_chunks_are_the_same_rows(tmp_path: Path, to: str) -> None:
 @pytest.mark.parametrize("to", WRITERS)
 def test_batches_of_any_width(tmp_path: Path, to: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The padded layouts grow when later events have more jets."""
-    monkeypatch.setattr(FileWriter, "batch", 4)
+    monkeypatch.setattr(EventWriter, "batch", 4)
     events = some_events(23)
     order = np.argsort(events.n_jets, kind="stable")
     path = tmp_path / WRITERS[to]

@@ -137,7 +137,7 @@ def test_a_tree_is_chosen(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rows", [1, 7, 100])
 def test_a_row_group_is_read_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     """Forwards, backwards and across groups; a file may be one group of any size."""
-    monkeypatch.setattr("pairton.formats.parquet_files.PIECE", 3)
+    monkeypatch.setattr("pairton.formats.parquet_files.MOST_ROWS", 3)
     jets = ak.Array([[float(k)] * (k % 3) for k in range(40)])
     table = pa.table({f"jet_{name}": jets.tolist() for name in ("pt", "eta", "phi", "mass", "btag")})
     pq.write_table(table.append_column("n", pa.array(range(40))), tmp_path / "a.parquet", row_group_size=rows)
@@ -148,7 +148,7 @@ def test_a_row_group_is_read_piece_by_piece(tmp_path: Path, monkeypatch: pytest.
             assert events.jets.pt.tolist() == jets[start:stop].tolist()
 
 
-@pytest.mark.parametrize(("jets", "rows"), [(4, parquet_files.PIECE), (1000, 524)])
+@pytest.mark.parametrize(("jets", "rows"), [(4, parquet_files.MOST_ROWS), (1000, 524)])
 def test_pieces_of_parquet_have_fewer_rows_where_events_are_large(tmp_path: Path, jets: int, rows: int) -> None:
     path, column = tmp_path / "a.parquet", ak.from_regular(np.full((2000, jets), 50.0))
     pq.write_table(pa.table({"J_pt": ak.to_arrow(column), "J_eta": ak.to_arrow(column)}), path)

@@ -17,6 +17,7 @@ from pairton.errors import ConfigError, FormatError, InputError, PairtonWarning,
 from pairton.events import Events
 from pairton.events.tags import load_table
 from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions, Source, Writer, check_chunk, damage
+from pairton.formats.column_files import MODULES, container_module
 from pairton.formats.common import BadLabels
 from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand, file_state, require_container, unchanged
 from pairton.formats.lepton_selection import OneChoice
@@ -56,7 +57,6 @@ REGISTRY = {
     "parquet": "Parquet",
 }
 IN_MEMORY_CHUNK = 1_000_000  # events; large, since all of them are kept in memory anyway
-OPENED_BY = {"HDF5": "hdf5_files", "ROOT": "root_files", "Parquet": "parquet_files"}  # container -> module
 LEAST_BYTES = 8  # smallest plausible size of a compressed event in a file
 SMALL = 2**20  # bytes; smaller files are treated as having this size
 WRITTEN = {"HDF5": "spanet_hdf5", "ROOT": "flat_root", "Parquet": "parquet"}  # default format for writing
@@ -67,8 +67,8 @@ ADDED: dict[str, Format] = {}  # by `register_format`
 
 def register_format(format: Format, container: str) -> None:
     """Add a format for a layout of HDF5, ROOT or Parquet files. It is tried before all others."""
-    if container not in OPENED_BY:
-        raise ConfigError(f"no container {container!r}: choose one of {', '.join(OPENED_BY)}")
+    if container not in MODULES:
+        raise ConfigError(f"no container {container!r}: choose one of {', '.join(MODULES)}")
     if format.name in REGISTRY:
         raise ConfigError(f"there is already a format {format.name!r}: give yours another name")
     ADDED[format.name] = format
@@ -119,7 +119,7 @@ def _open(path: str, format: str | None = None) -> tuple[Any, Format]:
 def _open_container(path: str, container: str, checked: bool = False) -> Any:
     if not checked and not path.startswith("root://"):  # reading the first bytes through XRootD is slow
         require_container(path, container)
-    return import_module(f"pairton.formats.{OPENED_BY[container]}").open_file(path)
+    return container_module(container).open_file(path)
 
 
 def read_options(

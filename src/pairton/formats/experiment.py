@@ -17,11 +17,11 @@ import numpy.typing as npt
 from pairton.errors import ConfigError, FormatError, PairtonWarning
 from pairton.events import Events
 from pairton.formats.base import ReadOptions, Source
+from pairton.formats.column_files import Table
 from pairton.formats.columns import Chosen, choose_columns, column_names, flat_fields, objects_from_flat, row_ids
 from pairton.formats.common import check_units
 from pairton.formats.gen_truth import GenRecord, can_search
 from pairton.formats.lepton_selection import LEPTONS, Flavour, IdentifiedLeptons
-from pairton.formats.table_files import Table
 from pairton.formats.taggers import Tagger
 from pairton.formats.variations import Variations
 from pairton.topology import JET, collection_name

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import awkward as ak
 import numpy as np
@@ -23,6 +23,7 @@ import numpy.typing as npt
 from pairton.errors import ConfigError, FormatError, PairtonWarning, nearest
 from pairton.events import Events
 from pairton.formats.base import EVENT_NAMES, ReadOptions, Source
+from pairton.formats.column_files import Table
 from pairton.formats.columns import (
     FLAVOURS,
     Chosen,
@@ -42,6 +43,7 @@ from pairton.formats.tag_columns import TagColumns
 from pairton.formats.variations import Variations
 from pairton.formats.writing import stored_fields
 from pairton.topology import JET, Topology
+from pairton.topology.selection import TRANSVERSE
 
 __all__ = [
     "MAP_NAMES",
@@ -50,8 +52,7 @@ __all__ = [
     "SOURCE",
     "WEIGHT",
     "FlatSource",
-    "Table",
-    "object_columns",
+    "layout",
     "truth_columns",
 ]
 
@@ -64,23 +65,6 @@ SETTINGS = {
 MAP_NAMES = ("slot", "group", "flavour", *EVENT_NAMES)  # what `--map` may name, apart from fields of objects
 
 
-class Table(Protocol):
-    """An open table of columns."""
-
-    path: str
-    n_events: int
-    columns: tuple[str, ...]
-
-    @property
-    def source_id(self) -> int: ...
-
-    def read(self, names: Iterable[str], start: int, stop: int) -> Mapping[str, ak.Array]: ...
-
-    def text(self, name: str) -> str | None: ...
-
-    def close(self) -> None: ...
-
-
 def truth_columns(topology: Topology) -> list[str]:
     """The names of the truth columns, one per slot.
 
@@ -91,12 +75,21 @@ def truth_columns(topology: Topology) -> list[str]:
     return ["truth_" + slot.name.replace(".", "_") for slot in topology.slots]
 
 
-def object_columns(events: Events) -> dict[str, dict[str, npt.NDArray[Any]]]:
-    """Kind -> column -> flat array over the objects of all events."""
-    return {
-        kind: {f"{kind}_{name}": np.asarray(ak.flatten(array[name])) for name in stored_fields(events, kind)}
-        for kind, array in events.objects.items()
-    }
+def layout(events: Events) -> dict[str, Any]:
+    """The columns of events; objects are lists of records, whose fields become columns."""
+    columns: dict[str, Any] = {}
+    for kind, array in events.objects.items():
+        fields = {name: array[name] for name in stored_fields(events, kind)}
+        if kind in TRANSVERSE:
+            columns |= {f"{kind}_{name}": np.asarray(ak.flatten(values)) for name, values in fields.items()}
+        else:
+            columns[kind] = ak.to_packed(ak.zip(fields))
+    if events.truth is not None:
+        columns |= zip(truth_columns(events.topology), map(np.ascontiguousarray, events.truth.T), strict=True)
+    if events.weights is not None:
+        columns[WEIGHT] = events.weights
+    columns[SOURCE], columns[NUMBER] = map(np.ascontiguousarray, events.ids.T)
+    return columns
 
 
 class FlatSource(Source):

@@ -1,4 +1,4 @@
-"""Read local and remote HDF5 files with h5py.
+"""Read local and remote HDF5 files with h5py, and write new ones.
 
 An HDF5 file can include data from other files, through external links, external storage and virtual datasets. All
 three are errors here, so that an untrusted file cannot copy private files of its reader into a result.
@@ -6,23 +6,29 @@ three are errors here, so that an untrusted file cannot copy private files of it
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+import awkward as ak
 import h5py
 import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import FormatError, InputError, nearest
+from pairton.formats.column_files import ColumnFile, Columns, is_text
 from pairton.formats.files import fingerprint, is_url, open_binary, reading_as, refuse_inflated
 
-__all__ = ["Hdf5File", "open_file"]
+__all__ = ["Hdf5File", "NewFile", "open_file"]
 
 CHUNK_CACHE = 2**20  # bytes per dataset, so that a chunk is not decompressed twice for two reads
 MOST_LINKS = 16  # soft links in one path, as in HDF5 itself
 SHOWN = 20  # most names listed in an error
+COMPRESSION = {"compression": "gzip", "compression_opts": 1, "shuffle": True}  # to a third of the size, and fast
 
 
 class Hdf5File:
@@ -188,3 +194,94 @@ class Hdf5File:
 def open_file(path: str) -> Hdf5File:
     """Open for reading."""
     return Hdf5File(path)
+
+
+class NewFile(ColumnFile):
+    """A new HDF5 file: one dataset per column; a column of lists is a group with `values` and `counts`.
+
+    Datasets can grow in all directions: rows (events, width) may become wider.
+    """
+
+    _file: Any = None
+    _disk: ErrorLatchingFile
+
+    def begin(self, path: Path, first: Columns, tree: str, chunk: int, padding: float) -> None:
+        self._disk = ErrorLatchingFile(path, "w+")
+        self._file = h5py.File(self._disk, "w", rdcc_nbytes=0)  # full chunks need no cache
+        for name, column in _flat(first).items():
+            self._file.create_dataset(
+                name,
+                (0, *column.shape[1:]),
+                h5py.string_dtype() if is_text(column) else column.dtype,
+                maxshape=(None,) * column.ndim,
+                chunks=(chunk, *column.shape[1:]),
+                fillvalue=np.full((), padding, column.dtype) if column.dtype.kind in "fV" else None,
+                **COMPRESSION,
+            )
+
+    def append(self, columns: Columns) -> None:
+        for name, rows in _flat(columns).items():
+            data = self._file[name]
+            start = len(data)
+            width = tuple(max(old, new) for old, new in zip(data.shape[1:], rows.shape[1:], strict=True))
+            data.resize((start + len(rows), *width))
+            where = (slice(start, None), *(slice(0, n) for n in rows.shape[1:]))
+            data[where] = rows.astype(object) if is_text(rows) else rows
+        self._check_disk()
+
+    def finish(self, key: str, text: str) -> None:
+        self._file.attrs[key] = text
+        self._file.close()
+        self._check_disk()
+        self._disk.close()
+
+    def _check_disk(self) -> None:
+        if self._disk.error is not None:
+            raise self._disk.error
+
+    def release(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(Exception):
+                self._file.close()
+            self._disk.close()
+
+
+def _flat(columns: Columns) -> dict[str, npt.NDArray[Any]]:
+    flat = {}
+    for name, column in columns.items():
+        if isinstance(column, np.ndarray):
+            flat[name] = column
+        else:
+            flat[f"{name}/values"] = np.asarray(ak.flatten(column))
+            flat[f"{name}/counts"] = np.asarray(ak.num(column))
+    return flat
+
+
+class ErrorLatchingFile(io.FileIO):
+    """A file that ignores all writes after the first one that failed.
+
+    If a write fails, HDF5 cannot close the file and crashes the process when it ends. Errors are therefore hidden
+    from HDF5; the writer checks `error`.
+    """
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data).cast("B")
+        size = len(rest)
+        try:
+            while self.error is None and len(rest):
+                rest = rest[super().write(rest) or 0 :]
+        except OSError as error:
+            self.error = error
+        return size
+
+    def truncate(self, size: int | None = None, /) -> int:
+        try:
+            return super().truncate(size) if self.error is None else self.tell()
+        except OSError as error:
+            self.error = error
+            return self.tell()
+
+    def flush(self) -> None:
+        """Do nothing, since writes are not buffered."""

@@ -1,38 +1,32 @@
-"""Parts that the HDF5 layouts share: ids, weights and kept columns, and datasets that can grow.
+"""Parts that the HDF5 layouts share: ids, weights and kept columns.
 
 METADATA/event_id        (n, 2): source and number of each event
 METADATA/weight          (n,)
-METADATA/columns/<name>  (n, ...); for lists a group with `counts` (n,) and `content`
+METADATA/columns/<name>  (n, ...); for lists a group with `counts` (n,) and `values`
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
 from abc import abstractmethod
-from pathlib import Path
 from typing import Any
 
 import awkward as ak
-import h5py
 import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import FormatError
 from pairton.events import Events
-from pairton.formats.base import DEFAULT_CHUNK, ReadOptions, Source
+from pairton.formats.base import ReadOptions, Source
 from pairton.formats.columns import column_names, row_ids
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.stored import KEY, Stored
 from pairton.formats.tag_columns import TagColumns
-from pairton.formats.writing import FileWriter, column_kind
 
-__all__ = ["Disk", "Growing", "Hdf5Source", "Hdf5Writer", "Sidecar"]
+__all__ = ["KEPT", "Hdf5Source", "Sidecar", "stored_rows"]
 
 IDS, WEIGHT, COLUMNS = "METADATA/event_id", "METADATA/weight", "METADATA/columns"
+KEPT = f"{COLUMNS}/"
 LABELS = ("CLASSIFICATIONS", "REGRESSIONS", "CLASSIFICATIONS/EVENT", "REGRESSIONS/EVENT")  # groups of SPANet
-CHUNK_ROWS = DEFAULT_CHUNK // 8  # a batch is a whole number of chunks, so that no chunk is read back and completed
-COMPRESSION = {"compression": "gzip", "compression_opts": 1, "shuffle": True}  # to a third of the size, and fast
 
 
 class Sidecar:
@@ -55,7 +49,7 @@ class Sidecar:
                 every = file.read(counts, 0, counts.shape[0])
                 self._counts[f"{own}/counts"] = counts
                 self._offsets[name] = np.concatenate([[0], np.cumsum(every, dtype=np.int64)])
-                self._columns[name] = file.dataset(f"{own}/content")
+                self._columns[name] = file.dataset(f"{own}/values")
             else:
                 places = [own, name, *(f"{group}/{name}" for group in LABELS)]
                 self._columns[name] = file.dataset(next((p for p in places if file.is_dataset(p)), name))
@@ -126,116 +120,6 @@ class Hdf5Source(Source):
         self._file.close()
 
 
-class Growing:
-    """A dataset that can be extended with more and wider rows."""
-
-    def __init__(
-        self, group: Any, name: str, dtype: npt.DTypeLike, width: tuple[int, ...] = (), fill: Any = None
-    ) -> None:
-        self.data = group.create_dataset(
-            name,
-            shape=(0, *width),
-            maxshape=(None,) * (1 + len(width)),
-            chunks=(CHUNK_ROWS, *width),
-            dtype=dtype,
-            fillvalue=fill,
-            **COMPRESSION,
-        )
-
-    def append(self, rows: npt.NDArray[Any]) -> None:
-        """Add rows; narrower ones are padded."""
-        start = self.data.shape[0]
-        width = tuple(max(old, new) for old, new in zip(self.data.shape[1:], rows.shape[1:], strict=True))
-        self.data.resize((start + len(rows), *width))
-        self.data[(slice(start, None), *(slice(0, n) for n in rows.shape[1:]))] = rows
-
-
-class Disk(io.FileIO):
-    """A file that ignores all writes after the first one that failed.
-
-    If a write fails, HDF5 cannot close the file and crashes the process when it ends. Errors are therefore hidden
-    from HDF5; the writer checks `error`.
-    """
-
-    error: OSError | None = None
-
-    def write(self, data: Any) -> int:
-        rest = memoryview(data).cast("B")
-        size = len(rest)
-        try:
-            while self.error is None and len(rest):
-                rest = rest[super().write(rest) or 0 :]
-        except OSError as error:
-            self.error = error
-        return size
-
-    def truncate(self, size: int | None = None, /) -> int:
-        try:
-            return super().truncate(size) if self.error is None else self.tell()
-        except OSError as error:
-            self.error = error
-            return self.tell()
-
-    def flush(self) -> None:
-        """Do nothing, since writes are not buffered."""
-
-
-class Hdf5Writer(FileWriter):
-    """Base class of HDF5 writers, which write their own datasets in `_begin_layout` and `_append_layout`."""
-
-    _file: Any = None
-    _disk: Disk
-
-    @abstractmethod
-    def _begin_layout(self, file: Any, first: Events) -> None:
-        """Create the datasets of objects and labels."""
-
-    @abstractmethod
-    def _append_layout(self, events: Events) -> None:
-        """Add the rows of some events to them."""
-
-    def _begin(self, temporary: Path, first: Events) -> None:
-        self._disk = Disk(temporary, "w+")
-        self._file = h5py.File(self._disk, "w", rdcc_nbytes=0)  # full chunks need no cache
-        self._begin_layout(self._file, first)
-        self._ids = Growing(self._file, IDS, np.uint64, (2,))
-        self._weight = None if first.weights is None else Growing(self._file, WEIGHT, np.float64)
-        self._kept: dict[str, tuple[Growing, Growing | None]] = {}
-        for name, column in first.columns.items():
-            kind, array = column_kind(column, name, self.path)
-            if kind == "jagged":
-                group = self._file.create_group(f"{COLUMNS}/{name}")
-                dtype = ak.to_numpy(ak.flatten(array[:0])).dtype
-                self._kept[name] = Growing(group, "content", dtype), Growing(group, "counts", np.int32)
-            else:
-                dense = ak.to_numpy(array)
-                self._kept[name] = Growing(self._file, f"{COLUMNS}/{name}", dense.dtype, dense.shape[1:]), None
-
-    def _append(self, events: Events) -> None:
-        self._append_layout(events)
-        self._ids.append(events.ids)
-        if self._weight is not None and events.weights is not None:
-            self._weight.append(events.weights)
-        for name, (content, counts) in self._kept.items():
-            array = ak.Array(events.columns[name])
-            if counts is not None:
-                counts.append(np.asarray(ak.num(array, axis=1)))
-                array = ak.flatten(array)
-            content.append(ak.to_numpy(array))
-        self._check_disk()
-
-    def _finish(self) -> None:
-        self._file.attrs[KEY] = self._about()
-        self._file.close()
-        self._check_disk()
-        self._disk.close()
-
-    def _check_disk(self) -> None:
-        if self._disk.error is not None:
-            raise self._disk.error
-
-    def _release(self) -> None:
-        if self._file is not None:
-            with contextlib.suppress(Exception):
-                self._file.close()
-            self._disk.close()
+def stored_rows(events: Events) -> dict[str, Any]:
+    """Ids and weights, by their names in the file."""
+    return {IDS: events.ids} | ({} if events.weights is None else {WEIGHT: events.weights})

@@ -26,10 +26,10 @@ from pairton.formats.base import Format, ReadOptions, Source, Writer
 from pairton.formats.columns import Chosen, Padded, Wanted, choose_columns, combined, objects_from_flat
 from pairton.formats.common import check_units, kind_labels_to_truth, report_labels, unit_scale
 from pairton.formats.hdf5_files import Hdf5File
-from pairton.formats.hdf5_layout import Growing, Hdf5Source, Hdf5Writer
+from pairton.formats.hdf5_layout import KEPT, Hdf5Source, stored_rows
 from pairton.formats.lepton_selection import LEPTONS, StoredLeptons, stored_settings
 from pairton.formats.stored import KEY
-from pairton.formats.writing import stored_fields
+from pairton.formats.writing import EventWriter, stored_fields
 from pairton.topology import JET, Topology, collection_name
 from pairton.topology.selection import TRANSVERSE
 
@@ -58,7 +58,7 @@ class HyperHdf5(Format):
         return _Source(file, options)
 
     def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> Writer:
-        return _Writer(path, topology, metadata)
+        return EventWriter(path, topology, metadata, "HDF5", layout, KEPT, padding=np.nan)
 
 
 @dataclass(frozen=True)
@@ -174,58 +174,37 @@ def _place(kind: str, group: str = INPUTS) -> str:
     return f"{group}/{kind.upper()}"
 
 
-class _Writer(Hdf5Writer):
-    """Writes the same fields for all kinds, as HyPER needs them; fields that a kind lacks are 0."""
-
-    def _begin_layout(self, file: Any, first: Events) -> None:
-        if JET not in first.objects or "btag" not in ak.fields(first.jets):
-            raise OutputError(
-                f"{self.path}: HyPER's layout needs the field btag of jets, which these events lack: choose "
-                "another format with --to"
-            )
-        fields = dict.fromkeys([*ORDER, *(name for kind in first.objects for name in stored_fields(first, kind))])
-        self._record = np.dtype([("e" if name == "energy" else name, np.float32) for name in fields])
-        padding = np.full((), np.nan, dtype=self._record)[()]
-        widths = {kind: (self._width(first, kind),) for kind in first.objects}
-        self._objects = {k: Growing(file, _place(k), self._record, width, padding) for k, width in widths.items()}
-        self._global = Growing(file, GLOBAL, COUNTS, (1,))
-        self._labels: dict[str, Growing] = {}
-        self._matched = None
-        if first.truth is not None:
-            for kind in self.topology.object_kinds:
-                nan = np.full((), np.nan, dtype=np.float32)
-                self._labels[kind] = Growing(file, _place(kind, LABELS), np.float32, widths[kind], nan)
-            self._matched = Growing(file, MATCHED, np.int64)
-
-    @staticmethod
-    def _width(events: Events, kind: str) -> int:
-        return max(WIDTHS.get(kind, 1), int(events.counts[kind].max(initial=0)))
-
-    def _append_layout(self, events: Events) -> None:
-        masks = {k: np.arange(self._width(events, k)) < n[:, None] for k, n in events.counts.items()}
-        for kind, growing in self._objects.items():
-            records = np.full(masks[kind].shape, np.nan, dtype=self._record)
-            records[masks[kind]] = np.zeros((), dtype=self._record)
-            for name in stored_fields(events, kind):
-                values = np.asarray(ak.flatten(events.objects[kind][name]))
-                records["e" if name == "energy" else name][masks[kind]] = values
-            if kind in TRANSVERSE:
-                records["e"] = records["pt"]
-            growing.append(records)
-        counts = np.zeros((len(events), 1), dtype=COUNTS)
-        counts["njet"][:, 0] = events.n_jets
-        counts["nbTagged"][:, 0] = np.asarray(ak.sum(events.jets.btag > 0.5, axis=1))
-        self._global.append(counts)
-        if self._matched is None or events.truth is None:
-            return
-        names = self.topology.labels("hyper")
-        for kind, growing in self._labels.items():
-            labels = np.where(masks[kind], np.float32(0), np.float32(np.nan))
-            for slot in (slot for slot in self.topology.slots if slot.kind == kind):
+def layout(events: Events) -> dict[str, Any]:
+    """The datasets. All kinds have the same fields, as HyPER needs them; fields that a kind lacks are 0."""
+    if JET not in events.objects or "btag" not in ak.fields(events.jets):
+        raise OutputError(
+            "HyPER's layout needs the field btag of jets, which these events lack: choose another format with --to"
+        )
+    fields = dict.fromkeys([*ORDER, *(name for kind in events.objects for name in stored_fields(events, kind))])
+    record = np.dtype([("e" if name == "energy" else name, np.float32) for name in fields])
+    widths = {kind: max(WIDTHS.get(kind, 1), int(n.max(initial=0))) for kind, n in events.counts.items()}
+    masks = {kind: np.arange(widths[kind]) < n[:, None] for kind, n in events.counts.items()}
+    columns: dict[str, Any] = {}
+    for kind, mask in masks.items():
+        records = columns[_place(kind)] = np.full(mask.shape, np.nan, dtype=record)
+        records[mask] = np.zeros((), dtype=record)
+        for name in stored_fields(events, kind):
+            values = np.asarray(ak.flatten(events.objects[kind][name]))
+            records["e" if name == "energy" else name][mask] = values
+        if kind in TRANSVERSE:
+            records["e"] = records["pt"]
+    counts = columns[GLOBAL] = np.zeros((len(events), 1), dtype=COUNTS)
+    counts["njet"][:, 0] = events.n_jets
+    counts["nbTagged"][:, 0] = np.asarray(ak.sum(events.jets.btag > 0.5, axis=1))
+    if events.truth is not None:
+        names = events.topology.labels("hyper")
+        for kind in events.topology.object_kinds:
+            labels = columns[_place(kind, LABELS)] = np.where(masks[kind], np.float32(0), np.float32(np.nan))
+            for slot in (slot for slot in events.topology.slots if slot.kind == kind):
                 (rows,) = np.nonzero(events.truth[:, slot.index] >= 0)
                 labels[rows, events.truth[rows, slot.index]] = float(names[slot.index].rpartition("-")[2])
-            growing.append(labels)
-        self._matched.append(events.complete.astype(np.int64))
+        columns[MATCHED] = events.complete.astype(np.int64)
+    return columns | stored_rows(events)
 
 
 FORMAT = HyperHdf5()

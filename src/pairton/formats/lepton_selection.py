@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from pairton.errors import ConfigError, FormatError, InputError, PairtonWarning
 from pairton.events.domain import LEPTONS
+from pairton.formats.column_files import Table
 from pairton.formats.columns import flat_fields
 from pairton.formats.identification import NONE, Identification
-from pairton.formats.table_files import Table
 from pairton.topology import JET, Topology, collection_name
 
 __all__ = [

@@ -14,12 +14,12 @@ import numpy.typing as npt
 
 from pairton.errors import PairtonWarning
 from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions
+from pairton.formats.column_files import Table
 from pairton.formats.columns import flat_fields, row_ids
 from pairton.formats.experiment import Collections, Columns, ExperimentSource, Flat, named_collections
 from pairton.formats.gen_truth import GenRecord
 from pairton.formats.lepton_selection import SETTINGS, Flavour
 from pairton.formats.root_files import RootFile
-from pairton.formats.table_files import Table
 from pairton.formats.taggers import choose_tagger, described, first_values, flat_values
 from pairton.formats.variations import choice
 

@@ -1,4 +1,4 @@
-"""Read Parquet files with pyarrow. Fields of records are columns too: `Jet.pt`."""
+"""Read and write Parquet files with pyarrow. Fields of records are columns too: `Jet.pt`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import awkward as ak
@@ -15,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pairton.formats.column_files import ColumnFile, Columns, Table
 from pairton.formats.columns import shown
 from pairton.formats.files import fingerprint, is_url, open_binary, reading_as, refuse_inflated
-from pairton.formats.table_files import Table
 
-__all__ = ["ParquetTable", "open_file"]
+__all__ = ["NewFile", "ParquetTable", "open_file"]
 
-PIECE, FEWEST = 16_384, 256  # most and fewest rows that are decoded at once
-PIECE_VALUES = 2**20  # about so many numbers are decoded at once: fewer rows if events are large
+MOST_ROWS, FEWEST_ROWS = 16_384, 256  # that are decoded at once
+DECODED = 2**20  # about so many numbers are decoded at once: fewer rows if events are large
 BUFFER = 2**20  # bytes of a column that are fetched at once; for remote files (0) a whole row group
 
 Arrays = dict[str, ak.Array]
@@ -34,7 +35,7 @@ def open_file(path: str) -> ParquetTable:
 
 
 class ParquetTable(Table):
-    """An open file. It keeps the current position, since the next read usually continues there."""
+    """An open file. A pass over its rows decodes each of them once, whatever the size of the row groups."""
 
     def __init__(self, path: str) -> None:
         self.path, self.title = path, "the file"
@@ -50,9 +51,9 @@ class ParquetTable(Table):
         except BaseException:
             self._stream.close()
             raise
-        self._edges = np.concatenate([[0], np.cumsum(groups, dtype=np.int64)]).astype(np.int64)
-        self.n_events = int(self._edges[-1])
-        self._positions: dict[tuple[str, ...], _Position] = {}  # for each set of columns that is read together
+        self._starts = np.cumsum([0, *groups], dtype=np.int64)  # first row of each row group, and the end
+        self.n_events = int(self._starts[-1])
+        self._passes: dict[tuple[str, ...], _Pass] = {}  # for each set of columns that is read together
 
     @cached_property
     def source_id(self) -> int:
@@ -60,8 +61,8 @@ class ParquetTable(Table):
         return fingerprint(self.path)
 
     def text(self, name: str) -> str | None:
-        """A string in the metadata of the schema."""
-        found = (self._file.schema_arrow.metadata or {}).get(name.encode())
+        """A string in the metadata of the file."""
+        found = (self._file.metadata.metadata or {}).get(name.encode())
         return None if found is None else found.decode("utf-8")
 
     def summary(self) -> str:
@@ -70,18 +71,22 @@ class ParquetTable(Table):
 
     def read(self, names: Iterable[str], start: int, stop: int) -> Arrays:
         wanted = tuple(dict.fromkeys(names))
-        first = int(np.searchsorted(self._edges, start, side="right")) - 1
-        parts = []
-        for group in range(max(first, 0), len(self._edges) - 1):
-            low, high = int(self._edges[group]), int(self._edges[group + 1])
-            if low >= stop:
-                break
-            begin, end = max(start, low), min(stop, high)
-            if begin < end:
-                parts += self._rows(group, wanted, begin - low, end - low)
+        group = max(0, int(np.searchsorted(self._starts, start, side="right")) - 1)
+        current = self._passes.get(wanted)
+        if current is None or start < current.start or self._starts[group] > current.stop:
+            self._passes[wanted] = current = self._begin(wanted, group)
         with reading_as("Parquet", self.path):
-            table = pa.concat_tables(parts) if parts else self._schema(wanted).empty_table()
+            schema = pa.schema([self._file.schema_arrow.field(name) for name in self._outer(wanted)])
+            found = current.rows(start, stop)
+            table = pa.Table.from_batches(found) if found else schema.empty_table()
             return {name: self._column(table, name) for name in wanted}
+
+    def _begin(self, names: tuple[str, ...], first: int) -> _Pass:
+        """A pass that begins with a row group."""
+        groups, stored = list(range(first, len(self._starts) - 1)), self._stored(names)
+        rows = min((self._rows_at_once(group, stored) for group in groups), default=MOST_ROWS)
+        pieces = self._file.iter_batches(rows, row_groups=groups, columns=stored) if groups else iter(())
+        return _Pass(pieces, int(self._starts[first]))
 
     def _column(self, table: Any, name: str) -> ak.Array:
         if name not in self._inside:
@@ -92,9 +97,6 @@ class ParquetTable(Table):
     def _outer(self, names: tuple[str, ...]) -> list[str]:
         """The top-level columns that hold some columns."""
         return list(dict.fromkeys(self._inside[name][0] if name in self._inside else name for name in names))
-
-    def _schema(self, names: tuple[str, ...]) -> Any:
-        return pa.schema([self._file.schema_arrow.field(name) for name in self._outer(names)])
 
     def _stored(self, names: tuple[str, ...]) -> list[str]:
         """The names of columns in Parquet, so that only the needed fields of records are decoded."""
@@ -109,42 +111,20 @@ class ParquetTable(Table):
                 found.append(name)
         return found
 
-    def _rows(self, group: int, names: tuple[str, ...], start: int, stop: int) -> list[Any]:
-        """Rows [start, stop) of a row group, which is decoded in pieces, since it may be the whole file.
-
-        Reading continues at the current position, so that one pass decodes each row once. Going back restarts the
-        row group.
-        """
-        position = self._positions.get(names)
-        if position is None or position.group != group or start < position.start:
-            stored = self._stored(names)
-            pieces = self._file.iter_batches(self._piece_rows(group, stored), row_groups=[group], columns=stored)
-            self._positions[names] = position = _Position(group, pieces)
-        found = []
-        with reading_as("Parquet", self.path):
-            while position.start < stop:
-                if start < position.stop:
-                    found.append(position.piece.slice(start - position.start, stop - start))
-                    start = position.stop
-                if position.stop >= stop:
-                    break
-                position.advance()
-        return [pa.Table.from_batches([piece]) for piece in found]
-
     def _check_size(self, group: int) -> None:
         """Refuse a row group that declares far more values than the file holds: one row may have any number."""
         found = self._file.metadata.row_group(group)
         needed = 8 * sum(found.column(k).num_values for k in range(found.num_columns))
         refuse_inflated(self.path, needed, self._stream.seek(0, os.SEEK_END))
 
-    def _piece_rows(self, group: int, stored: list[str]) -> int:
+    def _rows_at_once(self, group: int, stored: list[str]) -> int:
         """How many rows of a row group to decode at once, from the number of values in its columns."""
         found = self._file.metadata.row_group(group)
         columns = [found.column(k) for k in range(found.num_columns)]
         values = sum(
             c.num_values for c in columns if any(f"{c.path_in_schema}.".startswith(f"{s}.") for s in stored)
         )
-        return int(np.clip(PIECE_VALUES * found.num_rows // max(1, values), FEWEST, PIECE))
+        return int(np.clip(DECODED * found.num_rows // max(1, values), FEWEST_ROWS, MOST_ROWS))
 
     def close(self) -> None:
         self._file.close()
@@ -152,19 +132,27 @@ class ParquetTable(Table):
 
 
 @dataclass
-class _Position:
-    """The current position in a row group: the piece in memory has the rows [start, stop)."""
+class _Pass:
+    """A pass over some columns; the piece in memory begins at the row `start`."""
 
-    group: int
     pieces: Iterator[Any]
+    start: int
     piece: Any = None
-    start: int = 0
-    stop: int = 0
 
-    def advance(self) -> None:
-        """Decode the next piece."""
-        self.piece = next(self.pieces)
-        self.start, self.stop = self.stop, self.stop + len(self.piece)
+    @property
+    def stop(self) -> int:
+        return self.start + (0 if self.piece is None else len(self.piece))
+
+    def rows(self, start: int, stop: int) -> list[Any]:
+        """Parts of pieces with the rows [start, stop)."""
+        found = []
+        while start < stop:
+            if start < self.stop:
+                found.append(self.piece.slice(start - self.start, stop - start))
+                start = self.stop
+            if start < stop:
+                self.start, self.piece = self.stop, next(self.pieces)
+        return found
 
 
 def _fields_of_records(schema: Any) -> dict[str, tuple[str, str]]:
@@ -214,3 +202,37 @@ def _from_arrow(column: Any) -> ak.Array:
 
 def _is_number(kind: Any) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+class NewFile(ColumnFile):
+    """A new Parquet file with one row group per batch."""
+
+    _file: Any = None
+
+    def begin(self, path: Path, first: Columns, tree: str, chunk: int, padding: float) -> None:
+        self._schema = _table(first).schema
+        self._file = pq.ParquetWriter(path, self._schema, compression="zstd")
+
+    def append(self, columns: Columns) -> None:
+        table = _table(columns).cast(self._schema)
+        self._file.write_table(table, row_group_size=len(table))
+
+    def finish(self, key: str, text: str) -> None:
+        self._file.add_key_value_metadata({key: text})
+        self._file.close()
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _table(columns: Columns) -> Any:
+    arrays = {}
+    for name, column in columns.items():
+        flat = isinstance(column, np.ndarray) and column.ndim == 1
+        for field in (fields := ak.fields(column)):
+            arrays[f"{name}_{field}"] = ak.to_arrow(column[field], extensionarray=False)
+        if not fields:
+            arrays[name] = pa.array(column) if flat else ak.to_arrow(ak.Array(column), extensionarray=False)
+    table = pa.table(arrays)
+    return table.cast(pa.schema([field.with_nullable(False) for field in table.schema]))

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from pairton.errors import FormatError
 from pairton.events.objects import make_met
+from pairton.formats.column_files import Table
 from pairton.formats.lepton_selection import Overlap
-from pairton.formats.table_files import Table
 
 __all__ = ["SoftTerms", "summed_met"]
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import awkward as ak
+import numpy as np
 import uproot
 
 from pairton.errors import FormatError, InputError, nearest
+from pairton.formats.column_files import ColumnFile, Columns, Table, is_text
 from pairton.formats.files import (
     check_address,
     digest,
@@ -20,9 +23,8 @@ from pairton.formats.files import (
     reading_as,
     refuse_inflated,
 )
-from pairton.formats.table_files import Table
 
-__all__ = ["RootFile", "RootTree", "open_file", "open_root"]
+__all__ = ["NewFile", "RootFile", "RootTree", "open_file", "open_root"]
 
 
 def open_root(path: str) -> Any:
@@ -203,3 +205,37 @@ class RootFile:
 def open_file(path: str) -> RootFile:
     """Open for reading."""
     return RootFile(path)
+
+
+class NewFile(ColumnFile):
+    """A new ROOT file with one TTree."""
+
+    _file: Any = None
+
+    def begin(self, path: Path, first: Columns, tree: str, chunk: int, padding: float) -> None:
+        self._file = uproot.recreate(path)
+        self._tree = self._file.mktree(tree, {name: _branch_type(column) for name, column in first.items()})
+
+    def append(self, columns: Columns) -> None:
+        self._tree.extend({name: ak.Array(c) if is_text(c) else c for name, c in columns.items()})
+
+    def finish(self, key: str, text: str) -> None:
+        self._file[key] = text
+        self._file.close()
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    @staticmethod
+    def names(column: Any, name: str) -> set[str]:
+        counter = {f"n{name}"} if isinstance(column, ak.Array) else set()
+        return ColumnFile.names(column, name) | {name} | counter
+
+
+def _branch_type(column: Any) -> Any:
+    if is_text(column):
+        return "string"
+    if isinstance(column, np.ndarray):
+        return np.dtype((column.dtype, column.shape[1:])) if column.ndim > 1 else column.dtype
+    return column.type.content

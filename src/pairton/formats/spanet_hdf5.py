@@ -31,11 +31,11 @@ from pairton.formats.base import Format, ReadOptions, Source, Writer
 from pairton.formats.columns import Padded, Wanted, choose_columns, combined, objects_from_flat
 from pairton.formats.common import check_units, clean_labels, report_labels, small, unit_scale
 from pairton.formats.hdf5_files import Hdf5File
-from pairton.formats.hdf5_layout import Growing, Hdf5Source, Hdf5Writer
+from pairton.formats.hdf5_layout import KEPT, Hdf5Source, stored_rows
 from pairton.formats.lepton_selection import LEPTONS, StoredLeptons, stored_settings
 from pairton.formats.spanet_targets import joined_groups, target_names
 from pairton.formats.stored import KEY
-from pairton.formats.writing import stored_fields
+from pairton.formats.writing import EventWriter, stored_fields
 from pairton.topology import JET, Topology, collection_name
 from pairton.topology.selection import TRANSVERSE
 
@@ -73,7 +73,7 @@ class SpanetHdf5(Format):
         return _Source(file, options)
 
     def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> Writer:
-        return _Writer(path, topology, metadata)
+        return EventWriter(path, topology, metadata, "HDF5", layout, KEPT)
 
 
 @dataclass(frozen=True)
@@ -363,48 +363,26 @@ def _group(file: Hdf5File, kind: str, options: ReadOptions) -> str:
     )
 
 
-class _Writer(Hdf5Writer):
-    def _begin_layout(self, file: Any, first: Events) -> None:
-        self._kinds: dict[str, dict[str, Growing]] = {}
-        given = WRITTEN | dict(self.topology.groups)
-        for kind in first.objects:
-            group = file.create_group(f"INPUTS/{given.get(kind, collection_name(kind).capitalize())}")
-            single = kind in TRANSVERSE
-            width = () if single else (_width(first, kind),)
-            columns = {name: Growing(group, name, np.float32, width) for name in _columns(first, kind)}
-            self._kinds[kind] = columns if single else {MASK: Growing(group, MASK, bool, width), **columns}
-        labels = self.topology.labels("spanet") if first.truth is not None else ()
-        self._targets = [Growing(file, f"TARGETS/{name}", np.int64) for name in labels]
-
-    def _append_layout(self, events: Events) -> None:
-        for kind, growing in self._kinds.items():
-            columns = _columns(events, kind)
-            if MASK in growing:
-                mask = np.arange(_width(events, kind)) < events.counts[kind][:, None]
-                growing[MASK].append(mask)
-            for name, values in columns.items():
-                if MASK in growing:
-                    dense = np.zeros(mask.shape, dtype=np.float32)
-                    with np.errstate(over="ignore"):  # an overflow becomes inf, which makes a bad object
-                        dense[mask] = values
-                    values = dense
-                growing[name].append(values)
-        if events.truth is not None:
-            for slot, target in enumerate(self._targets):
-                target.append(events.truth[:, slot].astype(np.int64))
-
-
-def _width(events: Events, kind: str) -> int:
-    return max(1, int(events.counts[kind].max(initial=0)))
-
-
-def _columns(events: Events, kind: str) -> dict[str, npt.NDArray[Any]]:
-    """The columns to write for a kind, with SPANet's names, and masses in place of energies."""
-    flat = {name: np.asarray(ak.flatten(events.objects[kind][name])) for name in stored_fields(events, kind)}
-    if kind in TRANSVERSE:
-        return {"met" if name == "pt" else name: values for name, values in flat.items()}
-    mass = mass_of(flat["pt"], flat["eta"], flat["energy"])
-    return {"mass" if name == "energy" else name: mass if name == "energy" else v for name, v in flat.items()}
+def layout(events: Events) -> dict[str, Any]:
+    """The datasets, with SPANet's names, and masses in place of energies."""
+    columns: dict[str, Any] = {}
+    groups = WRITTEN | dict(events.topology.groups)
+    for kind, counts in events.counts.items():
+        place = f"INPUTS/{groups.get(kind, collection_name(kind).capitalize())}"
+        flat = {name: np.asarray(ak.flatten(events.objects[kind][name])) for name in stored_fields(events, kind)}
+        if kind in TRANSVERSE:
+            columns |= {f"{place}/{'met' if name == 'pt' else name}": values for name, values in flat.items()}
+            continue
+        flat["mass"] = mass_of(flat["pt"], flat["eta"], flat.pop("energy"))
+        mask = columns[f"{place}/{MASK}"] = np.arange(max(1, counts.max(initial=0))) < counts[:, None]
+        for name, values in flat.items():
+            dense = columns[f"{place}/{name}"] = np.zeros(mask.shape, dtype=np.float32)
+            with np.errstate(over="ignore"):  # an overflow becomes inf, which makes a bad object
+                dense[mask] = values
+    if events.truth is not None:
+        for name, target in zip(events.topology.labels("spanet"), events.truth.T, strict=True):
+            columns[f"TARGETS/{name}"] = target.astype(np.int64)
+    return columns | stored_rows(events)
 
 
 FORMAT = SpanetHdf5()

@@ -1,73 +1,55 @@
-"""Base class of writers: batches of bounded size, the same columns in all chunks, and atomic files."""
+"""Write events: batches of bounded size, and the same columns in all chunks."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import awkward as ak
 import numpy as np
 
-from pairton._common.atomic import Replacement, output_errors
-from pairton.errors import OutputError, PairtonError
+from pairton.errors import OutputError
 from pairton.events import Events
 from pairton.events.events import MARKS
 from pairton.events.inputs import DEFAULT_FIELDS, MOMENTUM
 from pairton.formats.base import DEFAULT_CHUNK, Writer
+from pairton.formats.column_files import ColumnWriter, check_column
 from pairton.formats.columns import objects_from_flat
-from pairton.formats.files import one_line
-from pairton.formats.stored import Stored
+from pairton.formats.stored import KEY, Stored
 from pairton.topology import Topology, collection_name
 from pairton.topology.selection import TRANSVERSE
 
-__all__ = ["FileWriter", "column_kind", "stored_fields", "writing_errors"]
+__all__ = ["EventWriter", "Layout", "stored_fields"]
 
-NUMBERS = (
-    "bool",
-    *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
-    "float32",
-    "float64",
-)
+Layout = Callable[[Events], Mapping[str, Any]]  # from some events to the columns of the file, but for kept ones
 
 
-class FileWriter(Writer):
-    """Collects events in batches of `batch`; each format defines how to begin, append to and finish a file."""
+class EventWriter(ColumnWriter, Writer):
+    """Collects events in batches of `batch`, and writes the columns that the layout of a format makes of them."""
 
     batch = DEFAULT_CHUNK
+    tree, key = "events", KEY
 
-    def __init__(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> None:
-        self.path, self.topology, self.metadata = path, topology, dict(metadata)
-        self.columns: tuple[str, ...] = ()
-        self.fields: dict[str, list[str]] = {}
-        self._new = Replacement(path)
+    def __init__(
+        self,
+        path: Path,
+        topology: Topology,
+        metadata: Mapping[str, Any],
+        container: str,
+        layout: Layout,
+        kept: str = "",
+        padding: float = 0.0,
+    ) -> None:
+        """`kept`: beginning of the names of kept columns in the file. `padding`: see `ColumnFile.begin`."""
+        super().__init__(path, container, padding)
+        self.topology, self.metadata = topology, dict(metadata)
+        self._layout, self._kept = layout, kept
         self._waiting: list[Events] = []
         self._like: Events | None = None  # without rows; has the columns of the first chunk, which all must have
-        self._begun = False
-
-    # -- defined by each format ----------------------------------------------------------------------------
-
-    @abstractmethod
-    def _begin(self, temporary: Path, first: Events) -> None:
-        """Create the file with the columns of `first`."""
-
-    @abstractmethod
-    def _append(self, events: Events) -> None:
-        """Write one batch."""
-
-    @abstractmethod
-    def _finish(self) -> None:
-        """Write the end of the file and close it."""
-
-    @abstractmethod
-    def _release(self) -> None:
-        """Close the file after a failure; must not raise."""
-
-    # -- shared by all formats -----------------------------------------------------------------------------
 
     def write(self, events: Events) -> None:
+        """Append some events."""
         self._check(events)
         start = 0
         while start < len(events):  # batches are full, so that they end at the end of a chunk of the file
@@ -75,38 +57,30 @@ class FileWriter(Writer):
             self._waiting.append(events[start : start + room])
             start += room
             if start <= len(events):
-                self._flush()
+                self.flush()
 
-    def close(self) -> None:
-        try:
-            self._flush()
-            with writing_errors(self.path):
-                self._finish()
-        except BaseException:
-            self.abort()
-            raise
-        self._new.commit()
-
-    def abort(self) -> None:
-        self._release()
-        self._new.discard()
-
-    def _flush(self) -> None:
-        empty = self._like if self._like is not None else _no_events(self.topology)
-        events = Events.concatenate(self._waiting) if self._waiting else empty
+    def flush(self) -> None:
+        if not self._waiting and self._begun:
+            return
+        if self._like is None:
+            self._like = _no_events(self.topology)
+        events = Events.concatenate(self._waiting) if self._waiting else self._like
         self._waiting = []
-        with writing_errors(self.path):
-            if not self._begun:
-                self.columns = tuple(events.columns)
-                self.fields = {kind: _further(events, kind) for kind in events.objects}
-                self._begin(self._new.temporary, events)
-                self._begun = True
-            if len(events):
-                self._append(events)
+        columns = dict(self._layout(events))
+        kept = {self._kept + name: check_column(c, name, self.path) for name, c in events.columns.items()}
+        reserved = {part for name, column in columns.items() for part in self._file.names(column, name)}
+        for name, column in kept.items():
+            if not reserved.isdisjoint(self._file.names(column, name)):
+                raise OutputError(
+                    f"{self.path}: the column {name} has the same name as a column of this format: do not keep it"
+                )
+        self.append(columns | kept)
 
-    def _about(self) -> str:
+    def about(self) -> str:
         """The JSON text that describes the file."""
-        return Stored(self.topology, self.metadata, self.columns, self.fields).to_json()
+        assert self._like is not None
+        fields = {kind: _further(self._like, kind) for kind in self._like.objects}
+        return Stored(self.topology, self.metadata, tuple(self._like.columns), fields).to_json()
 
     def _check(self, events: Events) -> None:
         if events.topology != self.topology:
@@ -141,22 +115,6 @@ class FileWriter(Writer):
                 )
 
 
-@contextmanager
-def writing_errors(path: Path) -> Iterator[None]:
-    """Turn errors of libraries, such as a full disk, into an OutputError."""
-    try:
-        with output_errors(path):
-            yield
-    except PairtonError:
-        raise
-    except (
-        RuntimeError,
-        ValueError,
-        TypeError,
-    ) as error:  # h5py, uproot and Arrow raise these if they cannot write something
-        raise OutputError(f"{path}: cannot be written ({one_line(error)}); nothing was left behind") from error
-
-
 def _no_events(topology: Topology) -> Events:
     none = np.zeros(0)
     objects = {}
@@ -175,19 +133,3 @@ def stored_fields(events: Events, kind: str) -> list[str]:
     """Fields of a kind to write; transverse objects have neither eta nor energy."""
     momentum = [name for name in MOMENTUM if kind not in TRANSVERSE or name in ("pt", "phi")]
     return momentum + _further(events, kind)
-
-
-def column_kind(column: Any, name: str, path: Path) -> tuple[str, ak.Array]:
-    """`dense` (numbers of one shape) or `jagged` (a list of numbers per event); OutputError for other types."""
-    array = ak.Array(column)
-    if not ak.fields(array):
-        parts = str(array.type).split(" * ")[1:]
-        if parts[-1] in NUMBERS:
-            if all(part.isdigit() for part in parts[:-1]):
-                return "dense", array
-            if parts[:-1] == ["var"]:
-                return "jagged", array
-    raise OutputError(
-        f"{path}: column {name} has the type {array.type}, but only numbers and lists of numbers can be written: "
-        "do not keep it"
-    )
