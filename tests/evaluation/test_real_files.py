@@ -122,7 +122,7 @@ def test_no_lepton_is_a_jet_of_an_answer(tmp_path):
 @pytest.mark.long
 def test_labelled_particles_of_spanet_tth_events_are_found():
     """Names of particles are found by their decays, or given; the neutrino's pz is compared with its truth."""
-    result = pairton.evaluate(TTH, topology="tth_semilep")
+    result = pairton.evaluate(TTH, topology="tth_semilep", settings={"neutrino_unit": "100"})
     counts = found(result)
     assert {name: total for name, (_, total) in counts.items()} == {
         "event": 230, "t": 347, "H": 519, "tl": 621, "W": 374,

@@ -15,8 +15,8 @@ import uproot
 from pairton.errors import ConfigError, FormatError, InputError, PairtonWarning
 from pairton.events import Events
 from pairton.formats import create, open_source, read
+from pairton.formats.flat_objects import FlatObjects
 from pairton.formats.identification import Identification
-from pairton.formats.lepton_selection import Overlap
 from pairton.topology import load_topology, parse_topology
 
 SAMPLES = Path(os.environ.get("PAIRTON_SAMPLES", Path(__file__).parents[3] / "shared" / "data" / "samples"))
@@ -67,23 +67,27 @@ def test_conditions_on_fields(text: str, passes: list[bool]) -> None:
     assert Identification.parse(str(chosen), "muon_id") == chosen
 
 
-def test_jets_beside_leptons_against_brute_force() -> None:
+def test_jets_near_leptons_against_brute_force() -> None:
     rng = np.random.default_rng(1)
 
-    def some(most: int) -> ak.Array:
+    def some(most: int) -> FlatObjects:
         counts = rng.integers(0, most, 200)
         size = int(counts.sum())
-        return ak.unflatten(
-            ak.zip({"eta": rng.uniform(-1, 1, size), "phi": rng.uniform(-3 * np.pi, 3 * np.pi, size)}), counts
-        )
+        momenta = {"eta": rng.uniform(-1, 1, size), "phi": rng.uniform(-3 * np.pi, 3 * np.pi, size)}
+        return FlatObjects(counts, {"pt": np.ones(size), **momenta})
 
     jets, leptons = some(9), some(4)
+    used = rng.uniform(size=len(leptons)) < 0.8
+    (eta, phi), (other_eta, other_phi) = ((o.fields["eta"], o.fields["phi"]) for o in (jets, leptons))
     expected = [
-        [any(delta_r(j.eta, j.phi, lepton.eta, lepton.phi) < 0.7 for lepton in others) for j in mine]
-        for mine, others in zip(jets, leptons, strict=True)
+        any(
+            used[k] and delta_r(eta[j], phi[j], other_eta[k], other_phi[k]) < 0.7
+            for k in np.flatnonzero(leptons.event == jets.event[j])
+        )
+        for j in range(len(jets))
     ]
-    assert sum(map(sum, expected)) > 50
-    assert Overlap(0.7).beside(jets, leptons).tolist() == expected
+    assert sum(expected) > 50
+    assert jets.near(leptons, used, 0.7).tolist() == expected
 
 
 # -- NanoAOD -----------------------------------------------------------------------------------------------
@@ -366,7 +370,7 @@ def test_delphes_leptons(tmp_path: Path) -> None:
     assert chosen.usable["lepton"].tolist() == [[True, False, True, True, False]]
     assert chosen.objects["met"].pt.tolist() == [[20]]
     with pytest.warns(
-        PairtonWarning, match=r"jets within delta R = 0\.4 of an identified electron or muon above 15 GeV are"
+        PairtonWarning, match=r"jets within delta R = 0\.4 of an identified lepton above 15 GeV are"
     ):
         hadronic = read(path)  # in all-hadronic topologies as well
     assert hadronic.usable["jet"].tolist() == [[True] * 4 + [False]]
@@ -541,7 +545,8 @@ def test_leptons_among_the_jets_of_an_all_hadronic_topology(tmp_path: Path) -> N
     momenta["eta"][0, 3] = momenta["eta"][0, 0] + 0.1
     path = spanet(tmp_path / "a.h5", {"Momenta": momenta}, {})
     with pytest.warns(
-        PairtonWarning, match=r"by default, jets within delta R = 0\.4 of a lepton above 15 GeV are not used"
+        PairtonWarning,
+        match=r"by default, jets within delta R = 0\.4 of an identified lepton above 15 GeV are not used",
     ):
         events = read(path)
     assert events.usable["jet"].tolist() == [[False, True, True, False, True, True, True]]
@@ -555,7 +560,7 @@ def test_the_example_of_spanet_as_tth(tmp_path: Path) -> None:
     with pytest.warns(
         PairtonWarning, match="TARGETS/ht is read as t, TARGETS/lt is read as tl, TARGETS/h is read as H, bec"
     ):
-        events = read(path, topology="tth_semilep")
+        events = read(path, topology="tth_semilep", settings={"neutrino_unit": "100"})
     names = {"t": "ht", "tl": "lt", "H": "h", "jet": "Momenta", "lepton": "Momenta", "met": "Met"}
     mapped = read(path, topology="tth_semilep", map=names)
     np.testing.assert_array_equal(events.truth, mapped.truth)
@@ -576,7 +581,7 @@ def test_the_example_of_spanet_as_tth(tmp_path: Path) -> None:
     energy = np.linalg.norm(p, axis=0) + np.linalg.norm(nu, axis=0)
     mass = np.sqrt(np.maximum(energy**2 - ((p + nu) ** 2).sum(axis=0), 0))
     assert np.median(mass) == pytest.approx(80.2, abs=0.1)
-    with open_source(path, topology="tth_semilep", truth=False) as source:
+    with open_source(path, topology="tth_semilep", truth=False, settings={"neutrino_unit": "100"}) as source:
         assert source.read(0, 5).columns == {}
 
 
@@ -605,52 +610,33 @@ def test_targets_that_count_through_all_groups(tmp_path: Path) -> None:
     each = spanet(tmp_path / "own.h5", groups, own(n, **{"tl/l": 1}))
     assert read(each, topology=SEMILEP).truth.tolist() == expected
     behind = spanet(tmp_path / "behind.h5", groups, own(n, **{"tl/l": 7}))
-    with pytest.warns(PairtonWarning, match="targets seem to index Jets and Leptons as one list"):
-        assert read(behind, topology=SEMILEP).truth.tolist() == expected
     assert read(behind, topology=SEMILEP, settings={"targets": "Jets,Leptons"}).truth.tolist() == expected
-    with pytest.warns(PairtonWarning, match=f"{n} labels in {n} events out of range"):
-        assert (read(behind, topology=SEMILEP, settings={"targets": "own"}).truth[:, 4] == -1).all()
+    for settings in ({}, {"targets": "own"}):
+        with pytest.warns(PairtonWarning, match=f"{n} labels in {n} events out of range"):
+            assert (read(behind, topology=SEMILEP, settings=settings).truth[:, 4] == -1).all()
     first = {"t/q1": 2, "t/q2": 3, "t/b": 4, "tl/b": 5, "tl/l": 1}
     before = spanet(tmp_path / "before.h5", groups, own(n, **first))
-    with pytest.warns(PairtonWarning, match="targets seem to index Leptons and Jets as one list"):
-        assert read(before, topology=SEMILEP).truth.tolist() == expected
+    assert read(before, topology=SEMILEP, settings={"targets": "Leptons,Jets"}).truth.tolist() == expected
     with pytest.raises(
         ConfigError, match="set targets=Jets,Lepton: there is no group Lepton, but Jets, Leptons, Met"
     ):
         read(behind, topology=SEMILEP, settings={"targets": "Jets,Lepton"})
 
 
-@pytest.mark.parametrize(("unit", "known"), [(1.0, True), (100.0, True), (0.001, True), (10.0, False)])
-def test_neutrinos_in_gev(tmp_path: Path, unit: float, known: bool) -> None:
-    n = 50
-    rng = np.random.default_rng(2)
-    nu = rng.normal(0, 60, (3, n))
-    met = {"met": np.hypot(*nu[:2]), "phi": np.zeros(n)}
-    groups = {
-        "Jets": padded(n, 6) | {"btag": np.ones((n, 6))},
-        "Leptons": padded(n, 1) | {"eta": np.full((n, 1), 4.0)},
+def test_neutrinos_in_gev(tmp_path: Path) -> None:
+    nu = {f"neutrino_p{axis}": np.arange(6.0) + k for k, axis in enumerate("xyz")}
+    met = {"met": np.full(6, 50.0), "phi": np.zeros(6)}
+    groups = {"Jets": padded(6, 6) | {"btag": np.ones((6, 6))}, "Leptons": padded(6, 1), "Met": met}
+    path = spanet(tmp_path / "a.h5", groups, own(6), **nu)
+    how = {"topology": SEMILEP, "settings": {"overlap": "none"}}
+    assert not read(path, **how).columns
+    assert read(path, **how, keep=["neutrino_pz"]).columns["neutrino_pz"].tolist() == nu["neutrino_pz"].tolist()
+    columns = read(path, topology=SEMILEP, settings={"overlap": "none", "neutrino_unit": "100"}).columns
+    assert {name: column.tolist() for name, column in columns.items()} == {
+        n: (100 * c).tolist() for n, c in nu.items()
     }
-    stored = {f"neutrino_p{axis}": nu[k] / unit for k, axis in enumerate("xyz")}
-    path = spanet(tmp_path / "a.h5", groups | {"Met": met}, own(n), **stored)
-    columns = read(path, topology=SEMILEP).columns
-    assert set(columns) == (set(stored) if known else set())
-    if known:
-        np.testing.assert_allclose(columns["neutrino_pz"], nu[2])
-    else:
-        with pytest.raises(FormatError, match=r"neutrino_pz cannot be converted to GeV, .* --keep REGRESSIONS"):
-            read(path, topology=SEMILEP, keep=["neutrino_pz"])
-    place = "REGRESSIONS/EVENT/neutrino_pz"
-    np.testing.assert_array_equal(read(path, topology=SEMILEP, keep=[place]).columns[place], stored["neutrino_pz"])
-
-
-def test_neutrinos_of_events_without_missing_energy(tmp_path: Path) -> None:
-    n = 6
-    met = {"met": np.full(n, 50.0), "phi": np.zeros(n), "MASK": np.arange(n) != 2}
-    groups = {"Jets": padded(n, 6) | {"btag": np.ones((n, 6))}, "Leptons": padded(n, 1), "Met": met}
-    nu = {"neutrino_px": np.where(met["MASK"], 50.0, 5e6), "neutrino_py": np.zeros(n), "neutrino_pz": np.arange(n)}
-    found = read(spanet(tmp_path / "a.h5", groups, own(n), **nu), topology=SEMILEP, settings={"overlap": "none"})
-    assert found.counts["met"].tolist() == [1, 1, 0, 1, 1, 1]
-    assert found.columns["neutrino_pz"].tolist() == [0, 1, 2, 3, 4, 5]
+    with pytest.raises(ConfigError, match="set neutrino_unit=MeV: give a number of GeV, for example 100"):
+        read(path, topology=SEMILEP, settings={"neutrino_unit": "MeV"})
 
 
 def test_weights_in_a_column_of_their_own(tmp_path: Path) -> None:
@@ -746,7 +732,8 @@ def test_flat_tables_keep_leptons_and_jets_apart(tmp_path: Path) -> None:
     path = flat(tmp_path / "a.root")
     how: dict[str, Any] = {"topology": SEMILEP, "map": {"lepton": "lep"}}
     with pytest.warns(
-        PairtonWarning, match=r"by default, jets within delta R = 0\.4 of a lepton above 15 GeV are not used"
+        PairtonWarning,
+        match=r"by default, jets within delta R = 0\.4 of an identified lepton above 15 GeV are not used",
     ):
         events = read(path, **how)
     assert events.usable["jet"][0].tolist() == [False, False, True, True]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pairton.formats.columns import Padded
 from pairton.formats.common import clean_labels
+from pairton.formats.flat_objects import Padded
 from pairton.topology import load_topology, parse_topology
 
 

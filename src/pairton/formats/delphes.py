@@ -13,10 +13,10 @@ import numpy.typing as npt
 from pairton.errors import ConfigError
 from pairton.events.matching import is_one_of
 from pairton.formats.base import Format, ReadOptions
-from pairton.formats.columns import flat_fields
-from pairton.formats.experiment import Collections, Columns, ExperimentSource, Flat, named_collections
+from pairton.formats.experiment import Collections, ExperimentSource, Flat, Flavour, named_collections
+from pairton.formats.flat_objects import Chunk, FlatObjects, flat_fields
 from pairton.formats.gen_truth import GenRecord
-from pairton.formats.lepton_selection import SETTINGS, Flavour
+from pairton.formats.lepton_selection import SETTINGS
 from pairton.formats.root_files import RootFile, RootTree
 from pairton.formats.taggers import NO_TAGS, Tagger, without_tags
 from pairton.topology import JET
@@ -88,29 +88,28 @@ class DelphesSource(ExperimentSource):
         tags = [self.tag_column] if self.tagger.field else []
         return [*tags, *(name for name in (self.weight, self.number) if name)]
 
-    def scores(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
-        _, flat = flat_fields(found, {"btag": (self.tag_column,)}, self.path, like=counts)
-        return (flat["btag"].astype(np.int64) >> self.bit) & 1
+    def scores(self, rows: Chunk, counts: npt.NDArray[np.int64]) -> Flat:
+        return (rows.flat(self.tag_column, counts).astype(np.int64) >> self.bit) & 1
 
-    def jet_rules(self, found: Columns, jets: ak.Array) -> dict[str, ak.Array]:
+    def jet_rules(self, rows: Chunk, jets: FlatObjects) -> dict[str, npt.NDArray[np.bool_]]:
         return {}
 
     def record_columns(self) -> Sequence[str]:
         return RECORD
 
-    def record(self, found: Columns) -> GenRecord:
-        names = {name.removeprefix("Particle."): (name,) for name in RECORD}
-        counts, part = flat_fields(found, names, self.path)
+    def record(self, rows: Chunk) -> GenRecord:
+        entries = flat_fields(rows, {name.removeprefix("Particle."): (name,) for name in RECORD})
+        part = entries.fields
         status = np.abs(part["Status"])
         hard = np.isin(status, HARD)
-        record = GenRecord(counts, part["PID"], part["M1"], hard, part["Eta"], part["Phi"])
+        record = GenRecord(entries.counts, part["PID"], part["M1"], hard, part["Eta"], part["Phi"])
         return replace(record, hard=hard | _without_shower(record, status))
 
-    def weights(self, found: Columns) -> npt.NDArray[np.float64] | None:
-        return None if self.weight is None else _scalar(found[self.weight], 1.0).astype(np.float64)
+    def read_weights(self, rows: Chunk) -> npt.NDArray[np.float64] | None:
+        return None if self.weight is None else _scalar(rows[self.weight], 1.0).astype(np.float64)
 
-    def carried(self, found: Columns) -> dict[str, ak.Array]:
-        return {} if self.number is None else {"event": ak.Array(_scalar(found[self.number], -1))}
+    def carried(self, rows: Chunk) -> dict[str, ak.Array]:
+        return {} if self.number is None else {"event": ak.Array(_scalar(rows[self.number], -1))}
 
 
 class Delphes(Format):

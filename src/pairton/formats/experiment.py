@@ -6,7 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -16,19 +16,20 @@ import numpy.typing as npt
 
 from pairton.errors import ConfigError, FormatError, PairtonWarning
 from pairton.events import Events
-from pairton.formats.base import ReadOptions, Source
+from pairton.formats.base import ReadOptions
 from pairton.formats.column_files import Table
-from pairton.formats.columns import Chosen, choose_columns, column_names, flat_fields, objects_from_flat, row_ids
-from pairton.formats.common import check_units
+from pairton.formats.column_source import ColumnSource, Kinds
+from pairton.formats.columns import Chosen, choose_columns, column_names
+from pairton.formats.flat_objects import Chunk, FlatObjects, flat_fields, merged
 from pairton.formats.gen_truth import GenRecord, can_search
-from pairton.formats.lepton_selection import LEPTONS, Flavour, IdentifiedLeptons
+from pairton.formats.identification import NONE, Identification
+from pairton.formats.lepton_selection import LEPTONS, LeptonSelection, Overlap
 from pairton.formats.taggers import Tagger
 from pairton.formats.variations import Variations
 from pairton.topology import JET, collection_name
 
-__all__ = ["ExperimentSource", "named_collections"]
+__all__ = ["ExperimentSource", "Flavour", "named_collections"]
 
-Columns = Mapping[str, ak.Array]
 Flat = npt.NDArray[Any]
 # kind -> alternatives, the preferred one first; each lists the collections (prefixes of columns) that are merged
 Collections = Mapping[str, tuple[tuple[str, ...], ...]]
@@ -36,15 +37,30 @@ Collections = Mapping[str, tuple[tuple[str, ...], ...]]
 FLAVOURS = {"Electron": 11, "Muon": 13}  # part of the name of a collection -> PDG code
 
 
-class ExperimentSource(Source):
+@dataclass(frozen=True)
+class Flavour:
+    """Electrons or muons of an experiment."""
+
+    kind: str
+    collection: str  # prefix of their columns
+    defaults: tuple[str, ...] = (NONE,)  # identifications; the first one whose fields are in the file is used
+    bits: Mapping[str, int] = field(default_factory=dict)  # field -> mask of the bits that hold its value
+
+    @property
+    def key(self) -> str:
+        """Of `--set`."""
+        return f"{self.kind}_id"
+
+
+class ExperimentSource(ColumnSource):
     """A tree of events with the column names of an experiment.
 
     In merged collections, such as leptons, positions count through all parts: electrons, then muons.
     """
 
     truth_rows: ClassVar[int]  # events whose generator record is held in memory at once
-    scale: ClassVar[float] = 1.0  # momenta are divided by it to get GeV
-    units: ClassVar[str] = "GeV"
+    scale = 1.0
+    units = "GeV"
     field_names: ClassVar[Mapping[str, str]] = {}  # field -> its name in the experiment, if that differs
     tagger: Tagger  # to be set before `__init__` is called
     flavours: tuple[Flavour, ...] = ()  # electrons and muons, and how they are identified
@@ -54,11 +70,10 @@ class ExperimentSource(Source):
         """`collections`: the collections of each kind; `--map` may name other columns."""
         if options.units not in (None, self.units):
             raise ConfigError(f"--units {options.units}: these files are in {self.units}: remove the option")
-        self.tree, self.path, self.n_events = tree, tree.path, tree.n_events
-        self.options, self.topology = options, options.topology
+        super().__init__(tree, options)
+        self.tree, self.n_events = tree, tree.n_events
         self._objects = {kind: self._find(kind, collections) for kind in self.topology.kinds}
-        leptons = [part for kind in LEPTONS for part in self._objects.get(kind, ())]
-        self.leptons = IdentifiedLeptons(tree, options.settings, self.flavours, self._named, leptons, self.scale)
+        self.leptons = self._identify(options.settings)
         used = {part for parts in self._objects.values() for part in parts}
         self.others = [
             collection_name(kind)
@@ -66,13 +81,13 @@ class ExperimentSource(Source):
             if kind not in self._objects
             and any(len(c) == 1 and self._exists(c[0]) and c[0] not in used for c in choices)
         ]
-        self._variations = Variations(
+        self.variations = Variations(
             options.variations,
             lambda name, columns: tree.require(columns, hint=f" (for the variation {name})"),
         )
         self.kept = {name: self.kept_column(name) for name in column_names(options.keep, tree.columns)}
         tree.require(list(self.kept.values()))
-        self.more = list(dict.fromkeys([*self.more_columns(), *self.leptons.columns]))
+        self.more = list(dict.fromkeys([*self.more_columns(), *self._lepton_columns]))
         tree.require(self.more)
         complete = options.truth and JET in self._objects and all(name in tree for name in self.record_columns())
         self.has_truth = bool(self.record_columns()) and complete and can_search(self.topology, self.path)
@@ -172,30 +187,22 @@ class ExperimentSource(Source):
         """Further columns that the methods below need, apart from momenta and the generator record."""
 
     @abstractmethod
-    def scores(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
+    def scores(self, rows: Chunk, counts: npt.NDArray[np.int64]) -> Flat:
         """(J,): the value of the tagger for the jets of all events."""
 
     @abstractmethod
-    def jet_rules(self, found: Columns, jets: ak.Array) -> dict[str, ak.Array]:
-        """For each rule of the identification, what jets that fail it do -> whether each jet passes."""
+    def jet_rules(self, rows: Chunk, jets: FlatObjects) -> dict[str, npt.NDArray[np.bool_]]:
+        """For each rule of the identification, what jets that fail it do -> (J,): whether each jet passes."""
 
     def record_columns(self) -> Sequence[str]:
         """Columns of the generator record; empty if the format has none."""
         return ()
 
-    def record(self, found: Columns) -> GenRecord:
+    def record(self, rows: Chunk) -> GenRecord:
         """The generator record; only called if `record_columns` are in the file."""
         raise FormatError(f"{self.path}: files of this kind have no generator record: read them without truth")
 
-    def weights(self, found: Columns) -> npt.NDArray[np.float64] | None:
-        """(n,): event weights; None if there are none."""
-        return None
-
-    def ids(self, found: Columns, start: int, stop: int) -> npt.NDArray[np.uint64]:
-        """(n, 2): source and number of each event."""
-        return row_ids(self.tree.source_id, start, stop)
-
-    def carried(self, found: Columns) -> dict[str, ak.Array]:
+    def carried(self, rows: Chunk) -> dict[str, ak.Array]:
         """Columns that are always copied to the result."""
         return {}
 
@@ -206,69 +213,162 @@ class ExperimentSource(Source):
     def taggers(self) -> list[dict[str, Any]]:
         return self.describe_taggers() if self.describe_taggers is not None else []
 
+    # -- leptons -------------------------------------------------------------------------------------------
+
+    def _identify(self, settings: Mapping[str, str]) -> LeptonSelection:
+        """Choose the identifications of electrons and muons, whether or not the topology uses them."""
+        used = [part for kind in LEPTONS for part in self._objects.get(kind, ())]
+        overlap = Overlap.parse(settings)
+        chosen: dict[str, Identification] = {}
+        for name, flavour in self._flavours.items():
+            if self._named(name, "pt") in self.tree or flavour.key in settings:
+                conditions = self._choose(flavour, settings, bool(used), overlap)
+                if conditions is not None:
+                    chosen[name] = conditions
+        identifies = any(name in used for name in chosen)  # not if `--map` names columns of another collection
+        defaults = [key for key in (*(self._flavours[n].key for n in chosen), "overlap") if key not in settings]
+        if identifies and defaults:
+            which = [
+                f"{collection_name(self._flavours[name].kind)} ({conditions or 'all in the file'})"
+                for name, conditions in chosen.items()
+                if name in used
+            ]
+            removal = (
+                f", and jets within delta R = {overlap.radius:g} of a lepton above {overlap.pt:g} GeV are not used"
+            )
+            warnings.warn(
+                f"{'by default, ' if len(defaults) > len(chosen) else ''}leptons are {' and '.join(which)}"
+                f"{removal if overlap.radius else ''}: change this with "
+                f"{', '.join(f'--set {key}=…' for key in defaults)}",
+                PairtonWarning,
+                stacklevel=5,
+            )
+        metadata: dict[str, Any] = {}
+        if chosen and (identifies or not used):
+            metadata = {self._flavours[name].key: str(conditions) for name, conditions in chosen.items()}
+        if chosen:
+            metadata |= overlap.metadata()
+        return LeptonSelection(overlap, chosen, metadata, announced=not defaults or identifies)
+
+    @property
+    def _flavours(self) -> dict[str, Flavour]:
+        return {flavour.collection: flavour for flavour in self.flavours}
+
+    def _choose(
+        self, flavour: Flavour, settings: Mapping[str, str], needed: bool, overlap: Overlap
+    ) -> Identification | None:
+        """The identification that the user chose, or the first default that the file has the fields for.
+
+        needed: whether the topology has leptons
+        """
+        key = flavour.key
+        if key in settings:
+            chosen = Identification.parse(settings[key], key)
+            needed_by = f" (needed by --set {key}={settings[key]})"
+            self.tree.require(self._conditions(flavour.collection, chosen), hint=needed_by)
+            return chosen
+        choices = [Identification.parse(text, key) for text in flavour.defaults]
+        for choice in choices:
+            if all(name in self.tree for name in self._conditions(flavour.collection, choice)):
+                return choice
+        known = " or ".join(f"`{choice}`" for choice in choices)
+        kind = collection_name(flavour.kind)
+        missing = f"{self.path}: {kind} cannot be identified, because the file lacks the fields of {known}"
+        if needed:
+            raise FormatError(f"{missing}: give --set {key}=CONDITIONS, or --set {key}=none to use all {kind}")
+        if overlap.radius:
+            warnings.warn(
+                f"{missing}, so jets near them are used: give --set {key}=CONDITIONS, or --set overlap=none",
+                PairtonWarning,
+                stacklevel=5,
+            )
+        return None
+
+    def _conditions(self, collection: str, chosen: Identification) -> list[str]:
+        """The columns that identify the leptons of a collection, and where they are."""
+        return [self._named(collection, name) for name in dict.fromkeys(["pt", "eta", "phi", *chosen.fields])]
+
+    @property
+    def _lepton_columns(self) -> list[str]:
+        chosen = self.leptons.identifications
+        return [column for name in chosen for column in self._conditions(name, chosen[name])]
+
+    def identified(self, rows: Chunk, kind: str) -> list[FlatObjects]:
+        """The electrons, or muons, of identified collections; those that pass are usable."""
+        return [
+            self._lepton(rows, name) for name in self.leptons.identifications if self._flavours[name].kind == kind
+        ]
+
+    def _lepton(self, rows: Chunk, collection: str) -> FlatObjects:
+        flavour, chosen = self._flavours[collection], self.leptons.identifications[collection]
+        names = dict.fromkeys(["pt", "eta", "phi", *chosen.fields])
+        columns = {name: (self._named(collection, name),) for name in names}
+        found = flat_fields(rows, columns, flavour.kind)
+        found.fields |= {name: found.fields[name] & bits for name, bits in flavour.bits.items() if name in names}
+        found.keep(chosen.passes(found.fields, len(found)))
+        return found
+
+    def overlapping(self, rows: Chunk, kinds: Kinds) -> list[FlatObjects]:
+        return [self._lepton(rows, name) for name in self.leptons.identifications]
+
     # -- reading -------------------------------------------------------------------------------------------
 
-    def read(self, start: int, stop: int) -> Events:
+    def rows(self, start: int, stop: int) -> Chunk:
+        assert self.variations is not None
         fields = [
             name for kind in self._objects.values() for part in kind.values() for c in part.values() for name in c
         ]
-        found = self.tree.read([*fields, *self.more, *self._variations.columns, *self.kept.values()], start, stop)
-        objects = {kind: self._read_kind(found, kind) for kind in self._objects}
-        check_units(objects, self.path, fixed=self.units)
-        kept = {name: found[column] for name, column in self.kept.items()}
-        return Events(
-            objects,
-            self.topology,
-            truth=self._truth(objects, start, stop) if self.has_truth else None,
-            weights=self.weights(found),
-            ids=self.ids(found, start, stop),
-            columns={
-                name: np.asarray(c) if c.ndim == 1 else c for name, c in (self.carried(found) | kept).items()
-            },
-            metadata=self.metadata,
-            variations=self._variations.read(objects, found, self.path, self.scale),
-        )
+        names = [*fields, *self.more, *self.variations.columns, *self.kept.values()]
+        return Chunk(self.tree.read(names, start, stop), self.path, start, stop)
 
-    def _read_kind(self, found: Columns, kind: str) -> ak.Array:
-        parts, identified = [], []
+    def read_kind(self, rows: Chunk, kind: str) -> FlatObjects:
+        parts = []
         for collection, chosen in self._objects[kind].items():
-            counts, flat = flat_fields(found, chosen, self.path, kind)
-            if kind == JET:
-                scores = self.scores(found, counts) if self.tagger.field else np.zeros(len(flat["pt"]))
-                flat |= self.tagger.fields(scores, flat["pt"] / self.scale, flat["eta"])
-                asked = self.options.wanted(JET).required
-                flat |= {name: scores for name in self._score_names if name in asked}
-            elif code := _flavour(collection):
-                flat.setdefault("flavour", np.full(len(flat["pt"]), code))
-            parts.append(objects_from_flat(counts, flat, scale=self.scale))
-            good = self.leptons.identified(found, collection) if kind in LEPTONS else None
-            identified.append(ak.ones_like(parts[-1].pt, dtype=bool) if good is None else good)
-        objects = parts[0] if len(parts) == 1 else ak.with_name(ak.concatenate(parts, axis=1), "Momentum4D")
-        if kind == JET:
-            usable, left = None, int(ak.count(objects.pt))
-            for rule, passes in self.jet_rules(found, objects).items():
-                usable = passes if usable is None else usable & passes
-                before, left = left, int(ak.sum(usable))
-                self.rejected[rule] += before - left
-            usable = self.leptons.keep_apart(found, objects, usable)
-        else:
-            usable = ak.concatenate(identified, axis=1) if kind in LEPTONS else None
-        return objects if usable is None else ak.with_field(objects, usable, "usable")
+            part = flat_fields(rows, chosen, kind)
+            if code := _flavour(collection):
+                part.fields.setdefault("flavour", np.full(len(part), code))
+            if len(self._objects[kind]) > 1 and "energy" not in part.fields:
+                part.fields.setdefault("mass", np.zeros(len(part), dtype=np.float32))
+            if collection in self.leptons.identifications:
+                part.usable = self._lepton(rows, collection).usable
+            parts.append(part)
+        found = merged(parts)
+        if kind in LEPTONS and found.usable is None:
+            found.usable = np.ones(len(found), dtype=bool)
+        return found
 
-    def _truth(self, objects: Mapping[str, ak.Array], start: int, stop: int) -> npt.NDArray[np.int32]:
-        """(n, S): truth. Only objects that pass the selection are matched, so that soft jets take no quark."""
+    def tag_jets(self, rows: Chunk, jets: FlatObjects, scale: float) -> None:
+        """Tag the jets, and mark those that fail the identification."""
+        fields = jets.fields
+        scores = self.scores(rows, jets.counts) if self.tagger.field else np.zeros(len(jets))
+        fields |= self.tagger.fields(scores, fields["pt"] / scale, fields["eta"])
+        asked = self.options.wanted(JET).required
+        fields |= {name: scores for name in self._score_names if name in asked}
+        left = len(jets)
+        for rule, passes in self.jet_rules(rows, jets).items():
+            passes = passes if jets.usable is None else passes & jets.usable
+            jets.usable = passes
+            before, left = left, int(np.count_nonzero(passes))
+            self.rejected[rule] += before - left
+
+    def read_truth(
+        self, rows: Chunk, kinds: Kinds, objects: Mapping[str, ak.Array]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Only objects that pass the selection are matched, so that soft jets take no quark."""
         passes = Events(objects, self.topology).passes
         parts = [np.empty((0, len(self.topology.slots)), dtype=np.int32)]
-        for row in range(start, stop, self.truth_rows):
-            end = min(row + self.truth_rows, stop)
-            record = self.record(self.tree.read(self.record_columns(), row, end))
-            here = slice(row - start, end - start)
+        for row in range(rows.start, rows.stop, self.truth_rows):
+            end = min(row + self.truth_rows, rows.stop)
+            entries = Chunk(self.tree.read(self.record_columns(), row, end), self.path, row, end)
+            here = slice(row - rows.start, end - rows.start)
             found, kept = ({kind: array[here] for kind, array in each.items()} for each in (objects, passes))
-            parts.append(record.truth(self.topology, found, kept))
-        return np.concatenate(parts)
+            parts.append(self.record(entries).truth(self.topology, found, kept))
+        truth = np.concatenate(parts)
+        return truth, np.zeros(len(truth), dtype=np.int64)
 
-    def close(self) -> None:
-        self.tree.close()
+    def read_columns(self, rows: Chunk) -> dict[str, Any]:
+        columns = self.carried(rows) | {name: rows[column] for name, column in self.kept.items()}
+        return {name: np.asarray(column) if column.ndim == 1 else column for name, column in columns.items()}
 
 
 def named_collections(known: Collections, settings: Mapping[str, str], mark: str) -> Collections:

@@ -22,22 +22,13 @@ import numpy.typing as npt
 
 from pairton.errors import ConfigError, FormatError, PairtonWarning, nearest
 from pairton.events import Events
-from pairton.formats.base import EVENT_NAMES, ReadOptions, Source
+from pairton.formats.base import EVENT_NAMES, ReadOptions
 from pairton.formats.column_files import Table
-from pairton.formats.columns import (
-    FLAVOURS,
-    Chosen,
-    Wanted,
-    choose_columns,
-    column_names,
-    flat_fields,
-    merged,
-    objects_from_flat,
-    row_ids,
-    shown,
-)
-from pairton.formats.common import check_units, clean_labels, labels_to_truth, report_labels, small, unit_scale
-from pairton.formats.lepton_selection import LEPTONS, StoredLeptons, stored_settings
+from pairton.formats.column_source import ColumnSource, Kinds
+from pairton.formats.columns import FLAVOURS, Chosen, Wanted, choose_columns, column_names, shown
+from pairton.formats.common import clean_labels, labels_to_truth, small
+from pairton.formats.flat_objects import Chunk, FlatObjects, flat_fields, merged
+from pairton.formats.lepton_selection import LEPTONS, stored_leptons, stored_settings
 from pairton.formats.stored import KEY, Stored
 from pairton.formats.tag_columns import TagColumns
 from pairton.formats.variations import Variations
@@ -92,22 +83,22 @@ def layout(events: Events) -> dict[str, Any]:
     return columns
 
 
-class FlatSource(Source):
+class FlatSource(ColumnSource):
     """Events of a flat table."""
 
     def __init__(self, table: Table, options: ReadOptions, labels: str | None = None) -> None:
         """`labels`: the column with HyPER's labels of jets, in place of truth columns."""
-        self.path, self.n_events, self._table = table.path, table.n_events, table
         stored = Stored.from_json(table.text(KEY), table.path)
         self._tags = TagColumns(options, stored.metadata, table.path)
-        self.metadata, self.options = self._tags.metadata, self._tags.options
-        options = self.options
+        options = self._tags.options
+        leptons = stored_leptons(options.settings, options.topology, selected=table.text(KEY) is not None)
+        super().__init__(table, options, leptons)
+        self.n_events, self._table = table.n_events, table
         self._suffix = options.settings.get("suffix", "")
         if self._suffix and not any(name.endswith(self._suffix) for name in table.columns):
             raise ConfigError(
                 f"set suffix={self._suffix}: {self.path} has no column that ends so, but {shown(table.columns)}"
             )
-        self._leptons = StoredLeptons(options.settings, options.topology, selected=table.text(KEY) is not None)
         self._objects = {kind: self._find_objects(kind, stored) for kind in options.topology.kinds}
         flavours = [kind for parts in self._objects.values() for kind in parts]
         available = [
@@ -116,14 +107,15 @@ class FlatSource(Source):
             if kind not in flavours
             and all(self._column(kind, name) in table.columns for name in ("pt", "eta", "phi"))
         ]
-        self._overlap = {  # leptons that the topology does not use, for the removal of overlapping jets
-            kind: {kind: choose_columns(Wanted(kind), table.columns, self.path, partial(self._column, kind))}
-            for kind in self._leptons.beside(available)
-        }
         found = [chosen for parts in self._objects.values() for chosen in parts.values()]
         used = {name for chosen in found for parts in chosen.values() for name in parts}
         self.others = [c.removesuffix("_pt") for c in table.columns if c.endswith("_pt") and c not in used]
-        self.metadata = {**self.metadata, **self._leptons.metadata}
+        self.overlap_only = available if JET in options.topology.kinds and leptons.overlap.radius else ()
+        for kind in self.overlap_only:
+            self._objects[kind] = {
+                kind: choose_columns(Wanted(kind), table.columns, self.path, partial(self._column, kind))
+            }
+        self.metadata = {**self._tags.metadata, **leptons.metadata}
         self._labels = labels if options.truth and labels in table.columns else None
         self._truth = [] if self._labels else self._find_truth()
         self.has_truth = bool(self._truth or self._labels)
@@ -132,7 +124,7 @@ class FlatSource(Source):
         self._ids = [name for name in (source, number) if name] if number else []
         self._kept = list(dict.fromkeys([*stored.columns, *column_names(options.keep, table.columns)]))
         self._require(self._kept)
-        self._variations = Variations(options.variations, lambda _, names: self._require(names))
+        self.variations = Variations(options.variations, lambda _, names: self._require(names))
         self.tagging = self._tags.tagging
 
     def _column(self, prefix: str, name: str) -> str:
@@ -144,7 +136,7 @@ class FlatSource(Source):
         """The collections that make up a kind -> the columns of their fields."""
         columns = self._table.columns
         wanted = self.options.wanted(kind, stored.fields)
-        wanted = replace(wanted, required=(*wanted.required, *self._leptons.fields(kind)))
+        wanted = replace(wanted, required=(*wanted.required, *self.leptons.fields(kind)))
         given = wanted.given
         if kind == JET:
             own = partial(self._column, self.options.map.get(JET, JET))
@@ -223,68 +215,49 @@ class FlatSource(Source):
                 f"{self.path}: no column {', '.join(missing)}{hint or ';'} found {shown(columns, missing[0])}"
             )
 
-    def read(self, start: int, stop: int) -> Events:
-        options = self.options
-        scalars = [*self._truth, *self._ids, *([self._weight] if self._weight else [])]
-        found = [
-            chosen for kinds in (self._objects, self._overlap) for c in kinds.values() for chosen in c.values()
+    def rows(self, start: int, stop: int) -> Chunk:
+        assert self.variations is not None
+        columns = [
+            name for parts in self._objects.values() for c in parts.values() for p in c.values() for name in p
         ]
-        columns = [name for chosen in found for parts in chosen.values() for name in parts]
-        lists = [*columns, *self._variations.columns, *([self._labels] if self._labels else [])]
-        data = self._table.read([*lists, *scalars, *self._kept], start, stop)
-        objects: dict[str, ak.Array] = {}
-        counts: dict[str, npt.NDArray[np.int64]] = {}
-        identified: dict[str, npt.NDArray[np.bool_]] = {}
-        scale: float | None = None
-        for kind, parts in self._objects.items():
-            counts[kind], flat = self._flat(data, kind, parts)
-            identified |= self._leptons.identified(kind, flat)
-            scale = unit_scale(flat["pt"], options.units, self.path, kind) if scale is None else scale
-            if kind == JET:
-                self._tags.complete(flat, scale)
-            objects[kind] = objects_from_flat(counts[kind], flat, scale=scale)
-        check_units(objects, self.path, options.units)
-        others = {
-            kind: objects_from_flat(*self._flat(data, kind, parts), scale=scale or 1.0)
-            for kind, parts in self._overlap.items()
-        }
-        objects = self._leptons.mark(objects, others, identified)
-        numbers = {name: self._number(data[name], name) for name in scalars}
-        truth = None
-        if self.has_truth:
-            truth, bad = self._read_truth(data, numbers, counts)
-            report_labels(bad, options.bad_labels, options.strict, self.path, start)
-        ids = row_ids(self._table.source_id, start, stop)
-        for column, name in enumerate(reversed(self._ids)):  # without a source, it is the fingerprint of the file
-            ids[:, 1 - column] = numbers[name].astype(np.uint64)
-        weights = numbers[self._weight] if self._weight else None
-        kept = {name: data[name] for name in self._kept}
-        varied = self._variations.read(objects, data, self.path, scale or 1.0)
-        return Events(objects, options.topology, truth, weights, ids, kept, self.metadata, varied)
+        singles = [*self._truth, *self._ids, *([self._weight] if self._weight else [])]
+        labels = [self._labels] if self._labels else []
+        names = [*columns, *self.variations.columns, *labels, *singles, *self._kept]
+        return Chunk(self._table.read(names, start, stop), self.path, start, stop)
 
-    def _flat(
-        self, data: Mapping[str, ak.Array], kind: str, parts: Mapping[str, Chosen]
-    ) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[Any]]]:
-        """The number of objects per event, and their fields as flat arrays; electrons come before muons."""
+    def read_kind(self, rows: Chunk, kind: str) -> FlatObjects:
+        """Electrons come before muons."""
         found = []
-        for part, chosen in parts.items():
-            counts, flat = flat_fields(data, chosen, self.path, part)
+        for part, chosen in self._objects[kind].items():
+            objects = flat_fields(rows, chosen, part)
             if part != kind:
-                flat.setdefault("flavour", np.full(int(counts.sum()), FLAVOURS[part]))
-            found.append((counts, flat))
+                objects.fields.setdefault("flavour", np.full(len(objects), FLAVOURS[part]))
+            found.append(objects)
         return merged(found)
 
-    def _read_truth(
-        self,
-        data: Mapping[str, ak.Array],
-        numbers: Mapping[str, npt.NDArray[Any]],
-        counts: Mapping[str, npt.NDArray[np.int64]],
+    def tag_jets(self, rows: Chunk, jets: FlatObjects, scale: float) -> None:
+        self._tags.complete(jets.fields, scale)
+
+    def read_truth(
+        self, rows: Chunk, kinds: Kinds, objects: Mapping[str, ak.Array]
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        topology = self.options.topology
+        counts = {kind: found.counts for kind, found in kinds.items()}
         if self._labels:
-            _, labels = flat_fields(data, {"label": (self._labels,)}, self.path, like=counts[JET])
-            return labels_to_truth(topology, labels["label"], counts[JET])
-        return clean_labels(topology, np.stack([small(numbers[name]) for name in self._truth]).T, counts)
+            return labels_to_truth(self.topology, rows.flat(self._labels, counts[JET]), counts[JET])
+        labels = [small(self._number(rows[name], name)) for name in self._truth]
+        return clean_labels(self.topology, np.stack(labels).T, counts)
+
+    def read_weights(self, rows: Chunk) -> npt.NDArray[Any] | None:
+        return self._number(rows[self._weight], self._weight) if self._weight else None
+
+    def read_ids(self, rows: Chunk) -> npt.NDArray[np.uint64]:
+        ids = super().read_ids(rows)
+        for column, name in enumerate(reversed(self._ids)):  # without a source, it is the fingerprint of the file
+            ids[:, 1 - column] = self._number(rows[name], name).astype(np.uint64)
+        return ids
+
+    def read_columns(self, rows: Chunk) -> dict[str, Any]:
+        return {name: rows[name] for name in self._kept}
 
     def _number(self, array: ak.Array, name: str) -> npt.NDArray[Any]:
         try:
@@ -296,6 +269,3 @@ class FlatSource(Source):
                 f"{self.path}: column {name} has the type {array.type}, but must have one number per event"
             )
         return np.asarray(values)
-
-    def close(self) -> None:
-        self._table.close()

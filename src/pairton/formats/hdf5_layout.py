@@ -16,8 +16,10 @@ import numpy.typing as npt
 
 from pairton.errors import FormatError
 from pairton.events import Events
-from pairton.formats.base import ReadOptions, Source
-from pairton.formats.columns import column_names, row_ids
+from pairton.formats.base import ReadOptions
+from pairton.formats.column_source import ColumnSource
+from pairton.formats.columns import column_names
+from pairton.formats.flat_objects import FlatObjects, row_ids
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.stored import KEY, Stored
 from pairton.formats.tag_columns import TagColumns
@@ -93,31 +95,35 @@ class Sidecar:
         return found
 
 
-class Hdf5Source(Source):
+class Hdf5Source(ColumnSource):
     """An open HDF5 file; layouts find their datasets in `_prepare`."""
 
+    file: Hdf5File
+
     def __init__(self, file: Hdf5File, options: ReadOptions) -> None:
-        self.path, self._file = file.path, file
         self._sidecar = Sidecar(file, options)
         self._tags = TagColumns(options, self._sidecar.stored.metadata, file.path)
-        self.metadata, self.options = self._tags.metadata, self._tags.options
+        super().__init__(file, self._tags.options)
+        self.metadata = self._tags.metadata
         self._prepare(file)
+        self.metadata = {**self.metadata, **self.leptons.metadata}
         self.tagging = self._tags.tagging
 
     @abstractmethod
     def _prepare(self, file: Hdf5File) -> None:
         """Find the datasets; set `n_events` and `has_truth`."""
 
-    def _events(
-        self, objects: dict[str, ak.Array], truth: npt.NDArray[np.int32] | None, start: int, stop: int
-    ) -> Events:
-        """Events with the ids, weights and columns of the sidecar."""
-        sidecar = self._sidecar
-        rest = sidecar.weights(start, stop), sidecar.ids(start, stop), sidecar.columns(start, stop)
-        return Events(objects, self.options.topology, truth, *rest, self.metadata)
+    def tag_jets(self, rows: range, jets: FlatObjects, scale: float) -> None:
+        self._tags.complete(jets.fields, scale)
 
-    def close(self) -> None:
-        self._file.close()
+    def read_ids(self, rows: range) -> npt.NDArray[np.uint64]:
+        return self._sidecar.ids(rows.start, rows.stop)
+
+    def read_weights(self, rows: range) -> npt.NDArray[Any] | None:
+        return self._sidecar.weights(rows.start, rows.stop)
+
+    def read_columns(self, rows: range) -> dict[str, Any]:
+        return self._sidecar.columns(rows.start, rows.stop)
 
 
 def stored_rows(events: Events) -> dict[str, Any]:

@@ -23,11 +23,13 @@ import numpy.typing as npt
 from pairton.errors import FormatError, OutputError, PairtonWarning
 from pairton.events import Events
 from pairton.formats.base import Format, ReadOptions, Source, Writer
-from pairton.formats.columns import Chosen, Padded, Wanted, choose_columns, combined, objects_from_flat
-from pairton.formats.common import check_units, kind_labels_to_truth, report_labels, unit_scale
+from pairton.formats.column_source import Kinds
+from pairton.formats.columns import Chosen, Wanted, choose_columns, combined
+from pairton.formats.common import kind_labels_to_truth
+from pairton.formats.flat_objects import FlatObjects, Padded
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.hdf5_layout import KEPT, Hdf5Source, stored_rows
-from pairton.formats.lepton_selection import LEPTONS, StoredLeptons, stored_settings
+from pairton.formats.lepton_selection import LEPTONS, stored_leptons, stored_settings
 from pairton.formats.stored import KEY
 from pairton.formats.writing import EventWriter, stored_fields
 from pairton.topology import JET, Topology, collection_name
@@ -77,19 +79,20 @@ class _Nodes:
 class _Source(Hdf5Source):
     def _prepare(self, file: Hdf5File) -> None:
         topology, stored = self.options.topology, self._sidecar.stored.fields
-        self._leptons = StoredLeptons(self.options.settings, topology, selected=file.text(KEY) is not None)
+        self.leptons = stored_leptons(self.options.settings, topology, selected=file.text(KEY) is not None)
         available = [kind for kind in LEPTONS if file.is_dataset(_place(kind))]
         self._kinds = {kind: self._find(file, self.options.wanted(kind, stored)) for kind in topology.kinds}
-        self._overlap = {kind: self._find(file, Wanted(kind)) for kind in self._leptons.beside(available)}
         self.has_truth = any(nodes.labels is not None for nodes in self._kinds.values())
         self._warn_unlabelled()
-        datasets: dict[str, Any] = {}
-        for nodes in (*self._kinds.values(), *self._overlap.values()):
-            datasets |= nodes.datasets
-        self.n_events = file.same_length(datasets | self._sidecar.lengths())
         used = {_place(kind) for kind in self._kinds} | {GLOBAL}
         self.others = [name for name in file.names(INPUTS) if f"{INPUTS}/{name}" not in used]
-        self.metadata = {**self.metadata, **self._leptons.metadata}
+        if JET in self._kinds and self.leptons.overlap.radius:
+            self.overlap_only = [kind for kind in available if kind not in self._kinds]
+        self._kinds |= {kind: self._find(file, Wanted(kind)) for kind in self.overlap_only}
+        datasets: dict[str, Any] = {}
+        for nodes in self._kinds.values():
+            datasets |= nodes.datasets
+        self.n_events = file.same_length(datasets | self._sidecar.lengths())
 
     def _warn_unlabelled(self) -> None:
         """Warn if only some kinds of objects have labels."""
@@ -112,7 +115,7 @@ class _Source(Hdf5Source):
                 "give a topology without them (--topology), or add that dataset"
             )
         records, labels = file.dataset(place), _place(kind, LABELS)
-        wanted = replace(wanted, required=(*wanted.required, *self._leptons.fields(kind)))
+        wanted = replace(wanted, required=(*wanted.required, *self.leptons.fields(kind)))
         available = records.dtype.names or ()
         if kind == JET:
             wanted = self._tags.wanted(wanted, lambda field: wanted.given.get(field, field) in available)
@@ -128,46 +131,24 @@ class _Source(Hdf5Source):
             )
         return found
 
-    def read(self, start: int, stop: int) -> Events:
-        options = self.options
-        objects: dict[str, ak.Array] = {}
-        labels: dict[str, npt.NDArray[Any]] = {}
-        counts: dict[str, npt.NDArray[np.int64]] = {}
-        identified: dict[str, npt.NDArray[np.bool_]] = {}
-        scale: float | None = None
-        for kind, nodes in self._kinds.items():
-            rows, flat = self._read_kind(kind, nodes, start, stop)
-            identified |= self._leptons.identified(kind, flat)
-            scale = unit_scale(flat["pt"], options.units, self.path, kind) if scale is None else scale
-            if kind == JET:
-                self._tags.complete(flat, scale)
-            objects[kind] = objects_from_flat(rows.counts, flat, index=rows.index, scale=scale)
-            counts[kind] = rows.counts
-            if nodes.labels is not None:
-                labels[kind] = rows.take(self._file.read(nodes.labels, start, stop))
-        others = {}
-        for kind, nodes in self._overlap.items():
-            rows, flat = self._read_kind(kind, nodes, start, stop)
-            others[kind] = objects_from_flat(rows.counts, flat, scale=scale or 1.0)
-        check_units(objects, self.path, options.units)
-        truth = None
-        if self.has_truth:
-            truth, bad = kind_labels_to_truth(options.topology, labels, counts)
-            report_labels(bad, options.bad_labels, options.strict, self.path, start)
-        return self._events(self._leptons.mark(objects, others, identified), truth, start, stop)
-
-    def _read_kind(
-        self, kind: str, nodes: _Nodes, start: int, stop: int
-    ) -> tuple[Padded, dict[str, npt.NDArray[Any]]]:
-        records = self._file.read(nodes.records, start, stop)
-        padding = np.full(
-            records.shape, kind not in TRANSVERSE
-        )  # missing energy has no padding, even if it is NaN
+    def read_kind(self, rows: range, kind: str) -> FlatObjects:
+        nodes = self._kinds[kind]
+        records = self.file.read(nodes.records, rows.start, rows.stop)
+        is_padding = np.full(records.shape, kind not in TRANSVERSE)  # missing energy has none, even if it is NaN
         for name in (name for field in MOMENTUM for name in nodes.columns.get(field, ())):
-            padding &= np.isnan(records[name])  # other fields may be integers, which cannot be NaN
-        rows = Padded(~padding)
-        flat = {n: combined([rows.take(records[name]) for name in parts]) for n, parts in nodes.columns.items()}
-        return rows, flat
+            is_padding &= np.isnan(records[name])  # other fields may be integers, which cannot be NaN
+        padded = Padded(~is_padding)
+        columns = {field: [padded.take(records[name]) for name in parts] for field, parts in nodes.columns.items()}
+        return FlatObjects(padded.counts, {field: combined(parts) for field, parts in columns.items()}, padded)
+
+    def read_truth(
+        self, rows: range, kinds: Kinds, objects: Mapping[str, ak.Array]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        labels = {}
+        for kind, found in kinds.items():
+            if (data := self._kinds[kind].labels) is not None and found.padded is not None:
+                labels[kind] = found.padded.take(self.file.read(data, rows.start, rows.stop))
+        return kind_labels_to_truth(self.topology, labels, {kind: found.counts for kind, found in kinds.items()})
 
 
 def _place(kind: str, group: str = INPUTS) -> str:

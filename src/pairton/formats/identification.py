@@ -80,6 +80,9 @@ class Identification:
             return cls()
         return cls(tuple(_parse(part, text, key) for part in text.split(",")))
 
+    def __bool__(self) -> bool:
+        return bool(self.conditions)
+
     @property
     def fields(self) -> tuple[str, ...]:
         """The fields that the conditions need."""

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import awkward as ak
 import numpy as np
@@ -15,10 +15,10 @@ import numpy.typing as npt
 from pairton.errors import PairtonWarning
 from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions
 from pairton.formats.column_files import Table
-from pairton.formats.columns import flat_fields, row_ids
-from pairton.formats.experiment import Collections, Columns, ExperimentSource, Flat, named_collections
+from pairton.formats.experiment import Collections, ExperimentSource, Flat, Flavour, named_collections
+from pairton.formats.flat_objects import Chunk, FlatObjects, flat_fields
 from pairton.formats.gen_truth import GenRecord
-from pairton.formats.lepton_selection import SETTINGS, Flavour
+from pairton.formats.lepton_selection import SETTINGS
 from pairton.formats.root_files import RootFile
 from pairton.formats.taggers import choose_tagger, described, first_values, flat_values
 from pairton.formats.variations import choice
@@ -118,41 +118,41 @@ class NanoAODSource(ExperimentSource):
             *(["genWeight"] if self.has_weights else []),
         ]
 
-    def scores(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
-        _, flat = flat_fields(found, {"score": (self.score,)}, self.path, like=counts)
-        return flat["score"]
+    def scores(self, rows: Chunk, counts: npt.NDArray[np.int64]) -> Flat:
+        return rows.flat(self.score, counts)
 
-    def jet_rules(self, found: Columns, jets: ak.Array) -> dict[str, ak.Array]:
+    def jet_rules(self, rows: Chunk, jets: FlatObjects) -> dict[str, npt.NDArray[np.bool_]]:
         rules = {}
         if self.id_columns:
-            part = {name.rpartition("_")[2]: found[name] for name in self.id_columns}
-            passes = tight_id(part, jets.eta, self.identification == "tight_lepton_veto")
+            part = {name.rpartition("_")[2]: rows.flat(name, jets.counts) for name in self.id_columns}
+            passes = tight_id(part, jets.fields["eta"], self.identification == "tight_lepton_veto")
             rules[f"fail jet_id={self.identification}"] = passes
         if self.pile_up:  # 0 fails all working points, whatever the order of the bits
-            rules["fail pu_id=loose"] = (jets.pt > PU_ID_BELOW) | (found[f"{self.collection}_puId"] > 0)
+            passes = rows.flat(f"{self.collection}_puId", jets.counts) > 0
+            rules["fail pu_id=loose"] = passes | (jets.fields["pt"] > PU_ID_BELOW)
         return rules
 
     def record_columns(self) -> Sequence[str]:
         return [*RECORD, *([STATUS] if self.with_status else [])]
 
-    def record(self, found: Columns) -> GenRecord:
-        names = {name.removeprefix("GenPart_"): (name,) for name in self.record_columns()}
-        counts, part = flat_fields(found, names, self.path)
+    def record(self, rows: Chunk) -> GenRecord:
+        entries = flat_fields(rows, {name.removeprefix("GenPart_"): (name,) for name in self.record_columns()})
+        part = entries.fields
         hard = (part["statusFlags"] & IS_HARD_PROCESS) != 0
         hard &= part["status"] != INCOMING if self.with_status else part["genPartIdxMother"] >= 0
-        return GenRecord(counts, part["pdgId"], part["genPartIdxMother"], hard, part["eta"], part["phi"])
+        return GenRecord(entries.counts, part["pdgId"], part["genPartIdxMother"], hard, part["eta"], part["phi"])
 
-    def weights(self, found: Columns) -> npt.NDArray[np.float64] | None:
-        return np.asarray(found["genWeight"], dtype=np.float64) if self.has_weights else None
+    def read_weights(self, rows: Chunk) -> npt.NDArray[np.float64] | None:
+        return np.asarray(rows["genWeight"], dtype=np.float64) if self.has_weights else None
 
-    def ids(self, found: Columns, start: int, stop: int) -> npt.NDArray[np.uint64]:
+    def read_ids(self, rows: Chunk) -> npt.NDArray[np.uint64]:
         if not self.has_ids:
-            return row_ids(self.tree.source_id, start, stop)
-        run, block, event = (np.asarray(found[name]).astype(np.uint64) for name in EVENT)
+            return super().read_ids(rows)
+        run, block, event = (np.asarray(rows[name]).astype(np.uint64) for name in EVENT)
         return np.stack([(run << np.uint64(32)) | block, event], axis=1)
 
-    def carried(self, found: Columns) -> dict[str, ak.Array]:
-        return {name: found[name] for name in EVENT} if self.has_ids else {}
+    def carried(self, rows: Chunk) -> dict[str, ak.Array]:
+        return {name: rows[name] for name in EVENT} if self.has_ids else {}
 
 
 class NanoAOD(Format):
@@ -178,28 +178,27 @@ class NanoAOD(Format):
         return NanoAODSource(file.choose(options.tree, [TREE]), options)
 
 
-def tight_id(part: Mapping[str, Any], eta: ak.Array, lepton_veto: bool = False) -> ak.Array:
+def tight_id(part: Mapping[str, Flat], eta: Flat, lepton_veto: bool = False) -> npt.NDArray[np.bool_]:
     """Whether each jet passes the tight identification, from `jetId` or else from the energy fractions.
 
     part: columns of the jets, `jetId` or those of `FRACTIONS` and, for the lepton veto, of `VETO_FRACTIONS`. The
     criteria are those for AK4 PUPPI jets in Run 3, as CMS recommends them for version 15.
 
-    >>> tight_id({"jetId": ak.Array([[6, 2, 0]])}, ak.Array([[0.0, 0.0, 0.0]]), lepton_veto=True).tolist()
-    [[True, False, False]]
+    >>> tight_id({"jetId": np.array([6, 2, 0])}, np.zeros(3), lepton_veto=True).tolist()
+    [True, False, False]
     """
     if "jetId" in part:
         need = TIGHT | (LEPTON_VETO if lepton_veto else 0)
-        return (part["jetId"] & need) == need
+        return np.asarray((part["jetId"] & need) == need)
     # multiplicities are bytes in the file, and their sum must not overflow
-    charged, neutral = (ak.values_astype(part[f"{kind}Multiplicity"], np.int32) for kind in ("ch", "ne"))
+    charged, neutral = (part[f"{kind}Multiplicity"].astype(np.int32) for kind in ("ch", "ne"))
     abs_eta = abs(eta)
     central = (part["neHEF"] < 0.99) & (part["neEmEF"] < 0.9) & (part["chHEF"] > 0.01) & (charged > 0)
-    central = central & (charged + neutral > 1)
+    central &= charged + neutral > 1
     edge = (part["neHEF"] < 0.9) & (part["neEmEF"] < 0.99)
     forward = (part["neEmEF"] < 0.4) & (neutral >= 2)
-    passes = ak.where(abs_eta <= 3.0, part["neHEF"] < 0.99, forward)
-    passes = ak.where(abs_eta <= 2.7, edge, passes)
-    passes = ak.where(abs_eta <= 2.6, central, passes)
+    regions = [abs_eta <= 2.6, abs_eta <= 2.7, abs_eta <= 3.0]
+    passes = np.select(regions, [central, edge, part["neHEF"] < 0.99], forward)
     if lepton_veto:
         passes = passes & ((abs_eta > 2.7) | ((part["muEF"] < 0.8) & (part["chEmEF"] < 0.8)))
     return passes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -14,9 +14,10 @@ import numpy.typing as npt
 
 from pairton.errors import ConfigError, FormatError, PairtonWarning
 from pairton.formats.base import Format, ReadOptions
-from pairton.formats.columns import Chosen, flat_fields, objects_from_flat
-from pairton.formats.experiment import Collections, Columns, ExperimentSource, Flat
-from pairton.formats.lepton_selection import SETTINGS, Flavour
+from pairton.formats.columns import Chosen
+from pairton.formats.experiment import Collections, ExperimentSource, Flat, Flavour
+from pairton.formats.flat_objects import Chunk, FlatObjects
+from pairton.formats.lepton_selection import SETTINGS
 from pairton.formats.physlite_met import SoftTerms, summed_met
 from pairton.formats.root_files import RootFile, RootTree
 from pairton.formats.taggers import choose_tagger, described, first_values, flat_values
@@ -142,14 +143,14 @@ class PhysliteSource(ExperimentSource):
     def _find(self, kind: str, collections: Collections) -> dict[str, Chosen]:
         return {} if kind == "met" and self.soft is not None else super()._find(kind, collections)
 
-    def _read_kind(self, found: Columns, kind: str) -> ak.Array:
+    def read_kind(self, rows: Chunk, kind: str) -> FlatObjects:
         if kind != "met" or self.soft is None:
-            return super()._read_kind(found, kind)
-        (columns,) = self._objects[JET].values()
-        jets = objects_from_flat(*flat_fields(found, columns, self.path), scale=self.scale)
-        electrons, muons = (self.leptons.selected(found, kind) for kind in ("electron", "muon"))
-        usable = self._passes_jvt(found, jets)
-        return summed_met(found, self.soft, jets, usable, electrons, muons, self.scale)
+            return super().read_kind(rows, kind)
+        jets = super().read_kind(rows, JET)
+        if (passes := self._passes_jvt(rows, jets)) is not None:
+            jets.keep(passes)
+        electrons, muons = (self.identified(rows, kind) for kind in ("electron", "muon"))
+        return summed_met(rows, self.soft, jets, electrons, muons, self.scale)
 
     def _jvt_column(self, tree: RootTree, wanted: str) -> str | None:
         if wanted == "none":
@@ -184,58 +185,58 @@ class PhysliteSource(ExperimentSource):
     def _tag(self, part: str, tagger: str) -> str:
         return f"{TAGS}{self.mark}{tagger}_{part}"
 
-    def _discriminant(self, found: Columns, tagger: str, share: Fractions) -> ak.Array:
+    def _discriminant(self, found: Mapping[str, ak.Array], tagger: str, share: Fractions) -> ak.Array:
         pb, pc, pu = (found[self._tag(part, tagger)] for part in ("pb", "pc", "pu"))
         return _discriminant(pb, pc, pu, found.get(self._tag("ptau", tagger)), share)
 
-    def scores(self, found: Columns, counts: npt.NDArray[np.int64]) -> Flat:
-        scores = self._discriminant(found, self.tagger.name, self.fractions)
+    def scores(self, rows: Chunk, counts: npt.NDArray[np.int64]) -> Flat:
+        scores = self._discriminant(rows, self.tagger.name, self.fractions)
         for name in self._links:
-            if not np.array_equal(np.asarray(ak.num(found[name], axis=1)), counts):
+            if not np.array_equal(rows.jagged(name)[0], counts):
                 raise FormatError(f"{self.path}: {name} and the jets have different lengths: write the file again")
         # a null link points beyond the container, or has the key 0 and any position; its jet is not tagged
-        linked = np.asarray(ak.flatten(found[self.link]), dtype=np.int64)
+        linked = rows.jagged(self.link)[1].astype(np.int64)
         n_tags = np.asarray(ak.num(scores, axis=1), dtype=np.int64)
         event = np.repeat(np.arange(len(counts)), counts)
         first = np.concatenate([[0], np.cumsum(n_tags)])
         valid = (linked >= 0) & (linked < n_tags[event])
         if self.key is not None:
-            valid &= np.asarray(ak.flatten(found[self.key])) != 0
+            valid &= rows.jagged(self.key)[1] != 0
         flat = np.append(np.asarray(ak.flatten(scores)), -np.inf)
         return flat[np.where(valid, first[event] + linked, -1)]
 
-    def jet_rules(self, found: Columns, jets: ak.Array) -> dict[str, ak.Array]:
-        passes = self._passes_jvt(found, jets)
+    def jet_rules(self, rows: Chunk, jets: FlatObjects) -> dict[str, npt.NDArray[np.bool_]]:
+        passes = self._passes_jvt(rows, jets)
         return {} if passes is None else {f"fail jvt ({self.jvt})": passes}
 
-    def _passes_jvt(self, found: Columns, jets: ak.Array) -> ak.Array | None:
+    def _passes_jvt(self, rows: Chunk, jets: FlatObjects) -> npt.NDArray[np.bool_] | None:
         if self.jvt is None:
             return None
-        flag = found[f"{JETS}{self.mark}{self.jvt}"]
+        flag = rows.flat(f"{JETS}{self.mark}{self.jvt}", jets.counts)
         if self.jvt != JVT:
-            return flag != 0
-        hard = (jets.pt >= JVT_BELOW / self.scale) | (abs(jets.eta) >= JVT_ETA)
-        return hard | (flag > JVT_CUT)
+            return np.asarray(flag != 0)
+        hard = (jets.fields["pt"] >= JVT_BELOW) | (abs(jets.fields["eta"]) >= JVT_ETA)
+        return np.asarray(hard | (flag > JVT_CUT))
 
-    def weights(self, found: Columns) -> npt.NDArray[np.float64] | None:
+    def read_weights(self, rows: Chunk) -> npt.NDArray[np.float64] | None:
         if WEIGHTS not in self.info:
             return None
-        nominal = ak.firsts(found[self.info[WEIGHTS]], axis=1)
+        nominal = ak.firsts(rows[self.info[WEIGHTS]], axis=1)
         if bool(ak.all(ak.is_none(nominal))) and len(nominal):  # data
             return None
         return np.asarray(ak.fill_none(nominal, 1.0), dtype=np.float64)
 
-    def ids(self, found: Columns, start: int, stop: int) -> npt.NDArray[np.uint64]:
+    def read_ids(self, rows: Chunk) -> npt.NDArray[np.uint64]:
         if not all(name in self.info for name in NUMBERS):
-            return super().ids(found, start, stop)
-        run, block, event = (np.asarray(found[self.info[name]]).astype(np.uint64) for name in NUMBERS)
+            return super().read_ids(rows)
+        run, block, event = (np.asarray(rows[self.info[name]]).astype(np.uint64) for name in NUMBERS)
         if CHANNEL in self.info:  # simulated samples share their run numbers
-            channel = np.asarray(found[self.info[CHANNEL]]).astype(np.uint64)
+            channel = np.asarray(rows[self.info[CHANNEL]]).astype(np.uint64)
             run = np.where(channel > 0, channel, run)
         return np.stack([(run << np.uint64(32)) | block, event], axis=1)
 
-    def carried(self, found: Columns) -> dict[str, ak.Array]:
-        return {name: found[column] for name, column in self.info.items() if name != WEIGHTS}
+    def carried(self, rows: Chunk) -> dict[str, ak.Array]:
+        return {name: rows[column] for name, column in self.info.items() if name != WEIGHTS}
 
 
 class Physlite(Format):

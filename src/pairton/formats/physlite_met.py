@@ -6,7 +6,7 @@ an identified electron is taken to be that electron. Photons and taus count as j
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import awkward as ak
@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import FormatError
-from pairton.events.objects import make_met
 from pairton.formats.column_files import Table
-from pairton.formats.lepton_selection import Overlap
+from pairton.formats.flat_objects import Chunk, FlatObjects
 
 __all__ = ["SoftTerms", "summed_met"]
 
@@ -27,7 +26,7 @@ JET_PT, FORWARD_PT, FORWARD, MOST_ETA = 20.0, 30.0, 2.4, 4.5  # cuts on the jets
 LEPTON_PT = 10.0  # smallest pT of the leptons in the sum, GeV
 SAME = 0.2  # delta R between an electron and its jet
 
-Columns = Mapping[str, ak.Array]
+Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 
@@ -57,56 +56,59 @@ class SoftTerms:
     def columns(self) -> list[str]:
         return [*self.core, *self.tracks]
 
-    def core_sum(self, found: Columns) -> tuple[Floats, Floats]:
-        """x and y (n,) of the soft term from tracks outside of jets, in MeV."""
-        mpx, mpy, source = (found[name] for name in self.core)
+    def core_sum(self, rows: Chunk) -> tuple[Floats, Floats]:
+        """x and y (n,) of the soft term from tracks outside of jets."""
+        mpx, mpy, source = (rows[name] for name in self.core)
         is_soft = (source & SOFT_TRACKS) == SOFT_TRACKS
-        return _sum(mpx[is_soft]), _sum(mpy[is_soft])
+        x, y = (np.asarray(ak.sum(part[is_soft], axis=1), dtype=np.float64) for part in (mpx, mpy))
+        return x, y
 
-    def jet_tracks(self, found: Columns, jets: ak.Array) -> tuple[ak.Array, ak.Array] | None:
-        """x and y of the tracks of each jet, in MeV. The last association is for tracks outside of jets."""
+    def jet_tracks(self, rows: Chunk, jets: FlatObjects) -> tuple[Floats, Floats] | None:
+        """x and y of the tracks of each jet. The last association is for tracks outside of jets."""
         if not self.tracks:
             return None
-        counts = ak.num(jets, axis=1)
-        lists = [found[name] for name in self.tracks]
-        if not all(ak.all(ak.num(each, axis=1) > counts) for each in lists):
+        lists = [rows[name] for name in self.tracks]
+        if not all(ak.all(ak.num(each, axis=1) > jets.counts) for each in lists):
             return None  # associations and jets were thinned differently, so they cannot be paired
-        x, y = (each[ak.local_index(each, axis=1) < counts] for each in lists)
+        x, y = (np.asarray(ak.flatten(a[ak.local_index(a, axis=1) < jets.counts]), np.float64) for a in lists)
         return x, y
 
 
 def summed_met(
-    found: Columns,
+    rows: Chunk,
     soft: SoftTerms,
-    jets: ak.Array,
-    usable: ak.Array | None,
-    electrons: Sequence[ak.Array],
-    muons: Sequence[ak.Array],
-    scale: float,
-) -> ak.Array:
-    """The missing energy in GeV, one object per event.
+    jets: FlatObjects,
+    electrons: Sequence[FlatObjects],
+    muons: Sequence[FlatObjects],
+    gev: float,
+) -> FlatObjects:
+    """The missing energy, one object per event, in the units of the file; `gev` is 1 GeV.
 
-    jets               in GeV
-    usable             whether each jet passes the jet vertex tag; None: all do
-    electrons, muons   collections of identified leptons, in GeV
-    scale              divides the soft terms to get GeV
+    jets               those that pass the jet vertex tag are usable
+    electrons, muons   collections of leptons; the identified ones are usable
     """
-    x, y = (part / scale for part in soft.core_sum(found))
-    hard = (jets.pt > JET_PT) & ((abs(jets.eta) < FORWARD) | (jets.pt > FORWARD_PT)) & (abs(jets.eta) < MOST_ETA)
-    hard = hard if usable is None else hard & usable
-    free = ak.ones_like(hard)
-    for leptons in (*electrons, *muons):
-        kept = leptons[leptons.pt > LEPTON_PT]
-        x, y = x - _sum(kept.pt * np.cos(kept.phi)), y - _sum(kept.pt * np.sin(kept.phi))
-    for leptons in electrons:
-        free = free & ~Overlap(SAME).beside(jets, leptons[leptons.pt > LEPTON_PT])
-    used = jets[hard & free]
-    x, y = x - _sum(used.pt * np.cos(used.phi)), y - _sum(used.pt * np.sin(used.phi))
-    if (tracks := soft.jet_tracks(found, jets)) is not None:
-        left = ~hard & free
-        x, y = x - _sum(tracks[0][left]) / scale, y - _sum(tracks[1][left]) / scale
-    return make_met(np.hypot(x, y), np.arctan2(y, x))
+    x, y = soft.core_sum(rows)
 
+    def subtract(part: FlatObjects, used: Bools, own_x: Floats | None = None, own_y: Floats | None = None) -> None:
+        """Subtract the momenta, or other vectors, of the objects that are used."""
+        nonlocal x, y
+        pt, phi = (np.asarray(part.fields[name], np.float64) for name in ("pt", "phi"))
+        for_x, for_y = (pt * np.cos(phi), pt * np.sin(phi)) if own_x is None or own_y is None else (own_x, own_y)
+        x = x - np.bincount(part.event[used], for_x[used], minlength=len(x))
+        y = y - np.bincount(part.event[used], for_y[used], minlength=len(y))
 
-def _sum(values: ak.Array) -> Floats:
-    return np.asarray(ak.sum(values, axis=1), dtype=np.float64)
+    pt, eta = jets.fields["pt"], abs(jets.fields["eta"])
+    hard = (pt > JET_PT * gev) & ((eta < FORWARD) | (pt > FORWARD_PT * gev)) & (eta < MOST_ETA)
+    hard = hard if jets.usable is None else hard & jets.usable
+    free = np.ones(len(jets), dtype=bool)
+    for k, leptons in enumerate((*electrons, *muons)):
+        assert leptons.usable is not None
+        kept = leptons.usable & (leptons.fields["pt"] > LEPTON_PT * gev)
+        subtract(leptons, kept)
+        if k < len(electrons):
+            free &= ~jets.near(leptons, kept, SAME)
+    subtract(jets, hard & free)
+    if (tracks := soft.jet_tracks(rows, jets)) is not None:
+        subtract(jets, ~hard & free, *tracks)
+    one = np.ones(len(x), dtype=np.int64)
+    return FlatObjects(one, {"pt": np.hypot(x, y), "phi": np.arctan2(y, x)})

@@ -24,16 +24,18 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton.errors import FormatError
+from pairton.errors import ConfigError, FormatError
 from pairton.events import Events
 from pairton.events.vectors import mass_of
 from pairton.formats.base import Format, ReadOptions, Source, Writer
-from pairton.formats.columns import Padded, Wanted, choose_columns, combined, objects_from_flat
-from pairton.formats.common import check_units, clean_labels, report_labels, small, unit_scale
+from pairton.formats.column_source import Kinds
+from pairton.formats.columns import Wanted, choose_columns, combined
+from pairton.formats.common import clean_labels, small
+from pairton.formats.flat_objects import FlatObjects, Padded
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.hdf5_layout import KEPT, Hdf5Source, stored_rows
-from pairton.formats.lepton_selection import LEPTONS, StoredLeptons, stored_settings
-from pairton.formats.spanet_targets import joined_groups, target_names
+from pairton.formats.lepton_selection import LEPTONS, stored_leptons, stored_settings
+from pairton.formats.spanet_targets import target_names
 from pairton.formats.stored import KEY
 from pairton.formats.writing import EventWriter, stored_fields
 from pairton.topology import JET, Topology, collection_name
@@ -49,8 +51,6 @@ GROUPS = {
 MASK = "MASK"
 FLAGS = {"etag": ("electron", 11), "utag": ("muon", 13)}  # flag of leptons among the jets -> kind, PDG code
 NEUTRINO = {f"neutrino_p{axis}": f"REGRESSIONS/EVENT/neutrino_p{axis}" for axis in "xyz"}
-UNITS = (1.0, 100.0, 1e-3)  # units of neutrino momenta in files, in GeV
-SAMPLE = 10_000  # events that are checked when a file is opened
 
 
 class SpanetHdf5(Format):
@@ -61,9 +61,10 @@ class SpanetHdf5(Format):
     prepared = True
     settings: ClassVar[dict[str, str]] = {
         **stored_settings(),
-        "targets": "own (each target is a row of its own collection), or the collections that targets index as "
-        "one "
-        "list, for example Jets,Leptons",
+        "targets": "own (each target is a row of its own collection; default), or the collections that targets "
+        "index as one list, for example Jets,Leptons",
+        "neutrino_unit": "unit in GeV of REGRESSIONS/EVENT/neutrino_px, _py and _pz, which are then read as the "
+        "columns neutrino_px, … of the truth; default: they are not read",
     }
 
     def recognises(self, file: Hdf5File) -> bool:
@@ -100,34 +101,31 @@ class _Source(Hdf5Source):
         topology = self.options.topology
         # with an event file of SPANet, all objects in the file are used
         selected = file.text(KEY) is not None or bool(topology.groups)
-        self._leptons = StoredLeptons(self.options.settings, topology, selected=selected)
+        self.leptons = stored_leptons(self.options.settings, topology, selected=selected)
         self._kinds = {kind: self._find_objects(file, kind) for kind in topology.kinds}
-        available = _lepton_groups(file) + (["lepton"] if JET in self._kinds and self._kinds[JET].flags else [])
-        self._overlap = {
-            kind: self._find_objects(file, kind, Wanted(kind)) for kind in self._leptons.beside(available)
-        }
+        used = {group.path.removeprefix("INPUTS/") for group in self._kinds.values()}
+        self.others = [name for name in _groups(file) if name not in used]
+        if JET in self._kinds and self.leptons.overlap.radius:
+            available = _lepton_groups(file) + (["lepton"] if self._kinds[JET].flags else [])
+            self.overlap_only = [kind for kind in LEPTONS if kind in available and kind not in self._kinds]
+        self._kinds |= {kind: self._find_objects(file, kind, Wanted(kind)) for kind in self.overlap_only}
         self.rejected: Counter[str] = Counter()
         self._targets = self._find_targets(file)
         self.has_truth = bool(self._targets)
         everything: dict[str, Any] = {}
-        for group in (*self._kinds.values(), *self._overlap.values()):
+        for group in self._kinds.values():
             everything |= group.datasets
         self._neutrino = self._find_neutrino(file)
-        everything |= self._neutrino
+        everything |= {data.name: data for data in self._neutrino.values()}
         self.n_events = file.same_length(everything | self._targets | self._sidecar.lengths())
         self._joined = self._find_joined()
-        self._neutrino_unit = self._find_neutrino_unit()
-        self._check_kept_neutrino(file)
-        used = {group.path.removeprefix("INPUTS/") for group in self._kinds.values()}
-        self.others = [name for name in _groups(file) if name not in used]
-        self.metadata = {**self.metadata, **self._leptons.metadata}
 
     def _find_objects(self, file: Hdf5File, kind: str, wanted: Wanted | None = None) -> _Group:
         name = f"INPUTS/{_group(file, kind, self.options)}"
         columns = sorted(file.names(name))
         if wanted is None:
             wanted = self.options.wanted(kind, self._sidecar.stored.fields)
-            wanted = replace(wanted, required=(*wanted.required, *self._leptons.fields(kind)))
+            wanted = replace(wanted, required=(*wanted.required, *self.leptons.fields(kind)))
         flags = self._find_flags(file, kind, name, wanted)
         if flags and kind != JET:
             wanted = replace(wanted, required=tuple(n for n in wanted.required if n != "flavour"))
@@ -188,102 +186,57 @@ class _Source(Hdf5Source):
     def _find_joined(self) -> tuple[tuple[str, int], ...]:
         """Groups, with widths, that targets index as one list; empty if each target is a row of its own group."""
         topology = self.options.topology
-        groups = {kind: group.path.removeprefix("INPUTS/") for kind, group in self._kinds.items()}
-        widths = {groups[kind]: group.width for kind, group in self._kinds.items()}
-        if not self._targets or self._file.text(KEY) is not None:  # Pairton writes rows of their own group
+        if not self._targets or self.file.text(KEY) is not None:  # Pairton writes rows of their own group
             return ()
-        some = min(SAMPLE, self.n_events) if len({groups[kind] for kind in topology.object_kinds}) > 1 else 0
-        targets = {
-            slot.name: small(self._file.read(data, 0, some))
-            for slot, data in zip(topology.slots, self._targets.values(), strict=True)
-        }
         setting = self.options.settings.get("targets")
-        if setting is None and topology.groups:  # known from an event file of SPANet
+        if setting is None:  # known from an event file of SPANet
             return tuple(self._group_width(kind) for kind in topology.joined)
-        return tuple((name, widths[name]) for name in joined_groups(setting, groups, widths, targets, topology))
+        widths = {group.path.removeprefix("INPUTS/"): group.width for group in self._kinds.values()}
+        order = [] if setting == "own" else [name.strip() for name in setting.split(",")]
+        if unknown := [name for name in order if name not in widths]:
+            raise ConfigError(
+                f"set targets={setting}: there is no group {unknown[0]}, but {', '.join(widths)}: write own, or "
+                "the groups in the order in which targets index them"
+            )
+        return tuple((name, widths[name]) for name in order)
 
     def _group_width(self, kind: str) -> tuple[str, int]:
         """The group of a kind and its width; targets also count groups that have no momenta."""
         if kind in self._kinds:
             return self._kinds[kind].path.removeprefix("INPUTS/"), self._kinds[kind].width
-        name = _group(self._file, kind, self.options)
-        return name, _Group(name, self._file.dataset(f"INPUTS/{name}/{MASK}"), {}).width
+        name = _group(self.file, kind, self.options)
+        return name, _Group(name, self.file.dataset(f"INPUTS/{name}/{MASK}"), {}).width
 
     def _find_neutrino(self, file: Hdf5File) -> dict[str, Any]:
-        wanted = self.options.truth or not set(NEUTRINO).isdisjoint(self.options.keep)
-        stored = not set(NEUTRINO).isdisjoint(self._sidecar.stored.columns)  # written by Pairton, in GeV
-        if "met" not in self._kinds or not wanted or stored or not all(map(file.is_dataset, NEUTRINO.values())):
+        """Column -> dataset of a component of the neutrino's momentum, if its unit is given."""
+        setting = self.options.settings.get("neutrino_unit")
+        if setting is None or not self.options.truth:
             return {}
-        return {path: file.dataset(path) for path in NEUTRINO.values()}
+        try:
+            self._neutrino_unit = float(setting)
+        except ValueError:
+            self._neutrino_unit = 0.0
+        if not 0 < self._neutrino_unit < np.inf:
+            raise ConfigError(f"set neutrino_unit={setting}: give a number of GeV, for example 100")
+        return {name: file.dataset(place) for name, place in NEUTRINO.items()}
 
-    def _find_neutrino_unit(self) -> float | None:
-        """The unit of the neutrino's momentum in GeV, from a comparison with the missing energy; None: unknown."""
-        some = min(SAMPLE, self.n_events)
-        if not self._neutrino or not some:
-            return None
-        px, py = (self._file.read(data, 0, some) for data in list(self._neutrino.values())[:2])
-        rows, flat = self._read_kind("met", self._kinds["met"], 0, some)
-        size = rows.take(np.broadcast_to(np.hypot(px, py)[:, None], rows.mask.shape))  # where there is met
-        met = np.asarray(flat["pt"], np.float64) / (1000.0 if self.options.units == "MeV" else 1.0)
-        good = (met > 0) & (size > 0)
-        ratio = float(np.median(met[good] / size[good])) if good.any() else np.nan
-        return next((unit for unit in UNITS if 1 / 3 < ratio / unit < 3), None)
+    def read_truth(
+        self, rows: range, kinds: Kinds, objects: Mapping[str, ak.Array]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        targets = np.stack([small(self.file.read(data, rows.start, rows.stop)) for data in self._targets.values()])
+        self._split_targets(targets)
+        for kind in self.topology.object_kinds:  # targets are (S, n), which is fast to compare slot by slot
+            padded = kinds[kind].padded
+            if padded is not None and padded.holes:
+                slots = [slot.index for slot in self.topology.slots if slot.kind == kind]
+                targets[slots] = padded.positions(targets[slots].T).T
+        return clean_labels(self.topology, targets.T, {kind: found.counts for kind, found in kinds.items()})
 
-    def _check_kept_neutrino(self, file: Hdf5File) -> None:
-        """Raise FormatError if `--keep` names a momentum of the neutrino, but its unit is unknown."""
-        if self._neutrino_unit is not None or not self.n_events:
-            return
-        for name, path in NEUTRINO.items():
-            stored = name in self._sidecar.stored.columns  # written by Pairton, in GeV
-            if name in self.options.keep and not stored and file.is_dataset(path):
-                raise FormatError(
-                    f"{file.path}: {name} cannot be converted to GeV, because a comparison of its pT with "
-                    f"the missing energy does not give the unit: keep the number as stored with --keep {path}"
-                )
-
-    def read(self, start: int, stop: int) -> Events:
-        options, topology = self.options, self.options.topology
-        rows: dict[str, Padded] = {}
-        objects: dict[str, ak.Array] = {}
-        identified: dict[str, npt.NDArray[np.bool_]] = {}
-        scale: float | None = None
-        for kind, group in self._kinds.items():
-            rows[kind], flat = self._read_kind(kind, group, start, stop)
-            leptons = flat.pop("is_lepton", None)
-            identified |= self._leptons.identified(kind, flat)
-            scale = unit_scale(flat["pt"], options.units, self.path, kind) if scale is None else scale
-            if kind == JET:
-                self._tags.complete(flat, scale)
-            objects[kind] = objects_from_flat(rows[kind].counts, flat, index=rows[kind].index, scale=scale)
-            if leptons is not None:
-                self.rejected["are leptons"] += int(leptons.sum())
-                objects[kind] = ak.with_field(objects[kind], ak.unflatten(~leptons, rows[kind].counts), "usable")
-        others = {}
-        for kind, group in self._overlap.items():
-            padded, flat = self._read_kind(kind, group, start, stop)
-            others[kind] = objects_from_flat(padded.counts, flat, scale=scale or 1.0)
-        check_units(objects, self.path, options.units)
-        objects = self._leptons.mark(objects, others, identified)
-        truth = None
-        if self._targets:
-            targets = np.stack([small(self._file.read(data, start, stop)) for data in self._targets.values()])
-            self._split_targets(targets)
-            for kind in topology.object_kinds:  # targets are (S, n), which is fast to compare slot by slot
-                if rows[kind].holes:
-                    slots = [slot.index for slot in topology.slots if slot.kind == kind]
-                    targets[slots] = rows[kind].positions(targets[slots].T).T
-            counts = {kind: padded.counts for kind, padded in rows.items()}
-            truth, bad = clean_labels(topology, targets.T, counts)
-            report_labels(bad, options.bad_labels, options.strict, self.path, start)
-        events = self._events(objects, truth, start, stop)
-        if self._neutrino_unit is None:
-            return events
-        neutrino = {
-            name: self._file.read(self._neutrino[path], start, stop).astype(np.float64) * self._neutrino_unit
-            for name, path in NEUTRINO.items()
-            if options.truth or name in options.keep
-        }
-        return events.replace(columns={**events.columns, **neutrino})
+    def read_columns(self, rows: range) -> dict[str, Any]:
+        columns = super().read_columns(rows)
+        for name, data in self._neutrino.items():
+            columns[name] = self.file.read(data, rows.start, rows.stop).astype(np.float64) * self._neutrino_unit
+        return columns
 
     def _split_targets(self, targets: npt.NDArray[Any]) -> None:
         """Convert targets (S, n) that index several groups as one list to columns of their own group, in place."""
@@ -296,26 +249,27 @@ class _Source(Hdf5Source):
                     targets[slot.index] = np.where(inside, column - first, np.where(column == -1, -1, -2))
             first += width
 
-    def _read_kind(
-        self, kind: str, group: _Group, start: int, stop: int
-    ) -> tuple[Padded, dict[str, npt.NDArray[Any]]]:
-        """Fields of the objects; for jets also `is_lepton`, if the collection has leptons too."""
+    def read_kind(self, rows: range, kind: str) -> FlatObjects:
+        group = self._kinds[kind]
 
         def padded(data: Any) -> npt.NDArray[Any]:
-            values = self._file.read(data, start, stop)
+            values = self.file.read(data, rows.start, rows.stop)
             return values[:, None] if values.ndim == 1 else values
 
-        mask = np.ones((stop - start, 1), dtype=bool) if group.mask is None else padded(group.mask).astype(bool)
+        mask = np.ones((len(rows), 1), dtype=bool) if group.mask is None else padded(group.mask).astype(bool)
         flags = {name: padded(data) > 0.5 for name, data in group.flags.items()}
         flagged = np.logical_or.reduce([*flags.values()]) if flags else np.zeros(1, dtype=bool)
-        rows = Padded(mask & flagged if flags and kind != JET else mask)
-        flat = {field: combined([rows.take(padded(d)) for d in parts]) for field, parts in group.fields.items()}
+        held = Padded(mask & flagged if flags and kind != JET else mask)
+        columns = {field: [held.take(padded(data)) for data in parts] for field, parts in group.fields.items()}
+        found = FlatObjects(held.counts, {field: combined(parts) for field, parts in columns.items()}, held)
         if flags and kind == JET:
-            flat["is_lepton"] = rows.take(flagged)
+            is_lepton = held.take(flagged)
+            self.rejected["are leptons"] += int(is_lepton.sum())
+            found.keep(~is_lepton)
         elif flags:
-            codes = [np.where(rows.take(values), FLAGS[name][1], 0) for name, values in flags.items()]
-            flat.setdefault("flavour", np.max(codes, axis=0))
-        return rows, flat
+            codes = [np.where(held.take(values), FLAGS[name][1], 0) for name, values in flags.items()]
+            found.fields.setdefault("flavour", np.max(codes, axis=0))
+        return found
 
 
 def _groups(file: Hdf5File) -> list[str]:

@@ -1,20 +1,15 @@
-"""Targets in SPANet's HDF5 layout: the dataset of each slot, and the collections that targets index."""
+"""Targets in SPANet's HDF5 layout: the dataset of each slot."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
-
-from pairton.errors import ConfigError, FormatError, PairtonWarning
+from pairton.errors import FormatError, PairtonWarning
 from pairton.formats.base import ReadOptions
 from pairton.topology import Topology
 
-__all__ = ["joined_groups", "target_names"]
-
-SURE = 100  # among so many labels, one must be the first object of its collection
+__all__ = ["target_names"]
 
 
 def target_names(found: Sequence[str], options: ReadOptions, path: str) -> tuple[str, ...] | None:
@@ -87,48 +82,3 @@ def _groups_by_products(topology: Topology, found: Sequence[str]) -> dict[str, s
             return None
         pairs[root] = groups[roots.index(root)]
     return pairs
-
-
-def joined_groups(
-    setting: str | None,
-    groups: Mapping[str, str],
-    widths: Mapping[str, int],
-    targets: Mapping[str, npt.NDArray[np.int32]],
-    topology: Topology,
-) -> tuple[str, ...]:
-    """Groups that targets index as one list, in order; empty if each target is a row of its own group.
-
-    setting   value of `--set targets`: own, or groups in order; None: decide from the targets
-    groups    kind -> group
-    widths    group -> number of columns
-    targets   slot -> targets of some events
-    """
-    if setting is not None:
-        order = () if setting == "own" else tuple(name.strip() for name in setting.split(","))
-        if unknown := [name for name in order if name not in widths]:
-            raise ConfigError(
-                f"set targets={setting}: there is no group {unknown[0]}, but {', '.join(widths)}: write own, or "
-                "the groups in the order in which targets index them"
-            )
-        return order
-    used = list(dict.fromkeys(groups[kind] for kind in topology.object_kinds))
-    if len(used) != 2:
-        return ()
-    for first, second in (used, used[::-1]):
-        numbers = {
-            group: np.concatenate([targets[s.name] for s in topology.slots if groups[s.kind] == group])
-            for group in used
-        }
-        labels = {group: values[values >= 0] for group, values in numbers.items()}
-        shifted = labels[second]
-        if len(shifted) < SURE and not (len(shifted) and shifted.min() >= widths[second]):
-            continue
-        if shifted.min() >= widths[first] and labels[first].max(initial=0) < widths[first]:
-            warnings.warn(
-                f"targets seem to index {first} and {second} as one list: confirm with --set targets={first},"
-                f"{second}, or give --set targets=own if each target is a row of its own group",
-                PairtonWarning,
-                stacklevel=4,
-            )
-            return first, second
-    return ()

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
-from pairton.errors import FormatError
+from pairton.errors import ConfigError, FormatError
 from pairton.events.inputs import EVIDENCE
 from pairton.events.tags import GENERATED, check_binary, is_generated, not_binary
 from pairton.formats.base import ReadOptions
-from pairton.formats.columns import Wanted, btag_option, tagged
+from pairton.formats.columns import Wanted
 from pairton.formats.taggers import FEW, NO_TAGS, no_tags, without_tags
 
 __all__ = ["TagColumns"]
@@ -32,7 +33,7 @@ class TagColumns:
         self._none = options.btag == NO_TAGS
         if self._none:
             without_tags(options)
-        column, self._cut = btag_option(None if self._none else options.btag)
+        column, self._cut = _btag_option(None if self._none else options.btag)
         self._on_score = self._cut is not None and _is_score(column, options)
         if self._on_score:
             named = {name: value for name, value in options.map.items() if name != "btag"}
@@ -73,7 +74,7 @@ class TagColumns:
         if self._none and self.options.evidence:
             flat |= no_tags(len(flat["pt"]))
         if "btag" in flat:
-            flat["btag"] = tagged(flat["btag"], self._cut)
+            flat["btag"] = _tagged(flat["btag"], self._cut)
             self._check_beside_table(flat["btag"])
         table = self._table
         if table is None:
@@ -122,3 +123,28 @@ def _is_score(column: str | None, options: ReadOptions) -> bool:
     if column is None:
         return "btag" not in options.map
     return column in (table.field, options.map.get(table.field))
+
+
+def _btag_option(option: str | None) -> tuple[str | None, float | None]:
+    """Column and cut of `--btag COLUMN:CUT`, `--btag COLUMN` or `--btag CUT`.
+
+    >>> _btag_option("score:0.7"), _btag_option("0.7"), _btag_option(None)
+    (('score', 0.7), (None, 0.7), (None, None))
+    """
+    if option is None:
+        return None, None
+    name, _, cut = option.rpartition(":")
+    try:
+        value = float(cut)
+        if not np.isfinite(value):
+            raise ConfigError(f"btag {option!r}: the cut must be a number, as in 0.7 or score:0.7")
+        return name or None, value
+    except ValueError:
+        if name:
+            raise ConfigError(f"btag {option!r}: write a number after the colon, as in score:0.7") from None
+        return option, None
+
+
+def _tagged(btag: npt.NDArray[Any], cut: float | None) -> npt.NDArray[Any]:
+    """1 for scores above the cut, else 0; NaN stays NaN. Without a cut, the scores are unchanged."""
+    return btag if cut is None else np.where(np.isnan(btag), np.nan, btag > cut)

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import ConfigError, FormatError
-from pairton.events import Events
-from pairton.formats.base import Format, ReadOptions, Source
-from pairton.formats.columns import (
-    Padded,
-    Wanted,
-    choose_columns,
-    column_names,
-    combined,
-    objects_from_flat,
-    row_ids,
-)
-from pairton.formats.common import labels_to_truth, report_labels, unit_scale
+from pairton.formats.base import Format, ReadOptions
+from pairton.formats.column_source import ColumnSource, Kinds
+from pairton.formats.columns import Wanted, choose_columns, column_names, combined
+from pairton.formats.common import labels_to_truth
+from pairton.formats.flat_objects import FlatObjects, Padded
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.tag_columns import TagColumns
 from pairton.topology import JET
@@ -30,11 +25,13 @@ GROUP = "delphes"
 JETS, LABELS, COUNTS = f"{GROUP}/jets", f"{GROUP}/jets_indices", f"{GROUP}/njets"
 
 
-class TopographSource(Source):
+class TopographSource(ColumnSource):
+    file: Hdf5File
+
     def __init__(self, file: Hdf5File, options: ReadOptions) -> None:
         if options.btag is not None or options.map:
             raise ConfigError(f"{file.path}: Topograph's columns are fixed: remove --btag and --map")
-        self.file, self.path, self.options = file, file.path, options
+        super().__init__(file, options)
         self._jets = file.dataset(JETS)
         self._tags = TagColumns(options, {}, file.path)
         wanted = Wanted(JET, options.wanted(JET).required, given={"btag": "is_tagged"})
@@ -51,28 +48,25 @@ class TopographSource(Source):
         self.has_truth = self._labels is not None
         self.metadata, self.tagging = self._tags.metadata, self._tags.tagging
 
-    def read(self, start: int, stop: int) -> Events:
-        jets = self.file.read(self._jets, start, stop)
-        rows = Padded(self._mask(jets["pt"], start, stop))
-        pt = rows.take(jets["pt"])
-        truth = None
-        if self._labels is not None:
-            labels = rows.take(self.file.read(self._labels, start, stop)) + 1.0  # 0 for none, as in HyPER
-            truth, bad = labels_to_truth(self.options.topology, labels, rows.counts)
-            report_labels(bad, self.options.bad_labels, self.options.strict, self.path, start)
-        scale = unit_scale(pt, self.options.units, self.path)
-        columns = {
-            field: combined([rows.take(jets[name]) for name in parts]) for field, parts in self._columns.items()
-        }
-        self._tags.complete(columns, scale)
-        return Events(
-            {JET: objects_from_flat(rows.counts, columns, index=rows.index, scale=scale)},
-            self.options.topology,
-            truth=truth,
-            ids=row_ids(self.file.source_id, start, stop),
-            columns={name: self.file.read(data, start, stop) for name, data in self._kept.items()},
-            metadata=self.metadata,
-        )
+    def read_kind(self, rows: range, kind: str) -> FlatObjects:
+        jets = self.file.read(self._jets, rows.start, rows.stop)
+        padded = Padded(self._mask(jets["pt"], rows.start, rows.stop))
+        columns = {field: [padded.take(jets[name]) for name in parts] for field, parts in self._columns.items()}
+        return FlatObjects(padded.counts, {field: combined(parts) for field, parts in columns.items()}, padded)
+
+    def tag_jets(self, rows: range, jets: FlatObjects, scale: float) -> None:
+        self._tags.complete(jets.fields, scale)
+
+    def read_truth(
+        self, rows: range, kinds: Kinds, objects: Mapping[str, ak.Array]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        padded = kinds[JET].padded
+        assert padded is not None
+        labels = padded.take(self.file.read(self._labels, rows.start, rows.stop)) + 1.0  # 0 for none, as in HyPER
+        return labels_to_truth(self.topology, labels, padded.counts)
+
+    def read_columns(self, rows: range) -> dict[str, Any]:
+        return {name: self.file.read(data, rows.start, rows.stop) for name, data in self._kept.items()}
 
     def _mask(self, pt: npt.NDArray[Any], start: int, stop: int) -> npt.NDArray[np.bool_]:
         """(n, width): True for jets, from their number per event if it is stored, or else from a positive pT."""
@@ -80,9 +74,6 @@ class TopographSource(Source):
             return np.asarray(pt > 0)
         counts = self.file.read(self._counts, start, stop).reshape(stop - start)
         return np.asarray(np.arange(pt.shape[1]) < counts[:, None])
-
-    def close(self) -> None:
-        self.file.close()
 
 
 class Topograph(Format):

@@ -10,7 +10,7 @@ import numpy as np
 
 from pairton.errors import ConfigError, PairtonWarning, nearest
 from pairton.events.vectors import energy_of
-from pairton.formats.columns import flat_fields
+from pairton.formats.flat_objects import Chunk, flat_fields
 from pairton.topology import JET
 
 __all__ = ["Variations", "check_variation", "choice", "parse_settings", "parse_variations", "varied_jets"]
@@ -85,16 +85,14 @@ class Variations:
             require(name, list(columns.values()))
         self.columns = [column for columns in given.values() for column in columns.values()]
 
-    def read(
-        self, objects: Mapping[str, ak.Array], data: Mapping[str, ak.Array], path: str, scale: float
-    ) -> dict[str, dict[str, ak.Array]]:
+    def read(self, objects: Mapping[str, ak.Array], rows: Chunk, scale: float) -> dict[str, dict[str, ak.Array]]:
         """Variation -> kind -> varied objects; warns, once per file, of columns with implausible values."""
         found = {}
         for name, columns in self._given.items():
             jets = objects[JET]
             chosen = {field: (column,) for field, column in columns.items()}
-            counts, flat = flat_fields(data, chosen, path, like=np.asarray(ak.num(jets, axis=1)))
-            ragged = {field: ak.unflatten(values / scale, counts) for field, values in flat.items()}
+            flat = flat_fields(rows, chosen, like=np.asarray(ak.num(jets, axis=1)))
+            ragged = {field: ak.unflatten(values / scale, flat.counts) for field, values in flat.fields.items()}
             varied = varied_jets(jets, ragged["pt"], ragged.get("mass"))
             if name in self._unchecked and ak.count(varied.pt):
                 self._unchecked.remove(name)

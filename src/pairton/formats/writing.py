@@ -15,7 +15,7 @@ from pairton.events.events import MARKS
 from pairton.events.inputs import DEFAULT_FIELDS, MOMENTUM
 from pairton.formats.base import DEFAULT_CHUNK, Writer
 from pairton.formats.column_files import ColumnWriter, check_column
-from pairton.formats.columns import objects_from_flat
+from pairton.formats.flat_objects import FlatObjects
 from pairton.formats.stored import KEY, Stored
 from pairton.topology import Topology, collection_name
 from pairton.topology.selection import TRANSVERSE
@@ -120,7 +120,7 @@ def _no_events(topology: Topology) -> Events:
     objects = {}
     for kind in topology.kinds:
         fields = dict.fromkeys((*MOMENTUM, *DEFAULT_FIELDS.get(kind, ())), none)
-        objects[kind] = objects_from_flat(none.astype(int), fields)
+        objects[kind] = FlatObjects(none.astype(int), fields).ragged()
     return Events(objects, topology)
 
 
