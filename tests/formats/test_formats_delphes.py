@@ -14,6 +14,7 @@ from pairton.errors import ConfigError, FormatError
 from pairton.events import Events
 from pairton.formats import detect, open_source, read
 from pairton.formats.delphes import DelphesSource
+from pairton.formats.flat_objects import Chunk
 
 # g g -> t t~ with copies (status 44, 62), shower particles (51) and final ones (1); mothers point back.
 PARTICLES = {
@@ -111,7 +112,7 @@ def test_leptons_and_photons_that_do_not_radiate(tmp_path: Path, name: str) -> N
         made[f"Particle.{column}"] = ak.zeros_like(made["Particle.PID"], dtype=np.float32)
     with open_source(write(tmp_path / "showered.root", made)) as source:
         assert isinstance(source, DelphesSource)
-        record = source.record(source.tree.read(source.record_columns(), 0, 1))
+        record = source.record(Chunk(source.tree.read(source.record_columns(), 0, 1), source.path, 0, 1))
     assert record.hard.tolist() == [each == 1 for each in hard]
 
 

@@ -751,7 +751,7 @@ def test_flat_tables_keep_leptons_and_jets_apart(tmp_path: Path) -> None:
     ours = {f"lepton_{name}": ak.Array([[40.0 if name == "pt" else 1.0]] * 120) for name in ("pt", "eta", "phi")}
     named = flat(tmp_path / "b.root", **ours)
     with pytest.warns(
-        PairtonWarning, match=r"jets within delta R = 0\.4 of a lepton"
+        PairtonWarning, match=r"jets within delta R = 0\.4 of an identified lepton"
     ):  # in all-hadronic topologies as well
         hadronic = read(named, topology="hh4b")
     assert hadronic.usable["jet"][0].tolist() == [True, False, True, True]

@@ -114,13 +114,14 @@ def test_the_example_of_spanet(tmp_path):
     }
     event = tmp_path / "semi_leptonic_ttH.yaml"
     event.write_text(yaml.safe_dump(raw))
-    events = pairton.read(SAMPLE, topology=event, keep=["signal", "neutrino_pz"])
+    settings = {"neutrino_unit": "100"}
+    events = pairton.read(SAMPLE, topology=event, keep=["signal"], settings=settings)
     assert len(events) == 1000
     assert events.topology.name == "semi_leptonic_ttH"
     with h5py.File(SAMPLE) as file:
         for slot, label in zip(events.topology.slots, events.topology.labels("spanet"), strict=True):
             np.testing.assert_array_equal(events.truth[:, slot.index], file[f"TARGETS/{label}"][:])
         stored = file["REGRESSIONS/EVENT/neutrino_pz"][:]
-    np.testing.assert_allclose(events.columns["neutrino_pz"], 100.0 * stored)  # in GeV; by its path as it is
+    np.testing.assert_allclose(events.columns["neutrino_pz"], 100.0 * stored)  # in GeV; kept, as it is
     raw = pairton.read(SAMPLE, topology=event, keep=["REGRESSIONS/EVENT/neutrino_pz"], truth=False).columns
     np.testing.assert_array_equal(raw["REGRESSIONS/EVENT/neutrino_pz"], stored)

@@ -1,6 +1,6 @@
 """File formats: one module each. Files are recognised by their content and read in chunks of bounded memory.
 
-To add a format, write a module with a `FORMAT` and add it to `REGISTRY`, or call `register_format` from your own
+To add a format, write a module with `FORMATS` and add it to `REGISTRY`, or call `register_format` from your own
 code.
 """
 
@@ -43,7 +43,7 @@ __all__ = [
     "stored_topology",
 ]
 
-# name of a format and of its module -> container. Formats are tried in this order, the most specific first.
+# name of a format -> container. Formats are tried in this order, the most specific first.
 REGISTRY = {
     "topograph": "HDF5",
     "hyper_hdf5": "HDF5",
@@ -56,6 +56,8 @@ REGISTRY = {
     "nanoaod_parquet": "Parquet",
     "parquet": "Parquet",
 }
+# name of a format -> its module, if that has another name
+ELSEWHERE = {"hyper_root": "flat", "flat_root": "flat", "parquet": "flat", "nanoaod_parquet": "nanoaod"}
 IN_MEMORY_CHUNK = 1_000_000  # events; large, since all of them are kept in memory anyway
 LEAST_BYTES = 8  # smallest plausible size of a compressed event in a file
 SMALL = 2**20  # bytes; smaller files are treated as having this size
@@ -81,9 +83,10 @@ def get_format(name: str) -> Format:
     """The format with a name."""
     if name not in REGISTRY:
         raise ConfigError(f"no format {name!r}: choose one of {', '.join(REGISTRY)}{nearest(name, REGISTRY)}")
-    found = ADDED[name] if name in ADDED else import_module(f"pairton.formats.{name}").FORMAT
-    assert isinstance(found, Format)
-    return found
+    if name in ADDED:
+        return ADDED[name]
+    found: tuple[Format, ...] = import_module(f"pairton.formats.{ELSEWHERE.get(name, name)}").FORMATS
+    return next(each for each in found if each.name == name)
 
 
 def detect(path: str) -> Format:

@@ -1,6 +1,6 @@
 """Base classes of file formats: a format recognises a file, reads it in chunks and, optionally, writes it.
 
-Each format is one module of this folder with a `FORMAT`, listed in `pairton.formats.REGISTRY`.
+Each format is in a module with `FORMATS`, listed in `pairton.formats.REGISTRY`.
 """
 
 from __future__ import annotations

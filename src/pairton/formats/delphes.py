@@ -21,7 +21,7 @@ from pairton.formats.root_files import RootFile, RootTree
 from pairton.formats.taggers import NO_TAGS, Tagger, without_tags
 from pairton.topology import JET
 
-__all__ = ["FORMAT", "Delphes"]
+__all__ = ["FORMATS", "Delphes"]
 
 TREE = "Delphes"
 RECORD = tuple(f"Particle.{name}" for name in ("PID", "Status", "M1", "Eta", "Phi"))
@@ -156,4 +156,4 @@ def _scalar(column: ak.Array, missing: float) -> npt.NDArray[np.number]:
     return np.asarray(column)
 
 
-FORMAT = Delphes()
+FORMATS = (Delphes(),)

@@ -14,7 +14,8 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import awkward as ak
 import numpy as np
@@ -22,30 +23,25 @@ import numpy.typing as npt
 
 from pairton.errors import ConfigError, FormatError, PairtonWarning, nearest
 from pairton.events import Events
-from pairton.formats.base import EVENT_NAMES, ReadOptions
+from pairton.formats.base import EVENT_NAMES, Format, ReadOptions, Source, Writer
 from pairton.formats.column_files import Table
 from pairton.formats.column_source import ColumnSource, Kinds
 from pairton.formats.columns import FLAVOURS, Chosen, Wanted, choose_columns, column_names, shown
 from pairton.formats.common import clean_labels, labels_to_truth, small
 from pairton.formats.flat_objects import Chunk, FlatObjects, flat_fields, merged
 from pairton.formats.lepton_selection import LEPTONS, stored_leptons, stored_settings
+from pairton.formats.lepton_selection import SETTINGS as LEPTON_SETTINGS
 from pairton.formats.stored import KEY, Stored
 from pairton.formats.tag_columns import TagColumns
 from pairton.formats.variations import Variations
-from pairton.formats.writing import stored_fields
+from pairton.formats.writing import EventWriter, stored_fields
 from pairton.topology import JET, Topology
 from pairton.topology.selection import TRANSVERSE
 
-__all__ = [
-    "MAP_NAMES",
-    "NUMBER",
-    "SETTINGS",
-    "SOURCE",
-    "WEIGHT",
-    "FlatSource",
-    "layout",
-    "truth_columns",
-]
+__all__ = ["FORMATS", "FlatSource", "layout", "truth_columns"]
+
+if TYPE_CHECKING:
+    from pairton.formats.root_files import RootFile
 
 SOURCE, NUMBER, WEIGHT = "event_source", "event_number", "weight"
 PREFIXES = {"electron": ("electron", "el"), "muon": ("muon", "mu")}  # of the columns, the preferred one first
@@ -269,3 +265,58 @@ class FlatSource(ColumnSource):
                 f"{self.path}: column {name} has the type {array.type}, but must have one number per event"
             )
         return np.asarray(values)
+
+
+class FlatRoot(Format):
+    name = "flat_root"
+    description = (
+        "a TTree or RNTuple of lists jet_pt, jet_eta, jet_phi, jet_energy or jet_mass, jet_btag; lepton_pt, …"
+    )
+    suffixes: ClassVar[tuple[str, ...]] = (".root",)
+    reads_variations = True
+    names = MAP_NAMES
+    settings: ClassVar[dict[str, str]] = SETTINGS
+
+    def recognises(self, file: RootFile) -> bool:
+        return True  # tried last; `open` reports missing columns
+
+    def open(self, file: RootFile, options: ReadOptions) -> Source:
+        return FlatSource(file.choose(options.tree, ("events", "Events", "tree")), options)
+
+    def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> Writer:
+        return EventWriter(path, topology, metadata, "ROOT", layout)
+
+
+class Parquet(FlatRoot):
+    name = "parquet"
+    description = "lists jet_pt, jet_eta, jet_phi, jet_energy or jet_mass, jet_btag; lepton_pt, …"
+    suffixes = (".parquet", ".pq")
+
+    def open(self, file: Any, options: ReadOptions) -> Source:
+        return FlatSource(file, options)
+
+    def create(self, path: Path, topology: Topology, metadata: Mapping[str, Any]) -> Writer:
+        return EventWriter(path, topology, metadata, "Parquet", layout)
+
+
+class HyperRoot(Format):
+    """HyPER's ROOT layout, with the label of the decay product of each jet as in `labels("hyper")`, 0 for none."""
+
+    name = "hyper_root"
+    description = "tree Delphes of lists jet_pt, jet_eta, jet_phi, jet_e, jet_bTag, jet_truthmatch"
+    suffixes = (".root",)
+    reads_variations = True
+    names = MAP_NAMES
+    jets_only = True
+    prepared = True
+    settings: ClassVar[dict[str, str]] = dict(LEPTON_SETTINGS)
+
+    def recognises(self, file: RootFile) -> bool:
+        own = {"jet_pt", "jet_e", "jet_bTag"}  # distinguish this layout from files of Delphes
+        return own.issubset(file.columns("Delphes"))
+
+    def open(self, file: RootFile, options: ReadOptions) -> Source:
+        return FlatSource(file.choose(options.tree, ("Delphes",)), options, labels="jet_truthmatch")
+
+
+FORMATS = (FlatRoot(), Parquet(), HyperRoot())

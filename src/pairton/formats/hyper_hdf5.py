@@ -35,7 +35,7 @@ from pairton.formats.writing import EventWriter, stored_fields
 from pairton.topology import JET, Topology, collection_name
 from pairton.topology.selection import TRANSVERSE
 
-__all__ = ["FORMAT", "HyperHdf5"]
+__all__ = ["FORMATS", "HyperHdf5"]
 
 INPUTS, LABELS = "INPUTS", "LABELS"
 JETS, GLOBAL, MATCHED = "INPUTS/JET", "INPUTS/GLOBAL", "METADATA/FullyMatched"
@@ -188,4 +188,4 @@ def layout(events: Events) -> dict[str, Any]:
     return columns | stored_rows(events)
 
 
-FORMAT = HyperHdf5()
+FORMATS = (HyperHdf5(),)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import awkward as ak
 import numpy as np
@@ -20,10 +20,11 @@ from pairton.formats.flat_objects import Chunk, FlatObjects, flat_fields
 from pairton.formats.gen_truth import GenRecord
 from pairton.formats.lepton_selection import SETTINGS
 from pairton.formats.root_files import RootFile
+from pairton.formats.stored import KEY
 from pairton.formats.taggers import choose_tagger, described, first_values, flat_values
 from pairton.formats.variations import choice
 
-__all__ = ["FORMAT", "FRACTIONS", "NanoAOD", "NanoAODSource", "tight_id"]
+__all__ = ["FORMATS", "FRACTIONS", "NanoAOD", "NanoAODSource", "tight_id"]
 
 TREE = "Events"
 COLLECTIONS: Collections = {
@@ -204,4 +205,17 @@ def tight_id(part: Mapping[str, Flat], eta: Flat, lepton_veto: bool = False) -> 
     return passes
 
 
-FORMAT = NanoAOD()
+class NanoAODParquet(NanoAOD):
+    name = "nanoaod_parquet"
+    description = "CMS NanoAOD as Parquet: Jet_pt, Jet_eta, … with nJet or luminosityBlock"
+    suffixes = (".parquet", ".pq")
+
+    def recognises(self, file: Any) -> bool:
+        is_nano = "nJet" in file or "luminosityBlock" in file  # files of Pairton may have the latter too
+        return is_nano and file.text(KEY) is None and any(name.endswith("Jet_pt") for name in file.columns)
+
+    def open(self, file: Any, options: ReadOptions) -> NanoAODSource:
+        return NanoAODSource(file, options)
+
+
+FORMATS = (NanoAOD(), NanoAODParquet())

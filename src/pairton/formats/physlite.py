@@ -24,7 +24,7 @@ from pairton.formats.taggers import choose_tagger, described, first_values, flat
 from pairton.formats.variations import choice
 from pairton.topology import JET
 
-__all__ = ["FORMAT", "Physlite"]
+__all__ = ["FORMATS", "Physlite"]
 
 TREES = {"CollectionTree": ".", "EventData": ":"}  # TTree, RNTuple -> separator of container and variable
 JETS = "AnalysisJetsAuxDyn"
@@ -302,4 +302,4 @@ def _discriminant(pb: ak.Array, pc: ak.Array, pu: ak.Array, ptau: ak.Array | Non
         return np.log(pb / background)
 
 
-FORMAT = Physlite()
+FORMATS = (Physlite(),)

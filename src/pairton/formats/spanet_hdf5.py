@@ -41,7 +41,7 @@ from pairton.formats.writing import EventWriter, stored_fields
 from pairton.topology import JET, Topology, collection_name
 from pairton.topology.selection import TRANSVERSE
 
-__all__ = ["FORMAT", "SpanetHdf5"]
+__all__ = ["FORMATS", "SpanetHdf5"]
 
 WRITTEN = {JET: "Source"}  # kind -> group to write, if it is not the capitalised name of the kind
 GROUPS = {
@@ -339,4 +339,4 @@ def layout(events: Events) -> dict[str, Any]:
     return columns | stored_rows(events)
 
 
-FORMAT = SpanetHdf5()
+FORMATS = (SpanetHdf5(),)

@@ -19,7 +19,7 @@ from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.tag_columns import TagColumns
 from pairton.topology import JET
 
-__all__ = ["FORMAT", "Topograph"]
+__all__ = ["FORMATS", "Topograph"]
 
 GROUP = "delphes"
 JETS, LABELS, COUNTS = f"{GROUP}/jets", f"{GROUP}/jets_indices", f"{GROUP}/njets"
@@ -90,4 +90,4 @@ class Topograph(Format):
         return TopographSource(file, options)
 
 
-FORMAT = Topograph()
+FORMATS = (Topograph(),)

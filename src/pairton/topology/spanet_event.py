@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pairton.errors import TopologyError, nearest, shown
-from pairton.topology.interchange import Permutation
 from pairton.topology.selection import JET
 
 __all__ = [
@@ -104,7 +103,7 @@ class SpanetEvent:
     name: str
     inputs: tuple[InputGroup, ...]  # in the order of the file
     particles: Mapping[str, tuple[Product, ...]]
-    generators: Mapping[str, tuple[Permutation, ...]]  # "EVENT" -> of particles; particle -> of its products
+    classes: Mapping[str, tuple[tuple[int, ...], ...]]  # "EVENT" or a particle -> positions that may be exchanged
     joined: bool  # targets index the objects of all inputs as one list
     regressions: tuple[Quantity, ...] = ()
     classifications: tuple[Quantity, ...] = ()
@@ -232,42 +231,40 @@ def _product(entry: object, several: list[InputGroup], source: str) -> tuple[Pro
 
 def _permutations(
     raw: object, particles: Mapping[str, tuple[Product, ...]], source: str
-) -> dict[str, tuple[Permutation, ...]]:
+) -> dict[str, tuple[tuple[int, ...], ...]]:
     given = _mapping(raw, f"{source}: PERMUTATIONS")
     for key in given:
         if key != WHOLE and key not in particles:
             hint = nearest(key, [WHOLE, *particles])
             raise TopologyError(f"{source}: PERMUTATIONS lists {shown(key)}, but EVENT has no such particle{hint}")
-    result = {WHOLE: _generators(given.get(WHOLE), list(particles), f"{source}: PERMUTATIONS: {WHOLE}")}
+    result = {WHOLE: _classes(given.get(WHOLE), list(particles), f"{source}: PERMUTATIONS: {WHOLE}")}
     for name, products in particles.items():
         names = [product.name for product in products]
-        result[name] = _generators(given.get(name), names, f"{source}: PERMUTATIONS: {name}")
+        result[name] = _classes(given.get(name), names, f"{source}: PERMUTATIONS: {name}")
     return result
 
 
-def _generators(raw: object, names: list[str], source: str) -> tuple[Permutation, ...]:
-    """Permutations from a list: an entry is a list of interchangeable names, or a list of simultaneous cycles."""
-    result: list[Permutation] = []
+def _classes(raw: object, names: list[str], source: str) -> tuple[tuple[int, ...], ...]:
+    """Positions of names in classes of interchangeable ones, in order, from lists of interchangeable names."""
+    together = {name: [name] for name in names}
     for entry in _list(raw, source):
-        listed = _list(entry, source)
-        if all(isinstance(item, str) for item in listed):
-            cycles = [[[one, other]] for k, one in enumerate(listed) for other in listed[k + 1 :]]
-        else:
-            cycles = [[_list(cycle, source) for cycle in listed]]
-        for together in cycles:
-            moved = list(range(len(names)))
-            flat = [name for cycle in together for name in cycle]
-            for name in flat:
-                if name not in names:
-                    hint = nearest(str(name), names)
-                    raise TopologyError(f"{source} lists {shown(name)}, but there are {', '.join(names)}{hint}")
-            if len(set(flat)) < len(flat):
-                raise TopologyError(f"{source}: {shown(together)} lists a name twice: list each once")
-            for cycle in together:
-                for one, other in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
-                    moved[names.index(one)] = names.index(other)
-            result.append(tuple(moved))
-    return tuple(result)
+        same = _list(entry, source)
+        if len(same) == 1 and isinstance(same[0], list):  # [[t1, t2]]: one exchange
+            same = same[0]
+        if any(isinstance(name, list) for name in same) or (same is not entry and len(same) != 2):
+            raise TopologyError(
+                f"{source} lists {shown(entry)}, which exchanges several at once, but only lists of names that "
+                "may be exchanged with each other are possible, as in [[q1, q2]]"
+            )
+        for name in same:
+            if name not in names:
+                hint = nearest(str(name), names)
+                raise TopologyError(f"{source} lists {shown(name)}, but there are {', '.join(names)}{hint}")
+        if len(set(same)) < len(same):
+            raise TopologyError(f"{source}: {shown(same)} lists a name twice: list each once")
+        joined = [name for name in names if any(name in together[other] for other in same)]
+        together |= dict.fromkeys(joined, joined)
+    return tuple(dict.fromkeys(tuple(names.index(name) for name in together[each]) for each in names))
 
 
 # -- REGRESSIONS and CLASSIFICATIONS -----------------------------------------------------------------------
