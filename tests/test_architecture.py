@@ -15,6 +15,7 @@ ROOMS = (  # from the ground up
     ("decoding",),
     ("kinematics",),
     ("models",),
+    ("spanet",),
     ("reconstruction",),
     ("evaluation",),
     ("report",),
@@ -30,6 +31,9 @@ FLOOR = {name: k for k, names in enumerate(ROOMS) for name in names}
 ALLOWED = {  # (who, whom): all inside functions, when a user asks for it
     ("reconstruction.result", "report.event_display"): "reco.display() draws in a notebook",
     ("reconstruction.result", "reconstruction.writers"): "reco.save()",
+    ("topology.reading", "spanet.spanet_tree"): "load_topology reads SPANet's event files too",
+    ("models.engines", "spanet.spanet_event"): "load_model of a SPANet network, with its event file",
+    ("models.engines", "spanet.spanet_onnx"): "the same",
     ("formats", "formats.isolation"): "isolate=True opens the file by the same function in another process",
 }
 

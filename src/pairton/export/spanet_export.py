@@ -22,10 +22,9 @@ from pairton.export import (
 )
 from pairton.export.tracing import finished, trace
 from pairton.models.sessions import open_runtime
-from pairton.models.spanet_onnx import features_of
-from pairton.topology import Topology, same_tree
-from pairton.topology.reading import load_spanet_event, load_topology
-from pairton.topology.spanet_event import InputGroup
+from pairton.spanet.spanet_event import InputGroup, load_spanet_event
+from pairton.spanet.spanet_onnx import features_of
+from pairton.topology import Topology, load_topology, same_tree
 
 __all__ = ["export_like_spanet"]
 

@@ -25,9 +25,9 @@ from pairton.events.inputs import Inputs
 from pairton.export.exact_graph import ExactGraph, fitted
 from pairton.network.network import Network
 from pairton.network.task_heads import TaskHead
+from pairton.spanet.spanet_event import Feature, InputGroup, SpanetEvent
 from pairton.topology import JET, Layout, Topology, collection_name
 from pairton.topology.selection import TRANSVERSE
-from pairton.topology.spanet_event import Feature, InputGroup, SpanetEvent
 
 __all__ = ["SpanetGraph", "default_groups", "spanet_outputs"]
 

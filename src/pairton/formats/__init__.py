@@ -56,8 +56,14 @@ REGISTRY = {
     "nanoaod_parquet": "Parquet",
     "parquet": "Parquet",
 }
-# name of a format -> its module, if that has another name
-ELSEWHERE = {"hyper_root": "flat", "flat_root": "flat", "parquet": "flat", "nanoaod_parquet": "nanoaod"}
+# name of a format -> its module, if that is not the one of its name
+ELSEWHERE = {
+    "hyper_root": "formats.flat",
+    "flat_root": "formats.flat",
+    "parquet": "formats.flat",
+    "nanoaod_parquet": "formats.nanoaod",
+    "spanet_hdf5": "spanet.spanet_hdf5",
+}
 IN_MEMORY_CHUNK = 1_000_000  # events; large, since all of them are kept in memory anyway
 LEAST_BYTES = 8  # smallest plausible size of a compressed event in a file
 SMALL = 2**20  # bytes; smaller files are treated as having this size
@@ -85,7 +91,7 @@ def get_format(name: str) -> Format:
         raise ConfigError(f"no format {name!r}: choose one of {', '.join(REGISTRY)}{nearest(name, REGISTRY)}")
     if name in ADDED:
         return ADDED[name]
-    found: tuple[Format, ...] = import_module(f"pairton.formats.{ELSEWHERE.get(name, name)}").FORMATS
+    found: tuple[Format, ...] = import_module(f"pairton.{ELSEWHERE.get(name, f'formats.{name}')}").FORMATS
     return next(each for each in found if each.name == name)
 
 

@@ -32,7 +32,6 @@ from pairton.models.folds import FoldsEngine, fold_folder, joined_info, read_fol
 from pairton.models.kinematic_model import KinematicEngine, is_kinematic, kinematic_info
 from pairton.models.onnx_file import OnnxFile, read_onnx
 from pairton.models.sessions import Session, open_session
-from pairton.models.spanet_onnx import SpanetEngine, is_spanet, spanet_info
 from pairton.models.storage import (
     FOLDS,
     INFO,
@@ -46,7 +45,6 @@ from pairton.models.storage import (
     read_info,
 )
 from pairton.topology import Topology, load_topology, same_tree
-from pairton.topology.reading import load_spanet_event
 
 __all__ = ["DEFAULT", "ENGINES", "METADATA_KEY", "Engine", "Model", "OnnxEngine", "load_model", "model_for"]
 
@@ -287,6 +285,9 @@ def _spanet_model(
     file: OnnxFile, threads: int | None, topology: str | Path | Topology | None, isolate: Any
 ) -> Model:
     """A SPANet network with its event file."""
+    from pairton.spanet.spanet_event import load_spanet_event
+    from pairton.spanet.spanet_onnx import SpanetEngine, spanet_info
+
     event = None if topology is None or isinstance(topology, Topology) else load_spanet_event(topology)
     if event is None or isinstance(topology, Topology) or topology is None:
         raise ModelError(f"{file.path}: a SPANet network, which needs its event file: add --topology event.yaml")
@@ -299,6 +300,8 @@ def _spanet_model(
 
 def _onnx_model(path: Path, threads: int | None, topology: str | Path | Topology | None, isolate: Any) -> Model:
     """A model from an ONNX file, or from the one in a folder."""
+    from pairton.spanet.spanet_onnx import is_spanet
+
     file = read_onnx(path / ONNX if path.is_dir() else path)
     if METADATA_KEY not in file.metadata and is_spanet(file):
         return _spanet_model(file, threads, topology, isolate)

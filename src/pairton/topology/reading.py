@@ -15,11 +15,9 @@ from pairton.errors import TopologyError, nearest, shown
 from pairton.topology.invisible import parse_invisible
 from pairton.topology.mixtures import parts_of
 from pairton.topology.selection import JET, Cuts, Selection, collection_name
-from pairton.topology.spanet_event import SpanetEvent, is_spanet_event, parse_spanet_event
-from pairton.topology.spanet_tree import tree_of
 from pairton.topology.tree import Stage, Topology, same_tree
 
-__all__ = ["builtin_topologies", "completed", "load_spanet_event", "load_topology", "parse_topology"]
+__all__ = ["builtin_topologies", "completed", "load_topology", "parse_topology"]
 
 KEYS = (
     *("name", "event", "particles", "objects", "context", "stages", "selection", "labels", "process", "codes"),
@@ -300,8 +298,10 @@ def load_topology(name: str | Path | Topology = "ttbar_allhad") -> Topology:
             f"no topology {str(name)!r}: neither a built-in one ({known}) nor a file{nearest(str(name), builtin)}"
         )
     raw = read_yaml(path, TopologyError)
-    if is_spanet_event(raw):
-        raw = tree_of(parse_spanet_event(raw, path.stem, str(path)), str(path))
+    if isinstance(raw, Mapping) and "EVENT" in raw:
+        from pairton.spanet.spanet_tree import tree_of
+
+        raw = tree_of(raw, path.stem, str(path))
     return parse_topology(raw, str(path))
 
 
@@ -312,11 +312,3 @@ def completed(topology: Topology) -> Topology:
     names = ("codes", "invisible", "given_bins")
     missing = {name: getattr(_builtin(topology.name), name) for name in names if not getattr(topology, name)}
     return replace(topology, **missing) if any(missing.values()) else topology
-
-
-def load_spanet_event(path: str | Path) -> SpanetEvent | None:
-    """The content of a SPANet event file; None if the path is not one, for example the name of a topology."""
-    if str(path) in builtin_topologies() or not os.path.isfile(path):
-        return None
-    raw = read_yaml(path, TopologyError)
-    return parse_spanet_event(raw, Path(path).stem, str(path)) if is_spanet_event(raw) else None

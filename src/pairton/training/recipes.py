@@ -23,9 +23,9 @@ from pairton.network.config import NetworkConfig
 from pairton.network.heads import HEADS
 from pairton.recipes import find_recipe
 from pairton.reconstruction.head_columns import DECODED, check_columns
+from pairton.spanet.spanet_event import load_spanet_event
 from pairton.topology import Topology, load_topology, parse_topology
 from pairton.topology.mixtures import mixture
-from pairton.topology.reading import load_spanet_event
 from pairton.training.event_files import event_defaults
 
 __all__ = [

@@ -13,11 +13,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from pairton._common.configuration import read_yaml
 from pairton.errors import TopologyError, nearest, shown
+from pairton.topology.reading import builtin_topologies
 from pairton.topology.selection import JET
 
 __all__ = [
@@ -28,6 +32,7 @@ __all__ = [
     "Quantity",
     "SpanetEvent",
     "is_spanet_event",
+    "load_spanet_event",
     "parse_spanet_event",
 ]
 
@@ -111,6 +116,14 @@ class SpanetEvent:
     def group(self, kind: str) -> InputGroup:
         """The input group of a kind."""
         return next(group for group in self.inputs if group.kind == kind)
+
+
+def load_spanet_event(path: str | Path) -> SpanetEvent | None:
+    """The content of a SPANet event file; None if the path is not one, for example the name of a topology."""
+    if str(path) in builtin_topologies() or not os.path.isfile(path):
+        return None
+    raw = read_yaml(path, TopologyError)
+    return parse_spanet_event(raw, Path(path).stem, str(path)) if is_spanet_event(raw) else None
 
 
 def is_spanet_event(raw: object) -> bool:

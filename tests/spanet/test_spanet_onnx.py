@@ -24,7 +24,7 @@ from pairton.events.acceptance import accept
 from pairton.events.domain import Domain
 from pairton.models.engines import load_model
 from pairton.models.onnx_file import operators, read_onnx
-from pairton.models.spanet_onnx import has_logarithms, is_spanet
+from pairton.spanet.spanet_onnx import has_logarithms, is_spanet
 
 torch = pytest.importorskip("torch")
 onnx = pytest.importorskip("onnx")

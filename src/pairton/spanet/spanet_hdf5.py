@@ -35,9 +35,9 @@ from pairton.formats.flat_objects import FlatObjects, Padded
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.hdf5_layout import KEPT, Hdf5Source, stored_rows
 from pairton.formats.lepton_selection import LEPTONS, stored_leptons, stored_settings
-from pairton.formats.spanet_targets import target_names
 from pairton.formats.stored import KEY
 from pairton.formats.writing import EventWriter, stored_fields
+from pairton.spanet.spanet_targets import target_names
 from pairton.topology import JET, Topology, collection_name
 from pairton.topology.selection import TRANSVERSE
 

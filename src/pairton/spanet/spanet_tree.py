@@ -12,21 +12,22 @@ new particle, such as a W for two quarks.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pairton.errors import TopologyError
+from pairton.spanet.spanet_event import WHOLE, Product, SpanetEvent, parse_spanet_event
 from pairton.topology.selection import JET
-from pairton.topology.spanet_event import WHOLE, Product, SpanetEvent
 
 __all__ = ["tree_of"]
 
 QUARKS = frozenset(("q", "j", "jet", "u", "d", "qu", "qd", "wq", "wj", "light"))  # usual names of products of a W
 
 
-def tree_of(event: SpanetEvent, source: str) -> dict[str, Any]:
-    """Plain data of the topology, for `pairton.topology.parse_topology`; `source` is named in errors."""
-    return _Builder(event, source).topology()
+def tree_of(raw: Mapping[str, Any], name: str, source: str) -> dict[str, Any]:
+    """Plain data of the topology of an event file, for `parse_topology`; `source` is named in errors."""
+    return _Builder(parse_spanet_event(raw, name, source), source).topology()
 
 
 Class = tuple[int, ...]  # positions of interchangeable particles or products

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from pairton.errors import TopologyError
+from pairton.spanet.spanet_event import load_spanet_event
 from pairton.topology import load_topology, same_tree
-from pairton.topology.reading import load_spanet_event
 
 JETS = {"SEQUENTIAL": {"Jets": {"pt": "log_normalize", "eta": "normalize", "phi": "none", "btag": "none"}}}
 LEPTONS = {"SEQUENTIAL": JETS["SEQUENTIAL"] | {"Leptons": {"pt": "log", "eta": "none", "phi": "none"}}}

@@ -34,8 +34,8 @@ from pairton.events.vectors import mass_of
 from pairton.models.onnx_file import OnnxFile, Operator, operators, read_onnx
 from pairton.models.sessions import Session, open_session
 from pairton.models.storage import ModelInfo
+from pairton.spanet.spanet_event import MOMENTUM_FEATURES, InputGroup, SpanetEvent
 from pairton.topology import Topology
-from pairton.topology.spanet_event import MOMENTUM_FEATURES, InputGroup, SpanetEvent
 
 __all__ = ["SpanetEngine", "features_of", "has_logarithms", "is_spanet", "spanet_info"]
 
