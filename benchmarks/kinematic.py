@@ -47,9 +47,9 @@ def main() -> None:
     for layout, rows in sorted(layouts, key=lambda each: each[0][main_kind]):
         nodes, chosen = accepted.batch(rows, layout), events[rows]
         used = chosen.keep(chosen.passes)
-        several.assign(accepted.batch(rows[:1], layout))  # tables are made once
+        several.answer(accepted.batch(rows[:1], layout))  # tables are made once
         chi_square.assign(used[:1])
-        one, other = seconds(several.assign, nodes), seconds(klfitter.assign, nodes)
+        one, other = seconds(several.answer, nodes), seconds(klfitter.answer, nodes)
         chi2 = seconds(chi_square.assign, used)
         numbers = f"{len(rows) / one:9.0f}  {len(rows) / other:10.0f}  {one / other:18.1f}  {one / chi2:14.1f}"
         print(f"{layout[main_kind]:4}  {len(rows):6}  {numbers}", flush=True)

@@ -44,7 +44,7 @@ def right(events, accepted, rows, layout, assignment):
 def test_well_measured_tops_are_found(tops, kinds, extra, least):
     events, neutrinos = tops(kinds, n=40, extra=extra)
     fit, accepted, rows, layout = batch(events, parse_settings(SHARP, "test"))
-    answer, outputs = fit.assign(accepted.batch(rows, layout))
+    answer, outputs = fit.answer(accepted.batch(rows, layout))
     correct = right(events, accepted, rows, layout, answer.assignment)
     assert correct.mean() >= least
     assert ((answer.event_probability > 0) & (answer.event_probability <= 1 + 1e-9)).all()
@@ -78,7 +78,7 @@ def test_probabilities_of_particles_are_sums_over_permutations(tops):
     for changes in ({}, {**FREE, "permutations": 630}):
         fit, accepted, rows, layout = batch(events, parse_settings(changes, "test"))
         nodes = accepted.batch(rows, layout)
-        answer, _ = fit.assign(nodes)
+        answer, _ = fit.answer(nodes)
         every = fit.permutations(nodes, 630)
         assert every.probability.sum(axis=1) == pytest.approx(1)
         assert answer.exact.all()
@@ -101,8 +101,8 @@ def test_only_the_best_permutations_are_fitted_where_roots_are_not_independent(t
     all_of_them, accepted, rows, layout = batch(events, parse_settings(FREE, "test"))
     some, *_ = batch(events, parse_settings({**FREE, "permutations": 5}, "test"))
     nodes = accepted.batch(rows, layout)
-    answer, _ = all_of_them.assign(nodes)
-    fewer, _ = some.assign(nodes)
+    answer, _ = all_of_them.answer(nodes)
+    fewer, _ = some.answer(nodes)
     assert answer.exact.all()
     assert not fewer.exact.any()
     assert (answer.assignment == fewer.assignment).all(axis=1).mean() >= 5 / 6
@@ -113,7 +113,7 @@ def test_only_the_best_permutations_are_fitted_where_roots_are_not_independent(t
 def test_a_free_mass_is_found(tops):
     events, _ = tops("hh", n=20, mass=185.0)
     fit, accepted, rows, layout = batch(events, parse_settings({**SHARP, **FREE}, "test"))
-    _, outputs = fit.assign(accepted.batch(rows, layout))
+    _, outputs = fit.answer(accepted.batch(rows, layout))
     assert np.median(outputs["fitted_free_mass_t1"]) == pytest.approx(185, abs=1)
 
 
@@ -123,7 +123,7 @@ def test_a_free_mass_may_be_far_below_that_of_a_top(tops, entry, mass):
     events, _ = tops("hhH", n=5)
     free = {"masses": {entry: {"mass": 0.95 * mass, "width": 2.1, "free": True}}}
     fit, accepted, rows, layout = batch(events, parse_settings({**SHARP, **free}, "test"))
-    _, outputs = fit.assign(accepted.batch(rows, layout))
+    _, outputs = fit.answer(accepted.batch(rows, layout))
     (name,) = (name for name in outputs if name.startswith("fitted_free_mass"))
     assert np.median(outputs[name]) == pytest.approx(mass, abs=1)
 
@@ -146,7 +146,7 @@ def test_tags_decide_between_equal_masses(tops):
     shares = {}
     for tags in ("none", {"efficiency": 0.7, "rejection": 100}, "evidence"):
         fit, accepted, rows, layout = batch(events, parse_settings({"tags": tags}, "test"))
-        answer, _ = fit.assign(accepted.batch(rows, layout))
+        answer, _ = fit.answer(accepted.batch(rows, layout))
         is_b = np.asarray(ak.to_numpy(events.jets.btag))[
             rows[:, None], accepted.to_positions(answer.assignment, rows, layout)
         ]
@@ -159,7 +159,7 @@ def test_an_event_without_an_allowed_permutation_has_no_answer(tops):
     """Every b quark has a tag, says the efficiency, and some events have fewer tags."""
     events, _ = tops("hh", n=30, tagged=0.6)
     fit, accepted, rows, layout = batch(events, parse_settings({"tags": {"efficiency": 1.0}}, "test"))
-    answer, outputs = fit.assign(accepted.batch(rows, layout))
+    answer, outputs = fit.answer(accepted.batch(rows, layout))
     none = (answer.assignment < 0).all(axis=1)
     assert none.tolist() == (np.asarray(ak.sum(events.jets.btag, axis=1))[rows] < 2).tolist()
     assert 0 < none.sum() < 30
@@ -171,9 +171,9 @@ def test_an_event_without_an_allowed_permutation_has_no_answer(tops):
 def test_the_answer_does_not_depend_on_the_batch(tops):
     events, _ = tops("hl", n=12, smear=0.1, extra=1)
     fit, accepted, rows, layout = batch(events, load_settings())
-    together, _ = fit.assign(accepted.batch(rows, layout))
+    together, _ = fit.answer(accepted.batch(rows, layout))
     for row in range(0, 12, 5):
-        alone, _ = fit.assign(accepted.batch(rows[row : row + 1], layout))
+        alone, _ = fit.answer(accepted.batch(rows[row : row + 1], layout))
         assert alone.assignment[0].tolist() == together.assignment[row].tolist()
         assert alone.event_probability[0] == pytest.approx(together.event_probability[row], rel=1e-9)
 

@@ -141,7 +141,7 @@ def test_the_baseline_is_the_model(tops, tmp_path, capsys):
     methods = json.loads(capsys.readouterr().out)["methods"]
     both = [methods[name]["efficiency"]["event"]["inclusive"] for name in ("kinematic", "kinematic#2")]
     assert both[0]["value"] > 0.3
-    assert "built-in settings" in methods["kinematic#2"]["method"]["fitted_on"]
+    assert methods["kinematic#2"]["method"]["baseline"] == "kinematic"
     assert both[0] == both[1]
 
 
@@ -195,7 +195,7 @@ def test_what_cannot_be_is_one_line(tops, tmp_path, capsys):
         pairton.reconstruct(events, model="kinematic", decoding="exact")
     with pytest.raises(ConfigError, match="no network that torch"):
         pairton.load_model("kinematic", engine="torch")
-    with pytest.raises(ConfigError, match="takes the decoding exact only"):
+    with pytest.raises(ConfigError, match="no decoding 'kinematic'"):
         pairton.reconstruct(tops("hh", n=3)[0], decoding="kinematic")
     with pytest.raises(ModelError, match="needs the mass of X"):
         pairton.load_model("kinematic", topology=topology_of_x())

@@ -6,7 +6,7 @@ import pytest
 
 import pairton
 from pairton.errors import ConfigError
-from pairton.reconstruction.permutation_list import list_permutations
+from pairton.kinematics.permutation_list import list_permutations
 from pairton.topology import parse_topology
 
 
@@ -52,5 +52,5 @@ def test_events_need_missing_energy_and_not_every_kind_of_the_context(tops):
 
 
 def test_a_network_has_no_permutations_to_list(tops):
-    with pytest.raises(ConfigError, match="is not a kinematic fit"):
+    with pytest.raises(ConfigError, match="ttbar_allhad: cannot be read"):
         list_permutations(tops("hh", n=2)[0], "ttbar_allhad")

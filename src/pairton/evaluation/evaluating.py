@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 import pairton.evaluation.chi_square  # registers its baseline
 import pairton.evaluation.head_metrics  # registers its metric
-import pairton.evaluation.kinematic_baseline  # registers its baseline
 import pairton.evaluation.measures  # registers its metrics
 import pairton.evaluation.neutrino_metric  # registers its metric
 import pairton.evaluation.simple_baselines  # noqa: F401  # registers theirs
@@ -29,12 +28,13 @@ from pairton.evaluation.methods import (
     baseline_method,
     check_files,
     file_method,
+    model_baseline,
     model_methods,
     name_apart,
     scaled,
 )
 from pairton.evaluation.neutrino_metric import TRUE_MOMENTUM
-from pairton.evaluation.registry import METRICS, Chunk, Metric
+from pairton.evaluation.registry import BASELINES, METRICS, Chunk, Metric
 from pairton.evaluation.scoreboard import Evaluation, Method
 from pairton.events import Events
 from pairton.events.acceptance import MAX_OBJECTS
@@ -93,7 +93,8 @@ def evaluate(
         model: A model, its name or path, or a list of these; by default the model for the events, or none if
             `assignments` are given.
         decodings: Decodings to try with every model; by default the one that each was trained for.
-        baselines: Names of registered baselines, such as "chi2". They are fitted on the first 20,000 events.
+        baselines: Names of registered baselines, such as "chi2", which are fitted on the first 20,000 events, or
+            of models. They are given the objects that the first model uses.
         assignments: Files of answers: results of `pairton reconstruct`, predictions of SPANet or HyPER.
         select: First apply the selection of the topology to objects and events.
         split: Use only the events of a split of the first model: "train", "validation" or "test".
@@ -168,14 +169,20 @@ def evaluate(
     if given is not None:
         given = given.replace(topology=topology, variations=given.variations)
     methods = model_methods(models, decodings, settings)
-    methods += [baseline_method(name, read_weighted, select) for name in baselines]
+    methods += [
+        baseline_method(name, read_weighted, select)
+        if name in BASELINES
+        else model_baseline(name, topology, settings)
+        for name in baselines
+    ]
     methods += [scaled(method, scale) for scale in jet_scales for method in methods]
     methods += [file_method(path, topology) for path in assignments]
     if not methods:
         raise ConfigError("nothing to evaluate: give a model, a baseline or assignments")
     name_apart(methods)
     for method in methods:
-        method.settings = replace(settings, decoding=method.decoding, cuts=cuts_for(method.model or first))
+        chooses = first if "baseline" in method.about else method.model or first  # which objects are used
+        method.settings = replace(settings, decoding=method.decoding, cuts=cuts_for(chooses))
         method.about |= {} if method.answers else {"cuts": method.settings.cuts}
         if method.model is not None:
             method.settings = method.settings.for_model(method.model)

@@ -19,6 +19,9 @@ from pairton.evaluation.answers import read_assignments
 from pairton.evaluation.registry import BASELINES, Baseline
 from pairton.evaluation.scoreboard import Method
 from pairton.events import Events
+from pairton.kinematics.fit_settings import BUILT_IN
+from pairton.models.kinematic_model import is_kinematic
+from pairton.models.storage import builtin_models
 from pairton.reconstruction.result import stored_assignment
 from pairton.reconstruction.running import Assigner, RunSettings
 from pairton.topology import JET, Topology
@@ -26,7 +29,15 @@ from pairton.topology import JET, Topology
 if TYPE_CHECKING:
     from pairton.models.engines import Model
 
-__all__ = ["baseline_method", "check_files", "file_method", "model_methods", "name_apart", "scaled"]
+__all__ = [
+    "baseline_method",
+    "check_files",
+    "file_method",
+    "model_baseline",
+    "model_methods",
+    "name_apart",
+    "scaled",
+]
 
 FIT_EVENTS = 20_000  # events with truth on which a baseline is fitted
 
@@ -71,11 +82,22 @@ def scaled(method: Method, scale: float) -> Method:
 # -- baselines ---------------------------------------------------------------------------------------------
 
 
+def model_baseline(name: str, topology: Topology, settings: RunSettings) -> Method:
+    """A model as a baseline: it is given the objects that the first model uses."""
+    from pairton.models.engines import load_model
+
+    if not (is_kinematic(name) or name in builtin_models() or Path(name).exists()):
+        known = [*BASELINES, BUILT_IN]
+        raise ConfigError(
+            f"no baseline {name!r}: choose one of {', '.join(known)}, or a model{nearest(name, known)}"
+        )
+    (method,) = model_methods([load_model(name, topology=topology)], (), settings)
+    method.about |= {"baseline": name, "fitted_on": "none of these events"}
+    return method
+
+
 def baseline_method(name: str, read: Callable[..., Iterator[Events]], select: bool) -> Method:
     """A registered baseline, fitted on the first events."""
-    if name not in BASELINES:
-        known = ", ".join(BASELINES)
-        raise ConfigError(f"no baseline {name!r}: choose one of {known}{nearest(name, BASELINES)}")
     parts: list[Events] = []
     n = 0
     for events in read(chunk=FIT_EVENTS):

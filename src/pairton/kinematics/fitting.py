@@ -5,7 +5,15 @@ product of the likelihoods of its root particles. Each candidate of a root is th
 sets of objects cover all permutations. If they are not independent (two tops share a free mass, two neutrinos
 share the missing energy), such a product ranks the permutations, and the best ones are fitted as a whole.
 
-Shapes: B events, S slots, P particles, C candidates of a type, k permutations, D parameters.
+The fitted quantities of the best permutation are outputs by name, in GeV, radians and float32:
+
+log_likelihood                                 of the answer, without the terms of tags
+fitted_energy                                  of the object in each slot
+fitted_pt, fitted_eta, fitted_phi, fitted_mass of each particle, including its neutrinos
+fitted_px, fitted_py, fitted_pz                of each neutrino
+fitted_free_mass_<particle>                    a free mass, named after the first particle that has it
+
+Shapes: F fits, B events, S slots, P particles, C candidates of a type, k permutations, D parameters.
 """
 
 from __future__ import annotations
@@ -24,9 +32,9 @@ from pairton.decoding.set_tables import SetTables, allowed_nodes, set_tables
 from pairton.errors import EventsError
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import Nodes
+from pairton.events.vectors import polar
 from pairton.kinematics.decays import Decay, decay_of, is_b, roots_are_independent
 from pairton.kinematics.fit_settings import FitSettings
-from pairton.kinematics.fitted_outputs import fitted_outputs, output_axes
 from pairton.kinematics.objective import Problem
 from pairton.kinematics.observed import Observed, inputs_of, observe
 from pairton.kinematics.starts import fit, log_volume
@@ -39,6 +47,8 @@ __all__ = ["KinematicFit", "Permutations"]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.integer[Any]]
 
+MOMENTUM = ("pt", "eta", "phi", "mass")
+COMPONENTS = ("px", "py", "pz")
 FITS_AT_ONCE = 16384  # so that the arrays of all their starts fit in the cache
 SHARED_MET_SIGMA = 60.0  # GeV: for the ranking, spread of one neutrino around its share of the missing energy
 
@@ -80,7 +90,7 @@ class KinematicFit:
 
     @cached_property
     def axes(self) -> dict[str, tuple[str, ...]]:
-        """Names and axes of the fitted quantities that `assign` returns."""
+        """Names and axes of the fitted quantities that `answer` returns."""
         return output_axes(self.whole)
 
     def can_fit(self, layout: Layout) -> bool:
@@ -88,7 +98,7 @@ class KinematicFit:
         counts = zip(self.topology.kinds, layout, strict=True)
         return not self.whole.neutrinos or any(count for kind, count in counts if kind in TRANSVERSE)
 
-    def assign(self, nodes: Nodes) -> tuple[Decoded, Outputs]:
+    def answer(self, nodes: Nodes) -> tuple[Decoded, Outputs]:
         """The best assignment of each event with probabilities, and the fitted quantities.
 
         The events must have the same layout. An event without an allowed permutation has no answer.
@@ -272,3 +282,28 @@ def _marginals(topology: Topology, assignment: Ints, chance: Floats) -> Floats:
             same |= (found[other.index] == first).all(axis=2)
         result[:, particle.index] = (chance * same).sum(axis=1)
     return result
+
+
+def output_axes(decay: Decay) -> dict[str, tuple[str, ...]]:
+    """Name -> axes of each output after the event axis, for the decay of a whole event."""
+    axes: dict[str, tuple[str, ...]] = {"log_likelihood": (), "fitted_energy": ("slot",)}
+    axes |= {f"fitted_{name}": ("particle",) for name in MOMENTUM}
+    axes |= {f"fitted_{name}": ("neutrino",) for name in COMPONENTS if decay.neutrinos}
+    for k in range(len(decay.free)):
+        first = next(resonance.name for resonance in decay.resonances if resonance.free == k)
+        axes[f"fitted_free_mass_{first.replace('.', '_')}"] = ()
+    return axes
+
+
+def fitted_outputs(problem: Problem, parameters: Floats) -> Outputs:
+    """The outputs (F,) or (F, places) of fits of whole events with parameters (D, F)."""
+    decay = problem.decay
+    leaves = problem.leaves(parameters)  # (L, 4, F)
+    particles = np.stack([leaves[list(own)].sum(axis=0) for _, own in decay.leaves_of])  # (P, 4, F)
+    momenta = polar(particles.transpose(2, 0, 1))
+    found = [problem.value(parameters), leaves[: decay.n_visible, 3].T, *(momenta[name] for name in MOMENTUM)]
+    if decay.neutrinos:
+        found += [leaves[decay.n_visible :, axis].T for axis in range(len(COMPONENTS))]
+    found += list(parameters[decay.first_free :])
+    names = output_axes(decay)
+    return {name: values.astype(np.float32) for name, values in zip(names, found, strict=True)}

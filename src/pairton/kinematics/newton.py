@@ -1,7 +1,7 @@
-"""Damped Newton steps within bounds, for many small fits at once.
+"""The Levenberg-Marquardt algorithm within bounds, with exact Hessians, for many small fits at once.
 
 Each fit has its own damping, which grows after a step that does not help and shrinks after one that does. The
-Hessian may be indefinite: pivots of its LDL decomposition that are not positive enough are replaced, so that every
+Hessian may be indefinite: a modified LDL decomposition replaces pivots that are not positive enough, so that every
 step goes uphill. The result of a fit does not depend on the other fits of the batch.
 
 Shapes: F fits (the last axis), D parameters.

@@ -8,6 +8,7 @@ Shapes: B events, N nodes, T types.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from importlib import import_module
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from pairton._common.atomic import note_input
 from pairton._common.configuration import parse_json, read_json
 from pairton._common.parallel import cores
-from pairton.decoding import Outputs
+from pairton.decoding import Decoded, Outputs
 from pairton.decoding.graph import MASKED
 from pairton.decoding.patterns import plan_of
 from pairton.decoding.terms import triplet_types
@@ -139,6 +140,11 @@ class Model:
     def temperatures(self) -> tuple[float, ...] | None:
         """The temperatures that were fitted for this decoding; None if all are 1."""
         return self.info.temperatures or None
+
+    @property
+    def answer(self) -> Callable[[Nodes], tuple[Decoded, Outputs]] | None:
+        """For an engine that answers itself: from a batch to answers, and outputs that describe events."""
+        return getattr(self.engine, "answer", None)
 
     @property
     def at_once(self) -> int:

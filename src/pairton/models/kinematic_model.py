@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton._common.parallel import cores
-from pairton.decoding import Outputs
+from pairton.decoding import Decoded, Outputs
+from pairton.decoding.set_tables import exact_limit
 from pairton.events.acceptance import selection_domain
 from pairton.events.nodes import Nodes
-from pairton.kinematics.fit_decoding import KINEMATIC, answer_outputs
 from pairton.kinematics.fit_settings import BUILT_IN, FitSettings, load_settings
 from pairton.kinematics.fitting import KinematicFit
 from pairton.models.storage import ModelInfo
@@ -66,9 +66,17 @@ class KinematicEngine:
     def fit(self) -> KinematicFit:
         return KinematicFit(self.topology, self.settings)
 
+    @cached_property
+    def most_objects(self) -> int:
+        """The largest number of objects per kind for which permutations are compared."""
+        return exact_limit(self.topology, complete_only=True)
+
+    def answer(self, nodes: Nodes) -> tuple[Decoded, Outputs]:
+        """The best permutation of each event, and the fitted quantities: the fit needs no decoding."""
+        return self.fit.answer(nodes)
+
     def __call__(self, nodes: Nodes, tokens: npt.NDArray[np.uint8] | None) -> Outputs:
-        found, fitted = self.fit.assign(nodes)
-        return {**fitted, **answer_outputs(found)}
+        return self.answer(nodes)[1]
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("topology", "settings", "path", "threads")}
@@ -82,6 +90,6 @@ def kinematic_info(engine: KinematicEngine) -> ModelInfo:
         selection_domain(engine.topology),
         engine.fit.inputs,
         engine.fit.axes,
-        decoding=KINEMATIC,
-        recipe={KINEMATIC: engine.settings.to_dict()},
+        decoding=BUILT_IN,
+        recipe={BUILT_IN: engine.settings.to_dict()},
     )

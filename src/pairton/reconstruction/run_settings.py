@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pairton.decoding import BRANCHES, HYPER, Question, get_decoding
+from pairton.decoding import BRANCHES, DECODINGS, HYPER, Question, get_decoding
 from pairton.decoding.branches import branch_plan
 from pairton.decoding.hyper_decoding import check_triplets
 from pairton.decoding.set_tables import exact_limit
 from pairton.errors import ConfigError, ModelError
 from pairton.events.acceptance import MAX_OBJECTS, check_max_objects
 from pairton.events.domain import Bounds, describe_cuts, used_cuts
-from pairton.kinematics.fit_decoding import KINEMATIC
 from pairton.topology import Selection, Topology, builtin_topologies, load_topology, same_tree
 from pairton.topology.mixtures import find_part
 
@@ -57,16 +56,20 @@ class RunSettings:
     def for_model(self, model: Model) -> RunSettings:
         """The settings with the decoding and limits for a model; ConfigError or ModelError if they do not fit."""
         decoding = self.decoding or model.decoding
-        self._check_question(model, decoding)
-        if decoding != model.decoding and any(get_decoding(name).only_own for name in (decoding, model.decoding)):
+        answers_itself = getattr(model, "answer", None) is not None
+        only_own = answers_itself or any(get_decoding(name).only_own for name in (decoding, model.decoding))
+        if decoding != model.decoding and only_own:
             raise ConfigError(
                 f"{model.name} takes the decoding {model.decoding} only, not {decoding}: leave it out"
             )
+        self._check_question(model, decoding)
         if decoding == HYPER:
             check_triplets(model.name, str(model.info.network.get("triplets", "none")))
         check_max_objects(model.topology, self.max_objects)
         most = self.max_objects
-        if decoding in ("exact", KINEMATIC):  # the sums have a limit; larger events are truncated
+        if answers_itself:
+            most = min(most, getattr(model.engine, "most_objects", most))
+        elif decoding == "exact":  # the sums have a limit; larger events are truncated
             most = min(most, exact_limit(model.topology, complete_only="patterns" not in model.info.outputs))
         elif decoding == BRANCHES:
             limit = exact_limit(branch_plan(model.topology).apart, complete_only=True)
@@ -76,7 +79,7 @@ class RunSettings:
         return replace(self, decoding=decoding, max_objects=most, cuts=used)
 
     def _check_question(self, model: Model, decoding: str) -> None:
-        if not get_decoding(decoding).knows_missing and not self.question.is_default:
+        if not self.question.is_default and not (decoding in DECODINGS and DECODINGS[decoding].knows_missing):
             raise ConfigError(
                 f"--answer, --allow-absent and --prior need the exact likelihood, not the decoding {decoding}: "
                 "leave them out, or use --decoding exact"

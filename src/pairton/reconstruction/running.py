@@ -33,8 +33,7 @@ from pairton.events.inputs import EVIDENCE
 from pairton.events.nodes import Nodes
 from pairton.events.splits import fold_of
 from pairton.events.tags import TagTable, load_table
-from pairton.kinematics.fit_decoding import KINEMATIC, is_answer
-from pairton.kinematics.fit_settings import transfer_caveat
+from pairton.kinematics.fit_settings import BUILT_IN, transfer_caveat
 from pairton.models.folds import by_fold
 from pairton.reconstruction.given_objects import by_kind
 from pairton.reconstruction.head_columns import (
@@ -79,9 +78,11 @@ class Assigner:
         self._warned_of_evidence = False  # efficiencies of the tagger are assumed
         self._warned_of_detector = False  # transfer functions are assumed
         self._warned_of_variations = False  # a variation does not change the missing energy
-        decoding = get_decoding(str(self.settings.decoding))
-        fitted = model.decoding in (decoding.name, decoding.fitted_as)
-        self.temperatures = model.temperatures if fitted else None  # None: not fitted for this decoding
+        self.temperatures = model.temperatures
+        if model.temperatures is not None:
+            decoding = get_decoding(str(self.settings.decoding))
+            if model.decoding not in (decoding.name, decoding.fitted_as):
+                self.temperatures = None  # they were fitted for another decoding
 
     @property
     def _others(self) -> list[str]:
@@ -132,7 +133,7 @@ class Assigner:
         """The events with the evidence of tags, if needed; warns once if a tagger or a detector is assumed."""
         if not self._warned_of_detector:
             self._warned_of_detector = True
-            settings = self.model.info.recipe.get(KINEMATIC)
+            settings = self.model.info.recipe.get(BUILT_IN)
             if settings and (caveat := transfer_caveat(settings, events.metadata)):
                 warnings.warn(caveat, PairtonWarning, stacklevel=2)
         inputs = self.model.inputs
@@ -167,6 +168,18 @@ class Assigner:
 
         part: the topology of a mixture in which to answer
         """
+        found, described = self._answer(nodes, part)
+        found.drop(~_all_finite(described, len(nodes)))  # before places of absent particles become NaN
+        for name, spec in self.model.info.heads.items():
+            if name in described:  # absent if no event can have an answer
+                described[name] = head_values(spec, self.model.topology, described[name], found.assignment)
+        return found if part is None else found.within(self.model.topology, part), described
+
+    def _answer(self, nodes: Nodes, part: Part | None) -> tuple[Decoded, dict[str, npt.NDArray[Any]]]:
+        """As `assign`, before events whose outputs are not finite lose their answers."""
+        if (answer := getattr(self.model, "answer", None)) is not None:
+            found, outputs = answer(nodes)
+            return found, dict(outputs)
         described: dict[str, npt.NDArray[Any]] = {}
         wanted = self.shapes
 
@@ -174,7 +187,7 @@ class Assigner:
             outputs = self.model.predict(nodes, tokens)
             for name in wanted:  # from the first call, in which nothing was revealed
                 described.setdefault(name, outputs[name])
-            decoded = (name for name in outputs if name in DECODED or is_branch(name) or is_answer(name))
+            decoded = (name for name in outputs if name in DECODED or is_branch(name))
             return {name: outputs[name] for name in decoded}
 
         found = decode(
@@ -185,11 +198,7 @@ class Assigner:
             temperatures=self.temperatures,
             question=replace(self.settings.question, topology=None if part is None else part.name),
         )
-        found.drop(~_all_finite(described, len(nodes)))  # before places of absent particles become NaN
-        for name, spec in self.model.info.heads.items():
-            if name in described:  # absent if no event can have an answer
-                described[name] = head_values(spec, self.model.topology, described[name], found.assignment)
-        return found if part is None else found.within(self.model.topology, part), described
+        return found, described
 
     def assign_all(
         self, accepted: Accepted, ids: npt.NDArray[np.uint64]

@@ -58,15 +58,18 @@ def record_event(
         return base.record(label, model.name, status, (), None, ())
     nodes = accepted.batch(np.array([0]), tuple(accepted.nodes.counts[0].tolist()))
     temperatures, question = member.temperatures, replace(assigner.settings.question, topology=asked)
-    answer = decode(
-        member.model.predict,
-        topology,
-        nodes,
-        decoding=decoding,
-        temperatures=temperatures,
-        record=True,
-        question=question,
-    )
+    if (own := getattr(member.model, "answer", None)) is not None:
+        answer, _ = own(nodes)
+    else:
+        answer = decode(
+            member.model.predict,
+            topology,
+            nodes,
+            decoding=decoding,
+            temperatures=temperatures,
+            record=True,
+            question=question,
+        )
     if not answer.answered[0]:  # the outputs are not finite
         return base.record(label, model.name, Status.BAD_OUTPUT.label, (), None, ())
     found, particles = base.ranked(answer.assignment[0])
