@@ -24,8 +24,7 @@ test-quick: $(TEST)/installed
 	$(TEST)/bin/python -m pytest -m "not long" -n 2
 
 # what takes longer than the quick suite allows: trainings, simulations, a compiled C++ program, soaks
-test-long: $(TEST)/installed $(TEST)/coffea $(TEST)/old-runtime/installed $(TEST)/floor-runtime $(TEST)/headers $(TEST)/snakemake/installed
-	PAIRTON_SNAKEMAKE=$(CURDIR)/$(TEST)/snakemake/bin/snakemake \
+test-long: $(TEST)/installed $(TEST)/coffea $(TEST)/old-runtime/installed $(TEST)/floor-runtime $(TEST)/headers
 	PAIRTON_OLD_RUNTIME=$(CURDIR)/$(TEST)/old-runtime/bin/python \
 	PAIRTON_FLOOR_RUNTIME=$(CURDIR)/$(TEST)/floor-runtime \
 	ONNXRUNTIME_INCLUDE=$${ONNXRUNTIME_INCLUDE:-$(CURDIR)/$(TEST)/headers/usr/include/onnxruntime} \
@@ -56,12 +55,6 @@ $(TEST)/old-runtime/installed: $(TEST)/installed
 # the oldest ONNX Runtime that pyproject.toml allows: models must not reach other files with it either
 $(TEST)/floor-runtime: $(TEST)/installed
 	$(TEST)/bin/python $(PIP) --no-deps --target $@ "onnxruntime==1.24.3"
-
-# runs the smoke target of the workflow; by itself, since it pins packages that others share
-$(TEST)/snakemake/installed: $(TEST)/installed
-	$(PYTHON) -m venv $(TEST)/snakemake
-	$(TEST)/snakemake/bin/python $(PIP) "snakemake>=8"
-	touch $@
 
 # headers for the C++ program, from Debian 13 or newer; elsewhere ONNXRUNTIME_INCLUDE names them, or its test is skipped
 $(TEST)/headers: $(TEST)/installed

@@ -5,8 +5,8 @@
 FILE has several thousand labelled all-hadronic events. Each network is trained for one step only: its rate does
 not depend on its weights. Reconstruction is from events in memory to assignments, with the default decoding of the
 model, by ONNX Runtime and by eager torch. All take turns in one run, and the median over rounds is given. The rate
-of training is for one thread and in CPU time (`workflow/budget.py`), with the preparation of batches and without
-validation.
+of training is for one thread and in CPU time, with the preparation of batches and without validation: the
+difference between a longer and a shorter training.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import json
 import os
 import platform
 import statistics
-import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -26,15 +25,12 @@ from typing import Any
 import torch
 
 import pairton
-from inference_report import write_markdown
+from common import write_markdown
 from pairton.events import Events
 from pairton.export import export_model
 from pairton.models.engines import Model
 from pairton.network import Network
 from pairton.training import Recipe, load_recipe, train
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow"))
-from budget import seconds_per_step
 
 RECIPES = (
     "paper",
@@ -45,14 +41,22 @@ RECIPES = (
     "cpu",
 )
 ENGINES = ("onnx", "torch")
+FEW, MORE = 3, 11  # steps of the two trainings
+
+
+def short(recipe: Recipe, events: str, folder: Path, steps: int) -> float:
+    """Train a recipe for some steps, and return the CPU time in seconds."""
+    optimiser: Any = replace(recipe.optimiser, steps=steps, epochs=None, warm_up=0)
+    run = replace(recipe.run, validate_every=steps, save_every=steps, devices=1, accelerator="cpu", seed=1)
+    data = replace(recipe.data, validation_events=100)
+    begun = time.process_time()
+    train(replace(recipe, optimiser=optimiser, run=run, data=data), [events], folder)
+    return time.process_time() - begun
 
 
 def one_step(recipe: Recipe, events: str, folder: Path) -> Path:
     """Train a recipe for one step. Return the folder of the model, with its ONNX file."""
-    optimiser: Any = replace(recipe.optimiser, steps=1, epochs=None, warm_up=0)
-    run = replace(recipe.run, validate_every=1, save_every=1, devices=1, accelerator="cpu", seed=1)
-    short = replace(recipe, optimiser=optimiser, run=run, data=replace(recipe.data, validation_events=100))
-    train(short, [events], folder)
+    short(recipe, events, folder, 1)
     if not (folder / "model.onnx").is_file():
         export_model(folder, folder / "model.onnx")
     return folder
@@ -90,7 +94,9 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     for row in rows:
         recipe = load_recipe(row["recipe"])
-        seconds = seconds_per_step(recipe, options.events)
+        with tempfile.TemporaryDirectory() as scratch:
+            few, more = (short(recipe, options.events, Path(scratch) / str(n), n) for n in (FEW, MORE))
+        seconds = (more - few) / (MORE - FEW)
         row |= {"batch": recipe.optimiser.batch, "seconds_per_step": seconds}
         row["training"] = recipe.optimiser.batch / seconds
     return rows

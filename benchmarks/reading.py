@@ -25,7 +25,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from inference_process import run_command
+from common import run_command
 from pairton import formats
 
 WIDTH = 16

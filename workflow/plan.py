@@ -1,10 +1,10 @@
-"""What the workflow trains and evaluates, as commands: the Snakefile runs them, results.py prints them.
+"""What the workflow simulates, trains and evaluates, as a shell script.
 
-    python workflow/plan.py long | nice sh -e         all of a target, one after the other
-    python workflow/plan.py long --only paper-1       the commands of one training, evaluation or sample
+    python workflow/plan.py long | nice sh -e                     all of a target, one after the other
+    python workflow/plan.py long --only paper-1 | nice sh -e      one training, evaluation or sample: a job of many
 
-The same files in the same places are so made without Snakemake. What is complete is not made again, and what was
-interrupted goes on: the same line starts it and resumes it. Needs PyYAML alone.
+What is complete is not made again, and what was interrupted goes on: the same line starts it and resumes it. Needs
+PyYAML alone.
 
     <results>/data/SAMPLE.h5                          events
     <results>/TARGET/recipes/NAME-SEED.yaml           a recipe that changes another one
@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,6 @@ class Training:
     base: Path  # the recipe it uses, or changes
     label: str
     steps: int | None = None
-    minutes: float | None = None  # of one core, for which the steps were chosen
     change: Mapping[str, Any] = field(default_factory=dict)
     samples: tuple[str, ...] = ()  # it learns from
 
@@ -76,10 +75,9 @@ class Study:
 
     name: str
     title: str
-    rows: tuple[str, ...]
+    rows: Sequence[str]
     against: str | None = None  # compare each with this one; otherwise with the one before it
     published: bool = False  # the paper has these rows, and claims this order
-    expect: tuple[tuple[str, str], ...] = ()  # pairs to compare, the first expected to be the better
 
 
 class Plan:
@@ -94,35 +92,23 @@ class Plan:
         self.results = Path(config["results"])
         self.folder = self.results / target
         self.trainings = {each.name: each for each in self._trainings()}
-        self.studies = {name: _study(name, raw) for name, raw in self.settings.get("studies", {}).items()}
+        self.studies = {name: Study(name, **raw) for name, raw in self.settings.get("studies", {}).items()}
         self.evaluations: Mapping[str, Any] = self.settings.get("evaluations", {})
         self.peers: list[str] = list(config.get("peers") or []) if self._wants_peers() else []
 
     def _trainings(self) -> Iterator[Training]:
         for row in self.settings["trainings"]:
-            raw, changes = self._row(row)
+            raw = self.settings["trainings"][row]
+            changes: dict[str, Any] = {}
+            short = self.settings.get("short", {}) if "steps" in raw else {}
+            for each in self.settings.get("every", {}), short, raw.get("change", {}):  # the later wins
+                for section, values in each.items():
+                    changes[section] = {**changes.get(section, {}), **values}
             own, label = HERE / raw["recipe"], raw.get("label", row)
             base = own if own.is_file() else RECIPES / f"{raw['recipe']}.yaml"
-            minutes = raw.get("minutes", self.settings.get("minutes")) if "steps" in raw else None
-            samples = (raw.get("sample", self.settings["train"]), *raw.get("more", ()))
+            samples = (self.settings["train"], *raw.get("more", ()))
             for seed in raw.get("seeds", [1]):
-                yield Training(row, seed, base, label, raw.get("steps"), minutes, changes, samples)
-
-    def _row(self, row: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Settings of a row, and what it changes in its recipe: the later in this order wins."""
-        raw, own = self._like(row)
-        short = self.settings.get("short", {}) if "steps" in raw else {}
-        changes: dict[str, Any] = {}
-        for each in self.settings.get("every", {}), short, own:
-            _update(changes, each)
-        return raw, changes
-
-    def _like(self, row: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """What a row says, and what it leaves to the one that it is like; the seeds are always its own."""
-        own = self.settings["trainings"][row]
-        model, changes = self._like(own["like"]) if "like" in own else ({}, {})
-        raw = {key: value for key, value in model.items() if key != "seeds"} | own
-        return raw, _update(dict(changes), own.get("change", {}))
+                yield Training(row, seed, base, label, raw.get("steps"), changes, samples)
 
     def _wants_peers(self) -> bool:
         return any(raw.get("peers") for raw in self.settings.get("evaluations", {}).values())
@@ -291,18 +277,6 @@ def _unless(made: Path | str, command: str) -> str:
     return f"if ! test -e {made}; then {command}; fi"
 
 
-def _study(name: str, raw: Mapping[str, Any]) -> Study:
-    expect = tuple((better, worse) for better, worse in raw.get("expect", ()))
-    return Study(name, raw["title"], tuple(raw["rows"]), raw.get("against"), bool(raw.get("published")), expect)
-
-
-def _update(changes: dict[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by section; the later wins."""
-    for section, values in later.items():
-        changes[section] = {**changes.get(section, {}), **values}
-    return changes
-
-
 def _relative(path: Path, folder: Path) -> str:
     return os.path.relpath(path, folder.resolve())
 
@@ -316,8 +290,10 @@ def main() -> None:
     parser.add_argument("target")
     parser.add_argument("--only", metavar="NAME", action="append", help="Of one sample, training or evaluation.")
     parser.add_argument("--config", help="Another config.yaml.")
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="Of config.yaml.")
     options = parser.parse_args()
-    plan = Plan(load_config(options.config), options.target)
+    changed = {key: yaml.safe_load(value) for key, _, value in (entry.partition("=") for entry in options.set)}
+    plan = Plan(load_config(options.config) | changed, options.target)
     for name, command in plan.script():
         if options.only is None or name in ("folders", *options.only):
             print(command)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from page import models, studies, summaries, targets
+from page import parts, reading
 from page.reading import Results
 from page.writing import PART, Page
 from pairton.report.style import require, styled
@@ -31,25 +31,23 @@ __all__ = ["main", "write_docs", "write_target"]
 DOCS = HERE.parent / "docs"
 PAGES = ("results.md", "studies/*.md")  # of DOCS, that may have marked parts
 
-Writer = Callable[[Page], None]
 
-
-def write_docs(docs: Path = DOCS, kept: Path = summaries.FOLDER) -> list[str]:
+def write_docs(docs: Path = DOCS, kept: Path = reading.SUMMARIES) -> list[str]:
     """Write the marked parts of the pages in `docs` from the summaries. Return a line for each missing one."""
-    found, missing = summaries.kept(kept)
+    found, missing = reading.kept_models(kept)
     log = [f"no {name}.json among the summaries: left out" for name in missing]
-    writers: dict[str, Writer] = {
-        "models/overview": lambda page: models.overview(page, found),
-        "models/probabilities": lambda page: models.probabilities(page, found),
-        "models/commands": lambda page: models.commands(page, found),
+    writers: dict[str, Callable[[Page], str]] = {
+        "models/overview": lambda page: parts.overview(page, found),
+        "models/probabilities": lambda page: parts.probabilities(page, found),
+        "models/commands": lambda page: parts.commands(page, found),
     }
     config = load_config()
-    for target, summary in targets.kept(kept / targets.FOLDER.name):
+    for target, summary in reading.kept_targets(kept):
         results = Results(Plan(config, target), log.append, summary)
         for study in results.plan.studies.values():
-            writers[f"{target}/{study.name}"] = partial(studies.study_part, results, study=study)
+            writers[f"{target}/{study.name}"] = partial(parts.study, results=results, study=study)
         for name in results.plan.evaluations:
-            writers[f"{target}/{name}"] = partial(studies.evaluation_part, results, name=name)
+            writers[f"{target}/{name}"] = partial(parts.evaluation, results=results, name=name)
     with styled():
         for path in sorted(path for pattern in PAGES for path in docs.glob(pattern)):
             if PART.search(path.read_text(encoding="utf-8")):
@@ -59,28 +57,23 @@ def write_docs(docs: Path = DOCS, kept: Path = summaries.FOLDER) -> list[str]:
 
 def write_target(plan: Plan, folder: Path) -> list[str]:
     """Write the page of a target. Return a line for each part that was left out."""
-    log: list[str] = []
-
-    def once(line: str) -> None:
-        if line not in log:
-            log.append(line)
-
-    results, page = Results(plan, once), Page(folder)
-    page.add(
-        f"# {plan.target}",
-        f"Made by `python workflow/results.py {plan.target}`. docs/studies/README.md explains the tables.",
-    )
+    log: dict[str, None] = {}
+    results, page = Results(plan, log.setdefault), Page(folder)
     with styled():
-        compared = [each for name in plan.evaluations if (each := studies.summary(results, name)) is not None]
-        if compared:
-            models.overview(page, compared, "the first")
-            models.probabilities(page, compared)
-            models.commands(page, compared)
-        for each in compared:
-            studies.flow(results, page, each.name)
-        studies.studies(results, page)
-    page.save()
-    return log
+        found = [each for name in plan.evaluations if (each := results.evaluation(name)) is not None]
+        compared = [
+            parts.overview(page, found, "the first"),
+            parts.probabilities(page, found),
+            parts.commands(page, found),
+            *(parts.flow(page, results, each.name) for each in found),
+        ]
+        studies = {
+            study.title + ("" if results.evaluation(study.name) else ", not evaluated yet"): part
+            for study in plan.studies.values()
+            if (part := parts.study(page, results, study))
+        }
+        page.save(page.render("target", plan=plan, compared=compared if found else [], studies=studies) + "\n")
+    return list(log)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -96,9 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.results is not None:
         config["results"] = options.results
     for name, file in options.add:
-        print(f"wrote {summaries.add(name, Path(file))}")
+        print(f"wrote {reading.keep_model(name, Path(file))}")
     for target in options.keep:
-        print(f"wrote {targets.keep(Results(Plan(config, target), print))}")
+        print(f"wrote {reading.keep_target(Results(Plan(config, target), print))}")
     if options.target is None:
         log, wrote = write_docs(), DOCS
     else:

@@ -14,7 +14,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 MARK = re.compile(r"<!-- not run: (.+) -->")
 FENCE = re.compile(r"^( *)```(\w*)")
 PYTHON = ("python", "pycon")
-COMMAND = re.compile(r"^(\$ )?(pairton|python|pip|make|snakemake|torchrun|srun|import|from) ")
+COMMAND = re.compile(r"^(\$ )?(pairton|python|pip|make|torchrun|srun|import|from) ")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 
 from pairton.formats import REGISTRY, detect
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "mutations.py"
+SCRIPT = Path(__file__).parent / "mutations.py"  # a process that forks before threads start
 OPTIONS = {
     "nanoaod": {"btag": "btagPNetB:0.5"},
     "nanoaod_parquet": {"btag": "btagPNetB:0.5"},
@@ -53,11 +53,9 @@ def files(tmp_path_factory):
 
 
 def survey(files, n, seed):
-    entries = [f"{name}={path}" for name, path in files.items()]
-    command = [sys.executable, str(SCRIPT), "--json", "-n", str(n), "--seed", str(seed)]
-    done = subprocess.run(
-        [*command, "--options", json.dumps(OPTIONS), *entries], capture_output=True, text=True, check=False
-    )
+    asked = {"files": {name: str(path) for name, path in files.items()}, "options": OPTIONS, "n": n, "seed": seed}
+    command = [sys.executable, str(SCRIPT)]
+    done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -1,25 +1,27 @@
 """Bad days: kills, full disks, read-only folders, inputs that change; and the same answer on all others."""
 
 import errno
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 from pathlib import Path
 
+import awkward as ak
 import numpy as np
 import pytest
 
 from pairton import formats
 from pairton.errors import InputError, PairtonError
+from pairton.events import Events
+from pairton.events.objects import make_jets
 from pairton.models.engines import load_model
 from pairton.reconstruction.running import reconstruct
 from pairton.reconstruction.streaming import reconstruct_files
 
-ROOT = Path(__file__).parents[2]
 SUFFIXES = (".parquet", ".root", ".h5")
 
 
@@ -36,7 +38,7 @@ WRITERS = ("reconstruct", "reconstruct in parts", "convert", "generate")
 
 
 def kill(model, kills, renames, seed, verbs=()):
-    command = [sys.executable, str(ROOT / "benchmarks" / "kills.py"), "--json", "--model", str(model)]
+    command = [sys.executable, str(Path(__file__).parent / "kills.py"), "--model", str(model)]
     command += ["--kills", str(kills), "--renames", str(renames)]
     done = subprocess.run(
         [*command, "--seed", str(seed), "--verbs", ",".join(verbs)],
@@ -50,7 +52,7 @@ def kill(model, kills, renames, seed, verbs=()):
 
 
 def test_kill_nine_once_each(model_folder):
-    """Each verb is killed, looked at, run to its end and compared with an undisturbed run, by the benchmark.
+    """Each verb is killed, looked at, run to its end and compared with an undisturbed run.
 
     A killed training takes longer and is in the long form; its resume is tested by itself.
     """
@@ -220,39 +222,93 @@ def test_engines_agree(decays, model_folder):
     np.testing.assert_allclose(one.event_probability[agree], other.event_probability[agree], rtol=1e-3)
 
 
-# -- a soak ------------------------------------------------------------------------------------------------
+# -- memory of long runs and large events ---------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def judge():
-    """How the benchmark judges a run, which is too long for a test."""
-    spec = importlib.util.spec_from_file_location("soak", ROOT / "benchmarks" / "soak.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["soak"] = module  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module.judge
+def peak_of(*arguments):
+    """Peak memory in MiB of `pairton` in a new process (Linux)."""
+    done = subprocess.run([sys.executable, "-c", PEAK, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.split()[-1]) / 1024
 
 
-@pytest.mark.parametrize(
-    ("leak", "slowdown", "load", "flat", "steady"),
-    [
-        (0, 0, 0, True, True),
-        (30, 0, 0, False, True),  # MiB in a million events, of 500
-        (0, 0.25, 0, True, False),
-        (0, 0, 0.25, True, True),  # other programs, which slow down the fixed piece of work as well
-    ],
-    ids=["calm", "leak", "slowdown", "load"],
-)
-def test_a_soak_tells_a_leak_from_a_warm_up(judge, leak, slowdown, load, flat, steady):
-    events = np.arange(1, 245) * 4096.0
-    grown = events / events[-1]
-    memory = np.where(events < 65_536, 450, 530) + 20 * (np.arange(244) % 12 == 0) + leak * events / 1e6
-    found = judge(
-        {
-            "events": events,
-            "processor_seconds": np.cumsum(4 * (1 + slowdown * grown) * (1 + load * grown)),
-            "reference_seconds": 0.01 * (1 + load * grown),
-            "resident_mib": memory,
-        }
-    )
-    assert (found.flat, found.steady) == (flat, steady)
+# VmHWM is that of the new program; ru_maxrss would include the size of this one, from which it was forked
+PEAK = """
+from pathlib import Path
+from pairton.cli import main
+try:
+    main()
+except SystemExit as end:
+    if end.code:
+        raise
+print(next(line.split()[1] for line in Path("/proc/self/status").open() if line.startswith("VmHWM")))
+"""
+
+
+def crowded(n_jets, n=50_000, hard=260):
+    """Events with that many jets, too soft to be used in most of them, so that a run takes seconds.
+
+    The hard ones fill the largest batches; a few events with fewer hard jets make every table of sums necessary.
+    """
+    rng = np.random.default_rng(n_jets)
+    pt = rng.uniform(1, 20, (n, n_jets))
+    pt[:hard] = rng.uniform(30, 200, (hard, n_jets))
+    for fewer in range(6, n_jets):
+        pt[hard + fewer, :fewer] = rng.uniform(30, 200, fewer)
+    columns = {"pt": pt, "eta": rng.uniform(-2.4, 2.4, pt.shape), "phi": rng.uniform(-np.pi, np.pi, pt.shape)}
+    columns |= {"mass": np.full(pt.shape, 5.0), "btag": rng.random(pt.shape) < 0.2}
+    return Events(make_jets(**{name: ak.from_regular(ak.Array(values)) for name, values in columns.items()}))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("n_jets", [6, 8, 12, 16, 20, 24, 28, 32])
+def test_memory_is_bounded_for_many_jets_and_threads(n_jets, tmp_path, capsys):
+    source = write(tmp_path / "events.parquet", crowded(n_jets))
+    for threads in (1, 2):
+        how = ["--max-objects", str(n_jets), "--decoding", "exact", "--threads", str(threads), "--force"]
+        peak, bound = (
+            peak_of("reconstruct", str(source), "-o", str(tmp_path / "o.parquet"), *how),
+            400 + 100 * threads,
+        )
+        with capsys.disabled():
+            print(f"\n{n_jets} jets, {threads} threads: {peak:.0f} MiB (bound {bound})")
+        assert peak < bound
+
+
+WARM = 131_072  # events that fill memory which is kept: libraries, arenas, chunks of the reader, row groups
+
+
+@pytest.mark.long
+def test_memory_stays_flat_for_a_million_events(tmp_path, capsys):
+    """After the first events, neither the peaks nor a straight line through all windows rise by more than 5%."""
+    sample = formats.read("sample:ttbar_allhad")
+    block = Events.concatenate([sample] * (50_000 // len(sample)))
+    with formats.create(tmp_path / "in.h5", sample.topology) as writer:
+        for start in range(0, 1_000_000, len(block)):
+            ids = np.stack([np.ones(len(block)), np.arange(start, start + len(block))], axis=1)
+            writer.write(Events(block.jets, block.topology, ids=ids.astype(np.uint64)))
+    done, memory, rates = [0], [], []
+
+    def watch(windows):
+        begun = time.process_time()
+        for reco in windows:
+            yield reco
+            done.append(done[-1] + len(reco))
+            rates.append(len(reco) / (time.process_time() - begun))
+            begun = time.process_time()
+            memory.append(
+                int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+            )
+
+    reconstruct_files(tmp_path / "in.h5", tmp_path / "out.parquet", load_model(threads=1), progress=watch)
+    events, warm = np.array(done[1:]), np.array(done[1:]) > WARM
+    kept, third = np.array(memory)[warm], warm.sum() // 3
+    slope, start = np.polyfit(events[warm] / 1e6, kept, 1)
+    peaks, line = kept[-third:].max() / kept[:third].max(), 1 + slope / start
+    drift = np.median(rates[-third:]) / np.median(np.array(rates)[warm][:third]) - 1
+    with capsys.disabled():
+        print(f"\n{done[-1]} events, at most {max(memory):.0f} MiB, {np.median(rates):.0f} events per CPU second")
+        print(
+            f"last third against first third: peaks {peaks:.3f}, rate {drift:+.1%}; by a straight line {line:.3f}"
+        )
+    assert max(peaks, line) < 1.05

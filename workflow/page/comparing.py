@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from scipy.special import ndtri, stdtr
 
-from page.reading import Evaluation, Results
+from page.reading import EVENT, INCLUSIVE, Evaluation, Results
 
 __all__ = [
     "RESOLVED",
@@ -30,7 +30,6 @@ __all__ = [
     "Row",
     "Spread",
     "compare",
-    "compare_means",
     "mean_spread",
     "pooled_spread",
     "rows_of",
@@ -83,17 +82,17 @@ class Row:
     methods: tuple[str, ...]
     evaluation: Evaluation
 
-    def values(self, what: str, cell: str = "inclusive") -> list[float]:
-        found = (self.evaluation.methods[m]["efficiency"][what][cell]["value"] for m in self.methods)
+    def values(self, what: str, where: str = INCLUSIVE) -> list[float]:
+        found = (self.evaluation.methods[m]["efficiency"][what][where]["value"] for m in self.methods)
         return [value for value in found if value is not None]
 
-    def mean(self, what: str, cell: str = "inclusive") -> MeanSpread | None:
-        values = self.values(what, cell)
+    def mean(self, what: str, where: str = INCLUSIVE) -> MeanSpread | None:
+        values = self.values(what, where)
         return mean_spread(values) if values else None
 
-    def half_width(self, what: str, cell: str = "inclusive") -> float:
+    def half_width(self, what: str, where: str = INCLUSIVE) -> float:
         """Half the interval from the number of test events, for the first seed."""
-        found = self.evaluation.methods[self.methods[0]]["efficiency"][what][cell]
+        found = self.evaluation.methods[self.methods[0]]["efficiency"][what][where]
         return float(found["high"] - found["low"]) / 2
 
 
@@ -122,15 +121,15 @@ def pooled_spread(means: Iterable[MeanSpread | None]) -> Spread | None:
     return Spread(math.sqrt(square / freedom), freedom) if freedom else None
 
 
-def seed_spread(results: Results, rows: Sequence[Row], what: str) -> Spread | None:
+def seed_spread(results: Results, rows: Sequence[Row]) -> Spread | None:
     """The pooled standard deviation of a study, or of all studies if no row of it has several seeds."""
     everywhere: dict[str, Row] = {}
     for study in results.plan.studies.values():
         evaluation = results.evaluations.get(study.name)
         if evaluation is not None:
             everywhere |= {row.name: row for row in rows_of(results, evaluation, study.rows)}
-    return pooled_spread(row.mean(what) for row in rows) or pooled_spread(
-        row.mean(what) for row in everywhere.values()
+    return pooled_spread(row.mean(EVENT) for row in rows) or pooled_spread(
+        row.mean(EVENT) for row in everywhere.values()
     )
 
 
@@ -160,23 +159,14 @@ class Comparison:
         tail = max(float(stdtr(self.freedom, -abs(ratio))), TINY)
         return math.copysign(-float(ndtri(tail)), ratio)
 
-    @property
-    def resolved(self) -> bool:
-        return abs(self.significance) >= RESOLVED
 
-
-def compare(first: Row, second: Row, what: str, pooled: Spread | None) -> Comparison | None:
-    """The difference of the means over seeds; None if the two were not evaluated on the same events."""
-    one, other = first.mean(what), second.mean(what)
+def compare(first: Row, second: Row, pooled: Spread | None) -> Comparison | None:
+    """The difference in mean event efficiency over seeds; None if not evaluated on the same events."""
+    one, other = first.mean(EVENT), second.mean(EVENT)
     paired = first.evaluation.difference(first.methods[0], second.methods[0])
-    if one is None or other is None or paired is None or paired[what]["inclusive"]["value"] is None:
+    if one is None or other is None or paired is None or paired["value"] is None:
         return None
-    statistical = (paired[what]["inclusive"]["high"] - paired[what]["inclusive"]["low"]) / 2
-    return compare_means(one, other, pooled, statistical)
-
-
-def compare_means(one: MeanSpread, other: MeanSpread, pooled: Spread | None, statistical: float) -> Comparison:
-    """The difference of two means. `pooled` is used if one has a single seed; `statistical` is from the events."""
+    statistical = (paired["high"] - paired["low"]) / 2
     terms = [(statistical**2, math.inf)]
     if one.spread is not None and other.spread is not None:
         terms += [(one.spread**2 / one.seeds, one.seeds - 1), (other.spread**2 / other.seeds, other.seeds - 1)]
@@ -204,7 +194,7 @@ def verdict(found: Comparison, expected: bool) -> str:
     >>> verdict(small, expected=True), verdict(large, expected=True), verdict(large, expected=False)
     ('unresolved', 'refuted', 'worse')
     """
-    if not found.resolved:
+    if abs(found.significance) < RESOLVED:
         return "unresolved"
     if expected:
         return "reproduced" if found.difference > 0 else "refuted"

@@ -1,4 +1,4 @@
-"""Writes Markdown: numbers with uncertainties, tables, commands, and figures in files."""
+"""Writes Markdown from templates: numbers with uncertainties, tables, commands, and figures in files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pairton._common.atomic import replacing
 from pairton.report.event_display import save_figure
@@ -57,6 +59,11 @@ def cell(found: Json | None) -> str:
     return number(found["value"], (found["high"] - found["low"]) / 2)
 
 
+def lead(found: Json | None) -> str:
+    """A difference of `pairton evaluate --json`, with half its interval; nothing if there is none."""
+    return "" if found is None else signed(found["value"], (found["high"] - found["low"]) / 2)
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -81,54 +88,57 @@ def _lines(words: list[str]) -> Iterator[str]:
     yield line
 
 
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+TEMPLATES.filters |= {"number": number, "cell": cell, "lead": lead}
+TEMPLATES.globals |= {"table": table, "wrapped": wrapped}
+
+
 class Page:
-    """Paragraphs and figures of the page NAME.md; its figures are images/NAME_*.png beside it."""
+    """Parts and figures of the page NAME.md; its figures are images/NAME_*.png beside it."""
 
     def __init__(self, folder: Path, name: str = "results") -> None:
         self.folder, self.name = folder, name
-        self.parts: list[str] = []
         self.figures: list[str] = []
 
-    def add(self, *parts: str) -> None:
-        self.parts += [part for part in parts if part]
+    def render(self, template: str, **values: Any) -> str:
+        """A template of the folder `templates`, without repeated empty lines."""
+        return re.sub(r"\n{3,}", "\n\n", TEMPLATES.get_template(f"{template}.md").render(values)).strip()
 
-    def figure(self, name: str, figure: Figure, alt: str) -> None:
+    def figure(self, name: str, figure: Figure, alt: str) -> str:
+        """Save a figure; returns the line that shows it."""
         (self.folder / "images").mkdir(parents=True, exist_ok=True)
         file = f"{self.name}_{name}.png"
         with replacing(self.folder / "images" / file) as temporary:
             save_figure(figure, temporary)
         self.figures.append(file)
-        self.add(f"![{alt}](images/{file})")
+        return f"![{alt}](images/{file})"
 
-    @property
-    def text(self) -> str:
-        return "\n\n".join(self.parts)
-
-    def save(self, text: str | None = None) -> Path:
-        """Write the page, or `text` with its figures, and remove the figures of an earlier page."""
+    def save(self, text: str) -> Path:
+        """Write the page, and remove the figures of an earlier one."""
         path = self.folder / f"{self.name}.md"
         self.folder.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
-            temporary.write_text(f"{self.text}\n" if text is None else text, encoding="utf-8")
+            temporary.write_text(text, encoding="utf-8")
         for old in (self.folder / "images").glob(f"{self.name}_*.png"):
             if old.name not in self.figures:
                 old.unlink()
         return path
 
-    def fill(self, writers: Mapping[str, Callable[[Page], None]]) -> Path:
+    def fill(self, writers: Mapping[str, Callable[[Page], str]]) -> Path:
         """Write the marked parts of the existing page anew, and leave the text around them.
 
         A part stands between `<!-- results: NAME -->` and `<!-- end of results -->`.
         """
-        old = (self.folder / f"{self.name}.md").read_text(encoding="utf-8")
 
         def part(found: re.Match[str]) -> str:
             if found["name"] not in writers:
-                raise SystemExit(
-                    f"results: {self.name}.md has a part {found['name']}: known are {', '.join(writers)}"
-                )
-            self.parts = []
-            writers[found["name"]](self)
-            return f"{found['begin']}\n{self.text}\n\n{found['end']}"
+                known = ", ".join(writers)
+                raise SystemExit(f"results: {self.name}.md has a part {found['name']}: known are {known}")
+            return f"{found['begin']}\n{writers[found['name']](self)}\n\n{found['end']}"
 
-        return self.save(PART.sub(part, old))
+        return self.save(PART.sub(part, (self.folder / f"{self.name}.md").read_text(encoding="utf-8")))

@@ -19,7 +19,7 @@ from pairton.topology.mixtures import find_part
 if TYPE_CHECKING:
     from pairton.models.engines import Model
 
-__all__ = ["DEFAULT_SETTINGS", "RunSettings", "knows_missing", "own_selection"]
+__all__ = ["DEFAULT_SETTINGS", "RunSettings", "hypotheses", "knows_missing", "own_selection"]
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,12 @@ def own_selection(model: Model, topology: Topology | None) -> Selection:
 def knows_missing(model: Model, decoding: str) -> bool:
     """Whether a model chooses its answers among all hypotheses, not only among complete ones."""
     return "patterns" in model.info.outputs and get_decoding(decoding).knows_missing
+
+
+def hypotheses(decoding: str | None) -> int:
+    """The number of hypotheses that a decoding keeps: 1 unless it is a beam."""
+    known = DECODINGS.get(str(decoding).partition(":")[0])
+    return 1 if known is None or known.width is None else get_decoding(str(decoding)).width or 1
 
 
 DEFAULT_SETTINGS = RunSettings()

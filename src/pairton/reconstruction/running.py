@@ -50,7 +50,7 @@ from pairton.reconstruction.head_columns import (
 from pairton.reconstruction.momenta import variation_caveat
 from pairton.reconstruction.pattern_columns import pattern_columns, topology_columns
 from pairton.reconstruction.result import Reconstruction, by_falling_pt
-from pairton.reconstruction.run_settings import RunSettings, knows_missing
+from pairton.reconstruction.run_settings import RunSettings, hypotheses, knows_missing
 from pairton.topology import JET, Layout, Topology, same_tree
 from pairton.topology.mixtures import Part, find_part
 
@@ -216,7 +216,7 @@ class Assigner:
             for name, array in described.items():
                 outputs[name][rows] = array
 
-        width = get_decoding(str(self.settings.decoding)).width or 1
+        width = hypotheses(self.settings.decoding)
         batches = [
             (member, layout, some)
             for member, (_, in_fold) in zip(self.members, by_fold(self.model, ids), strict=True)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pairton._common.atomic import replacing
-from pairton.decoding import get_decoding
 from pairton.errors import OutputError
 from pairton.evaluation import metrics
 from pairton.evaluation.tables import Table, formatted
+from pairton.reconstruction.run_settings import hypotheses
 from pairton.report.collecting import Exhibit
 from pairton.report.event_display import save_figure
 from pairton.report.figures import FIGURES
@@ -213,7 +213,7 @@ def _record(result: Evaluation, exhibit: Exhibit) -> EventRecord:
     method = result.methods[0]
     source = ", ".join(Path(path).name for path in result.inputs)
     which: dict[str, Any] = {"source": source, "number": exhibit.number}
-    if method.model is not None and get_decoding(str(method.decoding)).width is None:
+    if method.model is not None and hypotheses(method.decoding) == 1:
         return record_event(exhibit.events, 0, method.model, method.settings, **which)
     return record_answer(
         exhibit.events,

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pairton._common.atomic import replacing
-from pairton.decoding import get_decoding
 from pairton.errors import EventsError, OutputError
+from pairton.reconstruction.run_settings import hypotheses
 from pairton.report.page import display_html, embedded
 from pairton.report.picture import draw_event
 from pairton.report.record import EventRecord
@@ -77,7 +77,7 @@ def display_row(reco: Reconstruction, row: int) -> Display:
     """The display of a row of a reconstruction: with its steps, or only its answer if there is no model."""
     settings = reco.settings
     # a beam has no single chain of steps
-    if reco.model is not None and settings is not None and get_decoding(str(settings.decoding)).width is None:
+    if reco.model is not None and settings is not None and hypotheses(settings.decoding) == 1:
         return display_event(reco.events, row, reco.model, settings=settings)
     if not 0 <= row < len(reco):
         raise EventsError(f"there is no event {row}: choose a row from 0 to {len(reco) - 1}")

@@ -1,6 +1,6 @@
-"""Kill reconstruct, convert, generate and train at random moments (kill -9), check the disk, and resume.
+"""Kills reconstruct, convert, generate and train at random moments (kill -9), checks the disk, and resumes.
 
-    python benchmarks/kills.py [--kills 20] [--renames 20] [--seed 1] [--json]
+test_reliability.py runs it as a process of its own, as it forks before threads start.
 
 Each verb first runs undisturbed, which gives its result and duration. Then it is started repeatedly and killed at
 a random moment. After every kill, the old file, the complete new one, or nothing must be under the final name.
@@ -18,7 +18,6 @@ import json
 import os
 import random
 import signal
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -335,18 +334,13 @@ def trial(verb: Verb, folder: Path, kills: int, renames: int, rng: random.Random
     return row
 
 
-def listed(found: dict[str, int]) -> str:
-    return ", ".join(f"{count} {what}" for what, count in sorted(found.items())) or "-"
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=20, help="kills of each verb at random moments")
-    parser.add_argument("--renames", type=int, default=20, help="largest number of kills of each verb at renames")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--model", default="default")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kills", type=int, help="kills of each verb at random moments")
+    parser.add_argument("--renames", type=int, help="largest number of kills of each verb at renames")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--model")
     parser.add_argument("--verbs", default="", help="only these, separated by commas")
-    parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     vars(partitions)["WINDOW"] = WINDOW
     running.windows.__defaults__ = (WINDOW,)
@@ -357,31 +351,10 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for verb in verbs(Path(folder), arguments.model):
-            if wanted is not None and verb.name not in wanted:
-                continue
-            rng = random.Random(f"{arguments.seed} {verb.name}")  # independent of the other verbs
-            rows.append(trial(verb, Path(folder), arguments.kills, arguments.renames, rng))
-            print(rows[-1], file=sys.stderr, flush=True)
-    if arguments.json:
-        print(json.dumps(rows))
-        return
-    print(
-        "| verb | undisturbed | kills | under the final name | done when killed | compared |\n" + "|---" * 6 + "|"
-    )
-    for row in rows:
-        one = row["moments"]
-        far = np.quantile(one["done"], (0, 0.5, 1)) if one["done"] else None
-        spread = "-" if far is None else "{:.0%}, {:.0%}, {:.0%}".format(*far)
-        cells = row["verb"], f"{row['seconds']} s", one["kills"], listed(one["found"]), spread, one["compared"]
-        print("| " + " | ".join(map(str, cells)) + " |")
-    if not arguments.renames:
-        return
-    print("\n| verb | renames | kills | under the final name | compared |\n" + "|---" * 5 + "|")
-    for row in rows:
-        one = row["renames"]
-        print(
-            f"| {row['verb']} | {one['renames']} | {one['kills']} | {listed(one['found'])} | {one['compared']} |"
-        )
+            if wanted is None or verb.name in wanted:
+                rng = random.Random(f"{arguments.seed} {verb.name}")  # independent of the other verbs
+                rows.append(trial(verb, Path(folder), arguments.kills, arguments.renames, rng))
+    print(json.dumps(rows))
 
 
 if __name__ == "__main__":

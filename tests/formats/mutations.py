@@ -1,6 +1,4 @@
-"""Read damaged files (mutants), each in its own process with limits on memory and time.
-
-    python benchmarks/mutations.py -n 1000 spanet_hdf5=events.h5 parquet=events.parquet [--options JSON] [--json]
+"""Reads damaged files (mutants), each in its own process with limits on memory and time, for test_mutations.py.
 
 Mutants have flipped bits, a truncated end, a column of a wrong type, or a huge number instead of a small one. Each
 must give an error of Pairton or valid events. Crashes inside libraries, and processes that reached a limit, are
@@ -11,7 +9,6 @@ wall clock.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib
 import json
@@ -47,7 +44,6 @@ KINDS = ("flip", "truncate", "type", "huge")
 SHARES = (0.35, 0.2, 0.2, 0.25)
 MEMORY = 2 * 2**30  # bytes beyond those of the imported libraries
 SECONDS, CLOCK = 30, 600  # of CPU time, and of wall-clock time
-OUTCOMES = ("valid", "error", "traceback", "memory", "time", "crash")
 CODES = {0: "valid", 10: "error", 11: "traceback", 12: "memory"}
 HUGE = (2**31 - 1, 2**32 - 1, 2**40, 2**62, 2**63 - 1, 2**64 - 1)
 
@@ -225,10 +221,9 @@ def end(process: int, reader: int) -> tuple[str, str]:
     return CODES.get(os.WEXITSTATUS(status), "no mutant"), message
 
 
-def survey(
-    name: str, source: Path, n: int, seed: int, options: dict[str, Any], folder: Path, jobs: int
-) -> dict[str, Any]:
+def survey(name: str, source: Path, n: int, seed: int, options: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Count the outcomes of n mutants of a file, and list those that are neither valid nor an error."""
+    jobs = os.cpu_count() or 1  # mutants at a time
     get_format(name)  # imported here, not in every child
     _import_for_reading(source, options)
     counts: Counter[str] = Counter()
@@ -251,34 +246,14 @@ def survey(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", metavar="FORMAT=FILE")
-    parser.add_argument("-n", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="mutants at a time")
-    parser.add_argument("--options", default="{}", help="JSON: format -> options of pairton.read")
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    options = json.loads(arguments.options)
-    found = []
+    """From JSON on the input (files, options by format, mutants, seed) to JSON on the output."""
+    asked = json.loads(sys.stdin.read())
     with tempfile.TemporaryDirectory() as folder:
-        for entry in arguments.files:
-            name, _, path = entry.partition("=")
-            own = options.get(name, {})
-            rows = survey(name, Path(path), arguments.n, arguments.seed, own, Path(folder), arguments.jobs)
-            found.append(rows)
-            print(f"{name}: {found[-1]['outcomes']}", file=sys.stderr, flush=True)
-    if arguments.json:
-        print(json.dumps(found))
-        return
-    print("| format | " + " | ".join(OUTCOMES) + " |")
-    print("|---" * (1 + len(OUTCOMES)) + "|")
-    for row in found:
-        print(f"| {row['format']} | " + " | ".join(str(row["outcomes"].get(k, 0)) for k in OUTCOMES) + " |")
-    for row in found:
-        for entry in row["odd"]:
-            last = entry["message"].strip().splitlines()[-1] if entry["message"].strip() else ""
-            print(f"{row['format']} mutant {entry['mutant']} ({entry['kind']}): {entry['outcome']} {last}")
+        found = [
+            survey(name, Path(path), asked["n"], asked["seed"], asked["options"].get(name, {}), Path(folder))
+            for name, path in asked["files"].items()
+        ]
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
