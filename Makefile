@@ -24,7 +24,7 @@ test-quick: $(TEST)/installed
 	$(TEST)/bin/python -m pytest -m "not long" -n 2
 
 # what takes longer than the quick suite allows: trainings, simulations, a compiled C++ program, soaks
-test-long: $(TEST)/installed $(TEST)/coffea $(TEST)/old-runtime/installed $(TEST)/floor-runtime $(TEST)/headers
+test-long: $(TEST)/installed $(TEST)/coffea $(TEST)/atheris $(TEST)/old-runtime/installed $(TEST)/floor-runtime $(TEST)/headers
 	PAIRTON_OLD_RUNTIME=$(CURDIR)/$(TEST)/old-runtime/bin/python \
 	PAIRTON_FLOOR_RUNTIME=$(CURDIR)/$(TEST)/floor-runtime \
 	ONNXRUNTIME_INCLUDE=$${ONNXRUNTIME_INCLUDE:-$(CURDIR)/$(TEST)/headers/usr/include/onnxruntime} \
@@ -44,6 +44,11 @@ $(TEST)/installed: pyproject.toml constraints.txt
 # only the example in docs/coffea.md needs it
 $(TEST)/coffea: $(TEST)/installed
 	$(TEST)/bin/python $(PIP) -c constraints.txt coffea
+	touch $@
+
+# the fuzzer, where there is a build of it (Linux); elsewhere its tests are skipped
+$(TEST)/atheris: $(TEST)/installed
+	-$(TEST)/bin/python $(PIP) atheris
 	touch $@
 
 # the oldest ONNX Runtime that must load what we export

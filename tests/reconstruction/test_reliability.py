@@ -1,8 +1,12 @@
 """Bad days: kills, full disks, read-only folders, inputs that change; and the same answer on all others."""
 
+import contextlib
 import errno
 import json
 import os
+import random
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -64,6 +68,54 @@ def test_kill_nine_once_each(model_folder):
 def test_kill_nine_before_and_after_a_rename(model_folder):
     found = kill(model_folder, 0, 2, seed=5, verbs=["convert"])
     assert found["convert"]["renames"]["found"] == {"old": 1, "new": 1}
+
+
+@pytest.mark.long
+def test_thirty_interrupts_in_a_row(source, model_folder, tmp_path):
+    """Ctrl-C reaches the workers too: one in nine runs used to hang, and a third printed tracebacks."""
+    inputs = [shutil.copy(source, tmp_path / f"{k}.h5") for k in range(6)]
+    command = [
+        sys.executable,
+        "-m",
+        "pairton",
+        "reconstruct",
+        *inputs,
+        "--model",
+        str(model_folder),
+        "--jobs",
+        "2",
+    ]
+    undisturbed = [*command, "-o", str(tmp_path / "undisturbed")]
+    begun = time.monotonic()
+    subprocess.run(undisturbed, check=True, capture_output=True)
+    duration, rng, out = time.monotonic() - begun, random.Random(1), tmp_path / "out"
+    stopped = 0
+    for _ in range(30):
+        shutil.rmtree(out, ignore_errors=True)
+        process = subprocess.Popen(
+            [*command, "-o", str(out)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        while not out.exists() and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, duration / 2))
+        with contextlib.suppress(ProcessLookupError):  # it may have ended
+            os.killpg(process.pid, signal.SIGINT)
+        try:
+            _, said = process.communicate(timeout=300)
+        finally:
+            process.kill()
+        lines = [line for line in said.splitlines() if not line.startswith("pairton: warning: ")]
+        assert (process.returncode, lines) in ((130, ["pairton: stopped by SIGINT"]), (0, [])), said
+        assert [path for path in tmp_path.rglob(".*") if path.suffix] == []
+        stopped += process.returncode == 130
+    assert stopped >= 10
+    subprocess.run([*command, "-o", str(out), "--resume"], check=True, capture_output=True)
+    for path in (tmp_path / "undisturbed").glob("*.parquet"):
+        assert (out / path.name).read_bytes() == path.read_bytes()
 
 
 @pytest.mark.long
