@@ -70,7 +70,7 @@ FLAGS = {
     },
     "inspect": READING | {"--json"},
     "verify": set(),
-    "convert": READING | {"--to", "--select", "--force"},
+    "convert": READING | {"--to", "--variation", "--select", "--force"},
     "generate": {"-n", "--output", "--process", "--seed", "--keep", "--filter", "--lhe", "--card", "--pythia"}
     | {"--jobs", "--dask", "--resume", "--force"},
     "topologies": set(),
@@ -128,6 +128,16 @@ def test_a_verb_that_does_not_exist():
     said = CliRunner().invoke(cli, ["recontruct"])
     assert said.exit_code == 2
     assert "no command 'recontruct'; did you mean 'reconstruct'?" in said.output
+
+
+@pytest.mark.parametrize("words", [["--topology", "ttbar_allhad"], ["--tags", "pnet_2022"], ["-o", "out.h5"]])
+def test_an_option_with_one_value_is_given_once(words):
+    """The last one used to win without a word."""
+    said = CliRunner().invoke(cli, ["reconstruct", "events.h5", *words, *words])
+    assert said.exit_code == 2
+    assert "is given 2 times: give it once" in said.output
+    said = CliRunner().invoke(cli, ["reconstruct", "no.h5", "--keep", "a", "--keep", "b", "--force", "--force"])
+    assert "times" not in said.output
 
 
 @pytest.mark.parametrize(

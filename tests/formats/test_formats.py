@@ -91,6 +91,45 @@ def test_round_trip_keeps_everything(tmp_path: Path, to: str) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
+@pytest.mark.parametrize("to", ["parquet", "spanet_hdf5", "flat_root"])
+def test_very_many_equal_events_are_read_back(tmp_path: Path, to: str) -> None:
+    """A small file of our own was called impossible."""
+    events = some_events()[np.zeros(200_000, dtype=int)]
+    path = write(events.replace(columns={}, ids=np.zeros((200_000, 2))), tmp_path / WRITERS[to], to)
+    assert sum(map(len, iterate(path))) == 200_000
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"btag": 0.5}, 'btag is 0.5, but must be text such as "TAGGER:CUT"'),
+        ({"map": 5}, "map is 5, but must be a mapping"),
+        ({"keep": "run"}, "keep is .*run.*, but must be a list of names"),
+        ({"chunk": 1.5}, "chunk is 1.5, but must be a whole number"),
+        ({"units": 1000}, "units is 1000, but must be"),
+    ],
+)
+def test_wrong_options_do_not_blame_the_file(tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    path = write(some_events(), tmp_path / "events.parquet")
+    with pytest.raises(ConfigError, match=said):
+        next(iterate(path, **options))
+
+
+def test_our_own_faults_do_not_blame_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(some_events(), tmp_path / "events.parquet")
+    monkeypatch.delattr("pairton.formats.column_source.check_units")
+    with pytest.raises(NameError):
+        read(path)
+
+
+def test_phi_in_degrees_is_said(tmp_path: Path) -> None:
+    events = some_events()
+    jets = ak.with_field(events.jets, np.degrees(events.jets.phi), "phi")
+    path = write(events.replace(jets=jets), tmp_path / "events.parquet")
+    with pytest.raises(InputError, match=r"the median .phi. of jets is .*, which looks like degrees"):
+        read(path)
+
+
 @pytest.mark.parametrize("to", WRITERS)
 def test_chunks_are_the_same_rows(tmp_path: Path, to: str) -> None:
     path = write(some_events(), tmp_path / WRITERS[to], to)

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from pairton.cli import cli
 from pairton.cli.options import reading_options, variation_option
 from pairton.errors import ConfigError, FormatError, PairtonWarning
-from pairton.formats import read
+from pairton.formats import create, read
 from pairton.formats.variations import parse_settings, parse_variations
 
 
@@ -62,6 +62,21 @@ def test_what_the_command_line_gives() -> None:
     for wrong in ("a", "a=", "=1"):
         with pytest.raises(ConfigError, match="write KEY=VALUE"):
             parse_settings([wrong])
+
+
+def test_a_converted_file_keeps_variations(table: Path) -> None:
+    given = {"variations": {"up": {"pt": "pt_up", "mass": "mass_up"}}, "topology": "hh4b"}
+    events, path = read(table, **given), table.with_name("converted.parquet")
+    with create(path, events.topology) as writer:
+        writer.write(events)
+    back = read(path, variations={"up": {"pt": "jet_pt_up", "mass": "jet_mass_up"}})
+    assert back.varied("up").jets.pt.tolist() == events.varied("up").jets.pt.tolist()
+    energies = (np.asarray(ak.flatten(each.varied("up").jets.energy)) for each in (events, back))
+    np.testing.assert_allclose(*energies, rtol=1e-6)
+    assert back.jets.pt.tolist() == events.jets.pt.tolist()
+    arguments = [str(table), str(path), "--force", "--topology", "hh4b", "--variation", "up:pt=pt_up"]
+    assert CliRunner().invoke(cli, ["convert", *arguments]).exit_code == 0
+    assert read(path).jets["pt_up"].tolist() == events.varied("up").jets.pt.tolist()
 
 
 def test_settings_and_variations_reach_the_reader(table: Path) -> None:

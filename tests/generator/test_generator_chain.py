@@ -11,7 +11,7 @@ import pytest
 from pairton.errors import ConfigError, TopologyError
 from pairton.events import Events
 from pairton.events.objects import make_jets
-from pairton.generator.card import Card, Field, load_card, parse_card
+from pairton.generator.card import Card, Field, Grid, load_card, parse_card
 from pairton.generator.detector import LIGHT, Particles, detect, lognormal, propagate, towers
 from pairton.generator.pythia_record import Record
 from pairton.generator.simulation import keep_mask
@@ -128,6 +128,14 @@ def test_towers_sum_what_a_loop_over_particles_sums(card):
         fast.event, np.arcsinh(fast.pz / pt), np.arctan2(fast.py, fast.px), fast.energy, perfect(card.hcal), rng
     )
     assert np.sort(again.energy) == pytest.approx(np.sort(fast.energy))
+
+
+def test_a_calorimeter_may_begin_above_zero(card):
+    """Energy below the first ring was put into the ring before the first one, which is the last one."""
+    forward = replace(perfect(card.hcal), grid=Grid(np.array([1.5, 2.0, 3.0]), np.array([4, 8])))
+    eta = np.array([-1.6, 0.5, 2.5, 3.5, 0.0])
+    found = towers(np.zeros(5, np.int64), eta, np.zeros(5), np.arange(1.0, 6.0), forward, np.random.default_rng(0))
+    assert sorted(found.energy) == pytest.approx([1.0, 3.0])
 
 
 def test_towers_below_threshold_or_significance_are_dropped(card):
@@ -433,6 +441,12 @@ def test_what_is_kept():
         ("0.77, 0.70, 0.60]", "0.70, 0.77, 0.60]", "points.b is .* must fall between 1 and 0"),
         ("0.20, 0.10, 0.04]", "0.20, 0.10]", "points.c is .* as many points"),
         ("  isolation: 0.4", "  isolated: 0.4", "isolat"),
+        ("step: 0.1,", "step: 1.0e-9,", "step is 1e-09: more than"),
+        ("from: 0.0, to: 2.6", "from: -1.0, to: 2.6", "from is -1.0, but must be a number of at least 0"),
+        ("from: 0.0, to: 2.6", "from: 0.0, to: 0.0", "fewer than two edges"),
+        ("efficiency: 0.99", "efficiency: 1.1", "efficiency is 1.1, but must be between 0 and 1"),
+        ("310: {ecal: 0.3", "310: {ecal: 0.4", "310 has shares that add up to 1.1"),
+        ("  radius: 1.15 ", "  radius: 0.0 ", "radius is 0.0, but must be above 0"),
     ],
 )
 def test_a_wrong_card_says_what_is_wrong(card, old, new, said):

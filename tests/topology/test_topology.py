@@ -176,6 +176,8 @@ BAD = [
         ["2 different", "1 slots"],
     ),
     ({"name": "x", "event": ["a"], "particles": {"a": ["q"]}, "labels": {"hyper": ["u"]}}, ["numbers from 1"]),
+    ({"name": "x", "event": ["event"], "particles": {"event": ["q"]}}, ["event_probability", "rename"]),
+    ({"name": "x", "event": ["a", "complete"], "particles": {"a": ["q"]}}, ["complete_probability", "rename"]),
 ]
 
 

@@ -12,7 +12,7 @@ import pairton
 from pairton import formats
 from pairton.cli import main
 from pairton.errors import ConfigError, TrainingError
-from pairton.evaluation.head_metrics import Judged, judge_number, roc_area, roc_curve
+from pairton.evaluation.head_metrics import Judged, judge_class, judge_number, roc_area, roc_curve
 from pairton.events.head_specs import HeadSpec, labels_of, parse_head, places_of
 from pairton.events.nodes import Nodes
 from pairton.events.vectors import cartesian
@@ -390,6 +390,14 @@ def test_roc_area_is_the_share_of_ordered_pairs():
     spread = np.std([roc_area(signal[rows], scores[rows]).value for rows in drawn if 0 < signal[rows].sum() < 60])
     assert (found.high - found.low) / 2 == pytest.approx(spread, rel=0.2)
     assert np.isnan(roc_area(signal[:0], scores[:0]).value)
+
+
+def test_a_class_that_is_not_there_has_no_area():
+    """The mean over the classes was NaN."""
+    labels, values = np.array([[0.0], [0.0], [1.0], [1.0]]), np.array([[7, 2, 1], [4, 5, 1], [2, 7, 1], [1, 8, 1]])
+    found = judge_class(Judged(labels, values[:, None] / 10, np.ones(4)))
+    assert [np.isnan(one.value) for one in found["roc_area_by_class"]] == [False, False, True]
+    assert found["roc_area"].value == 1.0
 
 
 def test_a_roc_curve_has_that_area():

@@ -10,15 +10,18 @@ import pytest
 import torch
 
 from enumeration import enumerate_assignments, index_of, log_normaliser, scores
+from pairton._common.configuration import read_yaml
 from pairton.decoding.graph import MASKED, visible_tokens
 from pairton.decoding.set_tables import allowed_nodes, count_sums
 from pairton.decoding.terms import triplet_types
-from pairton.errors import TrainingError
+from pairton.errors import PairtonWarning, TrainingError
 from pairton.events import Events
+from pairton.events.head_specs import parse_head
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import Nodes
 from pairton.events.objects import make_jets
 from pairton.network import Network, NetworkConfig
+from pairton.recipes import find_recipe
 from pairton.topology import load_topology, parse_topology
 from pairton.training import measuring
 from pairton.training.data import BatchPlan, pack
@@ -273,6 +276,22 @@ def test_energy_jitter_scales_a_whole_event():
     np.testing.assert_allclose(scale, scale[:, :1, :1] * np.ones_like(scale), rtol=1e-5)
     assert 0.04 < np.log(scale[:, 0, 0]).std() < 0.06
     np.testing.assert_array_equal(after[:, :, [1, 2, 4]], before[:, :, [1, 2, 4]])
+    columns = {name: np.arange(400.0) for name in ("t_mass", "nu_px", "nu_py", "nu_eta", "n")}
+    specs = [parse_head(name, {"kind": "regression"}, TTBAR, "x")[0] for name in columns]
+    labels = symmetry.of_labels(columns, specs)
+    for name, value in labels.items():
+        factor = 1 if name in ("nu_eta", "n") else scale[:, 0, 0]
+        np.testing.assert_allclose(value, columns[name] * factor, rtol=1e-5)
+    turned = Symmetry.draw(400, replace(config, rotate=True), np.random.default_rng(0)).of_labels(columns, specs)
+    both = [np.hypot(each["nu_px"], each["nu_py"]) for each in (turned, columns)]
+    assert 0.04 < np.log(both[0][1:] / both[1][1:]).std() < 0.06
+
+
+def test_numbers_without_a_unit_are_not_scaled_without_a_word():
+    raw = read_yaml(find_recipe("cpu")) | {"heads": {"ht": {"kind": "regression"}}}
+    raw["augmentation"] = {"energy_jitter": 0.1}
+    with pytest.warns(PairtonWarning, match="heads.ht are not scaled .* set its component to energy"):
+        parse_recipe(raw)
 
 
 # -- data --------------------------------------------------------------------------------------------------

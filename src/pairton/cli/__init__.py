@@ -7,7 +7,9 @@ import os
 import sys
 import warnings
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Any, TextIO
 
 import click
@@ -69,7 +71,26 @@ class LazyGroup(click.Group):
         module, function = VERBS[name].split(":")
         command = getattr(import_module(module), function)
         assert isinstance(command, click.Command)
-        return command
+        return _refuse_repeated(command)
+
+
+@cache  # a verb may be called several times in a process
+def _refuse_repeated(command: click.Command) -> click.Command:
+    """The command, which refuses an option of one value that is given twice: click would take the last one."""
+    parse = command.parse_args
+
+    def parse_once(ctx: click.Context, words: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:  # completion in a shell
+            given = command.make_parser(ctx).parse_args(args=list(words))[2]
+            for one in given:
+                if isinstance(one, click.Option) and not one.multiple and not one.is_flag and given.count(one) > 1:
+                    raise click.UsageError(f"{one.opts[0]} is given {given.count(one)} times: give it once", ctx)
+        return parse(ctx, words)
+
+    command.parse_args = parse_once  # type: ignore[method-assign, assignment]  # of every verb, however it was made
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        _refuse_repeated(inner)
+    return command
 
 
 _SHOWN: set[str] = set()  # warnings printed in this run
@@ -115,6 +136,9 @@ def _show_warning(
 @naming_flags()
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line. A user's mistake is one line on stderr and exit code 2, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal with latin-1 shows ? for what it lacks
+            stream.reconfigure(errors="replace")
     try:
         with stopping(), warnings.catch_warnings(), protecting_inputs():
             warnings.simplefilter("always", PairtonWarning)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairton.cli.options import completing, force_option, reading_options, refuse_existing
+from pairton.cli.options import completing, force_option, reading_options, refuse_existing, variation_option
 from pairton.cli.progress import progress
 from pairton.errors import ConfigError, OutputError
 
@@ -101,6 +101,7 @@ def _show_result(path: str, as_json: bool) -> bool:
 @click.option(
     "--select", is_flag=True, help="Write only objects and events that pass the selection of the topology."
 )
+@variation_option
 @reading_options
 def convert(
     inputs: tuple[str, ...],
@@ -110,7 +111,8 @@ def convert(
     select: bool,
     reading: dict[str, Any],
 ) -> None:
-    """Write the events of IN... to OUT in another format, with all objects, truth, weights, ids and kept columns.
+    """Write the events of IN... to OUT in another format, with all objects, truth, weights, ids, kept columns and
+    variations (`jet_pt_NAME`, `jet_mass_NAME`).
 
     The suffix chooses the format: .h5 (SPANet's layout), .root (a flat tree) or .parquet. `--to hyper_hdf5` writes
     HyPER's layout.

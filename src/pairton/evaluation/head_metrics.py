@@ -149,7 +149,8 @@ def judge_class(judged: Judged) -> dict[str, Any]:
     result: dict[str, Any] = {"labels": int(compared.sum()), "accuracy": accuracy}
     if classes == 2:
         return {**result, "roc_area": areas[0]}
-    value, low, high, _ = np.mean(areas, axis=0).tolist()
+    seen = [area for area in areas if np.isfinite(area.value)] or areas  # a class without events has no area
+    value, low, high, _ = np.mean(seen, axis=0).tolist()
     return {**result, "roc_area": Estimate(value, low, high, len(labels)), "roc_area_by_class": areas}
 
 

@@ -25,11 +25,23 @@ from pairton._common.configuration import check_keys, configure
 from pairton.errors import ConfigError, TrainingError, nearest, shown
 from pairton.topology import Topology
 
-__all__ = ["COMPONENTS", "EVENT", "HeadSpec", "Place", "labels_of", "parse_head", "places_of", "slot_paths"]
+__all__ = [
+    "EVENT",
+    "IN_GEV",
+    "TURNING",
+    "HeadSpec",
+    "Place",
+    "labels_of",
+    "parse_head",
+    "places_of",
+    "slot_paths",
+]
 
 KINDS = ("class", "regression")
 LOSSES = ("gaussian", "laplacian", "log_gaussian")
-COMPONENTS = ("none", "px", "py", "pz", "eta", "phi")  # components of a vector, which rotate with the event
+TURNING = ("px", "py", "pz", "eta", "phi")  # components of a vector, which rotate with the event
+IN_GEV = ("px", "py", "pz", "pt", "mass", "energy")  # numbers that have the energy scale of the objects
+COMPONENTS = ("none", *TURNING, "pt", "mass", "energy")
 EVENT = "event"
 MOST_CLASSES = 1000
 MISSING = -1  # label of a class that is not known
@@ -52,7 +64,7 @@ class HeadSpec:
     columns: tuple[str, ...] = ()  # columns with the labels, one per place
     classes: int | None = None  # number of classes
     loss: str = "gaussian"  # of a regression; gaussian: squared, laplacian: absolute, log_gaussian: log difference
-    component: str = "none"  # of a regression: px, py, pz, eta, phi, if it rotates with the event
+    component: str = "none"  # of a regression: px, …, mass, if it changes with the axes or the energy scale
     offset: float | None = None  # of a regression: mean of the labels
     scale: float | None = None  # of a regression: standard deviation of the labels
 

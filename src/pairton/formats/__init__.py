@@ -7,19 +7,19 @@ code.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pairton.errors import ConfigError, FormatError, InputError, PairtonWarning, nearest
+from pairton.errors import ConfigError, FormatError, InputError, PairtonWarning, nearest, shown
 from pairton.events import Events
 from pairton.events.tags import load_table
 from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions, Source, Writer, check_chunk, damage
 from pairton.formats.column_files import MODULES, container_module
 from pairton.formats.common import BadLabels
-from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand, file_state, require_container, unchanged
+from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand, require_container, unchanged
 from pairton.formats.lepton_selection import OneChoice
 from pairton.formats.stored import KEY
 from pairton.formats.taggers import OneTagger
@@ -65,11 +65,19 @@ ELSEWHERE = {
     "spanet_hdf5": "spanet.spanet_hdf5",
 }
 IN_MEMORY_CHUNK = 1_000_000  # events; large, since all of them are kept in memory anyway
-LEAST_BYTES = 8  # smallest plausible size of a compressed event in a file
-SMALL = 2**20  # bytes; smaller files are treated as having this size
 WRITTEN = {"HDF5": "spanet_hdf5", "ROOT": "flat_root", "Parquet": "parquet"}  # default format for writing
 
 
+FORMS: tuple[tuple[str, Any, str], ...] = (  # option of reading, its type, and that type in words
+    ("map", Mapping, 'a mapping such as {"pt": "jet_pt"}'),
+    ("fields", Mapping, 'a mapping such as {"jet": ["btag"]}'),
+    ("tree", str, "text"),
+    ("units", str, '"GeV" or "MeV"'),
+    ("btag", str, 'text such as "TAGGER:CUT"'),
+    ("keep", Sequence, "a list of names"),
+    ("settings", Mapping, "a mapping of names to text"),
+    ("variations", Mapping, 'a mapping such as {"up": {"pt": "jet_pt_up"}}'),
+)
 ADDED: dict[str, Format] = {}  # by `register_format`
 
 
@@ -135,6 +143,10 @@ def read_options(
     topology: Topology | str | Path | None = None, units: str | None = None, tags: Any = None, **options: Any
 ) -> ReadOptions:
     """Make `ReadOptions` from keyword arguments, and check them."""
+    for name, kind, form in FORMS:
+        value = units if name == "units" else options.get(name)
+        if value is not None and (not isinstance(value, kind) or (kind is Sequence and isinstance(value, str))):
+            raise ConfigError(f"{name} is {shown(value)}, but must be {form}")
     if units is not None:
         known = {"gev": "GeV", "mev": "MeV"}
         if units.lower() not in known:
@@ -231,13 +243,9 @@ def open_source(
     reading = {name: getattr(chosen, name) for name in ("map", "units", "settings")}
     if reading := {name: dict(value) if name != "units" else value for name, value in reading.items() if value}:
         source.metadata = {**source.metadata, "reading": reading}  # results record options that can change them
-    state = file_state(name)
-    if source.n_events < 0 or (state and source.n_events * LEAST_BYTES > max(state[1], SMALL)):
+    if source.n_events < 0:
         source.close()
-        raise InputError(
-            f"{name}: declares {source.n_events} events" + (f" in {state[1]} bytes" if state else "") + ", which "
-            "is impossible: the file is damaged, or was made to exhaust the memory"
-        )
+        raise InputError(f"{name}: declares {source.n_events} events: the file is damaged")
     return source
 
 

@@ -14,7 +14,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, ClassVar, Protocol, Self
 
 from pairton._common.atomic import CompleteOrNothing
-from pairton.errors import ConfigError, InputError, OutputError, PairtonError, nearest
+from pairton.errors import ConfigError, InputError, OutputError, PairtonError, nearest, shown
 from pairton.events import Events
 from pairton.events.events import MARKS
 from pairton.events.inputs import DEFAULT_FIELDS, EVIDENCE
@@ -28,6 +28,7 @@ from pairton.topology import JET, Topology, collection_name, load_topology
 __all__ = ["DEFAULT_CHUNK", "File", "Format", "ReadOptions", "Source", "Writer", "check_chunk", "damage"]
 
 DEFAULT_CHUNK = 50_000  # events held in memory at once: about 30 MB of jets
+BUGS = (AttributeError, NameError, ImportError, NotImplementedError, AssertionError)  # if raised by this package
 COMPLETION = ("energy", "mass")  # fields that complete the four-momentum
 EVENT_NAMES = ("weight", "source", "number")  # columns of the event that `--map` may name
 
@@ -111,9 +112,9 @@ class File(Protocol):
 
 
 def check_chunk(size: int) -> None:
-    """Raise ConfigError unless a chunk has at least one event."""
-    if size < 1:
-        raise ConfigError(f"chunk is {size}, but must be at least 1")
+    """Raise ConfigError unless a chunk is a whole number of events, at least one."""
+    if isinstance(size, float) or size < 1:
+        raise ConfigError(f"chunk is {shown(size)}, but must be a whole number of at least 1")
 
 
 @contextmanager
@@ -128,10 +129,20 @@ def damage(path: str) -> Iterator[None]:
             f"{path}: there is not enough memory to read it: read smaller chunks, or check whether it is damaged"
         ) from error
     except Exception as error:
+        if isinstance(error, BUGS) and _is_ours(error):
+            raise
         reason = f"{type(error).__name__}: {one_line(error)}"
         raise InputError(
             f"{path}: cannot be read, because it is damaged or not of the expected format ({reason})"
         ) from error
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether code of this package, not of a library that reads damaged bytes, has raised an error."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("pairton.")
 
 
 class Source(ABC):

@@ -32,6 +32,7 @@ __all__ = [
 NO_OBJECT = 2**31 - 1
 LEAST_MEDIAN = 0.5  # GeV: a smaller median pT means wrong units
 LEAST_MET = 1e-3  # GeV: a smaller median is that of events without missing energy, whatever the units
+MOST_DEGREES = 360  # |phi| of more is damage, not degrees
 ENOUGH = 20  # objects: the median pT of fewer, such as the missing energy of a few events, can be small by chance
 SURE = 100  # in so many events, the missing energy cannot always be 0
 
@@ -55,11 +56,17 @@ def check_units(
 ) -> None:
     """Raise InputError if kinds of objects have different units; warn if the missing energy is always 0.
 
-    The median pT of every kind must be plausible in GeV. units: those that the user gave; fixed: those that all
-    files of the format have.
+    The median pT of every kind must be plausible in GeV, and the median |phi| in radians. units: those that the
+    user gave; fixed: those that all files of the format have.
     """
     reference, usual = None, 0.0
     for kind, array in objects.items():
+        phi = np.abs(np.asarray(ak.flatten(array["phi"]))[:UNIT_SAMPLE])
+        if len(phi) >= ENOUGH and 2 * np.pi < (median_phi := float(np.median(phi))) <= MOST_DEGREES:
+            raise InputError(
+                f"{path}: the median |phi| of {collection_name(kind)} is {median_phi:.3g}, which looks like "
+                "degrees: write the file again with phi in radians"
+            )
         pt = np.asarray(ak.flatten(array["pt"]))[:UNIT_SAMPLE]
         if kind in TRANSVERSE and len(pt) >= SURE and not pt.any():
             warnings.warn(

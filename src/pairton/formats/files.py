@@ -331,9 +331,9 @@ def reading_as(container: str, path: str) -> Iterator[None]:
         ) from error
 
 
-def refuse_inflated(path: str, declared: int, size: int) -> None:
+def refuse_inflated(path: str, declared: int, size: int, most: int = MOST_INFLATED) -> None:
     """Raise InputError if a file of `size` bytes declares far more bytes of values than it can hold."""
-    if declared > MOST_BYTES and declared > MOST_INFLATED * size:
+    if declared > MOST_BYTES and declared > most * size:
         raise InputError(
             f"{path}: declares {declared / 2**20:.0f} MiB of values in {size} bytes: it is damaged, or made to "
             "exhaust the memory"

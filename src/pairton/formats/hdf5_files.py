@@ -26,6 +26,7 @@ from pairton.formats.files import fingerprint, is_url, open_binary, reading_as, 
 __all__ = ["Hdf5File", "NewFile", "open_file"]
 
 CHUNK_CACHE = 2**20  # bytes per dataset, so that a chunk is not decompressed twice for two reads
+MOST_DEFLATED = 1032  # times its size, gzip can make of a dataset
 MOST_LINKS = 16  # soft links in one path, as in HDF5 itself
 SHOWN = 20  # most names listed in an error
 COMPRESSION = {"compression": "gzip", "compression_opts": 1, "shuffle": True}  # to a third of the size, and fast
@@ -137,7 +138,7 @@ class Hdf5File:
     def read(self, data: Any, start: int, stop: int, field: str | None = None) -> npt.NDArray[Any]:
         """Rows [start, stop) of a dataset, or of one field of its records."""
         with reading_as("HDF5", self.path):
-            self._check_size(data, stop - start)
+            self._check_size(data)
             rows = data[start:stop] if field is None else data.fields(field)[start:stop]
         return np.asarray(rows)
 
@@ -146,13 +147,14 @@ class Hdf5File:
         data = self.dataset(name)
         return self.read(data, 0, data.shape[0])
 
-    def _check_size(self, data: Any, rows: int) -> None:
-        """Raise InputError if a dataset declares far more data than the file can hold."""
+    def _check_size(self, data: Any) -> None:
+        """Raise InputError if a dataset, or a chunk of it, declares far more data than the file can hold."""
         if h5py.check_vlen_dtype(data.dtype) is not None:
             raise FormatError(f"{self.path}: {data.name} has values of variable length: store them as an array")
-        shape = max((rows, *data.shape[1:]), data.chunks or (0,), key=math.prod)
         stored = min(data.id.get_storage_size(), self._bytes)
-        refuse_inflated(self.path, math.prod(shape) * data.dtype.itemsize, stored)
+        together = data.chunks or data.shape[1:]  # what is read at once, whatever was asked for
+        refuse_inflated(self.path, math.prod(together) * data.dtype.itemsize, stored)
+        refuse_inflated(self.path, data.size * data.dtype.itemsize, stored, most=MOST_DEFLATED)
 
     def attribute(self, name: str) -> str | None:
         """A string attribute of the file."""

@@ -13,6 +13,7 @@ from pairton.errors import OutputError
 from pairton.events import Events
 from pairton.events.events import MARKS
 from pairton.events.inputs import DEFAULT_FIELDS, MOMENTUM
+from pairton.events.vectors import mass_of
 from pairton.formats.base import DEFAULT_CHUNK, Writer
 from pairton.formats.column_files import ColumnWriter, check_column
 from pairton.formats.flat_objects import FlatObjects
@@ -50,6 +51,7 @@ class EventWriter(ColumnWriter, Writer):
 
     def write(self, events: Events) -> None:
         """Append some events."""
+        events = _with_variations(events)
         self._check(events)
         start = 0
         while start < len(events):  # batches are full, so that they end at the end of a chunk of the file
@@ -113,6 +115,24 @@ class EventWriter(ColumnWriter, Writer):
                     f"{self.path}: only some inputs have {', '.join(sorted(different))} of "
                     f"{collection_name(kind)}: write them to separate files"
                 )
+
+
+def _with_variations(events: Events) -> Events:
+    """The events with variations as further fields of their objects: pt_NAME, mass_NAME, and what else differs."""
+    objects = dict(events.objects)
+    for variation, kinds in events.variations.items():
+        for kind, varied in kinds.items():
+            nominal, counts = events.objects[kind], events.counts[kind]
+            flat = {name: np.asarray(ak.flatten(varied[name])) for name in ak.fields(varied)}
+            differing = {
+                name: values
+                for name, values in flat.items()
+                if name not in ("pt", "energy", *MARKS) and not np.array_equal(values, ak.flatten(nominal[name]))
+            }
+            mass = mass_of(flat["pt"], flat["eta"], flat["energy"])
+            for name, values in {"pt": flat["pt"], "mass": mass, **differing}.items():
+                objects[kind] = ak.with_field(objects[kind], ak.unflatten(values, counts), f"{name}_{variation}")
+    return events.replace(objects=objects) if events.variations else events
 
 
 def _no_events(topology: Topology) -> Events:

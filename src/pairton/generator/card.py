@@ -31,6 +31,7 @@ __all__ = [
 T = TypeVar("T")
 
 CARDS = Path(__file__).parent / "cards"
+MOST_TOWERS = 36_000  # rings, and towers of a ring
 
 
 @dataclass(frozen=True)
@@ -204,16 +205,28 @@ def _positive(value: Any, where: str) -> float:
     return number
 
 
+def _share(value: Any, where: str) -> float:
+    if _positive(value, where) > 1:
+        raise ConfigError(f"{where} is {shown(value)}, but must be between 0 and 1")
+    return float(value)
+
+
 def _above_zero(value: Any, where: str) -> float:
     if _positive(value, where) == 0:
         raise ConfigError(f"{where} is {shown(value)}, but must be above 0")
     return float(value)
 
 
+def _checked(raw: Mapping[str, Any], name: str, where: str) -> float:
+    above_zero = name in ("radius", "half_length")
+    check = _share if name == "efficiency" else _above_zero if above_zero else _positive
+    return check(raw[name], f"{where}.{name}")
+
+
 def _plain(cls: type[T], raw: Any, where: str) -> T:
     names = [f.name for f in fields(cls) if f.default is MISSING]  # type: ignore[arg-type]
     raw = _keys(raw, where, names)
-    return cls(**{name: _positive(raw[name], f"{where}.{name}") for name in names})
+    return cls(**{name: _checked(raw, name, where) for name in names})
 
 
 def _table(raw: Any, where: str, names: list[str]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -224,7 +237,7 @@ def _table(raw: Any, where: str, names: list[str]) -> tuple[npt.NDArray[np.float
     edges = np.array([_positive(row["below"], f"{where}.below") for row in rows])
     if np.any(np.diff(edges) <= 0):
         raise ConfigError(f"{where} has regions below {edges.tolist()}: order them by rising |eta|")
-    return edges, np.array([[_positive(row[name], f"{where}.{name}") for name in names] for row in rows])
+    return edges, np.array([[_checked(row, name, where) for name in names] for row in rows])
 
 
 def _calorimeter(raw: Any, where: str) -> Calorimeter:
@@ -242,17 +255,26 @@ def _calorimeter(raw: Any, where: str) -> Calorimeter:
 def _grid(raw: Any, where: str) -> Grid:
     edges: list[float] = []
     n_phi: list[int] = []
+    if not isinstance(raw, list) or not raw:
+        raise ConfigError(f"{where} must be a list of rings, each with from, to, step and phi, or edges and phi")
     for part in raw:
-        if "edges" in part:
+        if isinstance(part, dict) and "edges" in part:
             part = _keys(part, where, ["edges", "phi"])
-            more = [float(edge) for edge in part["edges"]]
+            more = [_positive(edge, f"{where}.edges") for edge in part["edges"]]
         else:
             part = _keys(part, where, ["from", "to", "step", "phi"])
-            rings = round((part["to"] - part["from"]) / _above_zero(part["step"], f"{where}.step"))
-            more = np.linspace(part["from"], part["to"], rings + 1).tolist()
+            start, stop = (_positive(part[name], f"{where}.{name}") for name in ("from", "to"))
+            rings = (stop - start) / _above_zero(part["step"], f"{where}.step")
+            if rings > MOST_TOWERS:
+                raise ConfigError(f"{where}.step is {shown(part['step'])}: more than {MOST_TOWERS} rings")
+            more = np.linspace(start, stop, round(rings) + 1).tolist()
         around = 360 / _above_zero(part["phi"], f"{where}.phi")
-        if around != round(around):
-            raise ConfigError(f"{where}.phi is {part['phi']} degrees, but must divide 360")
+        if around != round(around) or around > MOST_TOWERS:
+            raise ConfigError(
+                f"{where}.phi is {shown(part['phi'])} degrees, but must divide 360, into {MOST_TOWERS} at most"
+            )
+        if len(more) < 2:
+            raise ConfigError(f"{where} has rings with fewer than two edges: give the lower and the upper one")
         if edges and not np.isclose(edges[-1], more[0]):
             raise ConfigError(f"{where} jumps from {edges[-1]} to {more[0]}: rings must be contiguous")
         edges += more[1:] if edges else more
@@ -269,7 +291,9 @@ def _deposits(raw: Any, where: str) -> dict[int, tuple[float, float]]:
     for code, share in raw.items():
         share = _keys(share, f"{where}.{code}", ["ecal", "hcal"])
         key = 0 if code == "other" else abs(int(code))
-        shares[key] = (_positive(share["ecal"], f"{where}.{code}"), _positive(share["hcal"], f"{where}.{code}"))
+        shares[key] = (_share(share["ecal"], f"{where}.{code}"), _share(share["hcal"], f"{where}.{code}"))
+        if sum(shares[key]) > 1 + 1e-9:
+            raise ConfigError(f"{where}.{code} has shares that add up to {sum(shares[key]):g}: at most 1 is there")
     return shares
 
 
@@ -282,7 +306,8 @@ def _muons(raw: Any, where: str) -> Muons:
 def _jets(raw: Any, where: str) -> Jets:
     raw = _keys(raw, where, ["radius", "scale", "pt", "abs_eta"])
     a, b = raw["scale"]
-    radius, pt, abs_eta = (_positive(raw[name], f"{where}.{name}") for name in ("radius", "pt", "abs_eta"))
+    pt, abs_eta = (_positive(raw[name], f"{where}.{name}") for name in ("pt", "abs_eta"))
+    radius = _above_zero(raw["radius"], f"{where}.radius")
     return Jets(radius, (float(a), float(b)), pt, abs_eta)
 
 

@@ -128,7 +128,7 @@ def towers(
     """Sum energies per tower, smear them and cut on them; positions are uniform within each tower."""
     grid = calorimeter.grid
     ring = np.searchsorted(grid.edges, np.abs(eta), side="right") - 1
-    ok = (ring < len(grid.n_phi)) & (energy > 0)
+    ok = (ring >= 0) & (ring < len(grid.n_phi)) & (energy > 0)
     event, eta, phi, energy, ring = event[ok], eta[ok], phi[ok], energy[ok], ring[ok]
     around = grid.n_phi[ring]
     sector = np.minimum(((phi + np.pi) / (2 * np.pi) * around).astype(np.int64), around - 1)

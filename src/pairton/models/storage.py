@@ -127,6 +127,11 @@ def parse_info(raw: Mapping[str, Any], source: str) -> ModelInfo:
         metrics = {k: math.nan if v is None else float(v) for k, v in raw.get("metrics", {}).items()}
         outputs = {str(name): tuple(map(str, axes)) for name, axes in raw["outputs"].items()}
         domain = Domain.from_dict(raw["domain"], source)
+        for kind in topology.kinds:
+            if odd := [name for name in domain[kind].binary if name not in inputs.columns(kind)]:
+                raise ModelError(
+                    f"{source}: domain.{kind}.binary has {shown(odd[0])}, which is no input of the model"
+                )
         rest = {name: raw[name] for name in ("data", "recipe", "code_version", WEIGHTS_KEY) if name in raw}
         stages = decoding.n_temperatures(topology)
         if len(temperatures) not in (0, stages):

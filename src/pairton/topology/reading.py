@@ -24,6 +24,7 @@ KEYS = (
     *("invisible", "bins", "groups", "joined", "alternatives"),
 )
 MOST_SLOTS = 24
+RESERVED = ("event", "complete")  # their probabilities are columns of every result
 NAMESPACES = ("hyper", "spanet")
 
 
@@ -60,6 +61,9 @@ def parse_topology(raw: object, source: str = "topology") -> Topology:
     if not isinstance(top["name"], str) or not top["name"] or not top["name"].isprintable():
         raise _error(source, top["name"], "name must be a word such as ttbar_allhad")
     event = _names(top["event"], source, "event")
+    for name in RESERVED:
+        if name in event or name in top["particles"]:
+            raise _error(source, name, f"this names a column of results, {name}_probability: rename the particle")
     if not isinstance(top["particles"], dict):
         raise _error(source, top["particles"], "particles must map each particle to its products, t: [W, b]")
     decays = {}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pairton.events.head_specs import HeadSpec
+from pairton.events.head_specs import IN_GEV, HeadSpec
 from pairton.events.inputs import MOMENTUM
 from pairton.events.nodes import Nodes
 from pairton.topology import Topology
@@ -88,6 +88,8 @@ class Symmetry:
     def _of_label(self, columns: Mapping[str, Any], spec: HeadSpec, name: str) -> Any:
         eta, phi = (1.0, 1.0) if self.signs is None else self.signs[:, 0].T
         value = columns[name]
+        if self.scale is not None and spec.component in IN_GEV:
+            value = value * self.scale[:, 0, 0]
         if spec.component in ("pz", "eta"):
             return value * eta
         if spec.component == "phi":
@@ -95,7 +97,8 @@ class Symmetry:
         if spec.component in ("px", "py"):
             if self.turn is not None:
                 sine = np.sin(self.turn[:, 0]) * (-1 if spec.component == "px" else 1)
-                value = value * np.cos(self.turn[:, 0]) + columns[spec.partners[name]] * sine
+                partner = columns[spec.partners[name]] * (1 if self.scale is None else self.scale[:, 0, 0])
+                value = value * np.cos(self.turn[:, 0]) + partner * sine
             return value * phi if spec.component == "py" else value
         return value
 

@@ -15,7 +15,7 @@ from pairton.decoding.hyper_decoding import HYPER, check_hyper
 from pairton.decoding.set_tables import MAX_SUMS, exact_limit
 from pairton.decoding.terms import triplet_types
 from pairton.errors import ConfigError, PairtonWarning, shown
-from pairton.events.head_specs import HeadSpec, parse_head
+from pairton.events.head_specs import TURNING, HeadSpec, parse_head
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import MOST_OBJECTS
 from pairton.events.tags import load_table
@@ -340,13 +340,21 @@ def parse_recipe(raw: Mapping[str, Any], source: str = "recipe") -> Recipe:
 
 def _warn_of_components(recipe: Recipe) -> None:
     """Warn of a head that the network cannot learn, since its features do not rotate with the event."""
-    turning = {name: spec.component for name, spec in recipe.specs.items() if spec.component != "none"}
+    turning = {name: spec.component for name, spec in recipe.specs.items() if spec.component in TURNING}
     if turning and recipe.network.architecture == "symmetric":
         name, component = next(iter(turning.items()))
         warnings.warn(
             f"heads.{name} learns no more than a constant: {component} changes when an event is rotated or "
             "reflected, but the features of network.architecture symmetric do not: take pairformer, or leave out "
             "the head",
+            PairtonWarning,
+            stacklevel=3,
+        )
+    unclear = [name for name, spec in recipe.specs.items() if spec.component == "none" and not spec.is_class]
+    if unclear and recipe.augmentation.energy_jitter:
+        warnings.warn(
+            f"the labels of heads.{unclear[0]} are not scaled with the objects by augmentation.energy_jitter: if "
+            "they are in GeV, set its component to energy",
             PairtonWarning,
             stacklevel=3,
         )
