@@ -18,6 +18,7 @@ import numpy.typing as npt
 from pairton import formats
 from pairton.events import Events
 from pairton.reconstruction.result import momenta
+from pairton.topology.extras import bin_index, bin_names
 
 __all__ = ["main", "masses", "observables", "summarise"]
 
@@ -33,10 +34,10 @@ def masses(events: Events, type_name: str) -> Floats:
 
 def _mix(events: Events, chosen: npt.NDArray[np.bool_]) -> dict[str, float]:
     """Percentages of the multiplicity bins."""
-    index = events.topology.bin_index(events.n_jets[chosen])
+    index = bin_index(events.topology, events.n_jets[chosen])
     return {
         name: round(100 * float(np.mean(index == k)), 1) if len(index) else 0.0
-        for k, name in enumerate(events.topology.bins)
+        for k, name in enumerate(bin_names(events.topology))
     }
 
 

@@ -11,6 +11,7 @@ from pairton.decoding.branches import BRANCH, branch_plan, branch_sums
 from pairton.events.nodes import Nodes
 from pairton.topology import load_topology
 from pairton.topology.assignments import canonical
+from pairton.topology.extras import labels_of
 
 JETS = {"SEQUENTIAL": {"Jets": {"pt": "log"}}}
 BOTH = {"SEQUENTIAL": {"Jets": {"pt": "log"}, "Leptons": {"pt": "log"}}}
@@ -56,7 +57,7 @@ def symmetric(array, slots, topology):
 def outputs_of(topology, events, n_nodes, seed, spread=3.0):
     rng = np.random.default_rng(seed)
     result = {}
-    labels = [label.split("/")[0] for label in topology.labels("spanet")]
+    labels = [label.split("/")[0] for label in labels_of(topology, "spanet")]
     for name in dict.fromkeys(labels):
         slots = [slot for slot, other in enumerate(labels) if other == name]
         array = rng.normal(0, spread, (events, *(n_nodes,) * len(slots))).astype(np.float32)
@@ -71,7 +72,7 @@ def every_assignment(topology, layout):
 
 def product_of(topology, outputs, assignments, event=0):
     """(A,): log of the product of the branches' probabilities."""
-    labels = [label.split("/")[0] for label in topology.labels("spanet")]
+    labels = [label.split("/")[0] for label in labels_of(topology, "spanet")]
     total = np.zeros(len(assignments))
     for name in dict.fromkeys(labels):
         slots = [slot for slot, other in enumerate(labels) if other == name]
@@ -81,7 +82,7 @@ def product_of(topology, outputs, assignments, event=0):
 
 def greedy(topology, outputs, event=0):
     """SPANet's choice: the most probable particle of all, then the next among objects that are left."""
-    labels = [label.split("/")[0] for label in topology.labels("spanet")]
+    labels = [label.split("/")[0] for label in labels_of(topology, "spanet")]
     slots = {name: [s for s, other in enumerate(labels) if other == name] for name in dict.fromkeys(labels)}
     left = {name: outputs[f"{BRANCH}{name}"][event].astype(float).copy() for name in slots}
     for name, array in left.items():

@@ -10,13 +10,14 @@ from pairton.evaluation.evaluating import evaluate
 from pairton.reconstruction.parts import reconstruct_parts
 from pairton.reconstruction.streaming import reconstruct_files
 from pairton.topology import load_topology
+from pairton.topology.extras import labels_of
 
 TTBAR = load_topology("ttbar_allhad")
 
 
 def spanet(path, columns):
     with h5py.File(path, "w") as file:
-        for label, column in zip(TTBAR.labels("spanet"), columns, strict=True):
+        for label, column in zip(labels_of(TTBAR, "spanet"), columns, strict=True):
             file[f"TARGETS/{label}"] = column
     return path
 

@@ -21,6 +21,7 @@ from pairton.evaluation.metrics import differences, reweighted, score
 from pairton.events import Events
 from pairton.report.evaluation_page import write_report
 from pairton.topology import load_topology
+from pairton.topology.extras import bin_names
 
 TTBAR = load_topology()
 CENTRAL = {"value", "probability", "right", "difference", "error", "mean", "close", "share", "mix"}
@@ -278,7 +279,7 @@ def test_a_mix_of_bins_with_weights(events, integers):
     n_jets = rng.integers(5, 10, 240)  # five: in no bin
     scores = score(TTBAR, events.truth, predicted, n_jets, integers)
     counted = scores.weight * scores.total["event"]
-    mix = [counted[scores.bins == k].sum() for k in range(len(TTBAR.bins))]
+    mix = [counted[scores.bins == k].sum() for k in range(len(bin_names(TTBAR)))]
     inside = scores.bins >= 0
     found = reweighted(scores, mix)["event"]
     assert found.value == pytest.approx(

@@ -3,13 +3,17 @@
 import awkward as ak
 import numpy as np
 import pyarrow.parquet as pq
+import pytest
 
 import pairton
 from pairton.events.domain import Domain
 from pairton.events.inputs import Inputs
+from pairton.events.matching import match_slots
 from pairton.events.vectors import cartesian, pair_products
 from pairton.models.storage import ModelInfo
 from pairton.reconstruction.streaming import reconstruct_files
+from pairton.topology import parse_topology
+from pairton.topology.kinds import KINDS, Kind, register_kind
 
 TOPOLOGY = """
 name: hyy
@@ -52,3 +56,19 @@ def test_photons_become_a_higgs(tmp_path):
     assert (set(found["status"]), set(found["n_photons"])) == ({"ok"}, {3})
     assert (set(found["H_y1_photon"]), set(found["H_y2_photon"])) == ({0}, {2})
     np.testing.assert_allclose(found["H_mass"], 125, rtol=1e-4)
+
+
+def test_a_kind_with_a_record_of_its_own(tmp_path):
+    """Large jets: read with their substructure, and matched within a larger distance of their particle."""
+    register_kind(Kind("fatjet", fields=("tau21",), match_radius=0.8))
+    try:
+        raw = {"name": "boosted", "event": ["H"], "particles": {"H": ["f"]}, "objects": {"f": "fatjet"}}
+        topology = parse_topology(raw)
+        jets = {"pt": [[300.0]], "eta": [[0.6]], "phi": [[0.0]], "energy": [[400.0]], "tau21": [[0.3]]}
+        columns = {f"fatjet_{name}": values for name, values in jets.items()}
+        ak.to_parquet(ak.Array(columns), tmp_path / "fat.parquet")
+        events = pairton.read(tmp_path / "fat.parquet", topology=topology)
+        assert events.objects["fatjet"].tau21.tolist() == [[pytest.approx(0.3)]]
+        assert match_slots(topology, events.objects, np.array([[0.0]]), np.array([[0.0]])).tolist() == [[0]]
+    finally:
+        del KINDS["fatjet"]

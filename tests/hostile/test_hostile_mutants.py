@@ -19,6 +19,7 @@ from pairton.generator.card import CARDS, parse_card
 from pairton.models.engines import METADATA_KEY, load_model
 from pairton.models.sessions import OPERATORS
 from pairton.topology import load_topology, parse_topology
+from pairton.topology.extras import labels_of
 
 ODD = [
     None,
@@ -98,7 +99,7 @@ def survive(good, n, use):
 
 def topology_use(raw):
     found = parse_topology(raw)
-    found.to_dict(), found.levels, found.labels("hyper"), found.tree(), str(found.selection)
+    found.to_dict(), found.levels, labels_of(found, "hyper"), found.tree(), str(found.selection)
 
 
 def check_topologies(n, *_):

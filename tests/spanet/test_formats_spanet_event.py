@@ -11,6 +11,7 @@ import yaml
 import pairton
 from pairton import formats
 from pairton.errors import FormatError, PairtonWarning
+from pairton.topology.extras import labels_of
 
 SAMPLES = os.environ.get("PAIRTON_SAMPLES", Path(__file__).parents[3] / "shared" / "data" / "samples")
 SAMPLE = Path(SAMPLES) / "spanet_tth_semilep.h5"
@@ -119,7 +120,7 @@ def test_the_example_of_spanet(tmp_path):
     assert len(events) == 1000
     assert events.topology.name == "semi_leptonic_ttH"
     with h5py.File(SAMPLE) as file:
-        for slot, label in zip(events.topology.slots, events.topology.labels("spanet"), strict=True):
+        for slot, label in zip(events.topology.slots, labels_of(events.topology, "spanet"), strict=True):
             np.testing.assert_array_equal(events.truth[:, slot.index], file[f"TARGETS/{label}"][:])
         stored = file["REGRESSIONS/EVENT/neutrino_pz"][:]
     np.testing.assert_allclose(events.columns["neutrino_pz"], 100.0 * stored)  # in GeV; kept, as it is

@@ -8,6 +8,7 @@ import yaml
 from pairton.errors import TopologyError
 from pairton.spanet.spanet_event import load_spanet_event
 from pairton.topology import load_topology, same_tree
+from pairton.topology.extras import labels_of
 
 JETS = {"SEQUENTIAL": {"Jets": {"pt": "log_normalize", "eta": "normalize", "phi": "none", "btag": "none"}}}
 LEPTONS = {"SEQUENTIAL": JETS["SEQUENTIAL"] | {"Leptons": {"pt": "log", "eta": "none", "phi": "none"}}}
@@ -86,7 +87,7 @@ def test_the_group_is_that_of_spanet(name, tmp_path):
     event, permutations = EVENTS[name]
     topology = load_topology(write(tmp_path / "event.yaml", event, permutations))
     labels, group = slow_group(event, permutations)
-    ours = topology.labels("spanet")
+    ours = labels_of(topology, "spanet")
     assert sorted(ours) == sorted(labels)
     place = [labels.index(label) for label in ours]
     assert {tuple(element[k] for k in place) for element in group} == {
@@ -107,7 +108,7 @@ def test_two_hadronic_tops_are_the_built_in_topology(tmp_path):
         event = {"t1": products, "t2": products}
         found = load_topology(write(tmp_path / "event.yaml", event, EVENTS["ttbar"][1]))
         assert same_tree(found, load_topology("ttbar_allhad"))
-        assert found.labels("spanet") == load_topology("ttbar_allhad").labels("spanet")
+        assert labels_of(found, "spanet") == labels_of(load_topology("ttbar_allhad"), "spanet")
 
 
 def test_inputs_are_kinds(tmp_path):
@@ -119,11 +120,11 @@ def test_inputs_are_kinds(tmp_path):
     found = load_topology(write(tmp_path / "event.yaml", event, {"t": PAIR}, inputs))
     assert found.kinds == ("jet", "lepton", "fatjet", "met")  # ht has no direction: it is no object
     assert [slot.kind for slot in found.slots] == ["jet", "jet", "jet", "jet", "lepton"]
-    assert dict(found.groups) == {"jet": "Jets", "lepton": "Leptons", "fatjet": "FatJets", "met": "Met"}
-    assert found.joined == ()
+    assert found.extras.groups == {"jet": "Jets", "lepton": "Leptons", "fatjet": "FatJets", "met": "Met"}
+    assert found.extras.joined == ()
     bare = load_topology(write(tmp_path / "bare.yaml", {"t": TOP, "tl": ["b", "l"]}, {"t": PAIR}, LEPTONS))
     assert [slot.kind for slot in bare.slots] == ["jet", "jet", "jet", "jet", "lepton"]
-    assert bare.joined == ("jet", "lepton")  # targets count through both
+    assert bare.extras.joined == ("jet", "lepton")  # targets count through both
 
 
 def test_a_topology_is_stored_and_read_back(tmp_path):
@@ -133,7 +134,7 @@ def test_a_topology_is_stored_and_read_back(tmp_path):
     found = load_topology(write(tmp_path / "event.yaml", event, {"t": PAIR}, LEPTONS))
     again = parse_topology(found.to_dict())
     assert again == found
-    assert (again.groups, again.joined) == (found.groups, found.joined)
+    assert again.extras == found.extras
 
 
 def test_all_sections(tmp_path):

@@ -50,7 +50,7 @@ Error = type[PairtonError]
 class _Loader(yaml.SafeLoader):
     """Refuses keys that appear twice and merges (<<) that unfold; dates stay text."""
 
-    yaml_implicit_resolvers = {  # noqa: RUF012 - as the class it derives from has it
+    yaml_implicit_resolvers = {
         first: [entry for entry in entries if not entry[0].endswith(":timestamp")]
         for first, entries in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
@@ -230,6 +230,11 @@ def _children(kind: Any, raw: object) -> Iterator[tuple[str, Any, object]]:
         yield from ((f"[{k}]", arguments[0], value) for k, value in enumerate(raw))
 
 
+def _inside(place: str, name: str) -> str:
+    """The place of a value: `network.blocks`, or `card.yaml: jets.pt` if the outer place is a file."""
+    return f"{place}: {name.lstrip('.')}" if place.endswith((".yaml", ".yml", ".json")) else f"{place}{name}"
+
+
 def _check_all_keys(kind: Any, raw: object, place: str, error: Error) -> None:
     kind = _fitting(kind, raw)
     if _is_class(kind) and raw is not None and not isinstance(raw, kind):
@@ -237,7 +242,7 @@ def _check_all_keys(kind: Any, raw: object, place: str, error: Error) -> None:
         check_keys(raw, place, names, [name for name, required in names.items() if required], error)
     for name, inner, value in _children(kind, raw):
         if isinstance(value, Mapping | list | tuple):
-            _check_all_keys(inner, value, f"{place}{name}", error)
+            _check_all_keys(inner, value, _inside(place, name), error)
 
 
 def _culprit(kind: Any, raw: object, place: str) -> tuple[str, Any, object]:
@@ -246,7 +251,7 @@ def _culprit(kind: Any, raw: object, place: str) -> tuple[str, Any, object]:
         try:
             msgspec.convert(value, inner)
         except msgspec.ValidationError:
-            return _culprit(inner, value, f"{place}{name}")
+            return _culprit(inner, value, _inside(place, name))
     return place, kind, raw
 
 

@@ -7,6 +7,7 @@ import click
 from pairton.cli.options import completing
 from pairton.errors import printable
 from pairton.topology import builtin_topologies, collection_name, load_topology
+from pairton.topology.extras import bin_names
 
 __all__ = ["models", "topologies"]
 
@@ -30,7 +31,7 @@ def topologies(name: str | None) -> None:
     click.echo(f"matrices    {', '.join(topology.types)}")
     click.echo(f"symmetries  {topology.n_symmetries}")
     click.echo(f"stages      {', then '.join(str(stage) for stage in topology.stages)}")
-    click.echo(f"bins        {', '.join(topology.bins)} {collection_name(topology.main_kind)}")
+    click.echo(f"bins        {', '.join(bin_names(topology))} {collection_name(topology.main_kind)}")
     click.echo(f"selection   {topology.selection}")
 
 

@@ -161,8 +161,7 @@ def _overview(summary: Summary) -> Table:
     from rich import box
     from rich.table import Table
 
-    from pairton.events.domain import LEPTONS
-    from pairton.topology.selection import collection_name, counted
+    from pairton.topology.kinds import LEPTONS, collection_name, counted
 
     topology = summary.topology
     assert topology is not None

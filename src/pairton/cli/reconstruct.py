@@ -213,7 +213,7 @@ def _in_parts(
 
 
 def _report(summary: Summary | Parts, model: Model, settings: RunSettings, begun: float, where: str) -> None:
-    from pairton.topology.selection import counted
+    from pairton.topology.kinds import counted
 
     tags = f", {100 * summary.tagged / summary.jets:.1f} % of jets b-tagged," if summary.jets else ""
     took = f"{time.monotonic() - begun:.1f} s"

@@ -28,6 +28,7 @@ from pairton.decoding.terms import Outputs
 from pairton.errors import ModelError
 from pairton.topology import Layout, Topology
 from pairton.topology.assignments import canonical_within
+from pairton.topology.extras import labels_of
 
 __all__ = ["BRANCH", "BranchPlan", "BranchSums", "branch_plan", "branch_sums", "is_branch"]
 
@@ -69,7 +70,7 @@ def branch_plan(topology: Topology) -> BranchPlan:
     >>> plan.names, plan.exchanges, plan.apart.event
     (('t1', 't2'), ((0, 1), (1, 0)), ('branch_0', 'branch_1'))
     """
-    owner = [label.split("/")[0] for label in topology.labels("spanet")]
+    owner = [label.split("/")[0] for label in labels_of(topology, "spanet")]
     names = tuple(dict.fromkeys(owner))
     roots = []
     for name in names:

@@ -27,6 +27,7 @@ from pairton.formats.hdf5_files import Hdf5File
 from pairton.reconstruction.result_columns import slot_column
 from pairton.reconstruction.writers import KEY, TREE
 from pairton.topology import Particle, Topology
+from pairton.topology.extras import labels_of
 
 __all__ = ["Assignments", "read_assignments"]
 
@@ -141,7 +142,7 @@ def _pairton(path: str, topology: Topology, columns: Mapping[str, npt.NDArray[An
 
 
 def _spanet(path: str, topology: Topology, file: Hdf5File) -> Assignments:
-    wanted = [f"TARGETS/{label}" for label in topology.labels("spanet")]
+    wanted = [f"TARGETS/{label}" for label in labels_of(topology, "spanet")]
     _need(path, "dataset", wanted, file)
     return Assignments(path, "spanet", _stack(path, {name: file.array(name) for name in wanted}))
 

@@ -38,7 +38,7 @@ from pairton.events.vectors import polar
 from pairton.reconstruction.momenta import particle_momenta
 from pairton.topology import JET, Topology
 from pairton.topology.invisible import Neutrino
-from pairton.topology.selection import TRANSVERSE
+from pairton.topology.kinds import KINDS
 
 __all__ = ["MassChiSquare"]
 
@@ -139,7 +139,7 @@ def _with_neutrino(
     neutrino: Neutrino, nodes: npt.NDArray[np.intp], batch: Batch, topology: Topology
 ) -> npt.NDArray[np.float32]:
     """(2, C, B): the masses of candidates with objects (slots, C), for both solutions for the neutrino."""
-    met = next(kind for kind in topology.context if kind in TRANSVERSE)
+    met = next(kind for kind in topology.context if KINDS[kind].transverse)
     seen = topology.nodes(met, batch.layout)
     missing = batch.p4[:, seen.start, None, :2] if len(seen) else np.full((len(batch), 1, 2), np.nan)
     first = topology.particles[neutrino.mother].slots[0]

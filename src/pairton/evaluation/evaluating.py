@@ -49,6 +49,7 @@ from pairton.reconstruction.result import stored_assignment
 from pairton.reconstruction.run_settings import own_selection
 from pairton.reconstruction.running import RunSettings, windows
 from pairton.topology import Cuts, Topology, load_topology, same_tree
+from pairton.topology.extras import bin_names
 from pairton.topology.mixtures import find_part
 
 if TYPE_CHECKING:
@@ -194,10 +195,10 @@ def evaluate(
     if mix is not None and not (all(0 <= share < np.inf for share in mix) and sum(mix) > 0):
         raise ConfigError(f"mix is {list(mix)}: give a share for each multiplicity bin, as in 36,30,34")
     chosen_mix = tuple(mix) if mix is not None else _paper_mix(topology)
-    if chosen_mix is not None and len(chosen_mix) != len(topology.bins):
+    if chosen_mix is not None and len(chosen_mix) != len(bin_names(topology)):
         raise ConfigError(
-            f"mix has {len(chosen_mix)} shares, but the bins are {', '.join(topology.bins)}: give one share per "
-            "bin"
+            f"mix has {len(chosen_mix)} shares, but the bins are {', '.join(bin_names(topology))}: "
+            "give one share per bin"
         )
     measured = METRICS | {metric.name: metric for metric in metrics}
     fractions = _fractions(models[0]) if models else DEFAULT_FRACTIONS
@@ -298,7 +299,7 @@ def _paper_mix(topology: Topology) -> tuple[float, ...] | None:
     """The mix of the paper's sample, if the decay tree and the bins are the same."""
     for name, mix in REFERENCE_MIX.items():
         reference = load_topology(name)
-        if same_tree(reference, topology) and reference.bins == topology.bins:
+        if same_tree(reference, topology) and bin_names(reference) == bin_names(topology):
             return mix
     return None
 

@@ -27,6 +27,7 @@ from pairton.evaluation.tables import Table, formatted
 from pairton.events.vectors import polar
 from pairton.reconstruction.result import slot_momenta
 from pairton.topology import collection_name
+from pairton.topology.extras import bin_names
 
 if TYPE_CHECKING:
     from pairton.evaluation.scoreboard import Evaluation, Method
@@ -40,7 +41,7 @@ MASS_STEP = 10.0  # GeV; the edges are rounded to multiples
 def _cells(evaluation: Evaluation) -> list[str]:
     """Headings of columns: one per multiplicity bin, and inclusive."""
     return [
-        *(f"{name} {collection_name(evaluation.topology.main_kind)}" for name in evaluation.topology.bins),
+        *(f"{name} {collection_name(evaluation.topology.main_kind)}" for name in bin_names(evaluation.topology)),
         INCLUSIVE,
     ]
 
@@ -76,7 +77,7 @@ class Reweighted(Metric):
     def result(self, evaluation: Evaluation, method: Method) -> dict[str, Any] | None:
         if evaluation.mix is None:
             return None
-        mix = dict(zip(evaluation.topology.bins, evaluation.mix, strict=True))
+        mix = dict(zip(bin_names(evaluation.topology), evaluation.mix, strict=True))
         return {"mix": mix, "efficiency": metrics.reweighted(evaluation.scores(method), evaluation.mix)}
 
 

@@ -17,6 +17,7 @@ from pairton.evaluation.estimates import Difference, Efficiency, Spread
 from pairton.evaluation.intervals import CONFIDENCE, REPLICAS, bootstrap, clopper_pearson, even, ratio_interval
 from pairton.evaluation.scoring import EVENT, INCLUSIVE, Scores, matches, same_hypothesis, score
 from pairton.topology import Topology
+from pairton.topology.extras import bin_names
 
 __all__ = [
     "COMPLETE",
@@ -103,7 +104,7 @@ def reweighted(
     """
     rng = np.random.default_rng(seed)
     bins = scores.bins
-    inside = [bins == k for k in range(len(scores.topology.bins))]
+    inside = [bins == k for k in range(len(bin_names(scores.topology)))]
     of_events = scores.weight * scores.total[EVENT]
     complete = np.array([of_events[events].sum() for events in inside], dtype=np.float64)
     shares = np.asarray(mix, dtype=np.float64) / np.sum(mix)

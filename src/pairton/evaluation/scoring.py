@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from pairton.topology import Topology
 from pairton.topology.assignments import canonical, canonical_within, present
+from pairton.topology.extras import bin_index, bin_names
 
 __all__ = ["EVENT", "INCLUSIVE", "Scores", "matches", "same_hypothesis", "score"]
 
@@ -88,13 +89,13 @@ class Scores:
     @property
     def bins(self) -> npt.NDArray[np.intp]:
         """(n,): the multiplicity bin; -1 if there are fewer jets than slots, which count only as inclusive."""
-        return self.topology.bin_index(self.n_jets)
+        return bin_index(self.topology, self.n_jets)
 
     @property
     def cells(self) -> dict[str, Bools]:
         """Name of each multiplicity bin, and `inclusive` -> mask of its events."""
         bins = self.bins
-        named = {name: bins == k for k, name in enumerate(self.topology.bins)}
+        named = {name: bins == k for k, name in enumerate(bin_names(self.topology))}
         return named | {INCLUSIVE: np.ones(len(self), dtype=bool)}
 
 

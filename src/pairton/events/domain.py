@@ -10,7 +10,8 @@ from typing import Any
 
 from pairton.errors import ConfigError, ModelError, shown
 from pairton.topology import JET
-from pairton.topology.selection import Cuts, Selection, collection_name, counted
+from pairton.topology.kinds import LEPTONS, collection_name, counted
+from pairton.topology.selection import Cuts, Selection
 
 __all__ = [
     "Bounds",
@@ -28,7 +29,6 @@ Bounds = Mapping[str, Mapping[str, float | None]]  # kind -> cuts on pt and abs_
 CUTS = {"pt": ">", "abs_eta": "<"}  # quantity -> direction of the cut
 CUT = re.compile(r"\s*(\S+?)\s*([<>])=?\s*(\S+)\s*")
 SPELLINGS = {"abs(eta)": "abs_eta", "|eta|": "abs_eta"}
-LEPTONS = ("lepton", "electron", "muon")
 
 
 @dataclass(frozen=True)

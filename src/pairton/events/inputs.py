@@ -15,14 +15,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pairton.errors import ConfigError, nearest, shown
-from pairton.topology import JET, Topology
+from pairton.topology import Topology
+from pairton.topology.kinds import KINDS
 
-__all__ = ["DEFAULT_FIELDS", "EVIDENCE", "MOMENTUM", "TRANSFORMS", "Input", "Inputs"]
+__all__ = ["EVIDENCE", "MOMENTUM", "TRANSFORMS", "Input", "Inputs"]
 
 MOMENTUM = ("pt", "eta", "phi", "energy")  # GeV and radians
 # log: log(1 + x), for x >= 0; normalize: to mean 0 and standard deviation 1 in the training events
 TRANSFORMS = ("none", "log", "normalize", "log_normalize")
-DEFAULT_FIELDS: Mapping[str, tuple[str, ...]] = {JET: ("btag",)}  # for kinds that a recipe does not list
 EVIDENCE = ("b_evidence", "c_evidence")  # fields of jets, computed in `pairton.events.tags`
 
 
@@ -94,7 +94,7 @@ class Inputs:
                     f"{source} lists {shown(kind)}, but the kinds of {topology.name} are {known}"
                     f"{nearest(str(kind), topology.kinds)}"
                 )
-        given = {kind: raw.get(kind, DEFAULT_FIELDS.get(kind, ())) for kind in topology.kinds}
+        given = {kind: raw.get(kind, KINDS[kind].inputs) for kind in topology.kinds}
         return cls(tuple((kind, _parse_kind(items, f"{source}.{kind}")) for kind, items in given.items()))
 
 

@@ -14,11 +14,11 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton.topology import Topology
+from pairton.topology import JET, Topology
+from pairton.topology.kinds import KINDS
 from pairton.topology.pdg import codes_of, pdg_codes, unknown_names
 
 __all__ = [
-    "RADIUS",
     "codes_of",
     "fill_slots",
     "from_taus",
@@ -31,7 +31,6 @@ __all__ = [
 
 Ints = npt.NDArray[np.int64]
 
-RADIUS = 0.4  # largest delta R of a match
 LEPTONS, TAU = (11, 13), 15
 BLOCK = 1024  # events compared at once, so that their distances stay in the processor's cache
 FULL_TURN = np.float32(2 * np.pi)
@@ -164,19 +163,21 @@ def match_slots(
     objects: Mapping[str, ak.Array],
     eta: npt.NDArray[Any],
     phi: npt.NDArray[Any],
-    radius: float = RADIUS,
     passes: Mapping[str, ak.Array] | None = None,
+    radius: float | None = None,
 ) -> npt.NDArray[np.int32]:
     """(B, S): the position of each slot's object among those of its kind, -1 for none; see `match`.
 
     `eta` and `phi` (B, S) are directions of particles of the hard process, NaN for none. `passes` limits the
-    objects.
+    objects. Each kind has its own radius, unless one is given.
     """
     matched = np.full(eta.shape, -1, dtype=np.int32)
     for kind in topology.object_kinds:
         slots = [slot.index for slot in topology.slots if slot.kind == kind]
         used = None if passes is None else passes[kind]
-        matched[:, slots] = match(objects[kind], eta[:, slots], phi[:, slots], radius, used)
+        matched[:, slots] = match(
+            objects[kind], eta[:, slots], phi[:, slots], radius or KINDS[kind].match_radius, used
+        )
     return matched
 
 
@@ -184,7 +185,7 @@ def match(
     jets: ak.Array,
     eta: npt.NDArray[Any],
     phi: npt.NDArray[Any],
-    radius: float = RADIUS,
+    radius: float = KINDS[JET].match_radius,
     passes: ak.Array | None = None,
 ) -> npt.NDArray[np.int32]:
     """(B, S): the position of the jet of each quark, -1 for none.

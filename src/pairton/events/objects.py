@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pairton.errors import EventsError
 from pairton.events.inputs import MOMENTUM
 from pairton.events.vectors import energy_of
-from pairton.topology.selection import TRANSVERSE
+from pairton.topology.kinds import KINDS
 
 __all__ = [
     "as_polar",
@@ -147,7 +147,7 @@ def is_physical(momenta: npt.NDArray[Any], kind: str) -> npt.NDArray[np.bool_]:
     pt, eta, phi, energy = momenta[:, : len(MOMENTUM)].astype(np.float64).T
     with np.errstate(over="ignore", invalid="ignore"):
         momentum = pt * np.cosh(eta)
-        good = ((pt > 0) | ((pt == 0) & (kind in TRANSVERSE))) & (np.abs(phi) <= MOST_PHI)
+        good = ((pt > 0) | ((pt == 0) & (KINDS[kind].transverse))) & (np.abs(phi) <= MOST_PHI)
         good &= (energy >= momentum * (1 - ENERGY_TOLERANCE)) & (energy <= MOST_ENERGY)
     return np.asarray(good & np.isfinite(momentum))
 
@@ -162,7 +162,7 @@ def is_cut(momenta: npt.NDArray[Any], kind: str, pt: float, abs_eta: float) -> n
     ([True, True], [True, False])
     """
     cut = (momenta[:, 0] < pt) | (np.abs(momenta[:, 1]) > abs_eta)
-    return np.asarray(cut & (momenta[:, 0] >= 0) if kind in TRANSVERSE else cut)
+    return np.asarray(cut & (momenta[:, 0] >= 0) if KINDS[kind].transverse else cut)
 
 
 def check_fields(what: str, objects: ak.Array) -> None:

@@ -27,7 +27,7 @@ from pairton.models.folds import fold_folder, read_folds
 from pairton.models.sessions import open_runtime
 from pairton.models.storage import FOLDS, INFO, WEIGHTS_KEY, find_model
 from pairton.topology import Layout, Topology, collection_name
-from pairton.topology.selection import TRANSVERSE
+from pairton.topology.kinds import KINDS
 
 if TYPE_CHECKING:
     from pairton.models.storage import ModelInfo
@@ -271,7 +271,7 @@ def some_events(network: Network, layout: Layout, events: int = 16) -> Nodes:
     for kind, count, slots in needed:
         shape = (events, count)
         pt, phi = 25 + rng.exponential(50, shape), rng.uniform(-np.pi, np.pi, shape)
-        eta = rng.normal(0, 1, shape) * (kind not in TRANSVERSE)
+        eta = rng.normal(0, 1, shape) * (not KINDS[kind].transverse)
         energy = np.hypot(pt * np.cosh(eta), rng.uniform(3, 15, shape))
         further = [rng.random(shape) < 0.3 for _ in network.inputs[kind]]
         values[kind] = np.stack([pt, eta, phi, energy, *further], axis=2).astype(np.float32)

@@ -27,26 +27,27 @@ from pairton.network.network import Network
 from pairton.network.task_heads import TaskHead
 from pairton.spanet.spanet_event import Feature, InputGroup, SpanetEvent
 from pairton.topology import JET, Layout, Topology, collection_name
-from pairton.topology.selection import TRANSVERSE
+from pairton.topology.extras import labels_of
+from pairton.topology.kinds import KINDS
 
 __all__ = ["SpanetGraph", "default_groups", "spanet_outputs"]
 
 
 def default_groups(topology: Topology, inputs: Inputs) -> tuple[InputGroup, ...]:
     """The inputs of a graph without an event file: values without preprocessing."""
-    named = {JET: "Source"} | dict(topology.groups)
+    named = {JET: "Source"} | dict(topology.extras.groups)
     groups = []
     for kind in topology.kinds:
-        momentum = ("met", "phi") if kind in TRANSVERSE else ("mass", "pt", "eta", "phi")
+        momentum = ("met", "phi") if KINDS[kind].transverse else ("mass", "pt", "eta", "phi")
         features = tuple(Feature(name) for name in (*momentum, *inputs.fields(kind)))
-        form = "GLOBAL" if kind in TRANSVERSE else "SEQUENTIAL"
+        form = "GLOBAL" if KINDS[kind].transverse else "SEQUENTIAL"
         groups.append(InputGroup(named.get(kind, collection_name(kind).capitalize()), form, features, kind))
     return tuple(groups)
 
 
 def spanet_outputs(topology: Topology, heads: Mapping[str, HeadSpec]) -> dict[str, tuple[str, ...]]:
     """The names of the outputs, in SPANet's order, and their axes after the axis of events."""
-    labels = [label.split("/")[0] for label in topology.labels("spanet")]
+    labels = [label.split("/")[0] for label in labels_of(topology, "spanet")]
     names = dict.fromkeys(labels)
     axes = {f"{name}_assignment_probability": ("object",) * labels.count(name) for name in names}
     axes |= {f"{name}_detection_probability": () for name in names}
@@ -189,7 +190,7 @@ class SpanetGraph(ExactGraph):
 
 
 def _branches(topology: Topology, event: SpanetEvent | None) -> list[_Branch]:
-    labels = [tuple(label.split("/")) for label in topology.labels("spanet")]
+    labels = [tuple(label.split("/")) for label in labels_of(topology, "spanet")]
     seen: dict[str, int] = {}
     result = []
     for name in dict.fromkeys(owner for owner, _ in labels):

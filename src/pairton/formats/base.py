@@ -17,13 +17,14 @@ from pairton._common.atomic import CompleteOrNothing
 from pairton.errors import ConfigError, InputError, OutputError, PairtonError, nearest, shown
 from pairton.events import Events
 from pairton.events.events import MARKS
-from pairton.events.inputs import DEFAULT_FIELDS, EVIDENCE
+from pairton.events.inputs import EVIDENCE
 from pairton.events.tags import TagTable
-from pairton.formats.columns import FLAVOURS, KNOWN_FIELDS, Wanted
+from pairton.formats.columns import FLAVOURS, Wanted
 from pairton.formats.common import BadLabels
 from pairton.formats.files import file_state, one_line, unchanged
 from pairton.formats.stored import KEY, Stored
 from pairton.topology import JET, Topology, collection_name, load_topology
+from pairton.topology.kinds import KINDS
 
 __all__ = ["DEFAULT_CHUNK", "File", "Format", "ReadOptions", "Source", "Writer", "check_chunk", "damage"]
 
@@ -59,10 +60,10 @@ class ReadOptions:
         """
         given = {name: column for name, column in self.map.items() if self.meaning(name) == kind}
         given = {name.removeprefix(f"{kind}."): column for name, column in given.items()}
-        fields = (self.fields or {}).get(kind, DEFAULT_FIELDS.get(kind, ()))
+        fields = (self.fields or {}).get(kind, KINDS[kind].inputs)
         fields = ["btag" if name in EVIDENCE and kind == JET else name for name in fields]  # evidence needs btag
         more = [name for name in given if name not in ("pt", "eta", "phi", *COMPLETION)]
-        known = [*KNOWN_FIELDS.get(kind, ()), *((stored or {}).get(kind, ()) if self.fields is None else ())]
+        known = [*KINDS[kind].fields, *((stored or {}).get(kind, ()) if self.fields is None else ())]
         known = [name for name in known if name not in MARKS]
         return Wanted(kind, tuple(dict.fromkeys([*fields, *more])), tuple(dict.fromkeys(known)), given)
 

@@ -19,9 +19,10 @@ from pairton.events import Events
 from pairton.formats.base import ReadOptions, Source
 from pairton.formats.common import check_units, report_labels, unit_scale
 from pairton.formats.flat_objects import FlatObjects, row_ids
-from pairton.formats.lepton_selection import LEPTONS, LeptonSelection
+from pairton.formats.lepton_selection import LeptonSelection
 from pairton.formats.variations import Variations
 from pairton.topology import JET
+from pairton.topology.kinds import LEPTONS
 
 __all__ = ["ColumnSource", "Kinds", "OpenFile"]
 

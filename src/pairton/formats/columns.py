@@ -11,13 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import FormatError, nearest
-from pairton.events.domain import LEPTONS
 from pairton.topology import JET, collection_name
-from pairton.topology.selection import MASSLESS, TRANSVERSE
+from pairton.topology.kinds import KINDS
 
 __all__ = [
     "FLAVOURS",
-    "KNOWN_FIELDS",
     "Chosen",
     "Wanted",
     "choose_columns",
@@ -28,16 +26,8 @@ __all__ = [
 
 SHOWN = 20  # most columns listed in an error
 
-FLAVOURS = {"electron": 11, "muon": 13}  # kinds that may be merged to leptons -> PDG code
+FLAVOURS = {name: kind.code for name, kind in KINDS.items() if kind.code}  # leptons with a name -> PDG code
 
-# kind -> fields that are read if a file has them
-KNOWN_FIELDS: Mapping[str, tuple[str, ...]] = {
-    JET: ("btag",),
-    "lepton": ("charge", "flavour", "pdgid"),
-    "electron": ("charge",),
-    "muon": ("charge",),
-    "tau": ("charge",),
-}
 # field -> its possible names in files; each alternative lists the columns that the field is computed from
 NAMES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "phi": (("phi",), ("sin_phi", "cos_phi"), ("sinphi", "cosphi")),
@@ -68,7 +58,7 @@ class Wanted:
 
     def names(self, name: str) -> tuple[tuple[str, ...], ...]:
         """The possible names of a field in files."""
-        if name == "pt" and self.kind in TRANSVERSE:
+        if name == "pt" and KINDS[self.kind].transverse:
             return TRANSVERSE_PT
         return NAMES.get(name, ((name,),))
 
@@ -78,12 +68,12 @@ class Wanted:
 
     def fields(self, last: Sequence[str]) -> list[tuple[str, ...]]:
         """The needed fields; each entry lists alternatives, such as energy or mass."""
-        if self.kind in TRANSVERSE:
+        if KINDS[self.kind].transverse:
             momentum: list[tuple[str, ...]] = [("pt",), ("phi",)]
         else:
             asked = tuple(name for name in last if name in self.given)
             momentum = [("pt",), ("eta",), ("phi",), asked or tuple(last)]
-            if self.kind in MASSLESS and not asked:
+            if KINDS[self.kind].massless and not asked:
                 momentum.pop()
         return momentum + [(name,) for name in self.required]
 
@@ -120,7 +110,7 @@ def choose_columns(
     replaced = own_pt is not None and wanted.given.get("pt", own_pt) != own_pt
     if replaced and "energy" in last and wanted.given.keys().isdisjoint(last):  # the energy belongs to the old pt
         last = ("mass",)
-        if find("energy") and not find("mass") and wanted.kind not in (*MASSLESS, *TRANSVERSE):
+        if find("energy") and not find("mass") and not KINDS[wanted.kind].massless:
             raise FormatError(
                 f"{where}: the energy of {collection_name(wanted.kind)} belongs to {own_pt}, not to "
                 f"{wanted.given['pt']}: name their energy or mass too, with --map {wanted.option('energy')} or "
@@ -142,7 +132,7 @@ def choose_columns(
         )
         options = ",".join(wanted.option(choice[0]) for choice in missing)
         used = {column for parts in chosen.values() for column in parts}
-        others = tuple(f"{kind}_" for kind in (JET, *LEPTONS, *TRANSVERSE) if kind != wanted.kind)
+        others = tuple(f"{kind}_" for kind in KINDS if kind != wanted.kind)
         similar = {column for column in columns - used if not column.startswith(others)}
         raise FormatError(
             f"{where}: no column for {fields} of {collection_name(wanted.kind)}; found "
@@ -150,7 +140,7 @@ def choose_columns(
             f"{nearest(first, similar)}; name it with --map {options}"
         )
     more = list(wanted.optional)
-    if not chosen.keys() & set(last) and wanted.kind not in TRANSVERSE:
+    if not chosen.keys() & set(last) and not KINDS[wanted.kind].transverse:
         more = [next((name for name in last if find(name)), last[0]), *more]
     for name in more:
         if name not in chosen and (found := find(name)):

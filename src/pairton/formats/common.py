@@ -15,7 +15,8 @@ import numpy.typing as npt
 from pairton.errors import EventsError, InputError, PairtonWarning
 from pairton.events.objects import UNIT_SAMPLE, mev_median
 from pairton.topology import JET, Topology, collection_name
-from pairton.topology.selection import TRANSVERSE
+from pairton.topology.extras import labels_of
+from pairton.topology.kinds import KINDS
 
 __all__ = [
     "BadLabels",
@@ -68,7 +69,7 @@ def check_units(
                 "degrees: write the file again with phi in radians"
             )
         pt = np.asarray(ak.flatten(array["pt"]))[:UNIT_SAMPLE]
-        if kind in TRANSVERSE and len(pt) >= SURE and not pt.any():
+        if KINDS[kind].transverse and len(pt) >= SURE and not pt.any():
             warnings.warn(
                 f"{path}: {kind} is 0 in each of {len(pt)} events, so it may not be filled: name another column "
                 "with "
@@ -78,7 +79,7 @@ def check_units(
             )
         pt = pt[np.isfinite(pt) & (pt > 0)]
         median = float(np.median(pt)) if len(pt) else None
-        if median is None or (kind in TRANSVERSE and median < LEAST_MET):
+        if median is None or (KINDS[kind].transverse and median < LEAST_MET):
             continue
         wrong = mev_median(pt) is not None or (median < LEAST_MEDIAN and len(pt) >= ENOUGH)
         if reference is None:
@@ -200,7 +201,7 @@ def kind_labels_to_truth(
     truth = np.full((n, len(topology.slots)), -1, dtype=np.int64)
     repeated = np.zeros(truth.shape, dtype=bool)
     unknown = np.zeros(n, dtype=np.int64)
-    names = topology.labels("hyper")
+    names = labels_of(topology, "hyper")
     for kind, numbers in labels.items():
         at = np.repeat(np.arange(n), counts[kind])  # the event of each object
         position = np.arange(len(numbers)) - (np.cumsum(counts[kind]) - counts[kind])[at]

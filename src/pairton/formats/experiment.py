@@ -23,10 +23,11 @@ from pairton.formats.columns import Chosen, choose_columns, column_names
 from pairton.formats.flat_objects import Chunk, FlatObjects, flat_fields, merged
 from pairton.formats.gen_truth import GenRecord, can_search
 from pairton.formats.identification import NONE, Identification
-from pairton.formats.lepton_selection import LEPTONS, LeptonSelection, Overlap
+from pairton.formats.lepton_selection import LeptonSelection, Overlap
 from pairton.formats.taggers import Tagger
 from pairton.formats.variations import Variations
 from pairton.topology import JET, collection_name
+from pairton.topology.kinds import LEPTONS
 
 __all__ = ["ExperimentSource", "Flavour", "named_collections"]
 

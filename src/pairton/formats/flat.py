@@ -29,14 +29,14 @@ from pairton.formats.column_source import ColumnSource, Kinds
 from pairton.formats.columns import FLAVOURS, Chosen, Wanted, choose_columns, column_names, shown
 from pairton.formats.common import clean_labels, labels_to_truth, small
 from pairton.formats.flat_objects import Chunk, FlatObjects, flat_fields, merged
-from pairton.formats.lepton_selection import LEPTONS, stored_leptons, stored_settings
 from pairton.formats.lepton_selection import SETTINGS as LEPTON_SETTINGS
+from pairton.formats.lepton_selection import stored_leptons, stored_settings
 from pairton.formats.stored import KEY, Stored
 from pairton.formats.tag_columns import TagColumns
 from pairton.formats.variations import Variations
 from pairton.formats.writing import EventWriter, stored_fields
 from pairton.topology import JET, Topology
-from pairton.topology.selection import TRANSVERSE
+from pairton.topology.kinds import KINDS, LEPTONS
 
 __all__ = ["FORMATS", "FlatSource", "layout", "truth_columns"]
 
@@ -67,7 +67,7 @@ def layout(events: Events) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for kind, array in events.objects.items():
         fields = {name: array[name] for name in stored_fields(events, kind)}
-        if kind in TRANSVERSE:
+        if KINDS[kind].transverse:
             columns |= {f"{kind}_{name}": np.asarray(ak.flatten(values)) for name, values in fields.items()}
         else:
             columns[kind] = ak.to_packed(ak.zip(fields))

@@ -29,11 +29,12 @@ from pairton.formats.common import kind_labels_to_truth
 from pairton.formats.flat_objects import FlatObjects, Padded
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.hdf5_layout import KEPT, Hdf5Source, stored_rows
-from pairton.formats.lepton_selection import LEPTONS, stored_leptons, stored_settings
+from pairton.formats.lepton_selection import stored_leptons, stored_settings
 from pairton.formats.stored import KEY
 from pairton.formats.writing import EventWriter, stored_fields
 from pairton.topology import JET, Topology, collection_name
-from pairton.topology.selection import TRANSVERSE
+from pairton.topology.extras import labels_of
+from pairton.topology.kinds import KINDS, LEPTONS
 
 __all__ = ["FORMATS", "HyperHdf5"]
 
@@ -134,7 +135,9 @@ class _Source(Hdf5Source):
     def read_kind(self, rows: range, kind: str) -> FlatObjects:
         nodes = self._kinds[kind]
         records = self.file.read(nodes.records, rows.start, rows.stop)
-        is_padding = np.full(records.shape, kind not in TRANSVERSE)  # missing energy has none, even if it is NaN
+        is_padding = np.full(
+            records.shape, not KINDS[kind].transverse
+        )  # missing energy has none, even if it is NaN
         for name in (name for field in MOMENTUM for name in nodes.columns.get(field, ())):
             is_padding &= np.isnan(records[name])  # other fields may be integers, which cannot be NaN
         padded = Padded(~is_padding)
@@ -172,13 +175,13 @@ def layout(events: Events) -> dict[str, Any]:
         for name in stored_fields(events, kind):
             values = np.asarray(ak.flatten(events.objects[kind][name]))
             records["e" if name == "energy" else name][mask] = values
-        if kind in TRANSVERSE:
+        if KINDS[kind].transverse:
             records["e"] = records["pt"]
     counts = columns[GLOBAL] = np.zeros((len(events), 1), dtype=COUNTS)
     counts["njet"][:, 0] = events.n_jets
     counts["nbTagged"][:, 0] = np.asarray(ak.sum(events.jets.btag > 0.5, axis=1))
     if events.truth is not None:
-        names = events.topology.labels("hyper")
+        names = labels_of(events.topology, "hyper")
         for kind in events.topology.object_kinds:
             labels = columns[_place(kind, LABELS)] = np.where(masks[kind], np.float32(0), np.float32(np.nan))
             for slot in (slot for slot in events.topology.slots if slot.kind == kind):

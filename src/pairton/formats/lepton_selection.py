@@ -16,13 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import ConfigError, InputError, PairtonWarning
-from pairton.events.domain import LEPTONS
 from pairton.formats.flat_objects import FlatObjects
 from pairton.formats.identification import NONE, Identification
 from pairton.topology import Topology, collection_name
+from pairton.topology.kinds import KINDS, LEPTONS
 
 __all__ = [
-    "LEPTONS",
     "SETTINGS",
     "LeptonSelection",
     "OneChoice",
@@ -33,7 +32,7 @@ __all__ = [
 
 Bools = npt.NDArray[np.bool_]
 
-RADIUS, LEAST_PT = 0.4, 15.0
+LEAST_PT = 15.0
 SETTINGS: Mapping[str, str] = {  # keys of `--set` that all formats with leptons share
     "overlap": "jets within this delta R of an identified lepton are not used; none: use all jets; default: 0.4",
     "lepton_pt": "smallest pT in GeV of leptons that remove jets; default: 15",
@@ -53,13 +52,13 @@ def stored_settings() -> dict[str, str]:
 class Overlap:
     """The removal of jets near leptons."""
 
-    radius: float = RADIUS  # delta R; 0: all jets are used
+    radius: float = KINDS["lepton"].overlap  # delta R; 0: all jets are used
     pt: float = LEAST_PT  # smallest pT of the lepton, GeV
     default: bool = True  # whether the user did not choose it
 
     @classmethod
     def parse(cls, settings: Mapping[str, str]) -> Overlap:
-        given = settings.get("overlap", str(RADIUS))
+        given = settings.get("overlap", str(KINDS["lepton"].overlap))
         radius = 0.0 if given.lower() == NONE else _number("overlap", given, 2 * np.pi)
         pt = _number("lepton_pt", settings.get("lepton_pt", str(LEAST_PT)))
         return cls(radius, pt, "overlap" not in settings)

@@ -11,7 +11,6 @@ from pairton._common.configuration import parse_json
 from pairton._version import __version__
 from pairton.errors import FormatError, OutputError, TopologyError, shown
 from pairton.topology import Topology, parse_topology
-from pairton.topology.reading import completed
 
 __all__ = ["KEY", "Stored"]
 
@@ -64,6 +63,6 @@ class Stored:
         if topology is None or not tree:
             return Stored(None, metadata, columns, fields)
         try:
-            return Stored(completed(parse_topology(topology, f"{path}: topology")), metadata, columns, fields)
+            return Stored(parse_topology(topology, f"{path}: topology"), metadata, columns, fields)
         except TopologyError as error:
             raise TopologyError(f"{error} (or read this file with --topology)") from None

@@ -13,7 +13,7 @@ from pairton.errors import InputError
 from pairton.events import Events, Status
 from pairton.events.events import MARKS
 from pairton.topology import JET, Topology
-from pairton.topology.selection import TRANSVERSE
+from pairton.topology.kinds import KINDS
 
 __all__ = ["Summary"]
 
@@ -62,7 +62,7 @@ class Summary:
             self.formats.append(format)
         if self.first is None and len(events):
             self.first = events[:1]
-            for kind in (events.topology.main_kind, *TRANSVERSE & set(events.objects)):
+            for kind in (events.topology.main_kind, *(kind for kind in events.objects if KINDS[kind].transverse)):
                 pt = np.asarray(ak.flatten(events.objects[kind].pt))
                 self.medians |= {kind: float(np.median(pt))} if len(pt) else {}
         self.events += len(events)

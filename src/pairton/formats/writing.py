@@ -12,14 +12,14 @@ import numpy as np
 from pairton.errors import OutputError
 from pairton.events import Events
 from pairton.events.events import MARKS
-from pairton.events.inputs import DEFAULT_FIELDS, MOMENTUM
+from pairton.events.inputs import MOMENTUM
 from pairton.events.vectors import mass_of
 from pairton.formats.base import DEFAULT_CHUNK, Writer
 from pairton.formats.column_files import ColumnWriter, check_column
 from pairton.formats.flat_objects import FlatObjects
 from pairton.formats.stored import KEY, Stored
 from pairton.topology import Topology, collection_name
-from pairton.topology.selection import TRANSVERSE
+from pairton.topology.kinds import KINDS
 
 __all__ = ["EventWriter", "Layout", "stored_fields"]
 
@@ -90,7 +90,7 @@ class EventWriter(ColumnWriter, Writer):
                 f"{self.path}: cannot write events of {events.topology.name} to a file of {self.topology.name}: "
                 "read all inputs with one --topology"
             )
-        for kind in TRANSVERSE.intersection(events.objects):
+        for kind in (kind for kind in events.objects if KINDS[kind].transverse):
             (wrong,) = np.nonzero(events.counts[kind] != 1)
             if len(wrong):
                 raise OutputError(
@@ -139,7 +139,7 @@ def _no_events(topology: Topology) -> Events:
     none = np.zeros(0)
     objects = {}
     for kind in topology.kinds:
-        fields = dict.fromkeys((*MOMENTUM, *DEFAULT_FIELDS.get(kind, ())), none)
+        fields = dict.fromkeys((*MOMENTUM, *KINDS[kind].inputs), none)
         objects[kind] = FlatObjects(none.astype(int), fields).ragged()
     return Events(objects, topology)
 
@@ -151,5 +151,5 @@ def _further(events: Events, kind: str) -> list[str]:
 
 def stored_fields(events: Events, kind: str) -> list[str]:
     """Fields of a kind to write; transverse objects have neither eta nor energy."""
-    momentum = [name for name in MOMENTUM if kind not in TRANSVERSE or name in ("pt", "phi")]
+    momentum = [name for name in MOMENTUM if not KINDS[kind].transverse or name in ("pt", "phi")]
     return momentum + _further(events, kind)

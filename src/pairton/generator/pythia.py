@@ -50,7 +50,11 @@ class Processes:
                 f"Pythia would simulate {name}, but with --lhe the events come from the file: leave out {name} "
                 "and give the topology of these events, or leave out --lhe"
             )
-        process = topology.process or self.built_in.get(topology.name, ()) if name is None else self.built_in[name]
+        process = (
+            topology.extras.process or self.built_in.get(topology.name, ())
+            if name is None
+            else self.built_in[name]
+        )
         if lhe:
             process = tuple(filter(_is_on_particle, process))
         elif not further and all(map(_is_on_particle, process)):

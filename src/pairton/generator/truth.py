@@ -80,10 +80,10 @@ def match(events: Events, record: Record, slots: Ints, radius: float) -> npt.NDA
     pt = np.hypot(record.px[slots], record.py[slots])
     eta = np.where(slots >= 0, np.arcsinh(record.pz[slots] / np.maximum(pt, 1e-9)), np.nan)
     phi = np.arctan2(record.py[slots], record.px[slots])
-    within = match_slots(events.topology, events.objects, eta, phi, radius, events.passes)
+    within = match_slots(events.topology, events.objects, eta, phi, events.passes, radius)
     outside = {kind: ~passes for kind, passes in events.passes.items()}
     left = np.where(within < 0, eta, np.nan)
-    return np.where(within < 0, match_slots(events.topology, events.objects, left, phi, radius, outside), within)
+    return np.where(within < 0, match_slots(events.topology, events.objects, left, phi, outside, radius), within)
 
 
 def true_energies(

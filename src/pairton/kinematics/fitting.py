@@ -40,7 +40,7 @@ from pairton.kinematics.observed import Observed, inputs_of, observe
 from pairton.kinematics.starts import fit, log_volume
 from pairton.topology import Layout, Topology
 from pairton.topology.assignments import canonical_within
-from pairton.topology.selection import TRANSVERSE
+from pairton.topology.kinds import KINDS
 
 __all__ = ["KinematicFit", "Permutations"]
 
@@ -96,7 +96,7 @@ class KinematicFit:
     def can_fit(self, layout: Layout) -> bool:
         """Whether events of a layout have the missing energy that neutrinos need."""
         counts = zip(self.topology.kinds, layout, strict=True)
-        return not self.whole.neutrinos or any(count for kind, count in counts if kind in TRANSVERSE)
+        return not self.whole.neutrinos or any(count for kind, count in counts if KINDS[kind].transverse)
 
     def answer(self, nodes: Nodes) -> tuple[Decoded, Outputs]:
         """The best assignment of each event with probabilities, and the fitted quantities.

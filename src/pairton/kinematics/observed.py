@@ -18,7 +18,7 @@ from pairton.kinematics.fit_settings import EVIDENCE_TAGS, NO_TAGS, FitSettings,
 from pairton.kinematics.objective import Problem
 from pairton.kinematics.transfer_functions import response
 from pairton.topology import JET, Topology
-from pairton.topology.selection import TRANSVERSE
+from pairton.topology.kinds import KINDS
 
 __all__ = ["Observed", "inputs_of", "observe"]
 
@@ -96,9 +96,9 @@ def inputs_of(topology: Topology, settings: FitSettings) -> Inputs:
 def observe(nodes: Nodes, inputs: Inputs, settings: FitSettings) -> Observed:
     """The objects of a batch of one layout, without padding."""
     values = {kind: array.astype(np.float64) for kind, array in nodes.values.items()}  # (B, n, columns)
-    parts = [array[:, :, : len(MOMENTUM)] for kind, array in values.items() if kind not in TRANSVERSE]
+    parts = [array[:, :, : len(MOMENTUM)] for kind, array in values.items() if not KINDS[kind].transverse]
     pt, eta, phi, energy = np.concatenate(parts, axis=1).transpose(2, 1, 0)  # (N, B) each
-    flat = [array for kind, array in values.items() if kind in TRANSVERSE]
+    flat = [array for kind, array in values.items() if KINDS[kind].transverse]
     met, sigma = np.zeros((2, len(nodes))), np.ones(len(nodes))
     if flat and flat[0].shape[1]:
         met_pt, _, met_phi, _ = flat[0][:, 0, : len(MOMENTUM)].T
@@ -117,7 +117,7 @@ def observe(nodes: Nodes, inputs: Inputs, settings: FitSettings) -> Observed:
             )  # - log density of E as another jet
             log_b[at] += gain
             log_other[at] += gain
-        start += 0 if kind in TRANSVERSE else array.shape[1]
+        start += 0 if KINDS[kind].transverse else array.shape[1]
     direction = np.stack([np.cos(phi), np.sin(phi), np.sinh(eta)], axis=1) / np.cosh(eta)[:, None]
     return Observed(direction, energy, np.abs(eta), met, sigma, log_b, log_other)
 

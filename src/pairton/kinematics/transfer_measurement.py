@@ -25,7 +25,7 @@ from pairton.kinematics.decays import transfer_names
 from pairton.kinematics.fit_settings import FitSettings, load_settings
 from pairton.kinematics.transfer_functions import Component, EtaBin, MetResolution, Transfer
 from pairton.topology import JET, load_topology
-from pairton.topology.selection import TRANSVERSE
+from pairton.topology.kinds import KINDS
 
 __all__ = ["fit_components", "measure_transfer", "settings_text"]
 
@@ -93,7 +93,7 @@ def _read(files: list[str], options: Mapping[str, Any]) -> Iterator[dict[str, Fl
     """For each chunk: true energy, energy and |eta| of objects; missing energy; pT of other jets."""
     with open_source(files[0], **options) as source:
         topology = load_topology(source.topology)
-    with_met = any(kind in TRANSVERSE for kind in topology.kinds) and bool(topology.neutrinos)
+    with_met = any(KINDS[kind].transverse for kind in topology.kinds) and bool(topology.neutrinos)
     fields = dict.fromkeys(topology.object_kinds, (TRUE_ENERGY,))
     keep = [*options.get("keep", ()), *(TRUE_NEUTRINO if with_met else ())]
     for events in iterate(files, **{**options, "topology": topology, "fields": fields, "keep": keep}):

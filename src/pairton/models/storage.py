@@ -33,7 +33,6 @@ from pairton.events.inputs import Inputs
 from pairton.events.splits import DEFAULT_FRACTIONS
 from pairton.models.upgrade import upgrade_info
 from pairton.topology import Topology, parse_topology
-from pairton.topology.reading import completed
 
 __all__ = [
     "FOLDS",
@@ -114,7 +113,7 @@ def parse_info(raw: Mapping[str, Any], source: str) -> ModelInfo:
     with sensible(source, ModelError):
         raw = upgrade_info(raw, source) if version == 1 else raw
         try:
-            topology = completed(parse_topology(raw["topology"], source))
+            topology = parse_topology(raw["topology"], source)
             inputs = Inputs.parse(raw["inputs"], topology, f"{source}: inputs")
             decoding = get_decoding(str(raw.get("decoding") or "exact"))
             heads = {

@@ -43,7 +43,7 @@ from pairton.network.symmetric import PairIndex, SymmetricBlock
 from pairton.network.task_heads import TaskHead
 from pairton.network.transformer import TransformerBlock
 from pairton.topology import Topology
-from pairton.topology.selection import TRANSVERSE
+from pairton.topology.kinds import KINDS
 
 __all__ = ["Network"]
 
@@ -221,7 +221,7 @@ class Network(nn.Module):
 
     def _pair_features(self, first: Tensor, second: Tensor, kinds_1: Tensor, kinds_2: Tensor) -> Tensor:
         """Features of pairs of momenta; only transverse ones if an object has no longitudinal momentum."""
-        transverse = [k for k, kind in enumerate(self.topology.kinds) if kind in TRANSVERSE]
+        transverse = [k for k, kind in enumerate(self.topology.kinds) if KINDS[kind].transverse]
         if transverse:
             flat = torch.stack([(kinds_1 == k) | (kinds_2 == k) for k in transverse]).any(dim=0)[..., None]
             first = torch.where(flat, transverse_part(first), first)

@@ -11,7 +11,7 @@ import numpy as np
 from pairton.errors import EventsError
 from pairton.events.objects import as_polar, make_objects, mev_median
 from pairton.topology import JET
-from pairton.topology.selection import MASSLESS, TRANSVERSE
+from pairton.topology.kinds import KINDS
 
 __all__ = ["by_kind"]
 
@@ -30,19 +30,19 @@ def by_kind(given: Any) -> dict[str, ak.Array]:
 
 
 def _as_objects(kind: str, array: ak.Array) -> ak.Array:
-    if kind in TRANSVERSE and array.ndim == 1:  # one record per event
+    if KINDS[kind].transverse and array.ndim == 1:  # one record per event
         array = ak.from_regular(array[:, np.newaxis], axis=1)
     array = as_polar(array)
     given = {"m": "mass", "E": "energy"}
     fields = {given.get(name, name): array[name] for name in ak.fields(array)}
     massive = bool(fields.keys() & {"energy", "mass"})
-    needed = ("pt", "phi") if kind in TRANSVERSE else ("pt", "eta", "phi")
+    needed = ("pt", "phi") if KINDS[kind].transverse else ("pt", "eta", "phi")
     missing = [name for name in needed if name not in fields]
-    missing += ["energy or mass"] * (not massive and kind not in MASSLESS | TRANSVERSE)
+    missing += ["energy or mass"] * (not massive and not KINDS[kind].massless)
     if missing:
         found = ", ".join(sorted(fields)) or "no fields"
         raise EventsError(f"the {kind} array lacks {', '.join(missing)}: found {found}")
-    if kind in TRANSVERSE:
+    if KINDS[kind].transverse:
         fields |= {"eta": ak.zeros_like(fields["pt"]), "energy": fields["pt"]}
     elif not massive:
         fields["mass"] = ak.zeros_like(fields["pt"])

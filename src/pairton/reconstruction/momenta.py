@@ -20,8 +20,8 @@ from pairton.events.inputs import MOMENTUM
 from pairton.events.neutrinos import nearest_mass, one_neutrino, two_neutrinos
 from pairton.events.vectors import cartesian
 from pairton.topology import Topology, collection_name
+from pairton.topology.kinds import KINDS
 from pairton.topology.pdg import properties_of
-from pairton.topology.selection import TRANSVERSE
 
 __all__ = [
     "Momenta",
@@ -139,7 +139,7 @@ def slot_momenta(events: Events, assignment: Ints) -> Floats:
 
 def missing_momentum(events: Events) -> Floats:
     """(n, 2): px and py of the missing energy; NaN where an event has none."""
-    kind = next((kind for kind in events.topology.context if kind in TRANSVERSE), None)
+    kind = next((kind for kind in events.topology.context if KINDS[kind].transverse), None)
     if kind is None:
         return np.full((len(events), 2), np.nan)
     pt, phi = (np.asarray(ak.flatten(events.objects[kind][name]), np.float64) for name in ("pt", "phi"))
@@ -156,11 +156,11 @@ def variation_caveat(topology: Topology, variations: Mapping[str, Iterable[str]]
     >>> variation_caveat(load_topology("ttbar_semilep"), {"up": ["jet"]}).partition(" while")[0]
     'variation up: leptons and missing energy stay at their nominal values'
     """
-    frozen = [name for name, kinds in variations.items() if TRANSVERSE.isdisjoint(kinds)]
-    if not frozen or TRANSVERSE.isdisjoint(topology.kinds):
+    frozen = [name for name, kinds in variations.items() if not any(KINDS[kind].transverse for kind in kinds)]
+    if not frozen or not any(KINDS[kind].transverse for kind in topology.kinds):
         return ""
     varied = {kind for name in frozen for kind in variations[name]}
-    still = [collection_name(kind) for kind in topology.kinds if kind not in {*TRANSVERSE, *varied}]
+    still = [collection_name(kind) for kind in topology.kinds if not (kind in varied or KINDS[kind].transverse)]
     return (
         f"variation {', '.join(frozen)}: {' and '.join([*still, 'missing energy'])} stay at their nominal values "
         "while jets vary, so neutrinos and particles with a neutrino lack part of the variation: do not take "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pairton.topology import JET, Topology
-from pairton.topology.selection import TRANSVERSE
+from pairton.topology.kinds import KINDS
 
 __all__ = [
     "ARROW",
@@ -37,9 +37,9 @@ def type_colours(topology: Topology) -> dict[str, str]:
 
 def kind_shapes(topology: Topology) -> dict[str, str]:
     """The shape of each kind: circles for jets, an arrow for missing energy, one of four shapes for others."""
-    others = [kind for kind in topology.kinds if kind != JET and kind not in TRANSVERSE]
-    shapes = {kind: SHAPES[k % len(SHAPES)] for k, kind in enumerate(others)} | dict.fromkeys(TRANSVERSE, ARROW)
-    return {kind: shapes.get(kind, "circle") for kind in topology.kinds}
+    others = [kind for kind in topology.kinds if kind != JET and not KINDS[kind].transverse]
+    shapes = {kind: SHAPES[k % len(SHAPES)] for k, kind in enumerate(others)} | {JET: "circle"}
+    return {kind: shapes.get(kind, ARROW) for kind in topology.kinds}
 
 
 def mixed(colour: str, share: float, base: str = MASKED_COLOUR) -> str:

@@ -22,7 +22,7 @@ from pairton.report.palette import (
 from pairton.report.record import EventRecord, Frame, Item, Shown, edge_pairs
 from pairton.report.style import plain
 from pairton.topology import JET
-from pairton.topology.selection import TRANSVERSE
+from pairton.topology.kinds import KINDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -142,7 +142,7 @@ def draw_plane(axes: Axes, record: EventRecord, particles: tuple[Shown, ...] = (
             for i, j in edge_pairs(record.topology, shown.type):
                 axes.plot(*place[[i, j]].T, color=INK, linewidth=1.3, linestyle=(0, (1.5, 2.5)), zorder=2.5)
     for item in objects:
-        if item.kind in TRANSVERSE:
+        if KINDS[item.kind].transverse:
             _arrow(axes, item, reach)
             continue
         face = "none" if not item.used else "#24292f" if item.tagged else "white"
@@ -198,7 +198,7 @@ def _names(axes: Axes, record: EventRecord, particles: tuple[Shown, ...], colour
     """Draw names near the middle of each particle, where no object or other name is."""
     from matplotlib.patheffects import withStroke
 
-    taken = [np.array([item.eta, item.phi]) for item in record.objects if item.kind not in TRANSVERSE]
+    taken = [np.array([item.eta, item.phi]) for item in record.objects if not KINDS[item.kind].transverse]
     names: list[Floats] = []  # wide and low, as they include masses
     wide = 0.16 * (axes.get_xlim()[1] - axes.get_xlim()[0])
     steps = [

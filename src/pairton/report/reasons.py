@@ -8,7 +8,8 @@ from pairton.events import Status
 from pairton.events.domain import Domain
 from pairton.report.record import Item
 from pairton.topology import Topology, collection_name
-from pairton.topology.selection import Cuts, counted
+from pairton.topology.kinds import counted
+from pairton.topology.selection import Cuts
 
 __all__ = ["why_no_answer"]
 

@@ -18,7 +18,7 @@ from pairton._common.plain import as_plain
 from pairton.events.vectors import cartesian, energy_of, polar
 from pairton.reconstruction.momenta import Momenta, momenta_of
 from pairton.topology import JET, Topology
-from pairton.topology.selection import TRANSVERSE
+from pairton.topology.kinds import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +47,7 @@ class Item:
     @property
     def short(self) -> str:
         """A short name: the index of a jet, `l0` for the first lepton, `met` for missing energy."""
-        if self.kind in TRANSVERSE:  # there is only one
+        if KINDS[self.kind].transverse:  # there is only one
             return self.kind
         return str(self.index) if self.kind == JET else f"{self.kind[0]}{self.index}"
 
@@ -122,7 +122,7 @@ class EventRecord:
             "topology": topology.name,
             "types": [{"name": t, "colour": colours[t], "height": topology.height(t)} for t in topology.types],
             "kinds": [
-                {"name": kind, "shape": shape, "transverse": kind in TRANSVERSE}
+                {"name": kind, "shape": shape, "transverse": KINDS[kind].transverse}
                 for kind, shape in kind_shapes(topology).items()
             ],
             "slots": [_short(slot.name) for slot in topology.slots],
@@ -168,7 +168,7 @@ def momenta_shown(
     p4 = cartesian(pt, eta, phi, energy_of(pt, eta, mass))
     filled = assignments >= 0
     slots = np.where(filled[..., None], p4[np.where(filled, assignments, 0)], np.nan)
-    missing = [p4[k, :2] for k, item in enumerate(objects) if item.kind in TRANSVERSE and item.used]
+    missing = [p4[k, :2] for k, item in enumerate(objects) if KINDS[item.kind].transverse and item.used]
     met = missing[0] if missing else np.full(2, np.nan)
     return momenta_of(topology, slots, np.tile(met, (len(assignments), 1)))
 

@@ -21,8 +21,8 @@ from typing import Any
 
 from pairton._common.configuration import read_yaml
 from pairton.errors import TopologyError, nearest, shown
+from pairton.topology.kinds import JET
 from pairton.topology.reading import builtin_topologies
-from pairton.topology.selection import JET
 
 __all__ = [
     "MOMENTUM_FEATURES",

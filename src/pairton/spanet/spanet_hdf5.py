@@ -34,12 +34,13 @@ from pairton.formats.common import clean_labels, small
 from pairton.formats.flat_objects import FlatObjects, Padded
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.hdf5_layout import KEPT, Hdf5Source, stored_rows
-from pairton.formats.lepton_selection import LEPTONS, stored_leptons, stored_settings
+from pairton.formats.lepton_selection import stored_leptons, stored_settings
 from pairton.formats.stored import KEY
 from pairton.formats.writing import EventWriter, stored_fields
 from pairton.spanet.spanet_targets import target_names
 from pairton.topology import JET, Topology, collection_name
-from pairton.topology.selection import TRANSVERSE
+from pairton.topology.extras import labels_of
+from pairton.topology.kinds import KINDS, LEPTONS
 
 __all__ = ["FORMATS", "SpanetHdf5"]
 
@@ -100,7 +101,7 @@ class _Source(Hdf5Source):
     def _prepare(self, file: Hdf5File) -> None:
         topology = self.options.topology
         # with an event file of SPANet, all objects in the file are used
-        selected = file.text(KEY) is not None or bool(topology.groups)
+        selected = file.text(KEY) is not None or bool(topology.extras.groups)
         self.leptons = stored_leptons(self.options.settings, topology, selected=selected)
         self._kinds = {kind: self._find_objects(file, kind) for kind in topology.kinds}
         used = {group.path.removeprefix("INPUTS/") for group in self._kinds.values()}
@@ -190,7 +191,7 @@ class _Source(Hdf5Source):
             return ()
         setting = self.options.settings.get("targets")
         if setting is None:  # known from an event file of SPANet
-            return tuple(self._group_width(kind) for kind in topology.joined)
+            return tuple(self._group_width(kind) for kind in topology.extras.joined)
         widths = {group.path.removeprefix("INPUTS/"): group.width for group in self._kinds.values()}
         order = [] if setting == "own" else [name.strip() for name in setting.split(",")]
         if unknown := [name for name in order if name not in widths]:
@@ -291,7 +292,7 @@ def _group(file: Hdf5File, kind: str, options: ReadOptions) -> str:
             "group with MASK, pt, eta, phi, mass, btag"
         )
     asked = options.map.get(kind, options.tree if kind == JET else None)
-    if asked is None and (stored := dict(options.topology.groups).get(kind)) in groups:
+    if asked is None and (stored := dict(options.topology.extras.groups).get(kind)) in groups:
         return str(stored)
     if asked is not None:
         if asked not in groups:
@@ -320,11 +321,11 @@ def _group(file: Hdf5File, kind: str, options: ReadOptions) -> str:
 def layout(events: Events) -> dict[str, Any]:
     """The datasets, with SPANet's names, and masses in place of energies."""
     columns: dict[str, Any] = {}
-    groups = WRITTEN | dict(events.topology.groups)
+    groups = WRITTEN | dict(events.topology.extras.groups)
     for kind, counts in events.counts.items():
         place = f"INPUTS/{groups.get(kind, collection_name(kind).capitalize())}"
         flat = {name: np.asarray(ak.flatten(events.objects[kind][name])) for name in stored_fields(events, kind)}
-        if kind in TRANSVERSE:
+        if KINDS[kind].transverse:
             columns |= {f"{place}/{'met' if name == 'pt' else name}": values for name, values in flat.items()}
             continue
         flat["mass"] = mass_of(flat["pt"], flat["eta"], flat.pop("energy"))
@@ -334,7 +335,7 @@ def layout(events: Events) -> dict[str, Any]:
             with np.errstate(over="ignore"):  # an overflow becomes inf, which makes a bad object
                 dense[mask] = values
     if events.truth is not None:
-        for name, target in zip(events.topology.labels("spanet"), events.truth.T, strict=True):
+        for name, target in zip(labels_of(events.topology, "spanet"), events.truth.T, strict=True):
             columns[f"TARGETS/{name}"] = target.astype(np.int64)
     return columns | stored_rows(events)
 

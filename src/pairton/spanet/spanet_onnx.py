@@ -36,6 +36,7 @@ from pairton.models.sessions import Session, open_session
 from pairton.models.storage import ModelInfo
 from pairton.spanet.spanet_event import MOMENTUM_FEATURES, InputGroup, SpanetEvent
 from pairton.topology import Topology
+from pairton.topology.extras import labels_of
 
 __all__ = ["SpanetEngine", "features_of", "has_logarithms", "is_spanet", "spanet_info"]
 
@@ -230,7 +231,7 @@ class SpanetEngine:
         layout = nodes.layout
         at = np.concatenate([np.asarray(self.topology.nodes(group.kind, layout)) for group in self._sequential])
         n_nodes = nodes.mask.shape[1]
-        labels = self.topology.labels("spanet")
+        labels = labels_of(self.topology, "spanet")
         for name, products in self.event.particles.items():
             chances = _log_probability(found, name, ASSIGNMENT)
             chances = chances[(slice(None), *(slice(0, size - padding) for size in chances.shape[1:]))]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pairton.errors import FormatError, PairtonWarning
 from pairton.formats.base import ReadOptions
 from pairton.topology import Topology
+from pairton.topology.extras import labels_of
 
 __all__ = ["target_names"]
 
@@ -22,7 +23,7 @@ def target_names(found: Sequence[str], options: ReadOptions, path: str) -> tuple
     topology = options.topology
     if topology.alternatives:  # an event has the targets of only one of the topologies
         return None
-    labels = topology.labels("spanet")
+    labels = labels_of(topology, "spanet")
     given = {root.name: options.map[root.name] for root in topology.roots if root.name in options.map}
     wanted = tuple(
         options.map.get(slot.name) or _renamed(label, given.get(slot.name.partition(".")[0]))
@@ -71,7 +72,7 @@ def _groups_by_products(topology: Topology, found: Sequence[str]) -> dict[str, s
         particle, _, product = name.partition("/")
         in_file.setdefault(particle, set()).add(product)
     in_topology: dict[str, set[str]] = {}  # root particle -> products
-    for slot, label in zip(topology.slots, topology.labels("spanet"), strict=True):
+    for slot, label in zip(topology.slots, labels_of(topology, "spanet"), strict=True):
         in_topology.setdefault(slot.name.partition(".")[0], set()).add(label.partition("/")[2])
     types = {root.name: root.type for root in topology.roots}
     pairs: dict[str, str] = {}

@@ -18,7 +18,7 @@ from typing import Any
 
 from pairton.errors import TopologyError
 from pairton.spanet.spanet_event import WHOLE, Product, SpanetEvent, parse_spanet_event
-from pairton.topology.selection import JET
+from pairton.topology.kinds import JET
 
 __all__ = ["tree_of"]
 

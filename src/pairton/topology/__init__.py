@@ -12,8 +12,9 @@ particle is a slot, to be filled with one measured object: a jet, unless `object
 names are interchangeable. A plain object at the root (`event: [H, j, j]`) is a particle with one slot.
 """
 
+from pairton.topology.kinds import JET, collection_name
 from pairton.topology.reading import builtin_topologies, load_topology, parse_topology
-from pairton.topology.selection import JET, Cuts, Selection, collection_name
+from pairton.topology.selection import Cuts, Selection
 from pairton.topology.tree import Layout, Particle, Slot, Stage, Topology, same_tree
 
 __all__ = [

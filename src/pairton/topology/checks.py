@@ -11,7 +11,7 @@ import numpy as np
 
 from pairton.errors import TopologyError, nearest
 from pairton.topology.invisible import neutrinos_of
-from pairton.topology.selection import JET, collection_name
+from pairton.topology.kinds import JET, collection_name
 
 if TYPE_CHECKING:
     from pairton.topology.tree import Stage, Topology
@@ -26,8 +26,8 @@ def check_topology(topology: Topology) -> None:
     _check_stages(topology)
     _check_bins(topology)
     neutrinos_of(topology)  # raises if the neutrinos cannot be computed
-    for namespace, names in topology.given_labels:
-        _check_labels(topology, namespace, names)
+    for namespace, names in topology.extras.labels.items():
+        _check_labels(topology, namespace, [str(name) for name in names])
     if topology.alternatives:
         _check_alternatives(topology)
 
@@ -89,7 +89,7 @@ def _check_names(topology: Topology) -> None:
 
 
 def _check_bins(topology: Topology) -> None:
-    edges = topology.given_bins
+    edges = topology.extras.bins
     if any(high <= low for low, high in pairwise(edges)):
         raise TopologyError(f"bins reads {list(edges)}, but must be in increasing order, as in [4, 5, 6]")
 
@@ -125,7 +125,7 @@ def _dead_end(topology: Topology, read: str, stage: Stage, done: list[int]) -> s
     )
 
 
-def _check_labels(topology: Topology, namespace: str, names: tuple[str, ...]) -> None:
+def _check_labels(topology: Topology, namespace: str, names: list[str]) -> None:
     if len(names) != len(topology.slots) or len(set(names)) != len(names):
         order = ", ".join(slot.name for slot in topology.slots)
         raise TopologyError(

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pairton._common.configuration import check_keys
 from pairton.errors import TopologyError, shown
+from pairton.topology.kinds import KINDS
 from pairton.topology.pdg import properties_of
-from pairton.topology.selection import TRANSVERSE
 
 if TYPE_CHECKING:
     from pairton.topology.tree import Topology
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["MOST_NEUTRINOS", "Invisible", "Neutrino", "neutrinos_of", "parse_invisible"]
 
 MOST_NEUTRINOS = 2  # per event; missing energy and masses do not determine more
-
-EXAMPLE = "invisible maps a particle to the decay of a resonance, for example {tl: {W: [l, nu]}}"
 
 
 @dataclass(frozen=True)
@@ -53,30 +52,25 @@ class Neutrino:
     mother_mass: float  # GeV; NaN without a mother
 
 
-def parse_invisible(raw: object, decays: Mapping[str, tuple[str, ...]], source: str) -> tuple[Invisible, ...]:
-    """Read the key `invisible` of a topology; `source` is named in errors."""
-    if not isinstance(raw, Mapping):
-        raise TopologyError(f"{source}: read {shown(raw)}, but {EXAMPLE}")
-    found = []
-    for type_name, given in raw.items():
-        if type_name not in decays:
-            known = ", ".join(decays)
-            raise TopologyError(f"{source}: invisible names {shown(type_name)}, but the particles are {known}")
-        below = given if isinstance(given, Mapping) else {type_name: given}
-        for resonance, products in below.items():
-            if not isinstance(products, list) or not all(isinstance(name, str) for name in products):
-                raise TopologyError(f"{source}: read {shown(given)} for {type_name}, but {EXAMPLE}")
-            seen = tuple(name for name in products if name in decays[type_name] and name not in decays)
-            unseen = [name for name in products if name not in seen]
-            if len(unseen) != 1 or not seen or not unseen[0].isidentifier() or unseen[0] in decays:
-                raise TopologyError(
-                    f"{source}: invisible reads {shown(given)} for {type_name}, but must list objects out of "
-                    f"[{', '.join(decays[type_name])}] and one new name for the neutrino, for example [l, nu]"
-                )
-            found.append(Invisible(type_name, unseen[0], str(resonance), seen))
-        if len(below) != 1:
-            raise TopologyError(f"{source}: invisible gives {type_name} {len(below)} resonances: give exactly one")
-    return tuple(found)
+def parse_invisible(
+    raw: Mapping[str, tuple[str, ...] | Mapping[str, tuple[str, ...]]], decays: Mapping[str, tuple[str, ...]]
+) -> tuple[Invisible, ...]:
+    """Check the key `invisible` of a topology."""
+    entries = []
+    for type_name, decay in check_keys(raw, "invisible", decays, error=TopologyError).items():
+        resonances = decay if isinstance(decay, Mapping) else {type_name: decay}
+        if len(resonances) != 1:
+            raise TopologyError(f"invisible gives {type_name} {len(resonances)} resonances: give exactly one")
+        ((resonance, products),) = resonances.items()
+        seen = tuple(name for name in products if name in decays[type_name] and name not in decays)
+        unseen = [name for name in products if name not in seen]
+        if len(unseen) != 1 or not seen or unseen[0] in decays:
+            raise TopologyError(
+                f"invisible reads {shown(list(products))} for {type_name}, but must list objects out of "
+                f"[{', '.join(decays[type_name])}] and one new name for the neutrino, as in {{tl: {{W: [l, nu]}}}}"
+            )
+        entries.append(Invisible(type_name, unseen[0], resonance, seen))
+    return tuple(entries)
 
 
 def neutrinos_of(topology: Topology) -> tuple[Neutrino, ...]:
@@ -108,7 +102,7 @@ def neutrinos_of(topology: Topology) -> tuple[Neutrino, ...]:
     found = [
         n if shared[n.mother] < 2 else replace(n, mother=-1, others=(), mother_mass=float("nan")) for n in found
     ]
-    if found and not TRANSVERSE & set(topology.kinds):
+    if found and not any(KINDS[kind].transverse for kind in topology.kinds):
         raise TopologyError("invisible needs the missing energy: add `context: [met]`, or remove invisible")
     if len(found) > MOST_NEUTRINOS:
         raise TopologyError(

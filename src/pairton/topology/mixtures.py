@@ -20,7 +20,11 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from msgspec.structs import replace as replace_fields
+
 from pairton.errors import TopologyError
+from pairton.topology.extras import Extras
+from pairton.topology.particles import below
 from pairton.topology.selection import Cuts, Selection
 from pairton.topology.tree import Topology, same_tree
 
@@ -80,9 +84,8 @@ def mixture(topologies: Sequence[Topology], name: str | None = None) -> Topology
         context=topologies[0].context,
         codes=tuple({item[0]: item for topology in topologies for item in topology.codes}.values()),
         invisible=tuple({item.type: item for topology in topologies for item in topology.invisible}.values()),
-        groups=topologies[0].groups,
-        joined=topologies[0].joined,
         alternatives=tuple((topology.name, topology.event) for topology in topologies),
+        extras=Extras(groups=topologies[0].extras.groups, joined=topologies[0].extras.joined),
     )
 
 
@@ -134,12 +137,7 @@ def _check_kinds(one: Topology, other: Topology) -> None:
 def _part(topology: Topology, name: str, event: tuple[str, ...]) -> Part:
     """The part of a mixture that has a name and the root particles `event`."""
     decays = dict(topology.decays)
-    reached: list[str] = []
-    todo = list(event)
-    while todo:
-        if (found := todo.pop(0)) not in reached:
-            reached.append(found)
-            todo += decays.get(found, ())
+    reached = {product for root in event for product in below(root, decays)}
     alone = replace(
         topology,
         name=name,
@@ -149,18 +147,17 @@ def _part(topology: Topology, name: str, event: tuple[str, ...]) -> Part:
         codes=tuple(item for item in topology.codes if item[0] in reached),
         invisible=tuple(item for item in topology.invisible if item.type in reached),
         given_stages=(),
-        given_labels=(),
-        given_bins=(),
         alternatives=(),
+        extras=replace_fields(topology.extras, labels={}, bins=()),
     )
     _check_kinds(alone, topology)
     left = {root: [p for p in topology.roots if p.type == root] for root in event}
     roots = [left[root].pop(0) for root in event]
-    below = [q.index for p in roots for q in topology.particles if p.index in topology.ancestry(q.index)]
+    inside = [q.index for p in roots for q in topology.particles if p.index in topology.ancestry(q.index)]
     return Part(
         name,
         alone,
         tuple(root.index for root in roots),
         tuple(slot for root in roots for slot in root.slots),
-        tuple(below),
+        tuple(inside),
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pairton.topology.selection import JET
+from pairton.topology.kinds import JET
 
-__all__ = ["Particle", "Slot", "grow_tree"]
+__all__ = ["Particle", "Slot", "below", "grow_tree"]
 
 
 @dataclass(frozen=True)
@@ -74,3 +74,11 @@ def grow_tree(
     for type_name, name in zip(event, _numbered(event), strict=True):
         grow(type_name, name, -1)
     return tuple(p for p in particles if p is not None), tuple(slots)
+
+
+def below(name: str, decays: Mapping[str, tuple[str, ...]]) -> dict[str, None]:
+    """A name, and the names of all its products at any depth."""
+    names = {name: None}
+    for product in decays.get(name, ()):
+        names |= below(product, decays)
+    return names

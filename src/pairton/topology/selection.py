@@ -1,46 +1,29 @@
-"""Names of kinds of objects, and the selection of objects and events in a topology."""
+"""The selection of objects and events in a topology."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
-__all__ = ["JET", "MASSLESS", "TRANSVERSE", "Cuts", "Selection", "collection_name", "counted"]
+from pairton.topology.kinds import JET, collection_name, counted
 
-JET = "jet"  # the default kind of a product
-TRANSVERSE = frozenset({"met"})  # kinds without longitudinal momentum
-MASSLESS = frozenset({"electron", "muon", "lepton", "photon"})  # kinds that need neither energy nor mass
+__all__ = ["Cuts", "Selection"]
 
-
-def collection_name(kind: str) -> str:
-    """The plural of a kind.
-
-    >>> collection_name("jet"), collection_name("met")
-    ('jets', 'met')
-    """
-    return kind if kind in TRANSVERSE else f"{kind}s"
-
-
-def counted(number: object, kind: str) -> str:
-    """A number of objects in words.
-
-    >>> counted(1, "lepton"), counted("3 to 5", "jet")
-    ('1 lepton', '3 to 5 jets')
-    """
-    return f"{number} {kind if str(number) == '1' else collection_name(kind)}"
+Limit = Annotated[float, Meta(ge=0, description="a number of 0 or more")]
 
 
 @dataclass(frozen=True)
 class Cuts:
     """Which objects of one kind are used. Both limits are inclusive, because files store rounded values."""
 
-    pt: float = 0.0  # minimum, GeV
-    abs_eta: float = inf  # maximum
+    pt: Limit = 0.0  # minimum, GeV
+    abs_eta: Limit = inf  # maximum
 
     def __str__(self) -> str:
         parts = [f"pT > {self.pt:g} GeV"] * (self.pt > 0) + [f"|eta| < {self.abs_eta:g}"] * (self.abs_eta < inf)

@@ -1,4 +1,4 @@
-"""The decay tree, and what follows from it: particles, types, slots, symmetries, stages and bins.
+"""The decay tree, and what follows from it: particles, types, slots, symmetries and stages.
 
 A layout is the number of objects of each kind in an event, in the order of `Topology.kinds`. The objects of an
 event, one kind after the other, are the nodes that the network sees.
@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations, pairwise, permutations, product
+from itertools import combinations, permutations, product
 from math import factorial, perm
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from pairton.errors import TopologyError, nearest
 from pairton.topology.checks import check_topology
+from pairton.topology.extras import Extras
 from pairton.topology.invisible import Invisible, Neutrino, neutrinos_of
-from pairton.topology.labels import hyper_labels, spanet_labels
 from pairton.topology.particles import Particle, Slot, grow_tree
 from pairton.topology.pdg import systems_of
 from pairton.topology.selection import Selection
@@ -64,8 +65,8 @@ class Topology:
         ['t1.W.q1', 't1.W.q2', 't1.b', 't2.W.q1', 't2.W.q2', 't2.b']
         >>> ttbar.types, [particle.name for particle in ttbar.particles]
         (('W', 't'), ['t1', 't1.W', 't2', 't2.W'])
-        >>> [str(stage) for stage in ttbar.stages], ttbar.bins
-        (['W', 'W', 't + t'], ('6', '7', '8+'))
+        >>> [str(stage) for stage in ttbar.stages]
+        ['W', 'W', 't + t']
         >>> ttbar.symmetries.shape, ttbar.count_assignments(7)
         ((8, 6), 630)
     """
@@ -75,16 +76,12 @@ class Topology:
     decays: tuple[tuple[str, tuple[str, ...]], ...]  # type -> products, in the order of the file
     selection: Selection = field(default_factory=Selection)
     given_stages: tuple[Stage, ...] = ()
-    given_labels: tuple[tuple[str, tuple[str, ...]], ...] = ()
     objects: tuple[tuple[str, str], ...] = ()  # product -> kind, if it is not a jet
     context: tuple[str, ...] = ()  # kinds that the network sees but no slot takes
-    process: tuple[str, ...] = field(default=(), compare=False)  # lines for Pythia
     codes: tuple[tuple[str, tuple[int, ...]], ...] = field(default=(), compare=False)  # name -> PDG codes
     invisible: tuple[Invisible, ...] = field(default=(), compare=False)
-    given_bins: tuple[int, ...] = field(default=(), compare=False)  # lower edges of the bins of results
-    groups: tuple[tuple[str, str], ...] = field(default=(), compare=False)  # kind -> its group in SPANet's files
-    joined: tuple[str, ...] = field(default=(), compare=False)  # kinds that SPANet's targets index as one list
     alternatives: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of a mixture: name of a topology -> its roots
+    extras: Extras = field(default=Extras(), compare=False)
     particles: tuple[Particle, ...] = field(init=False, compare=False, repr=False)
     slots: tuple[Slot, ...] = field(init=False, compare=False, repr=False)
 
@@ -96,35 +93,21 @@ class Topology:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that `parse_topology` reads back to an equal topology."""
-        raw: dict[str, Any] = {
+        raw = {
             "name": self.name,
-            "event": list(self.event),
-            "particles": {name: list(products) for name, products in self.decays},
+            "event": self.event,
+            "particles": dict(self.decays),
+            "stages": [{"any": stage.types} if stage.any else stage.types for stage in self.given_stages],
+            "selection": self.selection.to_dict(),
+            "objects": dict(self.objects),
+            "context": self.context,
+            "codes": dict(self.codes),
+            "invisible": {entry.type: entry.to_raw() for entry in self.invisible},
+            "alternatives": dict(self.alternatives),
         }
-        if self.given_stages:
-            raw["stages"] = [{"any": list(s.types)} if s.any else list(s.types) for s in self.given_stages]
-        raw["selection"] = self.selection.to_dict()
-        if self.objects:
-            raw["objects"] = dict(self.objects)
-        if self.context:
-            raw["context"] = list(self.context)
-        if self.given_labels:
-            raw["labels"] = {namespace: list(names) for namespace, names in self.given_labels}
-        if self.process:
-            raw["process"] = list(self.process)
-        if self.codes:
-            raw["codes"] = {name: list(codes) for name, codes in self.codes}
-        if self.invisible:
-            raw["invisible"] = {entry.type: entry.to_raw() for entry in self.invisible}
-        if self.given_bins:
-            raw["bins"] = list(self.given_bins)
-        if self.groups:
-            raw["groups"] = dict(self.groups)
-        if self.joined:
-            raw["joined"] = list(self.joined)
-        if self.alternatives:
-            raw["alternatives"] = {name: list(roots) for name, roots in self.alternatives}
-        return raw
+        raw |= msgspec.to_builtins(self.extras)
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(raw))  # with lists, as in a file
+        return {key: value for key, value in plain.items() if value}
 
     # -- what follows from the tree ------------------------------------------------------------------------
 
@@ -311,25 +294,6 @@ class Topology:
         return [frozenset(i for part in choice for i in part) for choice in product(*picks)]
 
     @cached_property
-    def bins(self) -> tuple[str, ...]:
-        """Names of the bins of results, in the number of objects of the main kind.
-
-        By default n, n + 1, and n + 2 or more, where n is the number of slots of that kind.
-        """
-        edges = self._bin_edges
-        each = [str(low) if high == low + 1 else f"{low}-{high - 1}" for low, high in pairwise(edges)]
-        return (*each, f"{edges[-1]}+")
-
-    @property
-    def _bin_edges(self) -> tuple[int, ...]:
-        n = self.slots_per_kind[self.kinds.index(self.main_kind)]
-        return self.given_bins or (n, n + 1, n + 2)
-
-    def bin_index(self, counts: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
-        """The bin for each number of objects of the main kind; -1 below the lowest bin."""
-        return np.searchsorted(self._bin_edges, counts, side="right") - 1
-
-    @cached_property
     def neutrinos(self) -> tuple[Neutrino, ...]:
         """The neutrinos that `invisible` adds to the tree.
 
@@ -343,20 +307,6 @@ class Topology:
     def systems(self) -> dict[str, tuple[int, ...]]:
         """Systems of root particles with the same PDG code, such as `tt`: name -> indices of the particles."""
         return systems_of(self)
-
-    def labels(self, namespace: str) -> tuple[str, ...]:
-        """The names of the slots in another code, `hyper` or `spanet`, in the order of `slots`.
-
-        >>> from pairton.topology import load_topology
-        >>> load_topology("ttbar_allhad").labels("hyper")
-        ('2', '3', '1', '5', '6', '4')
-        >>> load_topology("ttbar_allhad").labels("spanet")
-        ('t1/q1', 't1/q2', 't1/b', 't2/q1', 't2/q2', 't2/b')
-        """
-        given = dict(self.given_labels)
-        if namespace in given:
-            return given[namespace]
-        return hyper_labels(self) if namespace == "hyper" else spanet_labels(self)
 
     def tree(self) -> str:
         """The decay tree as text.

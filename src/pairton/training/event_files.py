@@ -14,6 +14,7 @@ from pairton.events.head_specs import EVENT, places_of, slot_paths
 from pairton.reconstruction.head_columns import own_columns, place_titles
 from pairton.spanet.spanet_event import MOMENTUM_FEATURES, PARTICLE, WHOLE, Feature, Quantity, SpanetEvent
 from pairton.topology import Topology
+from pairton.topology.extras import labels_of
 
 __all__ = ["HEAD_WEIGHT", "event_defaults", "heads_of", "inputs_of"]
 
@@ -73,7 +74,7 @@ def heads_of(event: SpanetEvent, topology: Topology) -> dict[str, dict[str, Any]
 
 def _owners(topology: Topology) -> dict[str, str]:
     """SPANet's EVENT, t1/PARTICLE, t1/b -> the `of` of our heads: event, t, t.b."""
-    found = {WHOLE: EVENT, **dict(zip(topology.labels("spanet"), slot_paths(topology), strict=True))}
+    found = {WHOLE: EVENT, **dict(zip(labels_of(topology, "spanet"), slot_paths(topology), strict=True))}
     for particle in topology.particles:
         if (name := _spanet_name(topology, particle.slots)) is not None:
             found.setdefault(f"{name}/{PARTICLE}", particle.type)
@@ -82,7 +83,7 @@ def _owners(topology: Topology) -> dict[str, str]:
 
 def _spanet_name(topology: Topology, slots: tuple[int, ...]) -> str | None:
     """SPANet's name of the particle with exactly these slots."""
-    owners = [label.split("/")[0] for label in topology.labels("spanet")]
+    owners = [label.split("/")[0] for label in labels_of(topology, "spanet")]
     names = {owners[slot] for slot in slots}
     name = names.pop() if len(names) == 1 else None
     return name if name is not None and owners.count(name) == len(slots) else None
@@ -95,4 +96,4 @@ def _owner_at(topology: Topology, of: str, place: int) -> str:
     slots = places_of(topology, of)[place].slots
     if of in topology.types:
         return f"{_spanet_name(topology, slots)}/{PARTICLE}"
-    return topology.labels("spanet")[slots[0]]
+    return labels_of(topology, "spanet")[slots[0]]

@@ -15,7 +15,7 @@ from pairton.events.acceptance import selection_domain
 from pairton.events.domain import Domain
 from pairton.events.inputs import MOMENTUM, Input, Inputs
 from pairton.topology import JET
-from pairton.topology.selection import TRANSVERSE, collection_name
+from pairton.topology.kinds import KINDS, collection_name
 from pairton.training.data import PackedEvents
 from pairton.training.recipes import Recipe
 
@@ -57,7 +57,7 @@ def _check_cuts(recipe: Recipe, events: PackedEvents) -> None:
         widest = max(float(np.abs(objects[..., ETA]).max()) for objects in groups)
         if softest > 1.1 * cuts.pt > 0:
             found, allowed, setting = f"above {softest:.4g} GeV", f"from {cuts.pt:g} GeV", "pt"
-        elif widest < 0.8 * cuts.abs_eta < np.inf and kind not in TRANSVERSE:  # few are at large |eta|
+        elif widest < 0.8 * cuts.abs_eta < np.inf and not KINDS[kind].transverse:  # few are at large |eta|
             found, allowed, setting = f"within |eta| {widest:.3g}", f"to |eta| {cuts.abs_eta:g}", "abs_eta"
         else:
             continue
