@@ -32,7 +32,6 @@ import numpy as np
 import numpy.typing as npt
 
 import pairton
-from common import run_command, write_input, write_markdown
 from pairton.decoding import decode
 from pairton.decoding.terms import Outputs
 from pairton.evaluation.metrics import matches
@@ -40,6 +39,7 @@ from pairton.events import Events
 from pairton.events.nodes import Nodes
 from pairton.models.engines import Engine, Model
 from pairton.reconstruction.running import Assigner, RunSettings
+from programs import run_command, write_input, write_markdown
 
 SAMPLE = "sample:ttbar_allhad"
 PLAIN_BATCH = 256

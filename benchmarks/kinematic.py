@@ -11,8 +11,9 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 import pairton
 from pairton.evaluation.chi_square import MassChiSquare

@@ -25,12 +25,12 @@ from typing import Any
 import torch
 
 import pairton
-from common import write_markdown
 from pairton.events import Events
 from pairton.export import export_model
 from pairton.models.engines import Model
 from pairton.network import Network
 from pairton.training import Recipe, load_recipe, train
+from programs import write_markdown
 
 RECIPES = (
     "paper",

@@ -25,8 +25,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from common import run_command
 from pairton import formats
+from programs import run_command
 
 WIDTH = 16
 TARGETS = ("t1/q1", "t1/q2", "t1/b", "t2/q1", "t2/q2", "t2/b")

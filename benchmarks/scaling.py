@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from common import write_input
 from pairton import formats
 from pairton.decoding import decode
 from pairton.events.nodes import Nodes
@@ -33,6 +32,7 @@ from pairton.reconstruction import running
 from pairton.reconstruction.parts import reconstruct_parts
 from pairton.reconstruction.running import WINDOW
 from pairton.reconstruction.streaming import reconstruct_files
+from programs import write_input
 
 
 def used() -> float:

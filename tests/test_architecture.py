@@ -14,6 +14,7 @@ ROOMS = (  # from the ground up
     ("formats",),
     ("decoding",),
     ("kinematics",),
+    ("measuring",),
     ("models",),
     ("spanet",),
     ("reconstruction",),

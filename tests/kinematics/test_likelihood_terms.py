@@ -83,7 +83,7 @@ def test_a_measured_energy_is_somewhere():
     transfer = parse_transfer(TRANSFER, "transfer")
     energy = np.linspace(-200, 600, 8001)
     for abs_eta, true in ((0.5, 60.0), (1.4, 60.0), (4.0, 200.0)):
-        known = response([transfer.objects["b"]], np.full((1, len(energy)), abs_eta))
+        known = response([transfer.b], np.full((1, len(energy)), abs_eta))
         density = np.exp(known.log_density(np.full((1, len(energy)), true), energy[None]))
         assert np.trapezoid(density[0], energy) == pytest.approx(1, abs=1e-4)
         mean = np.trapezoid(density[0] * energy, energy)
@@ -91,8 +91,8 @@ def test_a_measured_energy_is_somewhere():
 
 
 def test_far_from_every_component_the_density_is_still_a_number():
-    bins = parse_transfer(TRANSFER, "transfer").objects
-    known = response([bins["b"], bins["lepton"]], np.full((2, 3), 0.5))
+    bins = parse_transfer(TRANSFER, "transfer")
+    known = response([bins.b, bins.lepton], np.full((2, 3), 0.5))
     energy, measured = np.full((2, 3), 50.0), np.array([[50.0, 500.0, 5000.0]] * 2)
     assert np.isfinite(known.log_density(energy, measured)).all()
     assert all(np.isfinite(part).all() for part in known.derivatives(energy, measured))
@@ -109,13 +109,13 @@ def test_settings_are_read_back_as_they_were_written():
     ("raw", "said"),
     [
         ({"mases": {}}, "did you mean 'masses'"),
-        ({"masses": {6: {"mass": 172.5, "width": 0}}}, "must be above 0"),
+        ({"masses": {6: {"mass": 172.5, "width": 0}}}, "must be a number above 0"),
         ({"masses": {6: {"mass": "heavy", "width": 1}}}, "must be a number"),
-        ({"masses": {-6: {"mass": 172.5, "width": 1}}}, "give PDG codes"),
-        ({"tags": "some"}, "choose evidence, none"),
-        ({"tags": {"efficiency": 1.2}}, "between 0 and 1"),
-        ({"starts": "many"}, "choose one of several, klfitter"),
-        ({"permutations": 0}, "must lie between 1 and"),
+        ({"masses": {-6: {"mass": 172.5, "width": 1}}}, "must be a PDG code, such as 6, or the name"),
+        ({"tags": "some"}, "must be a mapping.*or one of evidence, none"),
+        ({"tags": {"efficiency": 1.2}}, "at least 0 and at most 1"),
+        ({"starts": "many"}, "one of several, klfitter"),
+        ({"permutations": 0}, "at least 1 and at most"),
         ({"transfer": {"b": []}}, "lacks light, lepton, met"),
         ({"transfer": {**TRANSFER, "b": [{"a": 0.1}, {"a": 0.1}]}}, "above that of the previous bin"),
         ({"transfer": {**TRANSFER, "b": [{"abs_eta": 2.5}]}}, "one of a, b, c must be above 0"),

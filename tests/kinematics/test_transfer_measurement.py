@@ -10,7 +10,7 @@ from pairton.errors import InputError
 from pairton.formats import create
 from pairton.kinematics.fit_settings import load_settings
 from pairton.kinematics.transfer_functions import Component
-from pairton.kinematics.transfer_measurement import fit_components, measure_transfer, settings_text
+from pairton.measuring.transfer_measurement import fit_components, measure_transfer, settings_text
 
 
 def log_density(parts, true, measured):
@@ -81,7 +81,7 @@ def test_settings_measured_by_the_command_are_a_model(tops, tmp_path, capsys):
     assert f"--model {mine}" in capsys.readouterr().out
     settings = load_settings(mine)
     for name, width in (("b", 0.08), ("light", 0.08), ("lepton", 0.02)):
-        for each in settings.transfer.objects[name]:
+        for each in getattr(settings.transfer, name):
             main_part = max(each.components, key=lambda part: part.share)
             assert main_part.sigma(100.0) / 100 == pytest.approx(width, rel=0.4)
     met = settings.transfer.met
@@ -101,7 +101,7 @@ def test_text_is_read_back(tmp_path):
     again, before = load_settings(path), load_settings()
     assert again.masses == before.masses
     assert again.transfer.met == before.transfer.met
-    assert again.transfer.objects["b"][0].abs_eta == before.transfer.objects["b"][0].abs_eta
+    assert again.transfer.b[0].abs_eta == before.transfer.b[0].abs_eta
 
 
 def test_events_without_true_energies_are_refused(tops, tmp_path):

@@ -33,7 +33,7 @@ def transfer(files: tuple[str, ...], output: str | None, force: bool, reading: d
              pairton reconstruct events.h5 -o out.parquet --model mine.yaml
     """
     from pairton._common.atomic import Replacement, replacing
-    from pairton.kinematics.transfer_measurement import measure_transfer, settings_text
+    from pairton.measuring.transfer_measurement import measure_transfer, settings_text
 
     if output is not None:
         if Path(output).suffix not in (".yaml", ".yml"):

@@ -11,8 +11,8 @@ from pairton.cli.options import completing, force_option, reading_options, refus
 from pairton.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pairton.evaluation.tag_efficiencies import Measurement
     from pairton.events.tags import TagTable
+    from pairton.measuring.tag_efficiencies import Measurement
 
 __all__ = ["tags"]
 
@@ -92,8 +92,8 @@ def measure(
     Example: pairton tags measure nano.root --score btagDeepFlavB --cuts 0.049,0.2783,0.71 -o mine.yaml
     """
     from pairton._common.atomic import Replacement, replacing
-    from pairton.evaluation.tag_efficiencies import measure as run
-    from pairton.evaluation.tag_efficiencies import table_text
+    from pairton.measuring.tag_efficiencies import measure as run
+    from pairton.measuring.tag_efficiencies import table_text
 
     if cuts is not None and at is not None:
         raise ConfigError("--cuts and --at: choose one")

@@ -71,7 +71,7 @@ class Observed:
             decay,
             direction,
             gather(self.energy),
-            response([settings.transfer.objects[name] for name in decay.transfer], abs_eta),
+            response([getattr(settings.transfer, name) for name in decay.transfer], abs_eta),
             np.tile(met, (1, candidates)),
             np.tile(sigma, candidates),
             settings.neutrino_eta if shared or len(decay.neutrinos) > 1 else 0.0,

@@ -14,33 +14,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta, Struct
+from msgspec.structs import astuple, replace
 
-from pairton._common.configuration import check_keys, configure
-from pairton.errors import ConfigError, shown
+from pairton._common.configuration import configure
 
 __all__ = ["Component", "EtaBin", "MetResolution", "Response", "Transfer", "parse_transfer", "response"]
 
 Floats = npt.NDArray[np.float64]
 RARE = 0.2  # components with a smaller share, relative to the largest one, are rare
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
-OBJECTS = ("b", "light", "lepton")  # names of transfer functions of energies
 
 
-@dataclass(frozen=True)
-class Component:
+NotNegative = Annotated[float, Meta(ge=0)]
+Positive = Annotated[float, Meta(gt=0)]
+
+
+class Component(Struct, frozen=True, omit_defaults=True):
     """One normal distribution of the measured energy around scale * E + offset."""
 
-    share: float = 1.0
-    scale: float = 1.0
+    share: Positive = 1.0
+    scale: Positive = 1.0
     offset: float = 0.0  # GeV
     a: float = 0.0
     b: float = 0.0  # sqrt(GeV)
     c: float = 0.0  # GeV
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sigma(50.0) < math.inf or not math.isfinite(self.share + self.scale + self.offset):
+            raise ValueError("one of a, b, c must be above 0, and all numbers finite")
 
     def sigma(self, energy: npt.ArrayLike) -> Floats:
         """The width at these true energies.
@@ -52,43 +60,41 @@ class Component:
         return np.sqrt((self.a * energy) ** 2 + self.b**2 * energy + self.c**2)
 
 
-@dataclass(frozen=True)
-class EtaBin:
+class EtaBin(Struct, frozen=True, omit_defaults=True):
     """The components up to some |eta|; the last bin also holds beyond its edge."""
 
-    abs_eta: float
-    components: tuple[Component, ...]
+    abs_eta: Positive = math.inf
+    components: tuple[Component, ...] = ()
+
+    def __post_init__(self) -> None:
+        if abs((total := sum(component.share for component in self.components)) - 1) > 1e-3:
+            raise ValueError(f"the shares of the components add up to {total:g}, but must add up to 1")
 
 
-@dataclass(frozen=True)
-class MetResolution:
+class MetResolution(Struct, frozen=True):
     """The resolution of each component of the missing energy: sigma^2 = b^2 S + c^2."""
 
-    b: float = 0.0  # sqrt(GeV)
-    c: float = 20.0  # GeV
+    b: NotNegative = 0.0  # sqrt(GeV)
+    c: NotNegative = 20.0  # GeV
+
+    def __post_init__(self) -> None:
+        if not 0 < self.b + self.c < math.inf:
+            raise ValueError(f"b is {self.b:g} and c {self.c:g}: give finite numbers, one above 0")
 
 
-@dataclass(frozen=True)
-class Transfer:
+class Transfer(Struct, frozen=True):
     """The transfer functions of b jets, other jets and leptons, and the resolution of the missing energy."""
 
-    objects: Mapping[str, tuple[EtaBin, ...]]
+    b: tuple[EtaBin, ...]
+    light: tuple[EtaBin, ...]
+    lepton: tuple[EtaBin, ...]
     met: MetResolution
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data that `parse_transfer` reads back."""
-        raw: dict[str, Any] = {}
-        for name, bins in self.objects.items():
-            raw[name] = [
-                {"abs_eta": each.abs_eta, "components": list(map(_plain, each.components))} for each in bins
-            ]
-        return {**raw, "met": asdict(self.met)}
-
-
-def _plain(component: Component) -> dict[str, float]:
-    """The values of a component that differ from the defaults."""
-    default = Component()
-    return {name: value for name, value in asdict(component).items() if value != getattr(default, name)}
+    def __post_init__(self) -> None:
+        for name in ("b", "light", "lepton"):
+            edges = [each.abs_eta for each in getattr(self, name)]
+            if not edges or any(low >= high for low, high in pairwise(edges)):
+                raise ValueError(f"{name} must list bins, each with abs_eta above that of the previous bin")
 
 
 def parse_transfer(raw: object, source: str) -> Transfer:
@@ -96,52 +102,20 @@ def parse_transfer(raw: object, source: str) -> Transfer:
 
     >>> jets = [{"abs_eta": 1.7, "a": 0.03, "b": 0.52, "c": 1.6}, {"abs_eta": 3.2, "a": 0.05, "b": 0.7}]
     >>> parsed = parse_transfer({"b": jets, "light": jets, "lepton": [{"a": 0.02}], "met": {"c": 20}}, "transfer")
-    >>> parsed.objects["b"][1].components[0].b, parsed.met.c
+    >>> parsed.b[1].components[0].b, parsed.met.c
     (0.7, 20.0)
     """
-    given = check_keys(raw, source, (*OBJECTS, "met"), (*OBJECTS, "met"))
-    met = configure(MetResolution, given["met"], f"{source}.met")
-    if not (met.b >= 0 and met.c >= 0 and math.isfinite(met.b + met.c) and met.b + met.c > 0):
-        raise ConfigError(f"{source}.met has b {met.b:g} and c {met.c:g}: give numbers of 0 or more, one above 0")
-    return Transfer({name: _parse_bins(given[name], f"{source}.{name}") for name in OBJECTS}, met)
+    if isinstance(raw, Mapping):
+        raw = {name: list(map(_as_bin, bins)) if isinstance(bins, list) else bins for name, bins in raw.items()}
+    return configure(Transfer, raw, source)
 
 
-def _parse_bins(raw: object, source: str) -> tuple[EtaBin, ...]:
-    if not isinstance(raw, list) or not raw:
-        raise ConfigError(
-            f"{source} is {shown(raw)}, but must list bins, as in [{{abs_eta: 2.5, a: 0.05, b: 0.7}}]"
-        )
-    bins: list[EtaBin] = []
-    names = [field.name for field in fields(Component)]
-    for k, entry in enumerate(raw):
-        where = f"{source}[{k}]"
-        settings = check_keys(entry, where, ("abs_eta", "components", *names))
-        edge = settings.pop("abs_eta", math.inf)
-        if not isinstance(edge, int | float) or not edge > (bins[-1].abs_eta if bins else 0):
-            raise ConfigError(
-                f"{where}.abs_eta is {shown(edge)}, but must be above 0 and above that of the previous bin"
-            )
-        parts = settings.pop("components", None)
-        if parts is None:
-            parts = [settings]
-        elif settings or not isinstance(parts, list) or not parts:
-            raise ConfigError(
-                f"{where} needs a list of components, or {', '.join(names)} of a single component, not both"
-            )
-        bins.append(EtaBin(float(edge), tuple(_parse_component(part, where) for part in parts)))
-        total = sum(component.share for component in bins[-1].components)
-        if abs(total - 1) > 1e-3:
-            raise ConfigError(f"{where}: the shares of the components add up to {total:g}, but must add up to 1")
-    return tuple(bins)
-
-
-def _parse_component(raw: object, source: str) -> Component:
-    component = configure(Component, raw, source)
-    if not all(math.isfinite(value) for value in asdict(component).values()):
-        raise ConfigError(f"{source} is {shown(raw)}, but must have finite numbers")
-    if not component.share > 0 or not component.scale > 0 or not component.sigma(50.0) > 0:
-        raise ConfigError(f"{source} is {shown(raw)}, but share, scale and one of a, b, c must be above 0")
-    return component
+def _as_bin(raw: object) -> object:
+    """A single component as a bin with one component."""
+    if not isinstance(raw, Mapping) or "components" in raw:
+        return raw
+    edge = {name: raw[name] for name in raw if name == "abs_eta"}
+    return {**edge, "components": [{name: raw[name] for name in raw if name != "abs_eta"}]}
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import awkward as ak
 import numpy as np
 import numpy.typing as npt
-import yaml
+from msgspec.structs import replace
 from scipy.optimize import nnls
 
 from pairton.errors import InputError
@@ -23,7 +22,8 @@ from pairton.formats import expand, iterate, open_source
 from pairton.formats.files import Paths
 from pairton.kinematics.decays import transfer_names
 from pairton.kinematics.fit_settings import FitSettings, load_settings
-from pairton.kinematics.transfer_functions import Component, EtaBin, MetResolution, Transfer
+from pairton.kinematics.transfer_functions import Component, EtaBin, MetResolution
+from pairton.measuring import rounded_yaml
 from pairton.topology import JET, load_topology
 from pairton.topology.kinds import KINDS
 
@@ -62,10 +62,10 @@ def measure_transfer(paths: Paths, **options: Any) -> FitSettings:
     met = _met(*missing) if missing.shape[1] >= LEAST else built_in.transfer.met
     ratios = np.concatenate([part["other"][0] for part in parts])
     power = 1 + len(ratios) / ratios.sum() if len(ratios) >= LEAST else built_in.other_jets
-    transfer = Transfer({**built_in.transfer.objects, **found}, met)
+    transfer = replace(built_in.transfer, **found, met=met)
     counts = ", ".join(f"{sum(part[name].shape[1] for part in parts)} {TITLES[name]}" for name in found)
     about = f"transfer functions measured on {Path(files[0]).name}: {counts}"
-    return replace(built_in, transfer=transfer, other_jets=round(power, 3), about=about)
+    return replace(built_in, transfer=transfer, other_jets=round(float(power), 3), about=about)
 
 
 def settings_text(settings: FitSettings) -> str:
@@ -75,15 +75,7 @@ def settings_text(settings: FitSettings) -> str:
     >>> "masses:" in text, "tags: evidence" in text
     (True, True)
     """
-
-    def short(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: short(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [short(item) for item in value]
-        return float(f"{value:.4g}") if isinstance(value, float) else value
-
-    return yaml.safe_dump(short(settings.to_dict()), sort_keys=False, default_flow_style=None, width=10_000)
+    return rounded_yaml(settings.to_dict(), 4)
 
 
 # -- reading -----------------------------------------------------------------------------------------------
@@ -180,7 +172,7 @@ def fit_components(true: Floats, measured: Floats, count: int) -> tuple[Componen
     (0.9, 0.1)
     """
     low, high = np.quantile((measured - true) / np.sqrt(true), [0.16, 0.84])
-    width = max((high - low) / 2, 1e-3)
+    width = max(float(high - low) / 2, 1e-3)
     parts = [Component(1.0, 1.0, 0.0, b=width)]
     if count > 1:
         rest = (1 - TAIL) / (count - 1)

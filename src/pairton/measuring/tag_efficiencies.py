@@ -15,7 +15,6 @@ from typing import Any
 import awkward as ak
 import numpy as np
 import numpy.typing as npt
-import yaml
 
 from pairton.errors import ConfigError, InputError, PairtonWarning
 from pairton.events import Events
@@ -23,6 +22,7 @@ from pairton.events.domain import parse_cuts
 from pairton.events.tags import FLAVOURS, TagTable, parse_table, tables_of
 from pairton.formats import expand, iterate
 from pairton.formats.files import Paths
+from pairton.measuring import rounded_yaml
 from pairton.topology import JET
 
 __all__ = ["B_EFFICIENCIES", "Measurement", "measure", "table_text"]
@@ -136,18 +136,7 @@ def table_text(table: TagTable) -> str:
     >>> print(table_text(parse_table(raw, "table.yaml")).splitlines()[-2])
       b: [0.7]
     """
-
-    def short(value: Any) -> Any:
-        if isinstance(value, list):
-            return [short(item) for item in value]
-        return float(f"{value:.5g}") if isinstance(value, float) else value
-
-    plain = table.to_dict()
-    plain["cuts"], plain["efficiency"] = (
-        short(plain["cuts"]),
-        {k: short(v) for k, v in plain["efficiency"].items()},
-    )
-    return yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, width=10_000, allow_unicode=True)
+    return rounded_yaml(table.to_dict(), 5)
 
 
 # -- jets --------------------------------------------------------------------------------------------------

@@ -8,12 +8,12 @@ import pytest
 import uproot
 
 from pairton.errors import ConfigError, InputError, PairtonWarning
-from pairton.evaluation.tag_efficiencies import B_EFFICIENCIES, measure
 from pairton.events import Events
 from pairton.events.objects import make_jets
 from pairton.events.tags import load_table
 from pairton.formats import create
 from pairton.generator.card import load_card
+from pairton.measuring.tag_efficiencies import B_EFFICIENCIES, measure
 
 SAMPLES = Path(__file__).parents[3] / "shared" / "data" / "samples"  # beside the clone, where there are any
 CODES = np.array([5.0, 4.0, 0.0])
