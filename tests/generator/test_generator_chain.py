@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import awkward as ak
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from pairton.errors import ConfigError, TopologyError
 from pairton.events import Events
+from pairton.events.matching import nearest
 from pairton.events.objects import make_jets
-from pairton.generator.card import Card, Field, Grid, load_card, parse_card
+from pairton.generator.card import Card, Field, load_card, parse_card
 from pairton.generator.detector import LIGHT, Particles, detect, lognormal, propagate, towers
 from pairton.generator.pythia_record import Record
 from pairton.generator.simulation import keep_mask
-from pairton.generator.tagging import delta_r, holds_quark, padded
+from pairton.generator.tagging import holds_quark, padded
 from pairton.generator.truth import check_topology, match, slot_entries
 from pairton.topology import load_topology, parse_topology
 
@@ -94,7 +94,8 @@ def test_charges_bend_apart_and_particles_born_outside_are_lost(card):
 
 
 def perfect(calorimeter):
-    return replace(calorimeter, terms=np.zeros_like(calorimeter.terms), threshold=0.0, significance=0.0)
+    sharp = tuple(replace(each, constant=0.0, stochastic=0.0, noise=0.0) for each in calorimeter.resolution)
+    return replace(calorimeter, resolution=sharp, threshold=0.0, significance=0.0)
 
 
 def test_lognormal_has_the_mean_and_width_asked_for():
@@ -132,7 +133,8 @@ def test_towers_sum_what_a_loop_over_particles_sums(card):
 
 def test_a_calorimeter_may_begin_above_zero(card):
     """Energy below the first ring was put into the ring before the first one, which is the last one."""
-    forward = replace(perfect(card.hcal), grid=Grid(np.array([1.5, 2.0, 3.0]), np.array([4, 8])))
+    rings = ({"edges": [1.5, 2.0], "phi": 90}, {"edges": [2.0, 3.0], "phi": 45})
+    forward = replace(perfect(card.hcal), towers=rings)
     eta = np.array([-1.6, 0.5, 2.5, 3.5, 0.0])
     found = towers(np.zeros(5, np.int64), eta, np.zeros(5), np.arange(1.0, 6.0), forward, np.random.default_rng(0))
     assert sorted(found.energy) == pytest.approx([1.0, 3.0])
@@ -163,7 +165,10 @@ def test_each_kind_of_particle_leaves_its_share(card):
         card,
         ecal=perfect(card.ecal),
         hcal=perfect(card.hcal),
-        muons=replace(card.muons, terms=card.muons.terms * [[0, 0, 0]] + [[1, 0, 0]]),
+        muons=replace(
+            card.muons,
+            regions=tuple(replace(each, efficiency=1.0, constant=0.0, slope=0.0) for each in card.muons.regions),
+        ),
     )
     codes = np.array([22, 211, 310, 13, 14])
     found = detect(
@@ -216,10 +221,10 @@ def test_efficiencies_by_hand(card):
 def test_the_score_passes_its_points_as_often_as_the_card_says(card):
     rng = np.random.default_rng(8)
     n = 400_000
-    for row, flavour in enumerate(card.btag.points):
+    for row, flavour in enumerate(card.btag.working_points):
         score = card.btag.score(np.full(n, row), rng.random(n))
         assert 0 <= score.min() < score.max() <= 1
-        for point, efficiency in zip(card.btag.points[0], flavour, strict=True):
+        for point, efficiency in zip(card.btag.working_points[0], flavour, strict=True):
             passed = (score > 1 - point).mean()
             assert passed == pytest.approx(efficiency, abs=4 * np.sqrt(efficiency / n)), (row, point)
     # rising with the rank of a jet among its flavour, and b always the highest
@@ -246,10 +251,11 @@ def test_all_tags_of_a_jet_come_from_one_number(card):
     assert np.all(btag[:, 3] == 0)
     assert np.all(score[:, 3] == 0)
     assert np.all(tagbin[:, 3] == 1)
-    assert np.array_equal(tagbin, 1 + (score[:, :, None] > 1 - card.btag.points[0]).sum(axis=2))
+    assert np.array_equal(tagbin, 1 + (score[:, :, None] > 1 - card.btag.working_points[0]).sum(axis=2))
     for row in range(3):
         shares = [(tagbin[:, row] > k).mean() for k in range(1, 5)]
-        assert shares == pytest.approx(card.btag.points[row], abs=4 * np.sqrt(card.btag.points[row].max() / n))
+        points = card.btag.working_points[row]
+        assert shares == pytest.approx(points, abs=4 * np.sqrt(points.max() / n))
         binary = card.btag.efficiency(np.array([row]), np.array([60.0]))[0]
         assert btag[:, row].mean() == pytest.approx(binary, abs=4 * np.sqrt(binary / n))
         if btag[:, row].any():  # a cut on the score
@@ -279,10 +285,10 @@ def test_hadron_codes():
 
 
 def test_padding_and_distance_around_the_circle():
-    wide = padded(np.array([0, 0, 2]), np.array([1.0, 2.0, 3.0]), 3)
+    wide = padded(np.array([1.0, 2.0, 3.0]), np.array([2, 0, 1]))
     np.testing.assert_array_equal(wide, [[1, 2], [np.nan, np.nan], [3, np.nan]])
-    r = delta_r(np.zeros((1, 1)), np.full((1, 1), 3.1), np.zeros((1, 1)), np.full((1, 1), -3.1))
-    assert r[0, 0, 0] == pytest.approx(2 * np.pi - 6.2)
+    eta, phi = np.zeros((1, 2)), np.array([[-3.1, -3.0]])  # 0.08 and 0.18 from the only object
+    assert nearest(np.array([1]), np.zeros(1), np.array([3.1]), eta, phi, 0.1).tolist() == [[0, -1]]
 
 
 # -- truth -------------------------------------------------------------------------------------------------
@@ -435,18 +441,18 @@ def test_what_is_kept():
         ("step: 0.1,", "step: 0,", "step is 0, but must be above 0"),
         ("name: atlas", "nam: atlas", "no setting 'nam'"),
         ("{below: 3.2, constant: 0.05,", "{below: 1.2, constant: 0.05,", "rising"),
-        ("  radius: 1.15 ", "  radius: wide # ", "wrong kind"),
+        ("  radius: 1.15 ", "  radius: wide # ", "radius is 'wide', but must be a number"),
         ("{edges: [2.6, 2.8,", "{edges: [2.7, 2.8,", "contiguous"),
         ("field:", "field: [", "not readable as YAML"),
-        ("0.77, 0.70, 0.60]", "0.70, 0.77, 0.60]", "points.b is .* must fall between 1 and 0"),
-        ("0.20, 0.10, 0.04]", "0.20, 0.10]", "points.c is .* as many points"),
+        ("0.77, 0.70, 0.60]", "0.70, 0.77, 0.60]", "points: b is .* must fall between 1 and 0"),
+        ("0.20, 0.10, 0.04]", "0.20, 0.10]", "points: c is .* as many points"),
         ("  isolation: 0.4", "  isolated: 0.4", "isolat"),
         ("step: 0.1,", "step: 1.0e-9,", "step is 1e-09: more than"),
-        ("from: 0.0, to: 2.6", "from: -1.0, to: 2.6", "from is -1.0, but must be a number of at least 0"),
+        ("from: 0.0, to: 2.6", "from: -1.0, to: 2.6", "begin at -1.0, but .* at least 0"),
         ("from: 0.0, to: 2.6", "from: 0.0, to: 0.0", "fewer than two edges"),
-        ("efficiency: 0.99", "efficiency: 1.1", "efficiency is 1.1, but must be between 0 and 1"),
-        ("310: {ecal: 0.3", "310: {ecal: 0.4", "310 has shares that add up to 1.1"),
-        ("  radius: 1.15 ", "  radius: 0.0 ", "radius is 0.0, but must be above 0"),
+        ("efficiency: 0.99", "efficiency: 1.1", "efficiency is 1.1, but must be a number at least 0 and at most 1"),
+        ("310: {ecal: 0.3", "310: {ecal: 0.4", "310: has shares that add up to 1.1"),
+        ("  radius: 1.15 ", "  radius: 0.0 ", "radius is 0.0, but must be a number above 0"),
     ],
 )
 def test_a_wrong_card_says_what_is_wrong(card, old, new, said):

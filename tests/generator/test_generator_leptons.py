@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from pathlib import Path
 
 import awkward as ak
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from pairton import formats
 from pairton.errors import ConfigError
@@ -90,7 +91,7 @@ def test_the_lepton_of_a_tau_is_that_of_its_top():
 def shot(n: int, code: int, pt: float, eta: float):
     """n events with one lepton each."""
     rows = record([(code, 23, -1, pt, 0, pt * np.sinh(eta))] * n)
-    return replace(rows, event=np.arange(n), offsets=np.arange(n + 1)).stable(charge)
+    return dataclasses.replace(rows, event=np.arange(n), offsets=np.arange(n + 1)).stable(charge)
 
 
 @pytest.mark.parametrize("code", [11, -13])

@@ -25,6 +25,7 @@ __all__ = [
     "is_one_of",
     "match",
     "match_slots",
+    "nearest",
     "pdg_codes",
     "unknown_names",
 ]
@@ -207,7 +208,7 @@ def match(
     for start in range(0, len(counts), BLOCK):
         stop = min(start + BLOCK, len(counts))
         jets_here = slice(bounds[start], bounds[stop])
-        claim = _nearest(
+        claim = nearest(
             np.diff(bounds[start : stop + 1]),
             flat_eta[jets_here],
             flat_phi[jets_here],
@@ -222,7 +223,7 @@ def match(
     return matched
 
 
-def _nearest(
+def nearest(
     counts: Ints,
     jet_eta: npt.NDArray[np.float32],
     jet_phi: npt.NDArray[np.float32],
@@ -230,7 +231,11 @@ def _nearest(
     phi: npt.NDArray[Any],
     radius: float,
 ) -> npt.NDArray[np.intp]:
-    """(b, S): the jet nearest to each quark within the radius, -1 for none."""
+    """(b, S): the jet nearest to each quark within the radius, -1 for none.
+
+    counts        (b,): jets per event; `jet_eta` and `jet_phi` are flat
+    eta, phi      (b, S): of the quarks; those with a NaN have no jet
+    """
     mask = np.arange(max(counts.max(initial=0), 1)) < counts[:, None]  # (b, N)
     etas = np.full(mask.shape, -FAR, dtype=np.float32)
     phis = np.zeros(mask.shape, dtype=np.float32)

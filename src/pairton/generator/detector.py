@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import astuple
 
 from pairton.generator.card import Calorimeter, Card, Field
 
@@ -163,9 +164,10 @@ def _muons(particles: Particles, card: Card, rng: np.random.Generator) -> Moment
     px, py, pz = particles.px[muon], particles.py[muon], particles.pz[muon]
     pt = np.hypot(px, py)
     eta = np.arcsinh(pz / np.maximum(pt, 1e-9))
-    region = np.searchsorted(card.muons.eta_edges, np.abs(eta))
-    covered = region < len(card.muons.eta_edges)
-    efficiency, constant, slope = card.muons.terms[np.where(covered, region, 0)].T
+    edges, *terms = np.array([astuple(region) for region in card.muons.regions]).T
+    region = np.searchsorted(edges, np.abs(eta))
+    covered = region < len(edges)
+    efficiency, constant, slope = (term[np.where(covered, region, 0)] for term in terms)
     chance, normal = rng.random(len(pt)), rng.standard_normal(len(pt))
     kept = covered & (pt > card.muons.pt) & (chance < efficiency)
     factor = lognormal(np.ones_like(pt), np.hypot(constant, slope * pt), normal)
@@ -177,7 +179,7 @@ def detect(particles: Particles, card: Card, rng: np.random.Generator) -> Moment
     """The inputs of the jet finder: towers of both calorimeters, and muons."""
     eta, phi, reaches = propagate(particles, card.field)
     codes, where = np.unique(np.abs(particles.code), return_inverse=True)
-    shares = np.array([card.deposits.get(int(code), card.deposits[0]) for code in codes]).reshape(-1, 2)[where]
+    shares = card.shares(codes)[where]
     parts = []
     for calorimeter, share in zip((card.ecal, card.hcal), shares.T, strict=True):
         hit = reaches & (share > 0)

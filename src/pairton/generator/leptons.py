@@ -9,11 +9,12 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
+from pairton.events.matching import nearest
 from pairton.events.objects import make_objects
 from pairton.generator.card import Leptons
 from pairton.generator.detector import Momenta, Particles, lognormal
 from pairton.generator.pythia_record import Record
-from pairton.generator.tagging import delta_r, padded
+from pairton.generator.tagging import padded
 
 __all__ = ["Found", "find_leptons", "near_jets", "prompt"]
 
@@ -88,11 +89,10 @@ def find_leptons(
 
 def near_jets(leptons: Found, jets: ak.Array, radius: float) -> Bools:
     """Which leptons have a jet within the radius."""
-    n = len(jets)
     counts = ak.to_numpy(ak.num(jets, axis=1))
-    event = np.repeat(np.arange(n), counts)
-    eta, phi = (padded(event, ak.to_numpy(ak.flatten(jets[name])), n) for name in ("eta", "phi"))
+    n_leptons = np.bincount(leptons.event, minlength=len(jets))
     own = np.arcsinh(leptons.pz / leptons.pt), np.arctan2(leptons.py, leptons.px)
-    lepton_eta, lepton_phi = (padded(leptons.event, values, n) for values in own)
-    near = np.any(delta_r(lepton_eta, lepton_phi, eta, phi) < radius, axis=2)  # NaN is never near
-    return np.asarray(near)[np.isfinite(lepton_eta)]
+    lepton_eta, lepton_phi = (padded(values, n_leptons) for values in own)
+    eta, phi = (ak.to_numpy(ak.flatten(jets[name])) for name in ("eta", "phi"))
+    near = nearest(counts, eta, phi, lepton_eta, lepton_phi, radius) >= 0
+    return np.asarray(near[np.isfinite(lepton_eta)])

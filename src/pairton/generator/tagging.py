@@ -6,10 +6,11 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
+from pairton.events.matching import nearest
 from pairton.generator.card import BTag
 from pairton.generator.pythia_record import Record
 
-__all__ = ["delta_r", "flavours", "holds_quark", "padded", "tags"]
+__all__ = ["flavours", "holds_quark", "padded", "tags"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -29,38 +30,27 @@ def holds_quark(code: npt.NDArray[np.int64], quark: int) -> npt.NDArray[np.bool_
     return np.asarray(hadron & np.any([digit == quark for digit in digits], axis=0))
 
 
-def padded(event: npt.NDArray[np.int64], values: Floats, n_events: int) -> Floats:
+def padded(values: Floats, counts: npt.NDArray[np.integer]) -> Floats:
     """(events, largest count): flat values, ordered by event, padded with NaN."""
-    counts = np.bincount(event, minlength=n_events)
-    wide = np.full((n_events, int(counts.max(initial=0))), np.nan)
-    first = np.cumsum(counts) - counts
-    wide[event, np.arange(len(event)) - first[event]] = values
+    mask = np.arange(counts.max(initial=0)) < counts[:, None]
+    wide = np.full(mask.shape, np.nan)
+    wide[mask] = values
     return wide
-
-
-def delta_r(eta1: Floats, phi1: Floats, eta2: Floats, phi2: Floats) -> Floats:
-    """(B, n1, n2): delta R between two padded sets."""
-    deta = eta1[:, :, None] - eta2[:, None, :]
-    dphi = np.abs(phi1[:, :, None] - phi2[:, None, :]) % (2 * np.pi)
-    return np.asarray(np.hypot(deta, np.minimum(dphi, 2 * np.pi - dphi)), dtype=np.float64)
 
 
 def flavours(jets: ak.Array, record: Record, settings: BTag) -> npt.NDArray[np.int64]:
     """The flavour of each jet, flat: that of the heaviest quark of any hadron within the cone."""
     counts = ak.to_numpy(ak.num(jets, axis=1))
-    event = np.repeat(np.arange(len(counts)), counts)
-    eta, phi = (padded(event, ak.to_numpy(ak.flatten(jets[name])), len(counts)) for name in ("eta", "phi"))
-    real = np.arange(eta.shape[1]) < counts[:, None]
+    eta, phi = (padded(ak.to_numpy(ak.flatten(jets[name])), counts) for name in ("eta", "phi"))
     flavour = np.full(eta.shape, LIGHT, dtype=np.int64)
     pt = np.hypot(record.px, record.py)
     for kind, quark in ((C, 4), (B, 5)):  # b last, to override c
         found = np.flatnonzero(holds_quark(record.code, quark) & (pt > settings.hadron_pt))
-        at = record.event[found]
-        hadron_eta = padded(at, np.arcsinh(record.pz[found] / pt[found]), len(counts))
-        hadron_phi = padded(at, np.arctan2(record.py[found], record.px[found]), len(counts))
-        near = delta_r(eta, phi, hadron_eta, hadron_phi) < settings.cone  # NaN is never near
-        flavour[near.any(axis=2)] = kind
-    return np.asarray(flavour[real])
+        n_hadrons = np.bincount(record.event[found], minlength=len(counts))
+        hadron_eta = np.arcsinh(record.pz[found] / pt[found])
+        hadron_phi = np.arctan2(record.py[found], record.px[found])
+        flavour[nearest(n_hadrons, hadron_eta, hadron_phi, eta, phi, settings.cone) >= 0] = kind
+    return np.asarray(flavour[np.isfinite(eta)])
 
 
 def tags(jets: ak.Array, record: Record, settings: BTag, rng: np.random.Generator) -> dict[str, ak.Array]:
@@ -75,7 +65,7 @@ def tags(jets: ak.Array, record: Record, settings: BTag, rng: np.random.Generato
     columns = {
         "btag": quantile < settings.efficiency(flavour, pt),
         "score": settings.score(flavour, quantile),
-        "tagbin": 1 + (quantile[:, None] < settings.points[flavour]).sum(axis=1),
+        "tagbin": 1 + (quantile[:, None] < settings.working_points[flavour]).sum(axis=1),
         "flavour": CODES[flavour],
     }
     counts = ak.to_numpy(ak.num(jets, axis=1))
