@@ -54,7 +54,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         whole, step = Path(folder) / "whole.onnx", Path(folder) / "step.onnx"
-        export_model(options.model, whole, whole=True, decoding="exact", max_objects=options.max_objects)
+        export_model(options.model, whole, "whole", decoding="exact", max_objects=options.max_objects)
         export_model(options.model, step)
         setup = onnxruntime.SessionOptions()
         setup.intra_op_num_threads = 1

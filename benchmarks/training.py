@@ -26,12 +26,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from pairton.events.nodes import Nodes
 from pairton.network import Network
 from pairton.network.layers import Attention, Transition
-from pairton.network.pairformer import TriangleAttention, TriangleMultiplication
-from pairton.network.symmetric import SymmetricTriangleAttention, SymmetricTriangleMultiplication
+from pairton.network.trunks.pairformer import TriangleAttention, TriangleMultiplication
+from pairton.network.trunks.symmetric import SymmetricTriangleAttention, SymmetricTriangleMultiplication
 from pairton.training import Recipe, load_recipe
+from pairton.training.batch import make_batch
 from pairton.training.data import Group, PackedEvents
 from pairton.training.loop import Trainer
-from pairton.training.losses import batch_loss, make_batch
+from pairton.training.losses import LOSSES, Examples
 from pairton.training.optimising import make_optimiser
 
 # shares of jet counts beyond the number of slots, as in all-hadronic ttbar events
@@ -83,10 +84,10 @@ class Plain:
         for k, (n, row) in enumerate(chosen):
             group = self.events.groups[(n,)]
             jets[k, :n], mask[k, :n], truth[k] = group.objects["jet"][row], True, group.truth[row]
-        nodes, terms = Nodes({"jet": jets}, {"jet": mask}), {"masked_edges": 1.0}
-        batch = make_batch(self.recipe.topology, nodes, truth, None, terms)
+        nodes, name = Nodes({"jet": jets}, {"jet": mask}), "masked_edges"
+        batch = make_batch(Examples(self.recipe, nodes, truth), {name: LOSSES[name]})
         outputs = self.network(batch.objects, {"jet": torch.as_tensor(mask)}, None)
-        loss = batch_loss(self.network, outputs, batch, terms)["masked_edges"] / size
+        loss = batch.sums(self.network, outputs)[name] / size
         for output in outputs.values():
             loss = loss + 0 * output.sum()
         torch.autograd.backward(loss)

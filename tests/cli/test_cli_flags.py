@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import pairton
 from pairton import errors
 from pairton.cli import VERBS, cli, main
-from pairton.export import export_model
+from pairton.export.targets import TARGETS
 from pairton.formats.base import ReadOptions
 from pairton.reconstruction.parts import reconstruct_parts
 
@@ -202,8 +202,8 @@ def test_flags_as_arguments(flags, arguments):
 
 def test_every_flag_in_a_message_is_an_argument_in_python():
     functions = [getattr(pairton, name) for name in pairton.__all__ if name[0].islower()]
-    known = {field.name for field in fields(ReadOptions)} | {"like"}  # of `export_like_spanet`
-    for function in (*functions, export_model, reconstruct_parts):
+    known = {field.name for field in fields(ReadOptions)} | {"like"}  # of `pairton export`
+    for function in (*functions, *TARGETS.values(), reconstruct_parts):
         known |= set(inspect.signature(function).parameters)
     source = Path(pairton.__file__).parent
     unknown = set()

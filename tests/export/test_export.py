@@ -17,13 +17,13 @@ import torch
 from click.testing import CliRunner
 
 import pairton
-import pairton.export
 from pairton.cli import cli
 from pairton.decoding import Question, decode
 from pairton.errors import ConfigError, ModelError, PairtonError
 from pairton.events.nodes import Nodes
 from pairton.export import export_model, export_network
 from pairton.export.exact_graph import ExactGraph, output_names
+from pairton.export.targets.step import StepTarget
 from pairton.models.engines import load_model
 from pairton.network.engine import predictor
 from pairton.reconstruction.pattern_columns import pattern_columns
@@ -147,7 +147,7 @@ def test_graphs_of_a_mixture_are_the_decoder(question, small_network):
 
 
 def whole_file(network, info, path, **options):
-    export_network(network, info, path, whole=True, **options)
+    export_network(network, info, path, "whole", **options)
     return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
@@ -202,7 +202,7 @@ def test_a_whole_file_of_a_network_that_knows_missing_particles(small_network, t
         assert wanted.answered.any()
         np.testing.assert_allclose(wanted.pattern_probability[wanted.answered].sum(axis=1), 1, rtol=1e-6)
     question = Question("particles", True, {"nothing": 2.0})
-    about = export_network(network, info, tmp_path / "p.onnx", whole=True, max_objects=7, question=question)
+    about = export_network(network, info, tmp_path / "p.onnx", "whole", max_objects=7, question=question)
     assert (about["answer"], about["allow_absent"], about["prior"]) == ("particles", True, {"nothing": 2.0})
     assert about["patterns"] == ["t_t", "t_W", "t", "W_W", "W", "nothing"]
 
@@ -219,7 +219,7 @@ def test_whole_reconstruction_of_every_topology(topology, small_network, tmp_pat
 @pytest.mark.long
 def test_whole_reconstruction_of_every_sample_event(tmp_path):
     model = load_model(engine="torch")
-    export_model("ttbar_allhad", tmp_path / "whole.onnx", whole=True, decoding="exact", max_objects=12)
+    export_model("ttbar_allhad", tmp_path / "whole.onnx", "whole", decoding="exact", max_objects=12)
     session = onnxruntime.InferenceSession(tmp_path / "whole.onnx", providers=["CPUExecutionProvider"])
     events = pairton.read(resources.files("pairton") / "samples" / "ttbar_allhad.h5")
     assigner = Assigner(model, RunSettings("exact"))
@@ -290,24 +290,29 @@ def test_what_cannot_be_exported_is_said_and_nothing_is_left(model_folder, tmp_p
     output = tmp_path / "whole.onnx"
     for options, kind, message in (
         (
-            {"whole": True, "decoding": "beam"},
+            {"target": "whole", "decoding": "beam"},
             ModelError,
             "beam cannot be exported as one graph: choose one of exact",
         ),
-        ({"whole": True, "decoding": "exakt"}, ConfigError, "no decoding 'exakt'.*did you mean 'exact'"),
+        ({"target": "whole", "decoding": "exakt"}, ConfigError, "no decoding 'exakt'.*did you mean 'exact'"),
         (
-            {"whole": True, "decoding": "exact", "max_objects": 5},
+            {"target": "whole", "decoding": "exact", "max_objects": 5},
             ConfigError,
             "max_objects is 5, but must be from 6",
         ),
         (
-            {"whole": True, "decoding": "exact", "max_objects": 29},
+            {"target": "whole", "decoding": "exact", "max_objects": 31},
             ModelError,
-            "29 jets .* lower --max-objects to 28",
+            "31 jets .* lower --max-objects to 30",
         ),
-        ({"max_objects": 8}, ConfigError, "are only for a whole reconstruction"),
-        ({"question": Question("particles")}, ConfigError, "are only for a whole reconstruction"),
-        ({"whole": True, "question": Question(allow_absent=True)}, ModelError, "knows complete events only"),
+        (
+            {"max_objects": 8},
+            ConfigError,
+            "max_objects is not an option of the export target step, but of w",
+        ),
+        ({"question": Question("particles")}, ConfigError, "question is not an option of the export target step"),
+        ({"target": "whole", "question": Question(allow_absent=True)}, ModelError, "knows complete events only"),
+        ({"target": "hole"}, ConfigError, "no export target 'hole'.* did you mean 'whole'"),
     ):
         with pytest.raises(kind, match=message):
             export_model(model_folder, output, **options)
@@ -315,8 +320,8 @@ def test_what_cannot_be_exported_is_said_and_nothing_is_left(model_folder, tmp_p
         export_model(model_folder / "model.onnx", output)
     with pytest.raises(PairtonError, match="there is no folder"):
         export_model(model_folder, tmp_path / "nowhere" / "whole.onnx")
-    monkeypatch.setattr(pairton.export, "TOLERANCE", -1.0)
-    with pytest.raises(ModelError, match=r"differ from torch .* nothing was written"):
+    monkeypatch.setattr(StepTarget, "tolerance", -1.0)
+    with pytest.raises(ModelError, match=r"differs from torch .* nothing was written"):
         export_model(model_folder, output)
     assert list(tmp_path.iterdir()) == []
 

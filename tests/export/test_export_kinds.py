@@ -12,8 +12,9 @@ from pairton.decoding import decode
 from pairton.decoding.set_tables import exact_limit
 from pairton.errors import ModelError
 from pairton.events.nodes import Nodes
-from pairton.export import default_max_objects, export_network
+from pairton.export import export_network
 from pairton.export.exact_graph import ExactGraph
+from pairton.export.limits import default_max_objects
 from pairton.models.engines import load_model
 from pairton.network.engine import predictor
 from pairton.topology import parse_topology
@@ -114,9 +115,9 @@ def test_a_whole_file_of_several_kinds(small_network, tmp_path):
     network, info = small_network(SEMI)
     path = tmp_path / "whole.onnx"
     with pytest.raises(ModelError, match="steps cannot be exported as one graph: choose one of exact"):
-        export_network(network, info, path, whole=True)  # the model was trained for steps
+        export_network(network, info, path, "whole")  # the model was trained for steps
     assert not path.exists()
-    export_network(network, info, path, whole=True, decoding="exact", max_objects=7)
+    export_network(network, info, path, "whole", decoding="exact", max_objects=7)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     assert [item.name for item in session.get_inputs()] == list(feeds(objects_of(SEMI, (4, 1, 1))))
     about = json.loads(onnx.load(path).metadata_props[0].value)

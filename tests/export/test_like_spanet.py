@@ -20,8 +20,8 @@ from pairton.topology import load_topology
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnx")
 
-from pairton.export import some_events  # noqa: E402
-from pairton.export.spanet_export import export_like_spanet  # noqa: E402
+from pairton.export import export_model  # noqa: E402
+from pairton.export.targets import some_events  # noqa: E402
 from pairton.network import Network  # noqa: E402
 from pairton.network.engine import predictor  # noqa: E402
 
@@ -90,7 +90,7 @@ def test_distributions_are_those_of_the_sums(saved, patterns, tmp_path):
         with torch.no_grad():
             network.heads["patterns"].layers[-1].bias.copy_(torch.randn(6))
         save_model(folder, {k: v.numpy() for k, v in network.state_dict().items()}, info)
-    about = export_like_spanet(folder, tmp_path / "net.onnx", max_objects=9)
+    about = export_model(folder, tmp_path / "net.onnx", "spanet", max_objects=9)
     assert about["features"] == {"Source": ["mass", "pt", "eta", "phi", "btag"]}
     assert about["objects"] == {"jet": about["max_objects"]}
     for n in (6, 8):
@@ -120,7 +120,7 @@ def test_distributions_are_those_of_the_sums(saved, patterns, tmp_path):
 def test_padding_fewer_and_more_objects(saved, tmp_path):
     ttbar = load_topology("ttbar_allhad")
     folder, network, _ = saved(ttbar)
-    export_like_spanet(folder, tmp_path / "net.onnx", max_objects=7)
+    export_model(folder, tmp_path / "net.onnx", "spanet", max_objects=7)
     nodes = some_events(network, (7,), events=3)
     nodes.masks["jet"][:] = True
     data = raw_features(nodes.values["jet"])
@@ -143,7 +143,7 @@ def test_inputs_of_an_event_file(saved, tmp_path):
     path.write_text(yaml.safe_dump(EVENT, sort_keys=False))
     topology = load_topology(path)
     folder, network, _ = saved(topology)
-    export_like_spanet(folder, tmp_path / "net.onnx", topology=path)
+    export_model(folder, tmp_path / "net.onnx", "spanet", topology=path)
     layout = tuple({"jet": 6, "lepton": 1, "met": 1}[kind] for kind in topology.kinds)
     nodes = some_events(network, layout, events=5)
     for kind in nodes.masks:
@@ -198,13 +198,13 @@ def test_a_file_is_read_back(saved, decays, tmp_path):
 def test_mistakes_are_one_line(saved, tmp_path):
     folder, _, _ = saved(load_topology("ttbar_allhad"))
     with pytest.raises(ConfigError, match="not an event file of SPANet"):
-        export_like_spanet(folder, tmp_path / "net.onnx", topology="ttbar_allhad")
+        export_model(folder, tmp_path / "net.onnx", "spanet", topology="ttbar_allhad")
     path = tmp_path / "event.yaml"
     path.write_text(yaml.safe_dump(EVENT))
     with pytest.raises(ModelError, match="the event file for another decay tree"):
-        export_like_spanet(folder, tmp_path / "net.onnx", topology=path)
+        export_model(folder, tmp_path / "net.onnx", "spanet", topology=path)
     with pytest.raises(ModelError, match="answers step by step"):
-        export_like_spanet("iterative", tmp_path / "net.onnx")
+        export_model("iterative", tmp_path / "net.onnx", "spanet")
     event = {
         "INPUTS": {"SEQUENTIAL": {"Source": dict.fromkeys(("mass", "pt", "eta", "phi"), "none")}},
         "EVENT": {"t1": ["q1", "q2", "b"], "t2": ["q1", "q2", "b"]},
@@ -214,5 +214,5 @@ def test_mistakes_are_one_line(saved, tmp_path):
     with pytest.raises(
         ModelError, match="needs btag of jets, but Source of the event file has eta, mass, phi, pt"
     ):
-        export_like_spanet(folder, tmp_path / "net.onnx", topology=path)
+        export_model(folder, tmp_path / "net.onnx", "spanet", topology=path)
     assert not (tmp_path / "net.onnx").exists()

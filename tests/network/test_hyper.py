@@ -13,9 +13,11 @@ from pairton.events.nodes import Nodes
 from pairton.network import Network, NetworkConfig
 from pairton.network.heads import Embedding
 from pairton.network.hyper_head import HyperHead
-from pairton.network.symmetric import PairIndex
+from pairton.network.trunks import PairIndex
 from pairton.topology import load_topology
-from pairton.training.losses import batch_loss, make_batch
+from pairton.training import load_recipe
+from pairton.training.batch import make_batch
+from pairton.training.losses import LOSSES, Examples
 
 TTBAR, TTH, TTTT = (load_topology(name) for name in ("ttbar_allhad", "tth_allhad", "tttt_allhad"))
 
@@ -87,10 +89,11 @@ def test_the_loss_is_that_of_hyper():
     outputs = {"edges": torch.as_tensor(edges), "triplets": torch.as_tensor(triplets)}
     expected = [slow_loss(edges[k, 0], triplets[k, 0], truth[k].tolist(), 0.8) for k in range(4)]
     for rows in (slice(0, 4), slice(1, 2), slice(3, 4)):
-        batch = make_batch(TTBAR, some_jets(7)[rows], truth[rows], None, {"hyper": 1.0}, alpha=0.8)
-        found = batch_loss(None, {name: array[rows] for name, array in outputs.items()}, batch, {"hyper": 1.0})
+        examples = Examples(load_recipe("ablations/hyper"), some_jets(7)[rows], truth[rows])
+        batch = make_batch(examples, {"hyper": LOSSES["hyper"]})
+        found = batch.sums(None, {name: array[rows] for name, array in outputs.items()})
         assert found["hyper"].item() == pytest.approx(sum(expected[rows]), rel=1e-5)
-        assert batch.counts({"hyper": 1.0}) == {"hyper": len(truth[rows])}
+        assert batch.counts == {"hyper": len(truth[rows])}
 
 
 def slow_decoding(edges, triplets, n_nodes, particles):

@@ -11,9 +11,9 @@ from pairton.errors import ConfigError
 from pairton.events.inputs import Inputs
 from pairton.network import Network, NetworkConfig
 from pairton.network.features import node_features, pair_features
-from pairton.network.pairformer import TriangleAttention, TriangleMultiplication
-from pairton.network.symmetric import (
-    PairIndex,
+from pairton.network.trunks import PairIndex
+from pairton.network.trunks.pairformer import TriangleAttention, TriangleMultiplication
+from pairton.network.trunks.symmetric import (
     SymmetricTriangleAttention,
     SymmetricTriangleMultiplication,
     triangle_product,

@@ -17,8 +17,7 @@ from pairton.models.engines import Model
 from pairton.reconstruction.running import reconstruct
 from pairton.reconstruction.writers import create_result
 from pairton.topology import parse_topology
-from pairton.training.data import pack
-from pairton.training.recipes import DataConfig
+from pairton.training.data import DataConfig, pack
 
 torch = pytest.importorskip("torch")
 

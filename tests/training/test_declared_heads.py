@@ -27,9 +27,9 @@ pytest.importorskip("lightning.fabric")
 from pairton.network import Network, NetworkConfig  # noqa: E402
 from pairton.network.task_heads import TaskHead, place_values  # noqa: E402
 from pairton.training import parse_recipe, train  # noqa: E402
-from pairton.training.losses import batch_loss, make_batch  # noqa: E402
-from pairton.training.process import Symmetry  # noqa: E402
-from pairton.training.recipes import AugmentationConfig  # noqa: E402
+from pairton.training.augmentation import Augmentation, AugmentationConfig  # noqa: E402
+from pairton.training.batch import make_batch  # noqa: E402
+from pairton.training.losses import Examples, HeadLoss  # noqa: E402
 
 TTBAR = load_topology("ttbar_allhad")
 
@@ -238,12 +238,13 @@ def test_missing_labels_weigh_nothing(decays):
         TTBAR, NetworkConfig(blocks=1, single_width=8, pair_width=8, tokens=False), heads={"c": spec}
     )
     labels = np.array([0, 1, 1, 0, -1, -1, -1, -1])
-    averages = []
+    recipe, averages = parse_recipe({"topology": "ttbar_allhad", "optimiser": {"steps": 1}}), []
     for rows in (slice(0, 4), slice(0, 8)):
-        given = TTBAR, Nodes.full({"jet": dense[rows]}), events.truth[rows], None, {"c": 1.0}
-        batch = make_batch(*given, columns={"c": labels[rows]}, specs={"c": spec})
-        total = batch_loss(network.eval(), network(batch.objects), batch, {"c": 1.0})["c"]
-        averages.append(float(total.detach()) / batch.counts({"c": 1.0})["c"])
+        nodes = Nodes.full({"jet": dense[rows]})
+        examples = Examples(recipe, nodes, events.truth[rows], columns={"c": labels[rows]})
+        batch = make_batch(examples, {"c": HeadLoss("c", spec)})
+        total = batch.sums(network.eval(), network(batch.objects))["c"]
+        averages.append(float(total.detach()) / batch.counts["c"])
     assert averages[0] == pytest.approx(averages[1], rel=1e-5)
 
 
@@ -259,9 +260,9 @@ def test_components_turn_with_the_event(decays):
     columns = components(dense)
     specs = [parse_head(name, {"kind": "regression"}, TTBAR, "heads")[0] for name in columns]
     config = AugmentationConfig(rotate=True, reflect=True)
-    symmetry = Symmetry.draw(50, config, np.random.default_rng(3))
-    seen = components(symmetry.of_nodes(Nodes.full({"jet": dense})).values["jet"])
-    labels = symmetry.of_labels(columns, specs)
+    augmentation = Augmentation.draw(50, config, np.random.default_rng(3))
+    seen = components(augmentation.of_nodes(Nodes.full({"jet": dense})).values["jet"])
+    labels = augmentation.of_labels(columns, specs)
     for name in columns:
         assert labels[name] == pytest.approx(seen[name], abs=2e-3), name
     assert not np.allclose(columns["j_px"], seen["j_px"], atol=1)

@@ -79,9 +79,10 @@ def test_folds_have_the_classes_of_all_events(file, tmp_path):
     labels = np.arange(len(events)) % 2
     labels[np.flatnonzero(fold_of(events.ids, 2) == 0)[:5]] = 2
     recipe = parse_recipe({**RECIPE, "heads": {"sort": {"kind": "class"}}})
+    given = {"folder": tmp_path, "config": recipe.data, "columns": ("sort",)}
+    whole, _ = pack([events.replace(columns={"sort": labels})], recipe.topology, recipe.inputs, **given)
     for fold in range(2):
-        given = {"folder": tmp_path, "config": recipe.data, "columns": ("sort",), "fold": (fold, 2)}
-        part, _ = pack([events.replace(columns={"sort": labels})], recipe.topology, recipe.inputs, **given)
+        part = whole.without((fold, 2), tmp_path, 1e9)
         assert max(group.columns["sort"].max() for group in part.groups.values()) == (1, 2)[fold]
         assert measured(recipe, part).specs["sort"].classes == 3
 
@@ -211,7 +212,8 @@ def test_a_start_that_has_seen_the_events_is_announced(trained, file, tmp_path):
         runs._start(out, (1, 3))
     topology = load_topology()
     recipe = parse_recipe(RECIPE)
-    events, _ = pack([read(file)], topology, recipe.inputs, folder=tmp_path, config=recipe.data, fold=(1, 2))
+    whole, _ = pack([read(file)], topology, recipe.inputs, folder=tmp_path, config=recipe.data)
+    events = whole.without((1, 2), tmp_path, 1e9)
     runs._check_init(out / "fold1", events, 0.6)
     with pytest.warns(PairtonWarning, match="trained on events of the same files"):
         runs._check_init(out / "fold0", events, 0.6)

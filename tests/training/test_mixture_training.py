@@ -22,7 +22,6 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("lightning.fabric")
 
 from pairton.export import export_model  # noqa: E402
-from pairton.export.spanet_export import export_like_spanet  # noqa: E402
 from pairton.training import load_recipe, parse_recipe, train  # noqa: E402
 from pairton.training.mixed_files import iterate_mixed  # noqa: E402
 
@@ -117,12 +116,12 @@ def test_files_of_a_mixture(trained, tmp_path):
     with pytest.raises(TrainingError, match=r"is of ttbar_allhad, but the recipe is for one, two: write one of"):
         train(recipe, ["sample:ttbar_allhad"], tmp_path / "b")
     with pytest.raises(ModelError, match="has several topologies, which SPANet's outputs have no place for"):
-        export_like_spanet(folder / "model", tmp_path / "net.onnx")
+        export_model(folder / "model", tmp_path / "net.onnx", "spanet")
 
 
 def test_a_mixture_is_exported_with_its_decoding(trained, tmp_path):
     folder, _, _ = trained
-    about = export_model(folder / "model", tmp_path / "whole.onnx", whole=True, max_objects=6)
+    about = export_model(folder / "model", tmp_path / "whole.onnx", "whole", max_objects=6)
     assert about["topologies"] == ["one", "two"]
     session = onnxruntime.InferenceSession(tmp_path / "whole.onnx", providers=["CPUExecutionProvider"])
     assert session.get_outputs()[-1].name == "topology_probability"

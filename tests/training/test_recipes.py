@@ -14,8 +14,9 @@ from pairton.network import Network
 from pairton.topology import load_topology, same_tree
 from pairton.topology.mixtures import parts_of
 from pairton.training import load_recipe, parse_recipe
-from pairton.training.losses import batch_loss, make_batch, terms_of
-from pairton.training.process import draw_revealed
+from pairton.training.batch import make_batch, terms_of
+from pairton.training.losses import LOSSES, Examples
+from pairton.training.masking import draw_levels
 
 FOLDER = Path(__file__).parents[2] / "src" / "pairton" / "recipes"
 FILES = sorted(FOLDER.rglob("*.yaml"))
@@ -44,15 +45,14 @@ def test_every_recipe_gives_every_parameter_a_gradient(path):
         mine = [slot.index for slot in topology.slots if slot.kind == kind]
         start = topology.nodes(kind, layout).start
         truth[:, mine] = start + np.argsort(rng.random((8, count)), axis=1)[:, : len(mine)]
-    revealed = draw_revealed(recipe.topology, truth, rng) if recipe.network.tokens else None
-    terms = terms_of(recipe.loss, topology, layout, patterns=recipe.network.patterns)
+    revealed = draw_levels(recipe.topology, truth, rng) if recipe.network.tokens else None
     full = [part.slots for part in parts_of(topology)].index(tuple(range(len(topology.slots))))  # no slot is empty
-    more = {"patterns": recipe.network.patterns, "columns": {TOPOLOGY: np.full(8, full)}}
-    batch = make_batch(topology, Nodes.full(objects), truth, revealed, terms, **more)
-    losses = batch_loss(network, network(batch.objects, None, batch.tokens), batch, terms)
+    examples = Examples(recipe, Nodes.full(objects), truth, revealed, {TOPOLOGY: np.full(8, full)})
+    batch = make_batch(examples, {name: LOSSES[name] for name in terms_of(recipe, layout)})
+    losses = batch.sums(network, network(batch.objects, None, batch.tokens))
     torch.stack(list(losses.values())).sum().backward()
     without = {name for name, p in network.named_parameters() if p.grad is None or not p.grad.any()}
-    if not recipe.loss.masked_edges:  # what is added to every logit of a type cancels in the normalisation
+    if "masked_edges" not in recipe.loss.weights:  # what is added to every logit of a type cancels
         without -= {f"heads.edges.layers.{k}.2.bias" for k in range(len(recipe.topology.types))}
     assert without == set()
 
@@ -121,31 +121,39 @@ def test_overrides_merge_setting_by_setting(tmp_path):
         ),
         ({"optimiser": {"steps": 5, "learning_rate": "fast"}}, "learning_rate is 'fast', but must be a number"),
         ({"optimiser": {}}, "either epochs or steps"),
-        ({"optimiser": {"steps": 5, "batch": 0}}, "optimiser.batch is 0, but must be above 0"),
-        ({"optimiser": {"steps": 0}}, "optimiser.steps is 0, but must be above 0"),
-        ({"optimiser": {"steps": 5, "beta2": 1.0}}, "optimiser.beta2 is 1.0, but must be at least 0 and below 1"),
+        ({"optimiser": {"steps": 5, "batch": 0}}, "optimiser.batch is 0, but must be a whole number at least 1"),
+        ({"optimiser": {"steps": 0}}, "optimiser.steps is 0, but must be a whole number at least 1"),
+        (
+            {"optimiser": {"steps": 5, "beta2": 1.0}},
+            "beta2 is 1.0, but must be a number at least 0 and below 1",
+        ),
         ({"optimiser": {"steps": 5, "weight_decay": -1}}, "optimiser.weight_decay is -1"),
-        ({"loss": {"likelihood_bound": 10**8}}, "likelihood_bound is 100000000, but must be at most 6000000"),
+        ({"loss": {"likelihood_bound": 10**8}}, "likelihood_bound is 100000000, but must be a whole number"),
         ({"data": {"events": "some"}}, "data.events is 'some', but must be one of complete, partial, all"),
         ({"network": {"patterns": True}}, "network.patterns is trained only by loss.event_likelihood"),
-        ({"data": {"validation_events": 0}}, "validation_events is 0, but must be at least 1"),
+        ({"data": {"validation_events": 0}}, "validation_events is 0, but must be a whole number at least 1"),
         ({"topology": None}, "topology reads None"),
         ({"topology": ["t", "t"]}, "topology reads \\['t', 't'\\]"),
-        ({"loss": {"masked_edges": 0}}, "needs one above 0"),
-        ({"loss": {"triplets": 1}}, "the head object_sum and its loss, triplets, go together"),
-        ({"loss": {"hyper": 1}}, "the head hyper and its loss, hyper, go together"),
+        ({"loss": {"masked_edges": 0}}, "no weight above 0"),
+        ({"loss": {"triplets": 1}}, "loss.triplets trains the head of network.triplets: object_sum, but"),
+        ({"loss": {"hyper": 1}}, "loss.hyper trains the head of network.triplets: hyper, but"),
         (
             {"network": {"tokens": False}, "loss": {"event_likelihood": 1, "triplets": 1}},
-            "the head object_sum and its loss, triplets, go together",
+            "loss.triplets trains the head of network.triplets: object_sum, but",
         ),
         (
             {
                 "network": {"tokens": False, "triplets": "potential"},
                 "loss": {"event_likelihood": 1, "hyper": 1},
             },
-            "the head hyper and its loss, hyper, go together",
+            "loss.hyper trains the head of network.triplets: hyper, but",
         ),
         ({"run": {"precision": "64-true"}}, "run.precision is '64-true', but must be one of 32-true, bf16-mixed"),
+        (
+            {"network": {"triplets": "hyper"}},
+            "network.triplets hyper is trained only by loss.hyper or loss.event_l",
+        ),
+        ({"loss": {"masking": "level"}}, "loss.masking is 'level', but must be one of levels; did you mean"),
         ({"network": {"triplets": "potential"}}, "trained only by loss.event_likelihood"),
         ({"network": [1]}, "must be a mapping"),
         ({"loss": {"event_likelihood": 1}}, "networks that answer in one pass: set network.tokens: false"),
@@ -158,7 +166,10 @@ def test_overrides_merge_setting_by_setting(tmp_path):
             "data.events is partial, but without network.patterns, .* set network.patterns: true, or data.events",
         ),
         ({"data": {"train_fraction": 0.9, "validation_fraction": 0.2}}, "at most 1"),
-        ({"data": {"max_objects": 40}}, "data.max_objects is 40, but must be 1 to 32"),
+        (
+            {"data": {"max_objects": 40}},
+            "max_objects is 40, but must be a whole number at least 1 and at most 32",
+        ),
         ({"run": {"devices": 0}}, "run.devices is 0"),
         ({"run": {"compile": "yes"}}, "true or false"),
         ({"stages": [["Z"]]}, "'Z'"),

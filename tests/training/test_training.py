@@ -24,16 +24,28 @@ from pairton.network import Network, NetworkConfig
 from pairton.recipes import find_recipe
 from pairton.topology import load_topology, parse_topology
 from pairton.training import measuring
-from pairton.training.data import BatchPlan, pack
-from pairton.training.losses import batch_loss, make_batch, terms_of
+from pairton.training.augmentation import Augmentation, AugmentationConfig
+from pairton.training.batch import BatchPlan, make_batch, terms_of
+from pairton.training.data import DataConfig, pack
+from pairton.training.losses import LOSSES, Examples
+from pairton.training.masking import draw_levels
 from pairton.training.measuring import measured
-from pairton.training.process import Symmetry, draw_revealed
-from pairton.training.recipes import AugmentationConfig, DataConfig, LossConfig, parse_recipe
+from pairton.training.recipes import parse_recipe
 
 TTBAR, TTH, HH4B = (load_topology(name) for name in ("ttbar_allhad", "tth_allhad", "hh4b"))
 INPUTS = Inputs.default(TTBAR)
 EDGES, EVENT = {"masked_edges": 1.0}, {"event_likelihood": 1.0}
 TRIPLETS = {"masked_edges": 1.0, "triplets": 1.0}
+
+
+def plan(topology, loss, **network):
+    raw = {"topology": topology.to_dict(), "network": network, "loss": {"masked_edges": 0, **loss}}
+    return parse_recipe({**raw, "optimiser": {"steps": 1}})
+
+
+def batch_of(topology, nodes, truth, revealed, loss, weights=None, **network):
+    examples = Examples(plan(topology, loss, **network), nodes, truth, revealed, weights=weights)
+    return make_batch(examples, {name: LOSSES[name] for name in loss})
 
 
 def truths(topology, n_jets, batch, seed=0):
@@ -68,7 +80,7 @@ def output(topology, n_jets, batch, seed=0):
 
 def test_levels_are_drawn_uniformly_and_then_their_states():
     truth = truths(TTBAR, 7, 6000)
-    revealed = draw_revealed(TTBAR, truth, np.random.default_rng(0))
+    revealed = draw_levels(TTBAR, truth, np.random.default_rng(0))
     names = [particle.name for particle in TTBAR.particles]
     shares = {
         (): 1 / 3, ("t1.W",): 1 / 6, ("t2.W",): 1 / 6, ("t1.W", "t2.W"): 1 / 3,
@@ -82,7 +94,7 @@ def test_four_steps_add_one_whole_top():
     from pairton.topology import Stage
 
     four = TTBAR.with_stages([Stage(("W",)), Stage(("W",)), Stage(("t",)), Stage(("t",))])
-    revealed = draw_revealed(four, truths(four, 7, 4000), np.random.default_rng(0))
+    revealed = draw_levels(four, truths(four, 7, 4000), np.random.default_rng(0))
     of_top = [particle.index for particle in four.of_type("t")]
     assert abs((revealed[:, of_top].sum(axis=1) == 1).mean() - 1 / 4) < 0.03
     assert revealed[:, of_top].sum(axis=1).max() == 1
@@ -91,7 +103,7 @@ def test_four_steps_add_one_whole_top():
 def test_a_particle_with_a_missing_jet_is_never_revealed():
     truth = truths(TTBAR, 7, 500)
     truth[:, TTBAR.slot_index("t1.W.q1")] = -1
-    revealed = draw_revealed(TTBAR, truth, np.random.default_rng(0))
+    revealed = draw_levels(TTBAR, truth, np.random.default_rng(0))
     names = [particle.name for particle in TTBAR.particles]
     assert not revealed[:, [names.index("t1"), names.index("t1.W")]].any()
     assert revealed[:, names.index("t2.W")].any()
@@ -106,10 +118,10 @@ def test_changing_hidden_truth_does_not_change_the_output():
     features = nodes(7, 1)
     answers = []
     for one in (truth, hidden):
-        batch = make_batch(TTBAR, features, one, revealed, EDGES)
+        batch = batch_of(TTBAR, features, one, revealed, EDGES)
         answers.append(network(batch.objects, None, batch.tokens)["edges"])
     assert torch.equal(*answers)
-    other = make_batch(TTBAR, features, np.array([[0, 2, 1, 3, 4, 5]]), revealed, EDGES)
+    other = batch_of(TTBAR, features, np.array([[0, 2, 1, 3, 4, 5]]), revealed, EDGES)
     assert not torch.equal(network(other.objects, None, other.tokens)["edges"], answers[0])
 
 
@@ -124,9 +136,9 @@ def test_edge_loss_ignores_visible_padded_and_unknown_entries():
     revealed[3] = [name in ("t1.W", "t2.W") for name in names]
     mask = np.arange(9) < np.full((6, 1), 7)
     padded = np.concatenate([jets(7, 6), np.zeros((6, 2, 5), np.float32)], axis=1)
-    batch = make_batch(TTBAR, Nodes({"jet": padded}, {"jet": mask}), truth, revealed, EDGES)
+    batch = batch_of(TTBAR, Nodes({"jet": padded}, {"jet": mask}), truth, revealed, EDGES)
     found = output(TTBAR, 9, 6)
-    (gradient,) = torch.autograd.grad(batch_loss(None, found, batch, EDGES)["masked_edges"], found["edges"])
+    (gradient,) = torch.autograd.grad(batch.sums(None, found)["masked_edges"], found["edges"])
     seen = visible_tokens(TTBAR, truth, revealed, mask)
     labelled = np.zeros((6, 9), dtype=bool)
     for row, column in itertools.product(range(6), range(6)):
@@ -138,23 +150,23 @@ def test_edge_loss_ignores_visible_padded_and_unknown_entries():
     assert counted.any()
     assert (~counted & mask[:, None, :, None]).any()
     np.testing.assert_array_equal(gradient.numpy() != 0, counted)
-    assert batch.counts(EDGES) == {"masked_edges": counted.sum()}
+    assert batch.counts == {"masked_edges": counted.sum()}
 
 
 def test_edge_loss_by_hand():
     truth = np.array([[0, 1, 2, 3]])
-    batch = make_batch(HH4B, nodes(4, 1), truth, None, EDGES)
+    batch = batch_of(HH4B, nodes(4, 1), truth, None, EDGES)
     found = {"edges": torch.full((1, 1, 4, 4), 2.0)}
     # four entries are edges (01, 10, 23, 32), the twelve others, among them the diagonal, are not
     expected = 4 * np.log1p(np.exp(-2.0)) + 12 * np.log1p(np.exp(2.0))
-    total = batch_loss(None, found, batch, EDGES)["masked_edges"]
+    total = batch.sums(None, found)["masked_edges"]
     np.testing.assert_allclose(total.item(), expected, rtol=1e-5)
 
 
 def negative_log(topology, n_jets, found, truth, patterns=False):
     """The loss of a batch, and how many events it counts."""
-    batch = make_batch(topology, nodes(n_jets, len(truth)), truth, None, EVENT, patterns=patterns)
-    return batch_loss(None, found, batch, EVENT)["event_likelihood"], batch.counts(EVENT)["event_likelihood"]
+    batch = batch_of(topology, nodes(n_jets, len(truth)), truth, None, EVENT, patterns=patterns, tokens=False)
+    return batch.sums(None, found)["event_likelihood"], batch.counts["event_likelihood"]
 
 
 @pytest.mark.parametrize(("topology", "n_jets"), [(TTBAR, 6), (TTBAR, 8), (HH4B, 6), (TTH, 8)])
@@ -209,13 +221,13 @@ def test_events_with_fewer_jets_than_slots_have_a_likelihood_with_patterns():
 
 def test_triplet_loss_by_hand():
     truth = np.array([[0, 1, 2, 5, 4, 3]])
-    batch = make_batch(TTBAR, nodes(6, 1), truth, None, TRIPLETS)
+    batch = batch_of(TTBAR, nodes(6, 1), truth, None, TRIPLETS, triplets="object_sum")
     logits = torch.full((1, 1, 6, 6, 6), 1.0)
     outputs = {"edges": torch.zeros(1, 2, 6, 6), "triplets": logits}
-    found = batch_loss(None, outputs, batch, TRIPLETS)["triplets"]
+    found = batch.sums(None, outputs)["triplets"]
     expected = 2 * np.log1p(np.exp(-1.0)) + 18 * np.log1p(np.exp(1.0))  # of 20 triplets two are tops
     np.testing.assert_allclose(found.item(), expected, rtol=1e-5)
-    assert batch.counts(TRIPLETS)["triplets"] == 20
+    assert batch.counts["triplets"] == 20
     assert not batch.targets["masked_edges"]["counted"][
         :, TTBAR.type_index("t")
     ].any()  # its edges have no logits to learn
@@ -223,19 +235,19 @@ def test_triplet_loss_by_hand():
 
 def test_beyond_the_bound_edges_take_over():
     bound = count_sums(TTBAR, allowed_nodes(TTBAR, 6))
-    loss = LossConfig(masked_edges=0, event_likelihood=2.0, likelihood_bound=bound)
-    assert terms_of(loss, TTBAR, (6,), patterns=True) == {"event_likelihood": 2.0}
-    assert terms_of(loss, TTBAR, (7,), patterns=True) == {"masked_edges": 2.0}
-    both = LossConfig(masked_edges=0.5, event_likelihood=1.0, likelihood_bound=bound)
-    assert terms_of(both, TTBAR, (6,), patterns=True) == {"masked_edges": 0.5, "event_likelihood": 1.0}
-    assert terms_of(both, TTBAR, (7,), patterns=True) == {"masked_edges": 0.5}
+    alone = {"event_likelihood": 2.0, "likelihood_bound": bound}
+    found = [terms_of(plan(TTBAR, alone, patterns=True, tokens=False), (n,)) for n in (6, 7)]
+    assert found == [{"event_likelihood": 2.0}, {"masked_edges": 2.0}]
+    both = {"masked_edges": 0.5, "event_likelihood": 1.0, "likelihood_bound": bound}
+    found = [terms_of(plan(TTBAR, both, patterns=True, tokens=False), (n,)) for n in (6, 7)]
+    assert found == [{"masked_edges": 0.5, "event_likelihood": 1.0}, {"masked_edges": 0.5}]
 
 
 @pytest.mark.parametrize(("patterns", "jets"), [(False, 16), (True, 15)])
 def test_the_bound_counts_the_sums_of_the_network(patterns, jets):
     """A network without patterns has fewer, and was trained on edges from 16 jets on."""
-    loss = LossConfig(masked_edges=0, event_likelihood=1.0)
-    within, beyond = (terms_of(loss, TTBAR, (n,), patterns=patterns) for n in (jets, jets + 1))
+    recipe = plan(TTBAR, EVENT, patterns=patterns, tokens=False)
+    within, beyond = (terms_of(recipe, (n,)) for n in (jets, jets + 1))
     assert within == {"event_likelihood": 1.0}
     assert beyond == {"masked_edges": 1.0}
 
@@ -256,8 +268,8 @@ def masses(events):
 def test_rotation_and_reflection_leave_masses_alone():
     before = jets(7, 50)
     config = AugmentationConfig(rotate=True, reflect=True)
-    symmetry = Symmetry.draw(len(before), config, np.random.default_rng(0))
-    after = symmetry.of_nodes(Nodes.full({"jet": before})).values["jet"]
+    augmentation = Augmentation.draw(len(before), config, np.random.default_rng(0))
+    after = augmentation.of_nodes(Nodes.full({"jet": before})).values["jet"]
     np.testing.assert_allclose(masses(after), masses(before), rtol=1e-3)
     assert np.abs(after[:, :, 2]).max() <= np.pi + 1e-6
     np.testing.assert_array_equal(after[:, :, [0, 3, 4]], before[:, :, [0, 3, 4]])
@@ -270,19 +282,21 @@ def test_rotation_and_reflection_leave_masses_alone():
 def test_energy_jitter_scales_a_whole_event():
     before = jets(7, 400)
     config = AugmentationConfig(energy_jitter=0.05)
-    symmetry = Symmetry.draw(len(before), config, np.random.default_rng(0))
-    after = symmetry.of_nodes(Nodes.full({"jet": before})).values["jet"]
+    augmentation = Augmentation.draw(len(before), config, np.random.default_rng(0))
+    after = augmentation.of_nodes(Nodes.full({"jet": before})).values["jet"]
     scale = after[:, :, [0, 3]] / before[:, :, [0, 3]]
     np.testing.assert_allclose(scale, scale[:, :1, :1] * np.ones_like(scale), rtol=1e-5)
     assert 0.04 < np.log(scale[:, 0, 0]).std() < 0.06
     np.testing.assert_array_equal(after[:, :, [1, 2, 4]], before[:, :, [1, 2, 4]])
     columns = {name: np.arange(400.0) for name in ("t_mass", "nu_px", "nu_py", "nu_eta", "n")}
     specs = [parse_head(name, {"kind": "regression"}, TTBAR, "x")[0] for name in columns]
-    labels = symmetry.of_labels(columns, specs)
+    labels = augmentation.of_labels(columns, specs)
     for name, value in labels.items():
         factor = 1 if name in ("nu_eta", "n") else scale[:, 0, 0]
         np.testing.assert_allclose(value, columns[name] * factor, rtol=1e-5)
-    turned = Symmetry.draw(400, replace(config, rotate=True), np.random.default_rng(0)).of_labels(columns, specs)
+    turned = Augmentation.draw(400, replace(config, rotate=True), np.random.default_rng(0)).of_labels(
+        columns, specs
+    )
     both = [np.hypot(each["nu_px"], each["nu_py"]) for each in (turned, columns)]
     assert 0.04 < np.log(both[0][1:] / both[1][1:]).std() < 0.06
 
@@ -336,13 +350,12 @@ def test_weight_two_is_the_event_twice(terms):
     twice = [0, 0, 1, 2]
     (name,) = terms
     batches = [
-        make_batch(TTBAR, nodes(7, 3), truth, None, terms, weights=weights),
-        make_batch(TTBAR, nodes(7, 4), truth[twice], None, terms),
+        batch_of(TTBAR, nodes(7, 3), truth, None, terms, weights=weights, tokens=False),
+        batch_of(TTBAR, nodes(7, 4), truth[twice], None, terms, tokens=False),
     ]
     outputs = [found, {key: tensor[twice] for key, tensor in found.items()}]
     weighted, doubled = (
-        batch_loss(None, given, batch, terms)[name] / batch.counts(terms)[name]
-        for given, batch in zip(outputs, batches, strict=True)
+        batch.sums(None, given)[name] / batch.counts[name] for given, batch in zip(outputs, batches, strict=True)
     )
     torch.testing.assert_close(weighted, doubled)
 

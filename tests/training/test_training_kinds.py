@@ -1,7 +1,6 @@
 """Training on several kinds of objects, on inputs beyond the b-tag, and with a head of one's own."""
 
 import json
-import warnings
 
 import awkward as ak
 import numpy as np
@@ -12,7 +11,7 @@ import yaml
 
 from pairton import formats
 from pairton.cli import main
-from pairton.errors import ConfigError, PairtonError, PairtonWarning, TrainingError
+from pairton.errors import ConfigError, PairtonError, TrainingError
 from pairton.events import Events
 from pairton.events.inputs import Input
 from pairton.events.objects import make_met, make_objects
@@ -181,23 +180,6 @@ def test_a_trained_folder_is_ready_for_the_default_engine(data, tmp_path, capsys
     table = pq.read_table(target)
     assert {"t_b_jet", "tl_l_lepton", "n_jets", "n_leptons", "n_met", "exact"} <= set(table.column_names)
     assert (table["tl_l_lepton"].to_numpy() >= 0).all()
-
-
-def test_old_names_in_recipes_are_told_once():
-    old = RECIPE | {"network": RECIPE["network"] | {"kind": "symmetric"}, "data": {"max_jets": 9}}
-    del old["network"]["architecture"]
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        recipe = parse_recipe(old)
-    assert [str(warning.message) for warning in caught] == [
-        "network.kind is now called network.architecture: change the recipe",
-        "data.max_jets is now called data.max_objects: change the recipe",
-    ]
-    assert all(issubclass(warning.category, PairtonWarning) for warning in caught)
-    assert (recipe.network.architecture, recipe.data.max_objects) == ("symmetric", 9)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert parse_recipe(recipe.to_dict()) == recipe
 
 
 def test_fine_tuning_compares_trees_as_training_does(data, tmp_path):

@@ -25,11 +25,12 @@ from pairton.network.engine import load_network, predictor
 from pairton.topology import Stage, load_topology
 from pairton.training import loop
 from pairton.training import resume_state as state
+from pairton.training.batch import Sampler
 from pairton.training.data import Group, PackedEvents
 from pairton.training.loop import Trainer
 from pairton.training.optimising import update_average
-from pairton.training.recipes import LossConfig, parse_recipe
-from pairton.training.validation import blocks, sum_likelihood
+from pairton.training.recipes import parse_recipe
+from pairton.training.validation import blocks, count_events
 
 pytest.importorskip("lightning.fabric")
 
@@ -79,6 +80,10 @@ def recipe(network=TINY, loss=None, topology="ttbar_allhad", run=None, augmentat
             "run": {"accelerator": "cpu", "validate_every": 4, "save_every": 4, "log_every": 1} | (run or {}),
         }
     )
+
+
+def resumed(out):
+    return {"progress": state.read_progress(out / state.STATE)}
 
 
 def learned(fabric, tmp_path, topology, loss, network=TRIANGLES, extra=(0, 1), **optimiser):
@@ -150,7 +155,7 @@ def test_interrupted_and_resumed_equals_uninterrupted_bit_for_bit(fabric, whole,
         result = Interrupted(plan, random_events(), random_events(seed=1), tmp_path).run(fabric)
         assert (result.step, result.finished) == (6, False)
     assert state.read_progress(tmp_path / state.STATE)["step"] == reached
-    Trainer(plan, random_events(), random_events(seed=1), tmp_path, resume=True).run(fabric)
+    Trainer(plan, random_events(), random_events(seed=1), tmp_path, **resumed(tmp_path)).run(fabric)
     for name in (state.STATE, "model.safetensors"):
         one, other = load_file(out / name), load_file(tmp_path / name)
         assert set(one) == set(other)
@@ -175,18 +180,18 @@ def test_resuming_something_else_is_refused(fabric, whole, tmp_path):
     events = random_events()
     other = replace(plan, optimiser=replace(plan.optimiser, learning_rate=0.5))
     with pytest.raises(TrainingError, match=r"learning_rate is 0.5, but .* started with 0.001"):
-        Trainer(other, events, events, out, resume=True).run(fabric)
+        Trainer(other, events, events, out, **resumed(out)).run(fabric)
     steps = plan.topology.with_stages([Stage(("W",)), Stage(("W",)), Stage(("t",)), Stage(("t",))])
     (tmp_path / "steps").mkdir()
     few = replace(plan, topology=steps, optimiser=replace(plan.optimiser, steps=1))
     Trainer(few, events, events, tmp_path / "steps").run(fabric)
     removed = replace(few, topology=plan.topology)  # the stages of the topology, which a recipe does not list
     with pytest.raises(TrainingError, match=r"topology.stages is .*, but .* started with"):
-        Trainer(removed, events, events, tmp_path / "steps", resume=True).run(fabric)
+        Trainer(removed, events, events, tmp_path / "steps", **resumed(tmp_path / "steps")).run(fabric)
     with pytest.raises(TrainingError, match="other events"):
-        Trainer(plan, random_events(seed=7), events, out, resume=True).run(fabric)
+        Trainer(plan, random_events(seed=7), events, out, **resumed(out)).run(fabric)
     with pytest.raises(TrainingError, match="no state to resume from"):
-        Trainer(plan, events, events, tmp_path, resume=True).run(fabric)
+        Trainer(plan, events, events, tmp_path, **resumed(tmp_path)).run(fabric)
 
 
 # -- models that come out ----------------------------------------------------------------------------------
@@ -210,14 +215,15 @@ def test_likelihood_of_validation_events_is_that_of_the_tables():
     """Against the numpy twin, event by event; partly reconstructible and crowded events are left out."""
     events = random_events(count=5, extra=(0, 1, 2))
     events.groups[6,].truth[1, 2] = -1
-    network = Network(load_topology("ttbar_allhad"), parse_recipe(recipe(TRIANGLES).to_dict()).network)
-    loss = LossConfig(masked_edges=0, event_likelihood=1, likelihood_bound=700)  # up to seven jets
+    loss = {"masked_edges": 0, "event_likelihood": 1, "likelihood_bound": 300}  # up to seven jets
+    plan = recipe(TRIANGLES, loss)
+    network = Network(plan.topology, plan.network)
     total = 0.0
     for n_jets, row in [(6, 0), (6, 2), (6, 3), (6, 4), *((7, row) for row in range(5))]:
         group, enumeration = events.groups[n_jets,], enumerate_assignments(network.topology, (n_jets,))
         every = scores(enumeration, predictor(network)(group.nodes([row])))
         total -= float(every[0, index_of(enumeration, group.truth[[row]])[0]] - log_normaliser(every)[0])
-    found = sum_likelihood(network, events, blocks(events, 100), loss)
+    found = count_events(network, Sampler(plan, events), blocks(events, 100))[-1]
     assert found[1] == 9
     assert found[0] == pytest.approx(total, rel=1e-5)
 
@@ -249,18 +255,20 @@ def test_the_model_of_the_best_likelihood_is_kept_where_there_is_one():
     first, more_right, likelier = (
         {"e_event": right, "event_likelihood": value} for right, value in ((0.5, 1.2), (0.6, 1.3), (0.4, 1.1))
     )
-    assert loop._better(first, {})
-    assert not loop._better(more_right, first)
-    assert loop._better(likelier, first)
-    assert loop._better(more_right | {"signal": 0.3}, first | {"signal": 0.6}, {"signal": 0.5})  # 1.45 against 1.5
-    assert not loop._better(more_right | {"signal": 0.5}, first | {"signal": 0.6}, {"signal": 0.5})
-    assert loop._better({"e_event": 0.6}, {"e_event": 0.5})
-    assert not loop._better({"e_event": 0.5}, {"e_event": 0.5})
-    assert loop._better(more_right, {"e_event": 0.5})  # of a state that had none yet
+    alone = {"event_likelihood": 1.0}
+    both = alone | {"signal": 0.5}
+    assert loop._better(first, {}, alone)
+    assert not loop._better(more_right, first, alone)
+    assert loop._better(likelier, first, alone)
+    assert loop._better(more_right | {"signal": 0.3}, first | {"signal": 0.6}, both)  # 1.45 against 1.5
+    assert not loop._better(more_right | {"signal": 0.5}, first | {"signal": 0.6}, both)
+    assert loop._better({"e_event": 0.6, "signal": 0.9}, {"e_event": 0.5, "signal": 0.1}, {"signal": 1.0})
+    assert not loop._better({"e_event": 0.5}, {"e_event": 0.5}, {})
+    assert loop._better(more_right, {"e_event": 0.5}, alone)  # of a state that had none yet
     none = {"e_event": math.nan, "e_W": 0.1, "loss": 1.0}  # no event of all validation events is complete
-    assert loop._better({"e_event": math.nan, "e_W": 0.2}, none)
-    assert not loop._better({"e_event": math.nan, "e_W": 0.05}, none)
-    assert loop._better({"e_event": 0.1, "e_W": math.nan}, {"e_event": math.nan, "loss": 1.0})
+    assert loop._better({"e_event": math.nan, "e_W": 0.2}, none, {})
+    assert not loop._better({"e_event": math.nan, "e_W": 0.05}, none, {})
+    assert loop._better({"e_event": 0.1, "e_W": math.nan}, {"e_event": math.nan, "loss": 1.0}, {})
 
 
 def test_fine_tuning_starts_from_the_weights_of_a_model(fabric, whole, tmp_path):
@@ -292,7 +300,7 @@ def test_a_fine_tuned_model_lists_the_sources_of_both_trainings(fabric, tmp_path
         less, second, second, tmp_path / "third", init=tmp_path / "first"
     )
     assert stopped.run(fabric).step == 1  # before the first model
-    Trainer(less, second, second, tmp_path / "third", resume=True).run(fabric)
+    Trainer(less, second, second, tmp_path / "third", **resumed(tmp_path / "third")).run(fabric)
     assert read_info(tmp_path / "third").seen == {f"{5:016x}": 0.9, f"{6:016x}": 0.5}
 
 

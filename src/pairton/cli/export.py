@@ -59,30 +59,26 @@ def export(
     """
     from pairton.decoding import Question
     from pairton.export import export_model, fold_files
-    from pairton.export.spanet_export import export_like_spanet
 
     if output.suffix != ".onnx":
         raise ConfigError(f"{output}: the output must end in .onnx")
+    if like is not None and whole:
+        raise ConfigError("--like spanet exports probabilities, not answers: leave out --whole")
     question = Question(**answer_settings)
-    if like is not None and (whole or decoding is not None or not question.is_default):
-        raise ConfigError(
-            "--like spanet exports probabilities, not answers: leave out --whole, --decoding, --answer, "
-            "--allow-absent and --prior"
-        )
-    if like is None and topology is not None:
-        raise ConfigError("--topology is only for --like spanet: a model has its own topology")
+    given = {"max_objects": max_objects, "decoding": decoding, "topology": topology}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if not question.is_default:
+        options["question"] = question
     files = fold_files(model, output)
     for _, file in files:
         refuse_existing(file, force)
-    settings: dict[str, Any] = {"max_objects": max_objects, "decoding": decoding, "question": question}
     for network, file in files:
+        about = export_model(network, file, like or ("whole" if whole else "step"), **options)
         if like is not None:
-            about = export_like_spanet(network, file, topology=topology, max_objects=max_objects)
             inputs = ", ".join(f"{name} ({', '.join(features)})" for name, features in about["features"].items())
             what = f"like SPANet, up to {about['max_objects']} objects; inputs: {inputs}"
         else:
-            about = export_model(network, file, whole=whole, **settings)
-            decoded = f"whole reconstruction ({about['decoding']}, up to {about.get('max_objects')} objects)"
+            decoded = f"whole reconstruction ({about.get('decoding')}, up to {about.get('max_objects')} objects)"
             size = f"{file.stat().st_size / 1e6:.1f} MB"
             what = f"{decoded if whole else 'one step'} of {about['topology']['name']}, {size}"
         data = about.get("data", {})

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pairton.errors import ConfigError, nearest, shown
+from pairton.network.trunks import get_trunk
 
 __all__ = ["NetworkConfig"]
 
-ARCHITECTURES = ("pairformer", "symmetric", "transformer", "biased_transformer")
 READOUTS = ("single", "pair", "both")
 TRIPLETS = ("none", "potential", "object_sum", "hyper")
 MOST = 4096  # the largest number of blocks, width or number of heads
@@ -26,7 +26,7 @@ class NetworkConfig:
 symmetric, transformer, biased_transformer; did you mean 'pairformer'?
     """
 
-    architecture: str = "pairformer"  # pairformer, symmetric, transformer, biased_transformer
+    architecture: str = "pairformer"  # a trunk: pairformer, symmetric, transformer, biased_transformer
     blocks: int = 4
     single_width: int = 128
     single_heads: int = 8
@@ -48,9 +48,7 @@ symmetric, transformer, biased_transformer; did you mean 'pairformer'?
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "heads", tuple(self.heads))  # JSON has lists
-        if self.triplets == "hyperedge":  # the name in Pairton 0.1
-            object.__setattr__(self, "triplets", "object_sum")
-        _one_of("network.architecture", self.architecture, ARCHITECTURES)
+        trunk = get_trunk(self.architecture)
         _one_of("network.edges_from", self.edges_from, READOUTS)
         _one_of("network.triplets", self.triplets, TRIPLETS)
         _one_of("network.pair_features", self.pair_features, FEATURES)
@@ -65,18 +63,18 @@ symmetric, transformer, biased_transformer; did you mean 'pairformer'?
                 )
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"network.dropout is {self.dropout}, but must be at least 0 and below 1")
-        if not self.gates and self.architecture != "symmetric":
+        if not self.gates and trunk.needs_gates:
             raise ConfigError(
                 f"network.architecture {self.architecture} has gates: set gates: true, or architecture: symmetric"
             )
-        if self.objects_into_pairs and self.architecture not in ("pairformer", "biased_transformer"):
+        if self.objects_into_pairs and trunk.pairs != "ordered":
             raise ConfigError(
-                f"network.objects_into_pairs is for pairformer and biased_transformer, not {self.architecture}: "
+                f"network.objects_into_pairs is for ordered pairs, which {self.architecture} does not have: "
                 "leave it out"
             )
-        if self.architecture == "transformer" and (self.tokens or self.edges_from != "single"):
+        if trunk.pairs is None and (self.tokens or self.edges_from != "single"):
             raise ConfigError(
-                "network.architecture transformer has no pairs: set tokens: false and edges_from: single"
+                f"network.architecture {trunk.name} has no pairs: set tokens: false and edges_from: single"
             )
         if not self.has_singles and (self.edges_from != "pair" or self.scores_triplets):
             raise ConfigError(
@@ -91,7 +89,8 @@ symmetric, transformer, biased_transformer; did you mean 'pairformer'?
 
     @property
     def has_singles(self) -> bool:
-        return self.single_stream or "transformer" in self.architecture
+        """Whether heads can use embeddings of nodes."""
+        return get_trunk(self.architecture).has_singles(self)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

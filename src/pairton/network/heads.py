@@ -23,7 +23,7 @@ from pairton._common.configuration import register
 from pairton.decoding.patterns import plan_of
 from pairton.errors import ConfigError, nearest, shown
 from pairton.network.layers import RMSNorm
-from pairton.network.symmetric import PairIndex
+from pairton.network.trunks import PairIndex
 from pairton.topology import Topology
 
 __all__ = [

@@ -7,7 +7,6 @@ per kind of object.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,10 +37,8 @@ from pairton.network.heads import (
     get_head,
 )
 from pairton.network.hyper_head import HyperHead
-from pairton.network.pairformer import PairformerBlock
-from pairton.network.symmetric import PairIndex, SymmetricBlock
 from pairton.network.task_heads import TaskHead
-from pairton.network.transformer import TransformerBlock
+from pairton.network.trunks import PairIndex, get_trunk
 from pairton.topology import Topology
 from pairton.topology.kinds import KINDS
 
@@ -80,6 +77,7 @@ class Network(nn.Module):
                 f"network.triplets is {config.triplets}, but {topology.name} has no particle of three objects: "
                 "set triplets: none, or auto"
             )
+        self.trunk = get_trunk(config.architecture)
         self.index = PairIndex()
         single, pair = config.single_width, config.pair_width
         # a symmetric network without a single stream still starts its pairs from embeddings of nodes
@@ -89,17 +87,17 @@ class Network(nn.Module):
             {kind: nn.Linear(own + len(self.inputs[kind]), width) for kind in topology.kinds}
         )
         self.nodes_to_pairs = self.kinds_to_pairs = self.sides_to_pairs = None
-        if config.architecture == "symmetric":
+        if self.trunk.pairs == "packed":
             self.nodes_to_pairs = nn.Linear(width, pair, bias=False)
-        if config.architecture != "transformer":
-            diagonal = config.architecture == "symmetric"  # one more feature: whether i = j
+        if self.trunk.pairs is not None:
+            diagonal = self.trunk.pairs == "packed"  # one more feature: whether i = j
             self.embed_pairs = nn.Linear(PAIR_FEATURES[self.features] + diagonal, pair)
             self.embed_tokens = TokenEmbedding(len(topology.types), pair) if config.tokens else None
             if config.objects_into_pairs:
                 self.sides_to_pairs = nn.Linear(width, 2 * pair, bias=False)
             if not diagonal and len(topology.kinds) > 1:
                 self.kinds_to_pairs = nn.Embedding(len(topology.kinds), pair)
-        self.blocks = nn.ModuleList(self._block() for _ in range(config.blocks))
+        self.blocks = self.trunk(config)
 
         from_single = config.edges_from != "pair"
         hidden = single if from_single else pair
@@ -123,30 +121,12 @@ class Network(nn.Module):
 
     @property
     def features(self) -> str:
-        return "symmetric" if self.config.architecture == "symmetric" else self.config.pair_features
+        return self.trunk.features or self.config.pair_features
 
     @property
     def outputs(self) -> dict[str, tuple[str, ...]]:
         """The axes of each output, after the axis of events."""
         return {name: head.axes for name, head in self.heads.items() if isinstance(head, Head)}
-
-    def _block(self) -> nn.Module:
-        config = self.config
-        if "transformer" in config.architecture:
-            pair_width = config.pair_width if config.architecture == "biased_transformer" else None
-            return TransformerBlock(config.single_width, config.single_heads, config.transition, pair_width)
-        sizes: dict[str, Any] = {
-            "single_heads": config.single_heads,
-            "pair_heads": config.pair_heads,
-            "transition": config.transition,
-            "dropout": config.dropout,
-            "single_stream": config.single_stream,
-            "triangle_multiplication": config.triangle_multiplication,
-            "triangle_attention": config.triangle_attention,
-        }
-        if config.architecture == "symmetric":
-            return SymmetricBlock(config.single_width, config.pair_width, gates=config.gates, **sizes)
-        return PairformerBlock(config.single_width, config.pair_width, **sizes)
 
     def forward(
         self,
@@ -171,7 +151,20 @@ class Network(nn.Module):
         ]
         # (N,): the kind of each node; computed from the inputs, whose shapes may vary in an exported graph
         kinds = torch.cat([torch.zeros_like(part[0, :, 0], dtype=torch.long) + k for k, part in enumerate(parts)])
-        x, z = self._trunk(momenta, torch.cat(embedded, dim=1), mask, tokens, kinds)
+        x = torch.cat(embedded, dim=1)
+        z = pair_mask = None
+        if self.trunk.pairs == "ordered":
+            z = self._ordered_pairs(momenta, x, tokens, kinds)
+            if mask is not None:
+                pair_mask = (mask[:, :, None] & mask[:, None, :]).to(z.dtype)[..., None]
+        elif self.trunk.pairs == "packed":
+            z = self._packed_pairs(momenta, x, tokens, kinds)
+            if mask is not None:
+                low, high = self.index.pairs(momenta.shape[1])
+                pair_mask = (mask.index_select(1, low) & mask.index_select(1, high)).to(z.dtype)[..., None]
+        x, z = self.blocks(x, z, mask, pair_mask, self.index)
+        if self.trunk.pairs == "ordered":
+            z = self.index.fold(z)
         embedding = Embedding(x, self.readout(x, z, self.index), mask, self.index)
         outputs = {name: head(embedding) for name, head in self.heads.items()}
         if mask is not None:
@@ -181,25 +174,11 @@ class Network(nn.Module):
                     outputs[name] = outputs[name] * mask.to(momenta.dtype)[along]
         return outputs
 
-    def _trunk(
-        self, momenta: Tensor, x: Tensor, mask: Tensor | None, tokens: Tensor | None, kinds: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
-        """Embed and run all blocks: singles (B, N, D), and pairs (B, M, P) or None."""
-        architecture = self.config.architecture
-        if architecture == "symmetric":
-            z = self._embed_symmetric(momenta, x, tokens, kinds)
-            inside = None
-            if mask is not None:
-                low, high = self.index.pairs(momenta.shape[1])
-                inside = (mask.index_select(1, low) & mask.index_select(1, high)).to(z.dtype)[..., None]
-            for block in self.blocks:
-                x, z = block(x, z, self.index, mask, inside)
-            return x, z
-        if architecture == "transformer":
-            for block in self.blocks:
-                x = block(x, None, mask)
-            return x, None
-        z = self.embed_pairs(self._pair_features(momenta[:, :, None], momenta[:, None], kinds[:, None], kinds))
+    def _ordered_pairs(self, momenta: Tensor, x: Tensor, tokens: Tensor | None, kinds: Tensor) -> Tensor:
+        """Embeddings of pairs (B, N, N, P)."""
+        z: Tensor = self.embed_pairs(
+            self._pair_features(momenta[:, :, None], momenta[:, None], kinds[:, None], kinds)
+        )
         if self.sides_to_pairs is not None:
             first, second = self.sides_to_pairs(x).chunk(2, dim=-1)  # (B, N, P) each
             z = z + first[:, :, None] + second[:, None]
@@ -208,16 +187,7 @@ class Network(nn.Module):
             z = z + kind[:, None] + kind
         if self.embed_tokens is not None:
             z = z + self.embed_tokens(self._tokens(momenta, tokens))
-        if architecture == "biased_transformer":
-            for block in self.blocks:
-                x = block(x, z, mask)
-        else:
-            inside = None
-            if mask is not None:
-                inside = (mask[:, :, None] & mask[:, None, :]).to(z.dtype)[..., None]
-            for block in self.blocks:
-                x, z = block(x, z, mask, inside)
-        return x, self.index.fold(z)
+        return z
 
     def _pair_features(self, first: Tensor, second: Tensor, kinds_1: Tensor, kinds_2: Tensor) -> Tensor:
         """Features of pairs of momenta; only transverse ones if an object has no longitudinal momentum."""
@@ -228,7 +198,8 @@ class Network(nn.Module):
             second = torch.where(flat, transverse_part(second), second)
         return pair_features(first, second, self.features)
 
-    def _embed_symmetric(self, momenta: Tensor, x: Tensor, tokens: Tensor | None, kinds: Tensor) -> Tensor:
+    def _packed_pairs(self, momenta: Tensor, x: Tensor, tokens: Tensor | None, kinds: Tensor) -> Tensor:
+        """Embeddings of pairs i <= j, (B, M, P)."""
         low, high = self.index.pairs(momenta.shape[1])
         sides = momenta.index_select(1, low), momenta.index_select(1, high)
         features = self._pair_features(*sides, kinds.index_select(0, low), kinds.index_select(0, high))

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding import Outputs, Predict, decode
+from pairton.decoding import Predict, decode
 from pairton.decoding.candidate_scores import candidate_scores
 from pairton.decoding.graph import MASKED
 from pairton.decoding.set_sums import log_normaliser, log_scores, log_sums
@@ -31,7 +31,7 @@ from pairton.events.nodes import Nodes
 from pairton.topology import Topology
 from pairton.topology.assignments import present
 from pairton.training.data import PackedEvents
-from pairton.training.validation import Block
+from pairton.training.validation import Block, Replayed
 
 __all__ = ["CALIBRATED", "fit_temperatures"]
 
@@ -120,7 +120,7 @@ def _chains(
     predict: Predict, topology: Topology, nodes: Nodes, truth: npt.NDArray[np.int8], decoding: str
 ) -> tuple[Floats, Bools]:
     """The log probability of each stage at each temperature (G, K, B), and which answers are right (B,)."""
-    replayed = _Replayed(predict)
+    replayed = Replayed(predict)
     ends = np.cumsum([1 if stage.any else len(stage.types) for stage in topology.stages])  # particles revealed
     result = np.zeros((len(GRID), len(topology.stages), len(nodes)))
     for g, temperature in enumerate(GRID):
@@ -162,19 +162,3 @@ def _between(grid: Floats, likelihood: Floats, k: int) -> float:
     curvature = below - 2 * here + above
     shift = float(np.clip((below - above) / (2 * curvature), -1, 1)) if curvature < 0 else 0.0
     return float(round(grid[k] * (grid[1] / grid[0]) ** shift, 4))
-
-
-class _Replayed:
-    """A predictor that records its outputs, and returns them again in the same order after `rewind`."""
-
-    def __init__(self, predict: Predict) -> None:
-        self.predict, self.recorded, self.at = predict, list[Outputs](), 0
-
-    def rewind(self) -> None:
-        self.at = 0
-
-    def __call__(self, nodes: Nodes, tokens: npt.NDArray[np.uint8]) -> Outputs:
-        if self.at == len(self.recorded):
-            self.recorded.append(self.predict(nodes, tokens))
-        self.at += 1
-        return self.recorded[self.at - 1]

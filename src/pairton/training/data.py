@@ -1,4 +1,4 @@
-"""Packs events for training, by layout, in memory or memory-mapped, and draws the batch of each step.
+"""Packs events for training, by layout, in memory or memory-mapped.
 
 Shapes: E events of one layout, N objects of a kind, F columns of a kind, S slots. The events of a batch have the
 same layout, so nothing is padded.
@@ -11,30 +11,67 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
 from pairton._common.atomic import output_errors
-from pairton.errors import TrainingError
+from pairton.errors import ConfigError, TrainingError
 from pairton.events import Events, Status
 from pairton.events.acceptance import accept, selection_domain
 from pairton.events.inputs import EVIDENCE, Inputs
-from pairton.events.nodes import Nodes
+from pairton.events.nodes import MOST_OBJECTS, Nodes
 from pairton.events.splits import fold_of
 from pairton.events.tags import load_table
 from pairton.topology import Layout, Topology, same_tree
 from pairton.topology.assignments import present
 from pairton.training.draws import draw_acceptance, draw_tags
-from pairton.training.recipes import DataConfig
 
-__all__ = ["BatchPlan", "Drawn", "Group", "PackedEvents", "pack"]
+__all__ = ["DataConfig", "Group", "PackedEvents", "check_enough", "pack"]
 
 MIN_TRAINING_EVENTS = 10
 MOST_SOURCES = 10_000  # largest number of sources that a model lists; NanoAOD has one per luminosity block
-DEFAULT_CONFIG = DataConfig()
+COPIED = 2**16  # events that are copied at a time
 OBJECTS, COLUMNS = "objects.", "columns."  # prefixes of the names of a group's arrays
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which events are used."""
+
+    # partial: at least one particle is present
+    events: Literal["complete", "partial", "all"] = "complete"
+    max_objects: Annotated[int, Meta(ge=1, le=MOST_OBJECTS)] = (
+        20  # events with more objects of a kind are left out
+    )
+    train_fraction: float = 0.9
+    validation_fraction: float = 0.05  # the remaining events are test events
+    validation_events: Annotated[int, Meta(ge=1)] = 20_000  # largest number of events to validate on
+    memory_gib: float = 8.0  # larger samples are memory-mapped
+    jet_radius: float | None = 0.4  # stored in the domain of the model
+    draws: Annotated[int, Meta(ge=1, le=100)] = 1  # how often each event is used, with new random cuts and tags
+    draw_acceptance: bool = False  # whether cuts on jets are drawn per event: see training/draws.py
+    tag_table: str | None = None  # tagger whose resolution is drawn per event, for the inputs b_ and c_evidence
+
+    def __post_init__(self) -> None:
+        if self.tag_table is not None:
+            load_table(self.tag_table)
+        train, validation = self.train_fraction, self.validation_fraction
+        if not (0 < train < 1 and 0 < validation < 1 and train + validation <= 1 + 1e-9):
+            raise ConfigError(
+                f"data.train_fraction {train} and data.validation_fraction {validation} must be above 0 and add "
+                "up to at most 1"
+            )
+
+    @property
+    def fractions(self) -> tuple[float, float, float]:
+        rest = max(0.0, 1 - self.train_fraction - self.validation_fraction)
+        return self.train_fraction, self.validation_fraction, rest
+
+
+DEFAULT_CONFIG = DataConfig()
 
 
 @dataclass(frozen=True)
@@ -49,6 +86,9 @@ class Group:
 
     def __len__(self) -> int:
         return len(self.truth)
+
+    def __getitem__(self, rows: npt.NDArray[Any] | slice) -> Group:
+        return Group.of_arrays({name: np.asarray(array[rows]) for name, array in self.arrays().items()})
 
     def nodes(self, rows: npt.NDArray[Any] | slice = slice(None)) -> Nodes:
         return Nodes.full({kind: np.asarray(array[rows]) for kind, array in self.objects.items()})
@@ -98,6 +138,21 @@ class PackedEvents:
         """The weights of some events, scaled to a mean of 1 over all events."""
         return np.asarray(self.groups[layout].weights[rows] / np.float32(self.mean_weight))
 
+    def without(self, fold: tuple[int, int], folder: Path, memory: float) -> PackedEvents:
+        """These events except those of a fold, given by its number and how many folds there are.
+
+        folder, memory    as for `pack`
+        """
+        store = _Store(folder, memory)
+        for layout, group in self.groups.items():
+            for start in range(0, len(group), COPIED):
+                part = group[start : start + COPIED]
+                part = part[fold_of(part.ids, fold[1]) != fold[0]]
+                if len(part):
+                    store.add(layout, part)
+        named = hashlib.sha256(f"{self.fingerprint} without {fold[0]} of {fold[1]}".encode()).hexdigest()[:16]
+        return replace(store.finish(), fingerprint=named, fold=fold, largest=self.largest)
+
 
 @dataclass
 class _Store:
@@ -113,6 +168,7 @@ class _Store:
 
     def add(self, layout: Layout, group: Group) -> None:
         self.parts.setdefault(layout, []).append(group)
+        self.sources.update(np.unique(group.ids[:, 0]).tolist())
         self.held += sum(array.nbytes for array in group.arrays().values())
         if self.held > self.bound:
             self.spill()
@@ -175,7 +231,6 @@ def pack(
     max_objects: int = 20,
     memory: float = 8 * 2**30,
     columns: tuple[str, ...] = (),
-    fold: tuple[int, int] | None = None,
 ) -> tuple[PackedEvents, PackedEvents]:
     """Return the packed events of the training and of the validation split, from all selected events.
 
@@ -184,7 +239,6 @@ def pack(
     max_objects  events with more objects of a kind are left out
     memory       bytes to hold in memory; beyond, events are memory-mapped
     columns      columns of the events to keep, such as labels of heads
-    fold         number of a fold to leave out of both, and how many folds there are
 
     Training uses the events that `config.events` names: `complete` ones, `partial` ones with at least one particle
     present, or `all`. Validation always includes the partial ones, so that the efficiencies of all types can be
@@ -206,9 +260,6 @@ def pack(
             values = np.asarray(chosen.columns[key], dtype=np.float64)[usable]
             largest[key] = float(values.max(initial=largest[key], where=np.isfinite(values)))
         split = {name: chosen.in_split(name, fractions) for name in stores}
-        if fold is not None:
-            others = fold_of(chosen.ids, fold[1]) != fold[0]
-            split = {name: inside & others for name, inside in split.items()}
         assert chosen.truth is not None
         weights = np.ones(len(chosen)) if chosen.weights is None else np.asarray(chosen.weights)
         weights = weights.astype(np.float32)
@@ -227,7 +278,6 @@ def pack(
         }
         for name, store in stores.items():
             store.digest("ids", chosen.ids[wanted[name]])  # in file order
-            store.sources.update(np.unique(chosen.ids[wanted[name], 0]).tolist())
             for layout, (rows, truth) in found.items():
                 inside = wanted[name][rows]
                 if inside.any():
@@ -239,14 +289,18 @@ def pack(
                     store.digest(f"weights {layout}", weights[kept])
                     for kind, values in objects.items():
                         store.digest(f"{kind} {layout}", values[..., _stored(inputs.columns(kind))])
-    train, validation = (replace(store.finish(), fold=fold, largest=largest) for store in stores.values())
+    train, validation = (replace(store.finish(), largest=largest) for store in stores.values())
+    check_enough(train, validation, f"{seen} events were read, {complete} of them selected and complete")
+    return train, validation
+
+
+def check_enough(train: PackedEvents, validation: PackedEvents, events: str) -> None:
+    """Raise TrainingError if there are too few events, out of those that `events` describes."""
     if len(train) < MIN_TRAINING_EVENTS or len(validation) == 0:
         raise TrainingError(
-            f"{seen} events were read, {complete} of them selected and complete, which leaves {len(train)} to "
-            f"train on and {len(validation)} to validate: at least {MIN_TRAINING_EVENTS} and 1 are needed, give "
-            "more data"
+            f"{events}, which leaves {len(train)} to train on and {len(validation)} to validate: at least "
+            f"{MIN_TRAINING_EVENTS} and 1 are needed, give more data"
         )
-    return train, validation
 
 
 def _stored(columns: tuple[str, ...]) -> list[int]:
@@ -283,53 +337,3 @@ def _check(events: Events, topology: Topology, columns: tuple[str, ...]) -> None
         raise TrainingError(
             f"a head learns from the column {missing[0]}, which the events do not have: add it, or remove the head"
         )
-
-
-class Drawn(NamedTuple):
-    """The events of one step, as rows (B,) in the group of their layout."""
-
-    step: int
-    layout: Layout
-    rows: npt.NDArray[np.int64]
-
-
-class BatchPlan:
-    """Which events form the batch of each step. It depends only on the seed and the step.
-
-    Each epoch uses every event once. The events of each layout are shuffled and cut into batches, the last of
-    which may be smaller. Then the batches of all layouts are shuffled.
-
-    >>> plan = BatchPlan({(6,): 5, (7,): 3}, batch=2, seed=0)
-    >>> plan.steps_per_epoch, [drawn.layout for drawn in plan.epoch(0)], plan.draw(1).rows.tolist()
-    (5, [(6,), (7,), (7,), (6,), (6,)], [1])
-    """
-
-    def __init__(self, counts: dict[Layout, int], batch: int, seed: int) -> None:
-        self.counts, self.batch, self.seed = counts, batch, seed
-        self.steps_per_epoch = sum(-(-count // batch) for count in counts.values())
-        self._epoch = -1
-        self._order: list[tuple[Layout, int]] = []  # (layout, start) of each batch of the epoch
-        self._rows: dict[Layout, npt.NDArray[np.int64]] = {}
-
-    def draw(self, step: int) -> Drawn:
-        epoch, position = divmod(step, self.steps_per_epoch)
-        if epoch != self._epoch:
-            self._shuffle(epoch)
-        layout, start = self._order[position]
-        return Drawn(step, layout, self._rows[layout][start : start + self.batch])
-
-    def epoch(self, epoch: int) -> Iterator[Drawn]:
-        for position in range(self.steps_per_epoch):
-            yield self.draw(epoch * self.steps_per_epoch + position)
-
-    def _shuffle(self, epoch: int) -> None:
-        self._rows = {
-            layout: np.random.default_rng([self.seed, epoch, *layout]).permutation(count)
-            for layout, count in self.counts.items()
-        }
-        starts = [
-            (layout, start) for layout, count in self.counts.items() for start in range(0, count, self.batch)
-        ]
-        order = np.random.default_rng([self.seed, epoch]).permutation(len(starts))
-        self._order = [starts[k] for k in order]
-        self._epoch = epoch

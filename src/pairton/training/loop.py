@@ -19,28 +19,22 @@ import numpy as np
 import torch
 
 from pairton.errors import TrainingError
-from pairton.models.storage import INFO, ModelInfo, read_info, save_model
+from pairton.models.storage import ModelInfo, read_info, save_model
 from pairton.network import Network
 from pairton.network.engine import load_network, predictor
 from pairton.network.transfer import check_same_network, transferred
 from pairton.topology import collection_name
+from pairton.training.batch import Batch, BatchPlan, Drawn, Sampler, make_batch
 from pairton.training.calibration import CALIBRATED, fit_temperatures
-from pairton.training.data import BatchPlan, Drawn, PackedEvents
+from pairton.training.data import PackedEvents
 from pairton.training.interrupts import interruptible
 from pairton.training.logs import Logs
-from pairton.training.losses import Batch, batch_loss, make_batch, terms_of
+from pairton.training.losses import LOSSES
 from pairton.training.measuring import domain_of
 from pairton.training.optimising import learning_rate, make_optimiser, update_average
-from pairton.training.process import Symmetry, draw_revealed
 from pairton.training.recipes import Recipe, parse_recipe
-from pairton.training.resume_state import STATE, load_state, read_progress, save_state
-from pairton.training.validation import (
-    blocks,
-    count_right,
-    efficiencies_of,
-    sum_head_losses,
-    sum_likelihood,
-)
+from pairton.training.resume_state import STATE, load_state, save_state
+from pairton.training.validation import averages, blocks, count_events, validated
 
 __all__ = ["Result", "Trainer"]
 
@@ -69,7 +63,10 @@ class Result:
 
 
 class Trainer:
-    """Trains a recipe on packed events and writes to the folder `out`. Every process calls `run`."""
+    """Trains a recipe on packed events and writes to the folder `out`. Every process calls `run`, once.
+
+    Raises TrainingError if the training cannot start or be resumed, before anything is written.
+    """
 
     def __init__(
         self,
@@ -79,65 +76,51 @@ class Trainer:
         out: Path,
         *,
         init: str | Path | None = None,
-        resume: bool = False,
+        progress: dict[str, Any] | None = None,
     ) -> None:
+        """`progress` is that of the saved state in `out`, to resume from it."""
         self.recipe, self.train_events, self.validation_events, self.out = recipe, train, validation, out
-        self.init, self.resume = init, resume
+        self.init, self.progress = init, progress
         self.plan = BatchPlan(train.counts, recipe.optimiser.batch, recipe.run.seed)
         epochs = recipe.optimiser.epochs
         self.steps = recipe.optimiser.steps or math.ceil((epochs or 0) * self.plan.steps_per_epoch)
+        self.training, self.validation = Sampler(recipe, train), Sampler(recipe, validation)
+        if progress is not None:
+            self._check_resume(progress)
+        self.seen = self._seen()
+        self.network = self._network()
 
     # -- one step ------------------------------------------------------------------------------------------
 
     def parts(self, drawn: Drawn, rank: int, world: int, device: torch.device | str) -> list[Batch]:
         """This process's share of the batch of a step, in parts over which gradients are accumulated."""
-        recipe = self.recipe
-        group = self.train_events.groups[drawn.layout]
-        rng = np.random.default_rng([recipe.run.seed, drawn.step, 1])
-        symmetry = Symmetry.draw(len(drawn.rows), recipe.augmentation, rng)
-        nodes = symmetry.of_nodes(group.nodes(drawn.rows))
-        columns = {name: np.asarray(values[drawn.rows]) for name, values in group.columns.items()}
-        columns = symmetry.of_labels(columns, recipe.specs.values())
-        truth = np.asarray(group.truth[drawn.rows])
-        revealed = draw_revealed(recipe.topology, truth, rng) if recipe.network.tokens else None
-        own = np.array_split(np.arange(len(truth)), world)[rank]
-        shares = [part for part in np.array_split(own, recipe.optimiser.accumulate) if len(part)]
-        idle = not shares  # there are fewer events than processes
-        batches = []
-        for part in shares or [np.array([0])]:
-            known = None if revealed is None else revealed[part]
-            labels = {name: values[part] for name, values in columns.items()}
-            labelled = recipe.topology, nodes[part], truth[part], known, self.terms(drawn), device
-            weights = self.train_events.weights(drawn.layout, drawn.rows[part])
-            given: dict[str, Any] = {"columns": labels, "specs": recipe.specs, "weights": weights}
-            given |= {"patterns": recipe.network.patterns, "alpha": recipe.loss.hyper_alpha}
-            batches.append(make_batch(*labelled, **given))
-            batches[-1].weight = 0 if idle else 1
+        rng = np.random.default_rng([self.recipe.run.seed, drawn.step, 1])
+        examples = self.training.draw(drawn.layout, drawn.rows, rng)
+        own = np.array_split(np.arange(len(examples)), world)[rank]
+        shares = [part for part in np.array_split(own, self.recipe.optimiser.accumulate) if len(part)]
+        losses = self.training.losses[drawn.layout]
+        batches = [make_batch(examples[part], losses, device) for part in shares or [np.array([0])]]
+        if not shares:  # there are fewer events than processes
+            batches[0].weight = 0
         return batches
-
-    def terms(self, drawn: Drawn) -> dict[str, float]:
-        """The losses of a step, and their weights."""
-        recipe = self.recipe
-        patterns = recipe.network.patterns
-        return terms_of(recipe.loss, recipe.topology, drawn.layout, recipe.heads, patterns=patterns)
 
     def backward(self, fabric: Any, model: Any, drawn: Drawn) -> dict[str, float]:
         """Compute the gradient of a step. Return the loss and its terms, averaged over the whole batch.
 
         The last batch of a layout may be small. Its gradient is scaled down, so that all events count the same.
         """
-        terms = self.terms(drawn)
+        terms = self.training.terms[drawn.layout]
         share = len(drawn.rows) / self.recipe.optimiser.batch
         parts = self.parts(drawn, fabric.global_rank, fabric.world_size, fabric.device)
         counts = torch.tensor(
-            [float(sum(part.counts(terms)[name] for part in parts)) for name in terms], device=fabric.device
+            [float(sum(part.counts[name] for part in parts)) for name in terms], device=fabric.device
         )
         counts = fabric.all_reduce(counts, reduce_op="sum").clamp(min=1)
         sums = torch.zeros(len(terms), device=fabric.device)
         for k, part in enumerate(parts):
             with fabric.no_backward_sync(model, enabled=k < len(parts) - 1):
                 outputs = model(part.objects, None, part.tokens)
-                losses = batch_loss(model.module, outputs, part, terms)
+                losses = part.sums(model.module, outputs)
                 # DDP averages over processes, but the loss is a sum over the whole batch
                 total = sum(
                     share * weight * losses[name] / count * fabric.world_size
@@ -153,29 +136,20 @@ class Trainer:
 
     # -- the loop ------------------------------------------------------------------------------------------
 
-    def check(self) -> None:
-        """Raise TrainingError if the training cannot start or be resumed, before anything is written."""
-        self._network()
-        _ = self.train_events.mean_weight
-        if self.resume:
-            self._check_resume(read_progress(self.out / STATE))
-
     def run(self, fabric: Any) -> Result:
         """Train to the end or until an interrupt, and keep the best model on validation events in `out`."""
         recipe, config = self.recipe, self.recipe.optimiser
-        torch.manual_seed(recipe.run.seed)
-        network = self._network()
+        network = self.network
         averaged = copy.deepcopy(network).requires_grad_(False).to(fabric.device)
         optimiser = make_optimiser(network, config)
         first, best = 0, {}
-        if self.resume:
-            self._check_resume(read_progress(self.out / STATE))
-        self.seen = self._seen()
+        weights = {**recipe.loss.weights, **recipe.heads}
+        compared = {name: weights[name] for name in validated(recipe)}
         forward = torch.compile(network, dynamic=True) if recipe.run.compile else network
         model, wrapped = fabric.setup(forward, optimiser)
-        if self.resume:
-            progress = load_state(self.out / STATE, network, averaged, optimiser)
-            first, best = progress["step"], progress["best"]
+        if self.progress is not None:
+            load_state(self.out / STATE, network, averaged, optimiser)
+            first, best = self.progress["step"], self.progress["best"]
         with self._logs(fabric, first) as log, interruptible() as interrupted:
             for step in range(first, self.steps):
                 torch.manual_seed(_seed(recipe.run.seed, step, fabric.global_rank))  # dropout
@@ -196,7 +170,7 @@ class Trainer:
                 if done % recipe.run.validate_every == 0 or done == self.steps:
                     found = self.validate(fabric, averaged if config.ema else network)
                     log(done, "validation", found, 1)
-                    if _better(found, best, self._head_weights):
+                    if _better(found, best, compared):
                         best = found
                         self._keep(fabric, averaged if config.ema else network, best, done)
                 stop = _any_process(fabric, interrupted())  # all processes stop together
@@ -213,39 +187,18 @@ class Trainer:
             stop = _any_process(fabric, interrupted())
         return Result(self.steps, self.steps, best, fabric.is_global_zero, interrupted=stop)
 
-    @property
-    def _head_weights(self) -> dict[str, float]:
-        """Weights of declared heads, relative to that of the likelihood."""
-        return {
-            name: self.recipe.heads[name] / (self.recipe.loss.event_likelihood or 1) for name in self.recipe.specs
-        }
-
     def validate(self, fabric: Any, network: Network) -> dict[str, float]:
         """Efficiencies and losses on validation events, which are shared among the processes."""
         own = blocks(self.validation_events, self.recipe.data.validation_events)
-        own = own[fabric.global_rank :: fabric.world_size]
-        counts = count_right(network, self.validation_events, own, self.recipe.decoding)
-        total = fabric.all_reduce(
-            torch.as_tensor(counts, dtype=torch.float32, device=fabric.device), reduce_op="sum"
-        )
-        found = efficiencies_of(self.recipe.topology, total.cpu().numpy())
-        if self.recipe.loss.event_likelihood:
-            sums = sum_likelihood(network, self.validation_events, own, self.recipe.loss)
-            shared = torch.as_tensor(sums, dtype=torch.float32, device=fabric.device)
-            total_sum, total_events = fabric.all_reduce(shared, reduce_op="sum").tolist()
-            found["event_likelihood"] = total_sum / total_events if total_events else math.nan
-        if self.recipe.specs:
-            sums = sum_head_losses(network, self.validation_events, own, self.recipe.specs)
-            shared = torch.as_tensor(sums, dtype=torch.float32, device=fabric.device)
-            totals = fabric.all_reduce(shared, reduce_op="sum").tolist()
-            losses = [total / count if count else math.nan for total, count in totals]
-            found |= dict(zip(self.recipe.specs, losses, strict=True))
-        return found
+        counts = count_events(network, self.validation, own[fabric.global_rank :: fabric.world_size])
+        total = torch.as_tensor(counts, dtype=torch.float32, device=fabric.device)
+        return averages(self.recipe, fabric.all_reduce(total, reduce_op="sum").cpu().numpy())
 
     # -- details -------------------------------------------------------------------------------------------
 
     def _network(self) -> Network:
         recipe = self.recipe
+        torch.manual_seed(recipe.run.seed)
         if self.init is None:
             return Network(recipe.topology, recipe.network, recipe.inputs, recipe.specs)
         network, _ = load_network(self.init)
@@ -300,11 +253,9 @@ class Trainer:
 
     def _seen(self) -> dict[str, float]:
         """`ModelInfo.seen` of the model in training, the events of the model we started from included."""
-        progress = read_progress(self.out / STATE) if self.resume else {}
-        if "seen" in progress:
-            return dict(progress["seen"])
-        before = self.out if self.resume and (self.out / INFO).exists() else self.init
-        known = {} if before is None else read_info(before).seen
+        if self.progress is not None:
+            return dict(self.progress["seen"])
+        known = {} if self.init is None else read_info(self.init).seen
         own, used = [f"{source:016x}" for source in self.train_events.sources], self.recipe.data.train_fraction
         return {source: max(used, known.get(source, used)) for source in sorted({*known, *own})}
 
@@ -344,17 +295,15 @@ class Trainer:
             yield log
 
 
-def _better(found: dict[str, float], best: dict[str, float], heads: Mapping[str, float] | None = None) -> bool:
+def _better(found: dict[str, float], best: dict[str, float], weights: Mapping[str, float]) -> bool:
     """Whether `found` is better than `best`, both from `Trainer.validate`.
 
-    They are compared by the likelihood if they have it, since it fluctuates less than the number of right answers.
-    The losses of `heads`, times their weights, are added to it. Otherwise they are compared by the efficiency of
-    events, or by the first efficiency that both have.
+    They are compared by the weighted losses, since these fluctuate less than the number of right answers. Without
+    a loss of the assignment, they are compared by the efficiency of events, or by the first that both have.
     """
-    likelihoods = found.get("event_likelihood", math.nan), best.get("event_likelihood", math.nan)
-    if all(map(math.isfinite, likelihoods)):
-        gains = [weight * (found.get(k, math.nan) - best.get(k, math.nan)) for k, weight in (heads or {}).items()]
-        return likelihoods[0] - likelihoods[1] + sum(gain for gain in gains if math.isfinite(gain)) < 0
+    gains = {name: w * (found.get(name, math.nan) - best.get(name, math.nan)) for name, w in weights.items()}
+    if any(math.isfinite(gain) for name, gain in gains.items() if name in LOSSES):
+        return sum(gain for gain in gains.values() if math.isfinite(gain)) < 0
     for name in ["e_event", *(name for name in found if name.startswith("e_"))]:
         new, old = found.get(name, math.nan), best.get(name, math.nan)
         if math.isfinite(new) and math.isfinite(old):
@@ -363,7 +312,7 @@ def _better(found: dict[str, float], best: dict[str, float], heads: Mapping[str,
 
 
 def _any_process(fabric: Any, answer: bool) -> bool:
-    """Whether the answer of any process is yes."""
+    """Logical OR over all processes."""
     return bool(fabric.all_reduce(torch.tensor(float(answer), device=fabric.device), reduce_op="sum"))
 
 

@@ -3,13 +3,44 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
 import torch
+from msgspec import Meta
 from torch import nn
 
-from pairton.training.recipes import OptimiserConfig
+from pairton.errors import ConfigError
 
-__all__ = ["learning_rate", "make_optimiser", "update_average"]
+__all__ = ["OptimiserConfig", "learning_rate", "make_optimiser", "update_average"]
+
+Positive: TypeAlias = Annotated[float, Meta(gt=0)]
+NotNegative: TypeAlias = Annotated[float, Meta(ge=0)]
+Decay: TypeAlias = Annotated[float, Meta(ge=0, lt=1)]
+Count: TypeAlias = Annotated[int, Meta(ge=1)]
+
+
+@dataclass(frozen=True)
+class OptimiserConfig:
+    """AdamW, and a learning rate with a linear warm-up and a cosine to a floor."""
+
+    learning_rate: Positive = 1e-3
+    beta1: Decay = 0.9
+    beta2: Decay = 0.95
+    weight_decay: NotNegative = 0.01
+    batch: Count = 256  # events per step, over all processes
+    accumulate: Count = 1  # number of parts in which a process computes its share of the batch
+    epochs: Positive | None = None  # give either epochs or steps
+    steps: Count | None = None
+    warm_up: Annotated[int, Meta(ge=0)] = 0  # steps
+    warm_up_start: NotNegative = 0.01  # fraction of the learning rate at the first step
+    floor: NotNegative = 0.05  # fraction of the learning rate at the last step
+    clip: Positive = 1.0  # largest norm of the gradient
+    ema: Decay = 0.999  # decay of the moving average of the weights; 0: no average
+
+    def __post_init__(self) -> None:
+        if (self.epochs is None) == (self.steps is None):
+            raise ConfigError("optimiser needs either epochs or steps: give one of them")
 
 
 def learning_rate(config: OptimiserConfig, step: int, steps: int) -> float:

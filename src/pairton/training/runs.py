@@ -16,7 +16,6 @@ import yaml
 from pairton._common.atomic import locked, output_errors, replacing
 from pairton._common.configuration import read_json
 from pairton.errors import ConfigError, MissingExtraError, OutputError, PairtonWarning, TrainingError
-from pairton.events.inputs import Inputs
 from pairton.events.mixed_events import TOPOLOGY
 from pairton.events.splits import MOST_FOLDS
 from pairton.events.tags import load_table
@@ -26,7 +25,7 @@ from pairton.models.folds import check_folds, fold_folder, joined_info, read_fol
 from pairton.models.storage import FOLDS, INFO, ONNX, WEIGHTS, find_model, read_info
 from pairton.network.heads import get_head
 from pairton.topology import JET
-from pairton.training.data import PackedEvents, pack
+from pairton.training.data import PackedEvents, check_enough, pack
 from pairton.training.loop import Result, Trainer
 from pairton.training.measuring import measured
 from pairton.training.mixed_files import iterate_mixed
@@ -60,20 +59,35 @@ def train(
     if init is not None and out.resolve() in ((found := find_model(init).resolve()), *found.parents):
         raise OutputError(f"{out}: holds the model to start from, which would be replaced: give another folder")
     fabric = make_fabric(recipe)
-    given = {"init": init, "force": force, **options}
+    given: dict[str, Any] = {"init": init, "resume": resume}
     if folds is None:
         if (out / FOLDS).is_file():
             raise OutputError(f"{out} has a training in folds: give --folds, or another folder")
-        return _train(fabric, recipe, data, out, resume=resume, **given)
+        with _own_folder(fabric, out):
+            _check_out(out, resume, force)  # not before: another run may just have ended
+            with _packed(fabric, recipe, data, out, **options) as (events, _):
+                return _train(fabric, recipe, events, out, **given)
     check_folds(folds)
     with _own_folder(fabric, out):
         started = _check_folds(out, folds, resume, force)
-        for k in range(max(started - 1, 0), folds):  # all folds before the last one that was started are done
-            fold, folder = (k, folds), fold_folder(out, k)
-            given |= {"init": _start(init, fold), "resume": k < started, "fold": fold}
-            result = replace(_train(fabric, recipe, data, folder, **given), fold=fold)
-            if result.interrupted:
-                break
+        with _packed(fabric, recipe, data, out, copies=2, **options) as (events, pack_folder):
+            for k in range(max(started - 1, 0), folds):  # all folds before the last one that was started are done
+                fold, folder = (k, folds), fold_folder(out, k)
+                given |= {"init": _start(init, fold), "resume": k < started}
+                memory = recipe.data.memory_gib * 2**30 / fabric.world_size / 4  # two splits, two copies
+                own = pack_folder / f"fold{k}"
+                train_events, validation = (
+                    part.without(fold, own / name, memory)
+                    for part, name in zip(events, ("train", "validation"), strict=True)
+                )
+                check_enough(train_events, validation, f"fold {k} is left out")
+                with _own_folder(fabric, folder):
+                    _check_out(folder, given["resume"], force)
+                    result = _train(fabric, recipe, (train_events, validation), folder, **given)
+                result = replace(result, fold=fold)
+                shutil.rmtree(own, ignore_errors=True)
+                if result.interrupted:
+                    break
     if result.finished and result.leads:
         infos = [read_info(fold_folder(out, k)) for k in range(folds)]
         metrics = joined_info(out, infos).metrics
@@ -81,19 +95,14 @@ def train(
     return result
 
 
-def _train(
-    fabric: Any,
-    recipe: Recipe,
-    data: Sequence[str | Path],
-    out: Path,
-    *,
-    init: str | Path | None,
-    resume: bool,
-    force: bool,
-    fold: tuple[int, int] | None = None,
-    **options: Any,
-) -> Result:
-    """Train one model, in all processes of `fabric`."""
+@contextlib.contextmanager
+def _packed(
+    fabric: Any, recipe: Recipe, data: Sequence[str | Path], out: Path, copies: int = 1, **options: Any
+) -> Iterator[tuple[tuple[PackedEvents, PackedEvents], Path]]:
+    """The packed events of both splits, and the folder of their files, which is removed in the end.
+
+    copies    how many copies of the events share the memory of the recipe
+    """
     folder = out / "packed" / str(fabric.global_rank)
     registered = [name for head in recipe.network.heads for name in get_head(head).columns]
     declared = [name for spec in recipe.specs.values() for name in spec.needed_columns]
@@ -108,38 +117,55 @@ def _train(
         columns += (TOPOLOGY,)
     else:
         chunks = iterate(paths, topology=recipe.topology, fields=fields, keep=keep, **options)
-    with _own_folder(fabric, out):
-        _check_out(out, resume, force)  # not before: another run may just have ended
-        try:
-            train_events, validation_events = pack(
+    try:
+        yield (
+            pack(
                 chunks,
                 recipe.topology,
                 recipe.inputs,
                 folder=folder,
                 config=recipe.data,
                 max_objects=recipe.max_objects,
-                memory=recipe.data.memory_gib * 2**30 / fabric.world_size,
+                memory=recipe.data.memory_gib * 2**30 / fabric.world_size / copies,
                 columns=columns,
-                fold=fold,
-            )
-            if init is not None:
-                _check_init(init, train_events, recipe.data.train_fraction)
-            given_recipe, recipe = recipe, measured(recipe, train_events, _known_inputs(out, init, resume))
-            trainer = Trainer(recipe, train_events, validation_events, out, init=init, resume=resume)
-            trainer.check()
-            fabric.barrier()
-            if fabric.is_global_zero and not resume:  # nothing is removed before all checks
-                if fold is not None and fold[0] == 0:
-                    _begin_folds(out.parent, fold[1])
-                _begin(out, given_recipe)
-            result = trainer.run(fabric)
-            if result.leads and (out / INFO).is_file():  # ready for the default engine
-                export_model(out, out / ONNX)
-            return result
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            with contextlib.suppress(OSError):  # missing, or still in use by another process
-                folder.parent.rmdir()
+            ),
+            folder,
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # missing, or still in use by another process
+            folder.parent.rmdir()
+
+
+def _train(
+    fabric: Any,
+    recipe: Recipe,
+    events: tuple[PackedEvents, PackedEvents],
+    out: Path,
+    *,
+    init: str | Path | None,
+    resume: bool,
+) -> Result:
+    """Train one model on events of both splits, in all processes of `fabric`."""
+    train_events, validation_events = events
+    if init is not None:
+        _check_init(init, train_events, recipe.data.train_fraction)
+    # the first weights expect the offsets and scales of their own training
+    progress = read_progress(out / STATE) if resume else None
+    known = None if init is None else read_info(init).inputs
+    if progress is not None:
+        known = parse_recipe(progress["recipe"]).inputs
+    given_recipe, recipe = recipe, measured(recipe, train_events, known)
+    trainer = Trainer(recipe, train_events, validation_events, out, init=init, progress=progress)
+    fabric.barrier()
+    if fabric.is_global_zero and not resume:  # nothing is removed before all checks
+        if train_events.fold is not None and train_events.fold[0] == 0:
+            _begin_folds(out.parent, train_events.fold[1])
+        _begin(out, given_recipe)
+    result = trainer.run(fabric)
+    if result.leads and (out / INFO).is_file():  # ready for the default engine
+        export_model(out, out / ONNX)
+    return result
 
 
 def make_fabric(recipe: Recipe) -> Any:
@@ -154,7 +180,7 @@ def make_fabric(recipe: Recipe) -> Any:
             accelerator=run.accelerator,
             devices=run.devices,
             num_nodes=run.nodes,
-            precision=run.precision,  # type: ignore[arg-type]
+            precision=run.precision,
             strategy="ddp" if run.devices * run.nodes > 1 else "auto",
         )
     except (ValueError, RuntimeError) as error:
@@ -234,13 +260,6 @@ def _check_init(init: str | Path, events: PackedEvents, train_fraction: float) -
             PairtonWarning,
             stacklevel=2,
         )
-
-
-def _known_inputs(out: Path, init: str | Path | None, resume: bool) -> Inputs | None:
-    """The inputs whose offsets and scales the first weights expect: of the resumed training, or of `init`."""
-    if resume:
-        return parse_recipe(read_progress(out / STATE)["recipe"]).inputs
-    return None if init is None else read_info(init).inputs
 
 
 def _check_out(out: Path, resume: bool, force: bool) -> None:

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from pairton.decoding import Question, decode
+from pairton.decoding import Outputs, Predict, Question, decode
 from pairton.evaluation.metrics import score
-from pairton.events.head_specs import HeadSpec
 from pairton.events.mixed_events import TOPOLOGY
+from pairton.events.nodes import Nodes
 from pairton.network import Network
 from pairton.network.engine import predictor
-from pairton.topology import Layout, Topology
+from pairton.topology import Layout
 from pairton.topology.mixtures import parts_of
+from pairton.training.batch import Sampler, losses_of, make_batch
 from pairton.training.data import PackedEvents
-from pairton.training.losses import batch_loss, make_batch, terms_of
-from pairton.training.recipes import LossConfig
+from pairton.training.losses import Examples
+from pairton.training.recipes import Recipe
 
 __all__ = [
     "Block",
     "Counts",
+    "Replayed",
+    "averages",
     "blocks",
-    "count_right",
-    "efficiencies_of",
+    "count_events",
     "evaluating",
-    "sum_head_losses",
-    "sum_likelihood",
 ]
 
 BLOCK = 256  # events decoded at once
@@ -62,77 +62,81 @@ def evaluating(network: Network) -> Iterator[None]:
         network.train(was_training)
 
 
-def count_right(network: Network, events: PackedEvents, which: list[Block], decoding: str) -> Counts:
-    """(1 + types, 2): right and possible answers, as sums of event weights, for whole events and for each type."""
-    topology = network.topology
-    counts = np.zeros((1 + len(topology.types), 2))
+class Replayed:
+    """A predictor that records its outputs, and returns them again in the same order after `rewind`."""
+
+    def __init__(self, predict: Predict, recorded: Sequence[Outputs] = ()) -> None:
+        self.predict, self.recorded, self.at = predict, list(recorded), 0
+
+    def rewind(self) -> None:
+        self.at = 0
+
+    def __call__(self, nodes: Nodes, tokens: npt.NDArray[np.uint8]) -> Outputs:
+        if self.at == len(self.recorded):
+            self.recorded.append(self.predict(nodes, tokens))
+        self.at += 1
+        return self.recorded[self.at - 1]
+
+
+def validated(recipe: Recipe) -> list[str]:
+    """The losses by which models are compared."""
+    losses = losses_of(recipe)
+    return [name for name in (*recipe.loss.weights, *recipe.heads) if losses[name].validated]
+
+
+def count_events(network: Network, sampler: Sampler, which: list[Block]) -> Counts:
+    """(1 + types + losses, 2): sums over events, from which `averages` makes efficiencies and losses.
+
+    Weights of right and of possible answers, for whole events and for each type. Then each loss of `validated`
+    times weights, and the weights of what it counts; only where the loss is possible.
+    """
+    topology, recipe = network.topology, sampler.recipe
+    names = validated(recipe)
+    n_types = len(topology.types)
+    total = np.zeros((1 + n_types + len(names), 2))
+    device = next(network.parameters()).device
     for layout, rows in which:
-        group = events.groups[layout]
-        truth, weights = np.array(group.truth[rows]), events.weights(layout, rows)
-        for number, part in enumerate(parts_of(topology)):  # of a mixture, each event in its own topology
-            own = np.asarray(group.columns[TOPOLOGY][rows] == number) if topology.alternatives else slice(None)
-            question = Question(topology=part.name if topology.alternatives else None)
-            nodes = group.nodes(rows)[own]
-            with evaluating(network):
-                found = decode(predictor(network), topology, nodes, decoding=decoding, question=question)
-            main = layout[topology.kinds.index(part.topology.main_kind)]
-            answer, slots = found.assignment[:, part.slots], truth[own][:, part.slots]
-            counted = score(part.topology, slots, answer, np.full(len(slots), main))
-            for name in ("event", *part.topology.types):
-                k = 0 if name == "event" else 1 + topology.type_index(name)
-                counts[k] += [(right[name] * weights[own]).sum() for right in (counted.correct, counted.total)]
+        examples = sampler.take(layout, rows)
+        losses = {name: loss for name, loss in sampler.losses[layout].items() if name in names}
+        batch = make_batch(examples, losses, device)
+        with evaluating(network):
+            with torch.no_grad():  # not inference mode: training uses the same cached tables
+                outputs = network(batch.objects)
+                sums = batch.sums(network, outputs)
+            found = {name: output.float().cpu().numpy() for name, output in outputs.items()}
+            total[: 1 + n_types] += _count_right(network, examples, found, recipe.decoding)
+        for name, value in sums.items():
+            counted = batch.targets[name]["counted"].cpu().numpy().reshape(len(rows), -1).sum(axis=1)
+            total[1 + n_types + names.index(name)] += (
+                float(value),
+                float((np.asarray(examples.weights) * counted).sum()),
+            )
+    return total
+
+
+def _count_right(network: Network, examples: Examples, outputs: Outputs, decoding: str) -> Counts:
+    """(1 + types, 2): the first rows of `count_events`. `outputs` are those of the network's first pass."""
+    topology, layout = network.topology, examples.nodes.layout
+    weights = np.asarray(examples.weights)
+    counts = np.zeros((1 + len(topology.types), 2))
+    for number, part in enumerate(parts_of(topology)):  # of a mixture, each event in its own topology
+        own = np.asarray(examples.columns[TOPOLOGY] == number) if topology.alternatives else slice(None)
+        question = Question(topology=part.name if topology.alternatives else None)
+        predict = Replayed(predictor(network), [{name: output[own] for name, output in outputs.items()}])
+        answer = decode(predict, topology, examples.nodes[own], decoding=decoding, question=question)
+        main = layout[topology.kinds.index(part.topology.main_kind)]
+        slots = examples.truth[own][:, part.slots]
+        counted = score(part.topology, slots, answer.assignment[:, part.slots], np.full(len(slots), main))
+        for name in ("event", *part.topology.types):
+            k = 0 if name == "event" else 1 + topology.type_index(name)
+            counts[k] += [(right[name] * weights[own]).sum() for right in (counted.correct, counted.total)]
     return counts
 
 
-def sum_likelihood(
-    network: Network, events: PackedEvents, which: list[Block], loss: LossConfig
-) -> npt.NDArray[np.float64]:
-    """(2,): the sum of - log P(truth) times weight, and the sum of weights, within the likelihood bound."""
-    topology, name = network.topology, "event_likelihood"
-    total = np.zeros(2)
-    for layout, rows in which:
-        every = terms_of(loss, topology, layout, patterns=network.config.patterns)
-        terms = {key: weight for key, weight in every.items() if key == name}
-        group = events.groups[layout]
-        truth = np.array(group.truth[rows])
-        if not terms:
-            continue
-        device = next(network.parameters()).device
-        given = topology, group.nodes(rows), truth, None, terms, device
-        weights = events.weights(layout, rows)
-        columns = {name: np.asarray(values[rows]) for name, values in group.columns.items() if name == TOPOLOGY}
-        batch = make_batch(*given, patterns=network.config.patterns, weights=weights, columns=columns)
-        with evaluating(network), torch.no_grad():  # not inference mode: training uses the same cached tables
-            sums = batch_loss(network, network(batch.objects), batch, terms)
-        counted = batch.targets[name]["counted"].cpu().numpy()
-        total += float(sums[name]), float(weights[counted].sum())
-    return total
-
-
-def sum_head_losses(
-    network: Network, events: PackedEvents, which: list[Block], specs: Mapping[str, HeadSpec]
-) -> npt.NDArray[np.float64]:
-    """(heads, 2): the sum of the loss of each declared head times weight, and the sum of weights of its labels."""
-    total = np.zeros((len(specs), 2))
-    terms = dict.fromkeys(specs, 1.0)
-    device = next(network.parameters()).device
-    for layout, rows in which:
-        group = events.groups[layout]
-        given = network.topology, group.nodes(rows), np.array(group.truth[rows]), None, terms, device
-        columns = {name: np.asarray(values[rows]) for name, values in group.columns.items()}
-        weights = events.weights(layout, rows)
-        batch = make_batch(*given, columns=columns, specs=specs, weights=weights)
-        with evaluating(network), torch.no_grad():
-            sums = batch_loss(network, network(batch.objects), batch, terms)
-        counted = {name: batch.targets[name]["counted"].sum(dim=1).cpu().numpy() for name in specs}
-        total += [(float(sums[name]), float((weights * counted[name]).sum())) for name in specs]
-    return total
-
-
-def efficiencies_of(topology: Topology, counts: Counts) -> dict[str, float]:
-    """The efficiencies e_event and e_<type>; NaN if there was nothing to find."""
-    names = [f"e_{name}" for name in ("event", *topology.types)]
+def averages(recipe: Recipe, counts: Counts) -> dict[str, float]:
+    """The efficiencies e_event and e_<type>, and the losses of `validated`; NaN if there was nothing to count."""
+    names = [*(f"e_{name}" for name in ("event", *recipe.topology.types)), *validated(recipe)]
     return {
-        name: float(right) / float(possible) if possible else float("nan")
-        for name, (right, possible) in zip(names, counts, strict=True)
+        name: float(value) / float(total) if total else float("nan")
+        for name, (value, total) in zip(names, counts, strict=True)
     }

@@ -5,14 +5,19 @@ Shapes: B events, N nodes, H heads, D single width, P pair width. Singles x (B, 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
 
 from pairton.network.layers import HIDDEN, Attention, RMSNorm, SharedDropout, Transition
+from pairton.network.trunks.pair_index import PairIndex
+from pairton.network.trunks.trunk import Trunk
 
-__all__ = ["PairformerBlock", "TriangleAttention", "TriangleMultiplication"]
+if TYPE_CHECKING:
+    from pairton.network.config import NetworkConfig
+
+__all__ = ["Pairformer", "PairformerBlock", "TriangleAttention", "TriangleMultiplication"]
 
 Direction = Literal["outgoing", "incoming"]
 
@@ -82,36 +87,27 @@ class TriangleAttention(nn.Module):
 class PairformerBlock(nn.Module):
     """Updates pairs from pairs, and singles by attention that is biased by pairs."""
 
-    def __init__(
-        self,
-        single_width: int,
-        pair_width: int,
-        *,
-        single_heads: int,
-        pair_heads: int,
-        transition: int,
-        dropout: float,
-        single_stream: bool,
-        triangle_multiplication: bool,
-        triangle_attention: bool,
-    ) -> None:
+    def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
-        self.drop_rows, self.drop_columns = SharedDropout(dropout, dim=1), SharedDropout(dropout, dim=2)
+        pair = config.pair_width
+        self.drop_rows, self.drop_columns = (SharedDropout(config.dropout, dim=dim) for dim in (1, 2))
         directions: tuple[Direction, Direction] = ("outgoing", "incoming")
         self.multiply = nn.ModuleList(
-            TriangleMultiplication(pair_width, direction) for direction in directions if triangle_multiplication
+            TriangleMultiplication(pair, direction) for direction in directions if config.triangle_multiplication
         )
         self.attend = nn.ModuleList(
-            TriangleAttention(pair_width, pair_heads, direction) for direction in directions if triangle_attention
+            TriangleAttention(pair, config.pair_heads, direction)
+            for direction in directions
+            if config.triangle_attention
         )
-        self.pair_transition = Transition(pair_width, transition)
-        self.single_stream = single_stream
-        if single_stream:
-            self.attention = Attention(single_width, single_heads, pair_width)
-            self.single_transition = Transition(single_width, transition)
+        self.pair_transition = Transition(pair, config.transition)
+        self.single_stream = config.single_stream
+        if config.single_stream:
+            self.attention = Attention(config.single_width, config.single_heads, pair)
+            self.single_transition = Transition(config.single_width, config.transition)
 
     def forward(
-        self, x: Tensor, z: Tensor, mask: Tensor | None, pair_mask: Tensor | None
+        self, x: Tensor, z: Tensor, mask: Tensor | None, pair_mask: Tensor | None, index: PairIndex
     ) -> tuple[Tensor, Tensor]:
         for multiply in self.multiply:
             z = z + self.drop_rows(multiply(z, pair_mask))
@@ -122,3 +118,10 @@ class PairformerBlock(nn.Module):
             x = x + self.attention(x, z, mask)
             x = x + self.single_transition(x)
         return x, z
+
+
+class Pairformer(Trunk):
+    """Blocks on ordered pairs."""
+
+    name, pairs = "pairformer", "ordered"
+    block = PairformerBlock

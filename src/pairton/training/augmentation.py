@@ -1,15 +1,14 @@
-"""Draws what a network with tokens is trained on (the revealed particles of each event), and augmentations.
+"""Random rotations, reflections and energy scales of events, with their labels.
 
 Random numbers are drawn for the whole batch of a step, so they do not depend on the number of processes.
 
-Shapes: B events, N objects, S slots, P particles.
+Shapes: B events, N objects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,35 +17,21 @@ import numpy.typing as npt
 from pairton.events.head_specs import IN_GEV, HeadSpec
 from pairton.events.inputs import MOMENTUM
 from pairton.events.nodes import Nodes
-from pairton.topology import Topology
-from pairton.topology.assignments import present
-from pairton.training.recipes import AugmentationConfig
 
-__all__ = ["Symmetry", "draw_revealed"]
-
-
-@lru_cache(maxsize=32)
-def _states(topology: Topology) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
-    """All states (states, P) but the last level, where nothing is hidden, and their cumulative probabilities."""
-    levels = topology.levels[:-1]
-    weights = np.concatenate([np.full(len(level), 1 / len(levels) / len(level)) for level in levels])
-    return np.concatenate(levels), np.cumsum(weights)
-
-
-def draw_revealed(
-    topology: Topology, truth: npt.NDArray[np.integer[Any]], rng: np.random.Generator
-) -> npt.NDArray[np.bool_]:
-    """(B, P): the revealed particles of each event, from a random state of a random level.
-
-    A particle that is not present is never revealed.
-    """
-    states, cumulated = _states(topology)
-    drawn = np.searchsorted(cumulated[:-1], rng.random(len(truth)), side="right")
-    return states[drawn] & present(topology, truth)
+__all__ = ["Augmentation", "AugmentationConfig"]
 
 
 @dataclass(frozen=True)
-class Symmetry:
+class AugmentationConfig:
+    """Random transformations of events that do not change the answer."""
+
+    rotate: bool = False  # rotate the event about the beam by a random angle
+    reflect: bool = False  # eta -> -eta and phi -> -phi, each at random
+    energy_jitter: float = 0.0  # relative width of a random energy scale, common to all objects of an event
+
+
+@dataclass(frozen=True)
+class Augmentation:
     """A rotation, a reflection and an energy scale for each event of a batch."""
 
     turn: npt.NDArray[np.float64] | None = None  # (B, 1): angle of rotation about the beam
@@ -54,7 +39,7 @@ class Symmetry:
     scale: npt.NDArray[np.float32] | None = None  # (B, 1, 1): factor of energies and momenta
 
     @classmethod
-    def draw(cls, events: int, config: AugmentationConfig, rng: np.random.Generator) -> Symmetry:
+    def draw(cls, events: int, config: AugmentationConfig, rng: np.random.Generator) -> Augmentation:
         turn = rng.uniform(-np.pi, np.pi, (events, 1)) if config.rotate else None
         signs = rng.choice(np.array([-1, 1], dtype=np.float32), (events, 1, 2)) if config.reflect else None
         scale = None

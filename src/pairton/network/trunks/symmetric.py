@@ -7,17 +7,21 @@ pairs z (B, M, P). Pair ij has the position j (j + 1) / 2 + i, which does not de
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pairton.events.nodes import MOST_OBJECTS
 from pairton.network.layers import HIDDEN, Attention, RMSNorm, SharedDropout, Transition
+from pairton.network.trunks.pair_index import PairIndex
+from pairton.network.trunks.trunk import Trunk
+
+if TYPE_CHECKING:
+    from pairton.network.config import NetworkConfig
 
 __all__ = [
-    "PairIndex",
+    "Symmetric",
     "SymmetricBlock",
     "SymmetricTriangleAttention",
     "SymmetricTriangleMultiplication",
@@ -25,48 +29,6 @@ __all__ = [
     "triangle_product_in_graph",
     "triangle_product_on_cpu",
 ]
-
-
-class PairIndex(nn.Module):
-    """Converts between packed pairs (B, M, ...) and square matrices (B, N, N, ...)."""
-
-    square: Tensor  # (MOST_OBJECTS, MOST_OBJECTS): position of each pair
-    low: Tensor  # (M,): the smaller node of each pair
-    high: Tensor  # (M,): the larger
-
-    def __init__(self) -> None:
-        super().__init__()
-        nodes = torch.arange(MOST_OBJECTS)
-        low, high = torch.minimum(nodes[:, None], nodes), torch.maximum(nodes[:, None], nodes)
-        square = high * (high + 1) // 2 + low
-        pairs = torch.tensor([(i, j) for j in range(MOST_OBJECTS) for i in range(j + 1)])
-        for name, table in (("square", square), ("low", pairs[:, 0]), ("high", pairs[:, 1])):
-            self.register_buffer(name, table.contiguous(), persistent=False)
-
-    def pairs(self, n_nodes: int) -> tuple[Tensor, Tensor]:
-        """The nodes i and j, i <= j, of every pair, (M,) each."""
-        count = n_nodes * (n_nodes + 1) // 2
-        return self.low[:count], self.high[:count]
-
-    def unpack(self, packed: Tensor, n_nodes: int) -> Tensor:
-        """(B, M, ...) -> (B, N, N, ...)."""
-        flat = packed.index_select(1, self.square[:n_nodes, :n_nodes].reshape(-1))
-        return flat.reshape(packed.shape[0], n_nodes, n_nodes, *packed.shape[2:])
-
-    def fold(self, matrix: Tensor) -> Tensor:
-        """(B, N, N, ...) -> (B, M, ...): matrix + its transpose, at i <= j."""
-        n_nodes = matrix.shape[1]
-        low, high = self.pairs(n_nodes)
-        flat = matrix.reshape(matrix.shape[0], n_nodes * n_nodes, *matrix.shape[3:])
-        return flat.index_select(1, low * n_nodes + high) + flat.index_select(1, high * n_nodes + low)
-
-    def pack(self, matrix: Tensor) -> Tensor:
-        """(B, N, N, ...) -> (B, M, ...): the entries at i <= j."""
-        n_nodes = matrix.shape[1]
-        low, high = self.pairs(n_nodes)
-        return matrix.reshape(matrix.shape[0], n_nodes * n_nodes, *matrix.shape[3:]).index_select(
-            1, low * n_nodes + high
-        )
 
 
 def triangle_product(sides: Tensor, index: PairIndex, n_nodes: int) -> Tensor:
@@ -180,32 +142,20 @@ class SymmetricTriangleAttention(nn.Module):
 class SymmetricBlock(nn.Module):
     """Updates pairs from pairs, and singles, if there are any, by attention that is biased by pairs."""
 
-    def __init__(
-        self,
-        single_width: int,
-        pair_width: int,
-        *,
-        single_heads: int,
-        pair_heads: int,
-        transition: int,
-        dropout: float,
-        single_stream: bool,
-        triangle_multiplication: bool,
-        triangle_attention: bool,
-        gates: bool = True,
-    ) -> None:
+    def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
-        self.drop = SharedDropout(dropout, dim=1)
-        self.multiply = SymmetricTriangleMultiplication(pair_width, gates) if triangle_multiplication else None
-        self.attend = SymmetricTriangleAttention(pair_width, pair_heads) if triangle_attention else None
-        self.pair_transition = Transition(pair_width, transition, gates)
-        self.single_stream = single_stream
-        if single_stream:
-            self.attention = Attention(single_width, single_heads, pair_width)
-            self.single_transition = Transition(single_width, transition)
+        pair, gates = config.pair_width, config.gates
+        self.drop = SharedDropout(config.dropout, dim=1)
+        self.multiply = SymmetricTriangleMultiplication(pair, gates) if config.triangle_multiplication else None
+        self.attend = SymmetricTriangleAttention(pair, config.pair_heads) if config.triangle_attention else None
+        self.pair_transition = Transition(pair, config.transition, gates)
+        self.single_stream = config.single_stream
+        if config.single_stream:
+            self.attention = Attention(config.single_width, config.single_heads, pair)
+            self.single_transition = Transition(config.single_width, config.transition)
 
     def forward(
-        self, x: Tensor, z: Tensor, index: PairIndex, mask: Tensor | None, pair_mask: Tensor | None
+        self, x: Tensor, z: Tensor, mask: Tensor | None, pair_mask: Tensor | None, index: PairIndex
     ) -> tuple[Tensor, Tensor]:
         n_nodes = x.shape[1]
         if self.multiply is not None:
@@ -217,3 +167,10 @@ class SymmetricBlock(nn.Module):
             x = x + self.attention(x, index.unpack(z, n_nodes), mask)
             x = x + self.single_transition(x)
         return x, z
+
+
+class Symmetric(Trunk):
+    """Blocks on packed pairs."""
+
+    name, pairs, features, needs_gates = "symmetric", "packed", "symmetric", False
+    block = SymmetricBlock
