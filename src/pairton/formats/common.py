@@ -72,8 +72,7 @@ def check_units(
         if KINDS[kind].transverse and len(pt) >= SURE and not pt.any():
             warnings.warn(
                 f"{path}: {kind} is 0 in each of {len(pt)} events, so it may not be filled: name another column "
-                "with "
-                f"--map {kind}.pt=COLUMN",
+                f"with --map {kind}.pt=COLUMN",
                 PairtonWarning,
                 stacklevel=2,
             )

@@ -103,8 +103,7 @@ class NanoAODSource(ExperimentSource):
             return columns
         warnings.warn(
             f"there is no jet identification: the file has neither {jets}_jetId nor the energy fractions to "
-            "compute "
-            "it: give --set jet_id=none if the jets were identified before",
+            "compute it: give --set jet_id=none if the jets were identified before",
             PairtonWarning,
             stacklevel=4,
         )

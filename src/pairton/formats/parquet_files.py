@@ -229,10 +229,14 @@ class NewFile(ColumnFile):
 def _table(columns: Columns) -> Any:
     arrays = {}
     for name, column in columns.items():
-        flat = isinstance(column, np.ndarray) and column.ndim == 1
-        for field in (fields := ak.fields(column)):
-            arrays[f"{name}_{field}"] = ak.to_arrow(column[field], extensionarray=False)
-        if not fields:
-            arrays[name] = pa.array(column) if flat else ak.to_arrow(ak.Array(column), extensionarray=False)
+        fields = ak.fields(column)
+        arrays |= {f"{name}_{field}": _to_arrow(column[field]) for field in fields} or {name: _to_arrow(column)}
     table = pa.table(arrays)
     return table.cast(pa.schema([field.with_nullable(False) for field in table.schema]))
+
+
+def _to_arrow(column: Any) -> Any:
+    if isinstance(column, np.ndarray):
+        return pa.array(column) if column.ndim == 1 else ak.to_arrow(ak.Array(column), extensionarray=False)
+    offsets = np.concatenate([[0], np.cumsum(np.asarray(ak.num(column)))]).astype(np.int32)
+    return pa.ListArray.from_arrays(offsets, pa.array(ak.to_numpy(ak.flatten(column))))

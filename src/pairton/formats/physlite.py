@@ -134,8 +134,7 @@ class PhysliteSource(ExperimentSource):
             self.metadata["met"] = "sum of leptons, jets and the track soft term"
             warnings.warn(
                 "the missing energy is computed from leptons, jets and the track soft term, because PHYSLITE "
-                "files do "
-                "not store it: to use another, name its columns with --map met.pt=COLUMN,met.phi=COLUMN",
+                "files do not store it: to use another, name its columns with --map met.pt=COLUMN,met.phi=COLUMN",
                 PairtonWarning,
                 stacklevel=4,
             )
@@ -160,8 +159,7 @@ class PhysliteSource(ExperimentSource):
                 return name
         warnings.warn(
             f"there is no jet vertex tag ({', '.join((*JVT_FLAGS, JVT))}) in the file, so jets from pile-up are "
-            "used: "
-            "give --set jvt=none if that is right",
+            "used: give --set jvt=none if that is right",
             PairtonWarning,
             stacklevel=4,
         )

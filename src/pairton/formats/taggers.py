@@ -135,8 +135,7 @@ def choose_tagger(
         why = f", since {' and '.join(unfilled)} {verb} not filled" if unfilled else ""
         warnings.warn(
             f"by default, jets with {name} > {cut:g} are b-tagged (table {default.name}){why}: the right cut "
-            "depends "
-            f"on your data; give --btag {name}:CUT, or --tags TABLE for another era",
+            f"depends on your data; give --btag {name}:CUT, or --tags TABLE for another era",
             PairtonWarning,
             stacklevel=4,
         )
@@ -156,8 +155,7 @@ def choose_tagger(
         if options.tags is None:
             warnings.warn(
                 f"by default, jets with {name} > {cut:g} are b-tagged (table {same.name}): the right cut depends "
-                "on "
-                f"your data; give --btag {name}:CUT",
+                f"on your data; give --btag {name}:CUT",
                 PairtonWarning,
                 stacklevel=4,
             )

@@ -110,8 +110,7 @@ def _check_size(name: str, jets: ak.Array, other: ak.Array) -> None:
     if len(varied) and not (len(ratio) and 1 / FACTOR <= np.median(ratio) <= FACTOR):
         warnings.warn(
             f"variation {name}: pT differs from the nominal one by more than a factor of {FACTOR:g} for most "
-            "jets: "
-            "check that it is the right column, in the same units",
+            "jets: check that it is the right column, in the same units",
             PairtonWarning,
             stacklevel=2,
         )
