@@ -170,17 +170,17 @@ def test_all_sections(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"EVENTS": {}}, "read the section 'EVENTS', but SPANet's event files have INPUTS, EVENT, PERM"),
+        ({"EVENTS": {}}, "has no setting 'EVENTS'; did you mean 'EVENT'?"),
         ({"INPUTS": {"GLOBAL": {"Met": {"met": "log"}}}}, "INPUTS has no SEQUENTIAL input"),
         ({"INPUTS": {"SEQUENTAL": {}}}, "did you mean 'SEQUENTIAL'?"),
         (
             {"INPUTS": {"SEQUENTIAL": {"Jets": {"pt": "logarithm"}}}},
-            "pt is 'logarithm', but must be one of none, log",
+            "INPUTS.SEQUENTIAL.Jets.pt is 'logarithm', but must be one of none, log",
         ),
         ({"INPUTS": {"SEQUENTIAL": {"Jets": {}, "Source": {}}}}, "two groups with the kind jet (Jets, Source)"),
         ({"EVENT": {"t": ["q", "q"]}}, "must list each product once"),
         ({"EVENT": {"t": [{"q": "Jet"}]}}, "q has the input 'Jet', but there are Jets; did you mean 'Jets'?"),
-        ({"EVENT": {"t": 3}}, "EVENT: t is 3, but must be a list"),
+        ({"EVENT": {"t": 3}}, "EVENT.t is 3, but must be a list"),
         ({"EVENT": {"t 1": ["q"]}}, "a name may only have letters"),
         ({"EVENT": {}}, "EVENT has no particle"),
         ({"PERMUTATIONS": {"T1": []}}, "PERMUTATIONS lists 'T1'"),

@@ -227,7 +227,7 @@ class NewFile(ColumnFile):
 
 
 def _table(columns: Columns) -> Any:
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for name, column in columns.items():
         fields = ak.fields(column)
         arrays |= {f"{name}_{field}": _to_arrow(column[field]) for field in fields} or {name: _to_arrow(column)}

@@ -14,12 +14,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pairton._common.configuration import read_yaml
+import msgspec
+
+from pairton._common.configuration import configure, read_yaml
 from pairton.errors import TopologyError, nearest, shown
 from pairton.topology.kinds import JET
 from pairton.topology.reading import builtin_topologies
@@ -36,10 +38,8 @@ __all__ = [
     "parse_spanet_event",
 ]
 
-SECTIONS = ("INPUTS", "EVENT", "PERMUTATIONS", "REGRESSIONS", "CLASSIFICATIONS")
 FORMS = ("SEQUENTIAL", "GLOBAL", "RELATIVE")
-OPTIONS = ("none", "log", "normalize", "log_normalize")
-REGRESSIONS = ("gaussian", "laplacian", "log_gaussian")
+LOSSES = ("gaussian", "laplacian", "log_gaussian")
 WHOLE, PARTICLE = "EVENT", "PARTICLE"
 JET_GROUPS = ("source", "jets", "jet", "momenta")
 MET_GROUPS = ("met", "missingenergy", "missinget", "etmiss", "puppimet")
@@ -50,7 +50,20 @@ LEPTONS = {"l": "lepton", "lep": "lepton", "e": "electron", "el": "electron", "m
 MOMENTUM_FEATURES = frozenset(
     ("pt", "met", "eta", "phi", "sin_phi", "cos_phi", "sinphi", "cosphi", "mass", "m", "energy", "e")
 )
-MOST_NAMES = 100  # entries of one list or mapping
+
+Option = Literal["none", "log", "normalize", "log_normalize"]
+Parts = dict[str, list[str | list[str]] | None]  # PARTICLE or a product -> names; of a regression also its loss
+Quantities = dict[str, list[str | list[str] | Parts] | Parts | None]
+
+
+class Sections(msgspec.Struct):
+    """The plain data of an event file."""
+
+    INPUTS: dict[str, dict[str, dict[str, Option | bool | None]]]
+    EVENT: dict[str, list[str | dict[str, str]]]
+    PERMUTATIONS: dict[str, list[list[str | list[str]]] | None] | None = None
+    REGRESSIONS: Quantities | None = None
+    CLASSIFICATIONS: Quantities | None = None
 
 
 @dataclass(frozen=True)
@@ -133,56 +146,50 @@ def is_spanet_event(raw: object) -> bool:
 
 def parse_spanet_event(raw: Mapping[str, Any], name: str, source: str) -> SpanetEvent:
     """Read plain data of an event file; `name` becomes the name of the topology, `source` is named in errors."""
-    for key in raw:
-        if key not in SECTIONS:
-            hint = nearest(str(key), SECTIONS)
-            raise TopologyError(
-                f"{source}: read the section {shown(key)}, but SPANet's event files have "
-                f"{', '.join(SECTIONS)}{hint}"
-            )
-    inputs = _inputs(raw["INPUTS"], source)
+    sections = configure(Sections, raw, source, TopologyError)
+    for form in sections.INPUTS:
+        if form not in FORMS:
+            hint = nearest(form, FORMS)
+            raise TopologyError(f"{source}: INPUTS has {shown(form)}, but must have {', '.join(FORMS)}{hint}")
+    inputs = _inputs(sections, source)
     several = [group for group in inputs if group.form != "GLOBAL"]
     if not several:
         raise TopologyError(f"{source}: INPUTS has no SEQUENTIAL input: add the one that has the jets")
     particles: dict[str, tuple[Product, ...]] = {}
     joined = False
-    for particle, products in _mapping(raw["EVENT"], f"{source}: EVENT").items():
-        listed = _list(products, f"{source}: EVENT: {particle}")
-        found = [_product(entry, several, f"{source}: EVENT: {particle}") for entry in listed]
+    for particle, products in sections.EVENT.items():
+        found = [_product(entry, several, f"{source}: EVENT: {particle}") for entry in products]
         names = [product.name for product, _ in found]
+        if odd := [name for name in (particle, *names) if not name.isidentifier()]:
+            raise TopologyError(
+                f"{source}: EVENT: read {shown(odd[0])}, but a name may only have letters, digits and _: rename it"
+            )
         if not names or len(set(names)) < len(names):
             raise TopologyError(f"{source}: EVENT: {particle} reads {names}, but must list each product once")
         joined |= len(several) > 1 and any(unspecified for _, unspecified in found)
         particles[particle] = tuple(product for product, _ in found)
     if not particles:
         raise TopologyError(f"{source}: EVENT has no particle: add one, for example t1: [q1, q2, b]")
-    quantities = {section: _quantities(raw.get(section), particles, section, source) for section in SECTIONS[3:]}
     return SpanetEvent(
         name,
         inputs,
         particles,
-        _permutations(raw.get("PERMUTATIONS"), particles, source),
+        _permutations(sections.PERMUTATIONS or {}, particles, f"{source}: PERMUTATIONS"),
         joined,
-        quantities["REGRESSIONS"],
-        quantities["CLASSIFICATIONS"],
+        _quantities(sections.REGRESSIONS or {}, particles, f"{source}: REGRESSIONS", LOSSES),
+        _quantities(sections.CLASSIFICATIONS or {}, particles, f"{source}: CLASSIFICATIONS"),
     )
 
 
 # -- INPUTS and EVENT --------------------------------------------------------------------------------------
 
 
-def _inputs(raw: object, source: str) -> tuple[InputGroup, ...]:
-    groups: list[InputGroup] = []
-    for form, members in _mapping(raw, f"{source}: INPUTS").items():
-        if form.upper() not in FORMS:
-            hint = nearest(form, FORMS)
-            raise TopologyError(
-                f"{source}: INPUTS has the section {shown(form)}, but must have {', '.join(FORMS)}{hint}"
-            )
-        for name, features in _mapping(members, f"{source}: INPUTS: {form}").items():
-            listed = _mapping(features, f"{source}: INPUTS: {form}: {name}")
-            parsed = tuple(_feature(key, value, f"{source}: {name}") for key, value in listed.items())
-            groups.append(InputGroup(name, form.upper(), parsed, _kind(name)))
+def _inputs(sections: Sections, source: str) -> tuple[InputGroup, ...]:
+    groups = [
+        InputGroup(name, form, tuple(map(_feature, features, features.values())), _kind(name))
+        for form, members in sections.INPUTS.items()
+        for name, features in members.items()
+    ]
     several = [k for k, group in enumerate(groups) if group.form != "GLOBAL"]
     if len(several) == 1:  # the only collection has the jets, whatever its name
         groups[several[0]] = replace(groups[several[0]], kind=JET)
@@ -212,14 +219,12 @@ def _kind(name: str) -> str:
     return plain[:-1] if plain.endswith("s") and len(plain) > 2 else plain
 
 
-def _feature(name: str, option: object, source: str) -> Feature:
-    text = ("normalize" if option else "none") if option is None or isinstance(option, bool) else option
-    if not isinstance(text, str) or text.lower() not in OPTIONS:
-        raise TopologyError(f"{source}: {name} is {shown(option)}, but must be one of {', '.join(OPTIONS)}")
-    return Feature(name, "log" in text.lower(), "normalize" in text.lower())
+def _feature(name: str, option: str | bool | None) -> Feature:
+    text = option if isinstance(option, str) else "normalize" if option else "none"
+    return Feature(name, "log" in text, "normalize" in text)
 
 
-def _product(entry: object, several: list[InputGroup], source: str) -> tuple[Product, bool]:
+def _product(entry: str | dict[str, str], several: list[InputGroup], source: str) -> tuple[Product, bool]:
     """A product, and whether the file does not specify its input."""
     if isinstance(entry, str):
         wanted = LEPTONS.get(entry.rstrip("0123456789").lower())
@@ -227,15 +232,15 @@ def _product(entry: object, several: list[InputGroup], source: str) -> tuple[Pro
         if wanted in ("electron", "muon") and wanted not in kinds:
             wanted = "lepton"
         first = JET if JET in kinds else kinds[0]
-        return Product(_name(entry, source), wanted if wanted in kinds and wanted is not None else first), True
-    if not isinstance(entry, Mapping) or len(entry) != 1:
+        return Product(entry, wanted if wanted in kinds and wanted is not None else first), True
+    if len(entry) != 1:
         raise TopologyError(f"{source} has the product {shown(entry)}, but needs a name, or `name: Input`")
     ((name, group),) = entry.items()
     for known in several:
         if known.name == group:
-            return Product(_name(name, source), known.kind), False
+            return Product(name, known.kind), False
     names = [known.name for known in several]
-    hint = nearest(str(group), names)
+    hint = nearest(group, names)
     raise TopologyError(f"{source}: {name} has the input {shown(group)}, but there are {', '.join(names)}{hint}")
 
 
@@ -243,27 +248,21 @@ def _product(entry: object, several: list[InputGroup], source: str) -> tuple[Pro
 
 
 def _permutations(
-    raw: object, particles: Mapping[str, tuple[Product, ...]], source: str
+    given: Mapping[str, list[list[Any]] | None], particles: Mapping[str, tuple[Product, ...]], source: str
 ) -> dict[str, tuple[tuple[int, ...], ...]]:
-    given = _mapping(raw, f"{source}: PERMUTATIONS")
     for key in given:
         if key != WHOLE and key not in particles:
             hint = nearest(key, [WHOLE, *particles])
-            raise TopologyError(f"{source}: PERMUTATIONS lists {shown(key)}, but EVENT has no such particle{hint}")
-    result = {WHOLE: _classes(given.get(WHOLE), list(particles), f"{source}: PERMUTATIONS: {WHOLE}")}
-    for name, products in particles.items():
-        names = [product.name for product in products]
-        result[name] = _classes(given.get(name), names, f"{source}: PERMUTATIONS: {name}")
-    return result
+            raise TopologyError(f"{source} lists {shown(key)}, but EVENT has no such particle{hint}")
+    names = {WHOLE: list(particles)} | {p: [product.name for product in each] for p, each in particles.items()}
+    return {owner: _classes(given.get(owner) or [], names[owner], f"{source}: {owner}") for owner in names}
 
 
-def _classes(raw: object, names: list[str], source: str) -> tuple[tuple[int, ...], ...]:
+def _classes(entries: list[list[Any]], names: list[str], source: str) -> tuple[tuple[int, ...], ...]:
     """Positions of names in classes of interchangeable ones, in order, from lists of interchangeable names."""
     together = {name: [name] for name in names}
-    for entry in _list(raw, source):
-        same = _list(entry, source)
-        if len(same) == 1 and isinstance(same[0], list):  # [[t1, t2]]: one exchange
-            same = same[0]
+    for entry in entries:
+        same = entry[0] if len(entry) == 1 and isinstance(entry[0], list) else entry  # [[t1, t2]]: one exchange
         if any(isinstance(name, list) for name in same) or (same is not entry and len(same) != 2):
             raise TopologyError(
                 f"{source} lists {shown(entry)}, which exchanges several at once, but only lists of names that "
@@ -284,63 +283,33 @@ def _classes(raw: object, names: list[str], source: str) -> tuple[tuple[int, ...
 
 
 def _quantities(
-    raw: object, particles: Mapping[str, tuple[Product, ...]], section: str, source: str
+    given: Quantities, particles: Mapping[str, tuple[Product, ...]], source: str, losses: Sequence[str] = ()
 ) -> tuple[Quantity, ...]:
-    source = f"{source}: {section}"
+    """`losses`: those that an entry may have."""
     found = []
-    for key, value in _mapping(raw, source).items():
-        if key == WHOLE:
-            found += [_quantity(entry, WHOLE, section, source) for entry in _list(value, f"{source}: {key}")]
-            continue
-        if key not in particles:
+    for key, value in given.items():
+        if key != WHOLE and key not in particles:
             raise TopologyError(
                 f"{source} lists {shown(key)}, but must list EVENT or a particle{nearest(key, particles)}"
             )
-        parts = value
-        if isinstance(value, list):  # SPANet's documentation has a list of mappings with one key each
-            parts = {name: entries for part in value for name, entries in _mapping(part, source).items()}
+        listed = [value] if isinstance(value, dict) else value or []
+        if key == WHOLE:
+            found += [_quantity(entry, WHOLE, losses, source) for entry in listed]
+            continue
         known = [PARTICLE, *(product.name for product in particles[key])]
-        for part, entries in _mapping(parts, f"{source}: {key}").items():
-            if part not in known:
-                raise TopologyError(f"{source}: {key} lists {shown(part)}, but must list {', '.join(known)}")
-            listed = _list(entries, f"{source}: {key}: {part}")
-            found += [_quantity(entry, f"{key}/{part}", section, source) for entry in listed]
+        for parts in listed:  # SPANet's documentation has a list of mappings with one key each
+            if not isinstance(parts, dict):
+                raise TopologyError(f"{source}: {key} lists {shown(parts)}, but must list {', '.join(known)}")
+            for part, entries in parts.items():
+                if part not in known:
+                    raise TopologyError(f"{source}: {key} lists {shown(part)}, but must list {', '.join(known)}")
+                found += [_quantity(entry, f"{key}/{part}", losses, source) for entry in entries or []]
     return tuple(found)
 
 
-def _quantity(entry: object, owner: str, section: str, source: str) -> Quantity:
-    if section == "CLASSIFICATIONS":
-        return Quantity(owner, _name(entry, source))
-    parts = entry if isinstance(entry, list) else [entry]
-    if not 1 <= len(parts) <= 2 or (len(parts) == 2 and parts[1] not in REGRESSIONS):
-        raise TopologyError(
-            f"{source}: read {shown(entry)}, but each entry must be a name, or [name, {' | '.join(REGRESSIONS)}]"
-        )
-    return Quantity(owner, _name(parts[0], source), str(parts[1]) if len(parts) == 2 else "gaussian")
-
-
-# -- plain data --------------------------------------------------------------------------------------------
-
-
-def _mapping(raw: object, source: str) -> dict[str, Any]:
-    if raw is None:
-        return {}
-    if not isinstance(raw, Mapping) or len(raw) > MOST_NAMES:
-        raise TopologyError(f"{source} is {shown(raw)}, but must be a mapping of up to {MOST_NAMES} names")
-    return {_name(key, source): value for key, value in raw.items()}
-
-
-def _list(raw: object, source: str) -> list[Any]:
-    if raw is None:
-        return []
-    if not isinstance(raw, list) or len(raw) > MOST_NAMES:
-        raise TopologyError(f"{source} is {shown(raw)}, but must be a list of up to {MOST_NAMES} entries")
-    return raw
-
-
-def _name(raw: object, source: str) -> str:
-    if not isinstance(raw, str) or not raw or not raw.isidentifier():
-        raise TopologyError(
-            f"{source}: read {shown(raw)}, but a name may only have letters, digits and _: rename it"
-        )
-    return raw
+def _quantity(entry: str | list[str] | Parts, owner: str, losses: Sequence[str], source: str) -> Quantity:
+    name, *loss = [entry] if isinstance(entry, str) else list(entry) if losses else [""]
+    if not name.isidentifier() or len(loss) > 1 or not set(loss) <= set(losses):
+        forms = f"a name, or [name, {' | '.join(losses)}]" if losses else "a name"
+        raise TopologyError(f"{source}: read {shown(entry)}, but each entry must be {forms}")
+    return Quantity(owner, name, (loss or ["gaussian"])[0] if losses else None)
