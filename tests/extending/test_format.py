@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 import pairton
-from pairton.events import Events
 from pairton.formats import ADDED, REGISTRY, register_format
-from pairton.formats.base import Format, Source
+from pairton.formats.base import Format
+from pairton.formats.column_source import ColumnSource
+from pairton.formats.flat_objects import FlatObjects, Padded
 
 
-class Padded(Format):
+class PaddedJets(Format):
     name = "padded"
     description = "one dataset padded_jets: (events, jets, 5) with pt, eta, phi, mass, btag"
     suffixes = (".h5",)
@@ -24,29 +25,24 @@ class Padded(Format):
         return PaddedSource(file, options)
 
 
-class PaddedSource(Source):
+class PaddedSource(ColumnSource):
     has_truth, metadata = False, {}
 
     def __init__(self, file, options):
-        self.path, self.file, self.topology = file.path, file, options.topology
+        super().__init__(file, options)
         self.data = file.dataset("padded_jets")
         self.n_events = len(self.data)
 
-    def read(self, start, stop):
-        values = self.file.read(self.data, start, stop)
-        there = values[:, :, 0] > 0
-        columns = dict(zip(("pt", "eta", "phi", "mass", "btag"), values[there].T, strict=True))
-        jets = {name: ak.unflatten(column, there.sum(axis=1)) for name, column in columns.items()}
-        ids = np.stack([np.full(stop - start, self.file.source_id, np.uint64), np.arange(start, stop)], axis=1)
-        return Events(pairton.make_jets(**jets), self.topology, ids=ids)
-
-    def close(self):
-        self.file.close()
+    def read_kind(self, rows, kind):
+        values = self.file.read(self.data, rows.start, rows.stop)
+        jets = Padded(values[:, :, 0] > 0)
+        fields = {name: jets.take(values[:, :, k]) for k, name in enumerate(("pt", "eta", "phi", "mass", "btag"))}
+        return FlatObjects(jets.counts, fields, jets)
 
 
 @pytest.fixture
 def registered():
-    register_format(Padded(), "HDF5")
+    register_format(PaddedJets(), "HDF5")
     yield
     del REGISTRY["padded"], ADDED["padded"]
 

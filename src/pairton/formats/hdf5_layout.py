@@ -8,6 +8,7 @@ METADATA/columns/<name>  (n, ...); for lists a group with `counts` (n,) and `val
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import awkward as ak
@@ -19,91 +20,34 @@ from pairton.events import Events
 from pairton.formats.base import ReadOptions
 from pairton.formats.column_source import ColumnSource
 from pairton.formats.columns import column_names
-from pairton.formats.flat_objects import FlatObjects, row_ids
+from pairton.formats.flat_objects import FlatObjects
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.stored import KEY, Stored
 from pairton.formats.tag_columns import TagColumns
 
-__all__ = ["KEPT", "Hdf5Source", "Sidecar", "stored_rows"]
+__all__ = ["KEPT", "Hdf5Source", "stored_rows"]
 
 IDS, WEIGHT, COLUMNS = "METADATA/event_id", "METADATA/weight", "METADATA/columns"
 KEPT = f"{COLUMNS}/"
 LABELS = ("CLASSIFICATIONS", "REGRESSIONS", "CLASSIFICATIONS/EVENT", "REGRESSIONS/EVENT")  # groups of SPANet
 
 
-class Sidecar:
-    """Reads the ids, weights and kept columns of a file, whether Pairton wrote it or not."""
-
-    def __init__(self, file: Hdf5File, options: ReadOptions) -> None:
-        self.file = file
-        self.stored = Stored.from_json(file.text(KEY), file.path)
-        self._ids = file.dataset(IDS) if file.is_dataset(IDS) else None
-        weight = options.map.get("weight", WEIGHT)
-        self._weight = file.dataset(weight) if "weight" in options.map or file.is_dataset(WEIGHT) else None
-        self._columns: dict[str, Any] = {}
-        self._offsets: dict[str, npt.NDArray[np.int64]] = {}
-        self._counts: dict[str, Any] = {}
-        kept = column_names(options.keep, [*file.names(COLUMNS), *file.datasets()]) if options.keep else ()
-        for name in dict.fromkeys([*self.stored.columns, *kept]):
-            own = f"{COLUMNS}/{name}"
-            if file.is_group(own):
-                counts = file.dataset(f"{own}/counts")
-                every = file.read(counts, 0, counts.shape[0])
-                self._counts[f"{own}/counts"] = counts
-                self._offsets[name] = np.concatenate([[0], np.cumsum(every, dtype=np.int64)])
-                self._columns[name] = file.dataset(f"{own}/values")
-            else:
-                places = [own, name, *(f"{group}/{name}" for group in LABELS)]
-                self._columns[name] = file.dataset(next((p for p in places if file.is_dataset(p)), name))
-
-    def lengths(self) -> dict[str, Any]:
-        """Datasets with one row per event, for the check of their lengths."""
-        found = {IDS: self._ids, WEIGHT: self._weight}
-        found |= {name: data for name, data in self._columns.items() if name not in self._offsets} | self._counts
-        return {name: data for name, data in found.items() if data is not None}
-
-    def ids(self, start: int, stop: int) -> npt.NDArray[np.uint64]:
-        if self._ids is None:
-            return row_ids(self.file.source_id, start, stop)
-        found = self.file.read(self._ids, start, stop)
-        if found.ndim != 2 or found.shape[1] != 2:
-            raise FormatError(
-                f"{self.file.path}: {IDS} has the shape {self._ids.shape}, but must be (events, 2): write it again"
-            )
-        return found.astype(np.uint64, copy=False)
-
-    def weights(self, start: int, stop: int) -> npt.NDArray[np.float64] | None:
-        if self._weight is None:
-            return None
-        found = self.file.read(self._weight, start, stop).astype(np.float64)
-        if found.shape[1:] not in ((), (1,)):
-            raise FormatError(
-                f"{self.file.path}: the weight {self._weight.name} has the shape {self._weight.shape}, but must "
-                "have one number per event: name another dataset with --map weight=DATASET"
-            )
-        return found.reshape(len(found))
-
-    def columns(self, start: int, stop: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name, data in self._columns.items():
-            if name in self._offsets:
-                offsets = self._offsets[name][start : stop + 1]
-                content = self.file.read(data, int(offsets[0]), int(offsets[-1]))
-                found[name] = ak.unflatten(content, np.diff(offsets))
-            else:
-                found[name] = self.file.read(data, start, stop)
-        return found
-
-
 class Hdf5Source(ColumnSource):
-    """An open HDF5 file; layouts find their datasets in `_prepare`."""
+    """An open HDF5 file, whether Pairton wrote it or not; layouts find their datasets in `_prepare`."""
 
     file: Hdf5File
 
     def __init__(self, file: Hdf5File, options: ReadOptions) -> None:
-        self._sidecar = Sidecar(file, options)
-        self._tags = TagColumns(options, self._sidecar.stored.metadata, file.path)
+        self._stored = Stored.from_json(file.text(KEY), file.path)
+        self._tags = TagColumns(options, self._stored.metadata, file.path)
         super().__init__(file, self._tags.options)
+        self._ids = file.dataset(IDS) if file.is_dataset(IDS) else None
+        weight = options.map.get("weight", WEIGHT)
+        self._weight = file.dataset(weight) if "weight" in options.map or file.is_dataset(WEIGHT) else None
+        self._columns: dict[str, Any] = {}
+        self._counts: dict[str, Any] = {}
+        self._offsets: dict[str, npt.NDArray[np.int64]] = {}
+        self._find_columns(options.keep)
         self.metadata = self._tags.metadata
         self._prepare(file)
         self.metadata = {**self.metadata, **self.leptons.metadata}
@@ -113,17 +57,60 @@ class Hdf5Source(ColumnSource):
     def _prepare(self, file: Hdf5File) -> None:
         """Find the datasets; set `n_events` and `has_truth`."""
 
+    def _find_columns(self, keep: Sequence[str]) -> None:
+        file = self.file
+        kept = column_names(keep, [*file.names(COLUMNS), *file.datasets()]) if keep else ()
+        for name in dict.fromkeys([*self._stored.columns, *kept]):
+            own = f"{COLUMNS}/{name}"
+            if file.is_group(own):
+                counts = self._counts[f"{own}/counts"] = file.dataset(f"{own}/counts")
+                every = file.read(counts, 0, counts.shape[0])
+                self._offsets[name] = np.concatenate([[0], np.cumsum(every, dtype=np.int64)])
+                self._columns[name] = file.dataset(f"{own}/values")
+            else:
+                places = [own, name, *(f"{group}/{name}" for group in LABELS)]
+                self._columns[name] = file.dataset(next((p for p in places if file.is_dataset(p)), name))
+
+    def lengths(self) -> dict[str, Any]:
+        """Datasets with one row per event, besides those of objects, for the check of their lengths."""
+        found = {IDS: self._ids, WEIGHT: self._weight}
+        found |= {name: data for name, data in self._columns.items() if name not in self._offsets} | self._counts
+        return {name: data for name, data in found.items() if data is not None}
+
     def tag_jets(self, rows: range, jets: FlatObjects, scale: float) -> None:
         self._tags.complete(jets.fields, scale)
 
     def read_ids(self, rows: range) -> npt.NDArray[np.uint64]:
-        return self._sidecar.ids(rows.start, rows.stop)
+        if self._ids is None:
+            return super().read_ids(rows)
+        found = self.file.read(self._ids, rows.start, rows.stop)
+        if found.ndim != 2 or found.shape[1] != 2:
+            raise FormatError(
+                f"{self.path}: {IDS} has the shape {self._ids.shape}, but must be (events, 2): write it again"
+            )
+        return found.astype(np.uint64, copy=False)
 
-    def read_weights(self, rows: range) -> npt.NDArray[Any] | None:
-        return self._sidecar.weights(rows.start, rows.stop)
+    def read_weights(self, rows: range) -> npt.NDArray[np.float64] | None:
+        if self._weight is None:
+            return None
+        found = self.file.read(self._weight, rows.start, rows.stop).astype(np.float64)
+        if found.shape[1:] not in ((), (1,)):
+            raise FormatError(
+                f"{self.path}: the weight {self._weight.name} has the shape {self._weight.shape}, but must "
+                "have one number per event: name another dataset with --map weight=DATASET"
+            )
+        return found.reshape(len(found))
 
     def read_columns(self, rows: range) -> dict[str, Any]:
-        return self._sidecar.columns(rows.start, rows.stop)
+        found: dict[str, Any] = {}
+        for name, data in self._columns.items():
+            if name in self._offsets:
+                offsets = self._offsets[name][rows.start : rows.stop + 1]
+                content = self.file.read(data, int(offsets[0]), int(offsets[-1]))
+                found[name] = ak.unflatten(content, np.diff(offsets))
+            else:
+                found[name] = self.file.read(data, rows.start, rows.stop)
+        return found
 
 
 def stored_rows(events: Events) -> dict[str, Any]:

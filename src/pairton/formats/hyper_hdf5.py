@@ -79,7 +79,7 @@ class _Nodes:
 
 class _Source(Hdf5Source):
     def _prepare(self, file: Hdf5File) -> None:
-        topology, stored = self.options.topology, self._sidecar.stored.fields
+        topology, stored = self.options.topology, self._stored.fields
         self.leptons = stored_leptons(self.options.settings, topology, selected=file.text(KEY) is not None)
         available = [kind for kind in LEPTONS if file.is_dataset(_place(kind))]
         self._kinds = {kind: self._find(file, self.options.wanted(kind, stored)) for kind in topology.kinds}
@@ -93,7 +93,7 @@ class _Source(Hdf5Source):
         datasets: dict[str, Any] = {}
         for nodes in self._kinds.values():
             datasets |= nodes.datasets
-        self.n_events = file.same_length(datasets | self._sidecar.lengths())
+        self.n_events = file.same_length(datasets | self.lengths())
 
     def _warn_unlabelled(self) -> None:
         """Warn if only some kinds of objects have labels."""

@@ -118,14 +118,14 @@ class _Source(Hdf5Source):
             everything |= group.datasets
         self._neutrino = self._find_neutrino(file)
         everything |= {data.name: data for data in self._neutrino.values()}
-        self.n_events = file.same_length(everything | self._targets | self._sidecar.lengths())
+        self.n_events = file.same_length(everything | self._targets | self.lengths())
         self._joined = self._find_joined()
 
     def _find_objects(self, file: Hdf5File, kind: str, wanted: Wanted | None = None) -> _Group:
         name = f"INPUTS/{_group(file, kind, self.options)}"
         columns = sorted(file.names(name))
         if wanted is None:
-            wanted = self.options.wanted(kind, self._sidecar.stored.fields)
+            wanted = self.options.wanted(kind, self._stored.fields)
             wanted = replace(wanted, required=(*wanted.required, *self.leptons.fields(kind)))
         flags = self._find_flags(file, kind, name, wanted)
         if flags and kind != JET:
