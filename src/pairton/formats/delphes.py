@@ -14,7 +14,7 @@ from pairton.errors import ConfigError
 from pairton.events.matching import is_one_of
 from pairton.formats.base import Format, ReadOptions
 from pairton.formats.experiment import Collections, ExperimentSource, Flat, Flavour, named_collections
-from pairton.formats.flat_objects import Chunk, FlatObjects, flat_fields
+from pairton.formats.flat_objects import Chunk, flat_fields
 from pairton.formats.gen_truth import GenRecord
 from pairton.formats.lepton_selection import SETTINGS
 from pairton.formats.root_files import RootFile, RootTree
@@ -90,9 +90,6 @@ class DelphesSource(ExperimentSource):
 
     def scores(self, rows: Chunk, counts: npt.NDArray[np.int64]) -> Flat:
         return (rows.flat(self.tag_column, counts).astype(np.int64) >> self.bit) & 1
-
-    def jet_rules(self, rows: Chunk, jets: FlatObjects) -> dict[str, npt.NDArray[np.bool_]]:
-        return {}
 
     def record_columns(self) -> Sequence[str]:
         return RECORD

@@ -135,12 +135,7 @@ class ExperimentSource(ColumnSource):
                 partial(self._named, part),
                 ("mass", "energy"),
             )
-        shared = set.intersection(*(set(chosen) for chosen in found.values()))
-        completion = {"mass", "energy"}  # a collection without a mass is massless
-        return {
-            part: {name: parts for name, parts in chosen.items() if name in shared | completion}
-            for part, chosen in found.items()
-        }
+        return found
 
     def _mapped(self, kind: str, column: str, merged: tuple[str, ...]) -> tuple[str, ...]:
         """The collection of a column that `--map` names; an empty name, with a warning, if it is not known."""
@@ -191,9 +186,9 @@ class ExperimentSource(ColumnSource):
     def scores(self, rows: Chunk, counts: npt.NDArray[np.int64]) -> Flat:
         """(J,): the value of the tagger for the jets of all events."""
 
-    @abstractmethod
     def jet_rules(self, rows: Chunk, jets: FlatObjects) -> dict[str, npt.NDArray[np.bool_]]:
         """For each rule of the identification, what jets that fail it do -> (J,): whether each jet passes."""
+        return {}
 
     def record_columns(self) -> Sequence[str]:
         """Columns of the generator record; empty if the format has none."""
