@@ -16,7 +16,7 @@ class PaddedJets(Format):
     name = "padded"
     description = "one dataset padded_jets: (events, jets, 5) with pt, eta, phi, mass, btag"
     suffixes = (".h5",)
-    jets_only = True
+    jets_only = prepared = True
 
     def recognises(self, file):
         return file.is_dataset("padded_jets")

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import starmap
 from pathlib import Path
 from typing import Any, Literal
 
@@ -59,7 +60,7 @@ Quantities = dict[str, list[str | list[str] | Parts] | Parts | None]
 class Sections(msgspec.Struct):
     """The plain data of an event file."""
 
-    INPUTS: dict[str, dict[str, dict[str, Option | bool | None]]]
+    INPUTS: dict[str, dict[str, dict[str, Option | bool | None] | None] | None]
     EVENT: dict[str, list[str | dict[str, str]]]
     PERMUTATIONS: dict[str, list[list[str | list[str]]] | None] | None = None
     REGRESSIONS: Quantities | None = None
@@ -186,9 +187,9 @@ def parse_spanet_event(raw: Mapping[str, Any], name: str, source: str) -> Spanet
 
 def _inputs(sections: Sections, source: str) -> tuple[InputGroup, ...]:
     groups = [
-        InputGroup(name, form, tuple(map(_feature, features, features.values())), _kind(name))
+        InputGroup(name, form, tuple(starmap(_feature, (features or {}).items())), _kind(name))
         for form, members in sections.INPUTS.items()
-        for name, features in members.items()
+        for name, features in (members or {}).items()
     ]
     several = [k for k, group in enumerate(groups) if group.form != "GLOBAL"]
     if len(several) == 1:  # the only collection has the jets, whatever its name
