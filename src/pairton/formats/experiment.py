@@ -27,15 +27,13 @@ from pairton.formats.lepton_selection import LeptonSelection, Overlap
 from pairton.formats.taggers import Tagger
 from pairton.formats.variations import Variations
 from pairton.topology import JET, collection_name
-from pairton.topology.kinds import LEPTONS
+from pairton.topology.kinds import KINDS, LEPTONS
 
 __all__ = ["ExperimentSource", "Flavour", "named_collections"]
 
 Flat = npt.NDArray[Any]
 # kind -> alternatives, the preferred one first; each lists the collections (prefixes of columns) that are merged
 Collections = Mapping[str, tuple[tuple[str, ...], ...]]
-
-FLAVOURS = {"Electron": 11, "Muon": 13}  # part of the name of a collection -> PDG code
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,7 @@ class ExperimentSource(ColumnSource):
         ):
             best = self._mapped(kind, given, choices[0])
         best = best or self._some(kind, choices[0])
-        made = {"flavour"} if all(_flavour(part) for part in best) else set()  # follows from the collection
+        made = {"flavour"} if set(best) <= self._flavours.keys() else set()  # follows from the collection
         wanted = replace(wanted, required=tuple(n for n in wanted.required if n not in made - set(wanted.given)))
         where = f"{self.path}: {self.tree.title}"
         found = {}
@@ -321,8 +319,8 @@ class ExperimentSource(ColumnSource):
         parts = []
         for collection, chosen in self._objects[kind].items():
             part = flat_fields(rows, chosen, kind)
-            if code := _flavour(collection):
-                part.fields.setdefault("flavour", np.full(len(part), code))
+            if collection in self._flavours:
+                part.fields.setdefault("flavour", np.full(len(part), KINDS[self._flavours[collection].kind].code))
             if len(self._objects[kind]) > 1 and "energy" not in part.fields:
                 part.fields.setdefault("mass", np.zeros(len(part), dtype=np.float32))
             if collection in self.leptons.identifications:
@@ -375,8 +373,3 @@ def named_collections(known: Collections, settings: Mapping[str, str], mark: str
     """
     asked = {"jet": settings.get("jets"), "met": settings.get("met")}
     return {**known, **{kind: ((f"{name}{mark}",),) for kind, name in asked.items() if name}}
-
-
-def _flavour(collection: str) -> int | None:
-    """The PDG code of the leptons in a collection."""
-    return next((code for name, code in FLAVOURS.items() if name in collection), None)
