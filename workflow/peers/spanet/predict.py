@@ -12,6 +12,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+
 from common import EVENT, all_events, by_jet_count, check_events, fail, load_model, take, use_threads
 
 

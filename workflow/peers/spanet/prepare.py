@@ -12,6 +12,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+
 from common import fail
 
 
