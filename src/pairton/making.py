@@ -57,7 +57,7 @@ def generate(
         card: The detector: a built-in card, a YAML file or a `Card`.
         pythia: Additional Pythia settings, one string per setting.
         jobs: How many processes to run on this machine.
-        dask: A Dask cluster: `local:N`, or the address of a scheduler.
+        dask: A Dask cluster: the address of its scheduler, or its scheduler file.
         resume: Continue an interrupted run with the same arguments.
         force: Replace the output if it exists.
         progress: Called after every chunk with two arguments: whether the chunk is new, and its counts.

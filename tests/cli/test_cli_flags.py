@@ -68,8 +68,7 @@ FLAGS = {
         "--no-cuts",
         "--engine",
     },
-    "inspect": READING | {"--json"},
-    "verify": set(),
+    "inspect": READING | {"--json", "--verify"},
     "convert": READING | {"--to", "--variation", "--select", "--force"},
     "generate": {"-n", "--output", "--process", "--seed", "--keep", "--filter", "--lhe", "--card", "--pythia"}
     | {"--jobs", "--dask", "--resume", "--force"},

@@ -129,7 +129,7 @@ def test_a_list_names_urls_only_if_asked(tmp_path, source):
         ("evaluate", "IN"),
         ("evaluate", "sample:ttbar_allhad", "--assignments", "IN"),
         ("convert", "IN", "out.h5"),
-        ("verify", "IN"),
+        ("inspect", "--verify", "IN"),
         ("reconstruct", "sample:ttbar_allhad", "--model", "IN"),
         ("reconstruct", "sample:ttbar_allhad", "-o", "IN"),
         ("inspect", "urls:list.txt"),

@@ -191,7 +191,8 @@ def test_names_do_not_control_the_terminal(tmp_path, refused, source):
 
 
 @pytest.mark.parametrize(
-    "words", ["topologies", "models", "inspect", "verify", "inspect IN --topology", "reconstruct IN --model"]
+    "words",
+    ["topologies", "models", "inspect", "inspect --verify", "inspect IN --topology", "reconstruct IN --model"],
 )
 def test_an_overlong_name_is_one_line(source, refused, words):
     refused(*[str(source) if word == "IN" else word for word in words.split()], "9" * 400)

@@ -12,10 +12,9 @@ from pairton.errors import OutputError
 from pairton.events import Events
 from pairton.events.domain import Domain, KindDomain
 from pairton.reconstruction import parts as partitions
-from pairton.reconstruction.part_folder import COMPLETE
 from pairton.reconstruction.parts import reconstruct_parts
+from pairton.reconstruction.provenance import COMPLETE, verify
 from pairton.reconstruction.run_settings import RunSettings
-from pairton.reconstruction.verifying import verify
 
 SIZE = 16  # rows of a window
 # what may differ: the inputs, the model, how it is run, how files are read, how parts are cut

@@ -45,6 +45,7 @@ from pairton.generator.production import parts_folder, produce
 from pairton.generator.settings import make_settings
 from pairton.models.storage import read_info
 from pairton.network.engine import load_network
+from pairton.reconstruction.provenance import COMPLETE
 
 WINDOW = 64  # rows, so that small files have many windows
 OLD = b"an earlier result"
@@ -109,7 +110,7 @@ def arrays(path: Path) -> dict[str, Any]:
 def check_parts(path: Path, content: Any) -> str:
     for part in path.glob("part-*"):
         assert pq.read_table(part).equals(content[part.name]), f"{part} is not complete"
-    return "new" if (path / partitions.COMPLETE).exists() else "nothing"
+    return "new" if (path / COMPLETE).exists() else "nothing"
 
 
 def check_sample(path: Path, content: Any) -> str:

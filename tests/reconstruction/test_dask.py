@@ -20,7 +20,8 @@ from pairton.errors import ConfigError, InputError, OutputError
 from pairton.events import Events
 from pairton.models.engines import load_model
 from pairton.reconstruction import parts as partitions
-from pairton.reconstruction.parts import COMPLETE, reconstruct_parts
+from pairton.reconstruction.parts import reconstruct_parts
+from pairton.reconstruction.provenance import COMPLETE
 from pairton.reconstruction.running import RunSettings
 from pairton.reconstruction.streaming import reconstruct_files
 from pairton.reconstruction.writers import result_metadata
@@ -67,10 +68,14 @@ def inputs(decays, tmp_path):
 
 @pytest.fixture(scope="module")
 def client():
-    """Two workers; distributed itself leaves sockets to the garbage collector when workers die."""
+    """Two workers; distributed leaves sockets to the garbage collector when workers die."""
+    distributed = pytest.importorskip("distributed")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with dask_client("local:2") as found:
+        with (
+            distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+            dask_client(cluster.scheduler_address) as found,
+        ):
             yield found
 
 
@@ -126,10 +131,7 @@ def test_resume_keeps_what_is_still_good_and_makes_the_rest(inputs, decays, mass
 
     first.paths[1].unlink()
     first.paths[3].write_bytes(first.paths[3].read_bytes()[:-100])  # damaged by someone else
-    parts = json.loads((folder / COMPLETE).read_text())["parts"]
     (folder / COMPLETE).unlink()
-    lines = [json.dumps({"name": part["name"], "sha256": part["sha256"]}) for part in parts]
-    (folder / "_progress.jsonl").write_text("\n".join([*lines, '{"name": "part-0']))  # as a kill leaves it
     left = folder / ".part-00001.0badcafe.parquet"  # of a run that was killed
     left.write_bytes(b"half")
     os.utime(left, (1, 1))
@@ -141,7 +143,7 @@ def test_resume_keeps_what_is_still_good_and_makes_the_rest(inputs, decays, mass
             yield done
 
     again = reconstruct_parts(inputs, folder, mass_model, resume=True, progress=watch, **how)
-    assert (again.skipped, again.replaced, again.altered) == (3, 0, 1)
+    assert (again.skipped, again.replaced) == (3, 1)
     assert [name for name, new in seen if new] == ["00001", "00003"]
     assert_equal(whole(folder), expected)
     assert not left.exists()
@@ -167,7 +169,7 @@ def test_an_input_that_changes_stops_the_work(inputs, mass_model, small_windows,
     with pytest.raises(InputError, match=r"c\.h5: changed since this run began"):
         reconstruct_parts(inputs, tmp_path / "parts", mass_model, rows=2 * SIZE, progress=touch)
     names = sorted(path.name for path in (tmp_path / "parts").iterdir())
-    assert names == ["_progress.jsonl", "part-00000.parquet"]
+    assert names == ["part-00000.parquet"]
 
 
 def test_mistakes_with_parts(inputs, mass_model, small_windows, tmp_path, capsys, monkeypatch):
@@ -180,11 +182,10 @@ def test_mistakes_with_parts(inputs, mass_model, small_windows, tmp_path, capsys
         reconstruct_parts(inputs, tmp_path / "file", mass_model)
     monkeypatch.setattr("pairton.models.engines.load_model", lambda *_, **__: mass_model)
     for arguments, message in (
-        (["-o", "out.root", "--dask", "local"], "write parts to a folder, but out.root is a file"),
+        (["-o", "out.root", "--dask", "tcp://a:1"], "write parts to a folder, but out.root is a file"),
         (["--resume"], "write parts to a folder, but -o is missing"),
-        (["-o", "out", "--dask", "local:2", "--jobs", "2"], "choose one"),
+        (["-o", "out", "--dask", "tcp://a:1", "--jobs", "2"], "choose one"),
         (["-o", "out", "--part-rows", "4096"], "--part-rows is for results in parts"),
-        (["-o", "out", "--dask", "local:x"], "write local:WORKERS with a number"),
         (["-o", "out", "--dask", "tcp://127.0.0.1:1"], "no scheduler answers there"),
     ):
         monkeypatch.setattr("pairton._common.parallel.PATIENCE", 1)
@@ -282,14 +283,12 @@ def test_twenty_thousand_events_with_a_killed_worker(client, decays, tmp_path):
     assert_equal(whole(tmp_path / "one.parquet"), whole(tmp_path / "parts"))
 
 
-def test_the_command_on_a_local_cluster(decays, model_folder, tmp_path, capsys):
+def test_the_command_on_a_cluster(client, decays, model_folder, tmp_path, capsys):
     source = write(tmp_path / "in.h5", decays(200, seed=3))
     out = tmp_path / "out"
     arguments = ["reconstruct", str(source), "-o", str(out), "--model", str(model_folder)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        main_without_exit([*arguments, "--dask", "local:1"])
-        assert "200 events (183 ok, 17 too_few_objects)" in capsys.readouterr().out
+    main_without_exit([*arguments, "--dask", client.scheduler.address])
+    assert "200 events (183 ok, 17 too_few_objects)" in capsys.readouterr().out
     main_without_exit([*arguments, "--resume"])
     assert "wrote 1 parts" in (said := capsys.readouterr().out)
     assert "1 of them kept" in said
@@ -303,7 +302,7 @@ def main_without_exit(arguments):
 
 def test_generate_on_the_cluster_and_after_a_kill_at_the_very_end(client, tmp_path, capsys):
     pytest.importorskip("pythia8mc")
-    from pairton.generator.production import parts_folder, produce
+    from pairton.generator.production import NOTE, parts_folder, produce
     from pairton.generator.settings import make_settings
 
     sample = make_settings("ttbar_allhad", 12, seed=3, keep="all").with_sizes(4, 4)
@@ -314,6 +313,8 @@ def test_generate_on_the_cluster_and_after_a_kill_at_the_very_end(client, tmp_pa
     assert ak.array_equal(one.jets, other.jets)
     parts = parts_folder(tmp_path / "here.h5")
     parts.mkdir()  # complete, and killed before the chunks were removed
+    settings = make_settings("ttbar_allhad", 12, seed=3, keep="all")
+    (parts / NOTE).write_text(json.dumps(settings.as_dict()))
     again = ["generate", "-n", "12", "-o", str(tmp_path / "here.h5"), "--seed", "3", "--keep", "all", "--resume"]
     main_without_exit(again)
     assert "is complete" in capsys.readouterr().out

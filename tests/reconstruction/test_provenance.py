@@ -1,4 +1,4 @@
-"""What a result says of how it was made; what a resumed run keeps; what `pairton verify` finds."""
+"""What a result says of how it was made; what a resumed run keeps; what `pairton inspect --verify` finds."""
 
 import contextlib
 import hashlib
@@ -14,17 +14,15 @@ import yaml
 
 from pairton import formats
 from pairton.cli import main
-from pairton.errors import InputError, OutputError
+from pairton.errors import InputError
 from pairton.events import Events
 from pairton.events.domain import Domain, KindDomain
 from pairton.events.tags import load_table
 from pairton.models.engines import load_model
-from pairton.reconstruction.part_folder import COMPLETE, PROGRESS
 from pairton.reconstruction.parts import reconstruct_parts
-from pairton.reconstruction.provenance import KEY, file_sha256, result_metadata
+from pairton.reconstruction.provenance import COMPLETE, file_sha256, read_result, result_metadata, verify
 from pairton.reconstruction.run_settings import RunSettings
 from pairton.reconstruction.streaming import reconstruct_files
-from pairton.reconstruction.verifying import read_result, verify
 
 
 def run(*words):
@@ -110,42 +108,19 @@ def test_inputs_altered_with_the_same_size_and_time_are_noticed(decays, tmp_path
         assert kept(source, folder, mass_model) == 0
 
 
-def test_altered_parts_are_made_again(source, tmp_path, mass_model):
-    folder = tmp_path / "out"
-    kept(source, folder, mass_model)
-    good = pq.read_table(folder / "part-00000.parquet")
-    table = good.set_column(
-        good.column_names.index("t1_mass"), "t1_mass", good["t1_mass"].take(list(range(400))[::-1])
-    )
-    said = pq.read_metadata(folder / "part-00000.parquet").metadata
-    pq.write_table(table.replace_schema_metadata({KEY: said[KEY.encode()]}), folder / "part-00000.parquet")
-    assert result_metadata(folder / "part-00000.parquet")["part"]["key"]  # with the key of a good one
-    done = reconstruct_parts(source, folder, mass_model, resume=True)
-    assert (done.skipped, done.replaced, done.altered) == (0, 0, 1)
-    assert pq.read_table(folder / "part-00000.parquet").equals(good)
-
-
-def test_parts_without_a_record_are_made_again(source, tmp_path, mass_model):
-    """As a kill leaves one between its rename and its line in the record."""
+def test_complete_parts_are_kept_and_damaged_ones_made_again(source, tmp_path, mass_model):
+    """A part has its name only when it is complete, as after a kill before all were done."""
     folder = tmp_path / "out"
     kept(source, folder, mass_model)
     (folder / COMPLETE).unlink()
+    assert kept(source, folder, mass_model) == 1
+    part = folder / "part-00000.parquet"
+    good = part.read_bytes()
+    part.write_bytes(good[:-100])
     done = reconstruct_parts(source, folder, mass_model, resume=True)
-    assert (done.skipped, done.replaced, done.altered) == (0, 1, 0)
-    (folder / COMPLETE).rename(folder / "other.json")
-    (folder / PROGRESS).write_text('{"name": "part-00000.parquet", "sha256": 5}\nnonsense\n')
-    assert reconstruct_parts(source, folder, mass_model, resume=True).altered == 1
-
-
-def test_a_part_that_changes_during_the_run_is_noticed(source, tmp_path, mass_model):
-    def disturb(stream):
-        for done in stream:
-            yield done
-            done.path.write_bytes(done.path.read_bytes() + b"x")
-
-    with pytest.raises(OutputError, match="changed since this run wrote it"):
-        reconstruct_parts(source, tmp_path / "out", mass_model, progress=disturb)
-    assert not (tmp_path / "out" / COMPLETE).exists()
+    assert (done.skipped, done.replaced) == (0, 1)
+    assert part.read_bytes() == good
+    assert not verify(folder).problems
 
 
 @pytest.mark.parametrize(
@@ -318,15 +293,15 @@ def result(source, tmp_path, mass_model):
 
 
 def test_a_good_result_is_said_to_be_good(result, source, tmp_path, mass_model, capsys):
-    assert run("verify", result) == 0
+    assert run("inspect", "--verify", result) == 0
     said = capsys.readouterr()
     assert said.out == f"{result}: 400 events, 1 parts; 1 inputs unchanged\n"
     assert said.err == ""
     source.rename(tmp_path / "elsewhere.h5")
-    assert run("verify", result) == 0
+    assert run("inspect", "--verify", result) == 0
     assert "0 inputs unchanged, 1 missing" in capsys.readouterr().out
     reconstruct_files(tmp_path / "elsewhere.h5", tmp_path / "one.root", mass_model)
-    assert run("verify", tmp_path / "one.root") == 0
+    assert run("inspect", "--verify", tmp_path / "one.root") == 0
     assert "one file, whose own hash is not recorded; 1 inputs" in capsys.readouterr().out
 
 
@@ -344,13 +319,6 @@ def add(result, source):
     shutil.copy(result / "part-00000.h5", result / "part-00001.h5")
 
 
-def exchange(result, source):
-    """A part of another run, with its hash."""
-    said = json.loads((result / COMPLETE).read_text())
-    said["parts"][0]["key"] = "0" * 64
-    (result / COMPLETE).write_text(json.dumps(said))
-
-
 def exchange_input(result, source):
     source.write_bytes(source.read_bytes() + b"x")
 
@@ -361,14 +329,13 @@ def exchange_input(result, source):
         (remove, "part-00000.h5: missing"),
         (alter, "part-00000.h5: changed since it was written"),
         (add, "part-00001.h5: not part of this result"),
-        (exchange, "part-00000.h5: made from other inputs or settings than _reconstruction.json lists"),
         (exchange_input, "in.h5: its content has changed since it was read"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_every_problem_is_a_line(result, source, capsys, deed, line):
     deed(result, source)
-    assert run("verify", result) == 1
+    assert run("inspect", "--verify", result) == 1
     (said,) = capsys.readouterr().err.splitlines()
     assert line in said
 
@@ -382,12 +349,12 @@ def test_what_is_no_result_is_one_line(source, tmp_path, result, capsys):
         (tmp_path / "empty", "not a result in parts: it has no _reconstruction.json"),
         (result, "1 parts, but no _reconstruction.json: the run has not finished"),
     ):
-        assert run("verify", path) == 2
+        assert run("inspect", "--verify", path) == 2
         (said,) = capsys.readouterr().err.splitlines()
         assert line in said
     for text in ("[]", "{}", '{"parts": 3, "inputs": [], "events": 1}', "[" * 10**5, "nonsense"):
         (result / COMPLETE).write_text(text)
-        assert run("verify", result) == 2
+        assert run("inspect", "--verify", result) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
     (result / COMPLETE).write_text(
         '{"model": 3, "inputs": [5, {"name": "\\u001b[31m"}], "status": "x", "a": {"b": []}}'

@@ -17,11 +17,11 @@ from pairton.cli import main
 from pairton.errors import ConfigError, EventsError, PairtonWarning
 from pairton.events.domain import Domain, KindDomain
 from pairton.events.objects import make_jets, make_met
-from pairton.reconstruction.parts import COMPLETE, reconstruct_parts
+from pairton.reconstruction.parts import reconstruct_parts
+from pairton.reconstruction.provenance import COMPLETE, read_result
 from pairton.reconstruction.result_columns import result_columns
 from pairton.reconstruction.running import reconstruct
 from pairton.reconstruction.streaming import reconstruct_files
-from pairton.reconstruction.verifying import read_result
 from pairton.reconstruction.writers import result_metadata
 
 FIELDS = ("pt", "eta", "phi", "energy", "btag")

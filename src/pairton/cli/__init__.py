@@ -28,7 +28,6 @@ VERBS = {
     "display": "pairton.cli.display:display",
     "inspect": "pairton.cli.inspect_convert:inspect",
     "convert": "pairton.cli.inspect_convert:convert",
-    "verify": "pairton.cli.verify:verify",
     "generate": "pairton.cli.generate:generate",
     "topologies": "pairton.cli.catalogue:topologies",
     "models": "pairton.cli.catalogue:models",

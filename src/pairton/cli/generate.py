@@ -26,9 +26,7 @@ __all__ = ["generate"]
 @click.option(
     "--jobs", type=int, default=1, show_default=True, help="Number of processes. The events do not depend on it."
 )
-@click.option(
-    "--dask", metavar="ADDRESS|local[:N]", help="Run on a Dask cluster whose workers see the folder of OUTPUT."
-)
+@click.option("--dask", metavar="ADDRESS", help="Run on a Dask cluster whose workers see the folder of OUTPUT.")
 @click.option(
     "--keep",
     default="selected",

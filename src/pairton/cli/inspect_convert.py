@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import click
 
 from pairton.cli.options import completing, force_option, reading_options, refuse_existing, variation_option
 from pairton.cli.progress import progress
-from pairton.errors import ConfigError, OutputError
+from pairton.errors import ConfigError, OutputError, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,20 +29,26 @@ BAR = 24  # characters of the longest bar
 @click.command(short_help="Show what is in a file, or how a result was made.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
+@click.option("--verify", is_flag=True, help="Check that a result, and its inputs, have not changed.")
 @reading_options
-def inspect(files: tuple[str, ...], as_json: bool, reading: dict[str, Any]) -> None:
+def inspect(files: tuple[str, ...], as_json: bool, verify: bool, reading: dict[str, Any]) -> None:
     """Show what is in FILE...: format, events, objects, truth, and the first event.
 
     A FILE may be a glob, a URL, or @list.txt. For a result of `pairton reconstruct` (a file or a folder of parts),
-    show with which model, settings and inputs it was made.
+    show with which model, settings and inputs it was made. With --verify, the SHA-256 of every part, and of every
+    input that still exists, must be the recorded one. Each problem is one line, and the exit code is then 1.
 
+    \b
     Example: pairton inspect events.h5 --topology tth_allhad
+             pairton inspect out/ --verify
     """
     from pairton.formats import sources
     from pairton.formats.base import damage
     from pairton.formats.summary import Summary
     from pairton.reconstruction.model_choice import labelled_topology
 
+    if verify:
+        sys.exit(max([_verify(path) for path in files]))
     if len(files) == 1 and _show_result(files[0], as_json):
         return
     if (found := labelled_topology(files, reading)) is not None:
@@ -73,7 +80,7 @@ def _show_result(path: str, as_json: bool) -> bool:
 
     if not is_result(path):
         return False
-    from pairton.reconstruction.verifying import read_result
+    from pairton.reconstruction.provenance import read_result
 
     metadata = read_result(path)
     if as_json:
@@ -85,6 +92,19 @@ def _show_result(path: str, as_json: bool) -> bool:
     for table in result_tables(path, metadata):
         console.print(table)
     return True
+
+
+def _verify(path: str) -> int:
+    """Check a result and print what was found; the exit code."""
+    from pairton.reconstruction.provenance import verify
+
+    found = verify(path)
+    for problem in found.problems:
+        click.echo(f"pairton: {printable(problem)}", err=True)
+    parts = f"{found.parts} parts" if found.parts else "one file, whose own hash is not recorded"
+    absent = f", {found.absent} missing or on the network" if found.absent else ""
+    click.echo(f"{path}: {found.events} events, {parts}; {found.inputs} inputs unchanged{absent}")
+    return int(bool(found.problems))
 
 
 @click.command(short_help="Write events in another file format.")

@@ -81,8 +81,8 @@ def model_options(command: Any) -> Any:
 @click.option("--chunk", type=int, default=16_384, show_default=True, help="Events read at a time.")
 @click.option(
     "--dask",
-    metavar="ADDRESS|local[:N]",
-    help="Run on a Dask cluster, or on N local workers. OUT becomes a folder of parts.",
+    metavar="ADDRESS",
+    help="Run on a Dask cluster: an address or a scheduler file. OUT becomes a folder of parts.",
 )
 @click.option("--jobs", type=int, metavar="N", help="Run in N processes. OUT becomes a folder of parts.")
 @click.option("--resume", is_flag=True, help="Continue an interrupted run: keep the finished parts in OUT.")
@@ -184,9 +184,7 @@ def _in_parts(
     from pairton.reconstruction.parts import reconstruct_parts
 
     if dask is not None and jobs is not None:
-        raise ConfigError(
-            f"--dask {dask} and --jobs {jobs}: choose one; --dask local:{jobs} starts {jobs} workers here"
-        )
+        raise ConfigError(f"--dask {dask} and --jobs {jobs}: choose one")
     if output is None or Path(output).suffix.lower() in CONTAINERS:
         problem = f"but {output} is a file" if output else "but -o is missing"
         raise ConfigError(
@@ -207,8 +205,7 @@ def _in_parts(
             **more,
         )
     kept = f", {done.skipped} of them kept" if done.skipped else ""
-    kept += f", {done.replaced} replaced (other inputs or settings, or unfinished)" if done.replaced else ""
-    kept += f", {done.altered} replaced that had been altered" if done.altered else ""
+    kept += f", {done.replaced} replaced (damaged, or other inputs or settings)" if done.replaced else ""
     _report(done, model, settings, begun, f"; wrote {len(done.paths)} parts to {output}{kept}")
 
 

@@ -85,7 +85,7 @@ def _read(name: str, topology: Topology) -> Assignments:
 
 def _parts(folder: str, topology: Topology) -> Assignments:
     """All parts of a result of `pairton reconstruct --jobs` or `--resume`, in order."""
-    from pairton.reconstruction.parts import COMPLETE
+    from pairton.reconstruction.provenance import COMPLETE
 
     if not Path(folder, COMPLETE).is_file():
         raise InputError(

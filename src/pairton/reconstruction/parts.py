@@ -2,37 +2,43 @@
 
 A folder holds `part-00000.parquet`, `part-00001.parquet`, ..., and when all are done `_reconstruction.json`, with
 the metadata of the whole result and a list of the parts. Read in order, the parts have exactly the rows of a run
-in a single process, because each part begins at a multiple of the window in which events are batched. Every part
-has a key, a hash of its inputs and settings, so that a later run knows which parts it can keep.
+in a single process, because each part begins at a multiple of the window in which events are batched.
+
+A part has its final name only when it is complete, and its key is a hash of its inputs and settings. A later run
+therefore keeps the parts that have the right key.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pairton._common.atomic import locked, output_errors
+from pairton._common.atomic import locked, output_errors, replacing
 from pairton._common.parallel import WorkerError, check_jobs, run_tasks
 from pairton._version import __version__
-from pairton.errors import ConfigError, InputError, OutputError
+from pairton.errors import ConfigError, InputError, OutputError, PairtonError
 from pairton.events import Events, Status
 from pairton.formats import expand, open_source, options_for
 from pairton.formats.base import check_chunk
 from pairton.formats.files import CONTAINERS, Paths, fingerprint, is_url, unchanged
 from pairton.formats.lepton_selection import OneChoice
 from pairton.formats.taggers import OneTagger
-from pairton.reconstruction.part_folder import COMPLETE, Done, Folder, parts_in
 from pairton.reconstruction.provenance import (
+    COMPLETE,
     InputFile,
     InputFiles,
     absolute,
     content_hash,
     engine_version,
+    file_sha256,
     hash_of,
     plain_reading,
     result_metadata,
@@ -48,11 +54,12 @@ from pairton.topology import JET, load_topology
 if TYPE_CHECKING:
     from pairton.models.engines import Model
 
-__all__ = ["COMPLETE", "PART_ROWS", "Done", "Parts", "reconstruct_parts"]
+__all__ = ["PART_ROWS", "FinishedPart", "Parts", "reconstruct_parts"]
 
 PART_ROWS = ROWS  # about a minute of work
+NAME = re.compile(r"part-\d+\.(parquet|root|h5)", re.IGNORECASE)
 
-Watch = Callable[[Iterator["Done"]], Iterator["Done"]]
+Watch = Callable[[Iterator["FinishedPart"]], Iterator["FinishedPart"]]
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,6 @@ class Segment:
 class Part:
     """Everything that a worker needs to make one part."""
 
-    index: int
     path: Path
     segments: tuple[Segment, ...]
     model: Model
@@ -83,8 +89,8 @@ class Part:
     options: Mapping[str, Any] = field(repr=False)
 
     @property
-    def n_events(self) -> int:
-        return sum(segment.stop - segment.start for segment in self.segments)
+    def key(self) -> str:
+        return str(self.metadata["part"]["key"])
 
     def locate(self, row: int) -> tuple[str, int]:
         """The file of a row of the part, and the row in that file."""
@@ -96,6 +102,40 @@ class Part:
 
 
 @dataclass(frozen=True)
+class FinishedPart:
+    """A part that is on disk."""
+
+    path: Path
+    key: str  # a hash of everything that changes its content
+    sha256: str
+    status: Mapping[str, int]  # label -> events
+    columns: tuple[str, ...]
+    varied: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # variation -> the same as `status`
+    first_bad: FirstBad = field(default_factory=dict)
+    new: bool = True  # whether this run has made it
+    jets: int = 0  # number of jets that were used, if the model takes tags
+    tagged: int = 0  # number of b-tagged ones among them
+
+    def __len__(self) -> int:
+        return sum(self.status.values())
+
+    @classmethod
+    def read(cls, path: Path, new: bool = True) -> FinishedPart | None:
+        """A part from its metadata; None if the file is not a part, or damaged."""
+        metadata = result_metadata(path)
+        try:
+            if metadata is None:
+                return None
+            own, varied = metadata["part"], metadata.get("variation_status", {})
+            first = {str(label): (str(file), int(row)) for label, (file, row) in metadata["first_bad"].items()}
+            tags = int(metadata.get("jets", 0)), int(metadata.get("btagged_jets", 0))
+            about = path, own["key"], file_sha256(path), metadata["status"], tuple(own["columns"])
+            return cls(*about, varied, first, new, *tags)
+        except (KeyError, TypeError, ValueError, AttributeError, PairtonError):
+            return None
+
+
+@dataclass(frozen=True)
 class Parts:
     """The outcome of a reconstruction in parts."""
 
@@ -104,10 +144,9 @@ class Parts:
     paths: tuple[Path, ...]  # in the order of rows
     varied: Mapping[str, dict[str, int]] = field(default_factory=dict)  # variation -> the same as `status`
     skipped: int = 0  # number of existing parts that were kept
-    replaced: int = 0  # number of existing parts that were made from other inputs or with other settings
+    replaced: int = 0  # number of existing parts that were damaged, or made from other inputs or settings
     jets: int = 0  # number of jets that were used, if the model takes tags
     tagged: int = 0  # number of b-tagged ones among them
-    altered: int = 0  # number of existing parts that had changed since they were written
     first_bad: FirstBad = field(default_factory=dict)
 
 
@@ -163,7 +202,6 @@ def reconstruct_parts(
     how = result_settings(model, settings, plain_reading(options))
     plan = [
         Part(
-            index,
             folder / f"part-{index:05d}{suffix}",
             segments,
             model,
@@ -177,20 +215,17 @@ def reconstruct_parts(
     _create(folder, plan)
     with locked(folder):
         begun = time.time()
-        state = Folder(folder)
-        keys = {part.path.name: part.metadata["part"]["key"] for part in plan}
-        found = state.find(keys, resume, force)
-        finished = {part.index: found[part.path.name] for part in plan if part.path.name in found}
-        todo = [part for part in plan if part.index not in finished]
-        existing = sum(part.path.exists() for part in todo)
+        finished = _keep(folder, plan, resume, force)
+        todo = [part for part in plan if part.path not in finished]
+        kept, existing = len(finished), sum(part.path.exists() for part in todo)
         if todo:
-            state.begin(list(finished.values()))
+            with output_errors(folder):
+                (folder / COMPLETE).unlink(missing_ok=True)
 
-        def stream() -> Iterator[Done]:
-            yield from finished.values()
+        def stream() -> Iterator[FinishedPart]:
+            yield from finished.copy().values()
             for part, done in made:
-                finished[part.index] = done
-                state.note(done)
+                finished[part.path] = done
                 yield done
 
         try:
@@ -199,24 +234,27 @@ def reconstruct_parts(
                     pass
         except BaseException:
             if client is None:  # the workers of a cluster go on
-                state.remove_unfinished()
+                _remove_unfinished(folder)
             raise
-        done = _complete(plan, finished, state, how | {"inputs": [one.to_dict() for one in inputs]}, begun)
-    return replace(done, skipped=len(plan) - len(todo), replaced=existing - state.altered, altered=state.altered)
+        parts = [finished[part.path] for part in plan]
+        if todo or not (folder / COMPLETE).exists():
+            _complete(folder, parts, how | {"inputs": [one.to_dict() for one in inputs]})
+        _remove_unfinished(folder, begun)  # newer ones may still be written
+    return replace(_summary(parts), skipped=kept, replaced=existing)
 
 
-def make_part(part: Part) -> Done:
+def make_part(part: Part) -> FinishedPart:
     """Make one part, completely or not at all; this runs on a worker."""
     if part.metadata["pairton_version"] != __version__:
         raise WorkerError(
             f"this worker has pairton {__version__}, but the run was started with "
             f"{part.metadata['pairton_version']}: install the same version everywhere"
         )
-    if (wanted := part.metadata["model"].get("engine")) is not None:
-        installed = engine_version(wanted.partition(" ")[0])
-        if installed != wanted:
+    if (engine := part.metadata["model"].get("engine")) is not None:
+        installed = engine_version(engine.partition(" ")[0])
+        if installed != engine:
             raise WorkerError(
-                f"this worker has {installed}, but the run was started with {wanted}: install the same version "
+                f"this worker has {installed}, but the run was started with {engine}: install the same version "
                 "everywhere"
             )
     assigner = Assigner(part.model, part.settings)
@@ -224,13 +262,12 @@ def make_part(part: Part) -> Done:
         for window in windows(same_kept(_events(part))):
             writer.write(assigner.run(window))
         assert writer.names is not None  # there is always a window
-        columns = tuple(writer.names)
         writer.metadata |= {
-            "part": {**part.metadata["part"], "columns": columns},
+            "part": {**part.metadata["part"], "columns": tuple(writer.names)},
             "inputs": [segment.file.to_dict() for segment in part.segments],
             "first_bad": {label: part.locate(row) for label, row in writer.tally.first.items()},
         }
-    done = Done.read(part.path)
+    done = FinishedPart.read(part.path)
     if done is None:
         raise OutputError(f"{part.path}: cannot be read after it was written: check the disk")
     return done
@@ -284,13 +321,30 @@ def _cut(inputs: InputFiles, rows: int) -> Iterator[tuple[Segment, ...]]:
         yield (empty,)
 
 
+def _key(segment: Segment) -> list[Any]:
+    return [segment.file.identity, segment.file.format, segment.file.read_as, segment.start, segment.stop]
+
+
+def _mark(path: str) -> tuple[int, int]:
+    """Fingerprint and modification time, to notice a file that was replaced; cheap enough for every part."""
+    return fingerprint(path), 0 if is_url(path) else os.stat(path).st_mtime_ns
+
+
+# -- the folder --------------------------------------------------------------------------------------------
+
+
+def _existing(folder: Path) -> list[Path]:
+    """The files in a folder that are named like parts, in order."""
+    return sorted(path for path in folder.glob("part-*") if NAME.fullmatch(path.name))
+
+
 def _create(folder: Path, plan: list[Part]) -> None:
     """Create the folder; OutputError if a part would replace an input."""
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder} is a file, but results in parts need a folder: give another name")
     inputs = {segment.path for part in plan for segment in part.segments if not is_url(segment.path)}
     given = {(found.st_dev, found.st_ino): path for path, found in ((path, os.stat(path)) for path in inputs)}
-    for path in parts_in(folder):
+    for path in _existing(folder):
         if name := given.get((path.stat().st_dev, path.stat().st_ino)):
             raise OutputError(f"{path} is the input {name}: write to another folder")
     with output_errors(folder):
@@ -299,26 +353,52 @@ def _create(folder: Path, plan: list[Part]) -> None:
         raise OutputError(f"{folder}: the folder is read-only: write elsewhere")
 
 
-def _complete(
-    plan: list[Part], done: Mapping[int, Done], folder: Folder, metadata: Mapping[str, Any], begun: float
-) -> Parts:
-    """Sum up all parts, and write the metadata of the whole result."""
-    every = [done[part.index] for part in plan]
-    for other in every[1:]:
-        same_columns(folder.path, every[0].columns, other.columns)
-    status = _summed([one.status for one in every])
-    varied = {name: _summed([one.varied[name] for one in every]) for name in every[0].varied}
+def _keep(folder: Path, plan: list[Part], resume: bool, force: bool) -> dict[Path, FinishedPart]:
+    """The parts of an earlier run that this one keeps; those that do not belong to it are removed with `force`."""
+    existing = _existing(folder)
+    if existing and not (resume or force):
+        state = "the parts" if (folder / COMPLETE).exists() else f"{len(existing)} parts"
+        raise OutputError(
+            f"{folder} holds {state} of an earlier run: continue it with --resume, or replace it with --force"
+        )
+    keys = {part.path: part.key for part in plan}
+    foreign = [path for path in existing if path not in keys]
+    if foreign and not force:
+        raise OutputError(
+            f"{folder} holds {foreign[0].name}, which does not belong to these inputs: remove it, or give "
+            "another folder"
+        )
+    with output_errors(folder):
+        for path in foreign:
+            path.unlink()
+    if not resume:
+        return {}
+    found = {path: FinishedPart.read(path, new=False) for path in existing if path in keys}
+    return {path: done for path, done in found.items() if done is not None and done.key == keys[path]}
+
+
+def _complete(folder: Path, parts: list[FinishedPart], metadata: Mapping[str, Any]) -> None:
+    """Mark the result as complete with the metadata of the whole result."""
+    for other in parts[1:]:
+        same_columns(folder, parts[0].columns, other.columns)
+    total = _summary(parts)
+    first = {key: value for key, value in (result_metadata(parts[0].path) or {}).items() if key != "part"}
+    listed = [{"name": d.path.name, "events": len(d), "sha256": d.sha256, "key": d.key} for d in parts]
+    whole = {**first, **metadata, "events": total.events, "status": total.status, "parts": listed}
+    whole |= {"first_bad": total.first_bad, **({"variation_status": total.varied} if total.varied else {})}
+    whole |= {"jets": total.jets, "btagged_jets": total.tagged} if total.jets else {}
+    with replacing(folder / COMPLETE) as temporary:
+        temporary.write_text(json.dumps(whole, indent=1), encoding="utf-8")
+
+
+def _summary(parts: list[FinishedPart]) -> Parts:
+    status = _summed([one.status for one in parts])
+    varied = {name: _summed([one.varied[name] for one in parts]) for name in parts[0].varied}
     first_bad: dict[str, tuple[str, int]] = {}
-    for one in every:
+    for one in parts:
         first_bad = {**one.first_bad, **first_bad}
-    first = {key: value for key, value in (result_metadata(plan[0].path) or {}).items() if key != "part"}
-    parts = [{"name": d.path.name, "events": len(d), "sha256": d.sha256, "key": d.key} for d in every]
-    whole = {**first, **metadata, "events": sum(status.values()), "status": status, "parts": parts}
-    whole |= {"first_bad": first_bad, **({"variation_status": varied} if varied else {})}
-    jets, tagged = sum(one.jets for one in every), sum(one.tagged for one in every)
-    whole |= {"jets": jets, "btagged_jets": tagged} if jets else {}
-    folder.complete(every, whole, begun)
-    paths = tuple(part.path for part in plan)
+    jets, tagged = sum(one.jets for one in parts), sum(one.tagged for one in parts)
+    paths = tuple(one.path for one in parts)
     return Parts(sum(status.values()), status, paths, varied, jets=jets, tagged=tagged, first_bad=first_bad)
 
 
@@ -326,10 +406,9 @@ def _summed(each: list[Mapping[str, int]]) -> dict[str, int]:
     return {state.label: sum(status[state.label] for status in each) for state in Status}
 
 
-def _key(segment: Segment) -> list[Any]:
-    return [segment.file.identity, segment.file.format, segment.file.read_as, segment.start, segment.stop]
-
-
-def _mark(path: str) -> tuple[int, int]:
-    """Fingerprint and modification time, to notice a file that was replaced; cheap enough for every part."""
-    return fingerprint(path), 0 if is_url(path) else os.stat(path).st_mtime_ns
+def _remove_unfinished(folder: Path, before: float = inf) -> None:
+    """Remove the files of parts that were not finished, because their process was killed."""
+    with output_errors(folder):
+        for left in folder.glob(".part-*"):
+            if left.stat().st_mtime < before:
+                left.unlink(missing_ok=True)

@@ -8,14 +8,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pairton._common.configuration import read_json
 from pairton._version import __version__
-from pairton.errors import InputError
+from pairton.errors import InputError, PairtonError
 from pairton.events.tags import load_table
 from pairton.formats.base import Source
 from pairton.formats.files import CONTAINERS, fingerprint, is_url, one_line, open_binary
@@ -28,19 +29,24 @@ if TYPE_CHECKING:
     from pairton.models.engines import Model
 
 __all__ = [
+    "COMPLETE",
     "KEY",
     "InputFile",
     "InputFiles",
+    "Verified",
     "absolute",
     "content_hash",
     "engine_version",
     "file_sha256",
     "hash_of",
     "plain_reading",
+    "read_result",
     "result_metadata",
     "result_settings",
+    "verify",
 ]
 
+COMPLETE = "_reconstruction.json"  # of a result in parts; programs that read Parquet folders skip names with _
 KEY = "pairton_reconstruction"  # name of the metadata in a file
 NEUTRAL = ("truth", "strict", "isolate", "refuse_others", "fields", "bad_labels")  # options that change no answer
 
@@ -199,3 +205,76 @@ def result_metadata(path: str | Path) -> dict[str, Any] | None:
     except Exception:  # each library has its own errors for damaged files
         return None
     return found if isinstance(found, dict) else None
+
+
+def read_result(path: str | Path) -> dict[str, Any]:
+    """The metadata of a result, which is a file or a folder of parts. Raises InputError if it is neither."""
+    path = Path(path)
+    if path.is_dir():
+        if not (path / COMPLETE).is_file():
+            some = len(list(path.glob("part-*")))
+            raise InputError(
+                f"{path}: has {some} parts, but no {COMPLETE}: the run has not finished; continue it with "
+                "`pairton reconstruct … --resume`"
+                if some
+                else f"{path}: this is a folder, but not a result in parts: it has no {COMPLETE}; give its files"
+            )
+        found = read_json(path / COMPLETE, InputError)
+        if not isinstance(found, dict):
+            raise InputError(f"{path / COMPLETE}: damaged: make the result again")
+        return found
+    if not path.is_file():
+        raise InputError(f"{path}: no such file or folder: give a result of `pairton reconstruct`")
+    metadata = result_metadata(path)
+    if metadata is None:
+        raise InputError(f"{path}: not a result of `pairton reconstruct`, or damaged")
+    return metadata
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was checked, and one line for each problem."""
+
+    events: int
+    parts: int  # number of parts in a folder; 0 for a single file, which does not contain its own hash
+    inputs: int  # number of unchanged inputs
+    absent: int  # number of inputs that were not checked, because they are missing or on the network
+    problems: tuple[str, ...]
+
+
+def verify(path: str | Path) -> Verified:
+    """Compare the parts of a result, and the inputs that still exist, with the SHA-256 that was recorded."""
+    path = Path(path)
+    metadata = read_result(path)
+    try:
+        parts = {str(part["name"]): part["sha256"] for part in metadata["parts"]} if path.is_dir() else {}
+        checked = [_input(one) for one in metadata["inputs"]]
+        events = int(metadata["events"])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise InputError(f"{path}: has no hashes to check: it is damaged") from None
+    problems = [*_parts(path, parts), *(problem for problem in checked if problem)]
+    return Verified(events, len(parts), checked.count(""), checked.count(None), tuple(problems))
+
+
+def _parts(folder: Path, parts: Mapping[str, str]) -> Iterator[str]:
+    """The problems of the parts of a folder; `parts`: name -> SHA-256."""
+    for name, sha256 in parts.items():
+        if Path(name).name != name or not (folder / name).is_file():
+            yield f"{folder / name}: missing"
+        elif file_sha256(folder / name) != sha256:
+            yield f"{folder / name}: changed since it was written"
+    for path in sorted(folder.glob("part-*")):
+        if path.name not in parts:
+            yield f"{path}: not part of this result"
+
+
+def _input(one: Mapping[str, Any]) -> str | None:
+    """The problem of an input, "" for none, or None if it cannot be checked."""
+    name = str(one["name"])
+    if is_url(name) or not Path(name).is_file():
+        return None
+    try:
+        same = file_sha256(name) == one["sha256"]
+    except PairtonError as error:
+        return str(error)
+    return "" if same else f"{name}: its content has changed since it was read"
