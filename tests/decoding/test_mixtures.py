@@ -16,7 +16,7 @@ from pairton.events.inputs import Inputs
 from pairton.events.mixed_events import TOPOLOGY, into_mixture
 from pairton.events.nodes import Nodes
 from pairton.events.objects import make_jets
-from pairton.reconstruction.pattern_columns import pattern_columns, topology_columns
+from pairton.reconstruction.result_columns import pattern_columns, topology_columns
 from pairton.topology import Topology, load_topology, parse_topology
 from pairton.topology.assignments import canonical
 from pairton.topology.mixtures import find_part, mixture, parts_of

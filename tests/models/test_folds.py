@@ -20,7 +20,7 @@ from pairton.models.folds import FoldsEngine, by_fold, check_folds, joined_info,
 from pairton.models.storage import read_info, save_model
 from pairton.reconstruction.provenance import result_settings
 from pairton.reconstruction.run_settings import RunSettings
-from pairton.reconstruction.running import reconstruct
+from pairton.reconstruction.running import Assigner, reconstruct
 from pairton.reconstruction.streaming import reconstruct_files
 from pairton.topology import load_topology
 
@@ -167,7 +167,7 @@ def test_each_fold_has_temperatures_of_its_own(mass_model_type, events):
     first, second = fold == 0, fold == 1
     assert found.event_probability[first] == pytest.approx(plain.event_probability[first])
     assert found.event_probability[second].mean() < 0.8 * plain.event_probability[second].mean()
-    settings = result_settings(in_folds(mass_model_type, events, 2, (1.0, 4.0)), RunSettings())
+    settings = result_settings(Assigner(in_folds(mass_model_type, events, 2, (1.0, 4.0)), RunSettings()))
     assert settings["temperatures"] == [[1.0], [4.0]]
     assert [member["name"] for member in settings["model"]["folds"]] == ["fold0", "fold1"]
 

@@ -264,7 +264,7 @@ def test_more_objects_than_can_be_summed_over_are_said(decays, missing_model, mo
     events = decays(20, extra=4)
     with formats.create(tmp_path / "in.h5", events.topology) as writer:
         writer.write(events)
-    monkeypatch.setattr("pairton.reconstruction.model_choice.load_for_files", lambda *_, **__: missing_model)
+    monkeypatch.setattr("pairton.models.engines.load_model", lambda *_, **__: missing_model)
     for most, said in ((2000, True), (10**6, False)):
         monkeypatch.setattr(set_tables, "MAX_SUMS", most)
         with pytest.raises(SystemExit):

@@ -11,11 +11,11 @@ from pairton.cli import main
 from pairton.errors import ModelError, PairtonWarning
 from pairton.events import Events
 from pairton.formats import create
-from pairton.models.engines import load_model, model_for
+from pairton.models.engines import model_for
 from pairton.models.storage import find_model
-from pairton.reconstruction.model_choice import labelled_topology, model_for_files
 from pairton.reconstruction.parts import reconstruct_parts
-from pairton.reconstruction.streaming import reconstruct_files, reconstruct_stream
+from pairton.reconstruction.run import Run
+from pairton.reconstruction.streaming import reconstruct_files
 from pairton.report.event_display import display_event
 from pairton.topology import load_topology
 from pairton.topology.reading import parse_topology
@@ -44,7 +44,7 @@ def test_a_tree_under_another_name_has_the_model_of_that_tree():
 
 def test_a_topology_without_a_model_is_said_to_have_none(four_bottoms, tmp_path, capsys):
     with pytest.raises(ModelError, match=NONE):
-        model_for_files(None, [str(four_bottoms)])
+        Run(four_bottoms)
     with pytest.raises(SystemExit) as stop:
         main(["reconstruct", str(four_bottoms), "--topology", "hh4b", "-o", str(tmp_path / "out.parquet")])
     assert stop.value.code == 2
@@ -62,7 +62,8 @@ def test_a_model_may_be_given_as_a_path(tmp_path):
     with create(tmp_path / "some.h5", events.topology, events.metadata) as writer:
         writer.write(events)
     np.testing.assert_array_equal(reconstruct(tmp_path / "some.h5", model).assignment, expected)
-    stream = list(reconstruct_stream(tmp_path / "some.h5", model))
+    with Run(tmp_path / "some.h5", model) as run:
+        stream = list(run.reconstruct())
     np.testing.assert_array_equal(stream[0].assignment, expected)
     assert reconstruct_files(tmp_path / "some.h5", tmp_path / "out.h5", model).events == 20
     assert reconstruct_parts(tmp_path / "some.h5", tmp_path / "out", model).events == 20
@@ -97,15 +98,13 @@ def test_labels_choose_the_model_and_it_is_said(tmp_path, capsys):
                     3, 0 if product == "l" else k + 3 * (particle == "tl")
                 )
     with pytest.warns(PairtonWarning, match=r"a\.h5 is read as ttbar_semilep, the built-in model .*the most"):
-        assert model_for_files(None, [str(tmp_path / "a.h5")]) == "ttbar_semilep"
-    assert load_model("ttbar_semilep").topology.name == "ttbar_semilep"
+        assert Run(tmp_path / "a.h5").model.topology.name == "ttbar_semilep"
     with pytest.raises(SystemExit) as stop:  # inspect chooses in the same way
         main(["inspect", str(tmp_path / "a.h5"), "--json"])
     assert not stop.value.code
     shown = capsys.readouterr()
     assert json.loads(shown.out)["topology"] == "ttbar_semilep"
     assert "a.h5 is read as ttbar_semilep, the built-in model" in shown.err
-    assert labelled_topology([str(tmp_path / "a.h5")], {"topology": "hh4b"}) is None
     with pytest.raises(SystemExit):
         main(["inspect", str(tmp_path / "a.h5"), "--topology", "hh4b"])
     assert "TARGETS lacks" in capsys.readouterr().err

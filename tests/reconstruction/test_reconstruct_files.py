@@ -15,12 +15,14 @@ import uproot
 
 import pairton.reconstruction.writers
 from pairton import formats
+from pairton.cli import main
 from pairton.errors import ConfigError, InputError, ModelError, OutputError, PairtonWarning
 from pairton.events import Events
 from pairton.reconstruction.parts import reconstruct_parts
 from pairton.reconstruction.result_columns import result_columns
+from pairton.reconstruction.run import Run
 from pairton.reconstruction.running import RunSettings, reconstruct
-from pairton.reconstruction.streaming import reconstruct_files, reconstruct_stream
+from pairton.reconstruction.streaming import reconstruct_files
 from pairton.reconstruction.writers import KEY, TREE, result_metadata
 
 SUFFIXES = (".parquet", ".root", ".h5")
@@ -267,10 +269,49 @@ def test_killed_halfway(crowd, tmp_path, signal_name, left, suffix):
     assert all(name.startswith(".") for name in others)
 
 
+def test_every_input_is_opened_once(crowd, mass_model, model_folder, tmp_path, monkeypatch):
+    paths = [
+        write(tmp_path / name, crowd[rows]) for name, rows in (("a.h5", slice(99)), ("b.root", slice(99, 300)))
+    ]
+    opened = []
+    open_container = formats._open_container
+    monkeypatch.setattr(
+        formats,
+        "_open_container",
+        lambda path, *how, **more: opened.append(path) or open_container(path, *how, **more),
+    )
+    once = list(map(str, paths))
+
+    def check(expected):
+        assert opened == expected
+        opened.clear()
+
+    reconstruct_files(paths, tmp_path / "out.parquet", mass_model)
+    check(once)
+    reconstruct_files(paths, None)  # the model is chosen by the topology of the files
+    check(once)
+    assert len(reconstruct(paths)) == 300
+    check(once)
+    reconstruct_parts(paths, tmp_path / "out", mass_model)
+    check([*once, *once])  # to plan the parts, and to make the only one
+    for verb in (
+        ["reconstruct", "-o", tmp_path / "cli.h5"],
+        ["display", "--event", "120", "-o", tmp_path / "a.html"],
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main([*map(str, [*verb, *paths]), "--model", str(model_folder)])
+        assert ended.value.code == 0
+        check(once)
+    with pytest.raises(SystemExit):
+        main(["inspect", *once, "--json"])
+    check(once)
+
+
 def test_a_window_of_a_stream_can_be_saved_and_says_how_it_was_made(crowd, mass_model, tmp_path):
     source = write(tmp_path / "in.h5", crowd)
     settings = RunSettings("beam:4", max_objects=9)
-    (one,) = reconstruct_stream(source, mass_model, settings)
+    with Run(source, mass_model, settings) as run:
+        (one,) = run.reconstruct()
     one.save(tmp_path / "saved.parquet")
     reconstruct_files(source, tmp_path / "written.parquet", mass_model, settings)
     saved, written = (result_metadata(tmp_path / f"{name}.parquet") for name in ("saved", "written"))

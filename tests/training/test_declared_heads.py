@@ -16,8 +16,8 @@ from pairton.evaluation.head_metrics import Judged, judge_class, judge_number, r
 from pairton.events.head_specs import HeadSpec, labels_of, parse_head, places_of
 from pairton.events.nodes import Nodes
 from pairton.events.vectors import cartesian
-from pairton.reconstruction.head_columns import head_columns, head_values, reordered
 from pairton.reconstruction.result import momenta
+from pairton.reconstruction.result_columns import head_columns, head_values, reordered
 from pairton.report.figures import roc_curves
 from pairton.topology import load_topology
 

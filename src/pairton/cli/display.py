@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairton.cli.options import DECODINGS, answer_options, as_the_model, completing, cut_options, reading_options
+from pairton.cli.options import DECODINGS, answer_options, completing, cut_options, reading_options
 
 if TYPE_CHECKING:
     from pairton.events import Events
+    from pairton.reconstruction.run import Run
 
 __all__ = ["display"]
 
@@ -73,26 +74,25 @@ def display(
     Example: pairton display events.h5 --event 3 -o event.html
     """
     from pairton._common.atomic import Replacement
-    from pairton.formats.files import sample_file
-    from pairton.reconstruction.model_choice import load_for_files
-    from pairton.reconstruction.running import RunSettings
+    from pairton.reconstruction.run import Run
+    from pairton.reconstruction.run_settings import RunSettings
     from pairton.report.event_display import check_suffix, display_event
 
     output = output or Path(f"event-{row}.html")
     check_suffix(output)
-    loaded = load_for_files(model, inputs, reading, engine=engine)
-    paths = list(inputs) or [str(sample_file(loaded.topology.name))]
-    as_the_model(reading, loaded)
-    events, first = _window_of(paths, row, reading)
-    Replacement(output)  # raises an error before the work if the output cannot be written
-    shown = display_event(
-        events,
-        row - first,
-        loaded,
-        settings=RunSettings(decoding, max_objects, cuts, answer, allow_absent, prior),
-        source=", ".join(Path(path).name for path in paths),
-        number=row,
+    settings = RunSettings(
+        decoding=decoding,
+        max_objects=max_objects,
+        cuts=cuts,
+        answer=answer,
+        allow_absent=allow_absent,
+        prior=prior,
     )
+    with Run(list(inputs) or None, model, settings, engine=engine, **reading) as run:
+        events, first = _chunk_of(run, row)
+        Replacement(output)  # raises an error before the work if the output cannot be written
+        source = ", ".join(Path(path).name for path in run.files)
+        shown = display_event(events, row - first, run.model, settings=settings, source=source, number=row)
     shown.save(output)
     record = shown.record
     named = [f"{item.kind} {item.index}" for item in record.objects]
@@ -106,16 +106,15 @@ def display(
     click.echo(f"wrote {output}")
 
 
-def _window_of(paths: list[str], row: int, reading: dict[str, Any]) -> tuple[Events, int]:
+def _chunk_of(run: Run, row: int) -> tuple[Events, int]:
     """The chunk that holds a row, and the number of its first row."""
     from pairton.errors import InputError
-    from pairton.formats import iterate
 
     first = 0
     if row >= 0:
-        for events in iterate(paths, chunk=10_000, **reading):
+        for events in run.chunks():
             if row < first + len(events):
                 return events, first
             first += len(events)
-        raise InputError(f"there is no event {row}: {', '.join(paths)} has {first}, counted from 0")
+        raise InputError(f"there is no event {row}: {', '.join(run.files)} has {first}, counted from 0")
     raise InputError(f"there is no event {row}: rows count from 0")

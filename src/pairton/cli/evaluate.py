@@ -103,7 +103,6 @@ def evaluate(
     from pairton.formats import expand
     from pairton.reconstruction.mixture_choice import truth_topology
     from pairton.reconstruction.model_choice import load_for_files, models_to_evaluate
-    from pairton.reconstruction.streaming import count_events
 
     answered = bool(how["assignments"])
     names = models or models_to_evaluate(inputs, reading, baselines=how["baselines"], answered=answered)
@@ -126,7 +125,6 @@ def evaluate(
     reading["topology"] = truth_topology(loaded, files, reading)
     if loaded:
         as_the_model(reading, loaded[0])
-    total = count_events(list(inputs), **reading) if sys.stderr.isatty() else None
     result = run(
         list(inputs),
         loaded,
@@ -134,7 +132,7 @@ def evaluate(
         mix=None if mix is None else _shares(mix),
         use_weights=not no_weights,
         metrics=drawn,
-        progress=lambda stream: progress(stream, total, "evaluating", size=len),
+        progress=lambda stream: progress(stream, None, "evaluating", size=len),
         **how,
         **reading,
     )

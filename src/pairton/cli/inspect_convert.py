@@ -42,26 +42,28 @@ def inspect(files: tuple[str, ...], as_json: bool, verify: bool, reading: dict[s
     Example: pairton inspect events.h5 --topology tth_allhad
              pairton inspect out/ --verify
     """
-    from pairton.formats import sources
+    from pairton.formats import OpenFile, expand, sources
     from pairton.formats.base import damage
     from pairton.formats.summary import Summary
-    from pairton.reconstruction.model_choice import labelled_topology
+    from pairton.reconstruction.run import labelled_topology
 
     if verify:
         sys.exit(max([_verify(path) for path in files]))
     if len(files) == 1 and _show_result(files[0], as_json):
         return
-    if (found := labelled_topology(files, reading)) is not None:
-        reading = reading | {"topology": found}
-    summary = Summary()
-    for source in sources(files, **reading):
-        summary.others += [name for name in source.others if name not in summary.others]
-        with damage(source.path):
-            summary.taggers = summary.taggers or source.taggers()
-        summary.add(source.no_events(), source.format)
-        for events in progress(source.chunks(), source.n_events, f"reading {Path(source.path).name}", len):
-            summary.add(events, source.format)
-        summary.rejected.update(source.rejected)
+    summary, paths = Summary(), expand(files)
+    with OpenFile(paths[0], reading["format"], reading.get("isolate")) as first:
+        how = {name: value for name, value in reading.items() if name not in ("format", "isolate")}
+        if (found := labelled_topology(first, how)) is not None:
+            reading = reading | {"topology": found}
+        for source in sources(paths, first=first, **reading):
+            summary.others += [name for name in source.others if name not in summary.others]
+            with damage(source.path):
+                summary.taggers = summary.taggers or source.taggers()
+            summary.add(source.no_events(), source.format)
+            for events in progress(source.chunks(), source.n_events, f"reading {Path(source.path).name}", len):
+                summary.add(events, source.format)
+            summary.rejected.update(source.rejected)
     if as_json:
         click.echo(json.dumps(summary.to_dict()))
         return

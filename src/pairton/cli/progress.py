@@ -17,9 +17,15 @@ PATIENCE = 1.0  # seconds before a bar appears
 
 
 def progress(
-    items: Iterable[T], total: int | None, label: str, size: Callable[[T], int] = lambda _: 1
+    items: Iterable[T],
+    total: int | Callable[[], int | None] | None,
+    label: str,
+    size: Callable[[T], int] = lambda _: 1,
 ) -> Iterator[T]:
-    """Yield the items, with a bar on stderr if that is a terminal. `size` counts, in units of `total`, an item.
+    """Yield the items, with a bar on stderr if that is a terminal.
+
+    total   the length of the bar, or a function that gives it, if it becomes known on the way
+    size    the length of an item
 
     >>> list(progress(range(3), 3, "counting"))
     [0, 1, 2]
@@ -37,13 +43,13 @@ def progress(
         TimeRemainingColumn(),
     )
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task(printable(label), total=total)
+    task = bar.add_task(printable(label), total=None if callable(total) else total)
     begun = time.monotonic()
     shown = False
     try:
         for item in items:
             yield item
-            bar.advance(task, size(item))
+            bar.update(task, advance=size(item), total=total() if callable(total) else None)
             if not shown and time.monotonic() - begun > PATIENCE:
                 bar.start()
                 shown = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -14,7 +13,6 @@ import click
 from pairton.cli.options import (
     DECODINGS,
     answer_options,
-    as_the_model,
     completing,
     cut_options,
     force_option,
@@ -25,17 +23,10 @@ from pairton.cli.options import (
 from pairton.errors import ConfigError, printable
 
 if TYPE_CHECKING:
-    from pairton.models.engines import Model
-    from pairton.reconstruction.parts import Parts
-    from pairton.reconstruction.running import RunSettings
+    from pairton.reconstruction.run import Run
     from pairton.reconstruction.streaming import Summary
 
 __all__ = ["model_options", "reconstruct"]
-
-BAD = {
-    "bad_object": "have an object with an impossible value",
-    "bad_output": "get no answer, because the outputs of the model are not finite or allow no assignment",
-}
 
 
 def model_options(command: Any) -> Any:
@@ -122,66 +113,46 @@ def reconstruct(
              pairton reconstruct events/*.root -o out/ --dask tls://scheduler:8786 --resume
     """
     from pairton.cli.progress import progress
-    from pairton.formats import has_pile_up
-    from pairton.formats.files import sample_file
-    from pairton.reconstruction.model_choice import load_for_files
-    from pairton.reconstruction.running import RunSettings
-    from pairton.reconstruction.streaming import count_events, reconstruct_files
-    from pairton.topology import load_topology
+    from pairton.reconstruction.run import Run
+    from pairton.reconstruction.run_settings import RunSettings
+    from pairton.reconstruction.streaming import write_result
 
-    parts = {"rows": part_rows, "suffix": part_suffix}
-    if dask is not None or jobs is not None or resume:
+    parts = {name: value for name, value in (("rows", part_rows), ("suffix", part_suffix)) if value is not None}
+    in_parts = dask is not None or jobs is not None or resume
+    if in_parts:
         threads = threads or (1 if dask is not None or (jobs or 1) > 1 else None)
-    elif given := [f"--part-{name}" for name, value in parts.items() if value is not None]:
-        raise ConfigError(f"{given[0]} is for results in parts: add --dask, --jobs or --resume")
+        _check_folder(output, dask, jobs)
+    elif parts:
+        raise ConfigError(f"--part-{next(iter(parts))} is for results in parts: add --dask, --jobs or --resume")
     else:
         refuse_existing(output, force)
-    loaded = load_for_files(model, inputs, reading, engine=engine, threads=threads)
-    paths = list(inputs) or [str(sample_file(loaded.topology.name))]
-    as_the_model(reading, loaded)
-    total = count_events(paths, **reading) if sys.stderr.isatty() else None
     begun = time.monotonic()
-    settings = RunSettings(decoding, max_objects, cuts, answer, allow_absent, prior)
-    events = load_topology(reading["topology"]), has_pile_up(paths, reading)
-    objects = settings.objects_used(loaded, *events)
-    settings = settings.for_events(loaded, *events)
-    if dask is not None or jobs is not None or resume:
-        more = {"chunk": chunk, **reading, **{name: value for name, value in parts.items() if value is not None}}
-        _in_parts(paths, output, loaded, settings, total, more, dask=dask, jobs=jobs, resume=resume, force=force)
-        click.echo(objects)
-        return
-    summary = reconstruct_files(
-        paths,
-        output,
-        loaded,
-        settings,
-        progress=lambda stream: progress(stream, total, "reconstructing", size=len),
-        chunk=chunk,
-        **reading,
+    settings = RunSettings(
+        decoding=decoding,
+        max_objects=max_objects,
+        cuts=cuts,
+        answer=answer,
+        allow_absent=allow_absent,
+        prior=prior,
     )
-    if output is None:
-        _show(summary, None if inputs else Path(paths[0]).name)
-    _report(summary, loaded, settings, begun, f"; wrote {output}" if output else "")
-    click.echo(objects)
+    with Run(list(inputs) or None, model, settings, engine=engine, threads=threads, truth=False, **reading) as run:
+
+        def bar(stream: Any) -> Any:
+            return progress(stream, lambda: run.expected, "reconstructing", size=len)
+
+        if in_parts:
+            how = {"jobs": 1 if jobs is None else jobs, "resume": resume, "force": force, **parts}
+            _write_parts(run, str(output), dask, begun, chunk=chunk, progress=bar, **how)
+        else:
+            summary = write_result(run, output, chunk=chunk, progress=bar)
+            if output is None:
+                _show(summary, None if inputs else Path(run.files[0]).name)
+            _report(summary, run, begun, f"; wrote {output}" if output else "")
+        click.echo(settings.objects_used(run.model, run.topology, run.pile_up))
 
 
-def _in_parts(
-    paths: list[str],
-    output: str | None,
-    model: Model,
-    settings: RunSettings,
-    total: int | None,
-    more: dict[str, Any],
-    *,
-    dask: str | None,
-    jobs: int | None,
-    resume: bool,
-    force: bool,
-) -> None:
-    from pairton._common.parallel import dask_client
-    from pairton.cli.progress import progress
+def _check_folder(output: str | None, dask: str | None, jobs: int | None) -> None:
     from pairton.formats.files import CONTAINERS
-    from pairton.reconstruction.parts import reconstruct_parts
 
     if dask is not None and jobs is not None:
         raise ConfigError(f"--dask {dask} and --jobs {jobs}: choose one")
@@ -190,69 +161,27 @@ def _in_parts(
         raise ConfigError(
             f"--dask, --jobs and --resume write parts to a folder, {problem}: give a folder, as in -o out"
         )
-    begun = time.monotonic()
+
+
+def _write_parts(run: Run, output: str, dask: str | None, begun: float, **how: Any) -> None:
+    from pairton._common.parallel import dask_client
+    from pairton.reconstruction.parts import write_parts
+
     with nullcontext() if dask is None else dask_client(dask) as client:
-        done = reconstruct_parts(
-            paths,
-            output,
-            model,
-            settings,
-            client=client,
-            jobs=1 if jobs is None else jobs,
-            resume=resume,
-            force=force,
-            progress=lambda stream: progress(stream, total, "reconstructing", size=len),
-            **more,
-        )
+        done = write_parts(run, output, client=client, **how)
     kept = f", {done.skipped} of them kept" if done.skipped else ""
     kept += f", {done.replaced} replaced (damaged, or other inputs or settings)" if done.replaced else ""
-    _report(done, model, settings, begun, f"; wrote {len(done.paths)} parts to {output}{kept}")
+    _report(done, run, begun, f"; wrote {len(done.paths)} parts to {output}{kept}")
 
 
-def _report(summary: Summary | Parts, model: Model, settings: RunSettings, begun: float, where: str) -> None:
-    from pairton.topology.kinds import counted
-
+def _report(summary: Summary, run: Run, begun: float, where: str) -> None:
     tags = f", {100 * summary.tagged / summary.jets:.1f} % of jets b-tagged," if summary.jets else ""
-    took = f"{time.monotonic() - begun:.1f} s"
-    tree = model.topology.name
+    took, tree = f"{time.monotonic() - begun:.1f} s", run.model.topology.name
     click.echo(f"{summary.events} events ({_counts(summary.status)}){tags} in {took}, as {tree}{where}")
     for name, status in summary.varied.items():
         click.echo(f"  variation {name}: {_counts(status)}")
-    for label, (file, row) in summary.first_bad.items():
-        click.echo(
-            f"pairton: warning: {summary.status[label]} events {BAD[label]} ({label}), the first in "
-            f"{printable(file)}, row {row}",
-            err=True,
-        )
-    most = settings.for_model(model).max_objects
-    if summary.status["truncated"] and most < settings.max_objects:
-        click.echo(
-            f"pairton: warning: --max-objects {settings.max_objects} is more than the sums over hypotheses of "
-            f"{model.topology.name} allow: of events with more than {most} objects of a kind, only the {most} of "
-            f"highest pT were used ({summary.status['truncated']} truncated)",
-            err=True,
-        )
-    unanswered = ("too_few_objects", "bad_object", "bad_output")
-    if summary.events and summary.events == sum(summary.status[label] for label in unanswered):
-        click.echo(
-            "pairton: warning: no event has an answer: are units, cuts and topology right? (`pairton inspect` "
-            "shows what is in the file)",
-            err=True,
-        )
-    if summary.status["outside_domain"] and not summary.status["ok"]:
-        scores = "; if b-tags are scores, cut on them with --btag CUT" if model.domain.has_binary else ""
-        click.echo(
-            f"pairton: warning: no event is like those that {model.name} was trained on, with {model.domain}"
-            f"{scores} (`pairton inspect` shows what is in the file)",
-            err=True,
-        )
-    elif summary.events and summary.events == summary.status["incomplete"]:
-        needed = zip(model.topology.slots_per_kind, model.topology.kinds, strict=True)
-        click.echo(
-            f"pairton: warning: no event has the objects of a complete {model.topology.name}, "
-            f"{', '.join(counted(n, kind) for n, kind in needed if n)}: `pairton inspect` shows what the file has",
-            err=True,
-        )
+    for line in summary.warnings:
+        click.echo(f"pairton: warning: {printable(line)}", err=True)
 
 
 def _counts(status: Mapping[str, int]) -> str:
@@ -269,6 +198,7 @@ def _show(summary: Summary, sample: str | None) -> None:
     from pairton.topology import collection_name
 
     reco = summary.first
+    assert reco is not None
     roots = reco.topology.roots
     title = f"the sample events, {sample}" if sample else None
     main = reco.topology.main_kind

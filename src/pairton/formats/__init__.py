@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pairton.errors import ConfigError, FormatError, InputError, PairtonWarning, nearest, shown
 from pairton.events import Events
@@ -28,6 +30,7 @@ from pairton.topology.mixtures import find_part
 
 __all__ = [
     "REGISTRY",
+    "OpenFile",
     "create",
     "detect",
     "expand",
@@ -174,18 +177,101 @@ def options_for(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     return {**options, "fields": fields, "topology": model.topology, "refuse_others": True}
 
 
+class OpenFile:
+    """A file that is open, before its events are read: what it stores may decide how they are read."""
+
+    def __init__(self, path: str | Path, format: str | None = None, isolate: Any = False) -> None:
+        """As for `open_source`."""
+        self.path, self.state = str(path), file_state(str(path))
+        self._format, self._isolate = format, isolate
+        self._file: Any = None
+        self._found: Format | None = None
+        if not isolate:
+            self._file, self._found = _open(self.path, format)
+        self._last: tuple[dict[str, Any], Source] | None = None
+
+    @cached_property
+    def stored_topology(self) -> Topology | None:
+        """The topology that the file stores; None if it stores no topology."""
+        if self._found is None:
+            from pairton.formats.isolation import isolated_topology
+
+            stored: Topology | None = isolated_topology(self.path, self._isolate)
+            return stored
+        with damage(self.path):
+            return self._found.stored_topology(self._file)
+
+    def source(self, **options: Any) -> Source:
+        """The events, read with options of `open_source`; if these are the same, the last source."""
+        if self._last is not None:
+            before, source = self._last
+            if before.keys() == options.keys() and all(before[name] is options[name] for name in options):
+                return source
+        source = self._isolated(options) if self._found is None else self._source(self._found, **options)
+        self._last = options, source
+        return source
+
+    def _isolated(self, options: dict[str, Any]) -> Source:
+        from pairton.formats.isolation import IsolatedSource
+
+        return IsolatedSource(self.path, self._format, self._isolate, **options)
+
+    def _source(
+        self,
+        found: Format,
+        *,
+        topology: Topology | str | Path | None = None,
+        refuse_others: bool = False,
+        **options: Any,
+    ) -> Source:
+        name, file = self.path, self._file
+        chosen = read_options(topology, **options)
+        stored = self.stored_topology if topology is None or refuse_others else None
+        with damage(name):
+            if topology is None:
+                chosen = chosen if stored is None else replace(chosen, topology=stored)
+            elif stored is not None and not (
+                same_tree(stored, chosen.topology) or find_part(chosen.topology, stored)
+            ):
+                raise InputError(
+                    f"{name}: the events are for {stored.name}, but the model is for {chosen.topology.name}: "
+                    f"choose a model for {stored.name}, or another topology for the events (--topology)"
+                )
+            found.check(chosen)
+            source = found.open(file, chosen)
+        source.format, source.topology = found.name, chosen.topology
+        if not found.prepared and file.text(KEY) is None:  # Pairton's own files keep what was stored
+            source.metadata = {**source.metadata, "pile_up": True}
+        reading = {name: getattr(chosen, name) for name in ("map", "units", "settings")}
+        if reading := {  # results record options that can change them
+            name: dict(value) if name != "units" else value for name, value in reading.items() if value
+        }:
+            source.metadata = {
+                **source.metadata,
+                "reading": reading,
+            }
+        if source.n_events < 0:
+            raise InputError(f"{name}: declares {source.n_events} events: the file is damaged")
+        return source
+
+    def close(self) -> None:
+        """Close the file, and with it its events."""
+        if self._last is not None:
+            self._last[1].close()
+        if self._file is not None:
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 def stored_topology(path: str | Path, isolate: Any = False) -> Topology | None:
     """The topology that a file stores; None if it stores no topology. `isolate`: as for `open_source`."""
-    if isolate:
-        from pairton.formats.isolation import isolated_topology
-
-        return isolated_topology(str(path), isolate)
-    file, found = _open(str(path))
-    try:
-        with damage(str(path)):
-            return found.stored_topology(file)
-    finally:
-        file.close()
+    with OpenFile(path, isolate=isolate) as file:
+        return file.stored_topology
 
 
 def has_pile_up(paths: Paths, options: Mapping[str, Any]) -> bool:
@@ -198,69 +284,43 @@ def has_pile_up(paths: Paths, options: Mapping[str, Any]) -> bool:
             return bool(source.metadata.get("pile_up"))
 
 
-def open_source(
-    path: str | Path,
-    format: str | None = None,
-    *,
-    topology: Topology | str | Path | None = None,
-    refuse_others: bool = False,
-    isolate: Any = False,
-    **options: Any,
-) -> Source:
+def open_source(path: str | Path, format: str | None = None, *, isolate: Any = False, **options: Any) -> Source:
     """Open one file for reading.
 
+    isolate: True, or `pairton.formats.isolation.Limits`, to read an untrusted file in a worker process.
     topology: by default the one stored in the file, or else ttbar_allhad.
     refuse_others: raise InputError if the file stores another decay tree.
-    isolate: True, or `pairton.formats.isolation.Limits`, to read an untrusted file in a worker process.
+    options: of `ReadOptions`
     """
-    name = str(path)
-    if isolate:
-        from pairton.formats.isolation import IsolatedSource
-
-        return IsolatedSource(name, format, isolate, topology=topology, refuse_others=refuse_others, **options)
-    chosen = read_options(topology, **options)
-    file, found = _open(name, format)
+    file = OpenFile(path, format, isolate)
     try:
-        with damage(name):
-            stored = found.stored_topology(file) if topology is None or refuse_others else None
-            if topology is None:
-                chosen = chosen if stored is None else replace(chosen, topology=stored)
-            elif stored is not None and not (
-                same_tree(stored, chosen.topology) or find_part(chosen.topology, stored)
-            ):
-                raise InputError(
-                    f"{name}: the events are for {stored.name}, but the model is for {chosen.topology.name}: "
-                    f"choose a model for {stored.name}, or another topology for the events (--topology)"
-                )
-            found.check(chosen)
-            source = found.open(file, chosen)
+        return file.source(**options)
     except BaseException:
         file.close()
         raise
-    source.format, source.topology = found.name, chosen.topology
-    if not found.prepared and file.text(KEY) is None:  # Pairton's own files keep what was stored
-        source.metadata = {**source.metadata, "pile_up": True}
-    reading = {name: getattr(chosen, name) for name in ("map", "units", "settings")}
-    if reading := {name: dict(value) if name != "units" else value for name, value in reading.items() if value}:
-        source.metadata = {**source.metadata, "reading": reading}  # results record options that can change them
-    if source.n_events < 0:
-        source.close()
-        raise InputError(f"{name}: declares {source.n_events} events: the file is damaged")
-    return source
 
 
 def sources(
-    paths: Paths, *, format: str | None = None, topology: Topology | str | Path | None = None, **options: Any
+    paths: Paths, *, format: str | None = None, isolate: Any = False, first: OpenFile | None = None, **options: Any
 ) -> Iterator[Source]:
-    """Open the files one after the other; warn once, at the end, of bad labels in any of them."""
-    bad_labels, tagger, choice = BadLabels(), OneTagger(options), OneChoice()
+    """Open the files one after the other; warn once, at the end, of bad labels in any of them.
+
+    first: the first of them if it is open already; it stays open
+    """
+    tagger, choice = OneTagger(options), OneChoice()
+    options = {"bad_labels": BadLabels(), **options}
     for path in expand(paths):
-        how = {"topology": topology, "bad_labels": bad_labels, **options}
-        with unchanged(path), open_source(path, format, **how) as source:
+        own = first if first is not None and path == first.path else None
+        with (
+            unchanged(path, None if own is None else own.state),
+            open_source(path, format, isolate=isolate, **options)
+            if own is None
+            else nullcontext(own.source(**options)) as source,
+        ):
             tagger.check(source)
             choice.check(source.path, source.chosen)
             yield source
-    bad_labels.warn()
+    options["bad_labels"].warn()
 
 
 def iterate(

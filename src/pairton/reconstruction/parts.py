@@ -26,35 +26,34 @@ from pairton._common.parallel import WorkerError, check_jobs, run_tasks
 from pairton._version import __version__
 from pairton.errors import ConfigError, InputError, OutputError, PairtonError
 from pairton.events import Events, Status
-from pairton.formats import expand, open_source, options_for
+from pairton.formats import open_source
 from pairton.formats.base import check_chunk
 from pairton.formats.files import CONTAINERS, Paths, fingerprint, is_url, unchanged
-from pairton.formats.lepton_selection import OneChoice
-from pairton.formats.taggers import OneTagger
 from pairton.reconstruction.provenance import (
     COMPLETE,
     InputFile,
-    InputFiles,
     absolute,
     content_hash,
     engine_version,
     file_sha256,
     hash_of,
+    locate,
     plain_reading,
     result_metadata,
     result_settings,
 )
 from pairton.reconstruction.result_columns import same_columns, same_kept
+from pairton.reconstruction.run import READ_ROWS, Run
 from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
 from pairton.reconstruction.running import WINDOW, Assigner, windows
-from pairton.reconstruction.streaming import READ_ROWS, FirstBad, settings_for_files
+from pairton.reconstruction.streaming import FirstBad, Summary, warnings_on
 from pairton.reconstruction.writers import ROWS, create_result
-from pairton.topology import JET, load_topology
+from pairton.topology import JET
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
 
-__all__ = ["PART_ROWS", "FinishedPart", "Parts", "reconstruct_parts"]
+__all__ = ["PART_ROWS", "FinishedPart", "Parts", "reconstruct_parts", "write_parts"]
 
 PART_ROWS = ROWS  # about a minute of work
 NAME = re.compile(r"part-\d+\.(parquet|root|h5)", re.IGNORECASE)
@@ -92,14 +91,6 @@ class Part:
     def key(self) -> str:
         return str(self.metadata["part"]["key"])
 
-    def locate(self, row: int) -> tuple[str, int]:
-        """The file of a row of the part, and the row in that file."""
-        for segment in self.segments:
-            if row < segment.stop - segment.start:
-                return segment.path, segment.start + row
-            row -= segment.stop - segment.start
-        raise IndexError(row)
-
 
 @dataclass(frozen=True)
 class FinishedPart:
@@ -136,24 +127,18 @@ class FinishedPart:
 
 
 @dataclass(frozen=True)
-class Parts:
+class Parts(Summary):
     """The outcome of a reconstruction in parts."""
 
-    events: int
-    status: dict[str, int]  # label -> events
-    paths: tuple[Path, ...]  # in the order of rows
-    varied: Mapping[str, dict[str, int]] = field(default_factory=dict)  # variation -> the same as `status`
+    paths: tuple[Path, ...] = ()  # in the order of rows
     skipped: int = 0  # number of existing parts that were kept
     replaced: int = 0  # number of existing parts that were damaged, or made from other inputs or settings
-    jets: int = 0  # number of jets that were used, if the model takes tags
-    tagged: int = 0  # number of b-tagged ones among them
-    first_bad: FirstBad = field(default_factory=dict)
 
 
 def reconstruct_parts(
     paths: Paths,
     folder: str | Path,
-    model: Model | str | Path = "default",
+    model: Model | str | Path | None = None,
     settings: RunSettings = DEFAULT_SETTINGS,
     /,  # the keyword `settings` is an option of `pairton.iterate`
     *,
@@ -178,41 +163,50 @@ def reconstruct_parts(
     All workers must see inputs, model and folder under the same paths. Other options are as for
     `reconstruct_files`.
     """
+    threads = None if client is None and jobs == 1 else 1
+    how = {"client": client, "jobs": jobs, "resume": resume, "force": force, "rows": rows, "suffix": suffix}
+    with Run(paths, model, settings, threads=threads, engine=engine, **{"truth": False, **options}) as run:
+        return write_parts(run, folder, chunk=chunk, progress=progress, **how)
+
+
+def write_parts(
+    run: Run,
+    folder: str | Path,
+    *,
+    client: Any = None,
+    jobs: int = 1,
+    resume: bool = False,
+    force: bool = False,
+    rows: int = PART_ROWS,
+    suffix: str = ".parquet",
+    chunk: int = READ_ROWS,
+    progress: Watch | None = None,
+) -> Parts:
+    """Reconstruct the events of a run into a folder; arguments as for `reconstruct_parts`."""
     if rows < 1 or rows % WINDOW:
         raise ConfigError(f"a part cannot have {rows} rows: choose a multiple of {WINDOW}, such as {PART_ROWS}")
     if suffix.lower() not in CONTAINERS:
         raise ConfigError(f"a part cannot have the suffix {suffix!r}: choose one of {', '.join(CONTAINERS)}")
-    if isinstance(model, str | Path):
-        from pairton.models.engines import load_model
-
-        threads = None if client is None and jobs == 1 else 1
-        model = load_model(
-            model, engine=engine, threads=threads, topology=options.get("topology"), isolate=options.get("isolate")
-        )
     folder = Path(folder).absolute()
-    files = expand(paths)
-    options = {"truth": False, **options}
-    options = options_for(model, options)
     check_jobs(jobs)  # check everything before existing parts are touched
     check_chunk(chunk)
-    settings = settings_for_files(settings, model, files, options)
-    varied = dict.fromkeys(options.get("variations") or (), (JET,))
-    Assigner(model, settings).check(load_topology(options["topology"]), varied)
-    inputs = _describe(files, options, jobs, client)
-    how = result_settings(model, settings, plain_reading(options))
+    run.assigner.check(run.topology, dict.fromkeys(run.options.get("variations") or (), (JET,)))
+    inputs = _describe(run, jobs, client)
+    how = result_settings(run.assigner, plain_reading(run.options))
+    options = {name: value for name, value in run.options.items() if name != "bad_labels"}
     plan = [
         Part(
             folder / f"part-{index:05d}{suffix}",
             segments,
-            model,
+            run.model,
             how | {"part": {"index": index, "key": hash_of([how, [_key(s) for s in segments]])}},
-            settings,
+            run.settings,
             chunk,
             options,
         )
         for index, segments in enumerate(_cut(inputs, rows))
     ]
-    _create(folder, plan)
+    _create(folder, run)
     with locked(folder):
         begun = time.time()
         finished = _keep(folder, plan, resume, force)
@@ -240,7 +234,9 @@ def reconstruct_parts(
         if todo or not (folder / COMPLETE).exists():
             _complete(folder, parts, how | {"inputs": [one.to_dict() for one in inputs]})
         _remove_unfinished(folder, begun)  # newer ones may still be written
-    return replace(_summary(parts), skipped=kept, replaced=existing)
+    total = _summary(parts)
+    warnings = tuple(warnings_on(run, total.status, total.first_bad))
+    return replace(total, skipped=kept, replaced=existing, warnings=warnings)
 
 
 def make_part(part: Part) -> FinishedPart:
@@ -265,7 +261,7 @@ def make_part(part: Part) -> FinishedPart:
         writer.metadata |= {
             "part": {**part.metadata["part"], "columns": tuple(writer.names)},
             "inputs": [segment.file.to_dict() for segment in part.segments],
-            "first_bad": {label: part.locate(row) for label, row in writer.tally.first.items()},
+            "first_bad": locate(((s.path, s.start, s.stop) for s in part.segments), writer.tally.first),
         }
     done = FinishedPart.read(part.path)
     if done is None:
@@ -284,20 +280,14 @@ def _events(part: Part) -> Iterator[Events]:
                 yield from source.chunks(part.chunk, segment.start, segment.stop)
 
 
-def _describe(files: list[str], options: Mapping[str, Any], jobs: int, client: Any) -> InputFiles:
+def _describe(run: Run, jobs: int, client: Any) -> list[InputFile]:
     """All inputs; their hashes are computed by the workers."""
-    paths = list(map(absolute, files))  # a worker may have another working directory
+    paths = list(map(absolute, run.files))  # a worker may have another working directory
     hashes = dict(run_tasks(content_hash, paths, jobs, client))
-    tagger, choice, inputs = OneTagger(options), OneChoice(), InputFiles()
-    for path in paths:
-        with open_source(path, **options) as source:
-            tagger.check(source)
-            choice.check(source.path, source.chosen)
-            inputs.append(InputFile.of(source, hashes[path]))
-    return inputs
+    return [InputFile.of(source, hashes[absolute(source.path)]) for source in run.sources()]
 
 
-def _cut(inputs: InputFiles, rows: int) -> Iterator[tuple[Segment, ...]]:
+def _cut(inputs: list[InputFile], rows: int) -> Iterator[tuple[Segment, ...]]:
     """The rows of all files together, cut at multiples of `rows`; one empty part if there are no rows."""
     waiting: list[Segment] = []
     held = 0
@@ -338,15 +328,11 @@ def _existing(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("part-*") if NAME.fullmatch(path.name))
 
 
-def _create(folder: Path, plan: list[Part]) -> None:
-    """Create the folder; OutputError if a part would replace an input."""
+def _create(folder: Path, run: Run) -> None:
+    """Create the folder; InputError if a part would replace an input."""
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder} is a file, but results in parts need a folder: give another name")
-    inputs = {segment.path for part in plan for segment in part.segments if not is_url(segment.path)}
-    given = {(found.st_dev, found.st_ino): path for path, found in ((path, os.stat(path)) for path in inputs)}
-    for path in _existing(folder):
-        if name := given.get((path.stat().st_dev, path.stat().st_ino)):
-            raise OutputError(f"{path} is the input {name}: write to another folder")
+    run.refuse_inputs(_existing(folder))
     with output_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK):
@@ -399,7 +385,8 @@ def _summary(parts: list[FinishedPart]) -> Parts:
         first_bad = {**one.first_bad, **first_bad}
     jets, tagged = sum(one.jets for one in parts), sum(one.tagged for one in parts)
     paths = tuple(one.path for one in parts)
-    return Parts(sum(status.values()), status, paths, varied, jets=jets, tagged=tagged, first_bad=first_bad)
+    numbers: dict[str, Any] = {"varied": varied, "jets": jets, "tagged": tagged, "first_bad": first_bad}
+    return Parts(sum(status.values()), status, paths=paths, **numbers)
 
 
 def _summed(each: list[Mapping[str, int]]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,7 +21,6 @@ from pairton.events.tags import load_table
 from pairton.formats.base import Source
 from pairton.formats.files import CONTAINERS, fingerprint, is_url, one_line, open_binary
 from pairton.models.storage import INFO, WEIGHTS, WEIGHTS_KEY
-from pairton.reconstruction.run_settings import RunSettings
 from pairton.reconstruction.running import Assigner
 from pairton.topology import load_topology
 
@@ -32,13 +31,13 @@ __all__ = [
     "COMPLETE",
     "KEY",
     "InputFile",
-    "InputFiles",
     "Verified",
     "absolute",
     "content_hash",
     "engine_version",
     "file_sha256",
     "hash_of",
+    "locate",
     "plain_reading",
     "read_result",
     "result_metadata",
@@ -98,20 +97,21 @@ class InputFile:
         return asdict(self)
 
 
-class InputFiles(list[InputFile]):
-    """The inputs of one run, in order."""
+def locate(ranges: Iterable[tuple[str, int, int]], rows: Mapping[str, int]) -> dict[str, tuple[str, int]]:
+    """The files of some rows of a result, and the rows in these files.
 
-    def locate(self, row: int) -> tuple[str, int]:
-        """The file of a row of the result, and the row in that file."""
-        for one in self:
-            if row < one.events:
-                return one.name, row
-            row -= one.events
-        raise IndexError(row)
+    ranges   file, first row and end of the rows that were read from it, in the order of the result
 
-    def first_bad(self, rows: Mapping[str, int]) -> dict[str, tuple[str, int]]:
-        """The files of some rows of the result, and the rows in these files, by status."""
-        return {label: self.locate(row) for label, row in rows.items()}
+    >>> locate([("a.h5", 5, 10), ("b.h5", 0, 10)], {"bad_object": 7})
+    {'bad_object': ('b.h5', 2)}
+    """
+    found: dict[str, tuple[str, int]] = {}
+    begin = 0
+    for name, start, stop in ranges:
+        end = begin + stop - start
+        found |= {label: (name, start + row - begin) for label, row in rows.items() if begin <= row < end}
+        begin = end
+    return {label: found[label] for label in rows}
 
 
 def plain_reading(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,19 +125,16 @@ def plain_reading(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _plain(value) for name, value in sorted(found.items())}
 
 
-def result_settings(
-    model: Model, settings: RunSettings, reading: Mapping[str, Any] | None = None, inputs: Sequence[InputFile] = ()
-) -> dict[str, Any]:
+def result_settings(assigner: Assigner, reading: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The metadata on how a result was made; `reading` are the options from `plain_reading`."""
-    assigner = Assigner(model, settings)
     fitted = [member.temperatures for member in assigner.members]  # one per fold
     return {
         "pairton_version": __version__,
-        "model": _describe(model),
+        "model": _describe(assigner.model),
         **{name: _plain(value) for name, value in vars(assigner.settings).items()},
         "temperatures": _plain(fitted if len(fitted) > 1 else fitted[0]),  # None: not fitted for this decoding
         "reading": dict(reading or {}),
-        "inputs": [one.to_dict() for one in inputs],
+        "inputs": [],
     }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import awkward as ak
@@ -16,8 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding import Decoded
-from pairton.errors import EventsError, nearest
+from pairton.errors import ConfigError, EventsError, nearest
 from pairton.events import Events, Status
+from pairton.events.head_specs import HeadSpec
+from pairton.events.inputs import MOMENTUM
 from pairton.events.vectors import polar
 from pairton.reconstruction.momenta import (
     Momenta,
@@ -27,16 +29,35 @@ from pairton.reconstruction.momenta import (
     slot_momenta,
     with_sign,
 )
-from pairton.reconstruction.result_columns import result_columns
+from pairton.reconstruction.result_columns import (
+    MODEL_FOLD,
+    N_BTAGS,
+    head_shape,
+    output_columns,
+    pattern_columns,
+    place_sizes,
+    result_columns,
+    topology_columns,
+)
 from pairton.topology import JET, Topology
 from pairton.topology.assignments import ranked
+from pairton.topology.mixtures import parts_of
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
     from pairton.reconstruction.running import RunSettings
     from pairton.report.event_display import Display
 
-__all__ = ["Reconstruction", "by_falling_pt", "momenta", "positions", "slot_momenta", "stored_assignment"]
+__all__ = [
+    "Reconstruction",
+    "by_falling_pt",
+    "check_columns",
+    "momenta",
+    "own_columns",
+    "positions",
+    "slot_momenta",
+    "stored_assignment",
+]
 
 Ints = npt.NDArray[np.integer[Any]]
 
@@ -338,3 +359,39 @@ def by_falling_pt(events: Events, found: Decoded) -> tuple[Decoded, Momenta, tup
         particle_probability=np.take_along_axis(found.particle_probability, particles, axis=1),
     )
     return ordered, known.exchanged(particles), (slots, particles)
+
+
+@lru_cache
+def own_columns(topology: Topology) -> frozenset[str]:
+    """The names of all columns that results of a topology, or of a mixture, can have besides those of heads."""
+    names = {N_BTAGS, MODEL_FOLD}
+    for tree in (topology, *(part.topology for part in parts_of(topology))):
+        none = ak.Array(np.zeros((0, 0)))
+        objects = {kind: ak.zip(dict.fromkeys(MOMENTUM, none)) for kind in tree.kinds}
+        events, found = Events(objects, tree, weights=()), Decoded.empty(tree, 0)
+        more = {**topology_columns(tree, found), **pattern_columns(tree, found)}
+        answer = found.assignment, np.zeros(0, np.uint8), found.event_probability, found.particle_probability
+        reco = Reconstruction(events, *answer, found.exact, events.counts, more)
+        names |= reco.to_columns().keys()
+    return frozenset(names)
+
+
+def check_columns(
+    topology: Topology, heads: Mapping[str, HeadSpec], outputs: Mapping[str, tuple[str, ...]], source: str
+) -> None:
+    """Raise ConfigError if a head would replace a column of the results, or one of another head.
+
+    outputs: the axes of the outputs that describe events, besides the declared heads
+    """
+    taken = dict.fromkeys(own_columns(topology), "results")
+    order = np.zeros((0, len(topology.slots)), np.intp), np.zeros((0, len(topology.particles)), np.intp)
+    sizes = place_sizes(topology)
+    shapes = {name: tuple(sizes.get(axis, 1) for axis in axes) for name, axes in outputs.items()}
+    shapes |= {name: head_shape(spec, topology) for name, spec in heads.items()}
+    for name, shape in shapes.items():
+        for column in output_columns(topology, heads, outputs, {name: np.zeros((0, *shape))}, order):
+            if column in taken:
+                raise ConfigError(
+                    f"{source}heads.{name}: {taken[column]} already have a column {column}: rename the head"
+                )
+            taken[column] = f"the results of heads.{name}"

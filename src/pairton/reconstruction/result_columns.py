@@ -24,30 +24,65 @@ topology_<name>              probability that the event is of this topology, for
 <head>, <particle>_<head>    further heads of the network, for events and particles (float32); a label of the input
                              with the same name is kept as true_<name>
 <name>_<variation>           the columns from `status` on for varied objects, if there are variations
+
+The column of a head has its number, or P(class 1) for two classes; for more there are <head>_0, <head>_1, ... It
+is NaN where the answer has no such particle. Outputs of a kinematic fit are columns too: log_likelihood,
+<particle>_fitted_pt, <slot>_fitted_energy, ...
+
+A place is a particle or product that a head describes.
+Shapes: n events, B events of a batch, N nodes, S slots, P particles, C classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
+from pairton.decoding import Decoded
+from pairton.decoding.patterns import plan_of
 from pairton.errors import ConfigError, OutputError
 from pairton.events import Events, Status
+from pairton.events.head_specs import HeadSpec, places_of
 from pairton.events.vectors import polar
 from pairton.reconstruction.momenta import with_sign
-from pairton.topology import Slot, collection_name
+from pairton.topology import Slot, Topology, collection_name
+from pairton.topology.mixtures import parts_of
 
 if TYPE_CHECKING:
     from pairton.reconstruction.result import Reconstruction
 
-__all__ = ["LABELS", "Columns", "result_columns", "same_columns", "same_kept", "slot_column"]
+__all__ = [
+    "DECODED",
+    "LABELS",
+    "MODEL_FOLD",
+    "N_BTAGS",
+    "Columns",
+    "head_columns",
+    "head_shape",
+    "head_values",
+    "output_columns",
+    "pattern_columns",
+    "place_sizes",
+    "place_titles",
+    "reordered",
+    "result_columns",
+    "same_columns",
+    "same_kept",
+    "slot_column",
+    "topology_columns",
+]
 
 LABELS = np.array([status.label for status in Status])
+DECODED = ("edges", "triplets", "patterns")  # outputs for the decoding; others describe events
+N_BTAGS, MODEL_FOLD = "n_btags", "model_fold"  # columns of some models
 
 Columns = dict[str, Any]  # name -> numpy array, or awkward array of lists
+Floats = npt.NDArray[np.floating[Any]]
+Ints = npt.NDArray[np.integer[Any]]
 
 
 def slot_column(slot: Slot) -> str:
@@ -136,3 +171,150 @@ def same_columns(path: str | Path, one: Sequence[str], other: Sequence[str]) -> 
     if list(one) != list(other):
         odd = ", ".join(sorted(set(one) ^ set(other))) or "in another order"
         raise OutputError(f"{path}: only some inputs have the columns {odd}: write them to two files")
+
+
+# -- outputs of the model besides the answer ---------------------------------------------------------------
+
+
+def head_shape(spec: HeadSpec, topology: Topology) -> tuple[int, ...]:
+    """The shape of the values of a head for one event, as `head_values` returns them."""
+    places = () if spec.of_event else (len(places_of(topology, spec.of)),)
+    return (*places, spec.width) if spec.is_class else places
+
+
+def head_values(spec: HeadSpec, topology: Topology, output: Floats, assignment: Ints) -> Floats:
+    """(B, ...): probabilities of classes, or numbers, from the output of a network.
+
+    assignment: (B, S), the nodes of the answer; -1 for none
+    """
+    values = np.asarray(output, dtype=np.float64)
+    if not spec.of_event:
+        values = np.stack([_place(values, assignment[:, list(p.slots)]) for p in places_of(topology, spec.of)], 1)
+    if spec.is_class:
+        values = np.exp(values - values.max(axis=-1, keepdims=True, initial=-np.inf))
+        values = values / values.sum(axis=-1, keepdims=True)
+    elif not spec.of_event:
+        values = values[..., 0]
+        if spec.loss == "log_gaussian":
+            values = 2 * np.sinh(values)
+    return values.astype(np.float32)
+
+
+def _place(output: Floats, nodes: Ints) -> Floats:
+    """(B, C): the mean of (B, C, N, N) over all pairs of nodes (B, K); NaN where one is -1."""
+    at = np.maximum(nodes, 0)
+    rows = np.arange(len(at))[:, None, None]
+    picked = output.transpose(0, 2, 3, 1)[rows, at[:, :, None], at[:, None, :]].mean(axis=(1, 2))
+    return np.where((nodes >= 0).all(axis=1, keepdims=True), picked, np.nan)
+
+
+def reordered(
+    spec: HeadSpec,
+    topology: Topology,
+    values: Floats,
+    before: Ints,
+    after: Ints,
+) -> Floats:
+    """The values of a head after interchangeable particles were exchanged: assignments `before` and `after`."""
+    if spec.of_event:
+        return values
+    result = np.full_like(values, np.nan)
+    places = [list(place.slots) for place in places_of(topology, spec.of)]
+    for k, place in enumerate(places):
+        objects = np.sort(after[:, place], axis=1)
+        for j, other in enumerate(places):
+            same = (objects == np.sort(before[:, other], axis=1)).all(axis=1) & (objects >= 0).all(axis=1)
+            result[same, k] = values[same, j]
+    return result
+
+
+def place_titles(name: str, topology: Topology, of: str) -> list[str]:
+    """The column of a head for the event, or for each of its particles or products."""
+    return [f"{p.name.replace('.', '_')}_{name}" if p.name else name for p in places_of(topology, of)]
+
+
+def head_columns(name: str, spec: HeadSpec, topology: Topology, values: Floats) -> dict[str, Floats]:
+    """The columns of one head in a result, (n,) each."""
+    columns = {}
+    for k, title in enumerate(place_titles(name, topology, spec.of)):
+        own = values if spec.of_event else values[:, k]
+        if not spec.is_class:
+            columns[title] = own
+        elif spec.width == 2:
+            columns[title] = own[:, 1]
+        else:
+            columns |= {f"{title}_{c}": own[:, c] for c in range(spec.width)}
+    return columns
+
+
+def place_sizes(topology: Topology) -> dict[str, int]:
+    """The sizes of output axes with one entry per slot, particle or neutrino of the answer."""
+    return {"slot": len(topology.slots), "particle": len(topology.particles), "neutrino": len(topology.neutrinos)}
+
+
+def output_columns(
+    topology: Topology,
+    heads: Mapping[str, HeadSpec],
+    outputs: Mapping[str, tuple[str, ...]],
+    described: Mapping[str, Floats],
+    exchanged: tuple[Ints, Ints],
+) -> dict[str, Floats]:
+    """The columns of all outputs of a model besides the answer.
+
+    heads       the heads that a recipe declares
+    outputs     the axes of all outputs
+    described   declared heads, outputs with one entry per slot, particle or neutrino, and other outputs
+    exchanged   the previous slot (n, S) and particle (n, P) of each, after sorting by pT
+    """
+    columns: dict[str, Floats] = {}
+    for name, array in described.items():
+        axes = outputs.get(name, ())
+        if name in heads:
+            columns |= head_columns(name, heads[name], topology, array)
+        elif len(axes) == 1 and axes[0] in place_sizes(topology):
+            columns |= _place_columns(name, axes[0], topology, array, exchanged)
+        else:
+            columns[name] = array
+    return columns
+
+
+def _place_columns(
+    name: str, axis: str, topology: Topology, values: Floats, exchanged: tuple[Ints, Ints]
+) -> dict[str, Floats]:
+    """The columns (n,) of an output (n, places)."""
+    slots, particles = exchanged
+    if axis == "slot":
+        titles, order = [slot.name for slot in topology.slots], slots
+    elif axis == "particle":
+        titles, order = [particle.name for particle in topology.particles], particles
+    else:
+        titles = [neutrino.name for neutrino in topology.neutrinos]
+        owners = [neutrino.particle for neutrino in topology.neutrinos]
+        order = (particles[:, owners, None] == np.array(owners)).argmax(axis=2)
+    moved = np.take_along_axis(values, order, axis=1)
+    return {f"{title.replace('.', '_')}_{name}": moved[:, k] for k, title in enumerate(titles)}
+
+
+def pattern_columns(topology: Topology, found: Decoded) -> Columns:
+    """The columns of a model that knows missing particles; `topology` is that of the answers."""
+    patterns = plan_of(topology).patterns
+    chances = found.pattern_probability  # (n, patterns), float64: P(complete) may be tiny
+    complete = chances[:, [k for k, pattern in enumerate(patterns) if pattern.complete]].sum(axis=1)
+    filled = np.stack([(found.assignment[:, part.slots] >= 0).all(axis=1) for part in parts_of(topology)])
+    answered_in = found.topology_probability.argmax(axis=1) if topology.alternatives else 0
+    whole = ~found.answered | filled[answered_in, np.arange(len(complete))]
+    with np.errstate(invalid="ignore"):  # an incomplete answer is wrong if the event is complete
+        if_complete = (np.where(whole, found.event_probability, 0) / complete).astype(np.float32)
+    columns: Columns = {
+        "complete_probability": complete.astype(np.float32),
+        "event_probability_if_complete": if_complete,
+    }
+    for pattern, chance in zip(patterns, chances.T, strict=True):
+        columns[f"pattern_{pattern.key}"] = chance.astype(np.float32)
+    return columns
+
+
+def topology_columns(topology: Topology, found: Decoded) -> Columns:
+    """The probability of each topology of a mixture; no columns for a model of one topology."""
+    names = [f"topology_{name}" for name, _ in topology.alternatives]
+    return dict(zip(names, found.topology_probability.astype(np.float32).T, strict=True))

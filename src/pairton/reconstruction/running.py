@@ -28,28 +28,29 @@ from pairton.errors import ModelError, PairtonWarning
 from pairton.events import Events, Status
 from pairton.events.acceptance import MAX_OBJECTS, Accepted, accept
 from pairton.events.domain import chosen_cuts
-from pairton.events.evidence import ensure_evidence, tag_caveat, with_table
+from pairton.events.evidence import ensure_evidence, tag_caveat
 from pairton.events.inputs import EVIDENCE
 from pairton.events.nodes import Nodes
 from pairton.events.splits import fold_of
-from pairton.events.tags import TagTable, load_table
+from pairton.events.tags import TagTable
+from pairton.formats.files import Paths
 from pairton.kinematics.fit_settings import BUILT_IN, transfer_caveat
 from pairton.models.folds import by_fold
 from pairton.reconstruction.given_objects import by_kind
-from pairton.reconstruction.head_columns import (
+from pairton.reconstruction.momenta import variation_caveat
+from pairton.reconstruction.result import Reconstruction, by_falling_pt, check_columns
+from pairton.reconstruction.result_columns import (
     DECODED,
     MODEL_FOLD,
     N_BTAGS,
-    check_columns,
     head_shape,
     head_values,
     output_columns,
+    pattern_columns,
     place_sizes,
     reordered,
+    topology_columns,
 )
-from pairton.reconstruction.momenta import variation_caveat
-from pairton.reconstruction.pattern_columns import pattern_columns, topology_columns
-from pairton.reconstruction.result import Reconstruction, by_falling_pt
 from pairton.reconstruction.run_settings import RunSettings, hypotheses, knows_missing
 from pairton.topology import JET, Layout, Topology, same_tree
 from pairton.topology.mixtures import Part, find_part
@@ -317,7 +318,7 @@ def _all_finite(outputs: Outputs, events: int) -> npt.NDArray[np.bool_]:
 
 
 def reconstruct(
-    events: Events | ak.Array | Mapping[str, ak.Array] | str | os.PathLike[str],
+    events: Events | ak.Array | Mapping[str, ak.Array] | Paths,
     model: Model | str | Path | None = None,
     *,
     decoding: str | None = None,
@@ -336,9 +337,9 @@ def reconstruct(
     """Assign the objects of events to the particles of a topology.
 
     Args:
-        events: `Events`; a path; an array of jets with pt, eta, phi, energy or mass, and the inputs of the model
-            (such as a b-tag); or a mapping of kinds of objects to such arrays. Leptons need no mass, and missing
-            energy is pt and phi. px, py, pz, E and other coordinates of the library vector are understood too.
+        events: `Events`; a path or several; an array of jets with pt, eta, phi, energy or mass, and the inputs of
+            the model (such as a b-tag); or a mapping of kinds of objects to such arrays. Leptons need no mass, and
+            missing energy is pt and phi. px, py, pz, E and other coordinates of the library vector are understood.
         model: A loaded model, or the name or path of one; by default the model for the topology of the events.
             "kinematic", or the path of a YAML file with its settings, is a kinematic fit.
         decoding: A name in `pairton.decoding.DECODINGS`; by default the decoding that the model was trained for.
@@ -370,35 +371,25 @@ def reconstruct(
         >>> reco.t.mass.ndim, len(reco)
         (2, 3)
     """
-    if model is None or isinstance(model, str | Path):
-        from pairton.models.engines import load_model, model_for
-        from pairton.reconstruction.model_choice import load_for_files
+    from pairton.reconstruction.run import Run
 
-        if isinstance(events, str | os.PathLike):
-            loaded = load_for_files(model, [os.fspath(events)], engine=engine, threads=threads)
-        else:
-            known = events.topology if isinstance(events, Events) else None
-            name = model or (model_for(known) if known is not None else "default")
-            loaded = load_model(name, engine=engine, threads=threads, topology=known)
-    else:
-        loaded = model
-    if isinstance(events, str | os.PathLike):
-        from pairton.formats import options_for, read
-
-        events, tags = read(os.fspath(events), truth=False, tags=tags, **options_for(loaded, {})), None
-    if not isinstance(events, Events):
-        events = Events(by_kind(events), loaded.topology)
-    if variations is not None:
-        events = events.replace(variations={name: by_kind(given) for name, given in variations.items()})
-    if tags is not None:
-        events = with_table(events, load_table(tags))
     chosen = chosen_cuts(jets, leptons, cuts)
-    settings = RunSettings(decoding, max_objects, chosen, answer, allow_absent, prior or {})
-    assigner = Assigner(loaded, settings.for_events(loaded, events.topology, events.pile_up))
-    assigner.check(events.topology, events.variations)
-    events = assigner.with_evidence(events)
-    parts = [assigner.run(window) for window in windows([events])]
-    return _joined(events, parts).made_by(loaded, assigner.settings)
+    settings = RunSettings(
+        decoding=decoding,
+        max_objects=max_objects,
+        cuts=chosen,
+        answer=answer,
+        allow_absent=allow_absent,
+        prior=prior or {},
+    )
+    with Run(events, model, settings, threads=threads, engine=engine, truth=False, tags=tags) as run:
+        known, assigner = run.read(), run.assigner
+    if variations is not None:
+        known = known.replace(variations={name: by_kind(given) for name, given in variations.items()})
+    assigner.check(known.topology, known.variations)
+    known = assigner.with_evidence(known)
+    parts = [assigner.run(window) for window in windows([known])]
+    return _joined(known, parts).made_by(run.model, assigner.settings)
 
 
 def _joined(events: Events, parts: Sequence[Reconstruction]) -> Reconstruction:

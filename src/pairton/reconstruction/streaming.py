@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pairton.errors import InputError
-from pairton.events.domain import used_cuts
-from pairton.formats import expand, has_pile_up, iterate, open_source, options_for
 from pairton.formats.base import Source
-from pairton.formats.files import Paths, is_url
-from pairton.reconstruction.provenance import InputFile, InputFiles, content_hash, plain_reading, result_settings
+from pairton.formats.files import Paths
+from pairton.reconstruction.provenance import InputFile, content_hash, locate, plain_reading, result_settings
 from pairton.reconstruction.result import Reconstruction
-from pairton.reconstruction.result_columns import same_kept
+from pairton.reconstruction.run import READ_ROWS, Run
 from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
-from pairton.reconstruction.running import Assigner, windows
 from pairton.reconstruction.writers import Tally, create_result
-from pairton.topology import load_topology
+from pairton.topology.kinds import counted
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
 
-__all__ = ["READ_ROWS", "Summary", "count_events", "reconstruct_files", "reconstruct_stream", "settings_for_files"]
+__all__ = ["Summary", "reconstruct_files", "warnings_on", "write_result"]
 
 SHOWN = 10  # events in the table on screen
-READ_ROWS = 16_384  # events read at a time; more would need more memory and not be faster
+BAD = {
+    "bad_object": "have an object with an impossible value",
+    "bad_output": "get no answer, because the outputs of the model are not finite or allow no assignment",
+}
+UNANSWERED = ("too_few_objects", *BAD)
 
 FirstBad = Mapping[str, tuple[str, int]]  # bad status -> file and row of its first event
 Watch = Callable[[Iterator[Reconstruction]], Iterator[Reconstruction]]
@@ -39,61 +39,18 @@ class Summary:
 
     events: int
     status: dict[str, int]  # label -> events
-    first: Reconstruction  # the first events, to show
+    first: Reconstruction | None = field(default=None, repr=False)  # the first events, to show
     varied: Mapping[str, dict[str, int]] = field(default_factory=dict)  # variation -> the same as `status`
     jets: int = 0  # number of jets that were used, if the model takes tags
     tagged: int = 0  # number of b-tagged ones among them
     first_bad: FirstBad = field(default_factory=dict)
-
-
-def count_events(paths: Paths, **options: Any) -> int:
-    """The number of events in all files, without reading them."""
-    total = 0
-    for path in expand(paths):
-        with open_source(path, **options) as source:
-            total += source.n_events
-    return total
-
-
-def settings_for_files(
-    settings: RunSettings, model: Model, paths: Paths, options: Mapping[str, Any]
-) -> RunSettings:
-    """The settings with a number for every cut on objects; `options`: of `pairton.iterate`."""
-    if settings.cuts == used_cuts(settings.cuts, model.domain, model.topology.kinds):
-        return settings  # they have all numbers
-    reading = options_for(model, options)
-    return settings.for_events(model, load_topology(reading["topology"]), has_pile_up(paths, reading))
-
-
-def reconstruct_stream(
-    paths: Paths,
-    model: Model | str | Path = "default",
-    settings: RunSettings = DEFAULT_SETTINGS,
-    /,  # the keyword `settings` is an option of `pairton.iterate`
-    *,
-    chunk: int = READ_ROWS,
-    **options: Any,
-) -> Iterator[Reconstruction]:
-    """Reconstruct all files in fixed windows of rows; yields at least one window, which may be empty.
-
-    chunk     events read at a time; it does not change the answers
-    options   options of `pairton.iterate`
-    """
-    if isinstance(model, str | Path):
-        from pairton.models.engines import load_model
-
-        model = load_model(model, topology=options.get("topology"), isolate=options.get("isolate"))
-    assigner = None
-    for window in windows(same_kept(iterate(paths, chunk=chunk, **options_for(model, options)))):
-        assigner = assigner or Assigner(model, settings.for_events(model, window.topology, window.pile_up))
-        assigner.check(window.topology, window.variations)
-        yield assigner.run(window).made_by(model, assigner.settings)
+    warnings: tuple[str, ...] = ()  # what may be wrong with the events, the model or the settings
 
 
 def reconstruct_files(
     paths: Paths,
     output: str | Path | None,
-    model: Model | str | Path = "default",
+    model: Model | str | Path | None = None,
     settings: RunSettings = DEFAULT_SETTINGS,
     /,  # the keyword `settings` is an option of `pairton.iterate`
     *,
@@ -105,29 +62,31 @@ def reconstruct_files(
 ) -> Summary:
     """Reconstruct files, write the result to `output` if given, and return a summary.
 
+    model             a model, its name or path; by default the one for the topology of the files
     chunk             events read at a time; it does not change the answers
     threads, engine   as for `pairton.load_model`, if the model is given by name
     progress          may wrap the stream of windows, to show progress
-    options           options of `pairton.iterate`: format, topology, keep, units, btag, map, tree, settings
+    options           options of `pairton.iterate`: format, topology, keep, btag, map, settings, …
     """
-    if isinstance(model, str | Path):
-        from pairton.models.engines import load_model
+    with Run(paths, model, settings, threads=threads, engine=engine, **{"truth": False, **options}) as run:
+        return write_result(run, output, chunk=chunk, progress=progress)
 
-        model = load_model(
-            model, engine=engine, threads=threads, topology=options.get("topology"), isolate=options.get("isolate")
-        )
-    files = expand(paths)
-    _refuse_overwriting(files, output)
-    inputs = InputFiles()
+
+def write_result(
+    run: Run, output: str | Path | None, *, chunk: int = READ_ROWS, progress: Watch | None = None
+) -> Summary:
+    """Reconstruct the events of a run; arguments as for `reconstruct_files`."""
+    inputs: list[InputFile] = []
 
     def note(source: Source) -> None:
         inputs.append(InputFile.of(source, None if output is None else content_hash(source.path)))
 
-    settings = settings_for_files(settings, model, files, options)
-    metadata = result_settings(model, settings, plain_reading(options_for(model, options)))
+    if output is not None:
+        run.refuse_inputs([Path(output)])
+    metadata = result_settings(run.assigner, plain_reading(run.options))
     first: Reconstruction | None = None
-    stream = reconstruct_stream(files, model, settings, chunk=chunk, truth=False, opened=note, **options)
-    with create_result(output, model.topology, metadata) if output is not None else nullcontext() as writer:
+    stream = run.reconstruct(chunk, note)
+    with create_result(output, run.model.topology, metadata) if output is not None else nullcontext() as writer:
         tally = Tally() if writer is None else writer.tally
         for reco in stream if progress is None else progress(stream):
             first = _head(reco) if first is None else first
@@ -135,11 +94,11 @@ def reconstruct_files(
                 writer.write(reco)
             else:
                 tally.add(reco)
-        first_bad = inputs.first_bad(tally.first)
+        first_bad = locate(((one.name, 0, one.events) for one in inputs), tally.first)
         if writer is not None:
             writer.metadata |= {"inputs": [one.to_dict() for one in inputs], "first_bad": first_bad}
-    assert first is not None  # there is always a window
-    return Summary(tally.events, tally.status, first, tally.varied, tally.jets, tally.tagged, first_bad)
+    warnings = tuple(warnings_on(run, tally.status, first_bad))
+    return Summary(tally.events, tally.status, first, tally.varied, tally.jets, tally.tagged, first_bad, warnings)
 
 
 def _head(reco: Reconstruction) -> Reconstruction:
@@ -149,9 +108,32 @@ def _head(reco: Reconstruction) -> Reconstruction:
     return Reconstruction(**{name: getattr(reco, name)[some] for name in names}, used=used)
 
 
-def _refuse_overwriting(files: list[str], output: str | Path | None) -> None:
-    if output is None or not Path(output).exists():
-        return
-    for name in files:
-        if not is_url(name) and Path(name).exists() and Path(output).samefile(name):
-            raise InputError(f"{output} is an input file: write the result to another file")
+def warnings_on(run: Run, status: Mapping[str, int], first_bad: FirstBad) -> Iterable[str]:
+    """One line for everything that may be wrong, from the number of events of each status."""
+    model, events = run.model, sum(status.values())
+    for label, (file, row) in first_bad.items():
+        yield f"{status[label]} events {BAD[label]} ({label}), the first in {file}, row {row}"
+    most, asked = run.assigner.settings.max_objects, run.settings.max_objects
+    if status["truncated"] and most < asked:
+        yield (
+            f"--max-objects {asked} is more than the sums over hypotheses of {model.topology.name} allow: of "
+            f"events with more than {most} objects of a kind, only the {most} of highest pT were used "
+            f"({status['truncated']} truncated)"
+        )
+    if events and events == sum(status[label] for label in UNANSWERED):
+        yield (
+            "no event has an answer: are units, cuts and topology right? (`pairton inspect` shows what is in the "
+            "file)"
+        )
+    if status["outside_domain"] and not status["ok"]:
+        scores = "; if b-tags are scores, cut on them with --btag CUT" if model.domain.has_binary else ""
+        yield (
+            f"no event is like those that {model.name} was trained on, with {model.domain}{scores} (`pairton "
+            "inspect` shows what is in the file)"
+        )
+    elif events and events == status["incomplete"]:
+        slots = zip(model.topology.slots_per_kind, model.topology.kinds, strict=True)
+        yield (
+            f"no event has the objects of a complete {model.topology.name}, "
+            f"{', '.join(counted(n, kind) for n, kind in slots if n)}: `pairton inspect` shows what the file has"
+        )

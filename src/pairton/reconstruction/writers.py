@@ -23,6 +23,7 @@ from pairton.reconstruction.momenta import variation_caveat
 from pairton.reconstruction.provenance import KEY, result_metadata, result_settings
 from pairton.reconstruction.result import Reconstruction
 from pairton.reconstruction.result_columns import LABELS, Columns, result_columns, same_columns, slot_column
+from pairton.reconstruction.running import Assigner
 from pairton.topology import JET, Topology
 
 __all__ = [
@@ -145,6 +146,6 @@ def save_result(reco: Reconstruction, path: str | os.PathLike[str]) -> None:
     """Write a reconstruction that is in memory; its metadata do not list input files."""
     metadata = {}
     if reco.model is not None and reco.settings is not None:
-        metadata = result_settings(reco.model, reco.settings)
+        metadata = result_settings(Assigner(reco.model, reco.settings))
     with create_result(os.fspath(path), reco.topology, metadata) as writer:
         writer.write(reco)

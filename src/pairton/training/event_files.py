@@ -11,7 +11,8 @@ from typing import Any
 
 from pairton.errors import TopologyError
 from pairton.events.head_specs import EVENT, places_of, slot_paths
-from pairton.reconstruction.head_columns import own_columns, place_titles
+from pairton.reconstruction.result import own_columns
+from pairton.reconstruction.result_columns import place_titles
 from pairton.spanet.spanet_event import MOMENTUM_FEATURES, PARTICLE, WHOLE, Feature, Quantity, SpanetEvent
 from pairton.topology import Topology
 from pairton.topology.extras import labels_of

@@ -20,7 +20,8 @@ from pairton.events.inputs import Inputs
 from pairton.network.config import NetworkConfig
 from pairton.network.heads import HEADS
 from pairton.recipes import find_recipe
-from pairton.reconstruction.head_columns import DECODED, check_columns
+from pairton.reconstruction.result import check_columns
+from pairton.reconstruction.result_columns import DECODED
 from pairton.spanet.spanet_event import load_spanet_event
 from pairton.topology import Topology, load_topology, parse_topology
 from pairton.topology.mixtures import mixture

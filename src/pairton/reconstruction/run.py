@@ -1,0 +1,270 @@
+"""What is being run: events, the model for them, its settings, and how files are read.
+
+The command line and the functions of Python make a `Run`. It opens each file once.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from pairton.errors import ConfigError, InputError, ModelError, PairtonError, PairtonWarning
+from pairton.events import Events
+from pairton.events.evidence import with_table
+from pairton.events.tags import load_table
+from pairton.formats import IN_MEMORY_CHUNK, OpenFile, expand, iterate, options_for, sources
+from pairton.formats.base import Source
+from pairton.formats.common import BadLabels
+from pairton.formats.files import is_url, sample_file
+from pairton.models import engines
+from pairton.models.kinematic_model import is_kinematic
+from pairton.models.storage import builtin_models, read_info
+from pairton.reconstruction.given_objects import by_kind
+from pairton.reconstruction.result import Reconstruction
+from pairton.reconstruction.result_columns import same_kept
+from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
+from pairton.reconstruction.running import Assigner, windows
+from pairton.topology import Topology, load_topology
+from pairton.topology.mixtures import find_part, parts_of
+
+if TYPE_CHECKING:
+    from pairton.models.engines import Model
+
+__all__ = ["READ_ROWS", "Run", "labelled_topology"]
+
+READ_ROWS = 16_384  # events read at a time; more would need more memory and not be faster
+
+
+class Run:
+    """Events, the model for them, and its settings; to be used as a context manager.
+
+    inputs            files, as for `pairton.read`; `Events`; or arrays of objects, as for `pairton.reconstruct`.
+                      None stands for the sample events of the model
+    model             a model, its name or path, or several. None or "default" is the model for the topology of
+                      the events: that in `options`, else that which the first file stores, else that of its labels
+    settings          settings of the reconstruction
+    engine, threads   as for `pairton.load_model`, for models that are given by name
+    labelled          whether truth is needed: events for a mixture are then read as one of its topologies
+    baselines         names of baselines, which are enough if there is no model for the topology
+    options           options of `pairton.iterate`
+
+    >>> with Run("sample:ttbar_allhad") as run:
+    ...     run.model.name, run.topology.name, run.pile_up
+    ('ttbar_allhad', 'ttbar_allhad', False)
+    """
+
+    def __init__(
+        self,
+        inputs: Any,
+        model: Model | str | Path | Sequence[Model | str | Path] | None = None,
+        settings: RunSettings = DEFAULT_SETTINGS,
+        /,  # the keyword `settings` is an option of `pairton.iterate`
+        *,
+        engine: str = "onnx",
+        threads: int | None = None,
+        labelled: bool = False,
+        baselines: Sequence[str] = (),
+        **options: Any,
+    ) -> None:
+        self.events = inputs if isinstance(inputs, Events) else None  # those in memory
+        self.options = {"bad_labels": BadLabels(), **options}
+        self.files = expand(inputs) if _are_paths(inputs) else []
+        self.first = self._open_first()
+        self._counts: dict[str, int] = {}  # file -> events, for those that were opened
+        try:
+            requested = model if isinstance(model, list | tuple) else [model]
+            models = [self._load(each, engine, threads, baselines) for each in requested]
+            self.models: list[Model] = [each for each in models if each is not None]
+            if inputs is None:
+                self.files = [str(sample_file(self.model.topology.name))]
+                self.first = self._open_first()
+            elif not self.files and self.events is None:
+                self.events = Events(by_kind(inputs), self.model.topology)
+            if self.first is not None:
+                if labelled and self.models and self.options.get("topology") is None:
+                    self.options["topology"] = _part_of(self.model, self.first.stored_topology)
+                self.options |= options_for(self.model, self.options) if self.models else {}
+            elif (tags := options.pop("tags", None)) is not None and self.events is not None:
+                self.events = with_table(self.events, load_table(tags))
+            self.settings = settings
+            if self.models:
+                self.settings = settings.for_events(self.model, self.topology, self.pile_up)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_first(self) -> OpenFile | None:
+        if not self.files:
+            return None
+        return OpenFile(self.files[0], self.options.get("format"), self.options.get("isolate"))
+
+    def _load(self, model: Any, engine: str, threads: int | None, baselines: Sequence[str]) -> Model | None:
+        """Load a model that is given by name, or choose one; None if the baselines must be enough."""
+        if model is not None and not isinstance(model, str | Path):
+            loaded: Model = model
+            return loaded
+        name: str | Path = "default" if model is None else model
+        if str(name) == "default" and self.known_topology is not None:
+            try:
+                name = engines.model_for(self.known_topology)
+            except ModelError as error:
+                if not baselines:
+                    raise
+                only = f"{error}; only {', '.join(baselines)} is evaluated"
+                warnings.warn(only, PairtonWarning, stacklevel=4)
+                return None
+        topology = self.options.get("topology") if self.events is None else self.events.topology
+        if topology is None and is_kinematic(name):
+            topology = self.known_topology
+        isolate = self.options.get("isolate")
+        return engines.load_model(name, engine=engine, threads=threads, topology=topology, isolate=isolate)
+
+    @cached_property
+    def known_topology(self) -> Topology | None:
+        """The topology of the events, without a model: asked for, stored, or that of the labels."""
+        if self.events is not None:
+            return self.events.topology
+        if (asked := self.options.get("topology")) is not None:
+            return load_topology(asked)
+        if self.first is None:
+            return None
+        return self.first.stored_topology or labelled_topology(self.first, self._source_options)
+
+    @property
+    def model(self) -> Model:
+        """The (first) model."""
+        return self.models[0]
+
+    @cached_property
+    def assigner(self) -> Assigner:
+        return Assigner(self.model, self.settings)
+
+    @property
+    def _source_options(self) -> dict[str, Any]:
+        return {name: value for name, value in self.options.items() if name not in ("format", "isolate")}
+
+    @property
+    def source(self) -> Source:
+        """The first file, as it is read."""
+        assert self.first is not None
+        return self.first.source(**self._source_options)
+
+    @property
+    def topology(self) -> Topology:
+        """The topology with which the events are read."""
+        if self.events is not None:
+            return self.events.topology
+        asked = self.options.get("topology")
+        return self.source.topology if asked is None else load_topology(asked)
+
+    @cached_property
+    def pile_up(self) -> bool:
+        """Whether there may be jets from pile-up: not in events prepared for a network, or simulated here."""
+        return self.events.pile_up if self.events is not None else bool(self.source.metadata.get("pile_up"))
+
+    @property
+    def expected(self) -> int | None:
+        """The number of events; as long as files are not opened, an estimate. None before the first."""
+        opened = len(self._counts)
+        return len(self.files) * sum(self._counts.values()) // opened if opened else None
+
+    def chunks(self, size: int = READ_ROWS, opened: Any = None, **options: Any) -> Iterator[Events]:
+        """The events, in chunks; `options` replace those of the run."""
+
+        def note(source: Source) -> None:
+            self._counts[source.path] = source.n_events
+            if opened is not None:
+                opened(source)
+
+        if self.events is not None:
+            return iter([self.events])
+        return iterate(self.files, chunk=size, first=self.first, opened=note, **{**self.options, **options})
+
+    def sources(self) -> Iterator[Source]:
+        """The files, opened one after the other."""
+        for source in sources(self.files, first=self.first, **self.options):
+            self._counts[source.path] = source.n_events
+            yield source
+
+    def read(self) -> Events:
+        """All events."""
+        return Events.concatenate(list(self.chunks(IN_MEMORY_CHUNK))) if self.events is None else self.events
+
+    def reconstruct(self, chunk: int = READ_ROWS, opened: Any = None) -> Iterator[Reconstruction]:
+        """Reconstruct the events in fixed windows of rows; yields at least one window, which may be empty.
+
+        chunk    events read at a time; it does not change the answers
+        opened   a function that is called with each `Source`
+        """
+        for window in windows(same_kept(self.chunks(chunk, opened))):
+            self.assigner.check(window.topology, window.variations)
+            yield self.assigner.run(window).made_by(self.model, self.assigner.settings)
+
+    def refuse_inputs(self, outputs: Sequence[Path]) -> None:
+        """Raise InputError if an output would replace an input."""
+        for name in self.files:
+            for output in outputs:
+                if not is_url(name) and output.exists() and output.samefile(name):
+                    raise InputError(f"{output} is an input file: write the result elsewhere")
+
+    def close(self) -> None:
+        if self.first is not None:
+            self.first.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _are_paths(inputs: Any) -> bool:
+    several = inputs if isinstance(inputs, list | tuple) else [inputs]
+    return all(isinstance(each, str | os.PathLike) for each in several)
+
+
+def _part_of(model: Model, stored: Topology | None) -> Topology | None:
+    """For a mixture, its topology that a file with truth stores."""
+    mixture = model.topology
+    if not mixture.alternatives:
+        return None
+    part = None if stored is None else find_part(mixture, stored)
+    if part is None:
+        names = ", ".join(part.name for part in parts_of(mixture))
+        raise ConfigError(f"{model.name} is for {names}: give the topology of these events with --topology")
+    return part.topology
+
+
+def labelled_topology(file: OpenFile, options: Mapping[str, Any]) -> Topology | None:
+    """The topology of the built-in model that uses the most labels of a file; with a warning.
+
+    None if the options give a topology, if the file can be read without one, or if no model has its labels.
+    """
+    if options.get("topology") is not None:
+        return None
+    options = {**options, "truth": True}
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PairtonWarning)  # repeated when the file is read
+        with suppress(PairtonError):
+            file.source(**options)
+            return None
+        for name, folder in builtin_models().items():
+            topology = read_info(folder).topology
+            with suppress(PairtonError):
+                if file.source(**{**options, "topology": topology}).has_truth and name == topology.name:
+                    found.append(topology)
+    chosen = max(found, key=lambda topology: len(topology.slots), default=None)
+    if chosen is not None:
+        warnings.warn(
+            f"{file.path} is read as {chosen.name}, the built-in model that uses the most of its labels: choose "
+            "another with --topology or --model",
+            PairtonWarning,
+            stacklevel=3,
+        )
+    return chosen
