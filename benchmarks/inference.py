@@ -38,7 +38,8 @@ from pairton.evaluation.metrics import matches
 from pairton.events import Events
 from pairton.events.nodes import Nodes
 from pairton.models.engines import Engine, Model
-from pairton.reconstruction.running import Assigner, RunSettings
+from pairton.reconstruction.assigner import Assigner
+from pairton.reconstruction.run_settings import RunSettings
 from programs import run_command, write_input, write_markdown
 
 SAMPLE = "sample:ttbar_allhad"

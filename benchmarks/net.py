@@ -68,13 +68,13 @@ def cases(files: list[str]) -> Iterator[tuple[str, list[str], str]]:
             ["reconstruct", SAMPLE, "--model", model, "--decoding", decoding],
             ".parquet",
         )
-    for option in (
-        ["--answer", "particles"],
-        ["--allow-absent"],
-        ["--prior", "incomplete=0"],
-        ["--jets", "pt>30"],
+    for name, option in (
+        ("answer-particles", ["--answer", "particles"]),
+        ("allow-absent", ["--answer", "absent"]),
+        ("prior-incomplete=0", ["--answer", "incomplete=0"]),
+        ("jets-pt>30", ["--jets", "pt>30"]),
     ):
-        yield f"sample{'-'.join(option)}", ["reconstruct", SAMPLE, *option], ".parquet"
+        yield f"sample--{name}", ["reconstruct", SAMPLE, *option], ".parquet"
     for path in files:
         yield f"{Path(path).stem}-inspect", ["inspect", path], ".txt"
         if path == SAMPLE or Path(path).stat().st_size <= LARGE:

@@ -29,8 +29,8 @@ from pairton.decoding import decode
 from pairton.events.nodes import Nodes
 from pairton.models.engines import ENGINES, Model, load_model
 from pairton.reconstruction import running
+from pairton.reconstruction.assigner import WINDOW
 from pairton.reconstruction.parts import reconstruct_parts
-from pairton.reconstruction.running import WINDOW
 from pairton.reconstruction.streaming import reconstruct_files
 from programs import write_input
 

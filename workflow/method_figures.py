@@ -20,7 +20,8 @@ import pairton
 from pairton.evaluation.metrics import score
 from pairton.events.nodes import Nodes
 from pairton.models.engines import Model, load_model
-from pairton.reconstruction.running import Assigner, RunSettings
+from pairton.reconstruction.assigner import Assigner
+from pairton.reconstruction.run_settings import RunSettings
 
 EVENT = 825  # row in the sample: the event of the README, with eight jets
 BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#999999"

@@ -36,11 +36,12 @@ FLAG = re.compile(r"`[^`]*`|(?<![^\s(])(?:--([a-z]+(?:-[a-z]+)*)|-n\b)(?: ([^\s`
 SWITCHES = ("allow_absent", "force", "isolate", "resume", "select", "strict", "whole")  # flags without a value
 RENAMED = {
     "": "n_events",
-    "no_cuts": "cuts=False",
     "no_weights": "use_weights=False",
     "set": "settings",
     "to": "format",
 }
+FACTS = ("format", "tree", "units")  # keys of --set that have their own arguments
+NO_TABLES = ("CUT", "TAGGER", "none")  # values of --btag that are no table of efficiencies
 LISTS, MAPPINGS = ("keep", "pythia"), ("map", "prior", "settings")  # arguments that take several values
 WORDS = (
     "all",
@@ -71,10 +72,10 @@ def naming_flags() -> Iterator[None]:
 def in_python(message: str) -> str:
     """Name arguments of Python where a message names flags of the command line.
 
-    >>> in_python("give --max-objects 12, --btag TAGGER:CUT or --map met.pt=COLUMN (`pairton tags --help`)")
-    'give max_objects=12, btag="TAGGER:CUT" or map={"met.pt": "COLUMN"} (`pairton tags --help`)'
-    >>> in_python("choose one with --tree, or continue with --resume")
-    'choose one with tree=, or continue with resume=True'
+    >>> in_python("give --max-objects 12, --btag TAGGER:CUT or --map met.pt=COLUMN (`pairton list --help`)")
+    'give max_objects=12, btag="TAGGER:CUT" or map={"met.pt": "COLUMN"} (`pairton list --help`)'
+    >>> in_python("give --set units=MeV or --btag TABLE, or continue with --resume")
+    'give units="MeV" or tags="TABLE", or continue with resume=True'
     """
 
     def argument(found: re.Match[str]) -> str:
@@ -82,6 +83,11 @@ def in_python(message: str) -> str:
             return found[0]
         name, value = (found[1] or "").replace("-", "_"), found[2] or ""
         rest = f" {value}" if value else ""
+        if name == "set" and value.partition("=")[0] in FACTS:
+            name, _, value = value.partition("=")
+            return f'{name}="{value}"' if value else f"{name}="
+        if name == "btag" and value and ":" not in value and value not in NO_TABLES:
+            name = "tags"
         name = RENAMED.get(name, name)
         if name in SWITCHES:
             return f"{name}=True{rest}"

@@ -297,7 +297,7 @@ BAD: dict[str, tuple[str, Callable[[Path], None], list[str]]] = {
     "text as hdf5": ("a.h5", _text, ["not HDF5, as its suffix says", "begins with b'these ar'"]),
     "text as root": ("a.root", _text, ["not ROOT, as its suffix says"]),
     "text": ("a.txt", _text, ["not HDF5 or ROOT or Parquet"]),
-    "root as hdf5": ("a.h5", _renamed, ["content is ROOT, but the suffix says HDF5", "--format"]),
+    "root as hdf5": ("a.h5", _renamed, ["content is ROOT, but the suffix says HDF5", "--set format"]),
     "no inputs": (
         "a.h5",
         _hdf5(_remove("INPUTS")),
@@ -317,7 +317,11 @@ BAD: dict[str, tuple[str, Callable[[Path], None], list[str]]] = {
     "short target": ("a.h5", _hdf5(_shorter("TARGETS/t2/b")), ["unequal length", "TARGETS/t2/b 3"]),
     "short ids": ("a.h5", _hdf5(_shorter("METADATA/event_id")), ["unequal length", "METADATA/event_id 3"]),
     "short labels": ("a.h5", _hdf5(_shorter("LABELS/JET"), "hyper_hdf5"), ["unequal length", "LABELS/JET 3"]),
-    "mev": ("a.h5", lambda path: write(path, six_jets(pt=60_000.0)) and None, ["looks like MeV", "--units MeV"]),
+    "mev": (
+        "a.h5",
+        lambda path: write(path, six_jets(pt=60_000.0)) and None,
+        ["like MeV", "--set units=MeV"],
+    ),
     "no tree": ("a.root", _root({}), ["the file has note, but no tree"]),
     "no columns": ("a.root", _root(FEWER), ["eta (jet_eta)", "energy (jet_energy) or mass", "found", "jet_btag"]),
     "parquet columns": ("a.parquet", _parquet(FEWER), ["eta (jet_eta)", "found jet_pt, jet_phi, jet_btag"]),
@@ -370,8 +374,8 @@ def test_damaged_in_the_middle(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_format_overrides_the_suffix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "a.h5").rename(tmp_path / "a.root")
-    assert json.loads(run(capsys, "inspect", path, "--format", "spanet_hdf5", "--json"))["events"] == 4
-    assert "not ROOT: choose another --format" in refused(capsys, "inspect", path, "--format", "flat_root")
+    assert json.loads(run(capsys, "inspect", path, "--set", "format=spanet_hdf5", "--json"))["events"] == 4
+    assert "not ROOT: choose another --set format" in refused(capsys, "inspect", path, "--set", "format=flat_root")
     odd = path.rename(tmp_path / "events.dat")
     assert json.loads(run(capsys, "inspect", odd, "--json"))["format"] == "spanet_hdf5"
 
@@ -379,20 +383,20 @@ def test_format_overrides_the_suffix(tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["inspect", "IN", "--format", "spanett_hdf5"], "did you mean 'spanet_hdf5'"),
+        (["inspect", "IN", "--set", "format=spanett_hdf5"], "did you mean 'spanet_hdf5'"),
         (["inspect", "IN", "--topology", "hh4bb"], "did you mean 'hh4b'"),
         (["inspect", "IN", "--topology", "hh4b"], "TARGETS lacks H1/b1"),
         (["inspect", "IN", "--map", "pt"], "write OUR_NAME=COLUMN"),
         (["inspect", "IN", "--map", "pt=a", "--map", "pt=b"], "twice"),
         (["inspect", "IN", "--map", "pt=nope"], "no column for pt (nope) of jets"),
-        (["inspect", "IN", "--keep", " nope ,"], "no dataset nope"),
+        (["convert", "IN", "FOLDER/b.h5", "--keep", " nope ,"], "no dataset nope"),
         (["export", "ttbar_allhad", "-o", "FOLDER/b.txt"], "the output must end in .onnx"),
-        (["inspect", "IN", "--tree", "Jets"], "INPUTS has no group Jets, but Source"),
-        (["inspect", "IN", "--units", "TeV"], "choose GeV or MeV"),
+        (["inspect", "IN", "--set", "tree=Jets"], "INPUTS has no group Jets, but Source"),
+        (["inspect", "IN", "--set", "units=TeV"], "choose GeV or MeV"),
         (["inspect", "IN", "--btag", "score:high"], "write a number"),
         (["inspect", "FOLDER/*.root"], "no file matches"),
         (["inspect", "@FOLDER/list.txt"], "list.txt: cannot be read"),
-        (["convert", "IN", "IN"], "this is also an input"),
+        (["convert", "IN", "IN", "--force"], "which was given as input"),
         (["convert", "IN"], "OUT is missing: pairton convert"),
         (["inspect", "https://nowhere.invalid/a.h5"], "check the address and the network"),
         (["convert", "IN", "FOLDER/b.xyz"], "unknown suffix"),

@@ -13,82 +13,46 @@ from click.testing import CliRunner
 import pairton
 from pairton import errors
 from pairton.cli import VERBS, cli, main
+from pairton.cli.options import GROUPS
 from pairton.export.targets import TARGETS
 from pairton.formats.base import ReadOptions
 from pairton.reconstruction.parts import reconstruct_parts
 
-READING = {
-    "--format",
-    "--topology",
-    "--map",
-    "--tree",
-    "--units",
-    "--btag",
-    "--tags",
-    "--keep",
-    "--set",
-    "--strict",
-    "--isolate",
-}
-ANSWER = {"--answer", "--allow-absent", "--prior"}
-RUNNING = {"--max-objects", "--jets", "--leptons", "--no-cuts", "--threads", "--engine"} | ANSWER
-PARTS = {"--dask", "--jobs", "--resume", "--part-rows", "--part-suffix"}
+READING = {"--topology", "--map", "--btag", "--set", "--isolate"}
+RUNNING = {"--model", "--decoding", "--max-objects", "--jets", "--leptons", "--answer", "--threads", "--engine"}
+SIMULATED = READING - {"--btag"} | {"--strict", "--output", "--force"}
 
 FLAGS = {
     "reconstruct": READING
     | RUNNING
-    | PARTS
-    | {"--output", "--model", "--decoding", "--chunk", "--variation", "--force"},
+    | {"--keep", "--dask", "--jobs", "--resume", "--output", "--force", "--parts"},
     "evaluate": READING
     | RUNNING
-    | {
-        "--model",
-        "--split",
-        "--decoding",
-        "--baseline",
-        "--assignments",
-        "--select",
-        "--mix",
-        "--no-weights",
-        "--jet-scale",
-        "--json",
-        "--report",
-        "--plots",
-    },
-    "display": READING
-    | ANSWER
-    | {
-        "--event",
-        "--output",
-        "--model",
-        "--decoding",
-        "--max-objects",
-        "--jets",
-        "--leptons",
-        "--no-cuts",
-        "--engine",
-    },
-    "inspect": READING | {"--json", "--verify"},
-    "convert": READING | {"--to", "--variation", "--select", "--force"},
+    | {"--strict", "--split", "--baseline", "--assignments", "--select", "--mix", "--no-weights", "--jet-scale"}
+    | {"--json", "--report", "--plots"},
+    "display": READING | RUNNING | {"--event", "--output"},
+    "inspect": READING | {"--strict", "--json", "--verify"},
+    "convert": READING | {"--keep", "--strict", "--to", "--select", "--force"},
     "generate": {"-n", "--output", "--process", "--seed", "--keep", "--filter", "--lhe", "--card", "--pythia"}
     | {"--jobs", "--dask", "--resume", "--force"},
-    "topologies": set(),
-    "models": set(),
-    "tags": set(),
-    "transfer": READING | {"--output", "--force"},
-    "train": {
-        "--data",
-        "--out",
-        "--init",
-        "--topology",
-        "--resume",
+    "train": {"--data", "--out", "--init", "--topology", "--resume", "--force", "--folds", "--seed", "--devices"}
+    | {"--threads"},
+    "export": {
+        "--answer",
+        "--output",
         "--force",
-        "--folds",
-        "--seed",
-        "--devices",
-        "--threads",
+        "--decoding",
+        "--whole",
+        "--max-objects",
+        "--like",
+        "--topology",
     },
-    "export": ANSWER | {"--output", "--force", "--decoding", "--whole", "--max-objects", "--like", "--topology"},
+    "list models": set(),
+    "list topologies": set(),
+    "list tags": set(),
+    "list recipes": set(),
+    "measure tags": SIMULATED | {"--score", "--cuts", "--at", "--pt", "--jets"},
+    "measure transfer": SIMULATED | {"--btag"},
 }
 
 
@@ -98,19 +62,26 @@ def _name(option):
 
 
 def command(verb):
-    found = cli.get_command(click.Context(cli), verb)
-    assert found is not None
+    found = cli
+    for word in verb.split():
+        found = found.get_command(click.Context(found), word)
+        assert found is not None
     return found
 
 
 def test_every_verb_is_listed():
-    assert set(VERBS) == set(FLAGS)
+    assert set(VERBS) == {verb.split()[0] for verb in FLAGS}
+    assert len(VERBS) == 10
+    for verb in ("list", "measure"):
+        assert {f"{verb} {below}" for below in command(verb).commands} <= set(FLAGS)
 
 
 @pytest.mark.parametrize("verb", FLAGS)
 def test_flags_of_a_verb(verb):
     options = [p for p in command(verb).params if isinstance(p, click.Option)]
     assert {_name(option) for option in options} == FLAGS[verb]
+    assert len(options) <= (24 if verb == "evaluate" else 20)
+    assert all(getattr(option, "group", None) in GROUPS for option in options)
 
 
 @pytest.mark.parametrize("verb", FLAGS)
@@ -123,13 +94,20 @@ def test_every_verb_explains_itself_with_an_example(verb):
             assert parameter.help, parameter.name
 
 
+def test_help_shows_the_options_in_groups():
+    said = CliRunner().invoke(cli, ["reconstruct", "--help"]).output
+    places = [said.index(f"\n{group}:\n") for group in GROUPS]
+    assert places == sorted(places)
+    assert said.index("--map") < places[1] < said.index("--decoding") < places[2] < said.index("--jobs")
+
+
 def test_a_verb_that_does_not_exist():
     said = CliRunner().invoke(cli, ["recontruct"])
     assert said.exit_code == 2
     assert "no command 'recontruct'; did you mean 'reconstruct'?" in said.output
 
 
-@pytest.mark.parametrize("words", [["--topology", "ttbar_allhad"], ["--tags", "pnet_2022"], ["-o", "out.h5"]])
+@pytest.mark.parametrize("words", [["--topology", "ttbar_allhad"], ["--btag", "pnet_2022"], ["-o", "out.h5"]])
 def test_an_option_with_one_value_is_given_once(words):
     """The last one used to win without a word."""
     said = CliRunner().invoke(cli, ["reconstruct", "events.h5", *words, *words])
@@ -147,10 +125,9 @@ def test_an_option_with_one_value_is_given_once(words):
         (["reconstruct", "--model"], "", {"ttbar_allhad", "iterative", "kinematic"}),
         (["reconstruct", "--decoding"], "ex", {"exact"}),
         (["convert", "--to"], "spanet", {"spanet_hdf5"}),
-        (["inspect", "--format"], "nano", {"nanoaod", "nanoaod_parquet"}),
         (["generate", "--card"], "", {"atlas"}),
-        (["reconstruct", "--tags"], "deepjet", {"deepjet_2018"}),
-        (["topologies"], "hh", {"hh4b"}),
+        (["reconstruct", "--btag"], "deepjet", {"deepjet_2018"}),
+        (["list", "topologies"], "hh", {"hh4b"}),
     ],
 )
 def test_the_shell_completes_values(typed, begun, offered):
@@ -177,21 +154,21 @@ def test_messages_name_arguments_in_python_and_flags_on_the_command_line(monkeyp
         assert said in str(caught.value)
         assert "--" not in str(caught.value)
     with pytest.raises(SystemExit):
-        main(["reconstruct", "sample:ttbar_allhad", "--decoding", "hyper", "--prior", "nothing=2"])
+        main(["reconstruct", "sample:ttbar_allhad", "--decoding", "hyper", "--answer", "nothing=2"])
     assert "or use --decoding exact" in capsys.readouterr().err
-    assert "tags=" in str(errors.PairtonWarning("give --tags"))
+    assert "tags=" in str(errors.PairtonWarning("give --btag TABLE"))
 
 
 @pytest.mark.parametrize(
     ("flags", "arguments"),
     [
-        ("with --tree, or", "with tree=, or"),
+        ("with --set tree=x, or", 'with tree="x", or'),
         ("lower --max-objects to 12: --keep x1,", 'lower max_objects= to 12: keep=["x1"],'),
         (
             "--set targets=a,b (or --set overlap=none)",
             'settings={"targets": "a,b"} (or settings={"overlap": "none"})',
         ),
-        ("start without --resume, with --no-cuts", "start without resume=True, with cuts=False"),
+        ("start without --resume, with --no-weights", "start without resume=True, with use_weights=False"),
         ("run `pairton export a --whole` or a--b", "run `pairton export a --whole` or a--b"),
     ],
 )

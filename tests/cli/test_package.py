@@ -63,7 +63,9 @@ def test_the_package_runs_as_a_module():
 
 
 def test_a_mistake_is_one_line_and_exit_code_2():
-    done = run(sys.executable, "-c", "from pairton.cli import main; main()", "topologies", "nothing_like_this")
+    done = run(
+        sys.executable, "-c", "from pairton.cli import main; main()", "list", "topologies", "nothing_like_this"
+    )
     assert done.returncode == 2
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1

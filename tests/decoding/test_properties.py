@@ -24,7 +24,7 @@ from pairton.events.inputs import Inputs
 from pairton.events.nodes import Nodes
 from pairton.events.objects import make_jets
 from pairton.formats.isolation import events_from_plain, events_to_plain
-from pairton.reconstruction.running import windows
+from pairton.reconstruction.assigner import windows
 from pairton.topology import load_topology
 from pairton.topology.assignments import canonical, present
 from pairton.topology.extras import bin_names

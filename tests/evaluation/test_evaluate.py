@@ -20,8 +20,9 @@ from pairton.events.objects import make_jets, make_objects
 from pairton.formats.files import sample_file
 from pairton.formats.variations import varied_jets
 from pairton.models import engines
+from pairton.reconstruction.assigner import WINDOW
 from pairton.reconstruction.parts import reconstruct_parts
-from pairton.reconstruction.running import WINDOW, reconstruct
+from pairton.reconstruction.running import reconstruct
 from pairton.reconstruction.streaming import reconstruct_files
 from pairton.topology import load_topology, parse_topology
 
@@ -405,7 +406,7 @@ def test_reconstruct_on_the_command_line(decays, built_in, tmp_path):
     assert f"30 events ({ok} ok, {30 - ok} outside_selection)" in shown.output
     assert "t2 [GeV]" in shown.output
     target = tmp_path / "out.root"
-    written = CliRunner().invoke(cli, ["reconstruct", str(source), "-o", str(target), "--max-jets", "7"])
+    written = CliRunner().invoke(cli, ["reconstruct", str(source), "-o", str(target), "--max-objects", "7"])
     assert "30 events (30 truncated)" in written.output
     assert f"wrote {target}" in written.output
     assert len(read_assignments(target, TTBAR)) == 30
@@ -422,16 +423,19 @@ def test_without_input_the_sample_events_are_shown(built_in):
 def test_models_are_listed_with_what_they_are(built_in, monkeypatch, tmp_path):
     monkeypatch.setattr("pairton.models.storage.builtin_models", lambda: {"masses": tmp_path})
     built_in.__class__ = described(built_in, metrics={"e_event": 0.5, "e_W": 0.625})
-    listed = CliRunner().invoke(cli, ["models"])
+    listed = CliRunner().invoke(cli, ["list", "models"])
     assert listed.output == "masses  ttbar_allhad, exact  e_event 0.5  e_W 0.625\n"
     monkeypatch.setattr("pairton.models.storage.builtin_models", lambda: {"masses": tmp_path, "other": tmp_path})
-    assert "e_…: share that is right among the validation events" in CliRunner().invoke(cli, ["models"]).output
-    shown = CliRunner().invoke(cli, ["models", "masses"]).output
+    assert (
+        "e_…: share that is right among the validation events"
+        in CliRunner().invoke(cli, ["list", "models"]).output
+    )
+    shown = CliRunner().invoke(cli, ["list", "models", "masses"]).output
     assert "jets        pT > 0 GeV, |eta| < inf; 6 to 16; btag 0 or 1" in shown
     (tmp_path / "README.md").write_text("# A card")
     monkeypatch.setattr("pairton.models.storage.builtin_models", lambda: {"ttbar_allhad": tmp_path})
-    assert "ttbar_allhad (default)  ttbar_allhad, exact" in CliRunner().invoke(cli, ["models"]).output
-    assert "# A card" in CliRunner().invoke(cli, ["models", "default"]).output
+    assert "ttbar_allhad (default)  ttbar_allhad, exact" in CliRunner().invoke(cli, ["list", "models"]).output
+    assert "# A card" in CliRunner().invoke(cli, ["list", "models", "default"]).output
 
 
 @pytest.mark.parametrize(
@@ -451,8 +455,7 @@ def test_models_are_listed_with_what_they_are(built_in, monkeypatch, tmp_path):
             ["reconstruct", "IN", "--max-objects", "40"],
             "max_objects is 40, but networks take up to 32",
         ),
-        (["reconstruct", "IN", "-o", "out", "--resume", "--chunk", "0"], "chunk is 0, but must be at least 1"),
-        (["reconstruct", "IN", "-o", "out", "--jobs", "1", "--max-jets", "40"], "networks take up to 32"),
+        (["reconstruct", "IN", "-o", "out", "--jobs", "1", "--max-objects", "40"], "networks take up to 32"),
         (["reconstruct", "IN", "-o", "out", "--jobs", "0"], "jobs is 0, but must be at least 1"),
         (["reconstruct", "IN", "--decoding", "beam:0"], "the number of hypotheses to keep, 1 or more"),
     ],

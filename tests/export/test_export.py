@@ -26,8 +26,9 @@ from pairton.export.exact_graph import ExactGraph, output_names
 from pairton.export.targets.step import StepTarget
 from pairton.models.engines import load_model
 from pairton.network.engine import predictor
+from pairton.reconstruction.assigner import Assigner
 from pairton.reconstruction.result_columns import pattern_columns
-from pairton.reconstruction.running import Assigner, RunSettings
+from pairton.reconstruction.run_settings import RunSettings
 from pairton.topology import load_topology, parse_topology
 from pairton.topology.mixtures import mixture
 

@@ -402,7 +402,7 @@ def test_mev_is_divided_when_said(tmp_path: Path, to: str) -> None:
     mev = ak.with_field(events.jets, events.jets.pt * 1000, "pt")
     mev = ak.with_field(mev, events.jets.energy * 1000, "energy")
     path = write(events.replace(jets=ak.with_name(mev, "Momentum4D")), tmp_path / WRITERS[to], to)
-    with pytest.raises(Exception, match="looks like MeV: give --units MeV"):
+    with pytest.raises(Exception, match="looks like MeV: give --set units=MeV"):
         read(path)
     back = read(path, units="MeV")
     for name in ("pt", "energy"):

@@ -126,7 +126,7 @@ def test_a_tree_is_chosen(tmp_path: Path) -> None:
     with uproot.recreate(tmp_path / "a.root") as file:
         for name in ("first", "second"):
             file.mktree(name, {"x": "float64"}).extend({"x": np.ones(2)})
-    with pytest.raises(FormatError, match="trees first, second: choose one with --tree"):
+    with pytest.raises(FormatError, match="trees first, second: choose one with --set tree"):
         read(tmp_path / "a.root")
     with pytest.raises(FormatError, match=r"no tree secnd, but first, second; did you mean 'second'"):
         read(tmp_path / "a.root", tree="secnd")

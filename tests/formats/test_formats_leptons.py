@@ -835,7 +835,7 @@ def test_units_are_found_from_the_first_kind_with_objects(tmp_path: Path) -> Non
     none = {f"lepton_{name}": ak.Array([[]] * 120) for name in ("pt", "eta", "phi")}
     columns = {name: ak.values_astype(values, np.float64) for name, values in none.items()}
     mev = flat(tmp_path / "a.root", **columns, jet_pt=[[50e3] * 4] * 120, jet_mass=[[5e3] * 4] * 120)
-    with pytest.raises(InputError, match="the median jet pT is 50000, which looks like MeV: give --units MeV"):
+    with pytest.raises(InputError, match="the median jet pT is 50000, which looks like MeV: give --set units=MeV"):
         read(mev, topology=lepton_first)
     assert ak.all(read(mev, topology=lepton_first, units="MeV").jets.pt == 50)
     assert ak.all(read(mev, topology=lepton_first, units="GeV").jets.pt == 50e3)

@@ -352,7 +352,7 @@ def test_inspect_shows_the_taggers(command, tmp_path, events, filled, capsys):
     assert found["DeepFlavB"]["low"] == pytest.approx(0.1)
     assert found["PNetB"]["tables"][0] == "pnet_2022"
     assert found["DeepFlavB"]["cuts"] == load_table("deepjet_2018").cuts.tolist()
-    assert command("inspect", path, "--json", "--set", "jet_id=none", "--tags", "deepjet_2017") == 0
+    assert command("inspect", path, "--json", "--set", "jet_id=none", "--btag", "deepjet_2017") == 0
     found = {tagger["name"]: tagger for tagger in json.loads(capsys.readouterr().out)["taggers"]}
     assert found["DeepFlavB"]["tables"][0] == "deepjet_2017"
     assert found["DeepFlavB"]["cuts"] == load_table("deepjet_2017").cuts.tolist()

@@ -192,4 +192,4 @@ def test_everything_in_mev(write: Write, run: Run, tmp_path: Path) -> None:
         made[kind][name] = made[kind][name] * 1000
     line = refused(run(write(tmp_path, made)), tmp_path)
     fixed = write is nano  # experiments have one unit, which no option changes
-    assert ("files of this format are in GeV" if fixed else "looks like MeV: give --units MeV") in line
+    assert ("files of this format are in GeV" if fixed else "looks like MeV: give --set units=MeV") in line

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from pairton.cli import cli
-from pairton.cli.options import reading_options, variation_option
+from pairton.cli.options import reading_options
 from pairton.errors import ConfigError, FormatError, PairtonWarning
 from pairton.formats import create, read
 from pairton.formats.variations import parse_settings, parse_variations
@@ -74,19 +74,18 @@ def test_a_converted_file_keeps_variations(table: Path) -> None:
     energies = (np.asarray(ak.flatten(each.varied("up").jets.energy)) for each in (events, back))
     np.testing.assert_allclose(*energies, rtol=1e-6)
     assert back.jets.pt.tolist() == events.jets.pt.tolist()
-    arguments = [str(table), str(path), "--force", "--topology", "hh4b", "--variation", "up:pt=pt_up"]
+    arguments = [str(table), str(path), "--force", "--topology", "hh4b", "--map", "up:pt=pt_up"]
     assert CliRunner().invoke(cli, ["convert", *arguments]).exit_code == 0
     assert read(path).jets["pt_up"].tolist() == events.varied("up").jets.pt.tolist()
 
 
 def test_settings_and_variations_reach_the_reader(table: Path) -> None:
     @click.command()
-    @variation_option
-    @reading_options
+    @reading_options(variations=True)
     def show(reading: dict[str, object]) -> None:
         click.echo(json.dumps({name: reading.get(name) for name in ("settings", "variations")}))
 
-    arguments = ["--set", "leptons=15", "--variation", "up:pt=pt_up,mass=mass_up", "--variation", "down:pt=b"]
+    arguments = ["--set", "leptons=15", "--map", "up:pt=pt_up,mass=mass_up", "--map", "down:pt=b"]
     found = json.loads(CliRunner().invoke(show, arguments).output)
     assert found["settings"] == {"leptons": "15"}
     assert found["variations"] == {"up": {"pt": "pt_up", "mass": "mass_up"}, "down": {"pt": "b"}}

@@ -50,7 +50,7 @@ ODD = {
 def test_odd_yaml_is_one_short_line_for_every_verb(tmp_path, refused, source, text):
     path = tmp_path / "odd.yaml"
     path.write_text(text)
-    said = [refused("topologies", path), refused("train", path, "--data", source)]
+    said = [refused("list", "topologies", path), refused("train", path, "--data", source)]
     said.append(refused("generate", "-n", "1", "-o", tmp_path / "out.h5", "--card", path))
     assert max(map(len, said)) < 2000
 
@@ -192,7 +192,14 @@ def test_names_do_not_control_the_terminal(tmp_path, refused, source):
 
 @pytest.mark.parametrize(
     "words",
-    ["topologies", "models", "inspect", "inspect --verify", "inspect IN --topology", "reconstruct IN --model"],
+    [
+        "list topologies",
+        "list models",
+        "inspect",
+        "inspect --verify",
+        "inspect IN --topology",
+        "reconstruct IN --model",
+    ],
 )
 def test_an_overlong_name_is_one_line(source, refused, words):
     refused(*[str(source) if word == "IN" else word for word in words.split()], "9" * 400)
@@ -200,7 +207,7 @@ def test_an_overlong_name_is_one_line(source, refused, words):
 
 def test_a_full_device_is_one_line(source):
     environment = os.environ | {"PYTHONPATH": str(Path(pairton.__file__).parents[1])}
-    for verb in (["inspect", str(source)], ["topologies"], ["inspect", str(source), "--json"]):
+    for verb in (["inspect", str(source)], ["list", "topologies"], ["inspect", str(source), "--json"]):
         with open("/dev/full", "w") as full:
             command = [sys.executable, "-c", "from pairton.cli import main; main()", *verb]
             done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)

@@ -48,7 +48,7 @@ VERBS = {
     **{f"convert {s}": Verb("convert DATA.h5 OUT", f"out.{s}") for s in RESULTS},
     "generate": Verb("generate -n 6 -o OUT --keep all", "out.h5", resumes=True),
     "tags measure": Verb("tags measure DATA.h5 --score btag --cuts 0.5 -o OUT", "out.yaml"),
-    "transfer": Verb("transfer DATA.h5 -o OUT", "out.yaml"),
+    "measure transfer": Verb("measure transfer DATA.h5 -o OUT", "out.yaml"),
     "export": Verb("export MODEL -o OUT", "out.onnx"),
     "train": Verb("train RECIPE.yaml --data DATA.h5 --out OUT --threads 1", "out", resumes=True),
     "evaluate --json": Verb("evaluate DATA.h5 --model MODEL --json OUT", "out.json", has_force=False),

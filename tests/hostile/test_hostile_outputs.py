@@ -44,16 +44,16 @@ def hard_link(path, suffix):
 # Verb and output -> words, and the suffix of OUT; capitals are inputs. Each of them is tried as OUT.
 MODEL = ("--model", "NET.onnx", "--topology", "TREE.yaml")
 VERBS = {
-    "reconstruct": (("reconstruct", "DATA.h5", "-o", "OUT", *MODEL, "--tags", "TAGS.yaml", "--force"), ".h5"),
+    "reconstruct": (("reconstruct", "DATA.h5", "-o", "OUT", *MODEL, "--btag", "TAGS.yaml", "--force"), ".h5"),
     "reconstruct @list": (("reconstruct", "@LIST.txt", "-o", "OUT", "--force"), ".h5"),
     "evaluate @list": (("evaluate", "@LIST.txt", "--json", "OUT"), ".txt"),
-    "convert": (("convert", "DATA.h5", "OUT", "--topology", "TREE.yaml", "--tags", "TAGS.yaml", "--force"), ".h5"),
+    "convert": (("convert", "DATA.h5", "OUT", "--topology", "TREE.yaml", "--btag", "TAGS.yaml", "--force"), ".h5"),
     "evaluate --json": (("evaluate", "DATA.h5", "--assignments", "ANSWERS.h5", *MODEL, "--json", "OUT"), ".h5"),
     "evaluate --report": (("evaluate", "DATA.h5", *MODEL, "--report", "OUT"), ".html"),
     "display": (("display", "DATA.h5", *MODEL, "-o", "OUT"), ".html"),
     "generate": (("generate", "TREE.yaml", "-n", "1", "-o", "OUT", "--card", "CARD.yaml", "--force"), ".h5"),
     "generate --lhe": (("generate", "-o", "OUT", "--lhe", "QUARKS.lhe", "--force"), ".h5"),
-    "tags measure": (("tags", "measure", "DATA.h5", "--score", "btag", "--cuts", "0.5", "-o", "OUT"), ".yaml"),
+    "measure tags": (("measure", "tags", "DATA.h5", "--score", "btag", "--cuts", "0.5", "-o", "OUT"), ".yaml"),
     "export": (("export", "FOLDER", "-o", "OUT"), ".onnx"),
 }
 CASES = [
@@ -95,7 +95,7 @@ def test_no_verb_overwrites_an_input(roles, tmp_path, capsys, monkeypatch, verb,
     monkeypatch.chdir(place)
     words, suffix = VERBS[verb]
     if role.endswith(".html"):
-        words = (*(role if word == "DATA.h5" else word for word in words), "--format", "spanet_hdf5")
+        words = (*(role if word == "DATA.h5" else word for word in words), "--set", "format=spanet_hdf5")
     out = alias(place / role, suffix)
     with pytest.raises(SystemExit) as ended:
         main([str(out) if word == "OUT" else word for word in words])

@@ -30,7 +30,7 @@ class Stop(Exception):
 def start(decays, tmp_path, mass_model_type, monkeypatch):
     """Runs with some changes into a folder, perhaps interrupted after some parts."""
     monkeypatch.setattr(partitions, "WINDOW", SIZE)
-    monkeypatch.setattr("pairton.reconstruction.running.windows.__defaults__", (SIZE,))
+    monkeypatch.setattr("pairton.reconstruction.assigner.windows.__defaults__", (SIZE,))
     for seed in (0, 1):
         made = decays(4 * SIZE, seed=seed, extra=2)
         events = Events(made.jets, columns={"run": np.arange(len(made))})

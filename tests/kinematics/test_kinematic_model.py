@@ -100,7 +100,7 @@ def test_chunks_threads_and_processes_change_nothing(tops, tmp_path, capsys):
     events, _ = tops("hl", n=16, smear=0.1)
     source = str(written(events, tmp_path / "events.h5"))
     how = ["--model", "kinematic", "--jets", "none", "--leptons", "none"]
-    for name, more in {"a": [], "b": ["--chunk", "7", "--threads", "1"]}.items():
+    for name, more in {"a": [], "b": ["--threads", "1"]}.items():
         main_of(["reconstruct", source, "-o", str(tmp_path / f"{name}.parquet"), *how, *more])
     one, other = (pq.read_table(tmp_path / f"{name}.parquet") for name in "ab")
     assert one.equals(other)
@@ -123,7 +123,9 @@ def main_of(arguments):
 
 def test_the_detector_of_the_generator_is_not_assumed_in_silence(tops, sharp, tmp_path):
     events, _ = tops("hl", n=4)
-    with pytest.warns(PairtonWarning, match="describe the detector of Pairton's generator.*`pairton transfer`"):
+    with pytest.warns(
+        PairtonWarning, match="describe the detector of Pairton's generator.*`pairton measure transfer`"
+    ):
         pairton.reconstruct(events, model="kinematic", jets="none", leptons="none")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -76,7 +76,7 @@ def smeared(tops, n, tmp_path, true_energy=True):
 def test_settings_measured_by_the_command_are_a_model(tops, tmp_path, capsys):
     path, mine = smeared(tops, 3000, tmp_path), tmp_path / "mine.yaml"
     with pytest.raises(SystemExit) as end:
-        main(["transfer", str(path), "-o", str(mine)])
+        main(["measure", "transfer", str(path), "-o", str(mine)])
     assert not end.value.code, capsys.readouterr().err
     assert f"--model {mine}" in capsys.readouterr().out
     settings = load_settings(mine)
@@ -90,7 +90,7 @@ def test_settings_measured_by_the_command_are_a_model(tops, tmp_path, capsys):
     reco = pairton.reconstruct(pairton.read(path, topology="ttbar_semilep")[:5], model=str(mine))
     assert np.isfinite(reco.outputs["log_likelihood"]).any()
     with pytest.raises(SystemExit) as end:
-        main(["transfer", str(path), "-o", str(mine)])
+        main(["measure", "transfer", str(path), "-o", str(mine)])
     assert end.value.code == 2
     assert "exists" in capsys.readouterr().err
 

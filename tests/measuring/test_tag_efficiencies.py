@@ -140,25 +140,24 @@ def _with(jets, **fields):
 def test_the_command_line(command, made, tmp_path, capsys):
     table = tmp_path / "mine.yaml"
     assert (
-        command("tags", "measure", made, "--score", "score", "--at", "0.85,0.7", "--pt", "none", "-o", table) == 0
+        command("measure", "tags", made, "--score", "score", "--at", "0.85,0.7", "--pt", "none", "-o", table) == 0
     )
     said = capsys.readouterr().out
     assert "0.85 ± 0.003" in said
     assert f"wrote {table}" in said
-    assert command("tags", "measure", made, "--score", "score", "-o", table) == 2
+    assert command("measure", "tags", made, "--score", "score", "-o", table) == 2
     assert "exists" in capsys.readouterr().err
-    assert command("tags", "show", table) == 0
+    assert command("list", "tags", table) == 0
     assert "mine: the score score\n  measured on made.h5" in capsys.readouterr().out
-    assert command("tags") == 0
+    assert command("list", "tags") == 0
     assert "deepjet_2018" in capsys.readouterr().out
     for wrong, said in (
         (["--score", "nothing"], "no column for nothing of jets"),
         (["--score", "score", "--cuts", "a"], "--cuts 'a': give numbers"),
         (["--score", "score", "--cuts", "0.1", "--at", "0.5"], "choose one"),
-        (["--score", "score", "--btag", "score:0.1"], "--btag cannot be used here"),
         (["--score", "score", "-o", tmp_path / "mine.json"], "the output must end in .yaml"),
     ):
-        assert command("tags", "measure", made, *wrong) == 2
+        assert command("measure", "tags", made, *wrong) == 2
         assert said in capsys.readouterr().err
 
 

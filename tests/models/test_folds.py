@@ -18,9 +18,10 @@ from pairton.events.splits import fold_of
 from pairton.models.engines import Model, load_model
 from pairton.models.folds import FoldsEngine, by_fold, check_folds, joined_info, write_folds
 from pairton.models.storage import read_info, save_model
+from pairton.reconstruction.assigner import Assigner
 from pairton.reconstruction.provenance import result_settings
 from pairton.reconstruction.run_settings import RunSettings
-from pairton.reconstruction.running import Assigner, reconstruct
+from pairton.reconstruction.running import reconstruct
 from pairton.reconstruction.streaming import reconstruct_files
 from pairton.topology import load_topology
 
@@ -247,9 +248,9 @@ def test_a_folder_of_folds_is_a_model(folder, decays, tmp_path, engine):
 
 def test_commands_show_and_export_folds(folder, command, monkeypatch, capsys, decays, tmp_path):
     monkeypatch.undo()  # the model of masses that `command` brings
-    assert command("models", folder) == 0
+    assert command("list", "models", folder) == 0
     assert "folds       2, by a hash of the event number" in capsys.readouterr().out
-    assert command("models", folder / "fold1") == 0
+    assert command("list", "models", folder / "fold1") == 0
     assert "folds       2; this network is for events of fold 1" in capsys.readouterr().out
     assert command("export", folder, "-o", tmp_path / "net.onnx") == 0
     out = capsys.readouterr().out

@@ -33,8 +33,8 @@ import pyarrow.parquet as pq
 import yaml
 from safetensors.numpy import load_file
 
+import pairton.reconstruction.assigner as running
 import pairton.reconstruction.parts as partitions
-import pairton.reconstruction.running as running
 import pairton.reconstruction.writers as results
 from pairton import formats
 from pairton.cli import main as pairton
@@ -161,7 +161,7 @@ def verbs(folder: Path, model: str) -> list[Verb]:
         pairton(["reconstruct", str(source), "-o", str(out), "--model", model, "--threads", "1", "--force"])
 
     def parts(out: Path) -> None:
-        arguments = ["--model", model, "--threads", "1", "--resume", "--part-rows", str(WINDOW)]
+        arguments = ["--model", model, "--threads", "1", "--resume", "--parts", str(WINDOW)]
         pairton(["reconstruct", str(source), "-o", str(out), *arguments])
 
     def convert(out: Path) -> None:

@@ -52,7 +52,7 @@ def assert_equal(one, other):
 @pytest.fixture
 def small_windows(monkeypatch):
     monkeypatch.setattr(partitions, "WINDOW", SIZE)
-    monkeypatch.setattr("pairton.reconstruction.running.windows.__defaults__", (SIZE,))
+    monkeypatch.setattr("pairton.reconstruction.assigner.windows.__defaults__", (SIZE,))
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_mistakes_with_parts(inputs, mass_model, small_windows, tmp_path, capsys
         (["-o", "out.root", "--dask", "tcp://a:1"], "write parts to a folder, but out.root is a file"),
         (["--resume"], "write parts to a folder, but -o is missing"),
         (["-o", "out", "--dask", "tcp://a:1", "--jobs", "2"], "choose one"),
-        (["-o", "out", "--part-rows", "4096"], "--part-rows is for results in parts"),
+        (["-o", "out", "--parts", "4096"], "--parts 4096 is for results in parts"),
         (["-o", "out", "--dask", "tcp://127.0.0.1:1"], "no scheduler answers there"),
     ):
         monkeypatch.setattr("pairton._common.parallel.PATIENCE", 1)

@@ -102,7 +102,7 @@ def test_a_result_without_any_answer_is_warned_of(command, decays, tmp_path, cap
     with create(source, decays(40).topology) as writer:
         writer.write(decays(40))
     cut = ["--jets", "pt>25"]
-    assert command("reconstruct", source, "-o", tmp_path / "out.parquet", "--units", "MeV", *cut) == 0
+    assert command("reconstruct", source, "-o", tmp_path / "out.parquet", "--set", "units=MeV", *cut) == 0
     said = capsys.readouterr()
     assert "40 events (40 too_few_objects)" in said.out
     assert "no event has an answer: are units, cuts and topology right?" in said.err

@@ -169,21 +169,22 @@ def test_all_that_changes_an_answer_is_in_the_metadata(decays, tmp_path, model_f
         writer.write(events)
     out = tmp_path / "out.parquet"
     words = [
-        "--units",
-        "GeV",
+        "--set",
+        "units=GeV",
         "--btag",
         "jet_btag:0.3",
         "--map",
         "weight=jet_count",
         "--max-objects",
         "9",
-        "--no-cuts",
+        "--jets",
+        "none",
     ]
     table = pq.read_table(source)
     table = table.append_column("jet_count", [np.full(30, 8.0)])
     pq.write_table(table.append_column("more", [np.arange(30)]), source)
     words += ["--decoding", "beam:3", "--keep", "more", "--engine", "torch"]
-    words += ["--variation", "up:pt=jet_pt"]
+    words += ["--map", "up:pt=jet_pt"]
     assert run("reconstruct", source, "-o", out, "--model", model_folder, *words) == 0
     said = result_metadata(out)
     assert said["reading"] == {

@@ -64,7 +64,7 @@ def network(tmp_path_factory):
 
 
 def test_chunks_and_threads_change_nothing(decays, network, tmp_path, monkeypatch):
-    monkeypatch.setattr("pairton.reconstruction.running.windows.__defaults__", (128,))
+    monkeypatch.setattr("pairton.reconstruction.assigner.windows.__defaults__", (128,))
     events = decays(400, extra=3, floor=15)
     source = tmp_path / "in.h5"
     with formats.create(source, events.topology) as writer:

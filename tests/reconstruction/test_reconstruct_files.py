@@ -101,8 +101,8 @@ def test_a_file_says_what_memory_does(crowd, mass_model, tmp_path, suffix):
 
 
 def test_the_answer_does_not_depend_on_chunks_or_files(crowd, mass_model, tmp_path, monkeypatch):
-    monkeypatch.setattr("pairton.reconstruction.running.WINDOW", 64)
-    monkeypatch.setattr("pairton.reconstruction.running.windows.__defaults__", (64,))
+    monkeypatch.setattr("pairton.reconstruction.assigner.WINDOW", 64)
+    monkeypatch.setattr("pairton.reconstruction.assigner.windows.__defaults__", (64,))
     whole = write(tmp_path / "whole.h5", crowd)
     batches, outputs = [], []
     for chunk in (1, 7, 100_000):
@@ -123,7 +123,7 @@ def test_the_answer_does_not_depend_on_chunks_or_files(crowd, mass_model, tmp_pa
 
 def test_long_files_are_written_in_pieces(crowd, mass_model, tmp_path, monkeypatch):
     monkeypatch.setattr(pairton.reconstruction.writers, "ROWS", 128)
-    monkeypatch.setattr("pairton.reconstruction.running.windows.__defaults__", (64,))
+    monkeypatch.setattr("pairton.reconstruction.assigner.windows.__defaults__", (64,))
     source = write(tmp_path / "in.h5", crowd)
     results = []
     for suffix in SUFFIXES:
@@ -221,8 +221,8 @@ def test_mistakes_are_named_and_leave_nothing(crowd, mass_model, tmp_path):
 SLOW = """
 import importlib.util, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell, as tests may be, ignore it
-import pairton.reconstruction.running, pairton.reconstruction.writers
-pairton.reconstruction.running.windows.__defaults__ = (20,)
+import pairton.reconstruction.assigner, pairton.reconstruction.writers
+pairton.reconstruction.assigner.windows.__defaults__ = (20,)
 pairton.reconstruction.writers.ROWS = 20
 spec = importlib.util.spec_from_file_location("shared", {conftest!r})
 shared = importlib.util.module_from_spec(spec)

@@ -18,7 +18,8 @@ from pairton.events.domain import Domain, KindDomain
 from pairton.events.inputs import Inputs
 from pairton.events.objects import make_jets
 from pairton.formats import create
-from pairton.reconstruction.running import Assigner, RunSettings, reconstruct, windows
+from pairton.reconstruction.assigner import Assigner, windows
+from pairton.reconstruction.running import RunSettings, reconstruct
 from pairton.reconstruction.writers import result_metadata
 from pairton.topology import load_topology
 from pairton.topology.assignments import canonical

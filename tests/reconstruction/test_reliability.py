@@ -232,7 +232,7 @@ def test_a_read_only_folder(decays, model_folder):
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_an_input_that_changes_while_it_is_read(decays, mass_model, tmp_path, suffix, monkeypatch):
-    monkeypatch.setattr("pairton.reconstruction.running.windows.__defaults__", (64,))
+    monkeypatch.setattr("pairton.reconstruction.assigner.windows.__defaults__", (64,))
     source = write(tmp_path / f"in{suffix}", decays(300, seed=1))
 
     def rewrite(stream):

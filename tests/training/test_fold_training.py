@@ -126,7 +126,7 @@ def test_the_folder_reconstructs_evaluates_and_is_shown(trained, file, tmp_path,
         assert seen.intersection(map(tuple, events.ids[used != k].tolist()))
     assert "trained on" not in run("evaluate", file, "--model", out)  # no warning
     assert "trained on up to" in run("evaluate", file, "--model", out / "fold0")
-    assert "folds       2" in run("models", out)
+    assert "folds       2" in run("list", "models", out)
 
 
 def test_the_best_is_the_mean_of_the_folds(trained):

@@ -138,7 +138,7 @@ def test_a_head_of_ones_own_ends_up_as_a_column(data, tmp_path, signal, monkeypa
     assert read_info(tmp_path / "out").outputs["signal"] == ()
     model = load_model(tmp_path / "out", threads=1)
     # a window of which no event has an answer has the column too
-    monkeypatch.setattr("pairton.reconstruction.running.windows.__defaults__", (20,))
+    monkeypatch.setattr("pairton.reconstruction.assigner.windows.__defaults__", (20,))
     events = lepton_events()
     none = ak.local_index(events.jets.pt) < ak.Array(np.where(np.arange(80) < 20, 3, 99))
     events = events.keep({"jet": none})

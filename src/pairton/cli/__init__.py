@@ -29,12 +29,10 @@ VERBS = {
     "inspect": "pairton.cli.inspect_convert:inspect",
     "convert": "pairton.cli.inspect_convert:convert",
     "generate": "pairton.cli.generate:generate",
-    "topologies": "pairton.cli.catalogue:topologies",
-    "models": "pairton.cli.catalogue:models",
-    "tags": "pairton.cli.tag_tables:tags",
-    "transfer": "pairton.cli.measure_transfer:transfer",
     "train": "pairton.cli.train:train",
     "export": "pairton.cli.export:export",
+    "list": "pairton.cli.listing:list_",
+    "measure": "pairton.cli.measure:measure",
 }
 
 CITATION = """\

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairton.cli.options import DECODINGS, answer_options, completing, cut_options, reading_options
+from pairton.cli.options import (
+    INPUT,
+    OUTPUT,
+    PHYSICS,
+    GroupedCommand,
+    completing,
+    decoding_option,
+    model_options,
+    option,
+    reading_options,
+)
 
 if TYPE_CHECKING:
     from pairton.events import Events
@@ -16,41 +26,28 @@ if TYPE_CHECKING:
 __all__ = ["display"]
 
 
-@click.command(short_help="Draw one event and the steps of its reconstruction.")
+@click.command(cls=GroupedCommand, short_help="Draw one event and the steps of its reconstruction.")
 @click.argument("inputs", nargs=-1, metavar="[IN]...")
-@click.option(
-    "--event", "row", type=int, default=0, show_default=True, help="Which event: its row, counted from 0."
+@option(
+    INPUT, "--event", "row", type=int, default=0, show_default=True, help="Which event: its row, counted from 0."
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="File to write: .html, .png, .svg or .pdf. [event-K.html]",
-)
-@click.option(
+@option(
+    PHYSICS,
     "--model",
     default="default",
     help="A built-in model, or the path of one. [that of the topology]",
     shell_complete=completing("model"),
 )
-@click.option(
-    "--decoding",
-    metavar="NAME",
-    help="exact, steps, one_shot or one_by_one. [the model's]",
-    shell_complete=completing(DECODINGS),
+@decoding_option()
+@model_options
+@option(
+    OUTPUT,
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="File to write: .html, .png, .svg or .pdf. [event-K.html]",
 )
-@click.option(
-    "--max-objects",
-    "--max-jets",
-    type=int,
-    default=12,
-    show_default=True,
-    help="Use at most this many objects of each kind.",
-)
-@cut_options
-@answer_options
-@click.option("--engine", default="onnx", show_default=True, help="onnx, or torch if it is installed.")
-@reading_options
+@reading_options("keep", "strict")
 def display(
     inputs: tuple[str, ...],
     row: int,
@@ -59,9 +56,8 @@ def display(
     decoding: str | None,
     max_objects: int,
     cuts: Any,
-    answer: str,
-    allow_absent: bool,
-    prior: dict[str, float],
+    question: dict[str, Any],
+    threads: int | None,
     engine: str,
     reading: dict[str, Any],
 ) -> None:
@@ -80,15 +76,8 @@ def display(
 
     output = output or Path(f"event-{row}.html")
     check_suffix(output)
-    settings = RunSettings(
-        decoding=decoding,
-        max_objects=max_objects,
-        cuts=cuts,
-        answer=answer,
-        allow_absent=allow_absent,
-        prior=prior,
-    )
-    with Run(list(inputs) or None, model, settings, engine=engine, **reading) as run:
+    settings = RunSettings(decoding=decoding, max_objects=max_objects, cuts=cuts, **question)
+    with Run(list(inputs) or None, model, settings, engine=engine, threads=threads, **reading) as run:
         events, first = _chunk_of(run, row)
         Replacement(output)  # raises an error before the work if the output cannot be written
         source = ", ".join(Path(path).name for path in run.files)

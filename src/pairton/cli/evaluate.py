@@ -12,56 +12,63 @@ from typing import Any
 
 import click
 
-from pairton.cli.options import DECODINGS, as_the_model, completing, reading_options
-from pairton.cli.reconstruct import model_options
+from pairton.cli.options import (
+    OUTPUT,
+    PHYSICS,
+    GroupedCommand,
+    completing,
+    decoding_option,
+    model_options,
+    option,
+    reading_options,
+)
 from pairton.errors import ConfigError, PairtonWarning
 
 __all__ = ["evaluate"]
 
 
-@click.command(short_help="Measure efficiencies on labelled events, and compare methods.")
+@click.command(cls=GroupedCommand, short_help="Measure efficiencies on labelled events, and compare methods.")
 @click.argument("inputs", nargs=-1, required=True, metavar="IN...")
-@click.option(
+@option(
+    PHYSICS,
     "--model",
     "models",
     multiple=True,
     help="A built-in model, a path, or kinematic; repeat to compare. [that of the topology]",
     shell_complete=completing("model"),
 )
-@click.option(
-    "--decoding",
-    "decodings",
-    multiple=True,
-    metavar="NAME",
-    help="exact, steps, one_shot, …; repeat to compare. [the model's]",
-    shell_complete=completing(DECODINGS),
-)
-@click.option(
+@decoding_option(param="decodings", multiple=True)
+@option(
+    PHYSICS,
     "--baseline",
     "baselines",
     multiple=True,
     metavar="NAME",
     help="Compare with a method without a network: chi2, kinematic, min_mass, random.",
 )
-@click.option(
+@option(
+    PHYSICS,
     "--assignments",
     multiple=True,
     metavar="FILE",
     help="Compare with answers in a file: of Pairton, SPANet or HyPER.",
 )
-@click.option("--select", is_flag=True, help="Apply the selection of the topology first.")
-@click.option(
+@option(PHYSICS, "--select", is_flag=True, help="Apply the selection of the topology first.")
+@option(
+    PHYSICS,
     "--split",
     metavar="train|validation|test",
     help="Use only the train, validation or test events of the (first) model.",
     shell_complete=completing(("train", "validation", "test")),
 )
-@click.option(
+@option(
+    PHYSICS,
     "--mix",
     metavar="A,B,C",
     help="Also reweight efficiencies to these shares of the multiplicity bins. [the paper's]",
 )
-@click.option(
+@option(
+    PHYSICS,
     "--jet-scale",
     "jet_scales",
     type=float,
@@ -69,12 +76,12 @@ __all__ = ["evaluate"]
     metavar="S",
     help="Also evaluate with the energies of all jets times S.",
 )
-@click.option("--no-weights", is_flag=True, help="Count every event once, whatever its weight.")
-@click.option("--json", "json_file", metavar="FILE", help="Write all numbers as JSON; - prints them.")
-@click.option("--report", metavar="PAGE", help="Write an HTML page with figures and a gallery of events.")
-@click.option("--plots", metavar="DIR", help="Write the figures to a folder: PDF, PNG and CSV.")
+@option(PHYSICS, "--no-weights", is_flag=True, help="Count every event once, whatever its weight.")
+@option(OUTPUT, "--json", "json_file", metavar="FILE", help="Write all numbers as JSON; - prints them.")
+@option(OUTPUT, "--report", metavar="PAGE", help="Write an HTML page with figures and a gallery of events.")
+@option(OUTPUT, "--plots", metavar="DIR", help="Write the figures to a folder: PDF, PNG and CSV.")
 @model_options
-@reading_options
+@reading_options("keep")
 def evaluate(
     inputs: tuple[str, ...],
     models: tuple[str, ...],
@@ -84,6 +91,7 @@ def evaluate(
     report: str | None,
     plots: str | None,
     cuts: Any,
+    question: dict[str, Any],
     threads: int | None,
     engine: str,
     reading: dict[str, Any],
@@ -100,7 +108,7 @@ def evaluate(
     from pairton._common.atomic import Replacement, note_input, replacing
     from pairton.cli.progress import progress
     from pairton.evaluation.evaluating import evaluate as run
-    from pairton.formats import expand
+    from pairton.formats import expand, options_for
     from pairton.reconstruction.mixture_choice import truth_topology
     from pairton.reconstruction.model_choice import load_for_files, models_to_evaluate
 
@@ -124,7 +132,7 @@ def evaluate(
         drawn = [collecting.Candidates(), collecting.Gallery()]
     reading["topology"] = truth_topology(loaded, files, reading)
     if loaded:
-        as_the_model(reading, loaded[0])
+        reading |= options_for(loaded[0], reading)
     result = run(
         list(inputs),
         loaded,
@@ -134,6 +142,7 @@ def evaluate(
         metrics=drawn,
         progress=lambda stream: progress(stream, None, "evaluating", size=len),
         **how,
+        **question,
         **reading,
     )
     command = shlex.join(["pairton", *sys.argv[1:]])

@@ -7,39 +7,59 @@ from typing import Any
 
 import click
 
-from pairton.cli.options import answer_options, completing, force_option, refuse_existing
+from pairton.cli.options import (
+    INPUT,
+    OUTPUT,
+    PHYSICS,
+    GroupedCommand,
+    answer_option,
+    completing,
+    force_option,
+    option,
+    refuse_existing,
+)
 from pairton.errors import ConfigError
 
 __all__ = ["export"]
 
 
-@click.command(short_help="Write a model as an ONNX file.")
+@click.command(cls=GroupedCommand, short_help="Write a model as an ONNX file.")
 @click.argument("model", shell_complete=completing("model"))
-@click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path), help="File to write, with the suffix .onnx."
+@option(
+    OUTPUT,
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="File to write, with the suffix .onnx.",
 )
 @force_option
-@click.option(
+@option(
+    OUTPUT,
     "--whole",
     is_flag=True,
     help="Export the whole reconstruction, from objects to indices and probabilities. [the network alone]",
 )
-@click.option(
+@option(
+    PHYSICS,
     "--max-objects",
-    "--max-jets",
     type=int,
     help="With --whole: largest number of objects of the kind that most slots have (jets).",
 )
-@click.option("--decoding", help="With --whole: exact, which works for any model. [the model's]")
-@click.option(
-    "--like", type=click.Choice(["spanet"]), help="Use the inputs and outputs of a network that SPANet exports."
+@option(PHYSICS, "--decoding", help="With --whole: exact, which works for any model. [the model's]")
+@option(
+    OUTPUT,
+    "--like",
+    type=click.Choice(["spanet"]),
+    help="Use the inputs and outputs of a network that SPANet exports.",
 )
-@click.option(
+@option(
+    INPUT,
     "--topology",
     metavar="FILE",
     help="With --like spanet: event file that describes the inputs. [inputs without preprocessing]",
 )
-@answer_options
+@answer_option
 def export(
     model: str,
     output: Path,
@@ -49,7 +69,7 @@ def export(
     decoding: str | None,
     like: str | None,
     topology: str | None,
-    **answer_settings: Any,
+    question: dict[str, Any],
 ) -> None:
     """Write MODEL (built-in, or a folder) as a self-contained ONNX file, or one file per fold.
 
@@ -64,11 +84,11 @@ def export(
         raise ConfigError(f"{output}: the output must end in .onnx")
     if like is not None and whole:
         raise ConfigError("--like spanet exports probabilities, not answers: leave out --whole")
-    question = Question(**answer_settings)
+    asked = Question(**question)
     given = {"max_objects": max_objects, "decoding": decoding, "topology": topology}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if not question.is_default:
-        options["question"] = question
+    if not asked.is_default:
+        options["question"] = asked
     files = fold_files(model, output)
     for _, file in files:
         refuse_existing(file, force)

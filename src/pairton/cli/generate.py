@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairton.cli.options import completing, force_option
+from pairton.cli.options import OUTPUT, PHYSICS, RUNNING, GroupedCommand, completing, force_option, option
 
 if TYPE_CHECKING:
     from pairton.generator.production import Counts
@@ -17,54 +16,56 @@ if TYPE_CHECKING:
 __all__ = ["generate"]
 
 
-@click.command(short_help="Simulate events: Pythia 8, a fast detector, jets, truth.")
+@click.command(cls=GroupedCommand, short_help="Simulate events: Pythia 8, a fast detector, jets, truth.")
 @click.argument("topology", default="ttbar_allhad", shell_complete=completing("topology"))
-@click.option("-n", "n_events", type=int, help="Number of events to simulate. [with --lhe: all of the file]")
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="File to write.")
-@click.option("--process", metavar="NAME", help="Simulate another process than TOPOLOGY's own, as background.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Different seeds never share events.")
-@click.option(
-    "--jobs", type=int, default=1, show_default=True, help="Number of processes. The events do not depend on it."
-)
-@click.option("--dask", metavar="ADDRESS", help="Run on a Dask cluster whose workers see the folder of OUTPUT.")
-@click.option(
+@option(PHYSICS, "-n", "n_events", type=int, help="Number of events to simulate. [with --lhe: all of the file]")
+@option(PHYSICS, "--process", metavar="NAME", help="Simulate another process than TOPOLOGY's own, as background.")
+@option(PHYSICS, "--seed", type=int, default=1, show_default=True, help="Different seeds never share events.")
+@option(
+    PHYSICS,
     "--keep",
     default="selected",
     show_default=True,
     help="Events to write: all, selected, or reconstructible (selected, and a particle has all its objects).",
 )
-@click.option(
+@option(
+    PHYSICS,
     "--filter",
     "filtered",
     is_flag=True,
     help="Drop events with soft or forward quarks before the shower: faster, but biased.",
 )
-@click.option("--lhe", type=click.Path(path_type=Path), help="Read Les Houches events of another generator.")
-@click.option(
+@option(PHYSICS, "--lhe", type=click.Path(path_type=Path), help="Read Les Houches events of another generator.")
+@option(
+    PHYSICS,
     "--card",
     default="atlas",
     show_default=True,
     help="The detector: a built-in card or a YAML file.",
     shell_complete=completing("card"),
 )
-@click.option("--pythia", multiple=True, metavar="LINE", help="An additional Pythia setting; may be repeated.")
-@click.option("--resume", is_flag=True, help="Continue an interrupted run.")
+@option(PHYSICS, "--pythia", multiple=True, metavar="LINE", help="An additional Pythia setting; may be repeated.")
+@option(
+    RUNNING,
+    "--jobs",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Number of processes. The events do not depend on it.",
+)
+@option(RUNNING, "--dask", metavar="ADDRESS", help="Run on a Dask cluster whose workers see the folder of OUTPUT.")
+@option(RUNNING, "--resume", is_flag=True, help="Continue an interrupted run.")
+@option(OUTPUT, "-o", "--output", type=click.Path(path_type=Path), required=True, help="File to write.")
 @force_option
 def generate(
     topology: str,
     n_events: int | None,
     output: Path,
-    process: str | None,
-    seed: int,
-    jobs: int,
-    dask: str | None,
-    keep: str,
-    filtered: bool,
-    lhe: Path | None,
-    card: str,
-    pythia: tuple[str, ...],
     resume: bool,
     force: bool,
+    jobs: int,
+    dask: str | None,
+    **sample: Any,  # options that `pairton.generate` has under the same name
 ) -> None:
     """Simulate events of TOPOLOGY: Pythia 8, a fast detector, jets, truth.
 
@@ -75,21 +76,11 @@ def generate(
     \b
     Example: pairton generate ttbar_allhad -n 100000 -o events.h5 --seed 1 --jobs 2
     """
-    from pairton._common.parallel import dask_client
-    from pairton.generator.production import is_complete, produce
+    from pairton.generator.production import is_complete
     from pairton.generator.settings import make_settings
+    from pairton.making import generate as run
 
-    settings = make_settings(
-        topology,
-        n_events,
-        process=process,
-        seed=seed,
-        keep=keep,
-        filtered=filtered,
-        lhe=lhe,
-        card=card,
-        pythia=pythia,
-    )
+    settings = make_settings(topology, n_events, **sample)
     if resume and is_complete(settings, output, force):
         click.echo(f"{output} is complete")
         return
@@ -103,8 +94,7 @@ def generate(
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as bar:
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
         row = bar.add_task("", total=settings.n_events, rate="")
 
         def progress(new: bool, counts: Counts) -> None:
@@ -113,10 +103,8 @@ def generate(
             if new and speed:
                 bar.update(row, rate=f"{speed:.0f} events/s")
 
-        with nullcontext() if dask is None else dask_client(dask) as client:
-            counts = produce(
-                settings, output, jobs=jobs, client=client, resume=resume, force=force, progress=progress
-            )
+        how: dict[str, Any] = {"jobs": jobs, "dask": dask, "resume": resume, "force": force}
+        counts = run(topology, output, n_events, progress=progress, **how, **sample)
     click.echo(report(counts))
     click.echo(f"wrote {output}")
 

@@ -10,9 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairton.cli.options import completing, force_option, reading_options, refuse_existing, variation_option
+from pairton.cli.options import (
+    INPUT,
+    OUTPUT,
+    GroupedCommand,
+    completing,
+    force_option,
+    option,
+    reading_options,
+    refuse_existing,
+)
 from pairton.cli.progress import progress
-from pairton.errors import ConfigError, OutputError, printable
+from pairton.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,11 +35,11 @@ CHUNK = 10_000  # events in memory while converting
 BAR = 24  # characters of the longest bar
 
 
-@click.command(short_help="Show what is in a file, or how a result was made.")
+@click.command(cls=GroupedCommand, short_help="Show what is in a file, or how a result was made.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
-@click.option("--verify", is_flag=True, help="Check that a result, and its inputs, have not changed.")
-@reading_options
+@option(OUTPUT, "--json", "as_json", is_flag=True, help="Print the counts as JSON.")
+@option(INPUT, "--verify", is_flag=True, help="Check that a result, and its inputs, have not changed.")
+@reading_options("keep")
 def inspect(files: tuple[str, ...], as_json: bool, verify: bool, reading: dict[str, Any]) -> None:
     """Show what is in FILE...: format, events, objects, truth, and the first event.
 
@@ -109,10 +118,11 @@ def _verify(path: str) -> int:
     return int(bool(found.problems))
 
 
-@click.command(short_help="Write events in another file format.")
+@click.command(cls=GroupedCommand, short_help="Write events in another file format.")
 @click.argument("inputs", nargs=-1, metavar="IN...")
 @click.argument("output", type=click.Path(path_type=Path), metavar="OUT")
-@click.option(
+@option(
+    OUTPUT,
     "--to",
     "format_to",
     metavar="FORMAT",
@@ -120,11 +130,10 @@ def _verify(path: str) -> int:
     shell_complete=completing("format"),
 )
 @force_option
-@click.option(
-    "--select", is_flag=True, help="Write only objects and events that pass the selection of the topology."
+@option(
+    OUTPUT, "--select", is_flag=True, help="Write only objects and events that pass the selection of the topology."
 )
-@variation_option
-@reading_options
+@reading_options(variations=True)
 def convert(
     inputs: tuple[str, ...],
     output: Path,
@@ -147,8 +156,6 @@ def convert(
     if not inputs:
         raise ConfigError(f"OUT is missing: pairton convert {output} OUT, a name ending in .h5, .root or .parquet")
     paths = expand(inputs)
-    if any(Path(path).resolve() == output.resolve() for path in paths):
-        raise OutputError(f"{output}: this is also an input: write to another name")
     refuse_existing(output, force)
     writer: Writer | None = None
     count = total = 0
@@ -261,7 +268,7 @@ def _tags(summary: Summary) -> str:
     if table := summary.metadata.get("tag_table"):
         parts.append(f"table {table['name']}" + ("" if table.get("measured", True) else " (approximate)"))
     elif not is_generated(summary.metadata):
-        parts.append("of unknown efficiencies: --tags gives a table")
+        parts.append("of unknown efficiencies: --btag TABLE gives them")
     return ", ".join(parts)
 
 

@@ -1,11 +1,12 @@
-"""Options that several verbs share."""
+"""Options that several verbs share, in the groups in which `--help` shows them."""
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -13,25 +14,27 @@ from click.shell_completion import CompletionItem
 from pairton._common.atomic import new_output
 from pairton.errors import ConfigError
 
-if TYPE_CHECKING:
-    from pairton.models.engines import Model
-
 __all__ = [
     "DECODINGS",
-    "answer_options",
-    "as_the_model",
+    "GroupedCommand",
+    "answer_option",
     "completing",
     "cut_options",
+    "decoding_option",
     "force_option",
+    "model_options",
+    "option",
+    "parse_answer",
     "parse_map",
-    "parse_prior",
     "reading_options",
     "refuse_existing",
-    "variation_option",
 ]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+INPUT, PHYSICS, RUNNING, OUTPUT = "Input", "Physics", "Running", "Output"
+GROUPS = (INPUT, PHYSICS, RUNNING, OUTPUT)
 
 # folders and files of what is built in; the shell must not wait for imports
 BUILT_IN = {
@@ -40,19 +43,48 @@ BUILT_IN = {
     "recipe": ("recipes", "**/*.yaml"),
     "topology": ("topology/builtin", "*.yaml"),
 }
+DECODINGS = ("exact", "steps", "one_shot", "beam", "one_by_one", "hyper")
+ABSENT = "absent"  # in `--answer`: particles may be left out
+
+
+class GroupedOption(click.Option):
+    """An option with the group in which help shows it."""
+
+    def __init__(self, *names: Any, group: str = OUTPUT, **how: Any) -> None:
+        super().__init__(*names, **how)
+        self.group = group
+
+
+class GroupedCommand(click.Command):
+    """A command whose help shows its options in groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for group in (*GROUPS, "Other"):
+            options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
+            shown = [p for p in options if getattr(p, "group", "Other") == group]
+            records = [record for p in shown if (record := p.get_help_record(ctx)) is not None]
+            if records:
+                with formatter.section(group):
+                    formatter.write_dl(records)
+
+
+def option(group: str, *names: str, **how: Any) -> Callable[[Command], Command]:
+    """An option in a group of `--help`."""
+    return click.option(*names, cls=GroupedOption, group=group, **how)
 
 
 def completing(what: str | Iterable[str]) -> Complete:
     """Shell completion with built-in names of a sort, or given names, and with files."""
 
     def complete(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-        names = _built_in(what) if isinstance(what, str) else what
+        names = built_in(what) if isinstance(what, str) else what
         return [*(CompletionItem(n) for n in names if n.startswith(begun)), CompletionItem(begun, type="file")]
 
     return complete
 
 
-def _built_in(what: str) -> list[str]:
+def built_in(what: str) -> list[str]:
+    """The built-in names of a sort."""
     if what == "format":
         from pairton.formats import REGISTRY
 
@@ -67,9 +99,7 @@ def _built_in(what: str) -> list[str]:
     return sorted([path.relative_to(top).as_posix() for path in found] + ["kinematic"] * (what == "model"))
 
 
-DECODINGS = ("exact", "steps", "one_shot", "beam", "one_by_one", "hyper")
-
-force_option = click.option("--force", is_flag=True, help="Replace the output if it exists.")
+force_option = option(OUTPUT, "--force", is_flag=True, help="Replace the output if it exists.")
 
 
 def refuse_existing(output: str | Path | None, force: bool) -> None:
@@ -78,151 +108,186 @@ def refuse_existing(output: str | Path | None, force: bool) -> None:
         click.get_current_context().with_resource(new_output(output, force))
 
 
-_OPTIONS = (
-    click.option(
-        "--format",
-        "format_",
-        metavar="NAME",
-        help="Format of the input. [recognised from the content]",
-        shell_complete=completing("format"),
-    ),
-    click.option(
+_READING = {
+    "topology": option(
+        INPUT,
         "--topology",
         metavar="NAME|FILE",
         shell_complete=completing("topology"),
         help="Decay tree. [the model's; without a model the file's own, else ttbar_allhad]",
     ),
-    click.option(
+    "map": option(
+        INPUT,
         "--map",
         "maps",
         multiple=True,
         metavar="OURS=COLUMN,…",
-        help="Columns to read: pt=Jet_pt,… for jets; lepton.pt=el_pt,met.phi=met_phi,… for other objects.",
+        help="Columns to read: pt=Jet_pt,… for jets; lepton.pt=el_pt,met.phi=met_phi,… for other objects; "
+        "NAME:pt=COLUMN,mass=COLUMN is a variation of jets (in reconstruct, with results that end in _NAME).",
     ),
-    click.option("--tree", metavar="NAME", help="Which tree of a ROOT file, or which collection of an HDF5 file."),
-    click.option("--units", metavar="GeV|MeV", help="Units of the input. [GeV, which is checked]"),
-    click.option(
+    "btag": option(
+        INPUT,
         "--btag",
-        metavar="TAGGER:CUT",
-        help="Which score is the b-tag, and above which value a jet is tagged; none: run without tags.",
-    ),
-    click.option(
-        "--tags",
-        metavar="NAME|FILE",
+        metavar="TAGGER[:CUT]|TABLE[:CUT]",
         shell_complete=completing("tags"),
-        help="Efficiencies of the tagger: a table that `pairton tags` lists, or a YAML file.",
+        help="The b-tag: a score, and above which value a jet is tagged; or the efficiencies of the tagger: a "
+        "table that `pairton list tags` has, or a YAML file; none: run without tags.",
     ),
-    click.option(
+    "keep": option(
+        INPUT,
         "--keep",
         multiple=True,
         metavar="COLUMN,…",
         help="Further columns to copy to the output; * and ? are wildcards.",
     ),
-    click.option(
+    "set": option(
+        INPUT,
         "--set",
         "settings",
         multiple=True,
         metavar="KEY=VALUE",
-        help="A setting of the input format; see the page of that format.",
+        help="A fact about the input: format=NAME, tree=NAME (of ROOT, or a collection of HDF5), units=GeV|MeV, "
+        "or a setting on the page of its format.",
     ),
-    click.option("--strict", is_flag=True, help="Treat a bad truth label as an error, not as a warning."),
-    click.option(
+    "strict": option(
+        INPUT, "--strict", is_flag=True, help="Treat a bad truth label as an error, not as a warning."
+    ),
+    "isolate": option(
+        INPUT,
         "--isolate",
         is_flag=True,
         help="Read files and run models of others in worker processes with limited memory and time.",
     ),
-)
+}
+
+FACTS = ("format", "tree", "units")  # keys of `--set` that all formats have
+VARIATION = re.compile(r"\s*\w+:")  # begins an entry of `--map` that is a variation
 
 
-# Only for verbs that support variations; `reading_options` parses it.
-variation_option = click.option(
-    "--variation",
-    "variations",
-    multiple=True,
-    metavar="NAME:pt=COLUMN,mass=COLUMN",
-    help="Also reconstruct jets with another calibration; its columns end in _NAME.",
-)
+def reading_options(*without: str, variations: bool = False) -> Callable[[Command], Command]:
+    """Add the options of reading, and pass them as one keyword `reading`, for `pairton.iterate(**reading)`.
+
+    without      names of options that have no effect on the verb
+    variations   whether `--map` may name variations
+    """
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def wrapper(
+            *args: Any,
+            topology: str | None,
+            maps: tuple[str, ...],
+            settings: tuple[str, ...],
+            keep: tuple[str, ...] = (),
+            isolate: bool = False,
+            btag: str | None = None,
+            strict: bool = False,
+            **rest: Any,
+        ) -> Any:
+            from pairton.formats.variations import parse_settings, parse_variations
+
+            values = parse_settings(settings)
+            reading: dict[str, Any] = {name: values.pop(name, None) for name in FACTS}
+            varied = [entry for entry in maps if VARIATION.match(entry)]
+            if varied and not variations:
+                raise ConfigError(f"map {varied[0]}: only reconstruct and convert have variations")
+            columns = parse_map(tuple(entry for entry in maps if entry not in varied))
+            reading |= {"topology": topology, "map": columns, "strict": strict}
+            reading |= _tagger(btag)
+            reading["keep"] = [name.strip() for entry in keep for name in entry.split(",") if name.strip()]
+            optional = {"isolate": isolate, "settings": values, "variations": parse_variations(varied)}
+            reading |= {name: value for name, value in optional.items() if value}
+            return command(*args, reading=reading, **rest)
+
+        for name in reversed(_READING):
+            wrapper = wrapper if name in without else _READING[name](wrapper)
+        return wrapper  # type: ignore[return-value]  # the keywords differ, the command is the same to click
+
+    return decorate
 
 
-def reading_options(command: Command) -> Command:
-    """Add the options of reading, and pass them as one keyword `reading`, for `pairton.iterate(**reading)`."""
+def _tagger(btag: str | None) -> dict[str, Any]:
+    """The options of reading for `--btag`: a table of efficiencies, or a tagger with its cut."""
+    name, _, cut = (btag or "").partition(":")
+    if Path(name).suffix in (".yaml", ".yml") or name in built_in("tags"):
+        from pairton.events.tags import load_table
 
-    @functools.wraps(command)
-    def wrapper(*args: Any, format_: str | None, maps: tuple[str, ...], keep: tuple[str, ...], **rest: Any) -> Any:
-        from pairton.formats.variations import parse_settings, parse_variations
+        return {
+            "tags": load_table(name),
+            "btag": cut or None,
+        }  # the content of the table, not its name, is a setting
+    return {"btag": btag}
 
-        reading = {name: rest.pop(name) for name in ("topology", "tree", "units", "btag", "strict")}
-        reading |= {"format": format_, "map": parse_map(maps)}
-        if (tags := rest.pop("tags")) is not None:
-            from pairton.events.tags import load_table
 
-            reading["tags"] = load_table(tags)  # the content, not the name, becomes part of the settings
-        if rest.pop("isolate"):
-            reading["isolate"] = True
-        reading["keep"] = [name.strip() for entry in keep for name in entry.split(",") if name.strip()]
-        if settings := rest.pop("settings"):
-            reading["settings"] = parse_settings(settings)
-        if variations := rest.pop("variations", ()):
-            reading["variations"] = parse_variations(variations)
-        return command(*args, reading=reading, **rest)
-
-    for option in reversed(_OPTIONS):
-        wrapper = option(wrapper)
-    return wrapper  # type: ignore[return-value]  # the keywords differ, the command is the same to click
+def decoding_option(param: str = "decoding", **how: Any) -> Callable[[Command], Command]:
+    """`--decoding`, as one value or several."""
+    return option(
+        PHYSICS,
+        "--decoding",
+        param,
+        metavar="NAME",
+        help="exact, steps, one_shot, beam (beam:K keeps K hypotheses), one_by_one or hyper"
+        + ("; repeat to compare." if how else ".")
+        + " [the model's]",
+        shell_complete=completing(DECODINGS),
+        **how,
+    )
 
 
 def cut_options(command: Command) -> Command:
     """Add the cuts on objects, and pass them as one keyword `cuts`, for `RunSettings`."""
 
     @functools.wraps(command)
-    def wrapper(*args: Any, jets: str | None, leptons: str | None, no_cuts: bool, **rest: Any) -> Any:
+    def wrapper(*args: Any, jets: str | None, leptons: str | None, **rest: Any) -> Any:
         from pairton.events.domain import chosen_cuts
 
-        return command(*args, cuts=chosen_cuts(jets, leptons, not no_cuts), **rest)
+        return command(*args, cuts=chosen_cuts(jets, leptons, True), **rest)
 
     text = "Use only {} that pass cuts, as in pt>30,abs_eta<2.4; none: use all. [the cuts that are printed]"
-    for option in (
-        click.option("--no-cuts", "--no-jet-cuts", is_flag=True, hidden=True, help="No cuts on any kind."),
-        click.option("--leptons", metavar="CUTS", help=text.format("leptons")),
-        click.option("--jets", metavar="CUTS", help=text.format("jets")),
-    ):
-        wrapper = option(wrapper)
+    for name in ("leptons", "jets"):
+        wrapper = option(PHYSICS, f"--{name}", metavar="CUTS", help=text.format(name))(wrapper)
     return wrapper  # type: ignore[return-value]  # the keywords differ, the command is the same to click
 
 
-def answer_options(command: Command) -> Command:
-    """Add the options of the exact decoding, as the keywords `answer`, `allow_absent` and `prior`."""
+def answer_option(command: Command) -> Command:
+    """Add `--answer`, and pass it as the keyword `question`: arguments of `Question`."""
 
-    def parsed(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
-        return parse_prior(given)
+    def parsed(_: click.Context, __: click.Parameter, given: str) -> dict[str, Any]:
+        return parse_answer(given)
 
-    for option in (
-        click.option(
-            "--prior",
-            multiple=True,
-            metavar="PATTERN=FACTOR,…",
-            callback=parsed,
-            help="How much more frequent patterns are than in training, as in nothing=5 or incomplete=0.",
-        ),
-        click.option("--allow-absent", is_flag=True, help="Leave out particles that are probably absent."),
-        click.option(
-            "--answer",
-            default="event",
+    return option(
+        PHYSICS,
+        "--answer",
+        "question",
+        default="event",
+        show_default=True,
+        metavar="WHAT,…",
+        callback=parsed,
+        help="event or particles: maximise the expected number of right events, or of right particles; absent: "
+        "leave out particles that are probably absent; PATTERN=FACTOR: how much more frequent a pattern is than "
+        "in training, as in nothing=5 or incomplete=0.",
+        shell_complete=completing(("event", "particles", ABSENT)),
+    )(command)
+
+
+def model_options(command: Command) -> Command:
+    """Add the options that say how a model is run."""
+    for add in (
+        option(RUNNING, "--engine", default="onnx", show_default=True, help="onnx, or torch if it is installed."),
+        option(RUNNING, "--threads", type=int, metavar="N", help="Threads for the network. [all cores]"),
+        answer_option,
+        cut_options,
+        option(
+            PHYSICS,
+            "--max-objects",
+            type=int,
+            default=12,
             show_default=True,
-            metavar="event|particles",
-            help="Maximise the expected number of fully correct events, or of correct particles.",
-            shell_complete=completing(("event", "particles")),
+            help="Use at most this many objects of each kind, those of highest pT.",
         ),
     ):
-        command = option(command)
+        command = add(command)
     return command
-
-
-def as_the_model(reading: dict[str, Any], model: Model) -> None:
-    """Set the options of reading to what the model needs. Without --topology, other decay trees are refused."""
-    from pairton.formats import options_for
-
-    reading |= options_for(model, reading)
 
 
 def parse_map(entries: tuple[str, ...]) -> dict[str, str]:
@@ -242,20 +307,24 @@ def parse_map(entries: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def parse_prior(entries: tuple[str, ...]) -> dict[str, float]:
-    """Parse `nothing=5,t_W=0.5`, given once or several times.
+def parse_answer(text: str) -> dict[str, Any]:
+    """Parse `--answer`: what is maximised, whether particles may be absent, and the prior of patterns.
 
-    >>> parse_prior(("nothing=5,t_W=0.5",))
-    {'nothing': 5.0, 't_W': 0.5}
+    >>> parse_answer("particles,absent,nothing=5")
+    {'answer': 'particles', 'allow_absent': True, 'prior': {'nothing': 5.0}}
     """
-    found: dict[str, float] = {}
-    for part in (part.strip() for entry in entries for part in entry.split(",")):
-        pattern, _, factor = (piece.strip() for piece in part.partition("="))
+    found: dict[str, Any] = {"answer": "event", "allow_absent": False, "prior": {}}
+    for part in (part.strip() for part in text.split(",")):
+        pattern, equals, factor = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            found |= {"allow_absent": True} if part == ABSENT else {"answer": part}
+            continue
         try:
             value = float(factor)
         except ValueError:
-            raise ConfigError(f"prior {part!r}: write PATTERN=FACTOR, as in nothing=5,t_W=0.5") from None
-        if pattern in found:
-            raise ConfigError(f"prior names {pattern!r} twice ({found[pattern]:g} and {value:g}): keep one")
-        found[pattern] = value
+            raise ConfigError(f"answer {part!r}: write PATTERN=FACTOR, as in nothing=5,t_W=0.5") from None
+        if pattern in found["prior"]:
+            before = found["prior"][pattern]
+            raise ConfigError(f"answer names {pattern!r} twice ({before:g} and {value:g}): keep one")
+        found["prior"][pattern] = value
     return found

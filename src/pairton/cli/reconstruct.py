@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pairton.cli.options import (
-    DECODINGS,
-    answer_options,
+    OUTPUT,
+    PHYSICS,
+    RUNNING,
+    GroupedCommand,
     completing,
-    cut_options,
+    decoding_option,
     force_option,
+    model_options,
+    option,
     reading_options,
     refuse_existing,
-    variation_option,
 )
 from pairton.errors import ConfigError, printable
 
@@ -26,62 +29,49 @@ if TYPE_CHECKING:
     from pairton.reconstruction.run import Run
     from pairton.reconstruction.streaming import Summary
 
-__all__ = ["model_options", "reconstruct"]
+__all__ = ["reconstruct"]
 
 
-def model_options(command: Any) -> Any:
-    """Add the options that say how a model is run, for `reconstruct` and `evaluate`."""
-    command = answer_options(command)
-    for option in reversed(
-        (
-            click.option(
-                "--max-objects",
-                "--max-jets",
-                type=int,
-                default=12,
-                show_default=True,
-                help="Use at most this many objects of each kind, those of highest pT.",
-            ),
-            click.option("--threads", type=int, metavar="N", help="Threads for the network. [all cores]"),
-            click.option("--engine", default="onnx", show_default=True, help="onnx, or torch if it is installed."),
-        )
-    ):
-        command = option(command)
-    return cut_options(command)
-
-
-@click.command(short_help="Find the particles of every event, and write them to a file.")
+@click.command(cls=GroupedCommand, short_help="Find the particles of every event, and write them to a file.")
 @click.argument("inputs", nargs=-1, metavar="[IN]...")
-@click.option(
-    "-o", "--output", metavar="OUT", help="File to write: .parquet, .root or .h5. Without it, a table is printed."
-)
-@click.option(
+@option(
+    PHYSICS,
     "--model",
     default="default",
     help="A built-in model or a path; `kinematic`, or FILE.yaml with its settings, for a kinematic fit. "
     "[that of the topology]",
     shell_complete=completing("model"),
 )
-@click.option(
-    "--decoding",
-    metavar="NAME",
-    help="exact, steps, one_shot, beam (beam:K keeps K hypotheses), one_by_one or hyper. [the model's]",
-    shell_complete=completing(DECODINGS),
-)
+@decoding_option()
 @model_options
-@click.option("--chunk", type=int, default=16_384, show_default=True, help="Events read at a time.")
-@click.option(
+@option(RUNNING, "--jobs", type=int, metavar="N", help="Run in N processes. OUT becomes a folder of parts.")
+@option(
+    RUNNING,
     "--dask",
     metavar="ADDRESS",
     help="Run on a Dask cluster: an address or a scheduler file. OUT becomes a folder of parts.",
 )
-@click.option("--jobs", type=int, metavar="N", help="Run in N processes. OUT becomes a folder of parts.")
-@click.option("--resume", is_flag=True, help="Continue an interrupted run: keep the finished parts in OUT.")
+@option(
+    RUNNING,
+    "--resume",
+    is_flag=True,
+    help="Continue an interrupted run: keep the finished parts in OUT.",
+)
+@option(
+    OUTPUT,
+    "-o",
+    "--output",
+    metavar="OUT",
+    help="File to write: .parquet, .root or .h5. Without it, a table is printed.",
+)
 @force_option
-@click.option("--part-rows", type=int, metavar="N", help="Events per part. [65536]")
-@click.option("--part-suffix", metavar="SUFFIX", help="Format of the parts: .parquet, .root or .h5. [.parquet]")
-@variation_option
-@reading_options
+@option(
+    OUTPUT,
+    "--parts",
+    metavar="[ROWS][SUFFIX]",
+    help="Events in each part of a folder, and its format, as in 8192, .root or 8192.root. [65536.parquet]",
+)
+@reading_options("strict", variations=True)
 def reconstruct(
     inputs: tuple[str, ...],
     output: str | None,
@@ -89,18 +79,14 @@ def reconstruct(
     decoding: str | None,
     max_objects: int,
     cuts: Any,
-    answer: str,
-    allow_absent: bool,
-    prior: dict[str, float],
+    question: dict[str, Any],
     threads: int | None,
     engine: str,
-    chunk: int,
     dask: str | None,
     jobs: int | None,
     resume: bool,
     force: bool,
-    part_rows: int | None,
-    part_suffix: str | None,
+    parts: str | None,
     reading: dict[str, Any],
 ) -> None:
     """Find the particles of every event of IN (files, globs, URLs, @list.txt) and write them to OUT.
@@ -117,34 +103,26 @@ def reconstruct(
     from pairton.reconstruction.run_settings import RunSettings
     from pairton.reconstruction.streaming import write_result
 
-    parts = {name: value for name, value in (("rows", part_rows), ("suffix", part_suffix)) if value is not None}
     in_parts = dask is not None or jobs is not None or resume
     if in_parts:
         threads = threads or (1 if dask is not None or (jobs or 1) > 1 else None)
         _check_folder(output, dask, jobs)
-    elif parts:
-        raise ConfigError(f"--part-{next(iter(parts))} is for results in parts: add --dask, --jobs or --resume")
+    elif parts is not None:
+        raise ConfigError(f"--parts {parts} is for results in parts: add --dask, --jobs or --resume")
     else:
         refuse_existing(output, force)
     begun = time.monotonic()
-    settings = RunSettings(
-        decoding=decoding,
-        max_objects=max_objects,
-        cuts=cuts,
-        answer=answer,
-        allow_absent=allow_absent,
-        prior=prior,
-    )
+    settings = RunSettings(decoding=decoding, max_objects=max_objects, cuts=cuts, **question)
     with Run(list(inputs) or None, model, settings, engine=engine, threads=threads, truth=False, **reading) as run:
 
         def bar(stream: Any) -> Any:
             return progress(stream, lambda: run.expected, "reconstructing", size=len)
 
         if in_parts:
-            how = {"jobs": 1 if jobs is None else jobs, "resume": resume, "force": force, **parts}
-            _write_parts(run, str(output), dask, begun, chunk=chunk, progress=bar, **how)
+            how = {"jobs": 1 if jobs is None else jobs, "resume": resume, "force": force, **_parse_parts(parts)}
+            _write_parts(run, str(output), dask, begun, progress=bar, **how)
         else:
-            summary = write_result(run, output, chunk=chunk, progress=bar)
+            summary = write_result(run, output, progress=bar)
             if output is None:
                 _show(summary, None if inputs else Path(run.files[0]).name)
             _report(summary, run, begun, f"; wrote {output}" if output else "")
@@ -161,6 +139,14 @@ def _check_folder(output: str | None, dask: str | None, jobs: int | None) -> Non
         raise ConfigError(
             f"--dask, --jobs and --resume write parts to a folder, {problem}: give a folder, as in -o out"
         )
+
+
+def _parse_parts(text: str | None) -> dict[str, Any]:
+    """Rows and suffix of parts, from `8192.root`."""
+    rows, dot, suffix = (text or "").partition(".")
+    if text is not None and not (rows.isdigit() or (dot and not rows)):
+        raise ConfigError(f"--parts {text}: give a number of events, a suffix, or both, as in 8192.root")
+    return ({"rows": int(rows)} if rows else {}) | ({"suffix": f".{suffix}"} if dot else {})
 
 
 def _write_parts(run: Run, output: str, dask: str | None, begun: float, **how: Any) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pairton.cli.options import completing
+from pairton.cli.options import INPUT, OUTPUT, PHYSICS, RUNNING, GroupedCommand, completing, option
 from pairton.errors import MissingExtraError
 
 __all__ = ["train"]
@@ -15,34 +15,37 @@ __all__ = ["train"]
 STOPPED = 75  # EX_TEMPFAIL of sysexits.h: tells a batch system that the training is not finished
 
 
-@click.command(short_help="Train a model on labelled events.")
+@click.command(cls=GroupedCommand, short_help="Train a model on labelled events.")
 @click.argument("recipe", shell_complete=completing("recipe"))
-@click.option("--data", "-d", multiple=True, required=True, help="Files with labelled events; may be repeated.")
-@click.option(
-    "--out", "-o", type=click.Path(path_type=Path), help="Folder for the model and its logs. [runs/RECIPE]"
+@option(INPUT, "--data", "-d", multiple=True, required=True, help="Files with labelled events; may be repeated.")
+@option(
+    OUTPUT, "--out", "-o", type=click.Path(path_type=Path), help="Folder for the model and its logs. [runs/RECIPE]"
 )
-@click.option(
+@option(
+    PHYSICS,
     "--topology",
     metavar="NAME|FILE",
     help="Use another decay tree than the recipe's.",
     shell_complete=completing("topology"),
 )
-@click.option("--init", metavar="MODEL", help="Start from the weights of a model: fine-tuning.")
-@click.option(
+@option(PHYSICS, "--init", metavar="MODEL", help="Start from the weights of a model: fine-tuning.")
+@option(
+    RUNNING,
     "--resume",
     is_flag=True,
     help="Continue the training in --out. The result is the same as without the interruption.",
 )
-@click.option("--force", is_flag=True, help="Start again in --out and replace the training that is there.")
-@click.option(
+@option(OUTPUT, "--force", is_flag=True, help="Start again in --out and replace the training that is there.")
+@option(
+    PHYSICS,
     "--folds",
     type=int,
     metavar="K",
     help="Train K networks, each on all folds of events but one; it then answers for that fold.",
 )
-@click.option("--seed", type=int, help="Use another seed than the recipe's.")
-@click.option("--devices", type=int, help="Number of processes on this machine, one per device.")
-@click.option("--threads", type=int, help="CPU threads per process.")
+@option(RUNNING, "--seed", type=int, help="Use another seed than the recipe's.")
+@option(RUNNING, "--devices", type=int, help="Number of processes on this machine, one per device.")
+@option(RUNNING, "--threads", type=int, help="CPU threads per process.")
 def train(
     recipe: str,
     data: tuple[str, ...],

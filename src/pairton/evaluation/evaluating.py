@@ -43,11 +43,11 @@ from pairton.events.splits import DEFAULT_FRACTIONS, fold_of
 from pairton.formats import expand, has_pile_up, iterate, open_source, options_for
 from pairton.formats.files import Paths
 from pairton.models.folds import by_fold
+from pairton.reconstruction.assigner import windows
 from pairton.reconstruction.mixture_choice import truth_topology
 from pairton.reconstruction.model_choice import models_to_evaluate
 from pairton.reconstruction.result import stored_assignment
-from pairton.reconstruction.run_settings import own_selection
-from pairton.reconstruction.running import RunSettings, windows
+from pairton.reconstruction.run_settings import RunSettings, own_selection
 from pairton.topology import Cuts, Topology, load_topology, same_tree
 from pairton.topology.extras import bin_names
 from pairton.topology.mixtures import find_part

@@ -22,8 +22,9 @@ from pairton.events import Events
 from pairton.kinematics.fit_settings import BUILT_IN
 from pairton.models.kinematic_model import is_kinematic
 from pairton.models.storage import builtin_models
+from pairton.reconstruction.assigner import Assigner
 from pairton.reconstruction.result import stored_assignment
-from pairton.reconstruction.running import Assigner, RunSettings
+from pairton.reconstruction.run_settings import RunSettings
 from pairton.topology import JET, Topology
 
 if TYPE_CHECKING:

@@ -128,7 +128,7 @@ def chosen_cuts(jets: str | None, leptons: str | None, cuts: bool | Bounds = Tru
     if jets is None and leptons is None:
         return cuts
     if not cuts:
-        raise ConfigError("cuts on jets or leptons were given together with --no-cuts: choose one")
+        raise ConfigError("cuts on jets or leptons were given together with cuts=False: choose one")
     found: dict[str, Mapping[str, float | None]] = {}
     if jets is not None:
         found[JET] = parse_cuts(jets, "jets")

@@ -15,7 +15,7 @@ __all__ = ["ensure_evidence", "tag_caveat", "with_table"]
 
 ASSUMED = (
     "the tagger is unknown, so the efficiencies of Pairton's generator are assumed (about 70 % for b jets, 0.3 % "
-    "for light jets): give the table of your tagger with --tags (`pairton tags` lists the built-in tables)"
+    "for light jets): give the table of your tagger with --btag TABLE (`pairton list tags`)"
 )
 
 
@@ -53,7 +53,7 @@ def with_table(events: Events, table: TagTable) -> Events:
         found = ", ".join(ak.fields(events.jets))
         raise EventsError(
             f"the table {table.name} needs the field {table.field} of jets, but they have {found}: read the file "
-            f"with --tags {table.name} or --map {table.field}=COLUMN, or pass the field to pairton.make_jets"
+            f"with --btag {table.name} or --map {table.field}=COLUMN, or pass the field to pairton.make_jets"
         )
     jets = with_evidence(events.jets, table)
     if "btag" not in ak.fields(jets):
@@ -73,7 +73,7 @@ def tag_caveat(events: Events) -> str:
         return ""
     return (
         f"the efficiencies in the table {table.get('name')} are approximate: measure them in your simulation with "
-        "`pairton tags measure`, and give the new table with --tags"
+        "`pairton measure tags`, and give the new table with --btag TABLE"
     )
 
 

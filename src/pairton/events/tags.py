@@ -211,7 +211,7 @@ def load_table(table: TagTable | Mapping[str, Any] | str | os.PathLike[str]) -> 
     if str(table) not in known:
         hint = nearest(str(table), known)
         raise ConfigError(
-            f"no table of tags {str(table)!r}: give the name of a built-in table (`pairton tags` lists them) or a "
+            f"no table of tags {str(table)!r}: give the name of a built-in table (`pairton list tags`) or a "
             f".yaml file{hint}"
         )
     return known[str(table)]
@@ -344,7 +344,7 @@ def check_binary(values: Floats, table: TagTable) -> None:
     if (value := not_binary(values)) is not None:
         raise EventsError(
             f"btag of jets must be 0 or 1, but has values such as {value:g}: cut on the score with "
-            "--btag CUT, or give a table of its efficiencies with --tags TABLE"
+            "--btag CUT, or give a table of its efficiencies with --btag TABLE"
         )
 
 

@@ -21,7 +21,7 @@ from pairton.events.tags import load_table
 from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions, Source, Writer, check_chunk, damage
 from pairton.formats.column_files import MODULES, container_module
 from pairton.formats.common import BadLabels
-from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand, require_container, unchanged
+from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand, file_state, require_container, unchanged
 from pairton.formats.lepton_selection import OneChoice
 from pairton.formats.stored import KEY
 from pairton.formats.taggers import OneTagger

@@ -43,7 +43,7 @@ class OpenFile(Protocol):
 class ColumnSource(Source):
     """An open file with columns of objects."""
 
-    scale: float | None = None  # momenta are divided by it to get GeV; None: see `--units`
+    scale: float | None = None  # momenta are divided by it to get GeV; None: see `--set units`
     units: str | None = None  # of all files of the format, for errors
     overlap_only: Sequence[str] = ()  # kinds of leptons that are not in the topology, but remove jets
     variations: Variations | None = None

@@ -46,8 +46,8 @@ def unit_scale(pt: npt.NDArray[Any], units: str | None, path: str, kind: str = J
         return 1000.0 if units == "MeV" else 1.0
     if (median := mev_median(pt)) is not None:
         raise InputError(
-            f"{path}: the median {kind} pT is {median:.0f}, which looks like MeV: give --units MeV "
-            "(or --units GeV, if it really is GeV)"
+            f"{path}: the median {kind} pT is {median:.0f}, which looks like MeV: give --set units=MeV "
+            "(or --set units=GeV, if it really is GeV)"
         )
     return 1.0
 

@@ -60,7 +60,7 @@ class DelphesSource(ExperimentSource):
             self.tag_column, self.bit = self._tag(tree, options.btag)
         if options.tags is not None and options.tags.field.lower() != "btag":
             raise ConfigError(
-                f"--tags {options.tags.name} is for {options.tags.field}, but tags of Delphes are 0 or 1: choose "
+                f"--btag {options.tags.name} is for {options.tags.field}, but tags of Delphes are 0 or 1: choose "
                 "a table for btag, such as delphes_cms"
             )
         self.tagger = (

@@ -68,7 +68,7 @@ class ExperimentSource(ColumnSource):
     def __init__(self, tree: Table, options: ReadOptions, collections: Collections) -> None:
         """`collections`: the collections of each kind; `--map` may name other columns."""
         if options.units not in (None, self.units):
-            raise ConfigError(f"--units {options.units}: these files are in {self.units}: remove the option")
+            raise ConfigError(f"--set units={options.units}: these files are in {self.units}: remove the option")
         super().__init__(tree, options)
         self.tree, self.n_events = tree, tree.n_events
         self._objects = {kind: self._find(kind, collections) for kind in self.topology.kinds}

@@ -247,10 +247,10 @@ def container_of(path: str) -> str:
 
 
 def require_container(path: str, kind: str) -> None:
-    """Raise InputError unless the content is of the container that `--format` needs."""
+    """Raise InputError unless the content is of the container that the format needs."""
     found = container_of(path)
     if found != kind:
-        raise InputError(f"{path}: the content is {found}, not {kind}: choose another --format, or none")
+        raise InputError(f"{path}: the content is {found}, not {kind}: choose another --set format, or none")
 
 
 def check_suffix(path: str) -> str:
@@ -259,7 +259,7 @@ def check_suffix(path: str) -> str:
     expected = CONTAINERS.get(Path(path).suffix.lower(), found)
     if expected != found:
         raise InputError(
-            f"{path}: the content is {found}, but the suffix says {expected}: rename the file, or give --format"
+            f"{path}: the content is {found}, but the suffix says {expected}: rename it, or give --set format=NAME"
         )
     return found
 

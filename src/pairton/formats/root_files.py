@@ -181,13 +181,13 @@ class RootFile:
         if choice is None:
             if len(found) > 1:
                 raise FormatError(
-                    f"{self.path}: the file has the trees {', '.join(found)}: choose one with --tree"
+                    f"{self.path}: the file has the trees {', '.join(found)}: choose one with --set tree=NAME"
                 )
             choice = next(iter(found))
         if choice not in found:
             raise FormatError(
                 f"{self.path}: the file has no tree {choice}, but {', '.join(found)}{nearest(choice, found)}: "
-                "choose one with --tree"
+                "choose one with --set tree=NAME"
             )
         return self.tree(choice)
 

@@ -24,7 +24,7 @@ Flat = npt.NDArray[Any]
 class TagColumns:
     """The columns of jets with tags, and their conversion to a btag and evidence.
 
-    With `--tags TABLE`, the field of the table is read. Without it, the evidence in the file is used, if there is
+    With `--btag TABLE`, the field of the table is read. Without it, the evidence in the file is used, if there is
     any; in files from `pairton generate` also the score, whose efficiencies are known. Otherwise, only a btag is
     read.
     """
@@ -84,7 +84,7 @@ class TagColumns:
             low, high = table.valid
             raise FormatError(
                 f"{self._path}: {table.field} is not filled: none of {len(values)} jets has a value from {low:g} "
-                f"to {high:g}, the range in the table {table.name}: choose another score with --tags or --map"
+                f"to {high:g}, the range in the table {table.name}: choose another with --btag TABLE or --map"
             )
         check_binary(values, table)
         if "btag" not in flat:
@@ -116,7 +116,7 @@ class TagColumns:
 
 
 def _is_score(column: str | None, options: ReadOptions) -> bool:
-    """Whether `--btag` cuts on the score of the table of `--tags`: it names that score, or no column at all."""
+    """Whether `--btag` cuts on the score of the table: it names that score, or no column at all."""
     table = options.tags
     if table is None or table.field == "btag":
         return False

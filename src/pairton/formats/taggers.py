@@ -113,7 +113,7 @@ def choose_tagger(
     look: Callable[[str], Flat],
     path: str,
 ) -> Tagger:
-    """The tagger of `--btag TAGGER:CUT`, `--btag TAGGER` or `--tags TABLE`, or the first filled one of `order`.
+    """The tagger of `--btag TAGGER:CUT`, `--btag TAGGER` or `--btag TABLE`, or the first filled one of `order`.
 
     scores: tagger in the file -> name of its score in tables. look: function from a tagger to some values of its
     score. A default cut comes with a warning, since the right one depends on the data. FormatError if a score that
@@ -135,7 +135,7 @@ def choose_tagger(
         why = f", since {' and '.join(unfilled)} {verb} not filled" if unfilled else ""
         warnings.warn(
             f"by default, jets with {name} > {cut:g} are b-tagged (table {default.name}){why}: the right cut "
-            f"depends on your data; give --btag {name}:CUT, or --tags TABLE for another era",
+            f"depends on your data; give --btag {name}:CUT, or --btag TABLE for another era",
             PairtonWarning,
             stacklevel=4,
         )
@@ -207,7 +207,7 @@ def described(
 def _asked(
     options: ReadOptions, scores: Mapping[str, str], order: Sequence[str], path: str
 ) -> tuple[str | None, float | None]:
-    """Tagger and cut of `--btag`, or the tagger of `--tags`."""
+    """Tagger and cut of `--btag`, or the tagger of the table."""
     table, given = options.tags, options.btag
     of_table = None
     if table is not None and table.field != "btag":
@@ -322,5 +322,5 @@ class OneTagger:
         if source.tagging != tagger and not self._asked:
             raise InputError(
                 f"{source.path} has the tagger {source.tagging}, but {path} has {tagger}: choose one for all "
-                "files with --btag TAGGER:CUT or --tags TABLE, or run on them separately"
+                "files with --btag TAGGER:CUT or --btag TABLE, or run on them separately"
             )

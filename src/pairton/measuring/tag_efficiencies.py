@@ -1,4 +1,4 @@
-"""The efficiencies of a tagger, measured on labelled jets, as a table for `--tags`.
+"""The efficiencies of a tagger, measured on labelled jets, as a table for `--btag`.
 
 Shapes: J jets, K cuts, R ranges of pT.
 """

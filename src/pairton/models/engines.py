@@ -206,8 +206,8 @@ def model_for(topology: Topology) -> str:
             return name
     raise ModelError(
         f"there is no built-in model for the topology {topology.name}: train one with `pairton train`, give "
-        f"another with --model (`pairton models` lists the built-in ones: {', '.join(folders)}), or use --model "
-        "kinematic, a fit without a network"
+        f"another with --model (`pairton list models` has the built-in ones: {', '.join(folders)}), or use "
+        "--model kinematic, a fit without a network"
     )
 
 
@@ -222,7 +222,7 @@ def load_model(
     """Load a model.
 
     Args:
-        name: A built-in model (`pairton models` lists them), or a path: the folder of a model, or its .onnx or
+        name: A built-in model (`pairton list models` has them), or a path: the folder of a model, or its .onnx or
             .safetensors file. "kinematic", or a YAML file with its settings, is a kinematic fit.
         engine: What runs the network: "onnx", or "torch" if it is installed.
         threads: How many threads work on batches in parallel; by default one per core.

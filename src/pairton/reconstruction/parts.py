@@ -29,6 +29,7 @@ from pairton.events import Events, Status
 from pairton.formats import open_source
 from pairton.formats.base import check_chunk
 from pairton.formats.files import CONTAINERS, Paths, fingerprint, is_url, unchanged
+from pairton.reconstruction.assigner import WINDOW, Assigner, windows
 from pairton.reconstruction.provenance import (
     COMPLETE,
     InputFile,
@@ -45,7 +46,6 @@ from pairton.reconstruction.provenance import (
 from pairton.reconstruction.result_columns import same_columns, same_kept
 from pairton.reconstruction.run import READ_ROWS, Run
 from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
-from pairton.reconstruction.running import WINDOW, Assigner, windows
 from pairton.reconstruction.streaming import FirstBad, Summary, warnings_on
 from pairton.reconstruction.writers import ROWS, create_result
 from pairton.topology import JET

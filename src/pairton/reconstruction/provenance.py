@@ -21,7 +21,7 @@ from pairton.events.tags import load_table
 from pairton.formats.base import Source
 from pairton.formats.files import CONTAINERS, fingerprint, is_url, one_line, open_binary
 from pairton.models.storage import INFO, WEIGHTS, WEIGHTS_KEY
-from pairton.reconstruction.running import Assigner
+from pairton.reconstruction.assigner import Assigner
 from pairton.topology import load_topology
 
 if TYPE_CHECKING:

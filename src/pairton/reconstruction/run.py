@@ -24,11 +24,11 @@ from pairton.formats.files import is_url, sample_file
 from pairton.models import engines
 from pairton.models.kinematic_model import is_kinematic
 from pairton.models.storage import builtin_models, read_info
+from pairton.reconstruction.assigner import Assigner, windows
 from pairton.reconstruction.given_objects import by_kind
 from pairton.reconstruction.result import Reconstruction
 from pairton.reconstruction.result_columns import same_kept
 from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
-from pairton.reconstruction.running import Assigner, windows
 from pairton.topology import Topology, load_topology
 from pairton.topology.mixtures import find_part, parts_of
 

@@ -81,14 +81,14 @@ class RunSettings:
     def _check_question(self, model: Model, decoding: str) -> None:
         if not self.question.is_default and not (decoding in DECODINGS and DECODINGS[decoding].knows_missing):
             raise ConfigError(
-                f"--answer, --allow-absent and --prior need the exact likelihood, not the decoding {decoding}: "
-                "leave them out, or use --decoding exact"
+                f"--answer needs the exact likelihood, not the decoding {decoding}: "
+                "leave it out, or use --decoding exact"
             )
         self.question.log_prior(model.topology)
         if (self.allow_absent or self.prior) and not knows_missing(model, decoding):
             raise ModelError(
-                f"the model {model.name} knows complete events only: --allow-absent and --prior need one that was "
-                "trained with network.patterns"
+                f"the model {model.name} knows complete events only: absent particles and a prior need one that "
+                "was trained with network.patterns"
             )
 
     def needs(self, model: Model) -> tuple[tuple[int, ...], ...]:

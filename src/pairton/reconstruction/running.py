@@ -1,19 +1,10 @@
-"""Reconstruction in memory: from events to a `Reconstruction`.
-
-Answers are reproducible. Objects are put in a canonical order before the network runs, and their indices are
-mapped back. Events are batched by layout within fixed windows of rows, so chunks in which a file is read do not
-matter.
-
-Shapes: B events of a batch, n events of a window, S slots, P particles.
-"""
+"""`pairton.reconstruct`: from events in memory, or from files, to a `Reconstruction`."""
 
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,300 +12,21 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton._common.parallel import in_parallel
-from pairton.decoding import Decoded, Outputs, decode, get_decoding
-from pairton.decoding.branches import is_branch
-from pairton.errors import ModelError, PairtonWarning
-from pairton.events import Events, Status
-from pairton.events.acceptance import MAX_OBJECTS, Accepted, accept
+from pairton.events import Events
+from pairton.events.acceptance import MAX_OBJECTS
 from pairton.events.domain import chosen_cuts
-from pairton.events.evidence import ensure_evidence, tag_caveat
-from pairton.events.inputs import EVIDENCE
-from pairton.events.nodes import Nodes
-from pairton.events.splits import fold_of
 from pairton.events.tags import TagTable
 from pairton.formats.files import Paths
-from pairton.kinematics.fit_settings import BUILT_IN, transfer_caveat
-from pairton.models.folds import by_fold
+from pairton.reconstruction.assigner import windows
 from pairton.reconstruction.given_objects import by_kind
-from pairton.reconstruction.momenta import variation_caveat
-from pairton.reconstruction.result import Reconstruction, by_falling_pt, check_columns
-from pairton.reconstruction.result_columns import (
-    DECODED,
-    MODEL_FOLD,
-    N_BTAGS,
-    head_shape,
-    head_values,
-    output_columns,
-    pattern_columns,
-    place_sizes,
-    reordered,
-    topology_columns,
-)
-from pairton.reconstruction.run_settings import RunSettings, hypotheses, knows_missing
-from pairton.topology import JET, Layout, Topology, same_tree
-from pairton.topology.mixtures import Part, find_part
+from pairton.reconstruction.result import Reconstruction
+from pairton.reconstruction.run import Run
+from pairton.reconstruction.run_settings import RunSettings
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
 
-__all__ = ["BATCH", "WINDOW", "Assigner", "RunSettings", "batch_size", "reconstruct", "windows"]
-
-BATCH = 128  # largest number of events per call of the network, so that every core has some
-BATCH_BYTES = 2**25  # memory of one call of the network
-TRIPLE_BYTES = 640  # memory of a network in ONNX Runtime, per event and triple of objects
-TAG_CUT = 0.5  # a jet above it is b-tagged
-SURE = 300  # if none or all of so many jets are b-tagged, something is wrong
-WINDOW = 4096  # rows of the input that are batched together
-
-
-class Assigner:
-    """Assigns the objects of events to particles, with a model and settings; several threads may call it."""
-
-    def __init__(self, model: Model, settings: RunSettings) -> None:
-        self.model, self.settings = model, settings.for_model(model)
-        info = model.info
-        check_columns(info.topology, info.heads, {k: info.outputs[k] for k in self._others}, f"{model.name}: ")
-        self._warned_of_tags = False  # none or all jets are tagged
-        self._warned_of_evidence = False  # efficiencies of the tagger are assumed
-        self._warned_of_detector = False  # transfer functions are assumed
-        self._warned_of_variations = False  # a variation does not change the missing energy
-        self.temperatures = model.temperatures
-        if model.temperatures is not None:
-            decoding = get_decoding(str(self.settings.decoding))
-            if model.decoding not in (decoding.name, decoding.fitted_as):
-                self.temperatures = None  # they were fitted for another decoding
-
-    @property
-    def _others(self) -> list[str]:
-        """Names of the outputs that describe events, besides the heads that the recipe declares."""
-        axes, known = self.model.info.outputs, (*DECODED, *self.model.info.heads)
-        return [name for name in axes if name not in known and "node" not in axes[name]]
-
-    @cached_property
-    def members(self) -> tuple[Assigner, ...]:
-        """One per fold of events, with its own network and temperatures; without folds, only itself."""
-        folds = getattr(self.model, "folds", ())
-        return tuple(Assigner(each, self.settings) for each in folds) or (self,)
-
-    @property
-    def knows_missing(self) -> bool:
-        return knows_missing(self.model, str(self.settings.decoding))
-
-    def check(self, topology: Topology, variations: Mapping[str, Iterable[str]] | None = None) -> None:
-        """Raise ModelError if the events have another decay tree than the model.
-
-        Warns once if variations, given with the kinds that they vary, do not vary the missing energy.
-        """
-        if not same_tree(topology, self.model.topology) and self.part(topology) is None:
-            raise ModelError(
-                f"the model {self.model.name} is for {self.model.topology.name}, but the events are for "
-                f"{topology.name}: choose a model for their topology, or read them with the topology of the model"
-            )
-        if (caveat := variation_caveat(topology, variations or {})) and not self._warned_of_variations:
-            self._warned_of_variations = True
-            warnings.warn(caveat, PairtonWarning, stacklevel=3)
-
-    def part(self, topology: Topology) -> Part | None:
-        """The topology of the mixture that the events have; None for the mixture itself, or without a mixture."""
-        return find_part(self.model.topology, topology) if self.model.topology.alternatives else None
-
-    def accept(self, events: Events) -> Accepted:
-        """The objects that the model uses."""
-        return accept(
-            events,
-            self.model.domain,
-            self.model.inputs,
-            max_objects=self.settings.max_objects,
-            cuts=self.settings.cuts,
-            needs=self.settings.needs(self.model),
-        )
-
-    def with_evidence(self, events: Events) -> Events:
-        """The events with the evidence of tags, if needed; warns once if a tagger or a detector is assumed."""
-        if not self._warned_of_detector:
-            self._warned_of_detector = True
-            settings = self.model.info.recipe.get(BUILT_IN)
-            if settings and (caveat := transfer_caveat(settings, events.metadata)):
-                warnings.warn(caveat, PairtonWarning, stacklevel=2)
-        inputs = self.model.inputs
-        if JET not in inputs.kinds or set(EVIDENCE).isdisjoint(inputs.fields(JET)):
-            return events
-        found = ensure_evidence(events)
-        if not self._warned_of_evidence:
-            self._warned_of_evidence = True
-            if caveat := tag_caveat(events):
-                warnings.warn(caveat, PairtonWarning, stacklevel=2)
-        return found
-
-    @cached_property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of outputs that describe events; if their axes do not tell, an artificial event is run."""
-        axes, heads = self.model.info.outputs, self.model.info.heads
-        declared = {name: head_shape(spec, self.model.topology) for name, spec in heads.items()}
-        names = self._others
-        topology, inputs = self.model.topology, self.model.inputs
-        sizes = place_sizes(topology)
-        if all(axis in sizes for name in names for axis in axes[name]):
-            return {name: tuple(sizes[axis] for axis in axes[name]) for name in names} | declared
-        event = {
-            kind: np.ones((1, max(1, slots), len(inputs.columns(kind))), dtype=np.float32)
-            for kind, slots in zip(topology.kinds, topology.slots_per_kind, strict=True)
-        }
-        outputs = self.members[0].model.predict(Nodes.full(event))
-        return {name: outputs[name].shape[1:] for name in names} | declared
-
-    def assign(self, nodes: Nodes, part: Part | None = None) -> tuple[Decoded, Outputs]:
-        """The answers for a batch, and the outputs of the network that describe events.
-
-        part: the topology of a mixture in which to answer
-        """
-        found, described = self._answer(nodes, part)
-        found.drop(~_all_finite(described, len(nodes)))  # before places of absent particles become NaN
-        for name, spec in self.model.info.heads.items():
-            if name in described:  # absent if no event can have an answer
-                described[name] = head_values(spec, self.model.topology, described[name], found.assignment)
-        return found if part is None else found.within(self.model.topology, part), described
-
-    def _answer(self, nodes: Nodes, part: Part | None) -> tuple[Decoded, dict[str, npt.NDArray[Any]]]:
-        """As `assign`, before events whose outputs are not finite lose their answers."""
-        if (answer := getattr(self.model, "answer", None)) is not None:
-            found, outputs = answer(nodes)
-            return found, dict(outputs)
-        described: dict[str, npt.NDArray[Any]] = {}
-        wanted = self.shapes
-
-        def predict(nodes: Nodes, tokens: npt.NDArray[np.uint8]) -> Outputs:
-            outputs = self.model.predict(nodes, tokens)
-            for name in wanted:  # from the first call, in which nothing was revealed
-                described.setdefault(name, outputs[name])
-            decoded = (name for name in outputs if name in DECODED or is_branch(name))
-            return {name: outputs[name] for name in decoded}
-
-        found = decode(
-            predict,
-            self.model.topology,
-            nodes,
-            decoding=str(self.settings.decoding),
-            temperatures=self.temperatures,
-            question=replace(self.settings.question, topology=None if part is None else part.name),
-        )
-        return found, described
-
-    def assign_all(
-        self, accepted: Accepted, ids: npt.NDArray[np.uint64]
-    ) -> tuple[Decoded, dict[str, npt.NDArray[Any]]]:
-        """As `assign`, for events of all layouts and folds; assignments are positions in `events.objects`."""
-        n, part = len(accepted.status), self.part(accepted.topology)
-        found = Decoded.empty(self.model.topology, n)
-        found = found if part is None else found.within(self.model.topology, part)
-        outputs = {k: np.full((n, *shape), np.nan, dtype=np.float32) for k, shape in self.shapes.items()}
-
-        def fill(batch: tuple[Assigner, Layout, npt.NDArray[np.intp]]) -> None:
-            member, layout, rows = batch
-            answer, described = member.assign(accepted.batch(rows, layout), part)
-            found.fill(rows, replace(answer, assignment=accepted.to_positions(answer.assignment, rows, layout)))
-            for name, array in described.items():
-                outputs[name][rows] = array
-
-        width = hypotheses(self.settings.decoding)
-        batches = [
-            (member, layout, some)
-            for member, (_, in_fold) in zip(self.members, by_fold(self.model, ids), strict=True)
-            for layout, rows in accepted.by_layout(accepted.answerable & in_fold)
-            for size in [batch_size(layout, width)]
-            for some in np.split(rows, range(size, len(rows), size))
-        ]
-        in_parallel(fill, batches, getattr(self.model, "at_once", 1))
-        return found, outputs
-
-    def run(self, window: Events) -> Reconstruction:
-        """Reconstruct the events of one window, and their variations."""
-        window = self.with_evidence(window)
-        accepted = self.accept(window)
-        decoded, described = self.assign_all(accepted, window.ids)
-        found, momenta, exchanged = by_falling_pt(window, decoded)
-        for name, spec in self.model.info.heads.items():
-            orders = decoded.assignment, found.assignment
-            described[name] = reordered(spec, self.model.topology, described[name], *orders)
-        tags = self.count_tags(window, accepted)
-        info = self.model.info
-        outputs = {**output_columns(info.topology, info.heads, info.outputs, described, exchanged), **tags}
-        outputs |= topology_columns(self.model.topology, found)
-        outputs |= pattern_columns(window.topology, found) if self.knows_missing else {}
-        if len(self.members) > 1:
-            outputs[MODEL_FOLD] = fold_of(window.ids, len(self.members)).astype(np.int32)
-        status = self.status_of(accepted, tags)
-        none = ~found.answered if self.knows_missing else (found.assignment < 0).any(axis=1)
-        status[accepted.answerable & none] = Status.BAD_OUTPUT
-        return Reconstruction(
-            window,
-            found.assignment,
-            status,
-            found.event_probability,
-            found.particle_probability,
-            found.exact,
-            dict(zip(window.topology.kinds, accepted.nodes.counts.T, strict=True)),
-            outputs,
-            {name: self.run(window.varied(name)) for name in window.variations},
-            solved=momenta,
-        )
-
-    def count_tags(self, events: Events, accepted: Accepted) -> dict[str, npt.NDArray[Any]]:
-        """`n_btags` (n,): the number of b-tagged jets among those used, if the model takes tags or their evidence.
-
-        Warns once if none or all jets are tagged.
-        """
-        domain, inputs = self.model.domain, self.model.inputs
-        fields = inputs.fields(JET) if JET in inputs.kinds else ()
-        takes = "btag" in domain[JET].binary or not set(EVIDENCE).isdisjoint(fields)
-        if not takes or "btag" not in ak.fields(events.jets):
-            return {}
-        mask = accepted.nodes.masks[JET]
-        starts = np.cumsum(events.n_jets) - events.n_jets
-        flat = np.asarray(ak.flatten(events.jets.btag))
-        tagged = mask.copy()
-        tagged[mask] = flat[(starts[:, None] + accepted.position[JET])[mask]] > TAG_CUT
-        share = tagged[mask].mean() if mask.any() else 0.5
-        if mask.sum() >= SURE and share in (0, 1) and not self._warned_of_tags:
-            self._warned_of_tags = True
-            warnings.warn(
-                f"{'none' if share == 0 else 'every one'} of {mask.sum()} jets has a b-tag: the tagger may not be "
-                "filled, or its cut may be out of range; choose another with --btag TAGGER:CUT (`pairton "
-                "inspect` "
-                "lists the taggers)",
-                PairtonWarning,
-                stacklevel=2,
-            )
-        return {N_BTAGS: tagged.sum(axis=1).astype(np.int32)}
-
-    def status_of(self, accepted: Accepted, tags: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.uint8]:
-        """(n,): the status of events before their answers; `tags` from `count_tags`."""
-        status = accepted.status.copy()
-        status[(status == Status.OK) & ~self._selected(accepted, tags)] = Status.OUTSIDE_SELECTION
-        return status
-
-    def _selected(self, accepted: Accepted, tags: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
-        """(n,): whether events pass the selection of the model's topology, as those of the training did."""
-        counts = dict(zip(self.model.topology.kinds, accepted.nodes.counts.T, strict=True))
-        return self.model.topology.selection.accepts(counts, tags.get(N_BTAGS))
-
-
-def batch_size(layout: Layout, width: int = 1) -> int:
-    """The number of events per call of the network; it depends only on the layout and the width of a beam.
-
-    >>> [batch_size((n,)) for n in (6, 8, 12, 16, 32)]
-    [128, 102, 30, 12, 1]
-    """
-    return int(np.clip(BATCH_BYTES // (TRIPLE_BYTES * max(1, sum(layout)) ** 3 * width), 1, BATCH))
-
-
-def _all_finite(outputs: Outputs, events: int) -> npt.NDArray[np.bool_]:
-    """(B,): whether all outputs of an event are finite."""
-    good = np.ones(events, dtype=bool)
-    for array in outputs.values():
-        good &= np.isfinite(array).reshape(events, -1).all(axis=1)
-    return good
+__all__ = ["RunSettings", "reconstruct"]
 
 
 def reconstruct(
@@ -350,7 +62,7 @@ def reconstruct(
             experiment, outside the topology's own cuts.
         jets: Cuts on jets in place of these, such as "pt>30,abs_eta<2.4"; "none" uses all jets.
         leptons: The same for leptons.
-        tags: Efficiencies of the tagger: a table, its name (`pairton tags` lists them) or a YAML file.
+        tags: Efficiencies of the tagger: a table, its name (`pairton list tags` has them) or a YAML file.
         answer: "event" for the most probable assignment, "particles" for the most particles expected to be right.
         allow_absent: Leave out particles that are probably absent. For models that know missing particles.
         prior: Factors on the prior probabilities of patterns, such as {"nothing": 5}. For the same models.
@@ -371,8 +83,6 @@ def reconstruct(
         >>> reco.t.mass.ndim, len(reco)
         (2, 3)
     """
-    from pairton.reconstruction.run import Run
-
     chosen = chosen_cuts(jets, leptons, cuts)
     settings = RunSettings(
         decoding=decoding,
@@ -410,21 +120,3 @@ def _joined(events: Events, parts: Sequence[Reconstruction]) -> Reconstruction:
         {name: np.concatenate([part.outputs[name] for part in parts]) for name in parts[0].outputs},
         {k: _joined(events.varied(k), [p.variations[k] for p in parts]) for k in events.variations},
     )
-
-
-def windows(chunks: Sequence[Events] | Iterator[Events], size: int = WINDOW) -> Iterator[Events]:
-    """The events of all chunks, cut at multiples of `size` rows; one empty window if there are no events."""
-    waiting: list[Events] = []
-    held = 0
-    some = False
-    for chunk in chunks:
-        start = 0
-        while held + len(chunk) - start >= size:
-            stop = start + size - held
-            yield Events.concatenate([*waiting, chunk[start:stop]])
-            some, waiting, held, start = True, [], 0, stop
-        if start < len(chunk) or not (waiting or some):  # keep an empty first chunk, which has the columns
-            waiting.append(chunk[start:])
-            held += len(chunk) - start
-    if held or not some:
-        yield Events.concatenate(waiting)

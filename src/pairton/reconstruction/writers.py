@@ -19,11 +19,11 @@ from pairton.errors import ConfigError
 from pairton.events import Status
 from pairton.formats.column_files import ColumnWriter, check_column, is_text
 from pairton.formats.files import CONTAINERS
+from pairton.reconstruction.assigner import Assigner
 from pairton.reconstruction.momenta import variation_caveat
 from pairton.reconstruction.provenance import KEY, result_metadata, result_settings
 from pairton.reconstruction.result import Reconstruction
 from pairton.reconstruction.result_columns import LABELS, Columns, result_columns, same_columns, slot_column
-from pairton.reconstruction.running import Assigner
 from pairton.topology import JET, Topology
 
 __all__ = [

@@ -16,8 +16,8 @@ from pairton.events import Events, Status
 from pairton.events.domain import cut_domain
 from pairton.events.mixed_events import events_for
 from pairton.models.folds import by_fold
+from pairton.reconstruction.assigner import Assigner
 from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
-from pairton.reconstruction.running import Assigner
 from pairton.report.frames import chain_frames, exact_frames
 from pairton.report.record import EventRecord, Frame, as_lists, shown_particles
 from pairton.report.seen_event import SeenEvent

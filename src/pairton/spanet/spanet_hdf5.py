@@ -296,7 +296,7 @@ def _group(file: Hdf5File, kind: str, options: ReadOptions) -> str:
         return str(stored)
     if asked is not None:
         if asked not in groups:
-            how = "--tree" if kind not in options.map else f"--map {kind}=GROUP"
+            how = "--set tree=NAME" if kind not in options.map else f"--map {kind}=GROUP"
             raise FormatError(
                 f"{file.path}: INPUTS has no group {asked}, but {', '.join(groups)}: choose one with {how}"
             )

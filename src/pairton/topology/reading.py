@@ -164,7 +164,7 @@ def load_topology(name: str | Path | Topology = "ttbar_allhad") -> Topology:
     """Load a decay tree.
 
     Args:
-        name: A built-in name (`pairton topologies` lists them), or the path of a YAML file: a topology of Pairton
+        name: A built-in name (`pairton list topologies`), or the path of a YAML file: a topology of Pairton
             or an event file of SPANet. A `Topology` is returned as it is.
 
     Returns:

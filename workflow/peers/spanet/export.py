@@ -15,11 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from common import all_events, fail, load_model, make_model
 from spanet import JetReconstructionModel, Options
 from spanet.dataset.types import Source
 from spanet.export import WrappedModel, onnx_specification
-
-from common import all_events, fail, load_model, make_model
 
 REFERENCE = 100  # events
 OPSET = 14  # SPANet uses 13, to which current torch cannot export attention

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-
 from common import EVENT, all_events, by_jet_count, check_events, fail, load_model, take, use_threads
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-
 from common import fail
 
 

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from common import HERE, all_events, by_jet_count, check_events, fail, make_model, take, use_threads
 from spanet import JetReconstructionModel, Options
 from spanet.dataset.types import Source
-
-from common import HERE, all_events, by_jet_count, check_events, fail, make_model, take, use_threads
 
 Batches = list[tuple[Source, ...]]
 

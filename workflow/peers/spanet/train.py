@@ -18,10 +18,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from common import EVENT, HERE, by_jet_count, check_events, fail, make_model, take, use_threads, write
 from spanet import JetReconstructionModel, Options
 from spanet.dataset.types import Batch, Source
-
-from common import EVENT, HERE, by_jet_count, check_events, fail, make_model, take, use_threads, write
 
 WARM_UP = 0.03  # share of the time over which the learning rate rises
 RESOLUTION = 10_000  # steps of the schedule over the whole time

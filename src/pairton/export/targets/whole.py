@@ -47,8 +47,8 @@ class WholeTarget(Target):
         topology, has_patterns = info.topology, "patterns" in network.outputs
         if (question.allow_absent or question.prior) and not has_patterns:
             raise ModelError(
-                "the model knows complete events only: --allow-absent and --prior need one that was trained with "
-                "network.patterns"
+                "the model knows complete events only: absent particles and a prior need one that was trained "
+                "with network.patterns"
             )
         self.decoding, self.question = decoding or info.decoding, question
         if not get_decoding(self.decoding).exportable:
