@@ -234,8 +234,8 @@ def test_what_is_not_a_model_is_named(model_folder, tmp_path):
     raw = json.loads(model.metadata_props[0].value)
     for change, message in (
         ({"graph": "whole"}, "a whole reconstruction"),
-        ({"domain": {"jet": {"pt": 3}}}, "needs pt, abs_eta"),
-        ({"topology": {"name": "x"}}, "'event' is missing"),
+        ({"domain": {"jet": {"pt": -3}}}, "a number of 0 or more"),
+        ({"topology": {"name": "x"}}, "lacks event"),
     ):
         model.metadata_props[0].value = json.dumps(raw | change)
         path.write_bytes(model.SerializeToString())

@@ -222,10 +222,10 @@ def test_inputs_are_transformed_inside_the_network():
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        ({"electron": ["charge"]}, "lists 'electron', but the kinds of semi are jet, lepton, met"),
-        ({"lepton": "charge"}, "must be a list of fields"),
+        ({"electron": ["charge"]}, "no setting 'electron'; did you mean 'lepton'"),
+        ({"lepton": "charge"}, "must be a list"),
         ({"lepton": ["pt"]}, "lists pt, which is an input already"),
-        ({"lepton": [{"field": "iso", "transform": "sqrt"}]}, "transform 'sqrt': choose none, log"),
+        ({"lepton": [{"field": "iso", "transform": "sqrt"}]}, "transform is 'sqrt', but must be one of none, log"),
         ({"lepton": [{"field": "iso", "scale": 0}]}, "scale 0"),
         ({"lepton": [{"field": "iso", "offest": 1}]}, "no setting 'offest'; did you mean 'offset'"),
     ],

@@ -21,7 +21,7 @@ from pairton.events.events import Events
 from pairton.events.evidence import ensure_evidence
 from pairton.events.inputs import EVIDENCE, Inputs
 from pairton.events.nodes import MOST_OBJECTS, Nodes
-from pairton.events.objects import is_cut, is_physical
+from pairton.events.objects import is_physical
 from pairton.events.status import Status
 from pairton.topology import JET, Layout, Topology, collection_name
 from pairton.topology.mixtures import parts_of
@@ -115,8 +115,7 @@ def accept(
     for kind in topology.kinds:
         features = _features(events, kind, inputs.columns(kind))  # (J, F)
         row = np.repeat(np.arange(n), events.counts[kind])  # (J,)
-        cut = is_cut(features, kind, bounds[kind].pt, bounds[kind].abs_eta)
-        used = np.asarray(ak.flatten(events.usable[kind]), dtype=bool) & ~cut
+        used = events.used(kind, bounds[kind])
         wrong = used & ~(is_physical(features, kind) & np.isfinite(features).all(axis=1))
         bad[row[wrong]] = True
         (kept,) = np.nonzero(used & ~bad[row])

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
-from pairton.errors import ConfigError, ModelError, shown
+from pairton._common.configuration import configure
+from pairton.errors import ConfigError, ModelError
 from pairton.topology import JET
 from pairton.topology.kinds import LEPTONS, collection_name, counted
 from pairton.topology.selection import Cuts, Selection
@@ -32,11 +33,9 @@ SPELLINGS = {"abs(eta)": "abs_eta", "|eta|": "abs_eta"}
 
 
 @dataclass(frozen=True)
-class KindDomain:
+class KindDomain(Cuts):
     """The range of objects of one kind that a model was trained on."""
 
-    pt: float = 0.0  # minimum, GeV
-    abs_eta: float = inf  # maximum
     count: tuple[int, int] = (0, 1_000_000)  # fewest and most per event
     radius: float | None = None  # radius parameter of jets; None: unknown
     binary: tuple[str, ...] = ()  # fields that were always 0 or 1
@@ -82,14 +81,13 @@ class Domain:
 
     @classmethod
     def from_dict(cls, raw: object, source: str = "domain") -> Domain:
-        try:
-            if not isinstance(raw, Mapping):
-                raise TypeError
-            return cls({str(kind): _kind(part) for kind, part in raw.items()})
-        except (KeyError, TypeError, ValueError, OverflowError):
-            raise ModelError(
-                f"{source}: the domain is {shown(raw)}, but each kind needs pt, abs_eta and count: [fewest, most]"
-            ) from None
+        if isinstance(raw, Mapping):  # None stands for infinity
+            raw = {kind: _without_none(part) for kind, part in raw.items()}
+        return cls(configure(dict[str, KindDomain], raw, source, ModelError))
+
+
+def _without_none(part: Any) -> Any:
+    return {k: v for k, v in part.items() if v is not None} if isinstance(part, Mapping) else part
 
 
 def parse_cuts(text: str, option: str = "jets") -> dict[str, float | None]:
@@ -202,15 +200,3 @@ def cut_domain(domain: Domain, cuts: bool | Bounds, kinds: Iterable[str]) -> Dom
     """The domain with the cuts on pT and |eta| of `used_cuts`."""
     used = as_cuts(used_cuts(cuts, domain, tuple(kinds)))
     return Domain({k: replace(domain[k], pt=each.pt, abs_eta=each.abs_eta) for k, each in used.items()})
-
-
-def _kind(raw: Mapping[str, Any]) -> KindDomain:
-    low, high = raw["count"]
-    abs_eta, radius = raw["abs_eta"], raw.get("radius")
-    return KindDomain(
-        float(raw["pt"]),
-        inf if abs_eta is None else float(abs_eta),
-        (int(low), int(high)),
-        None if radius is None else float(radius),
-        tuple(map(str, raw.get("binary", ()))),
-    )

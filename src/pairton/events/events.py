@@ -17,12 +17,12 @@ import numpy.typing as npt
 from pairton.errors import EventsError, nearest
 from pairton.events.event_checks import check_events, check_parts
 from pairton.events.inputs import MOMENTUM
-from pairton.events.joined_columns import joined_column
 from pairton.events.objects import check_fields, is_cut, is_physical
 from pairton.events.splits import uniform
 from pairton.events.status import Status
 from pairton.topology import JET, Topology, collection_name, load_topology
 from pairton.topology.assignments import present
+from pairton.topology.selection import Cuts
 
 __all__ = ["SPLITS", "Events", "Objects"]
 
@@ -199,7 +199,7 @@ class Events:
             truth=None if first.truth is None else np.concatenate([p.truth for p in parts if p.truth is not None]),
             weights=None if first.weights is None else np.concatenate([p.weights for p in parts]),
             ids=np.concatenate([part.ids for part in parts]),
-            columns={name: joined_column(name, [part.columns[name] for part in parts]) for name in shared},
+            columns={name: _joined_column(name, [part.columns[name] for part in parts]) for name in shared},
             variations={name: _joined_variation(name, parts) for name in first.variations},
         )
 
@@ -270,26 +270,29 @@ class Events:
             for kind, array in self.objects.items()
         }
 
+    def momenta(self, kind: str) -> npt.NDArray[np.float32]:
+        """(J, 4): pt, eta, phi and energy of all objects of a kind."""
+        with np.errstate(over="ignore"):  # an overflow becomes inf, which makes a bad object
+            return np.stack([np.asarray(ak.flatten(self.objects[kind][n]), np.float32) for n in MOMENTUM], axis=1)
+
+    def used(self, kind: str, cuts: Cuts) -> npt.NDArray[np.bool_]:
+        """(J,): which objects of a kind are used: they are usable, and the cuts do not remove them."""
+        usable = np.asarray(ak.flatten(self.usable[kind]), dtype=bool)
+        return usable & ~is_cut(self.momenta(kind), kind, cuts)
+
     @cached_property
     def passes(self) -> dict[str, ak.Array]:
-        """Kind -> whether each object is usable and passes the cuts of the topology."""
-        result = {}
-        for kind, array in self.objects.items():
-            cuts = self.topology.selection.cuts(kind)
-            result[kind] = self.usable[kind] & (array.pt >= cuts.pt) & (abs(array.eta) <= cuts.abs_eta)
-        return result
+        """Kind -> whether each object is used with the cuts of the topology."""
+        cuts = self.topology.selection.cuts
+        return {kind: ak.unflatten(self.used(kind, cuts(kind)), self.counts[kind]) for kind in self.objects}
 
     @cached_property
     def status(self) -> npt.NDArray[np.uint8]:
-        """(n,): BAD_OBJECT if an object has NaN or an unphysical momentum and is not removed by a cut; else OK."""
+        """(n,): BAD_OBJECT if a used object has NaN or an unphysical momentum; else OK."""
         bad = np.zeros(len(self), dtype=bool)
-        for kind, array in self.objects.items():
-            cuts = self.topology.selection.cuts(kind)
-            with np.errstate(over="ignore"):
-                flat = np.stack([np.asarray(ak.flatten(array[name]), np.float32) for name in MOMENTUM], axis=1)
-            good = is_physical(flat, kind) | is_cut(flat, kind, cuts.pt, cuts.abs_eta)
-            good |= ~np.asarray(ak.flatten(self.usable[kind]), dtype=bool)
-            bad[np.repeat(np.arange(len(self)), self.counts[kind])[~good]] = True
+        for kind, passes in self.passes.items():
+            wrong = np.asarray(ak.flatten(passes), dtype=bool) & ~is_physical(self.momenta(kind), kind)
+            bad[np.repeat(np.arange(len(self)), self.counts[kind])[wrong]] = True
         return np.where(bad, Status.BAD_OBJECT, Status.OK).astype(np.uint8)
 
     @cached_property
@@ -445,6 +448,16 @@ def _by_kind(objects: Objects | ak.Array) -> dict[str, ak.Array]:
 def _joined_variation(name: str, parts: Sequence[Events]) -> dict[str, ak.Array]:
     varied = [part.varied(name) for part in parts]
     return {kind: _joined(kind, varied) for kind in parts[0].variations[name]}
+
+
+def _joined_column(name: str, parts: Sequence[Any]) -> ak.Array:
+    joined = ak.concatenate(parts)
+    if "float" in str(ak.type(joined)) and not any("float" in str(ak.type(ak.Array(part))) for part in parts):
+        raise EventsError(  # int64 and uint64 would become doubles, which have 53 bits
+            f"the column {name} has integers of different types, which no integer type holds: read the parts "
+            "separately, or without this column"
+        )
+    return joined
 
 
 def _joined(kind: str, parts: Sequence[Events]) -> ak.Array:

@@ -15,13 +15,14 @@ Shapes: B events, S slots, P places of a head, K slots of a place, C classes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
-from pairton._common.configuration import check_keys, configure
+from pairton._common.configuration import configure
 from pairton.errors import ConfigError, TrainingError, nearest, shown
 from pairton.topology import Topology
 
@@ -37,11 +38,10 @@ __all__ = [
     "slot_paths",
 ]
 
-KINDS = ("class", "regression")
-LOSSES = ("gaussian", "laplacian", "log_gaussian")
 TURNING = ("px", "py", "pz", "eta", "phi")  # components of a vector, which rotate with the event
 IN_GEV = ("px", "py", "pz", "pt", "mass", "energy")  # numbers that have the energy scale of the objects
-COMPONENTS = ("none", *TURNING, "pt", "mass", "energy")
+Component = Literal["none", "px", "py", "pz", "eta", "phi", "pt", "mass", "energy"]
+Loss = Literal["gaussian", "laplacian", "log_gaussian"]  # squared, absolute, and logarithmic difference
 EVENT = "event"
 MOST_CLASSES = 1000
 MISSING = -1  # label of a class that is not known
@@ -59,30 +59,14 @@ class Place:
 class HeadSpec:
     """One head. Settings that are None are measured on the training events."""
 
-    kind: str  # class, regression
+    kind: Literal["class", "regression"]
     of: str = EVENT  # event, a type of particle (t), or a product of one (t.b)
     columns: tuple[str, ...] = ()  # columns with the labels, one per place
-    classes: int | None = None  # number of classes
-    loss: str = "gaussian"  # of a regression; gaussian: squared, laplacian: absolute, log_gaussian: log difference
-    component: str = "none"  # of a regression: px, …, mass, if it changes with the axes or the energy scale
+    classes: Annotated[int, Meta(ge=2, le=MOST_CLASSES)] | None = None  # number of classes
+    loss: Loss = "gaussian"  # of a regression
+    component: Component = "none"  # of a regression: px, …, mass, if it changes with the axes or the energy scale
     offset: float | None = None  # of a regression: mean of the labels
-    scale: float | None = None  # of a regression: standard deviation of the labels
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", tuple(self.columns))
-        for name, value, allowed in (
-            ("kind", self.kind, KINDS),
-            ("loss", self.loss, LOSSES),
-            ("component", self.component, COMPONENTS),
-        ):
-            if value not in allowed:
-                raise ConfigError(
-                    f"{name} is {shown(value)}, but must be one of {', '.join(allowed)}{nearest(value, allowed)}"
-                )
-        if self.classes is not None and not 2 <= self.classes <= MOST_CLASSES:
-            raise ConfigError(f"classes is {self.classes}, but must be 2 to {MOST_CLASSES}")
-        if self.scale is not None and not 0 < self.scale < float("inf"):
-            raise ConfigError(f"scale is {self.scale}, but must be above 0")
+    scale: Annotated[float, Meta(gt=0)] | None = None  # of a regression: standard deviation of the labels
 
     @property
     def of_event(self) -> bool:
@@ -187,37 +171,36 @@ def slot_paths(topology: Topology) -> list[str]:
     return paths
 
 
-def parse_head(name: str, raw: object, topology: Topology, source: str) -> tuple[HeadSpec, float]:
-    """Read a head of a recipe or a model; return it with the weight of its loss.
+@dataclass(frozen=True)
+class _Entry(HeadSpec):
+    """A head as a recipe declares it."""
 
-    The setting `column` is a name in which {particle} is replaced by the name of each place, or a list of names.
-    """
-    settings = check_keys(raw, source, [*HeadSpec.__dataclass_fields__, "column", "weight"], ["kind"])
-    weight = settings.pop("weight", 1.0)
-    if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 < weight < float("inf"):
-        raise ConfigError(f"{source}: weight is {shown(weight)}, but must be a number above 0")
-    column = settings.pop("column", None)
+    column: str | list[str] | None = None  # {particle} is replaced by the name of each place
+    weight: Annotated[float, Meta(gt=0, description="a number above 0")] = 1.0  # of the loss
+
+
+def parse_head(name: str, raw: object, topology: Topology, source: str) -> tuple[HeadSpec, float]:
+    """Read a head of a recipe or a model; return it with the weight of its loss."""
+    entry = configure(_Entry, raw, source)
     if not name.isidentifier():
         raise ConfigError(f"{source}: the name of a head may only have letters, digits and _: rename it")
     try:
-        places = places_of(topology, str(settings.get("of", EVENT)))
-        if "columns" not in settings:
-            settings["columns"] = _columns(name, column, places)
-        settings.setdefault("component", _component(name) if settings["kind"] == "regression" else "none")
-        spec = configure(HeadSpec, settings, source)
+        places = places_of(topology, entry.of)
+        columns = entry.columns or tuple(_columns(name, entry.column, places))
     except ConfigError as error:
-        raise ConfigError(str(error) if str(error).startswith(source) else f"{source}: {error}") from None
-    if len(spec.columns) != len(places):
+        raise ConfigError(f"{source}: {error}") from None
+    if len(columns) != len(places):
         listed = ", ".join(place.name or EVENT for place in places)
-        raise ConfigError(f"{source}: read {len(spec.columns)} columns, but need one for each of {listed}")
-    return spec, float(weight)
+        raise ConfigError(f"{source}: read {len(columns)} columns, but need one for each of {listed}")
+    settings = {field.name: getattr(entry, field.name) for field in fields(HeadSpec)} | {"columns": columns}
+    if not entry.is_class and isinstance(raw, Mapping) and "component" not in raw:
+        settings["component"] = _component(name)
+    return HeadSpec(**settings), entry.weight
 
 
-def _columns(name: str, column: object, places: Sequence[Place]) -> list[str]:
+def _columns(name: str, column: str | list[str] | None, places: Sequence[Place]) -> list[str]:
     if isinstance(column, list):
-        return [str(entry) for entry in column]
-    if column is not None and not isinstance(column, str):
-        raise ConfigError(f"column is {shown(column)}, but must be a name, or a list of names")
+        return column
     template = column or (name if not places[0].name else f"{{particle}}_{name}")
     if len(places) > 1 and "{particle}" not in template:
         raise ConfigError(
@@ -229,7 +212,7 @@ def _columns(name: str, column: object, places: Sequence[Place]) -> list[str]:
 def _component(name: str) -> str:
     """The component that the name of a head ends with: px for neutrino_px."""
     last = name.rsplit("_", 1)[-1]
-    return last if last in COMPONENTS else "none"
+    return last if last in get_args(Component) else "none"
 
 
 def labels_of(

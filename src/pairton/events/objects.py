@@ -15,6 +15,7 @@ from pairton.errors import EventsError
 from pairton.events.inputs import MOMENTUM
 from pairton.events.vectors import energy_of
 from pairton.topology.kinds import KINDS
+from pairton.topology.selection import Cuts
 
 __all__ = [
     "as_polar",
@@ -152,16 +153,16 @@ def is_physical(momenta: npt.NDArray[Any], kind: str) -> npt.NDArray[np.bool_]:
     return np.asarray(good & np.isfinite(momentum))
 
 
-def is_cut(momenta: npt.NDArray[Any], kind: str, pt: float, abs_eta: float) -> npt.NDArray[np.bool_]:
-    """(J,): whether objects (J, 2 or more) have less than a pt, or more than an |eta|; False for NaN.
+def is_cut(momenta: npt.NDArray[Any], kind: str, cuts: Cuts) -> npt.NDArray[np.bool_]:
+    """(J,): whether cuts remove objects (J, 2 or more) by their pt and eta; False for NaN.
 
     An event has one missing energy: a negative pt, such as -999 for none, is not cut, so that it counts as bad.
 
     >>> momenta = np.array([[30.0, 0.1], [-999.0, 0.0]])
-    >>> is_cut(momenta, "jet", 40, 2.5).tolist(), is_cut(momenta, "met", 40, 2.5).tolist()
+    >>> is_cut(momenta, "jet", Cuts(40)).tolist(), is_cut(momenta, "met", Cuts(40)).tolist()
     ([True, True], [True, False])
     """
-    cut = (momenta[:, 0] < pt) | (np.abs(momenta[:, 1]) > abs_eta)
+    cut = (momenta[:, 0] < cuts.pt) | (np.abs(momenta[:, 1]) > cuts.abs_eta)
     return np.asarray(cut & (momenta[:, 0] >= 0) if KINDS[kind].transverse else cut)
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pairton.errors import PairtonWarning
 from pairton.events.acceptance import selection_domain
 from pairton.events.domain import Domain
-from pairton.events.inputs import MOMENTUM, Input, Inputs
+from pairton.events.inputs import MOMENTUM, Input, Inputs, Transform
 from pairton.topology import JET
 from pairton.topology.kinds import KINDS, collection_name
 from pairton.training.data import PackedEvents
@@ -89,7 +89,7 @@ def _known(item: Input, trained: tuple[Input, ...]) -> Input | None:
     return found[0] if found and (found[0].offset, found[0].scale) != (0.0, 1.0) else None
 
 
-def _transform(item: Input) -> str:
+def _transform(item: Input) -> Transform:
     """The transform that precedes the normalisation."""
     return "log" if item.transform.startswith("log") else "none"
 
