@@ -140,12 +140,6 @@ class Events:
             **changes: New values for arguments of `Events`, or `jets=` to change the jets alone. New objects drop
                 the variations, unless `variations=` is given too.
 
-        Returns:
-            The new `Events`.
-
-        Raises:
-            EventsError: There is no such attribute, or the new values do not fit.
-
         Examples:
             >>> from pairton.events.objects import make_jets
             >>> jets = make_jets(**{name: [[50.0]] for name in ("pt", "eta", "phi", "mass", "btag")})
@@ -173,15 +167,7 @@ class Events:
         """Join events of one topology.
 
         Columns, and fields of objects, are kept if all parts have them.
-
-        Args:
-            parts: The events. Truth, weights and variations must be in all parts or in none.
-
-        Returns:
-            The events of all parts, in order.
-
-        Raises:
-            EventsError: There is no part, or the parts do not fit together.
+        Truth, weights and variations must be in all parts or in none, else EventsError is raised.
 
         Examples:
             >>> import pairton
@@ -205,15 +191,6 @@ class Events:
 
     def varied(self, name: str) -> Events:
         """The events with the objects of a variation; kinds and fields that it does not have are nominal.
-
-        Args:
-            name: Name of the variation, a key of `variations`.
-
-        Returns:
-            The varied `Events`.
-
-        Raises:
-            EventsError: There is no such variation.
 
         Examples:
             >>> from pairton.events.objects import make_jets
@@ -326,8 +303,7 @@ class Events:
     def select(self) -> Events:
         """Apply the selection of the topology to objects and events.
 
-        Returns:
-            The selected `Events`. Truth refers to the remaining objects; `stored_index` refers to the input file.
+        Truth refers to the remaining objects; `stored_index` refers to the input file.
 
         Examples:
             >>> import pairton
@@ -338,13 +314,10 @@ class Events:
         return self.keep(self.passes)[self.selected]
 
     def keep(self, masks: Mapping[str, ak.Array]) -> Events:
-        """Keep some objects of each event.
+        """Keep some objects of each event. Slots of the truth whose object was removed become empty (-1).
 
         Args:
             masks: Kind -> ragged array that is True for the objects to keep. Other kinds keep all objects.
-
-        Returns:
-            `Events` with these objects. Slots of the truth whose object was removed are empty (-1).
 
         Examples:
             >>> from pairton.events.objects import make_jets
@@ -415,14 +388,7 @@ class Events:
     def dense(
         self, kind: str = JET, columns: Sequence[str] = MOMENTUM
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-        """Objects of a kind as a dense array.
-
-        Args:
-            kind: Kind of the objects.
-            columns: Fields of the objects.
-
-        Returns:
-            The fields (n, N, columns), padded with zeros, and a mask (n, N) that is False for padding.
+        """Fields of objects (n, N, columns), padded with zeros, and a mask (n, N) that is False for padding.
 
         Examples:
             >>> import pairton
