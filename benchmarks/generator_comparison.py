@@ -50,8 +50,8 @@ def summarise(events: Events) -> dict[str, Any]:
     out: dict[str, Any] = {"selected": len(events), "complete": int(full.sum())}
     if counts:
         out["simulated"] = counts["simulated"]
-        for name in ("selected", "reconstructible", "complete"):
-            out[f"{name}_percent"] = round(100 * counts[name] / counts["simulated"], 2)
+        for name, mask in {"selected": events.selected, "reconstructible": some, "complete": full}.items():
+            out[f"{name}_percent"] = round(100 * int(mask.sum()) / counts["simulated"], 2)
     out["jets_percent_fully_reconstructible"] = _mix(events, full)
     out["jets_percent_reconstructible"] = _mix(events, some)
     for name in events.topology.types:
