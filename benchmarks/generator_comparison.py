@@ -20,8 +20,6 @@ from pairton.events import Events
 from pairton.reconstruction.result import momenta
 from pairton.topology.extras import bin_index, bin_names
 
-__all__ = ["main", "masses", "observables", "summarise"]
-
 Floats = npt.NDArray[np.float64]
 
 

@@ -4,8 +4,7 @@
 
 A synthetic file of that size is written to a temporary folder, with 8 jets and 60 generator particles per event,
 rounded and compressed as in real files, and with branches that are not read. The ratio is one of CPU times within
-one run, in the same chunks. Peak memory is that of a new process that reads the file, or with --reconstruct also
-reconstructs it (Linux only).
+one run, in the same chunks. Peak memory is that of a new process that reads the file (Linux only).
 """
 
 from __future__ import annotations
@@ -127,25 +126,16 @@ def read_with_uproot(path: Path, names: list[str]) -> float:
     return time.process_time() - start
 
 
-def peak(path: Path, model: str | None) -> float:
-    """Peak memory in MB of a new process that reads, or with a model reconstructs."""
-    command = [sys.executable, __file__, "--child", str(path), *(["--reconstruct", model] if model else [])]
+def peak(path: Path) -> float:
+    """Peak memory in MB of a new process that reads."""
+    command = [sys.executable, __file__, "--child", str(path)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(done.stdout.split()[-1])
 
 
-def child(path: str, model: str | None) -> None:
-    if model is None:
-        for events in iterate(path, btag=BTAG):
-            assert events.truth is not None
-    else:
-        from pairton.models.engines import load_model
-        from pairton.reconstruction.streaming import reconstruct_files
-
-        engine, _, name = model.rpartition(":")
-        with tempfile.TemporaryDirectory() as folder:
-            loaded = load_model(name, engine=engine or "onnx")
-            reconstruct_files(path, Path(folder) / "out.parquet", loaded, btag=BTAG)
+def child(path: str) -> None:
+    for events in iterate(path, btag=BTAG):
+        assert events.truth is not None
     # not ru_maxrss: for a child it includes the size of the process that started it
     status = Path("/proc/self/status").read_text()
     print(next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024)
@@ -155,12 +145,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=float, default=100, help="size of the file [100]")
     parser.add_argument("--repeat", type=int, default=3, help="pairs of readings; the best of each counts [3]")
-    parser.add_argument("--reconstruct", metavar="[ENGINE:]MODEL", help="peak memory of the whole job, too")
     parser.add_argument("--child", metavar="FILE", help=argparse.SUPPRESS)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     if options.child:
-        child(options.child, options.reconstruct)
+        child(options.child)
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "nano.root"
@@ -175,10 +164,8 @@ def main() -> None:
             "seconds": round(pairton_time, 2),
             "seconds_uproot": round(uproot_time, 2),
             "ratio": round(pairton_time / uproot_time, 2),
-            "peak_megabytes_reading": round(peak(path, None)),
+            "peak_megabytes_reading": round(peak(path)),
         }
-        if options.reconstruct:
-            result["peak_megabytes_reconstructing"] = round(peak(path, options.reconstruct))
     print(json.dumps(result))
 
 

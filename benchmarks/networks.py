@@ -1,6 +1,6 @@
 """Measure the rates of the paper's network and of others, in reconstruction and in training.
 
-    python benchmarks/networks.py --events FILE [--threads N] [--recipes paper cpu ...] [--markdown F] [--json F]
+    python benchmarks/networks.py --events FILE [--threads N] [--recipes paper cpu ...] [--markdown F]
 
 FILE has several thousand labelled all-hadronic events. Each network is trained for one step only: its rate does
 not depend on its weights. Reconstruction is from events in memory to assignments, with the default decoding of the
@@ -12,7 +12,6 @@ difference between a longer and a shorter training.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import statistics
@@ -125,7 +124,6 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=4096, help="events to reconstruct")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--markdown", type=Path, help="the page whose table to write")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     load = os.getloadavg()[0]
     rows = measure(options)
@@ -133,8 +131,6 @@ def main() -> None:
     print("\n".join(lines))
     if options.markdown is not None:
         write_markdown(lines, options.markdown, "networks.py")
-    if options.json is not None:
-        options.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

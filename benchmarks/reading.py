@@ -1,6 +1,6 @@
 """Compare the time of reading with that of h5py, and measure the memory of converting and the cost of small files.
 
-    python benchmarks/reading.py [--events 1000000] [--files 2000] [--json]
+    python benchmarks/reading.py [--events 1000000] [--files 2000]
 
 1. `pairton.read` of events in SPANet's layout must take at most 3 times as long as h5py takes for the same arrays.
    Both take turns in one run. The file is compressed, as training files are; the result for an uncompressed file,
@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 import tempfile
@@ -118,16 +117,10 @@ def small_files(folder: Path, n_files: int) -> dict[str, float]:
     return {"files": n_files, "processor_s": all_files * n_files, "ratio": all_files / quarter}
 
 
-def peak_memory(path: Path, output: Path) -> float:
-    """Peak memory in MB of `pairton convert` (Linux)."""
-    return run_command("convert", str(path), str(output), "--force").peak_mib
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--files", type=int, default=2000)
-    parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
     results: dict[str, Any] = {"events": chosen.events}
     with tempfile.TemporaryDirectory() as folder:
@@ -139,16 +132,14 @@ def main() -> None:
         write_file(tenth, chosen.events // 10, COMPRESSED)
         for suffix in (".h5", ".root", ".parquet"):
             output = Path(folder) / f"out{suffix}"
-            one, ten = peak_memory(tenth, output), peak_memory(path, output)
-            results[f"convert to {suffix}"] = {"MB": one, "MB of ten times more": ten, "ratio": ten / one}
+            runs = (run_command("convert", str(each), str(output), "--force") for each in (tenth, path))
+            one, ten = (run.peak_mib for run in runs)
+            results[f"convert to {suffix}"] = {"MiB": one, "MiB of ten times more": ten, "ratio": ten / one}
         write_file(path, chosen.events, {})
         results["uncompressed"] = compare(path)
-    if chosen.json:
-        print(json.dumps(results))
-    else:
-        for name, value in results.items():
-            text = value if isinstance(value, int) else ", ".join(f"{k} {v:.2f}" for k, v in value.items())
-            print(f"{name:20} {text}")
+    for name, value in results.items():
+        text = value if isinstance(value, int) else ", ".join(f"{k} {v:.2f}" for k, v in value.items())
+        print(f"{name:20} {text}")
     growth = max(value["ratio"] for name, value in results.items() if name.startswith("convert"))
     met = {
         f"reading within {MAX_RATIO}x": results["compressed"]["ratio"] <= MAX_RATIO,

@@ -1,6 +1,6 @@
 """Compare the rate of `reconstruct` in one and in two processes.
 
-    python benchmarks/scaling.py [--events 32768] [--rounds 3] [--engine onnx]
+    python benchmarks/scaling.py [--events 32768] [--rounds 3]
     python benchmarks/scaling.py --shares
     python benchmarks/scaling.py --flops
 
@@ -27,7 +27,7 @@ import numpy as np
 from pairton import formats
 from pairton.decoding import decode
 from pairton.events.nodes import Nodes
-from pairton.models.engines import ENGINES, Model, load_model
+from pairton.models.engines import Model, load_model
 from pairton.reconstruction import running
 from pairton.reconstruction.assigner import WINDOW
 from pairton.reconstruction.parts import reconstruct_parts
@@ -103,14 +103,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=8 * WINDOW)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--engine", choices=ENGINES, default="onnx")
     parser.add_argument("--shares", action="store_true")
     parser.add_argument("--flops", action="store_true")
     arguments = parser.parse_args()
     if arguments.flops:
         flops()
         return
-    model = load_model(engine=arguments.engine, threads=1)
+    model = load_model(threads=1)
     if arguments.shares:
         shares(arguments.events, model)
         return
