@@ -50,7 +50,8 @@ def upgrade_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _network(raw: Mapping[str, Any]) -> dict[str, Any]:
-    return {"architecture" if name == "kind" else name: value for name, value in raw.items()}
+    named = {"architecture" if name == "kind" else name: value for name, value in raw.items()}
+    return {**named, "triplets": "object_sum"} if named.get("triplets") == "hyperedge" else named
 
 
 def _domain(raw: Mapping[str, Any]) -> dict[str, Any]:
