@@ -40,6 +40,5 @@ def test_a_network_is_trained_with_it(shares, decays, small_recipe, tmp_path):
     assert train(recipe, [tmp_path / "in.h5"], tmp_path / "model").finished
     assert len(shares) == recipe.optimiser.steps
     assert 0.2 < np.mean(shares) < 0.5
-    assert (
-        json.loads((tmp_path / "model" / "model.json").read_text())["recipe"]["loss"]["masking"] == "independent"
-    )
+    info = json.loads((tmp_path / "model" / "model.json").read_text())
+    assert info["recipe"]["loss"]["masking"] == "independent"

@@ -322,7 +322,7 @@ def _onnx_model(path: Path, threads: int | None, topology: str | Path | Topology
         return _spanet_model(file, threads, topology, isolate)
     if raw.get("graph", "step") != "step":
         raise ModelError(
-            f"{file.path}: a whole reconstruction, which Pairton does not run: export without --whole"
+            f"{file.path}: a whole reconstruction, which Pairton does not run: export the network alone"
         )
     if raw.get("format_version") == 1:
         raise ModelError(
