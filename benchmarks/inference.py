@@ -34,7 +34,7 @@ import numpy.typing as npt
 import pairton
 from pairton.decoding import decode
 from pairton.decoding.terms import Outputs
-from pairton.evaluation.metrics import matches
+from pairton.evaluation.scores import matches
 from pairton.events import Events
 from pairton.events.nodes import Nodes
 from pairton.models.engines import Engine, Model

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 import pairton
-from pairton.evaluation.chi_square import MassChiSquare
+from pairton.evaluation.baselines.chi_square import MassChiSquare
 from pairton.events.acceptance import accept, selection_domain
 from pairton.events.evidence import ensure_evidence
 from pairton.kinematics.fit_settings import load_settings

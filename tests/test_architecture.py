@@ -30,7 +30,7 @@ ROOMS = (  # from the ground up
 )
 FLOOR = {name: k for k, names in enumerate(ROOMS) for name in names}
 ALLOWED = {  # (who, whom): all inside functions, when a user asks for it
-    ("reconstruction.result", "report.event_display"): "reco.display() draws in a notebook",
+    ("reconstruction.result", "report.page"): "reco.display() draws in a notebook",
     ("reconstruction.result", "reconstruction.writers"): "reco.save()",
     ("topology.reading", "spanet.spanet_tree"): "load_topology reads SPANet's event files too",
     ("models.engines", "spanet.spanet_event"): "load_model of a SPANet network, with its event file",

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 import pairton
-from pairton.evaluation.metrics import score
+from pairton.evaluation.scores import score
 from pairton.events.nodes import Nodes
 from pairton.models.engines import Model, load_model
 from pairton.reconstruction.assigner import Assigner

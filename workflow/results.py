@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from page import parts, reading
 from page.reading import Results
 from page.writing import PART, Page
-from pairton.report.style import require, styled
+from pairton.evaluation.plots import require, styled
 from plan import HERE, Plan, load_config
 
 __all__ = ["main", "write_docs", "write_target"]

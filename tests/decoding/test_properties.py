@@ -16,7 +16,7 @@ from enumeration import enumerate_assignments, log_normaliser, marginals, scores
 from pairton._common.worker import pack, unpack
 from pairton.decoding import DECODINGS, HYPER, decode
 from pairton.decoding.graph import adjacency, visible_tokens
-from pairton.evaluation.metrics import efficiencies
+from pairton.evaluation.scores import efficiencies
 from pairton.events import SPLITS, Events, Status
 from pairton.events.acceptance import accept
 from pairton.events.domain import Domain

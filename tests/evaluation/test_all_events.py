@@ -11,14 +11,19 @@ import pytest
 from pairton import formats
 from pairton.decoding import Decoded
 from pairton.decoding.patterns import plan_of
-from pairton.evaluation import metrics
-from pairton.evaluation.all_events import bins_off
-from pairton.evaluation.background import FEWEST, Background, Seen
-from pairton.evaluation.curves import area, kept_at
 from pairton.evaluation.evaluating import evaluate
-from pairton.evaluation.intervals import effective
-from pairton.evaluation.presence import true_pattern
+from pairton.evaluation.metrics.background import FEWEST, Background, Seen
+from pairton.evaluation.metrics.pattern_metric import true_pattern
+from pairton.evaluation.metrics.probabilities import bins_off, if_complete, probabilities
 from pairton.evaluation.registry import Chunk
+from pairton.evaluation.scores import same_hypothesis, score
+from pairton.evaluation.statistics import (
+    area,
+    calibration,
+    clopper_pearson,
+    cuts_at_efficiency,
+    effective_entries,
+)
 from pairton.events import Events
 from pairton.events.objects import make_jets
 from pairton.reconstruction.result import momenta
@@ -62,18 +67,20 @@ def test_error_of_an_area_is_that_of_other_samples():
 def test_a_cut_keeps_what_counting_says():
     rng = np.random.default_rng(2)
     number, inside, weight = rng.random(300).round(2), rng.random(300) < 0.4, rng.random(300)
-    kept = kept_at(number, inside, [0.25, 0.5, 1.0], weight)
+    kept = cuts_at_efficiency(number, inside, [0.25, 0.5, 1.0], weight)
     for k, wanted in enumerate((0.25, 0.5, 1.0)):
         above = number >= kept.cut[k]
         assert kept.efficiency[k] == pytest.approx(weight[above & inside].sum() / weight[inside].sum())
         assert kept.purity[k] == pytest.approx(weight[above & inside].sum() / weight[above].sum())
-        assert kept.mistaken[k] == pytest.approx(weight[above & ~inside].sum() / weight[~inside].sum())
+        assert kept.background_efficiency[k] == pytest.approx(
+            weight[above & ~inside].sum() / weight[~inside].sum()
+        )
         assert kept.kept[k] == pytest.approx(weight[above].sum() / weight.sum())
         higher = number > kept.cut[k]  # the next higher cut keeps too little
         assert weight[higher & inside].sum() / weight[inside].sum() < wanted <= kept.efficiency[k] + 1e-9
-    assert kept_at(number, np.zeros(300, bool), [0.5]).cut == []
-    assert effective(np.full(7, 3.0)) == pytest.approx(7)
-    assert effective(np.zeros(0)) == 0
+    assert cuts_at_efficiency(number, np.zeros(300, bool), [0.5]).cut == []
+    assert effective_entries(np.full(7, 3.0)) == pytest.approx(7)
+    assert effective_entries(np.zeros(0)) == 0
 
 
 # -- calibration -------------------------------------------------------------------------------------------
@@ -82,7 +89,7 @@ def test_a_cut_keeps_what_counting_says():
 def test_calibration_with_weights():
     probability = np.array([0.25, 0.25, 0.25, 0.85])
     right = np.array([True, False, False, True])
-    found = metrics.calibration(probability, right, weight=np.array([1.0, 1.0, 2.0, 4.0]))
+    found = calibration(probability, right, weight=np.array([1.0, 1.0, 2.0, 4.0]))
     assert found["probability"] == pytest.approx((0.25 * 4 + 0.85 * 4) / 8)
     assert found["right"] == pytest.approx(5 / 8)
     low, high = found["bins"]
@@ -93,17 +100,17 @@ def test_calibration_with_weights():
     assert low["deviation"] == pytest.approx(np.sqrt(0.75**2 + 0.25**2 + 4 * 0.25**2) / 4)
     entries = 0.25 * 0.75 / low["deviation"] ** 2  # that would have this deviation; three were counted
     assert entries > 3
-    assert (low["low"], low["high"]) == pytest.approx(metrics.clopper_pearson(0.25 * 3, 3))
+    assert (low["low"], low["high"]) == pytest.approx(clopper_pearson(0.25 * 3, 3))
     assert high["difference"] == pytest.approx(-0.15)
     assert found["error"] == pytest.approx(0.15 * 4 / 8)
-    once, twice = (metrics.calibration(probability, right, weight=np.full(4, w)) for w in (1.0, 2.0))
-    assert once == twice == metrics.calibration(probability, right)
+    once, twice = (calibration(probability, right, weight=np.full(4, w)) for w in (1.0, 2.0))
+    assert once == twice == calibration(probability, right)
 
 
 def test_no_weight_and_negative_weights_are_no_error():
-    nothing = metrics.calibration(np.full(2, 0.5), np.array([True, False]), weight=np.array([1.0, -1.0]))
+    nothing = calibration(np.full(2, 0.5), np.array([True, False]), weight=np.array([1.0, -1.0]))
     assert (nothing["probability"], nothing["error"], nothing["bins"]) == (None, None, [])
-    odd = metrics.calibration(np.full(3, 0.5), np.array([True, False, False]), weight=np.array([2.0, -1.0, 0.5]))
+    odd = calibration(np.full(3, 0.5), np.array([True, False, False]), weight=np.array([2.0, -1.0, 0.5]))
     assert odd["right"] == pytest.approx(2 / 1.5)
     assert odd["bins"][0]["low"] < 2 / 1.5 < odd["bins"][0]["high"]  # wide: 1.5 of weight in three events
 
@@ -183,14 +190,14 @@ def study(tmp_path, mass_model):
     (method,) = result.methods
     whole = np.full((6, 4), 0.5), CHANCE, np.ones(6, bool), PATTERNS, np.zeros((6, 0))
     answer = Decoded(ANSWER.astype(np.int32), *whole)
-    scores = metrics.score(TTBAR, TRUTH, ANSWER, np.full(6, 6))
-    chunk = Chunk(events, np.arange(6), TRUTH, {method.name: answer}, {method.name: scores})
+    scores = score(TTBAR, TRUTH, ANSWER, np.full(6, 6))
+    chunk = Chunk(events, np.arange(6), TRUTH, [method], {method.name: answer}, {method.name: scores})
     method.counts = {
         name: [found]
         for name, metric in result.metrics.items()
         if (found := metric.count(chunk, method)) is not None
     }
-    result._known.clear()
+    result._cache.clear()
     return result
 
 
@@ -287,7 +294,7 @@ def test_signal_against_background_and_a_peak_that_a_cut_makes(study):
     something[70:] = 0.5  # ties with signal
     method = study.methods[0]
     method.counts["background"] = [seen(mass=mass, something=something)]
-    study._known.clear()
+    study._cache.clear()
     found = study.result("background", method)
     assert found["signal"] == {"events": 40, "weight": 40.0, "effective": pytest.approx(40)}
     assert found["background"] == {"events": 40, "weight": 20.0, "effective": pytest.approx(40)}
@@ -309,7 +316,7 @@ def test_there_is_no_background_in_labelled_files(study):
     assert study.result("background", study.methods[0]) is None
     method = study.methods[0]
     method.counts["background"] = [seen(source=np.zeros(80, np.uint64))]
-    study._known.clear()
+    study._cache.clear()
     assert study.result("background", method) is None
     assert Background.name in study.metrics
 
@@ -358,11 +365,11 @@ def test_an_answer_that_leaves_particles_out_is_judged_by_what_is_there(decays, 
     reco = reconstruct(events, missing_model, allow_absent=True)
     left_out = (reco.assignment < 0).any(axis=1) & np.isfinite(reco.event_probability)
     assert 0 < left_out.sum() < len(events)
-    known = result.probabilities(result.methods[0])
-    right = metrics.same_hypothesis(TTBAR, events.truth, reco.assignment)
+    known = probabilities(result, result.methods[0])
+    right = same_hypothesis(TTBAR, events.truth, reco.assignment)
     np.testing.assert_array_equal(known["event"].right, right)
     assert (right & left_out).any()
-    assert (result.if_complete(result.methods[0])[left_out] == 0).all()
+    assert (if_complete(result, result.methods[0]).probability[left_out] == 0).all()
     of_all = result.to_dict()["calibration_all"]["event"]
     assert of_all["right"] == pytest.approx(right.mean())
     assert of_all["probability"] == pytest.approx(reco.event_probability.mean(), rel=1e-5)

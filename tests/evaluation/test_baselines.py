@@ -6,9 +6,9 @@ import pytest
 
 from leptonic_tops import leptonic_events
 from pairton.errors import ModelError
-from pairton.evaluation.chi_square import MassChiSquare
-from pairton.evaluation.metrics import efficiencies
-from pairton.evaluation.simple_baselines import MinMass, RandomChoice
+from pairton.evaluation.baselines.chi_square import MassChiSquare
+from pairton.evaluation.baselines.simple_baselines import MinMass, RandomChoice
+from pairton.evaluation.scores import efficiencies
 from pairton.events import Events
 from pairton.events.inputs import MOMENTUM
 from pairton.events.neutrinos import one_neutrino

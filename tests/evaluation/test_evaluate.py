@@ -13,7 +13,7 @@ from pairton.cli import cli, main
 from pairton.errors import ConfigError, FormatError, InputError, ModelError, PairtonWarning
 from pairton.evaluation.answers import read_assignments
 from pairton.evaluation.evaluating import evaluate
-from pairton.evaluation.metrics import efficiencies, matches, score
+from pairton.evaluation.scores import efficiencies, matches, score
 from pairton.events import Events
 from pairton.events.domain import Domain, KindDomain
 from pairton.events.objects import make_jets, make_objects
@@ -583,3 +583,8 @@ def test_hypers_decoding_needs_a_score_of_three_objects(decays, mass_model):
     """A potential of a pair and a third object is another score, which it would misread."""
     with pytest.raises(ModelError, match="masses has no score for sets of three objects"):
         evaluate(decays(20), mass_model, decodings=["hyper"])
+
+
+def test_options_that_nothing_reads_are_refused(decays):
+    with pytest.raises(ConfigError, match="no option 'jet_cuts'"):
+        evaluate(decays(20), [], baselines=["chi2"], jet_cuts=False)

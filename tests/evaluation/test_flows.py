@@ -6,8 +6,15 @@ import pytest
 from enumeration import consistent, enumerate_assignments
 from pairton import formats
 from pairton.evaluation.evaluating import evaluate
-from pairton.evaluation.metrics import matches
-from pairton.evaluation.steps import Followed, _added, _possible, follow, recovery, recovery_difference
+from pairton.evaluation.metrics.flow import (
+    StepScores,
+    _own_right,
+    _possible,
+    recovery,
+    recovery_difference,
+    score_steps,
+)
+from pairton.evaluation.scores import matches
 from pairton.events import Events
 from pairton.events.acceptance import accept
 from pairton.topology import Stage, load_topology
@@ -51,9 +58,9 @@ def test_what_a_step_adds_is_held_against_the_top_whose_w_is_right():
             [0, 3, 5, 1, 4, 6],  # and here one of the two
         ]
     )
-    b = _added(TTBAR, state, truth)[:, [p.index for p in TTBAR.of_type("t")]]
+    b = _own_right(TTBAR, state, truth)[:, [p.index for p in TTBAR.of_type("t")]]
     assert b.tolist() == [[1, 1], [1, 1], [0, 0], [1, 1], [0, 0], [1, 1], [1, 0]]
-    w = _added(TTBAR, state, truth)[:, [p.index for p in TTBAR.of_type("W")]]
+    w = _own_right(TTBAR, state, truth)[:, [p.index for p in TTBAR.of_type("W")]]
     assert w.tolist() == [[1, 1], [1, 1], [1, 1], [1, 0], [1, 0], [0, 0], [0, 0]]
 
 
@@ -64,27 +71,27 @@ def test_objects_of_two_kinds_are_not_mixed_up():
     truth = np.array([[{"t.W.q1": 2, "t.W.q2": 3, "t.b": 4, "tl.b": 1, "tl.l": 0}[name] for name in slots]])
     state = truth.copy()
     state[0, [slots.index("tl.b"), slots.index("tl.l")]] = 0, 1  # the same numbers, of other kinds
-    assert not _added(semilep, state, truth)[0, tl.index]
-    assert _added(semilep, truth, truth).all()
+    assert not _own_right(semilep, state, truth)[0, tl.index]
+    assert _own_right(semilep, truth, truth).all()
 
 
-def followed(first, found, possible, weight=None):
+def step_scores(first, right, possible, weight=None):
     shares = np.stack([np.array(first, np.float32), np.zeros(len(first), np.float32)], axis=1)
-    counts = {"W": np.array(found, np.int16)}, {"W": np.array(possible, np.int16)}
+    counts = {"W": np.array(right, np.int16)}, {"W": np.array(possible, np.int16)}
     weight = np.ones(len(first)) if weight is None else np.array(weight, float)
-    return Followed(np.ones(len(first), bool), shares, *counts, weight)
+    return StepScores(np.ones(len(first), bool), shares, *counts, weight)
 
 
 def test_recovery_by_hand():
-    one = followed([1, 0, 0, 0, 0], [2, 1, 1, 0, 0], [2, 1, 1, 1, 0])
-    two = followed([1, 0, 0, 0, 1], [2, 1, 0, 0, 2], [2, 1, 1, 1, 2])
+    one = step_scores([1, 0, 0, 0, 0], [2, 1, 1, 0, 0], [2, 1, 1, 1, 0])
+    two = step_scores([1, 0, 0, 0, 1], [2, 1, 0, 0, 2], [2, 1, 1, 1, 2])
     cell = recovery(one)["W"]
     assert (cell.correct, cell.total, cell.value) == (2, 3, pytest.approx(2 / 3))
     assert cell.low <= cell.value <= cell.high
     change = recovery_difference(one, two)["W"]  # of the three events in which both begin wrong
     assert change.value == pytest.approx(2 / 3 - 1 / 3)
     assert (change.only_first, change.only_second) == (1, 0)
-    none = followed([1, 1], [2, 2], [2, 2])
+    none = step_scores([1, 1], [2, 2], [2, 2])
     assert np.isnan(recovery(none)["W"].value)
     assert np.isnan(recovery_difference(none, none)["W"].value)
 
@@ -96,8 +103,8 @@ def test_recovery_with_weights_is_that_of_repeated_events():
     found = rng.binomial(possible, [[0.7], [0.5]])
     weight = rng.integers(1, 4, 300)
     rows = np.repeat(np.arange(300), weight)
-    one, two = (followed(first[k], found[k], possible[k], weight) for k in range(2))
-    many = [followed(first[k][rows], found[k][rows], possible[k][rows]) for k in range(2)]
+    one, two = (step_scores(first[k], found[k], possible[k], weight) for k in range(2))
+    many = [step_scores(first[k][rows], found[k][rows], possible[k][rows]) for k in range(2)]
     assert recovery(one)["W"].value == pytest.approx(recovery(many[0])["W"].value)
     change, counted = recovery_difference(one, two)["W"], recovery_difference(*many)["W"]
     assert change.value == pytest.approx(counted.value)
@@ -110,13 +117,15 @@ def test_flows_with_weights_are_those_of_repeated_events(decays, told):
     weight = np.random.default_rng(2).integers(1, 4, 120)
     rows = np.repeat(np.arange(120), weight)
     samples = events.replace(weights=weight.astype(float)), Events(events.jets[rows], truth=events.truth[rows])
-    found, counted = (evaluate(sample, told, decodings=["steps"]) for sample in samples)
+    found, counted = (evaluate(sample, told, decodings=["one_shot", "steps"]) for sample in samples)
     flows = [one.result("flow", one.methods[0]) for one in (found, counted)]
     for kind in ("one_shot", "steps"):
         assert flows[0][kind] == flows[1][kind]
     assert isinstance(flows[0]["steps"][0]["+"], float)
     assert isinstance(flows[1]["steps"][0]["+"], int)
-    half = evaluate(events.replace(weights=np.full(120, 0.5)), told, decodings=["steps"])  # equal: counts
+    half = evaluate(
+        events.replace(weights=np.full(120, 0.5)), told, decodings=["one_shot", "steps"]
+    )  # equal: counts
     assert sum(half.result("flow", half.methods[0])["steps"][0].values()) == events.complete.sum()
 
 
@@ -175,23 +184,26 @@ def test_flows_begin_alike_and_end_with_the_efficiencies(decays, told, tmp_path)
     assert paired["efficiency"]["W"]["inclusive"]["p_value"] is None
     assert set(flow) == {"stages", "one_shot", "steps", "recovery"}
     assert "flow" not in result["methods"][names["exact"]]  # one step, the whole event
+    assert (
+        "flow" not in evaluate(source, [told], decodings=["steps"]).to_dict()
+    )  # the other decoding is not asked for
 
 
 def test_what_cannot_be_asked_is_left_out(decays, told):
     events = decays(30, extra=1, labelled=0.9)
     accepted = accept(events, told.domain, told.inputs)
-    steps = follow(told, "steps", events, accepted, events.truth)
-    np.testing.assert_array_equal(steps.asked, events.complete)
-    assert not steps.shares[~steps.asked].any()
-    assert not steps.lost[~steps.asked].any()
+    steps = score_steps(told, "steps", events, accepted, events.truth)
+    np.testing.assert_array_equal(steps.counted, events.complete)
+    assert not steps.shares[~steps.counted].any()
+    assert not steps.lost[~steps.counted].any()
 
 
 def test_events_are_followed_whatever_their_own_stages(decays, told):
     events = decays(30, extra=1, labelled=0.9)
     told.topology = TTBAR.with_stages([Stage(("W", "t"), any=True)] * 4)
-    steps = follow(told, "steps", events, accept(events, told.domain, told.inputs), events.truth)
+    steps = score_steps(told, "steps", events, accept(events, told.domain, told.inputs), events.truth)
     assert steps.shares.shape == (30, 4)  # the events have three stages
-    np.testing.assert_array_equal(steps.asked, events.complete)
+    np.testing.assert_array_equal(steps.counted, events.complete)
     assert steps.shares.any()
 
 
@@ -199,9 +211,9 @@ def test_a_stage_that_is_taken_in_several_steps_is_one_stage(decays, told, monke
     events = decays(30, extra=1)
     told.topology = TTBAR.with_stages([Stage(("W", "W")), Stage(("t", "t"))])
     accepted = accept(events, told.domain, told.inputs)
-    together = follow(told, "steps", events, accepted, events.truth)
+    together = score_steps(told, "steps", events, accepted, events.truth)
     monkeypatch.setattr("pairton.decoding.chain.n_turns", lambda topology, stage, state: len(stage.types))
-    apart = follow(told, "steps", events, accepted, events.truth)
+    apart = score_steps(told, "steps", events, accepted, events.truth)
     assert together.shares.shape == apart.shares.shape == (30, 2)
-    assert apart.asked.all()
+    assert apart.counted.all()
     assert (apart.shares == together.shares).mean() > 0.8  # one at a time is another choice, now and then

@@ -4,20 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from pairton.evaluation import metrics
-from pairton.evaluation.metrics import (
-    calibration,
-    clopper_pearson,
-    differences,
-    efficiencies,
-    efficiency_against,
-    flow,
-    matches,
-    reweighted,
-    score,
-    spread,
-    table,
-)
+from pairton.evaluation.metrics.differences import spread
+from pairton.evaluation.metrics.flow import flow
+from pairton.evaluation.scores import differences, efficiencies, efficiency_against, matches, reweighted, score
+from pairton.evaluation.statistics import MeanSpread, calibration, clopper_pearson
 from pairton.topology import load_topology, parse_topology
 from pairton.topology.extras import bin_names
 
@@ -120,7 +110,7 @@ def test_bins_add_up_to_inclusive():
     truth, predicted, n_jets, scores = random_scores()
     result = efficiencies(TTBAR, truth, predicted, n_jets)
     assert list(result) == ["event", "t", "W"]
-    short = table(scores[scores.bins < 0])
+    short = scores[scores.bins < 0].efficiencies()
     for what, cells in result.items():
         assert list(cells) == ["6", "7", "8+", "inclusive"]
         parts = [cells[name] for name in bin_names(TTBAR)] + [short[what]["inclusive"]]
@@ -145,7 +135,7 @@ def test_clopper_pearson_has_its_tails():
     assert clopper_pearson(5, 5)[1] == 1
 
 
-def test_bootstrap_knows_that_particles_of_one_event_go_together():
+def test_particles_of_one_event_go_together():
     # both or none right in each event: the interval of a binomial over events, not over particles
     right = np.arange(400) % 2 == 0
     truth = np.tile(TRUTH, (400, 1))
@@ -159,7 +149,7 @@ def test_reweighting_to_the_same_mix_changes_nothing_and_to_one_bin_gives_it():
     *_, scores = random_scores()
     inside = scores[scores.bins >= 0]
     mix = [int(inside.total["event"][inside.bins == k].sum()) for k in range(3)]
-    plain = table(inside)
+    plain = inside.efficiencies()
     for what, cell in reweighted(scores, mix).items():
         assert cell.value == pytest.approx(plain[what]["inclusive"].value)
         assert cell.low < cell.value < cell.high
@@ -177,7 +167,7 @@ def test_efficiency_against_a_variable():
     cells = efficiency_against(scores, variable, edges)
     for k, cell in enumerate(cells):
         inside = (variable >= edges[k]) & (variable < edges[k + 1])
-        assert (cell.correct, cell.total) == table(scores[inside])["event"]["inclusive"][3:5]
+        assert (cell.correct, cell.total) == scores[inside].efficiencies()["event"]["inclusive"][3:5]
     assert sum(cell.total for cell in cells) == scores.total["event"].sum()
 
 
@@ -225,13 +215,13 @@ def test_calibration():
 
 
 def test_spread_over_models():
-    tables = [table(random_scores(quality=q)[3]) for q in (0.5, 0.6, 0.7)]
+    tables = [random_scores(quality=q)[3].efficiencies() for q in (0.5, 0.6, 0.7)]
     values = [each["t"]["7"].value for each in tables]
-    assert spread(tables)["t"]["7"] == metrics.Spread(np.mean(values), np.std(values, ddof=1), 3)
+    assert spread(tables)["t"]["7"] == MeanSpread(np.mean(values), np.std(values, ddof=1), 3)
 
 
 def test_all_or_none_right_is_as_sure_as_the_number_of_events():
-    """A bootstrap of equal events has no width; two particles of an event are not two."""
+    """Two particles of an event are not two events."""
     truth = np.tile(TRUTH, (3, 1))
     every = efficiencies(TTBAR, truth, truth, np.full(3, 6))["W"]["6"]
     none = efficiencies(TTBAR, truth, np.full_like(truth, -1), np.full(3, 6))["W"]["6"]

@@ -12,12 +12,18 @@ from scipy.stats import binom
 
 from pairton import formats
 from pairton.errors import InputError, ModelError, PairtonWarning
-from pairton.evaluation.chi_square import MassChiSquare
-from pairton.evaluation.curves import kept_at
-from pairton.evaluation.estimates import Difference, Efficiency
+from pairton.evaluation.baselines.chi_square import MassChiSquare
 from pairton.evaluation.evaluating import evaluate
-from pairton.evaluation.intervals import clopper_pearson, effective, weighted_quantile, weighted_ratio
-from pairton.evaluation.metrics import differences, reweighted, score
+from pairton.evaluation.scores import differences, reweighted, score
+from pairton.evaluation.statistics import (
+    Difference,
+    Efficiency,
+    clopper_pearson,
+    cuts_at_efficiency,
+    effective_entries,
+    weighted_quantile,
+    weighted_ratio,
+)
 from pairton.events import Events
 from pairton.report.evaluation_page import write_report
 from pairton.topology import load_topology
@@ -85,10 +91,10 @@ def test_weight_two_is_the_event_twice(events, integers, mass_model_type, missin
     found, counted = (evaluate(path, models, decodings=("exact",)).to_dict() for path in (once, twice))
     same_numbers(counted, found)
     assert found["events"] == 240
-    assert found["weights"] == {"sum": integers.sum(), "effective": effective(integers), "negative": 0}
+    assert found["weights"] == {"sum": integers.sum(), "effective": effective_entries(integers), "negative": 0}
     cell = found["efficiency"]["event"]["inclusive"]
     assert cell["correct"] <= cell["total"] == int(events.complete.sum())
-    assert cell["effective"] == pytest.approx(effective(integers[events.complete]))
+    assert cell["effective"] == pytest.approx(effective_entries(integers[events.complete]))
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.25])
@@ -107,7 +113,7 @@ def test_weights_are_left_out_on_demand(events, integers, mass_model, tmp_path):
     given = weighted(events, integers)
     assert evaluate(given, mass_model, use_weights=False).to_dict() == plain.to_dict()
     assert "effective number" not in plain.table()
-    summary = f"240 events with truth (effective number {effective(integers):.0f})"
+    summary = f"240 events with truth (effective number {effective_entries(integers):.0f})"
     assert summary in evaluate(given, mass_model).table()
 
 
@@ -156,9 +162,11 @@ def test_a_weight_that_is_no_number_is_refused(events, mass_model):
 @pytest.mark.long
 def test_the_report_says_so(events, integers, mass_model, tmp_path):
     pytest.importorskip("matplotlib")
-    from pairton.report import collecting, evaluation_page
+    from pairton.evaluation.metrics.gallery import Gallery
+    from pairton.evaluation.metrics.mass_peaks import Candidates
+    from pairton.report import evaluation_page
 
-    drawn = [collecting.Candidates(), collecting.Gallery()]
+    drawn = [Candidates(), Gallery()]
     page = tmp_path / "page.html"
     evaluation_page.write_report(page, evaluate(weighted(events, integers), mass_model, metrics=drawn))
     text = page.read_text("utf-8")
@@ -219,19 +227,19 @@ def test_a_ratio_of_sums_by_hand():
 
 def test_equal_weights_have_the_interval_of_counts():
     correct = np.arange(50) < 20
-    share = Efficiency.weighted(correct.astype(int), np.ones(50, int), np.full(50, 0.3))
+    share = Efficiency.of(correct.astype(int), np.ones(50, int), np.full(50, 0.3))
     assert share[:3] == pytest.approx((0.4, *clopper_pearson(20, 50)))
     assert share.effective == pytest.approx(50)
 
 
 def test_shares_at_and_beyond_the_ends():
     ones, weight = np.ones(3, int), np.array([2.0, 1.0, 1.0])
-    assert Efficiency.weighted(ones, ones, weight)[:3] == (1.0, *clopper_pearson(16 / 6, 16 / 6))
-    assert Efficiency.weighted(0 * ones, ones, weight)[:3] == (0.0, *clopper_pearson(0, 16 / 6))
-    beyond = Efficiency.weighted(np.array([1, 0]), np.ones(2, int), np.array([2.0, -1.0]))
+    assert Efficiency.of(ones, ones, weight)[:3] == (1.0, *clopper_pearson(16 / 6, 16 / 6))
+    assert Efficiency.of(0 * ones, ones, weight)[:3] == (0.0, *clopper_pearson(0, 16 / 6))
+    beyond = Efficiency.of(np.array([1, 0]), np.ones(2, int), np.array([2.0, -1.0]))
     assert beyond.value == 2.0
     assert beyond.low < 2.0 < beyond.high
-    nothing = Efficiency.weighted(np.array([1, 0]), np.ones(2, int), np.array([1.0, -1.0]))
+    nothing = Efficiency.of(np.array([1, 0]), np.ones(2, int), np.array([1.0, -1.0]))
     assert np.isnan(nothing.value)
     assert nothing[1:3] == (0.0, 1.0)
 
@@ -247,7 +255,7 @@ def test_intervals_cover_the_truth(share, negative):
         first = rng.random(n) < share
         second = np.where(rng.random(n) < 0.5, first, rng.random(n) < share)
         weight = rng.choice([0.5, 1.0, 3.0], n) * np.where(rng.random(n) < negative, -1.0, 1.0)
-        found = Efficiency.weighted(first.astype(int) + second, np.full(n, 2), weight)
+        found = Efficiency.of(first.astype(int) + second, np.full(n, 2), weight)
         covered += found.low <= share <= found.high
     assert 0.6827 * samples - 3 * 10 < covered < 0.6827 * samples + 4 * 10
 
@@ -266,7 +274,7 @@ def test_differences_and_their_test_with_weights():
     spread = np.std([np.average(change[r], weights=weight[r]) for r in rng.integers(4000, size=(400, 4000))])
     assert (found.high - found.low) / 2 == pytest.approx(spread, rel=0.12)
     assert (found.only_first, found.only_second) == (int((change > 0).sum()), int((change < 0).sum()))
-    plain = Difference.of_counts(rng, change, np.ones(4000, int), np.ones(4000), test=True)
+    plain = Difference.of(change, np.ones(4000, int), test=True)
     assert plain.p_value == pytest.approx(min(1, 2 * binom.cdf(min(plain[3:5]), sum(plain[3:5]), 0.5)))
     assert 0 < found.p_value <= 1
 
@@ -328,4 +336,4 @@ def test_the_highest_cut_that_keeps_a_share_with_negative_weights():
         asked = [0.9, 0.5, 0.1]
         shares = {cut: weight[inside & (number >= cut)].sum() / weight[inside].sum() for cut in np.unique(number)}
         expected = [max(cut for cut, share in shares.items() if share >= least - 1e-12) for least in asked]
-        assert kept_at(number, inside, asked, weight).cut == expected
+        assert cuts_at_efficiency(number, inside, asked, weight).cut == expected

@@ -1,11 +1,14 @@
 """A baseline from outside the package: fitted on events, asked about events, known to --baseline."""
 
+import json
+
 import numpy as np
 import pytest
 
 import pairton
-from pairton.evaluation.metrics import efficiencies
+from pairton.errors import ModelError
 from pairton.evaluation.registry import BASELINES, register_baseline
+from pairton.evaluation.scores import efficiencies
 
 
 class ByRank:
@@ -20,7 +23,9 @@ class ByRank:
         self.about = {"skip": self.skip}  # for the JSON
         return self
 
-    def assign(self, events):  # jets by falling pT, without truth
+    def assign(self, events):
+        assert events.truth is None  # nothing to peek at
+        assert all(np.all(np.diff(pt) <= 0) for pt in events.jets.pt)
         slots = np.arange(len(events.topology.slots)) + self.skip
         return np.tile(slots, (len(events), 1)), np.full(len(events), np.nan)
 
@@ -32,11 +37,20 @@ def registered():
     del BASELINES["rank"]
 
 
-def test_a_baseline_is_compared(registered, decays, mass_model):
+def test_a_baseline_is_compared(registered, decays, mass_model, source, command, tmp_path):
     events = decays(300)
-    result = pairton.evaluate(events, mass_model, baselines=["rank"], cuts=False)
+    result = pairton.evaluate(events, mass_model, baselines=["rank"], jet_scales=[0.9], cuts=False)
     found = result.to_dict()["methods"]["rank"]
     assert found["method"]["skip"] == 0
     order = np.argsort(-np.asarray(events.jets.pt), axis=1, kind="stable")
     wanted = efficiencies(events.topology, events.truth, order[:, :6], events.n_jets)
     assert found["efficiency"]["t"]["inclusive"]["correct"] == wanted["t"]["inclusive"].correct
+    assert found["method"]["fitted_on"] == "the first 300 of these events"
+    assert command("evaluate", source, "--baseline", "rank", "--json", tmp_path / "numbers.json") == 0
+    assert "rank" in json.loads((tmp_path / "numbers.json").read_text())["methods"]
+
+
+def test_answers_of_another_shape_are_refused(registered, decays, monkeypatch):
+    monkeypatch.setattr(ByRank, "assign", lambda self, events: (np.zeros((len(events), 2)), np.zeros(len(events))))
+    with pytest.raises(ModelError, match=r"rank returns assignments of the shape \(20, 2\)"):
+        pairton.evaluate(decays(20), [], baselines=["rank"], cuts=False)

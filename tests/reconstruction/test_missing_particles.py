@@ -12,7 +12,7 @@ from pairton.cli import main
 from pairton.decoding import set_tables
 from pairton.errors import ConfigError, ModelError
 from pairton.evaluation.answers import read_assignments
-from pairton.evaluation.metrics import matches, same_hypothesis
+from pairton.evaluation.scores import matches, same_hypothesis
 from pairton.events import Events, Status
 from pairton.events.head_specs import HeadSpec
 from pairton.models import engines

@@ -16,7 +16,7 @@ from pairton.models.storage import find_model
 from pairton.reconstruction.parts import reconstruct_parts
 from pairton.reconstruction.run import Run
 from pairton.reconstruction.streaming import reconstruct_files
-from pairton.report.event_display import display_event
+from pairton.report.page import display_event
 from pairton.topology import load_topology
 from pairton.topology.reading import parse_topology
 

@@ -11,7 +11,7 @@ import vector
 
 from pairton.decoding import DECODINGS, HYPER
 from pairton.errors import ConfigError, EventsError, ModelError, PairtonWarning, TopologyError
-from pairton.evaluation.metrics import efficiencies
+from pairton.evaluation.scores import efficiencies
 from pairton.events import Events, Status
 from pairton.events.acceptance import accept
 from pairton.events.domain import Domain, KindDomain

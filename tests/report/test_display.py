@@ -17,12 +17,11 @@ from pairton.events.acceptance import accept
 from pairton.events.domain import Domain, KindDomain
 from pairton.events.objects import make_jets
 from pairton.formats import create
-from pairton.reconstruction.running import RunSettings, reconstruct
-from pairton.report.event_display import Display, display_event
-from pairton.report.frames import LISTED
-from pairton.report.page import as_json
-from pairton.report.palette import type_colours
-from pairton.report.recording import record_answer, record_event
+from pairton.reconstruction.run_settings import RunSettings
+from pairton.reconstruction.running import reconstruct
+from pairton.report.frames import LISTED, record_answer, record_event
+from pairton.report.page import Display, as_json, display_event
+from pairton.report.record import type_colours
 from pairton.topology import load_topology
 
 TTBAR = load_topology("ttbar_allhad")
@@ -248,9 +247,10 @@ def test_the_page_stands_alone_and_carries_its_data(decays, mass_model):
     assert not re.search(r"""(src|href)\s*=\s*["'](?!data:,)""", page)
     assert "<b>x" not in page
     found = re.search(r'<script type="application/json" id="record">(.*?)</script>', page, re.DOTALL)
-    data = json.loads(found[1])
+    (data,) = json.loads(found[1])
     assert data["source"] == "<b>x</b>.h5"
     assert len(data["frames"]) == len(record.frames)
+    assert data.pop("plane").startswith("<svg")
     assert data == json.loads(json.dumps(record.to_dict()))
 
 
@@ -323,9 +323,10 @@ def test_any_topology_is_drawn(name, mass_model, tmp_path):
 
 def test_without_the_extra_one_line_says_what_to_install(decays, mass_model, monkeypatch):
     shown = display_event(decays(1), 0, mass_model)
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingExtraError, match=r'needs matplotlib.*pip install "pairton\[report\]"'):
-        shown.figure()
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "matplotlib.figure", None)
+        with pytest.raises(MissingExtraError, match=r'needs matplotlib.*pip install "pairton\[report\]"'):
+            shown.figure()
     for module in ("jinja2", "markupsafe"):
         with monkeypatch.context() as without:
             without.setitem(sys.modules, module, None)

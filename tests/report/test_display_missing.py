@@ -5,13 +5,15 @@ import numpy as np
 import pytest
 
 from pairton.evaluation.evaluating import evaluate
+from pairton.evaluation.metrics.gallery import Gallery
+from pairton.evaluation.metrics.mass_peaks import Candidates
 from pairton.events import Events, Status
 from pairton.events.objects import make_jets
-from pairton.reconstruction.running import RunSettings, reconstruct
-from pairton.report.collecting import Candidates, Gallery
+from pairton.reconstruction.run_settings import RunSettings
+from pairton.reconstruction.running import reconstruct
 from pairton.report.evaluation_page import write_report
-from pairton.report.event_display import Display
-from pairton.report.recording import record_event
+from pairton.report.frames import record_event
+from pairton.report.page import Display
 
 
 @pytest.fixture

@@ -14,7 +14,9 @@ from leptonic_tops import leptonic_events
 from pairton.decoding import decode
 from pairton.decoding.terms import triplet_types
 from pairton.errors import ConfigError
-from pairton.evaluation.chi_square import MassChiSquare
+from pairton.evaluation.baselines.chi_square import MassChiSquare
+from pairton.evaluation.metrics.gallery import Gallery
+from pairton.evaluation.metrics.mass_peaks import Candidates
 from pairton.events import Events
 from pairton.events.acceptance import accept
 from pairton.events.domain import Domain, KindDomain
@@ -23,12 +25,13 @@ from pairton.events.vectors import cartesian, mass_of, polar
 from pairton.formats import create
 from pairton.reconstruction.momenta import particle_momenta
 from pairton.reconstruction.result import positions
-from pairton.reconstruction.running import RunSettings, reconstruct
+from pairton.reconstruction.run_settings import RunSettings
+from pairton.reconstruction.running import reconstruct
 from pairton.reconstruction.streaming import reconstruct_files
-from pairton.report.collecting import Candidates, Gallery
 from pairton.report.evaluation_page import plots_of, write_report
-from pairton.report.event_display import Display
-from pairton.report.recording import record_answer, record_event
+from pairton.report.frames import record_answer, record_event
+from pairton.report.page import Display
+from pairton.report.record import kind_shapes
 from pairton.topology import parse_topology
 
 SEMILEPTONIC = parse_topology(
@@ -237,11 +240,8 @@ def test_records_have_objects_of_every_kind(lepton_events, lepton_model, decodin
 def test_leptons_and_missing_energy_are_drawn_with_marks_of_their_own(lepton_events, lepton_model, tmp_path):
     record = record_event(lepton_events(2), 1, lepton_model, RunSettings("steps"))
     data = record.to_dict()
-    assert data["kinds"] == [
-        {"name": "jet", "shape": "circle", "transverse": False},
-        {"name": "lepton", "shape": "triangle", "transverse": False},
-        {"name": "met", "shape": "arrow", "transverse": True},
-    ]
+    assert kind_shapes(record.topology) == {"jet": "circle", "lepton": "triangle", "met": "arrow"}
+    assert data["short"] == [item.short for item in record.objects]
     assert [item["btag"] is None for item in data["objects"]] == [False] * 5 + [True] * 3
     shown = Display(record)
     axes = shown.figure().subfigs[0].axes[0]
@@ -259,7 +259,9 @@ def test_leptons_and_missing_energy_are_drawn_with_marks_of_their_own(lepton_eve
     shown.save(tmp_path / "event.svg")
     shown.save(tmp_path / "event.html")
     embedded = re.search(r'id="record">(.*?)</script>', (tmp_path / "event.html").read_text(), re.DOTALL)[1]
-    assert json.loads(embedded) == json.loads(json.dumps(data))
+    (drawn,) = json.loads(embedded)
+    assert drawn.pop("plane").count("pd-object") >= 8
+    assert drawn == json.loads(json.dumps(data))
 
 
 def test_the_report_of_events_with_leptons(lepton_events, lepton_model, tmp_path):

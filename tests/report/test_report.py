@@ -12,17 +12,20 @@ import pytest
 
 from pairton.decoding import Decoded
 from pairton.errors import MissingExtraError, OutputError
-from pairton.evaluation import metrics
 from pairton.evaluation.evaluating import evaluate
+from pairton.evaluation.metrics import sankey
+from pairton.evaluation.metrics.flow import flow
+from pairton.evaluation.metrics.gallery import GALLERY, GROUPS, Gallery
+from pairton.evaluation.metrics.mass_peaks import Candidates
+from pairton.evaluation.plots import styled
 from pairton.evaluation.registry import Chunk
+from pairton.evaluation.scores import matches, score
 from pairton.events.vectors import cartesian, pair_products
 from pairton.formats import create
 from pairton.reconstruction.result import positions
 from pairton.reconstruction.running import reconstruct
 from pairton.reconstruction.streaming import reconstruct_files
-from pairton.report import evaluation_page, figures, sankey
-from pairton.report.collecting import GALLERY, GROUPS, Candidates, Gallery
-from pairton.report.style import styled
+from pairton.report import evaluation_page
 from pairton.topology.assignments import canonical
 
 
@@ -56,7 +59,13 @@ def events(decays):
 def study(events, looking, tmp_path_factory):
     """An evaluation of a model that takes steps, beside the chi-square."""
     path = written(tmp_path_factory.mktemp("study") / "events <i>&.h5", events)
-    return evaluate([str(path)], [looking], baselines=["chi2"], metrics=[Candidates(), Gallery()])
+    return evaluate(
+        [str(path)],
+        [looking],
+        decodings=["steps", "one_shot"],
+        baselines=["chi2"],
+        metrics=[Candidates(), Gallery()],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +83,7 @@ def test_masses_are_those_of_the_candidates(study, events):
     counted = study.counted("candidates", study.methods[0])
     np.testing.assert_array_equal(counted["complete"], events.complete)
     np.testing.assert_array_equal(counted["weight"], np.ones(len(events)))
-    right = metrics.matches(events.topology, reco.assignment, events.truth)
+    right = matches(events.topology, reco.assignment, events.truth)
     for kind in ("W", "t"):
         columns = [p.index for p in events.topology.of_type(kind)]
         mass, good = reco.momenta["mass"][:, columns], right[:, columns]
@@ -120,8 +129,8 @@ def test_chunks_add_up(study, decays):
             one = Decoded(*(column[part] for column in answer))
             rows = np.arange(40)[part]
             few = events[part]
-            scores = metrics.score(few.topology, few.truth, one.assignment, few.n_jets)
-            chunk = Chunk(few, rows, few.truth, {method.name: one}, {method.name: scores})
+            scores = score(few.topology, few.truth, one.assignment, few.n_jets)
+            chunk = Chunk(few, rows, few.truth, [method], {method.name: one}, {method.name: scores})
             parts.append(metric.count(chunk, method))
         return metric.merge(parts)
 
@@ -147,21 +156,6 @@ def test_jets_are_found_again_by_their_number_in_the_file(decays):
 # -- figures -----------------------------------------------------------------------------------------------
 
 
-def test_cuts_against_counting_one_by_one():
-    rng = np.random.default_rng(0)
-    probability = rng.random(200).round(2)
-    right = rng.random(200) < probability
-    weight = rng.exponential(size=200)
-    kept, pure = figures._kept(probability, right, weight)
-    for k, cut in enumerate(figures.CUTS):
-        above = probability >= cut
-        assert kept[k] == pytest.approx(weight[above].sum() / weight.sum())
-        if above.any():
-            assert pure[k] == pytest.approx(weight[above & right].sum() / weight[above].sum())
-        else:
-            assert np.isnan(pure[k])
-
-
 def test_figures_and_their_numbers(study):
     result = study
     plots = {plot.name: plot for plot in evaluation_page.plots_of(result)}
@@ -171,39 +165,42 @@ def test_figures_and_their_numbers(study):
     ]  # fmt: skip
     full = int(result.scores(result.methods[0]).total["event"].sum())
     for name in ("efficiency_mass", "efficiency_jets"):
-        for method in ("$looking$", "chi2"):
+        for k, method in enumerate(("$looking$:steps", "$looking$:one_shot", "chi2")):
             rows = [row for row in plots[name].rows if row["method"] == method]
             assert sum(row["total"] for row in rows) == full
-            inclusive = result.efficiency(result.methods[method == "chi2"])["event"]["inclusive"]
+            inclusive = result.efficiency(result.methods[k])["event"]["inclusive"]
             assert sum(row["correct"] for row in rows) == inclusive.correct
-    first = plots["probability_cut"].rows[0]
-    assert (first["cut"], first["kept"]) == (0, 1)
+    last = plots["probability_cut"].rows[99]  # all right answers are kept
+    right = result.efficiency(result.methods[0])["event"]["inclusive"]
+    assert last["kept"] * last["purity"] == pytest.approx(right.value)
     with styled():
         for plot in plots.values():
             figure = plot.draw()
             for axes in figure.axes:
                 assert axes.has_data() or axes.texts
     legend = [text.get_text() for text in plots["mass_t"].draw().axes[0].get_legend().get_texts()]
-    assert set(legend) == {r"\$looking\$, right", r"\$looking\$, wrong", "chi2"}
+    assert set(legend) == {rf"\$looking\$:{what}" for what in ("steps, right", "steps, wrong", "one_shot")} | {
+        "chi2"
+    }
 
 
 def test_flow_is_conserved(study):
-    flow = study.result("flow", study.methods[0])
+    found = study.result("flow", study.methods[0])
     for kind in ("one_shot", "steps"):
-        counts = sankey.merged(flow[kind])
+        counts = sankey.merged(found[kind])
         for before, now in pairwise(counts):
             links = sankey.links(before, now)
             for node in before:
                 assert sum(n for old, _, n in links if old == node) == before[node]
             for node in now:
                 assert sum(n for _, new, n in links if new == node) == now[node]
-    assert flow["one_shot"][0] == flow["steps"][0]
-    assert flow["one_shot"] != flow["steps"]
+    assert found["one_shot"][0] == found["steps"][0]
+    assert found["one_shot"] != found["steps"]
 
 
 def test_long_flows_are_merged_and_still_conserved():
     steps = np.random.default_rng(2).random((500, 5)) < 0.8
-    counts = sankey.merged(metrics.flow(steps))
+    counts = sankey.merged(flow(steps))
     assert [list(each) for each in counts] == [
         ["+", "-"], ["++", "+-", "x"], ["+++", "++-", "x"], ["++++", "+++-", "x"], ["+++++", "++++-", "x"]
     ]  # fmt: skip
@@ -212,9 +209,7 @@ def test_long_flows_are_merged_and_still_conserved():
         assert {new: sum(n for _, x, n in links if x == new) for new in now} == now
         assert {old: sum(n for x, _, n in links if x == old) for old in before} == before
     stages = ["W"] * 4 + ["t"]
-    plot = sankey.flow_plot(
-        "many", {"stages": stages, "one_shot": metrics.flow(steps), "steps": metrics.flow(steps)}
-    )
+    plot = sankey.flow_plot("many", {"stages": stages, "one_shot": flow(steps), "steps": flow(steps)})
     with styled():
         assert "500" in plot.caption
         assert plot.draw().axes[0].texts
@@ -224,7 +219,7 @@ def test_long_flows_are_merged_and_still_conserved():
 def test_flows_of_negative_weights_are_drawn():
     """Histories whose weights add up to less than nothing are left out, and the rest is conserved."""
     steps = np.array([[1, 1], [1, 0], [0, 1], [0, 0]], dtype=float)
-    found = metrics.flow(steps, weight=np.array([3.0, 2.0, 1.5, -1.0]))
+    found = flow(steps, weight=np.array([3.0, 2.0, 1.5, -1.0]))
     assert found[0] == {"+": 5.0, "-": 0.5}
     plot = sankey.flow_plot("signed", {"stages": ["W", "t"], "one_shot": found, "steps": found})
     assert [row["events"] for row in plot.rows[:6]] == [5.0, 0.5, 3.0, 2.0, 1.5, -1.0]
@@ -321,12 +316,12 @@ def test_plots_are_written_as_pdf_png_and_csv(study, tmp_path, monkeypatch):
         rows = list(csv.DictReader(file))
     counted = result.counted("candidates", result.methods[0])
     right = counted["mass"][:, [1, 3]][counted["right"][:, [1, 3]] & counted["complete"][:, None]]
-    mine = [row for row in rows if row["method"] == "$looking$"]
+    mine = [row for row in rows if row["method"] == "$looking$:steps"]
     low, high = float(mine[0]["from"]), float(mine[-1]["to"])
     assert sum(float(row["right"]) for row in mine) == ((right >= low) & (right < high)).sum()
     with (tmp_path / "plots" / "efficiencies.csv").open() as file:
         table = list(csv.DictReader(file))
-    assert len(table) == 2 * 3 * 4
+    assert len(table) == 3 * 3 * 4
 
 
 # -- the verb ----------------------------------------------------------------------------------------------

@@ -12,13 +12,13 @@ import pairton
 from pairton import formats
 from pairton.cli import main
 from pairton.errors import ConfigError, TrainingError
-from pairton.evaluation.head_metrics import Judged, judge_class, judge_number, roc_area, roc_curve
+from pairton.evaluation.metrics.head_metrics import Labelled, judge_class, judge_number, roc_area
+from pairton.evaluation.statistics import cuts_at_efficiency
 from pairton.events.head_specs import HeadSpec, labels_of, parse_head, places_of
 from pairton.events.nodes import Nodes
 from pairton.events.vectors import cartesian
 from pairton.reconstruction.result import momenta
 from pairton.reconstruction.result_columns import head_columns, head_values, reordered
-from pairton.report.figures import roc_curves
 from pairton.topology import load_topology
 
 torch = pytest.importorskip("torch")
@@ -348,7 +348,7 @@ def test_evaluate_reads_the_labels(labelled, trained):
     assert found["hard"]["labels"] == right
     assert found["hard"]["accuracy"]["value"] > 0.6
     assert "ROC area" in result.table()
-    signal, hard = [plot for plot in roc_curves(result) if plot is not None]
+    signal, hard = [plot for plot in result.metrics["heads"].plots(result) if plot is not None]
     assert (signal.name, hard.name) == ("roc_signal", "roc_hard")
     assert signal.draw().axes[0].get_xlabel() == "efficiency of class 1"
     with pytest.warns(pairton.errors.PairtonWarning, match="was trained on up to"):
@@ -396,7 +396,7 @@ def test_roc_area_is_the_share_of_ordered_pairs():
 def test_a_class_that_is_not_there_has_no_area():
     """The mean over the classes was NaN."""
     labels, values = np.array([[0.0], [0.0], [1.0], [1.0]]), np.array([[7, 2, 1], [4, 5, 1], [2, 7, 1], [1, 8, 1]])
-    found = judge_class(Judged(labels, values[:, None] / 10, np.ones(4)))
+    found = judge_class(Labelled(labels, values[:, None] / 10, np.ones(4)))
     assert [np.isnan(one.value) for one in found["roc_area_by_class"]] == [False, False, True]
     assert found["roc_area"].value == 1.0
 
@@ -405,7 +405,8 @@ def test_a_roc_curve_has_that_area():
     rng = np.random.default_rng(2)
     signal = rng.random(4000) < 0.5
     scores = rng.normal(signal, 1.0)
-    share, background = roc_curve(signal, scores)
+    cuts = cuts_at_efficiency(scores, signal, np.linspace(0, 1, 201))
+    share, background = [0, *cuts.efficiency], np.array([0, *cuts.background_efficiency])
     assert np.trapezoid(1 - background, share) == pytest.approx(roc_area(signal, scores).value, abs=2e-3)
 
 
@@ -413,7 +414,7 @@ def test_resolution_of_a_gaussian():
     rng = np.random.default_rng(3)
     labels = rng.normal(0, 10, (4000, 1))
     labels[::4] = np.nan
-    found = judge_number(Judged(labels, labels + rng.normal(0.5, 2, labels.shape), np.ones(len(labels))))
+    found = judge_number(Labelled(labels, labels + rng.normal(0.5, 2, labels.shape), np.ones(len(labels))))
     assert found["labels"] == 3000
     assert found["bias"].value == pytest.approx(0.5, abs=0.1)
     assert found["resolution"].low < found["resolution"].value < found["resolution"].high

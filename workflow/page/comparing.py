@@ -2,7 +2,7 @@
 
 The uncertainty of a difference includes the test sample and the random seed of the training:
 
-    variance of a difference = that of the paired difference (bootstrap over the test events)
+    variance of a difference = that of the paired difference (over the test events)
                              + s_first^2 / n_first + s_second^2 / n_second
 
 n is the number of seeds and s the standard deviation over seeds. Each row of a table has its own s, because
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from scipy.special import ndtri, stdtr
 
 from page.reading import EVENT, INCLUSIVE, Evaluation, Results
+from pairton.evaluation.statistics import MeanSpread
 
 __all__ = [
     "RESOLVED",
@@ -30,7 +31,6 @@ __all__ = [
     "Row",
     "Spread",
     "compare",
-    "mean_spread",
     "pooled_spread",
     "rows_of",
     "seed_spread",
@@ -44,33 +44,11 @@ TINY = 1e-300  # least tail probability: 37 standard deviations
 Json = Mapping[str, Any]
 
 
-class MeanSpread(NamedTuple):
-    """Mean and standard deviation over seeds; the latter is None for a single seed."""
-
-    mean: float
-    spread: float | None
-    seeds: int
-
-
 class Spread(NamedTuple):
     """Standard deviation over seeds, and its degrees of freedom."""
 
     spread: float
     freedom: int
-
-
-def mean_spread(values: Sequence[float]) -> MeanSpread:
-    """Mean and standard deviation of one value per seed.
-
-    >>> mean_spread([0.6, 0.7, 0.8])
-    MeanSpread(mean=0.7, spread=0.1, seeds=3)
-    >>> mean_spread([0.6])
-    MeanSpread(mean=0.6, spread=None, seeds=1)
-    """
-    n = len(values)
-    mean = math.fsum(values) / n
-    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1)) if n > 1 else None
-    return MeanSpread(round(mean, 12), None if spread is None else round(spread, 12), n)
 
 
 @dataclass(frozen=True)
@@ -88,7 +66,7 @@ class Row:
 
     def mean(self, what: str, where: str = INCLUSIVE) -> MeanSpread | None:
         values = self.values(what, where)
-        return mean_spread(values) if values else None
+        return MeanSpread.of(values) if values else None
 
     def half_width(self, what: str, where: str = INCLUSIVE) -> float:
         """Half the interval from the number of test events, for the first seed."""
@@ -112,10 +90,11 @@ def rows_of(results: Results, evaluation: Evaluation, names: Sequence[str]) -> l
 def pooled_spread(means: Iterable[MeanSpread | None]) -> Spread | None:
     """The standard deviation pooled over all rows with several seeds; None if there are none.
 
-    >>> pooled_spread([mean_spread([0.6, 0.7, 0.8]), mean_spread([0.6]), None])
-    Spread(spread=0.1, freedom=2)
+    >>> pooled = pooled_spread([MeanSpread.of([0.6, 0.7, 0.8]), MeanSpread.of([0.6]), None])
+    >>> round(pooled.spread, 9), pooled.freedom
+    (0.1, 2)
     """
-    found = [(each.spread, each.seeds - 1) for each in means if each is not None and each.spread is not None]
+    found = [(each.deviation, each.models - 1) for each in means if each is not None and each.models > 1]
     freedom = sum(free for _, free in found)
     square = math.fsum(free * spread**2 for spread, free in found)
     return Spread(math.sqrt(square / freedom), freedom) if freedom else None
@@ -168,10 +147,10 @@ def compare(first: Row, second: Row, pooled: Spread | None) -> Comparison | None
         return None
     statistical = (paired["high"] - paired["low"]) / 2
     terms = [(statistical**2, math.inf)]
-    if one.spread is not None and other.spread is not None:
-        terms += [(one.spread**2 / one.seeds, one.seeds - 1), (other.spread**2 / other.seeds, other.seeds - 1)]
+    if min(one.models, other.models) > 1:
+        terms += [(each.deviation**2 / each.models, each.models - 1) for each in (one, other)]
     elif pooled is not None:
-        terms.append((pooled.spread**2 * (1 / one.seeds + 1 / other.seeds), pooled.freedom))
+        terms.append((pooled.spread**2 * (1 / one.models + 1 / other.models), pooled.freedom))
     variance, freedom = welch_satterthwaite(terms)
     return Comparison(one.mean - other.mean, math.sqrt(variance), freedom)
 

@@ -6,9 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pairton.report.palette import GREY
-from pairton.report.picture import new_figure
-from pairton.report.style import COLOURS, MARKERS, plain
+from pairton.evaluation.plots import COLOURS, GREY, MARKERS, new_figure, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

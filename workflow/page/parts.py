@@ -9,7 +9,7 @@ from page import figures
 from page.comparing import RESOLVED, Row, compare, rows_of, seed_spread, verdict
 from page.reading import EVENT, INCLUSIVE, Evaluation, Results
 from page.writing import Page, number, signed
-from pairton.report.sankey import flow_plot
+from pairton.evaluation.metrics.sankey import flow_plot
 from plan import RECIPES, Study
 
 __all__ = ["commands", "evaluation", "flow", "overview", "probabilities", "study"]
@@ -138,7 +138,7 @@ def _mean(row: Row, what: str, where: str) -> str:
     found = row.mean(what, where)
     if found is None:
         return "–"
-    return number(found.mean, row.half_width(what, where) if found.spread is None else found.spread)
+    return number(found.mean, found.deviation if found.models > 1 else row.half_width(what, where))
 
 
 def _differences(results: Results, study: Study, rows: Sequence[Row]) -> list[list[str]]:

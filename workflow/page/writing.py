@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pairton._common.atomic import replacing
-from pairton.report.event_display import save_figure
+from pairton.evaluation.plots import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -72,7 +72,7 @@ def display(
     from pairton._common.atomic import Replacement
     from pairton.reconstruction.run import Run
     from pairton.reconstruction.run_settings import RunSettings
-    from pairton.report.event_display import check_suffix, display_event
+    from pairton.report.page import check_suffix, display_event
 
     output = output or Path(f"event-{row}.html")
     check_suffix(output)

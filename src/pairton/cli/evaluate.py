@@ -126,10 +126,12 @@ def evaluate(
             Replacement(str(output))  # raises an error before the work if the output cannot be written
     drawn: list[Any] = []
     if report is not None or plots is not None:
-        from pairton.report import collecting, evaluation_page
+        from pairton.evaluation.metrics.gallery import Gallery
+        from pairton.evaluation.metrics.mass_peaks import Candidates
+        from pairton.report import evaluation_page
 
         evaluation_page.check_outputs(report, plots)
-        drawn = [collecting.Candidates(), collecting.Gallery()]
+        drawn = [Candidates(), Gallery()]
     reading["topology"] = truth_topology(loaded, files, reading)
     if loaded:
         reading |= options_for(loaded[0], reading)

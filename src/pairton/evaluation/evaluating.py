@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,36 +15,31 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-import pairton.evaluation.chi_square  # registers its baseline
-import pairton.evaluation.head_metrics  # registers its metric
-import pairton.evaluation.measures  # registers its metrics
-import pairton.evaluation.neutrino_metric  # registers its metric
-import pairton.evaluation.simple_baselines  # noqa: F401  # registers theirs
-from pairton.errors import ConfigError, InputError, ModelError, PairtonError, PairtonWarning
-from pairton.evaluation import metrics as counting
-from pairton.evaluation.intervals import effective, even
+import pairton.evaluation.baselines  # registers the built-in ones
+import pairton.evaluation.metrics  # noqa: F401  # registers the built-in ones
+from pairton.errors import ConfigError, InputError, ModelError, PairtonWarning
+from pairton.evaluation.evaluation import Evaluation
 from pairton.evaluation.methods import (
+    Method,
     baseline_method,
     check_files,
     file_method,
     model_baseline,
     model_methods,
-    name_apart,
     scaled,
+    with_unique_names,
 )
-from pairton.evaluation.neutrino_metric import TRUE_MOMENTUM
 from pairton.evaluation.registry import BASELINES, METRICS, Chunk, Metric
-from pairton.evaluation.scoreboard import Evaluation, Method
+from pairton.evaluation.sample import Sample, open_sample
+from pairton.evaluation.scores import EVENT, score
+from pairton.evaluation.statistics import all_equal, effective_entries
 from pairton.events import Events
 from pairton.events.acceptance import MAX_OBJECTS
 from pairton.events.domain import Bounds, Domain, as_cuts, chosen_cuts, describe_cuts, used_cuts
 from pairton.events.splits import DEFAULT_FRACTIONS, fold_of
-from pairton.formats import expand, has_pile_up, iterate, open_source, options_for
 from pairton.formats.files import Paths
 from pairton.models.folds import by_fold
 from pairton.reconstruction.assigner import windows
-from pairton.reconstruction.mixture_choice import truth_topology
-from pairton.reconstruction.model_choice import models_to_evaluate
 from pairton.reconstruction.result import stored_assignment
 from pairton.reconstruction.run_settings import RunSettings, own_selection
 from pairton.topology import Cuts, Topology, load_topology, same_tree
@@ -129,179 +123,167 @@ def evaluate(
         >>> result.to_dict()["methods"]["chi2"]["efficiency"]["event"]["inclusive"]["total"]
         588
     """
-    given = events if isinstance(events, Events) else None
-    if given is not None and options:
-        raise ConfigError(
-            f"evaluate has no option {next(iter(options))!r} for events in memory: give it for files"
-        )
-    files = ["events"] if isinstance(events, Events) else expand(events)
-    if model is None:
-        stored = options if given is None else {"topology": given.topology}
-        model = models_to_evaluate(files, stored, baselines=baselines, answered=bool(assignments))
-    models = _load(model, given, files, options)
-    if given is None:
-        options["topology"] = truth_topology(models, files, options)
-    options = {"topology": None} | (options_for(models[0], options) if models else options)
-    if given is None:
-        options["keep"] = [*options.get("keep", ()), *_label_columns(models, files[0], options)]
-
-    def read(**more: Any) -> Iterator[Events]:
-        return iter([given]) if given is not None else iterate(files, **{**options, **more})
-
-    def read_weighted(**more: Any) -> Iterator[Events]:
-        return (_weighted(events, use_weights) for events in read(**more))
-
-    known = options["topology"] if given is None else given.topology
-    topology = options["topology"] = load_topology(known) if known is not None else next(read(chunk=1)).topology
+    answered = bool(assignments)
+    sample, models = open_sample(
+        events, model, options, use_weights=use_weights, baselines=baselines, answered=answered
+    )
     asked: dict[str, Any] = {"answer": answer, "allow_absent": allow_absent, "prior": prior or {}}
     settings = RunSettings(max_objects=max_objects, cuts=chosen_cuts(jets, leptons, cuts), **asked)
-    pile_up = given.pile_up if given is not None else has_pile_up(files, options)
-    strict = pile_up or select
-    own = own_selection(models[0], topology) if models else topology.selection
+    strict = sample.pile_up or select
+    own = own_selection(models[0], sample.topology) if models else sample.topology.selection
 
     def cuts_for(model: Model | None, strict: bool = strict) -> Bounds:
         domain = Domain() if model is None else model.domain
-        return used_cuts(settings.cuts, domain, topology.kinds, own if strict else None)
+        return used_cuts(settings.cuts, domain, sample.topology.kinds, own if strict else None)
 
     first = models[0] if models else None  # decides which objects are labelled and selected
     used = cuts_for(first)
     objects_used = describe_cuts(used, cuts_for(first, not strict), strict)
-    topology = options["topology"] = replace(topology, selection=replace(own, objects=as_cuts(used)))
-    if given is not None:
-        given = given.replace(topology=topology, variations=given.variations)
+    sample.topology = replace(sample.topology, selection=replace(own, objects=as_cuts(used)))
     methods = model_methods(models, decodings, settings)
     methods += [
-        baseline_method(name, read_weighted, select)
+        baseline_method(name, sample.read, select)
         if name in BASELINES
-        else model_baseline(name, topology, settings)
+        else model_baseline(name, sample.topology, settings)
         for name in baselines
     ]
     methods += [scaled(method, scale) for scale in jet_scales for method in methods]
-    methods += [file_method(path, topology) for path in assignments]
+    methods += [file_method(path, sample.topology) for path in assignments]
     if not methods:
         raise ConfigError("nothing to evaluate: give a model, a baseline or assignments")
-    name_apart(methods)
+    with_unique_names(methods)
     for method in methods:
         chooses = first if "baseline" in method.about else method.model or first  # which objects are used
-        method.settings = replace(settings, decoding=method.decoding, cuts=cuts_for(chooses))
-        method.about |= {} if method.answers else {"cuts": method.settings.cuts}
-        if method.model is not None:
-            method.settings = method.settings.for_model(method.model)
-        if method.model is not None and find_part(method.model.topology, topology) is None:
+        _configure(method, sample.topology, replace(settings, cuts=cuts_for(chooses)))
+    shares = _mix(mix, sample.topology)
+    measured = METRICS | {metric.name: metric for metric in metrics}
+    label_cuts = {model.name: as_cuts(cuts_for(model)) for model in models}
+    scored, rows, seen, outside = _measure(sample, models, methods, measured, label_cuts, select, split, progress)
+    check_files(methods, rows)
+    why = "the given cuts" if settings.cuts is not True else ""
+    _warn_of_labels({} if select else outside, why)
+    _warn_of_training({} if split == "train" else seen, scored)
+    result = Evaluation(sample.topology, sample.files, select, methods, measured, shares, used, objects_used)
+    _warn_of_few(result)
+    return result
+
+
+def _configure(method: Method, topology: Topology, settings: RunSettings) -> None:
+    """Give a method its settings; ModelError if its model is for other events."""
+    method.settings = replace(settings, decoding=method.decoding)
+    method.about |= {} if method.answers else {"cuts": settings.cuts}
+    if method.model is not None:
+        method.settings = method.settings.for_model(method.model)
+        if find_part(method.model.topology, topology) is None:
             raise ModelError(
                 f"the model {method.name} is for {method.model.topology.name}, but the events are read as "
                 f"{topology.name}: give another model with --model, or answers with --assignments"
             )
-    if mix is not None and not (all(0 <= share < np.inf for share in mix) and sum(mix) > 0):
-        raise ConfigError(f"mix is {list(mix)}: give a share for each multiplicity bin, as in 36,30,34")
-    chosen_mix = tuple(mix) if mix is not None else _paper_mix(topology)
-    if chosen_mix is not None and len(chosen_mix) != len(bin_names(topology)):
-        raise ConfigError(
-            f"mix has {len(chosen_mix)} shares, but the bins are {', '.join(bin_names(topology))}: "
-            "give one share per bin"
-        )
-    measured = METRICS | {metric.name: metric for metric in metrics}
+
+
+def _measure(
+    sample: Sample,
+    models: Sequence[Model],
+    methods: Sequence[Method],
+    metrics: Mapping[str, Metric],
+    label_cuts: Mapping[str, Mapping[str, Cuts]],
+    select: bool,
+    split: str | None,
+    progress: Watch | None,
+) -> tuple[int, int, dict[str, int], dict[str, int]]:
+    """Count with every metric, window by window.
+
+    Returns the number of events that were scored, and of rows that were read; for each model the number of events
+    that it may have been trained on, and of labelled objects that fail its cuts.
+    """
     fractions = _fractions(models[0]) if models else DEFAULT_FRACTIONS
-    scored, trained_on = 0, dict.fromkeys((model.name for model in models), 0)
-    outside = dict.fromkeys((model.name for model in models), 0)
-    row = 0
-    stream = windows(read_weighted())
+    seen, outside = (dict.fromkeys(label_cuts, 0) for _ in range(2))
+    scored = row = 0
+    stream = windows(sample.read())
     for window in stream if progress is None else progress(stream):
         if window.truth is None:
-            raise InputError(f"{files[0]} has no truth, which an evaluation needs: give labelled events")
-        assert window.weights is not None
+            raise InputError(f"{sample.files[0]} has no truth, which an evaluation needs: give labelled events")
         rows = np.arange(row, row + len(window))
         row += len(window)
         if split is not None:
             inside = window.in_split(split, fractions)
             window, rows = window[inside], rows[inside]
-        for k, model in enumerate(models):
-            inside_cuts, cut = _labels_within(window, as_cuts(cuts_for(model)))
-            outside[model.name] += cut
+        for k, (name, cuts) in enumerate(label_cuts.items()):
+            inside_cuts, cut = _labels_within(window, cuts)
+            outside[name] += cut
             window = window if k else inside_cuts  # the first model decides what is to be found
         scored += len(window)
         for model in models:
-            trained_on[model.name] += _trained_on(model, window)
+            seen[model.name] += _trained_on(model, window)
         if select:
             chunk = _chunk(methods, window.select(), rows[window.selected])
         else:  # objects that the experiment rejects, and with pile-up those that fail the cuts, are not used
-            chunk = _chunk(methods, window.keep(window.passes if pile_up else window.usable), rows)
+            chunk = _chunk(methods, window.keep(window.passes if sample.pile_up else window.usable), rows)
         for method in methods:
-            for metric in measured.values():
-                if (found := metric.count(chunk, method)) is not None:
-                    method.counts.setdefault(metric.name, []).append(found)
-    check_files(methods, row)
+            for metric in metrics.values():
+                if (count := metric.count(chunk, method)) is not None:
+                    method.counts.setdefault(metric.name, []).append(count)
+    return scored, row, seen, outside
+
+
+# -- warnings ----------------------------------------------------------------------------------------------
+
+
+def _warn_of_labels(outside: Mapping[str, int], why: str) -> None:
+    """Warn of labelled objects that fail cuts; `why` names the cuts, by default those of each model."""
     for k, (name, count) in enumerate(outside.items()):
-        why = f"the cuts of {name}" if settings.cuts is True else "the given cuts"
-        counts_as = f"are wrong for it, but not for {models[0].name}" if k else "count as missing"
-        if count and not select:
+        counts_as = f"are wrong for it, but not for {next(iter(outside))}" if k else "count as missing"
+        if count:
             warnings.warn(
-                f"{count} labelled objects fail {why} and {counts_as}: --jets none uses all jets",
+                f"{count} labelled objects fail {why or f'the cuts of {name}'} and {counts_as}: --jets none uses "
+                "all jets",
                 PairtonWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-    for name, count in trained_on.items():
-        if count and split != "train":
+
+
+def _warn_of_training(seen: Mapping[str, int], scored: int) -> None:
+    for name, count in seen.items():
+        if count:
             warnings.warn(
                 f"{name} was trained on up to {count} of these {scored} events, which overestimates "
                 "its efficiencies: give other events, or only those it has not seen with --split test",
                 PairtonWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-    result = Evaluation(topology, files, select, methods, measured, chosen_mix, used, objects_used)
-    _warn_of_few(result)
-    return result
-
-
-def _label_columns(models: Sequence[Model], path: str, options: Mapping[str, Any]) -> list[str]:
-    """The columns in a file with labels of declared heads, and with the momenta of true neutrinos."""
-    wanted = dict.fromkeys(name for model in models for s in model.info.heads.values() for name in s.columns)
-    known = models[0].topology if models else options["topology"]
-    if known is not None and load_topology(known).neutrinos:
-        wanted |= dict.fromkeys(TRUE_MOMENTUM)
-    found = []
-    for name in wanted:
-        with suppress(PairtonError), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with open_source(path, **{**options, "keep": [name]}):
-                found.append(name)
-    return [name for name in found if name not in options.get("keep", ())]
-
-
-def _weighted(events: Events, use_weights: bool) -> Events:
-    """The events with weights, which are 1 if they have none, so that files with and without can be mixed."""
-    if events.weights is not None and use_weights:
-        if not np.isfinite(events.weights).all():
-            row = int(np.argmin(np.isfinite(events.weights)))
-            number = ":".join(map(str, events.ids[row].tolist()))
-            raise InputError(
-                f"the weight of event {number} is {events.weights[row]}: correct it, or use no weights"
-            )
-        return events
-    return events.replace(weights=np.ones(len(events)), variations=events.variations)
 
 
 def _warn_of_few(result: Evaluation) -> None:
     """Warn if the effective number of complete events is small because of unequal weights."""
     scores = result.scores(result.methods[0])
-    complete = scores.weight[scores.total[counting.EVENT] > 0]
-    if not even(complete) and effective(complete) < FEW:
+    complete = scores.weight[scores.total[EVENT] > 0]
+    number = effective_entries(complete)
+    if not all_equal(complete) and number < FEW:
         warnings.warn(
-            f"the {len(complete)} complete events have an effective number of {effective(complete):.1f}: below "
-            f"{FEW} "
-            "the intervals are unreliable; give more events, or count every event once with --no-weights",
+            f"the {len(complete)} complete events have an effective number of {number:.1f}: below {FEW} the "
+            "intervals are unreliable; give more events, or count every event once with --no-weights",
             PairtonWarning,
             stacklevel=3,
         )
 
 
-def _paper_mix(topology: Topology) -> tuple[float, ...] | None:
-    """The mix of the paper's sample, if the decay tree and the bins are the same."""
-    for name, mix in REFERENCE_MIX.items():
-        reference = load_topology(name)
-        if same_tree(reference, topology) and bin_names(reference) == bin_names(topology):
-            return mix
-    return None
+# -- parts -------------------------------------------------------------------------------------------------
+
+
+def _mix(mix: Sequence[float] | None, topology: Topology) -> tuple[float, ...] | None:
+    """The shares that the user gave, or those of the paper's sample if tree and bins are the same."""
+    if mix is None:
+        for name, shares in REFERENCE_MIX.items():
+            reference = load_topology(name)
+            if same_tree(reference, topology) and bin_names(reference) == bin_names(topology):
+                return shares
+        return None
+    if not (all(0 <= share < np.inf for share in mix) and sum(mix) > 0):
+        raise ConfigError(f"mix is {list(mix)}: give a share for each multiplicity bin, as in 36,30,34")
+    bins = bin_names(topology)
+    if len(mix) != len(bins):
+        raise ConfigError(f"mix has {len(mix)} shares, but the bins are {', '.join(bins)}: give one share per bin")
+    return tuple(mix)
 
 
 def _labels_within(events: Events, cuts: Mapping[str, Cuts]) -> tuple[Events, int]:
@@ -321,17 +303,14 @@ def _labels_within(events: Events, cuts: Mapping[str, Cuts]) -> tuple[Events, in
 def _chunk(methods: Sequence[Method], events: Events, rows: Rows) -> Chunk:
     """The answers of every method to some events, with their scores."""
     assert events.truth is not None
+    topology, counts = events.topology, events.counts[events.topology.main_kind]
     truth = stored_assignment(events, events.truth)
-    answers = {method.name: method.ask(method, events, rows) for method in methods}
+    answers, scores = {}, {}
     for method in methods:
-        method.unanswered += int((~answers[method.name].answered & events.present.any(axis=1)).sum())
-    scores = {
-        name: counting.score(
-            events.topology, truth, answer.assignment, events.counts[events.topology.main_kind], events.weights
-        )
-        for name, answer in answers.items()
-    }
-    return Chunk(events, rows, truth, answers, scores)
+        answer = answers[method.name] = method.ask(method, events, rows)
+        method.unanswered += int((~answer.answered & events.present.any(axis=1)).sum())
+        scores[method.name] = score(topology, truth, answer.assignment, counts, events.weights)
+    return Chunk(events, rows, truth, methods, answers, scores)
 
 
 def _fractions(model: Model) -> tuple[float, float, float]:
@@ -360,16 +339,3 @@ def _seen(model: Model, events: Events) -> int:
     if (folds := model.info.data.get("folds")) is not None:
         seen &= fold_of(events.ids, folds) != model.info.data["fold"]
     return int(seen.sum())
-
-
-def _load(model: Any, events: Events | None, files: Sequence[str], options: Mapping[str, Any]) -> list[Model]:
-    from pairton.models.engines import load_model
-    from pairton.reconstruction.model_choice import load_for_files
-
-    def load(each: str | Path) -> Model:
-        if events is None:
-            return load_for_files(each, files, options)
-        return load_model(each, topology=events.topology)
-
-    several = model if isinstance(model, list | tuple) else [model]
-    return [load(each) if isinstance(each, str | Path) else each for each in several]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,34 +15,75 @@ import numpy.typing as npt
 
 from pairton.decoding import Decoded
 from pairton.errors import ConfigError, InputError, ModelError, PairtonWarning, nearest
-from pairton.evaluation.answers import read_assignments
+from pairton.evaluation.answers import Assignments, read_assignments
 from pairton.evaluation.registry import BASELINES, Baseline
-from pairton.evaluation.scoreboard import Method
 from pairton.events import Events
+from pairton.events.acceptance import Accepted, accept
+from pairton.events.domain import Domain
+from pairton.events.inputs import Inputs
+from pairton.events.nodes import Nodes
 from pairton.kinematics.fit_settings import BUILT_IN
 from pairton.models.kinematic_model import is_kinematic
 from pairton.models.storage import builtin_models
 from pairton.reconstruction.assigner import Assigner
 from pairton.reconstruction.result import stored_assignment
-from pairton.reconstruction.run_settings import RunSettings
+from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
 from pairton.topology import JET, Topology
 
 if TYPE_CHECKING:
     from pairton.models.engines import Model
 
 __all__ = [
+    "Method",
     "baseline_method",
     "check_files",
     "file_method",
     "model_baseline",
     "model_methods",
-    "name_apart",
     "scaled",
+    "with_unique_names",
 ]
 
 FIT_EVENTS = 20_000  # events with truth on which a baseline is fitted
 
 Rows = npt.NDArray[np.intp]
+
+
+@dataclass
+class Method:
+    """A method to evaluate (a model with a decoding, a baseline, a file of answers), and the counts of metrics."""
+
+    name: str
+    about: dict[str, Any]
+    ask: Callable[[Method, Events, npt.NDArray[np.intp]], Decoded]  # itself, events, rows of the input
+    model: Model | None = None
+    decoding: str | None = None  # of the model
+    answers: Assignments | None = None  # from a file
+    domain: Domain = field(default_factory=Domain)  # range of objects that are used
+    inputs: Inputs | None = None  # fields of objects that it needs; None: only the four-momentum
+    settings: RunSettings = DEFAULT_SETTINGS
+    jet_scale: float = 1.0  # factor on pT and energy of all jets
+    counts: dict[str, list[Any]] = field(default_factory=dict)  # metric -> one entry per chunk
+    unanswered: int = 0  # number of events with a true particle but without an answer
+    unknown_objects: int = 0  # number of answers from a file that name objects which do not exist
+
+    @property
+    def title(self) -> str:
+        """Its name, and its decoding unless the name contains it."""
+        return f"{self.name} ({self.decoding})" if self.decoding and self.decoding not in self.name else self.name
+
+    def accept(self, events: Events) -> Accepted:
+        """The objects that the method uses."""
+        inputs = self.inputs or Inputs(tuple((kind, ()) for kind in events.topology.kinds))
+        most, cuts = self.settings.max_objects, self.settings.cuts
+        needs = () if self.model is None else self.settings.needs(self.model)
+        accepted = accept(events, self.domain, inputs, max_objects=most, cuts=cuts, needs=needs)
+        if self.jet_scale == 1:
+            return accepted
+        scales = np.where(np.isin(inputs.columns(JET), ("pt", "energy")), self.jet_scale, 1).astype(np.float32)
+        nodes = accepted.nodes
+        return replace(accepted, nodes=Nodes({**nodes.values, JET: nodes.values[JET] * scales}, nodes.masks))
+
 
 # -- models ------------------------------------------------------------------------------------------------
 
@@ -198,7 +239,7 @@ def check_files(methods: Sequence[Method], n_events: int) -> None:
             )
 
 
-def name_apart(methods: list[Method]) -> None:
+def with_unique_names(methods: list[Method]) -> None:
     """Append a number to names that several methods share."""
     seen: dict[str, int] = {}
     for method in methods:

@@ -17,14 +17,15 @@ import numpy.typing as npt
 
 from pairton._common.configuration import register
 from pairton.decoding import Decoded
-from pairton.evaluation.metrics import Scores
+from pairton.evaluation.scores import Scores
 from pairton.evaluation.tables import Table
 from pairton.events import Events
 from pairton.topology import Topology
 
 if TYPE_CHECKING:
-    from pairton.evaluation.scoreboard import Evaluation, Method
-    from pairton.report.style import Plot
+    from pairton.evaluation.evaluation import Evaluation
+    from pairton.evaluation.methods import Method
+    from pairton.evaluation.plots import Plot
 
 __all__ = ["BASELINES", "METRICS", "Baseline", "Chunk", "Metric", "merged", "register_baseline", "register_metric"]
 
@@ -38,10 +39,9 @@ class Chunk:
     events: Events  # with `select`, only what passes the selection
     rows: Ints  # (n,): rows of the input
     truth: Ints  # (n, S)
-    answers: Mapping[
-        str, Decoded
-    ]  # method -> assignment (n, S), probabilities of particles (n, P), of events (n,)
-    scores: Mapping[str, Scores]  # method -> right and possible answers
+    methods: Sequence[Method]
+    answers: Mapping[str, Decoded]  # by the name of the method
+    scores: Mapping[str, Scores]  # by the name of the method: right and possible answers
 
     @property
     def weight(self) -> npt.NDArray[np.float64]:
@@ -54,7 +54,7 @@ class Metric:
 
     Only `name` and `result` are needed. `result` may use `evaluation.scores(method)`, the right and possible
     answers of each event, or `evaluation.counted(self.name, method)`, what `count` returned, merged over all
-    chunks.
+    chunks. `plots` may use `pairton.evaluation.plots`.
 
     >>> class Unanswered(Metric):
     ...     name, title = "unanswered", "Events without an answer"
@@ -89,12 +89,11 @@ class Metric:
 
     def tables(self, evaluation: Evaluation) -> Iterable[Table]:
         """Tables for screen and page; by default one row per method, if results are mappings."""
-        found = {method.title: evaluation.result(self.name, method) for method in evaluation.methods}
-        rows = {name: result for name, result in found.items() if isinstance(result, Mapping) and self.title}
-        if rows:
-            header = list(next(iter(rows.values())))
-            cells = [[name, *(result.get(key) for key in header)] for name, result in rows.items()]
-            yield Table(self.title, ["method", *header], cells)
+        results = evaluation.results(self.name)
+        if self.title and results and all(isinstance(result, Mapping) for _, result in results):
+            header = list(results[0][1])
+            rows = [[method.title, *(result.get(key) for key in header)] for method, result in results]
+            yield Table(self.title, ["method", *header], rows)
 
     def plots(self, evaluation: Evaluation) -> Iterable[Plot | None]:
         """Figures for the page; None entries are skipped."""

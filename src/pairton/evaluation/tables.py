@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pairton.evaluation.metrics import Spread
-
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -32,12 +30,10 @@ class Table:
 def formatted(cell: Any, digits: int = 3) -> tuple[str, str]:
     """The value of a cell and its interval, as text; None and NaN are a dash.
 
-    >>> from pairton.evaluation.metrics import Efficiency
+    >>> from pairton.evaluation.statistics import Efficiency
     >>> formatted(Efficiency(0.5, 0.45, 0.56, 5, 10)), formatted(0.25), formatted("6 jets"), formatted(np.nan)
     (('0.500', '-.050 +.060'), ('0.250', ''), ('6 jets', ''), ('-', ''))
     """
-    if isinstance(cell, Spread):
-        return f"{cell.mean:.4f} ± {cell.deviation:.4f}", ""
     value = getattr(cell, "value", cell)
     if not isinstance(value, float | np.floating):
         return ("-" if value is None else str(value)), ""

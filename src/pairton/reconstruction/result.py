@@ -46,7 +46,7 @@ from pairton.topology.mixtures import parts_of
 if TYPE_CHECKING:
     from pairton.models.engines import Model
     from pairton.reconstruction.running import RunSettings
-    from pairton.report.event_display import Display
+    from pairton.report.page import Display
 
 __all__ = [
     "Reconstruction",
@@ -225,7 +225,7 @@ class Reconstruction:
             >>> type(reco.display(0)).__name__
             'Display'
         """
-        from pairton.report.event_display import display_row
+        from pairton.report.page import display_row
 
         return display_row(self, row)
 

@@ -12,19 +12,18 @@ import numpy as np
 
 from pairton._common.atomic import replacing
 from pairton.errors import OutputError
-from pairton.evaluation import metrics
+from pairton.evaluation.metrics.gallery import Exhibit
+from pairton.evaluation.plots import Plot, require, save_figure, styled, svg_of
+from pairton.evaluation.scores import EVENT, INCLUSIVE
+from pairton.evaluation.statistics import CONFIDENCE, Efficiency
 from pairton.evaluation.tables import Table, formatted
 from pairton.reconstruction.run_settings import hypotheses
-from pairton.report.collecting import Exhibit
-from pairton.report.event_display import save_figure
-from pairton.report.figures import FIGURES
-from pairton.report.page import as_json, asset, markup, render
-from pairton.report.recording import record_answer, record_event
-from pairton.report.style import Plot, require, styled, svg
+from pairton.report.frames import record_answer, record_event
+from pairton.report.page import render
 
 if TYPE_CHECKING:
+    from pairton.evaluation.evaluation import Evaluation
     from pairton.evaluation.registry import Metric
-    from pairton.evaluation.scoreboard import Evaluation
     from pairton.report.record import EventRecord
 
 __all__ = ["check_outputs", "plots_of", "write_plots", "write_report"]
@@ -51,8 +50,7 @@ def plots_of(result: Evaluation) -> list[Plot]:
 
 
 def _plots(result: Evaluation, metric: Metric) -> list[Plot]:
-    found = FIGURES.get(metric.name, metric.plots)(result)
-    return [plot for plot in found if plot is not None]
+    return [plot for plot in metric.plots(result) if plot is not None]
 
 
 def write_plots(folder: str | Path, result: Evaluation) -> list[Path]:
@@ -101,19 +99,17 @@ def write_report(path: str | Path, result: Evaluation, *, command: str = "") -> 
     gallery, records = _gallery(result)
     page = render(
         "report.html",
+        records,
         title=f"{result.methods[0].name} on {', '.join(Path(p).name for p in result.inputs)}",
         result=result,
-        complete=int(result.scores(result.methods[0]).total[metrics.EVENT].sum()),
+        complete=int(result.scores(result.methods[0]).total[EVENT].sum()),
         headline=_headline(result),
         sections=sections,
         has_flow=any(section["name"] == "flow" for section in sections),
         knows_missing=any(section["name"] == "patterns" for section in sections),
         gallery=gallery,
-        confidence=f"{metrics.CONFIDENCE:.1%}",
+        confidence=f"{CONFIDENCE:.1%}",
         command=command,
-        css=markup(asset("display.css")),
-        script=markup(asset("display.js")),
-        data=markup(as_json([record.to_dict() for record in records])),
     )
     with replacing(path) as temporary:
         temporary.write_text(page, "utf-8")
@@ -122,7 +118,7 @@ def write_report(path: str | Path, result: Evaluation, *, command: str = "") -> 
 def _section(result: Evaluation, metric: Metric) -> dict[str, Any]:
     alike = groupby(metric.tables(result), lambda table: (list(table.header), [row[0] for row in table.rows]))
     plots = _plots(result, metric)
-    figures = [(plot, markup(svg(plot.draw(), f"{plot.title}. {plot.caption}"))) for plot in plots]
+    figures = [(plot, svg_of(plot.draw(), f"{plot.title}. {plot.caption}")) for plot in plots]
     tables = [_side_by_side(list(group)) for _, group in alike]
     return {"name": metric.name, "title": metric.title, "tables": tables, "figures": figures}
 
@@ -144,7 +140,7 @@ def _block(title: str, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
     """A block of lines, in which the highest efficiency of each column is marked."""
     lines = [_cells(row) for row in rows]
     for column, shown in zip(zip(*rows, strict=True), zip(*lines, strict=True), strict=True):
-        values = [cell.value if isinstance(cell, metrics.Efficiency) else np.nan for cell in column]
+        values = [cell.value if isinstance(cell, Efficiency) else np.nan for cell in column]
         for value, cell in zip(values, shown, strict=True):
             cell["best"] = value == np.nanmax([*values, -1.0])
     return {"title": title, "rows": lines}
@@ -154,7 +150,7 @@ def _cells(row: Sequence[Any]) -> list[dict[str, Any]]:
     shown = []
     for cell in row:
         value, interval = (text if cell is text else text.replace("-", "−") for text in formatted(cell, DIGITS))
-        count = f"{cell.correct} of {cell.total}" if isinstance(cell, metrics.Efficiency) else ""
+        count = f"{cell.correct} of {cell.total}" if isinstance(cell, Efficiency) else ""
         shown.append({"value": value, "interval": interval, "count": count, "best": False})
     return shown
 
@@ -166,16 +162,16 @@ def _headline(result: Evaluation) -> list[dict[str, str]]:
     """
     cards = []
     for what, cells in result.efficiency(result.methods[0]).items():
-        cell = cells[metrics.INCLUSIVE]
+        cell = cells[INCLUSIVE]
         number = f", weighted; effective number {cell.effective:,.0f}" if result.weighted else ""
         known = f"{cell.low:.4f} to {cell.high:.4f}; {cell.correct} of {cell.total}{number}"
         note = known if cell.total else "nothing to count"
-        of_what = "event efficiency, of complete events" if what == metrics.EVENT else f"{what} efficiency"
+        of_what = "event efficiency, of complete events" if what == EVENT else f"{what} efficiency"
         cards.append({"name": of_what, "value": formatted(cell, DIGITS)[0], "note": note})
-        if what == metrics.EVENT:
+        if what == EVENT:
             cards.append(_of_all(result))
     for pair in result.result("differences")[:1]:
-        lead = pair["efficiency"][metrics.EVENT][metrics.INCLUSIVE]
+        lead = pair["efficiency"][EVENT][INCLUSIVE]
         cards.append(
             {
                 "name": f"event efficiency, minus that of {pair['second']}",
@@ -189,10 +185,10 @@ def _headline(result: Evaluation) -> list[dict[str, str]]:
 def _of_all(result: Evaluation) -> dict[str, str]:
     """The weighted share of right answers in all events, and the mean probability."""
     method = result.methods[0]
-    known = result.counted("calibration", method)[metrics.EVENT]
+    known = result.counted("calibration", method)[EVENT]
     total = float(known.weight.sum())
     share = float(known.weight[known.right].sum()) / total if total > 0 else np.nan
-    found = result.result("calibration_all", method).get(metrics.EVENT)
+    found = result.result("calibration_all", method).get(EVENT)
     mean = f"; mean probability {found['probability']:.4f}" if found and found["probability"] is not None else ""
     name = "right answers, of all selected events" if result.selected else "right answers, of all events"
     note = f"{int(known.right.sum())} of {len(known.right)}{mean}"

@@ -1,34 +1,39 @@
-"""The figure of one event: the eta-phi plane, and adjacency matrices of each state."""
+"""The drawing of one event: the eta-phi plane, and adjacency matrices of each state.
+
+The page shows the same plane as the picture: one SVG, whose particles are layers that the page shows and hides.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding.graph import EDGE, MASKED
-from pairton.errors import MissingExtraError
-from pairton.report.palette import (
+from pairton.evaluation.plots import GREY, INK, mixed, new_figure, plain, svg_of
+from pairton.report.record import (
     ARROW,
-    GREY,
-    INK,
-    MASKED_COLOUR,
-    NO_EDGE_COLOUR,
+    EventRecord,
+    Frame,
+    Item,
+    Shown,
+    edge_pairs,
     kind_shapes,
-    mixed,
     type_colours,
 )
-from pairton.report.record import EventRecord, Frame, Item, Shown, edge_pairs
-from pairton.report.style import plain
 from pairton.topology import JET
 from pairton.topology.kinds import KINDS
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw_event", "draw_matrix", "draw_plane", "new_figure"]
+__all__ = ["draw_event", "draw_matrix", "draw_plane", "plane_svg"]
 
 BEYOND = np.pi + 0.35  # phi is shown a little beyond pi, so that no object is cut
 DIAGONAL = 0.55  # share of the type's colour on the diagonal, which means "in no particle of this type"
@@ -36,26 +41,13 @@ BARS = 6  # assignments in the bar chart of an exact likelihood
 LEAST_SHOWN = 5e-4  # smallest probability of a bar for absent particles
 
 MARKERS = {"circle": "o", "triangle": "^", "diamond": "D", "square": "s", "pentagon": "p", ARROW: r"$\rightarrow$"}
+NO_EDGE = "#d3d7dd"
+TAGGED = "#24292f"
 NEUTRINO = " + ν"  # if the mass of a particle includes a neutrino
-NAME: dict[str, Any] = {
-    "ha": "center",
-    "va": "center",
-    "fontweight": "bold",
-}  # text style of the names of objects and particles
+DASHED, DOTTED = (0, (2.2, 1.6)), (0, (1.5, 2.5))
+NAME: dict[str, Any] = {"ha": "center", "va": "center", "fontweight": "bold"}  # style of names in the plane
 
 Floats = npt.NDArray[np.float64]
-
-
-def new_figure(width: float, height: float) -> Figure:
-    """A figure without a window or global state."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("report", "matplotlib") from None
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    engine = ConstrainedLayoutEngine(h_pad=0.07, w_pad=0.07)
-    return Figure(figsize=(width, height), layout=engine, facecolor="white")
 
 
 def draw_event(record: EventRecord) -> Figure:
@@ -67,7 +59,6 @@ def draw_event(record: EventRecord) -> Figure:
     columns = _columns(record)
     types = [name for name in record.topology.types if edge_pairs(record.topology, name)]
     exact = bool(record.frames[0].marginals)
-    rows = len(types) + (1 if exact else 0)
     ratios = [1.0] * len(types) + ([0.8] if exact else [])
     figure = new_figure(6.6 + 2.35 * len(columns) + (1.6 if exact else 0), max(5.0, 2.5 * sum(ratios)))
     left, right = figure.subfigures(  # type: ignore[misc]  # an array of two
@@ -83,7 +74,7 @@ def draw_event(record: EventRecord) -> Figure:
     figure.suptitle(plain("\n".join(lines), 400), fontsize=9, color=INK, x=0.01, ha="left")
     if not columns:
         return figure
-    grid = right.add_gridspec(rows, len(columns), height_ratios=ratios)
+    grid = right.add_gridspec(len(ratios), len(columns), height_ratios=ratios)
     for c, (title, kind, frame) in enumerate(columns):
         for r, name in enumerate(types):
             axes = right.add_subplot(grid[r, c])
@@ -114,18 +105,61 @@ def _columns(record: EventRecord) -> list[tuple[str, str, Frame]]:
 
 
 def _after(frame: Frame) -> str:
-    chosen = next(candidate for candidate in frame.candidates if candidate.chosen)
-    return f"+ {' '.join(shown.type for shown in chosen.particles)}  ({chosen.probability:.0%})"
+    choice = next(candidate for candidate in frame.candidates if candidate.chosen)
+    return f"+ {' '.join(shown.type for shown in choice.particles)}  ({choice.probability:.0%})"
 
 
 # -- the plane ---------------------------------------------------------------------------------------------
 
 
-def draw_plane(axes: Axes, record: EventRecord, particles: tuple[Shown, ...] = (), *, legend: bool = True) -> None:
-    """Draw objects by kind, pT and b-tag, and particles by their edges; true particles not found are dotted."""
+def plane_svg(record: EventRecord) -> str:
+    """The plane as SVG, with everything that a page may show, in groups with classes.
+
+    `pd-layer` and the name of a layer: `p-TYPE-OBJECTS` and `n-TYPE-OBJECTS` are a particle and its name, with the
+    index of its type and the places of its objects, `t-TYPE-OBJECTS` a true particle, and `labels` the labels of
+    objects; `pd-object` and `o-OBJECT` is an object.
+    """
+    choices = sorted((c for frame in record.frames for c in frame.candidates), key=lambda c: not c.chosen)
+    every = [*record.answer, *(s for frame in record.frames for s in frame.particles)]
+    every += [s if choice.chosen else replace(s, label="") for choice in choices for s in choice.particles]
+    figure = new_figure(6.2, 5.3)
+    figure.set_layout_engine("none")  # as all events of a page have the same frame
+    axes = figure.add_axes((0.09, 0.09, 0.89, 0.81))
+    distinct = {_layer(record, "p", shown): shown for shown in reversed(every)}  # the first of several is kept
+    draw_plane(axes, record, distinct.values(), true=record.true_particles)
+    _labels(axes, record)
+    text = svg_of(figure, f"{record.name}: objects in the plane of eta and phi")
+    return re.sub('font-family: [^;"]*(; )?', "", text).replace('<g id="pd-', '<g class="pd-')
+
+
+def _layer(record: EventRecord, prefix: str, shown: Shown) -> str:
+    objects = "-".join(str(k) for k in sorted(shown.objects))
+    return f"{prefix}-{record.topology.type_index(shown.type)}-{objects}"
+
+
+def _put(artists: Iterable[Artist], layer: str) -> None:
+    for artist in artists:
+        artist.set_gid(layer)
+
+
+def draw_plane(
+    axes: Axes,
+    record: EventRecord,
+    particles: Iterable[Shown] = (),
+    *,
+    true: Iterable[Shown] | None = None,
+    legend: bool = True,
+) -> None:
+    """Draw objects by kind, pT and b-tag, and particles by their edges.
+
+    `true` particles are dotted: by default those that are not among `particles`, if there are any of these.
+    """
+    particles = sorted(particles, key=lambda s: -len(s.objects))
+    if true is None:
+        right = {(s.type, frozenset(s.objects)) for s in particles if s.right}
+        true = [s for s in record.true_particles if (s.type, frozenset(s.objects)) not in right and particles]
     colours, shapes = type_colours(record.topology), kind_shapes(record.topology)
-    objects = record.objects
-    reach = max([2.5, *(abs(item.eta) + 0.3 for item in objects)])
+    reach = max([2.5, *(abs(item.eta) + 0.3 for item in record.objects)])
     axes.set(xlim=(-reach, reach), ylim=(-BEYOND, BEYOND), xlabel=r"$\eta$")
     axes.set_ylabel(r"$\phi$", rotation=0)
     axes.set_yticks(np.pi * np.array([-1, -0.5, 0, 0.5, 1]), [r"$-\pi$", r"$-\pi/2$", "0", r"$\pi/2$", r"$\pi$"])
@@ -133,124 +167,151 @@ def draw_plane(axes: Axes, record: EventRecord, particles: tuple[Shown, ...] = (
     axes.set_axisbelow(True)
     for limit in (-np.pi, np.pi):
         axes.axhline(limit, color="#b6bec7", linewidth=0.8, zorder=0.6)
-    for shown in sorted(particles, key=lambda s: -len(s.objects)):
-        _particle(axes, record, shown, colours[shown.type])
-    found = {(s.type, frozenset(s.objects)) for s in particles if s.right}
-    missed = [s for s in record.true_particles if (s.type, frozenset(s.objects)) not in found and particles]
-    for shown in missed:
-        for place in _copies(record, shown):
-            for i, j in edge_pairs(record.topology, shown.type):
-                axes.plot(*place[[i, j]].T, color=INK, linewidth=1.3, linestyle=(0, (1.5, 2.5)), zorder=2.5)
-    for item in objects:
-        if KINDS[item.kind].transverse:
-            _arrow(axes, item, reach)
-            continue
-        face = "none" if not item.used else "#24292f" if item.tagged else "white"
-        size = 5.2 * item.pt if item.used else 50
-        size = float(np.clip(size, 150 if item.kind == JET else 450, 1300)) if item.used else size
-        edge: dict[str, Any] = {"edgecolor": INK, "linewidth": 1.5, "zorder": 3}
-        if not item.used:  # below the others, so that it does not hide their names
-            edge = {"edgecolor": GREY, "linewidth": 1, "linestyle": ":", "zorder": 2.9}
-        axes.scatter(item.eta, item.phi, s=size, marker=MARKERS[shapes[item.kind]], facecolor=face, **edge)
-        if item.used:
-            colour = "white" if item.tagged else INK
-            inside = {"xytext": (0, -3 if shapes[item.kind] == "triangle" else 0), "textcoords": "offset points"}
-            text: dict[str, Any] = {"fontsize": 10, "zorder": 4, "color": colour, **inside, **NAME}
-            axes.annotate(item.short, (item.eta, item.phi), **text)
+    for shown in particles:
+        _put(_particle(axes, record, shown, colours[shown.type]), f"pd-layer {_layer(record, 'p', shown)}")
+    for shown in true:
+        style = {"color": INK, "linewidth": 1.3, "linestyle": DOTTED, "zorder": 2.5}
+        _put(_edges(axes, record, shown, **style), f"pd-layer {_layer(record, 't', shown)}")
+    for place, item in enumerate(record.objects):
+        artists = (
+            _arrow(axes, item, reach) if KINDS[item.kind].transverse else _object(axes, item, shapes[item.kind])
+        )
+        _put(artists, f"pd-object o-{place}")
     _names(axes, record, particles, colours)
     if legend:
-        _legend(axes, record, bool(missed))
+        _legend(axes, record, bool(true))
 
 
-def _arrow(axes: Axes, item: Item, reach: float) -> None:
+def _area(item: Item) -> float:
+    return float(np.clip(5.2 * item.pt, 150 if item.kind == JET else 450, 1300)) if item.used else 50
+
+
+def _object(axes: Axes, item: Item, shape: str) -> list[Artist]:
+    face = "none" if not item.used else TAGGED if item.tagged else "white"
+    edge: dict[str, Any] = {"edgecolor": INK, "linewidth": 1.5, "zorder": 3}
+    if not item.used:  # below the others, so that it does not hide their names
+        edge = {"edgecolor": GREY, "linewidth": 1, "linestyle": ":", "zorder": 2.9}
+    artists: list[Artist] = [
+        axes.scatter(item.eta, item.phi, s=_area(item), marker=MARKERS[shape], facecolor=face, **edge)
+    ]
+    if item.used:
+        inside: dict[str, Any] = {"xytext": (0, -3 if shape == "triangle" else 0), "textcoords": "offset points"}
+        text: dict[str, Any] = {"fontsize": 10, "zorder": 4, "color": "white" if item.tagged else INK}
+        artists.append(axes.annotate(item.short, (item.eta, item.phi), **text, **inside, **NAME))
+    return artists
+
+
+def _arrow(axes: Axes, item: Item, reach: float) -> list[Artist]:
     """Missing energy, which has a phi but no eta: an arrow from the side, whose length grows with its size."""
     length = min(reach * (0.15 + item.pt / 150), 1.2 * reach)
     style: dict[str, Any] = {"arrowstyle": "-|>", "color": INK, "linewidth": 3, "mutation_scale": 18, "shrinkA": 0}
-    axes.axhline(item.phi, color=GREY, linewidth=1, linestyle=(0, (1, 3)), zorder=0.7)
     start, end = (-reach, item.phi), (-reach + length, item.phi)
-    axes.annotate("", end, xytext=start, arrowprops={**style, "shrinkB": 0}, zorder=2.8)
     text: dict[str, Any] = {"xytext": (5, 5), "textcoords": "offset points", "fontsize": 10, "zorder": 5}
-    axes.annotate(f"{item.short}  {item.pt:.0f} GeV", start, color=INK, ha="left", va="bottom", **text)
+    return [
+        axes.axhline(item.phi, color=GREY, linewidth=1, linestyle=(0, (1, 3)), zorder=0.7),
+        axes.annotate("", end, xytext=start, arrowprops={**style, "shrinkB": 0}, zorder=2.8),
+        axes.annotate(f"{item.short}  {item.pt:.0f} GeV", start, color=INK, ha="left", va="bottom", **text),
+    ]
 
 
 def _copies(record: EventRecord, shown: Shown) -> list[Floats]:
-    """(objects, 2): the eta and phi of a particle's objects, without a jump in phi; three copies, 2 pi apart."""
+    """(objects, 2): the eta and phi of a particle's objects, without a jump in phi, and its visible copies."""
     eta = np.array([record.objects[k].eta for k in shown.objects])
     phi = np.array([record.objects[k].phi for k in shown.objects])
     mean = np.arctan2(np.sin(phi).sum(), np.cos(phi).sum())
     phi = mean + (phi - mean + np.pi) % (2 * np.pi) - np.pi
-    return [np.stack([eta, phi + turn], axis=1) for turn in (-2 * np.pi, 0, 2 * np.pi)]
+    turns = [0, *(turn for turn in (-2 * np.pi, 2 * np.pi) if (abs(phi + turn) < BEYOND).any())]
+    return [np.stack([eta, phi + turn], axis=1) for turn in turns]
 
 
-def _particle(axes: Axes, record: EventRecord, shown: Shown, colour: str) -> None:
+def _edges(axes: Axes, record: EventRecord, shown: Shown, **style: Any) -> list[Artist]:
+    pairs = edge_pairs(record.topology, shown.type)
+    return [axes.plot(*place[[i, j]].T, **style)[0] for place in _copies(record, shown) for i, j in pairs]
+
+
+def _particle(axes: Axes, record: EventRecord, shown: Shown, colour: str) -> list[Artist]:
     from matplotlib.patches import Polygon
 
     leaf = record.topology.height(shown.type) == 0
-    for place in _copies(record, shown):
-        if len(place) == 3:  # with more objects, edges alone are clearer
-            axes.add_patch(Polygon(place, facecolor=colour, alpha=0.13, zorder=1))
-        for i, j in edge_pairs(record.topology, shown.type):
-            style: Any = "-" if leaf else (0, (2.2, 1.6))
-            axes.plot(*place[[i, j]].T, color=colour, linewidth=3.6 if leaf else 2.8, linestyle=style, zorder=2)
+    look: dict[str, Any] = {"linewidth": 3.6 if leaf else 2.8, "linestyle": "-" if leaf else DASHED}
+    artists: list[Artist] = []
+    if len(shown.objects) == 3:  # with more objects, edges alone are clearer
+        areas = [Polygon(place, facecolor=colour, alpha=0.13, zorder=1) for place in _copies(record, shown)]
+        artists += [axes.add_patch(area) for area in areas]
+    return artists + _edges(axes, record, shown, color=colour, zorder=2, **look)
 
 
-def _names(axes: Axes, record: EventRecord, particles: tuple[Shown, ...], colours: dict[str, str]) -> None:
+def _names(axes: Axes, record: EventRecord, particles: list[Shown], colours: dict[str, str]) -> None:
     """Draw names near the middle of each particle, where no object or other name is."""
-    from matplotlib.patheffects import withStroke
-
     taken = [np.array([item.eta, item.phi]) for item in record.objects if not KINDS[item.kind].transverse]
     names: list[Floats] = []  # wide and low, as they include masses
     wide = 0.16 * (axes.get_xlim()[1] - axes.get_xlim()[0])
     steps = [
         (r * np.cos(a), 1.3 * r * np.sin(a)) for r in (0, 0.2, 0.35, 0.5, 0.7) for a in np.arange(8) * np.pi / 4
     ]
-    for shown in sorted(particles, key=lambda s: -len(s.objects)):
-        if len(shown.objects) < 2:
+    answer = {_layer(record, "n", shown) for shown in record.answer}
+    for shown in sorted(particles, key=lambda shown: _layer(record, "n", shown) not in answer):
+        if len(shown.objects) < 2 or not shown.label:
             continue
-        middle = _copies(record, shown)[1].mean(axis=0)
+        middle = _copies(record, shown)[0].mean(axis=0)
         middle[1] = np.arctan2(np.sin(middle[1]), np.cos(middle[1]))
-        places = [middle + step for step in steps]
         free = [
             p
-            for p in places
+            for p in (middle + step for step in steps)
             if abs(p[1]) < np.pi
             and all(np.hypot(*(p - t)) > 0.36 for t in taken)
             and all(abs(p[0] - n[0]) > wide or abs(p[1] - n[1]) > 0.3 for n in names)
         ]
         at = free[0] if free else middle
-        names.append(at)
+        layer = _layer(record, "n", shown)
+        names += [at] if layer in answer else []  # others are seldom shown together
         label = shown.label.rpartition(".")[2]
-        named = label if shown.mass is None else f"{label}{NEUTRINO * shown.neutrino} {shown.mass:.0f}"
-        text = axes.annotate(named, (at[0], at[1]), fontsize=12, color=colours[shown.type], zorder=5, **NAME)
-        text.set_path_effects([withStroke(linewidth=3, foreground="white")])
+        text = label if shown.mass is None else f"{label}{NEUTRINO * shown.neutrino} {shown.mass:.0f}"
+        _put([_on_white(axes, text, at, fontsize=12, color=colours[shown.type], **NAME)], f"pd-layer {layer}")
+
+
+def _on_white(axes: Axes, text: str, at: Any, **style: Any) -> Artist:
+    """Text that can be read on lines; an outline would turn it into paths."""
+    box = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.8}
+    return axes.annotate(text, (at[0], at[1]), zorder=5, bbox=box, **style)
+
+
+def _labels(axes: Axes, record: EventRecord) -> None:
+    """The slots of labelled objects, above them or where they fit within the frame."""
+    for slot, place in enumerate(record.truth or ()):
+        if place >= 0:
+            item, name = record.objects[place], record.slot_names[slot]
+            above, away = item.phi < BEYOND - 0.7, np.sqrt(_area(item)) / 2 + 3
+            style: dict[str, Any] = {"xytext": (0, away if above else -away), "textcoords": "offset points"}
+            style |= {"ha": "center", "va": "bottom" if above else "top", "fontsize": 10, "color": GREY}
+            _put([_on_white(axes, name, (item.eta, item.phi), **style)], "pd-layer labels")
 
 
 def _legend(axes: Axes, record: EventRecord, missed: bool) -> None:
     from matplotlib.lines import Line2D
 
-    dot: dict[str, Any] = {"linestyle": "none", "markersize": 9, "markeredgecolor": INK}
+    dot: dict[str, Any] = {
+        "linestyle": "none",
+        "markersize": 9,
+        "markeredgecolor": INK,
+        "markerfacecolor": "white",
+    }
     handles = []
     for kind, shape in kind_shapes(record.topology).items():
-        label = r"jet, area by $p_\mathrm{T}$" if kind == JET else plain(kind)
-        look = (
-            dot | {"markersize": 15, "markerfacecolor": INK}
-            if shape == ARROW
-            else dot | {"markerfacecolor": "white"}
-        )
+        label = "jet, area by pT" if kind == JET else plain(kind)
+        look = dot | ({"markersize": 15, "markerfacecolor": INK} if shape == ARROW else {})
         handles.append(Line2D([], [], marker=MARKERS[shape], label=label, **look))
         if kind == JET:
-            handles.append(Line2D([], [], marker="o", markerfacecolor="#24292f", label="b-tagged", **dot))
+            handles.append(Line2D([], [], marker="o", label="b-tagged", **dot | {"markerfacecolor": TAGGED}))
     for name, colour in type_colours(record.topology).items():
         if edge_pairs(record.topology, name):
-            style: Any = "-" if record.topology.height(name) == 0 else (0, (2.2, 1.6))
+            style: Any = "-" if record.topology.height(name) == 0 else DASHED
             handles.append(Line2D([], [], color=colour, linewidth=3, linestyle=style, label=plain(name)))
     if not all(item.used for item in record.objects):
         unused = dot | {"markersize": 6, "markeredgecolor": GREY, "markerfacecolor": "none"}
         handles.append(Line2D([], [], marker="o", label="not used", **unused))
     if missed:
-        handles.append(
-            Line2D([], [], color=INK, linewidth=1.3, linestyle=(0, (1.5, 2.5)), label="true, not found")
-        )
+        handles.append(Line2D([], [], color=INK, linewidth=1.3, linestyle=DOTTED, label="true, not found"))
     columns = len(handles) if len(handles) < 7 else (len(handles) + 1) // 2
     above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.01), "ncols": columns}
     axes.legend(handles=handles, frameon=False, fontsize=10, columnspacing=1.2, handletextpad=0.4, **above)
@@ -272,12 +333,11 @@ def draw_matrix(axes: Axes, record: EventRecord, type_name: str, frame: Frame, k
         for j in range(n):
             share = DIAGONAL if i == j else 1.0
             if kind != "tokens":
-                shade = mixed(colour, share * values[i, j])
+                image[i, j] = mixed(colour, share * values[i, j])
             elif values[i, j] == MASKED:
-                shade = MASKED_COLOUR
+                image[i, j] = 1.0
             else:
-                shade = mixed(colour, share) if values[i, j] == EDGE else NO_EDGE_COLOUR
-            image[i, j] = [int(shade[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+                image[i, j] = mixed(colour, share) if values[i, j] == EDGE else mixed(NO_EDGE, 1)
     axes.pcolormesh(np.arange(n + 1) - 0.5, np.arange(n + 1) - 0.5, image, edgecolors="#aeb6bf", linewidth=0.5)
     axes.set(xlim=(-0.5, n - 0.5), ylim=(n - 0.5, -0.5), aspect="equal")
     names = [item.short for item in record.objects if item.used]
@@ -313,7 +373,7 @@ def _bars(axes: Axes, record: EventRecord, frame: Frame) -> None:
     absent = 1 - sum(c.probability for c in frame.candidates) - frame.others_probability
     if absent > LEAST_SHOWN:  # the network knows missing particles, and complete assignments alone are listed
         names, chances = [*names, "not complete: a particle is absent"], [*chances, absent]
-        colours, marks = [*colours, NO_EDGE_COLOUR], [*marks, ""]
+        colours, marks = [*colours, NO_EDGE], [*marks, ""]
     axes.barh(range(len(names)), chances, color=colours)
     axes.set_yticks(range(len(names)), [plain(name, 99) for name in names], fontsize=8)
     axes.set(ylim=(len(names) - 0.5, -0.5), xlim=(0, 1.22), xlabel="probability of the assignment; masses in GeV")

@@ -7,27 +7,49 @@ index in the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
 from pairton._common.plain import as_plain
-from pairton.events.vectors import cartesian, energy_of, polar
+from pairton.decoding.terms import gain_terms
+from pairton.evaluation.plots import COLOURS
+from pairton.evaluation.scores import matches
+from pairton.events import Events, Status
+from pairton.events.domain import Domain
+from pairton.events.inputs import MOMENTUM
+from pairton.events.vectors import cartesian, energy_of, mass_of, polar
 from pairton.reconstruction.momenta import Momenta, momenta_of
-from pairton.topology import JET, Topology
-from pairton.topology.kinds import KINDS
+from pairton.topology import JET, Topology, collection_name
+from pairton.topology.assignments import present, ranked
+from pairton.topology.kinds import KINDS, counted
+from pairton.topology.selection import Cuts
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["Candidate", "EventRecord", "Frame", "Item", "Shown"]
+__all__ = [
+    "Candidate",
+    "EventRecord",
+    "Frame",
+    "Item",
+    "SeenEvent",
+    "Shown",
+    "kind_shapes",
+    "type_colours",
+]
 
 DECIMALS = 4  # in the JSON
+TAG_CUT = 0.5  # a jet above it is b-tagged
+MAX_SYMMETRIES = 10_000  # largest number of equivalent truths that are compared with an answer
+SHAPES = ("triangle", "diamond", "square", "pentagon")  # of kinds other than jets
+ARROW = "arrow"  # of kinds that have only a transverse direction
 
 Matrices = list[list[list[float]]]  # (T, N, N)
+Ints = npt.NDArray[np.integer[Any]]
+Order = list[tuple[str, int, bool]]  # kind, position in its collection, seen by the network
 
 
 @dataclass(frozen=True)
@@ -113,23 +135,39 @@ class EventRecord:
     def n_used(self) -> int:
         return sum(item.used for item in self.objects)
 
+    @property
+    def slot_names(self) -> list[str]:
+        """The names of slots without the numbers of interchangeable objects: t1.W.q for t1.W.q2."""
+        return [re.sub(r"(?<=\.)([^.]*?)\d+$", r"\1", slot.name) for slot in self.topology.slots]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, including colours; numbers are rounded."""
-        from pairton.report.palette import kind_shapes, type_colours
-
         topology, colours = self.topology, type_colours(self.topology)
-        shapes = {
-            "topology": topology.name,
-            "types": [{"name": t, "colour": colours[t], "height": topology.height(t)} for t in topology.types],
-            "kinds": [
-                {"name": kind, "shape": shape, "transverse": KINDS[kind].transverse}
-                for kind, shape in kind_shapes(topology).items()
-            ],
-            "slots": [_short(slot.name) for slot in topology.slots],
-            "edges": {name: edge_pairs(topology, name) for name in topology.types},
-        }
-        plain: dict[str, Any] = as_plain(vars(self) | shapes, DECIMALS)
+        types = [
+            {
+                "name": name,
+                "colour": colours[name],
+                "matrix": topology.height(name) > 0 or len(edge_pairs(topology, name)) > 0,
+            }
+            for name in topology.types
+        ]
+        transverse = [kind for kind in topology.kinds if KINDS[kind].transverse]
+        names = {"topology": topology.name, "types": types, "transverse": transverse}
+        names["short"] = [item.short for item in self.objects]
+        plain: dict[str, Any] = as_plain(vars(self) | names, DECIMALS)
         return plain
+
+
+def type_colours(topology: Topology) -> dict[str, str]:
+    """The colour of each type, in the order of `topology.types`; colours repeat after six."""
+    return {name: COLOURS[k % len(COLOURS)] for k, name in enumerate(topology.types)}
+
+
+def kind_shapes(topology: Topology) -> dict[str, str]:
+    """The shape of each kind: circles for jets, an arrow for missing energy, one of four shapes for others."""
+    others = [kind for kind in topology.kinds if kind != JET and not KINDS[kind].transverse]
+    shapes = {kind: SHAPES[k % len(SHAPES)] for k, kind in enumerate(others)} | {JET: "circle"}
+    return {kind: shapes.get(kind, ARROW) for kind in topology.kinds}
 
 
 def edge_pairs(topology: Topology, type_name: str) -> list[tuple[int, int]]:
@@ -139,17 +177,9 @@ def edge_pairs(topology: Topology, type_name: str) -> list[tuple[int, int]]:
     >>> edge_pairs(load_topology("ttbar_allhad"), "t")
     [(0, 2), (1, 2)]
     """
-    from pairton.decoding.terms import gain_terms
-
     particle = topology.of_type(type_name)[0]
     pairs, _ = gain_terms(topology, particle)
     return [(i - particle.slots[0], j - particle.slots[0]) for i, j in pairs]
-
-
-def _short(name: str) -> str:
-    """The name of a slot without the number of interchangeable objects: t1.W.q for t1.W.q2."""
-    path, _, last = name.rpartition(".")
-    return f"{path}.{last.rstrip('0123456789')}" if path else name
 
 
 def particle_label(topology: Topology, index: int, revealed: npt.NDArray[np.bool_] | None = None) -> str:
@@ -160,9 +190,7 @@ def particle_label(topology: Topology, index: int, revealed: npt.NDArray[np.bool
     return particle.name
 
 
-def momenta_shown(
-    topology: Topology, objects: Sequence[Item], assignments: npt.NDArray[np.integer[Any]]
-) -> Momenta:
+def momenta_shown(topology: Topology, objects: Sequence[Item], assignments: Ints) -> Momenta:
     """The momenta of the particles of assignments (k, S), with neutrinos if there is missing energy."""
     pt, eta, phi, mass = np.array([(item.pt, item.eta, item.phi, item.mass) for item in objects]).T
     p4 = cartesian(pt, eta, phi, energy_of(pt, eta, mass))
@@ -176,15 +204,13 @@ def momenta_shown(
 def shown_particles(
     topology: Topology,
     objects: Sequence[Item],
-    assignment: npt.NDArray[np.integer[Any]],
+    assignment: Ints,
     *,
     revealed: npt.NDArray[np.bool_] | None = None,
-    truth: npt.NDArray[np.integer[Any]] | None = None,
+    truth: Ints | None = None,
     probability: Mapping[int, float] | None = None,
 ) -> tuple[Shown, ...]:
     """The particles present in an assignment (S,), children before parents, compared with the truth."""
-    from pairton.topology.assignments import present
-
     is_present = present(topology, assignment[None])[0]
     if revealed is not None:
         is_present &= revealed
@@ -207,16 +233,13 @@ def shown_particles(
 
 def verdicts(
     topology: Topology,
-    assignment: npt.NDArray[np.integer[Any]],
-    truth: npt.NDArray[np.integer[Any]] | None,
+    assignment: Ints,
+    truth: Ints | None,
 ) -> list[bool | None]:
     """Whether each particle of an assignment (S,) is right; None if the truth does not decide.
 
     A particle is wrong if all true particles of its type are known and it is none of them.
     """
-    from pairton.evaluation.metrics import matches
-    from pairton.topology.assignments import present
-
     if truth is None:
         return [None] * len(topology.particles)
     right = matches(topology, assignment[None], truth[None])[0]
@@ -235,3 +258,122 @@ def as_lists(matrices: npt.NDArray[Any]) -> Matrices:
     """Matrices as nested lists, for JSON."""
     result: Matrices = np.asarray(matrices).tolist()
     return result
+
+
+# -- an event without its answer ---------------------------------------------------------------------------
+
+
+class SeenEvent:
+    """The parts of a record that do not depend on the answer: objects, truth, names."""
+
+    def __init__(
+        self, topology: Topology, objects: tuple[Item, ...], order: Order, name: str, source: str
+    ) -> None:
+        self.topology, self.objects, self.order = topology, objects, order
+        self.name, self.source = name, source
+        self.id = ""
+        self.truth: Ints | None = None
+        self.domain = Domain()  # cuts that an object must pass to be used
+        self.needs: tuple[tuple[int, ...], ...] = ()  # as for `why_no_answer`
+
+    @classmethod
+    def of(cls, one: Events, seen: Mapping[str, Ints], number: int, source: str, topology: Topology) -> SeenEvent:
+        """From one event; the objects that the network sees come first, kind by kind, then the others."""
+        order: Order = [(kind, int(k), True) for kind, positions in seen.items() for k in positions]
+        for kind, positions in seen.items():
+            rest = np.setdiff1d(np.arange(one.counts[kind][0]), positions)
+            order += [(kind, int(k), False) for k in rest]
+        objects = []
+        for kind, k, used in order:
+            values = one.objects[kind][0, k]
+            pt, eta, phi, energy = (float(values[name]) for name in MOMENTUM)
+            btag = float(values.btag) if "btag" in ak.fields(values) else None
+            index, mass = int(one.stored_index[kind][0, k]), float(mass_of(pt, eta, energy))
+            objects.append(Item(index, pt, eta, phi, mass, btag, (btag or 0.0) > TAG_CUT, used, kind))
+        base = cls(topology, tuple(objects), order, f"event {number}", source)
+        source_id, event_id = (int(part) for part in one.ids[0])
+        base.id = f"{source_id:016x}:{event_id}"
+        if one.truth is not None:
+            base.truth = base.places(one.truth[0])
+        return base
+
+    def places(self, assignment: Ints) -> Ints:
+        """(S,): the places in `objects` of an assignment of positions in collections (S,); -1 for none."""
+        at = {(kind, position): place for place, (kind, position, _) in enumerate(self.order)}
+        kinds = [slot.kind for slot in self.topology.slots]
+        return np.array([at.get((kind, int(k)), -1) for kind, k in zip(kinds, assignment, strict=True)])
+
+    def ranked(self, assignment: Ints) -> tuple[Ints, Ints]:
+        """An assignment (S,) with interchangeable particles by falling pT, and the previous index of each (P,)."""
+        pt = polar(momenta_shown(self.topology, self.objects, assignment[None]).p4)["pt"]
+        slots, particles = ranked(self.topology, pt)
+        return assignment[slots[0]], particles[0]
+
+    def align(self, assignment: Ints) -> None:
+        """Choose among equivalent truths the one closest to the answer, since t1 and t2 are only names."""
+        if self.truth is None or self.topology.n_symmetries > MAX_SYMMETRIES:
+            return
+        same = self.truth[self.topology.symmetries]  # (G, S)
+        self.truth = same[(same == assignment).sum(axis=1).argmax()]
+
+    def record(
+        self,
+        decoding: str,
+        model: str,
+        status: str,
+        answer: tuple[Shown, ...],
+        probability: float | None,
+        frames: tuple[Frame, ...],
+    ) -> EventRecord:
+        """The record of the event, with an answer; without frames, one says why there is no answer."""
+        true: tuple[Shown, ...] = ()
+        right: bool | None = None
+        if self.truth is not None:
+            true = shown_particles(self.topology, self.objects, self.truth)
+            whole = len(answer) == len(self.topology.particles)
+            if bool((self.truth >= 0).all()) and answer:
+                right = whole and all(bool(shown.right) for shown in answer)
+            elif not whole and probability is not None:  # which particles are absent is part of the answer
+                right = same_particles(true, answer)
+        if not frames:
+            why = why_no_answer(self.topology, self.objects, status, self.domain, self.needs)
+            frames = (Frame(f"No answer: {status.replace('_', ' ')}", why, ()),)
+        truth = None if self.truth is None else tuple(int(k) for k in self.truth)
+        base = self.name, self.id, self.source, self.topology, self.objects
+        return EventRecord(*base, truth, true, decoding, model, status, answer, probability, right, frames)
+
+
+def why_no_answer(
+    topology: Topology, objects: Sequence[Item], status: str, domain: Domain, needs: Sequence[tuple[int, ...]]
+) -> str:
+    """Why an event has no answer, as a sentence for the event display.
+
+    objects   objects of the event
+    status    label of the status of the event
+    domain    cuts that an object must pass to be used
+    needs     numbers of objects of each kind that the possible answers need; empty: one object per slot
+
+    >>> from pairton.topology import load_topology
+    >>> why_no_answer(load_topology("hh4b"), [], "too_few_objects", Domain(), [])
+    '0 of 0 jets can be used; an answer needs 4 jets.'
+    """
+    if status == Status.BAD_OUTPUT.label:
+        return "The network gives values that are not finite numbers."
+    if status == Status.BAD_OBJECT.label:
+        return "An object has an impossible momentum: NaN, infinite, pT of 0 or less, or an energy below it."
+    sentences = []
+    for kind in topology.object_kinds:
+        used = [item.used for item in objects if item.kind == kind]
+        cuts = str(Cuts(domain[kind].pt, domain[kind].abs_eta)).replace("eta", "η")
+        passing = f" ({cuts})" if cuts else ""
+        sentences.append(f"{sum(used)} of {len(used)} {collection_name(kind)} can be used{passing}")
+    return f"{'; '.join(sentences)}; an answer needs {_least(topology, needs)}."
+
+
+def _least(topology: Topology, needs: Sequence[tuple[int, ...]]) -> str:
+    """The smallest numbers of objects with which there is an answer, as text."""
+    least = min(needs, key=sum, default=topology.slots_per_kind)
+    if not sum(least):
+        return f"at least 1 {' or '.join(topology.object_kinds)}"
+    parts = [counted(n, kind) for kind, n in zip(topology.kinds, least, strict=True) if n]
+    return "at least " * bool(needs) + " and ".join(parts)

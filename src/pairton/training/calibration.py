@@ -25,7 +25,7 @@ from pairton.decoding.candidate_scores import candidate_scores
 from pairton.decoding.graph import MASKED
 from pairton.decoding.set_sums import log_normaliser, log_scores, log_sums
 from pairton.decoding.set_tables import allowed_nodes, hypotheses, set_tables
-from pairton.evaluation.metrics import matches
+from pairton.evaluation.scores import matches
 from pairton.events.mixed_events import TOPOLOGY
 from pairton.events.nodes import Nodes
 from pairton.topology import Topology

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from pairton.decoding import Outputs, Predict, Question, decode
-from pairton.evaluation.metrics import score
+from pairton.evaluation.scores import score
 from pairton.events.mixed_events import TOPOLOGY
 from pairton.events.nodes import Nodes
 from pairton.network import Network

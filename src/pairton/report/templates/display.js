@@ -1,14 +1,11 @@
-// Draws the record of one event (see pairton.report.record) and steps through its frames. All text goes through
-// textContent or attributes, never through markup.
+// Steps through the record of one event (see pairton.report.record). The plane is an SVG of pairton.report.picture, whose
+// layers are shown and hidden. All other text goes through textContent or attributes, never through markup.
 "use strict";
 const pairtonDisplay = (() => {
-  const SVG = "http://www.w3.org/2000/svg";
-  const INK = "#1b1f24", SOFT = "#57606a", NO_EDGE = "#d3d7dd";
   const MASKED = 2;
 
   function make(parent, name, attributes = {}, text) {
-    const svg = parent instanceof SVGElement || name === "svg";
-    const node = svg ? document.createElementNS(SVG, name) : document.createElement(name);
+    const node = document.createElement(name);
     for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
     if (text !== undefined) node.textContent = text;
     parent.appendChild(node);
@@ -24,228 +21,71 @@ const pairtonDisplay = (() => {
     return `rgb(${part(1)}, ${part(3)}, ${part(5)})`;
   }
 
-  function hull(points) { // Andrew's monotone chain
-    const sorted = [...points].sort((a, b) => a[0] - b[0] || a[1] - b[1]);
-    const turn = (o, a, b) => (a[0] - o[0]) * (b[1] - o[1]) - (a[1] - o[1]) * (b[0] - o[0]);
-    const half = list => {
-      const chain = [];
-      for (const p of list) {
-        while (chain.length > 1 && turn(chain[chain.length - 2], chain[chain.length - 1], p) <= 0) chain.pop();
-        chain.push(p);
-      }
-      return chain.slice(0, -1);
-    };
-    return [...half(sorted), ...half(sorted.reverse())];
-  }
-
   // -- the eta-phi plane ----------------------------------------------------------------------------------
 
-  const WIDE = { width: 560, height: 480, left: 50, right: 8, top: 8, bottom: 44 };
-  const NARROW = { width: 370, height: 400, left: 46, right: 6, top: 6, bottom: 42 };
-  let FRAME = WIDE; // of the plane that is being drawn
-  const BEYOND = Math.PI + 0.35; // phi is shown a little beyond π, so that no object is cut
-  let planes = 0; // ids of clip paths must differ within a page
-
-  function plane(svg, record, particles, options = {}) {
-    const small = options.small === true;
-    FRAME = !small && svg.clientWidth > 0 && svg.clientWidth < 440 ? NARROW : WIDE;
-    const { width, height, left, right, top, bottom } = FRAME;
-    svg.replaceChildren();
-    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    const reach = Math.max(2.5, ...record.objects.map(jet => Math.abs(jet.eta) + 0.3));
-    const x = eta => left + ((eta + reach) / (2 * reach)) * (width - left - right);
-    const y = phi => top + ((BEYOND - phi) / (2 * BEYOND)) * (height - top - bottom);
-    const clip = `pd-clip-${planes++}`;
-    make(make(make(svg, "defs"), "clipPath", { id: clip }), "rect",
-      { x: left, y: top, width: width - left - right, height: height - top - bottom });
-    axes(svg, reach, x, y, small);
-    const body = make(svg, "g", { "clip-path": `url(#${clip})` });
-    const colours = Object.fromEntries(record.types.map(type => [type.name, type]));
-    const ordered = [...particles].sort((a, b) => b.objects.length - a.objects.length);
-    for (const shown of ordered) particle(body, record, colours[shown.type], shown, x, y);
-    if (options.truth) for (const shown of options.truth) missed(body, record, shown, x, y);
-    const above = [...record.objects].sort((a, b) => a.used - b.used);  // used ones on top
-    for (const jet of above) {
-      for (const turn of turns) if (turn && Math.abs(jet.phi + turn) < BEYOND) drawObject(body, record, { ...jet, phi: jet.phi + turn, used: false, again: true }, x, y, small);
-      drawObject(svg, record, jet, x, y, small);
-    }
-    if (small) return;
-    const taken = record.objects.map(jet => kindOf(record, jet).transverse
-      ? { x: left + arrowLength(jet) / 2, y: y(jet.phi) - 6, w: Math.max(arrowLength(jet), 80) / 2, h: 14 }
-      : { x: x(jet.eta), y: y(jet.phi), w: extent(record, jet), h: extent(record, jet) });
-    names(svg, record, ordered, colours, x, y, taken);
-    if (options.labels) labels(svg, record, x, y, taken);
+  function layer(record, prefix, shown) {
+    const objects = [...shown.objects].sort((a, b) => a - b).join("-");
+    return `${prefix}-${record.types.findIndex(type => type.name === shown.type)}-${objects}`;
   }
 
-  function axes(svg, reach, x, y, small) {
-    const { width, height, left, right, top, bottom } = FRAME;
-    const style = { "font-size": small ? 24 : 14, "text-anchor": "middle" };
-    for (let eta = -Math.floor(reach); eta <= reach; eta++) {
-      make(svg, "line", { x1: x(eta), x2: x(eta), y1: top, y2: height - bottom, stroke: "#eceff2" });
-      if (!small) make(svg, "text", { x: x(eta), y: height - bottom + 17, ...style }, String(eta).replace("-", "−"));
-    }
-    const ticks = [["−π", -1], ["−π/2", -0.5], ["0", 0], ["π/2", 0.5], ["π", 1]];
-    for (const [text, at] of ticks) {
-      const here = y(at * Math.PI);
-      make(svg, "line", { x1: left, x2: width - right, y1: here, y2: here, stroke: Math.abs(at) === 1 ? "#b6bec7" : "#eceff2" });
-      if (!small) make(svg, "text", { x: left - 6, y: here + 5, "font-size": 14, "text-anchor": "end" }, text);
-    }
-    make(svg, "rect", { x: left, y: top, width: width - left - right, height: height - top - bottom, fill: "none", stroke: INK });
-    if (small) return;
-    make(svg, "text", { x: (left + width - right) / 2, y: height - 6, "font-size": 15, "text-anchor": "middle" }, "η");
-    make(svg, "text", { x: 12, y: (top + height - bottom) / 2 + 40, "font-size": 15, "text-anchor": "middle" }, "φ");
-  }
-
-  // phi of some objects without a jump between them: as seen from their mean direction
-  function unwrapped(jets) {
-    const mean = Math.atan2(jets.reduce((s, j) => s + Math.sin(j.phi), 0), jets.reduce((s, j) => s + Math.cos(j.phi), 0));
-    const turn = 2 * Math.PI;
-    return jets.map(jet => [jet.eta, mean + (((jet.phi - mean + Math.PI) % turn) + turn) % turn - Math.PI]);
-  }
-
-  const turns = [-2 * Math.PI, 0, 2 * Math.PI]; // copies, so that an edge may leave at π and return at −π
-
-  function particle(body, record, type, shown, x, y) {
-    const points = unwrapped(shown.objects.map(k => record.objects[k]));
-    const group = make(body, "g", { "class": "pd-particle", "data-type": shown.type, "data-objects": shown.objects.join(" ") });
-    const fresh = shown.fresh === true;
-    for (const turn of turns) {
-      const place = points.map(([eta, phi]) => [x(eta), y(phi + turn)]);
-      if (place.length > 2) {
-        const path = hull(place).map(p => p.join(",")).join(" ");
-        make(group, "polygon", { points: path, fill: type.colour, "fill-opacity": shown.preview ? 0.04 : 0.13, stroke: "none" });
-      }
-      for (const [i, j] of record.edges[shown.type]) {
-        make(group, "line", {
-          x1: place[i][0], y1: place[i][1], x2: place[j][0], y2: place[j][1], stroke: type.colour,
-          "stroke-width": fresh ? 6 : type.height ? 3.5 : 4.5, "stroke-linecap": "round",
-          ...(shown.preview ? { "stroke-dasharray": "1 7" } : type.height ? { "stroke-dasharray": "9 7" } : {}),
-        });
-      }
-    }
-  }
-
-  function missed(body, record, shown, x, y) {
-    const points = unwrapped(shown.objects.map(k => record.objects[k]));
-    for (const turn of turns) for (const [i, j] of record.edges[shown.type]) {
-      make(body, "line", {
-        x1: x(points[i][0]), y1: y(points[i][1] + turn), x2: x(points[j][0]), y2: y(points[j][1] + turn),
-        stroke: INK, "stroke-width": 1.6, "stroke-dasharray": "2 4",
-      });
-    }
-  }
-
-  const radius = jet => (jet.used ? (FRAME === NARROW ? 0.8 : 1) * Math.min(26, Math.max(10, 1.6 * Math.sqrt(jet.pt))) : 7);
-
-  const kindOf = (record, jet) => record.kinds.find(kind => kind.name === jet.kind);
-  const short = jet => (jet.kind === "met" ? "met" : (jet.kind === "jet" ? "" : jet.kind[0]) + jet.index);
-  const CORNERS = { triangle: [3, -0.5, 1.8], diamond: [4, -0.5, 1.25], square: [4, -0.25, 1.2], pentagon: [5, -0.5, 1.15] }; // first at, in π
-  const extent = (record, jet) => radius(jet) * (CORNERS[kindOf(record, jet).shape] || [0, 0, 1])[2];
-
-  function outline(parent, shape, cx, cy, r, style) {
-    if (shape === "circle") return make(parent, "circle", { cx, cy, r, ...style });
-    const [n, first, size] = CORNERS[shape];
-    const corner = k => [cx + size * r * Math.cos(Math.PI * (first + 2 * k / n)), cy + size * r * Math.sin(Math.PI * (first + 2 * k / n))];
-    const points = Array.from({ length: n }, (_, k) => corner(k).map(v => v.toFixed(2)).join(",")).join(" ");
-    return make(parent, "polygon", { points, ...style });
-  }
-
-  // missing energy has a phi but no eta: an arrow from the side, whose length grows with its size
-  const arrowLength = jet => Math.min(0.6 * FRAME.width, 40 + 1.6 * jet.pt);
-
-  function arrow(parent, x1, x2, y, size, style) {
-    make(parent, "line", { x1, x2: x2 - 2 * size, y1: y, y2: y, "stroke-width": 0.8 * size, stroke: style.fill, ...style });
-    make(parent, "polygon", { points: `${x2},${y} ${x2 - 2.6 * size},${y - 1.4 * size} ${x2 - 2.6 * size},${y + 1.4 * size}`, ...style });
-  }
-
-  function missing(group, jet, y, small) {
-    const { left, right, width } = FRAME;
-    make(group, "line", { x1: left, x2: width - right, y1: y, y2: y, stroke: SOFT, "stroke-dasharray": "1 4" });
-    arrow(group, left, left + arrowLength(jet), y, 5, { fill: jet.used ? INK : SOFT });
-    if (!jet.again) make(group, "text", { x: left + 5, y: y - 8, "font-size": small ? 18 : 13, "font-weight": 600 },
-      small ? short(jet) : `${short(jet)} ${jet.pt.toFixed(0)} GeV`);
-  }
-
-  function drawObject(svg, record, jet, x, y, small) {
-    const group = make(svg, "g", { "class": "pd-object", "data-kind": jet.kind });
-    const kind = kindOf(record, jet);
-    make(group, "title", {}, [`${jet.kind} ${jet.index}: pT ${jet.pt.toFixed(1)} GeV`, !kind.transverse && `η ${jet.eta.toFixed(2)}`,
-      `φ ${jet.phi.toFixed(2)}`, !kind.transverse && `mass ${jet.mass.toFixed(1)} GeV`, jet.btag !== null && `b-tag ${+jet.btag.toFixed(3)}`,
-      jet.again ? "copy beyond π" : !jet.used && "not used"].filter(Boolean).join(", "));
-    if (kind.transverse) return missing(group, jet, y(jet.phi), small);
-    outline(group, kind.shape, x(jet.eta), y(jet.phi), radius(jet), {
-      fill: !jet.used ? "none" : jet.tagged ? "#24292f" : "#fff",
-      stroke: jet.used ? INK : SOFT, "stroke-width": jet.used ? 2 : 1, ...(jet.used ? {} : { "stroke-dasharray": "2 2" }),
+  function plane(parent, record) {
+    const svg = document.importNode(new DOMParser().parseFromString(record.plane, "image/svg+xml").documentElement, true);
+    svg.removeAttribute("width");
+    svg.removeAttribute("height");
+    record.objects.forEach((object, k) => {
+      const transverse = record.transverse.includes(object.kind);
+      const about = [`${object.kind} ${object.index}: pT ${object.pt.toFixed(1)} GeV`, !transverse && `η ${object.eta.toFixed(2)}`,
+        `φ ${object.phi.toFixed(2)}`, !transverse && `mass ${object.mass.toFixed(1)} GeV`,
+        object.btag !== null && `b-tag ${+object.btag.toFixed(3)}`, !object.used && "not used"].filter(Boolean).join(", ");
+      for (const group of svg.getElementsByClassName(`o-${k}`))
+        group.appendChild(document.createElementNS("http://www.w3.org/2000/svg", "title")).textContent = about;
     });
-    if (jet.used) make(group, "text", {
-      x: x(jet.eta), y: y(jet.phi) + (kind.shape === "triangle" ? 7 : 5), "font-size": small ? 18 : 14, "font-weight": 600, "text-anchor": "middle",
-      style: `fill: ${jet.tagged ? "#fff" : INK}`,
-    }, short(jet));
+    parent.appendChild(svg);
+    return svg;
   }
 
-  // text with a white outline, at the first place that is free and inside the frame
-  function place(svg, places, text, size, taken, style) {
-    const w = 0.3 * size * text.length + 1, h = 0.42 * size;
-    const clash = ([px, py]) => px - w < FRAME.left || px + w > FRAME.width - FRAME.right || py - h < FRAME.top ||
-      py + h > FRAME.height - FRAME.bottom || taken.some(t => Math.abs(t.x - px) < t.w + w && Math.abs(t.y - py) < t.h + h);
-    const [px, py] = places.find(at => !clash(at)) || places[0];
-    taken.push({ x: px, y: py, w, h });
-    make(svg, "text", { x: px, y: py + 0.35 * size, "text-anchor": "middle", stroke: "#fff", "stroke-width": 4, "stroke-linejoin": "round",
-      "paint-order": "stroke", "font-size": size, ...style }, text);
-  }
-
-  function labels(svg, record, x, y, taken) {
-    record.truth.forEach((k, slot) => {
-      if (k < 0) return;
-      const jet = record.objects[k], r = extent(record, jet), text = record.slots[slot];
-      const cx = x(jet.eta), cy = y(jet.phi), side = r + 3.6 * text.length + 5;
-      place(svg, [[cx, cy - r - 8], [cx, cy + r + 8], [cx + side, cy], [cx - side, cy], [cx + 0.7 * side, cy - r - 4], [cx - 0.7 * side, cy - r - 4],
-        [cx + 0.7 * side, cy + r + 4], [cx - 0.7 * side, cy + r + 4], [cx, cy - r - 20], [cx, cy + r + 20], [cx - side, cy - 16],
-        [cx - side, cy + 16], [cx + side, cy - 16], [cx + side, cy + 16]], text, 12, taken, { style: `fill: ${SOFT}` });
-    });
-  }
-
-  function names(svg, record, particles, colours, x, y, taken) {
-    for (const shown of particles) {
-      if (shown.preview || shown.objects.length < 2) continue;
-      const points = unwrapped(shown.objects.map(k => record.objects[k]));
-      const mean = k => points.reduce((sum, p) => sum + p[k], 0) / points.length;
-      const cx = x(mean(0)), cy = y(Math.atan2(Math.sin(mean(1)), Math.cos(mean(1))));
-      const around = [6, 14, 24, 36, 50].flatMap(r => [[0, -r], [r, 0], [-r, 0], [0, r], [r, -r], [-r, -r], [r, r], [-r, r]]);
-      place(svg, [[cx, cy], ...around.map(([dx, dy]) => [cx + dx, cy + dy])], shown.label.split(".").pop(), 15, taken,
-        { "font-weight": 700, style: `fill: ${colours[shown.type].colour}` });
+  // show particles, the names of those that are no preview, true particles that are not among them, and labels
+  function show(svg, record, particles, truth, labels) {
+    const fresh = new Set(particles.filter(s => s.fresh).map(s => layer(record, "p", s)));
+    const preview = new Set(particles.filter(s => s.preview).map(s => layer(record, "p", s)));
+    const found = new Set(particles.filter(s => s.right === true).map(s => layer(record, "t", s)));
+    const visible = new Set(particles.map(s => layer(record, "p", s)));
+    for (const s of particles) if (!s.preview) visible.add(layer(record, "n", s));
+    if (truth) for (const s of record.true_particles) if (!found.has(layer(record, "t", s))) visible.add(layer(record, "t", s));
+    if (labels) visible.add("labels");
+    for (const group of svg.getElementsByClassName("pd-layer")) {
+      const name = group.classList[1];
+      group.style.display = visible.has(name) ? "" : "none";
+      group.classList.toggle("pd-fresh", fresh.has(name));
+      group.classList.toggle("pd-preview", preview.has(name));
     }
   }
 
   // -- matrices -------------------------------------------------------------------------------------------
 
   function matrix(parent, record, type, values, kind, logits) {
-    const used = record.objects.filter(jet => jet.used);
-    const n = values.length, cell = 24, edge = used.some(jet => short(jet).length > 2) ? 30 : 22;
+    const used = record.objects.map((object, k) => ({ ...object, short: record.short[k] })).filter(object => object.used);
     const figure = make(parent, "figure");
-    const svg = make(figure, "svg", { viewBox: `0 0 ${edge + n * cell + 2} ${edge + n * cell + 2}`, role: "img",
-      "aria-label": `${kind}, ${type.name}: ${n} by ${n} objects` });
-    const size = n > 9 ? 12 : 13;
-    used.forEach((jet, k) => {
-      const style = { "font-size": size, "text-anchor": "middle", ...(jet.tagged ? { "font-weight": 700, "text-decoration": "underline" } : {}) };
-      make(svg, "text", { x: edge + (k + 0.5) * cell, y: 15, ...style }, short(jet));
-      make(svg, "text", { x: edge - 4, y: edge + (k + 0.5) * cell + 5, ...style, "text-anchor": "end" }, short(jet));
+    const table = make(figure, "table", { "class": "pd-matrix", "aria-label": `${kind}, ${type.name}: ${used.length} by ${used.length} objects` });
+    table.style.fontSize = `${Math.min(0.68, 4.6 / used.length)}rem`;
+    const heading = (row, object) => make(row, "th", object.tagged ? { "class": "pd-tagged" } : {}, object.short);
+    const top = make(table, "tr");
+    make(top, "th");
+    used.forEach(object => heading(top, object));
+    values.forEach((line, i) => {
+      const row = make(table, "tr");
+      heading(row, used[i]);
+      line.forEach((value, j) => {
+        const own = i === j ? 0.55 : 1; // the diagonal means: in no particle of this type
+        const fill = kind !== "known" ? mix(type.colour, value * own) : value === MASKED ? "#fff" : value ? mix(type.colour, own) : "#d3d7dd";
+        const who = i === j ? `${used[i].kind} ${used[i].index} in no ${type.name}` : `${used[i].kind} ${used[i].index} and ${used[j].kind} ${used[j].index} in one ${type.name}`;
+        const what = kind === "known" ? ["no", "yes", "masked"][value] : percent(value) + (logits ? `, logit ${logits[i][j].toFixed(2)}` : "");
+        const number = kind !== "known" && used.length < 11 && value >= 0.005;
+        const cell = make(row, "td", { title: `${who}: ${what}`, "data-value": value }, number ? Math.round(100 * value) : "");
+        cell.style.background = fill;
+        if (value * own > 0.6) cell.style.color = "#fff";
+      });
     });
-    const numbers = make(svg, "g", { "class": "pd-values" });
-    values.forEach((row, i) => row.forEach((value, j) => {
-      const own = i === j ? 0.55 : 1; // the diagonal means: in no particle of this type
-      const fill = kind !== "known" ? mix(type.colour, value * own) : value === MASKED ? "#fff" : value ? mix(type.colour, own) : NO_EDGE;
-      const rect = make(svg, "rect", { x: edge + j * cell + 0.5, y: edge + i * cell + 0.5, width: cell - 1, height: cell - 1,
-        fill, stroke: "#aeb6bf", "stroke-width": 0.6, "data-value": value });
-      const who = i === j ? `${used[i].kind} ${used[i].index} in no ${type.name}` : `${used[i].kind} ${used[i].index} and ${used[j].kind} ${used[j].index} in one ${type.name}`;
-      const what = kind === "known" ? ["no", "yes", "masked"][value] : percent(value) + (logits ? `, logit ${logits[i][j].toFixed(2)}` : "");
-      make(rect, "title", {}, `${who}: ${what}`);
-      if (kind !== "known" && n < 11 && value >= 0.005) {
-        make(numbers, "text", { x: edge + (j + 0.5) * cell, y: edge + (i + 0.5) * cell + 4, "font-size": 10.5, "text-anchor": "middle",
-          style: `fill: ${value * own > 0.6 ? "#fff" : INK}` }, Math.round(100 * value));
-      }
-    }));
-    svg.appendChild(numbers);
     make(figure, "figcaption", {}, type.name);
   }
 
@@ -262,13 +102,13 @@ const pairtonDisplay = (() => {
       const box = make(parent, "div");
       make(box, "h4", {}, title);
       const row = make(box, "div", { "class": "pd-row" });
-      record.types.forEach((type, t) => { if (type.height || record.edges[type.name].length) matrix(row, record, type, values[t], kind, logits && logits[t]); });
+      record.types.forEach((type, t) => { if (type.matrix) matrix(row, record, type, values[t], kind, logits && logits[t]); });
     }
   }
 
   // -- lists ----------------------------------------------------------------------------------------------
 
-  const members = (record, shown) => shown.objects.map(k => short(record.objects[k])).join(" ") + (shown.neutrino ? " + ν" : "");
+  const members = (record, shown) => shown.objects.map(k => record.short[k]).join(" ") + (shown.neutrino ? " + ν" : "");
 
   function chip(parent, record, shown) {
     const type = record.types.find(t => t.name === shown.type);
@@ -334,32 +174,11 @@ const pairtonDisplay = (() => {
     for (const jet of record.objects) {
       const row = make(body, "tr");
       make(row, "td", {}, `${jet.kind} ${jet.index}${jet.used ? "" : " (not used)"}`);
-      const { transverse } = kindOf(record, jet);
+      const transverse = record.transverse.includes(jet.kind);
       for (const value of [jet.pt.toFixed(1), transverse ? "" : jet.eta.toFixed(2), jet.phi.toFixed(2), transverse ? "" : jet.mass.toFixed(1),
         jet.btag === null ? "" : +jet.btag.toFixed(3)])
         make(row, "td", { "class": "pd-number" }, String(value).replace(/^-(?!0\.?0*$)/, "−").replace(/^-/, ""));
     }
-  }
-
-  function legend(parent, record) {
-    const list = make(parent, "ul", { "class": "pd-legend" });
-    const item = (draw, text) => {
-      const li = make(list, "li");
-      draw(make(li, "svg", { viewBox: "0 0 22 16", "aria-hidden": "true" }));
-      make(li, "span", {}, text);
-    };
-    for (const kind of record.kinds) {
-      const jets = kind.name === "jet";
-      if (kind.transverse) item(svg => arrow(svg, 1, 21, 8, 4, { fill: INK }), kind.name);
-      else item(svg => outline(svg, kind.shape, 11, kind.shape === "triangle" ? 10 : 8, kind.shape === "circle" ? 6.5 : 5, { fill: "#fff", stroke: INK, "stroke-width": 1.5 }), jets ? "jet, area by pT" : kind.name);
-      if (jets) item(svg => make(svg, "circle", { cx: 11, cy: 8, r: 6.5, fill: "#24292f", stroke: INK }), "b-tagged");
-    }
-    for (const type of record.types) {
-      if (!record.edges[type.name].length) continue;
-      item(svg => make(svg, "line", { x1: 1, x2: 21, y1: 8, y2: 8, stroke: type.colour, "stroke-width": 4, ...(type.height ? { "stroke-dasharray": "6 4" } : {}) }), type.name);
-    }
-    if (record.true_particles.length) item(svg => make(svg, "line", { x1: 1, x2: 21, y1: 8, y2: 8, stroke: INK, "stroke-width": 1.6, "stroke-dasharray": "2 3" }), "true, not found");
-    if (record.objects.some(jet => !jet.used)) item(svg => make(svg, "circle", { cx: 11, cy: 8, r: 6, fill: "#fff", stroke: SOFT, "stroke-dasharray": "2 2" }), "not used");
   }
 
   // -- the whole ------------------------------------------------------------------------------------------
@@ -386,8 +205,7 @@ const pairtonDisplay = (() => {
 
     const main = make(root, "div", { "class": "pd-main" });
     const left = make(main, "figure");
-    const svg = make(left, "svg", { role: "img" });
-    legend(left, record);
+    const svg = plane(left, record);
     let showTruth = record.truth !== null;
     if (record.truth !== null) {
       const label = make(left, "label", { "class": "pd-truth" });
@@ -406,14 +224,11 @@ const pairtonDisplay = (() => {
     function draw(previewed) {
       const frame = record.frames[at];
       const chosen = frame.marginals === null ? frame.candidates.filter(c => c.chosen).flatMap(c => c.particles) : [];
-      const covered = new Set(chosen.flatMap(s => s.objects.join(" ")));
-      let shown = [...frame.particles.filter(s => !covered.has(s.objects.join(" "))), ...chosen.map(s => ({ ...s, fresh: true }))];
+      const covered = new Set(chosen.map(s => layer(record, "p", s)));
+      let shown = [...frame.particles.filter(s => !covered.has(layer(record, "p", s))), ...chosen.map(s => ({ ...s, fresh: true }))];
       if (previewed) shown = [...(frame.marginals === null ? frame.particles : []), ...previewed.particles.map(s => ({ ...s, preview: true }))];
-      const found = new Set(shown.filter(s => s.right === true).map(s => `${s.type} ${[...s.objects].sort().join(" ")}`));
-      const truth = showTruth && at > 0 && at === last || showTruth && frame.marginals !== null && at > 0
-        ? record.true_particles.filter(s => !found.has(`${s.type} ${[...s.objects].sort().join(" ")}`)) : [];
-      plane(svg, record, shown, { truth, labels: showTruth && record.truth !== null });
-      const list = shown.map(s => `${s.label} of ${s.objects.map(k => short(record.objects[k])).join(", ")}`).join("; ");
+      show(svg, record, shown, showTruth && at > 0 && (at === last || frame.marginals !== null), showTruth);
+      const list = shown.map(s => `${s.label} of ${s.objects.map(k => record.short[k]).join(", ")}`).join("; ");
       svg.setAttribute("aria-label", `${record.objects.length} objects in the plane of eta and phi. ${list}`);
     }
 
@@ -443,15 +258,12 @@ const pairtonDisplay = (() => {
       go(at + (event.key === "ArrowRight" ? 1 : -1));
     };
     root.tabIndex = 0;
-    new ResizeObserver(() => draw(null)).observe(left);
     go(record.frames[0].marginals !== null ? 1 : last); // the answer; `go` keeps within the frames
     return { go, key: root.onkeydown };
   }
 
   function thumbnail(root, record) {
-    const svg = make(root, "svg", { role: "img", "aria-label": `${record.name}: ${record.answer.length} particles` });
-    plane(svg, record, record.answer, { small: true, truth: record.true_particles.filter(s => !record.answer.some(a =>
-      a.right && a.type === s.type && [...a.objects].sort().join() === [...s.objects].sort().join())) });
+    show(plane(root, record), record, record.answer, true, false);
   }
 
   return { mount, thumbnail };

@@ -1,4 +1,4 @@
-"""Which particles, and which whole events, are right.
+"""Which particles, and which whole events, are right; efficiencies and paired differences from these counts.
 
 A particle is right if a particle of its type was predicted with exactly its objects, in the same parts of the
 decay: those of each child, and its own. The order of interchangeable products does not matter. The efficiency of a
@@ -10,18 +10,30 @@ Shapes: n events, S slots, P particles. Assignments are (n, S), -1 for an empty 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pairton.evaluation.statistics import CONFIDENCE, Difference, Efficiency
 from pairton.topology import Topology
 from pairton.topology.assignments import canonical, canonical_within, present
 from pairton.topology.extras import bin_index, bin_names
 
-__all__ = ["EVENT", "INCLUSIVE", "Scores", "matches", "same_hypothesis", "score"]
+__all__ = [
+    "EVENT",
+    "INCLUSIVE",
+    "Scores",
+    "differences",
+    "efficiencies",
+    "efficiency_against",
+    "matches",
+    "reweighted",
+    "same_hypothesis",
+    "score",
+]
 
 EVENT = "event"
 INCLUSIVE = "inclusive"
@@ -39,14 +51,14 @@ def matches(topology: Topology, assignment: Ints, other: Ints) -> Bools:
     array([[False, False,  True,  True]])
     """
     assignment, other = np.asarray(assignment), np.asarray(other)
-    found = present(topology, assignment)
+    same = present(topology, assignment)
     for name in topology.types:
         same_type = topology.of_type(name)
         candidates = [canonical_within(topology, p, other) for p in same_type]
         for particle in same_type:
             jets = canonical_within(topology, particle, assignment)
-            found[:, particle.index] &= np.any([(jets == c).all(axis=1) for c in candidates], axis=0)
-    return found
+            same[:, particle.index] &= np.any([(jets == c).all(axis=1) for c in candidates], axis=0)
+    return same
 
 
 def same_hypothesis(topology: Topology, truth: Ints, predicted: Ints) -> Bools:
@@ -98,6 +110,16 @@ class Scores:
         named = {name: bins == k for k, name in enumerate(bin_names(self.topology))}
         return named | {INCLUSIVE: np.ones(len(self), dtype=bool)}
 
+    def efficiencies(self, confidence: float = CONFIDENCE) -> dict[str, dict[str, Efficiency]]:
+        """`event` and each type -> multiplicity bin or `inclusive` -> efficiency."""
+        return {
+            what: {
+                cell: Efficiency.of(correct[inside], self.total[what][inside], self.weight[inside], confidence)
+                for cell, inside in self.cells.items()
+            }
+            for what, correct in self.correct.items()
+        }
+
 
 def score(
     topology: Topology, truth: Ints, predicted: Ints, n_jets: Ints, weight: npt.ArrayLike | None = None
@@ -119,3 +141,70 @@ def score(
         total[name] = np.asarray(possible[:, of_type].sum(axis=1), dtype=np.int16)
     weights = np.ones(len(truth)) if weight is None else np.asarray(weight, dtype=np.float64)
     return Scores(topology, correct, total, np.asarray(n_jets), weights)
+
+
+def efficiencies(
+    topology: Topology,
+    truth: Ints,
+    predicted: Ints,
+    n_jets: Ints,
+    *,
+    weight: npt.ArrayLike | None = None,
+    confidence: float = CONFIDENCE,
+) -> dict[str, dict[str, Efficiency]]:
+    """`event` and each type -> multiplicity bin or `inclusive` -> efficiency, with event weights (n,).
+
+    >>> from pairton.topology import load_topology
+    >>> truth = np.array([[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, -1]])
+    >>> predicted = np.array([[3, 4, 5, 1, 0, 2], [0, 1, 5, 3, 6, 2]])
+    >>> result = efficiencies(load_topology("ttbar_allhad"), truth, predicted, np.array([6, 7]))
+    >>> {what: f"{cells['inclusive'].correct} of {cells['inclusive'].total}" for what, cells in result.items()}
+    {'event': '1 of 1', 't': '2 of 3', 'W': '3 of 4'}
+    """
+    return score(topology, truth, predicted, n_jets, weight).efficiencies(confidence)
+
+
+def reweighted(scores: Scores, mix: Sequence[float]) -> dict[str, Efficiency]:
+    """Inclusive efficiencies if the shares of complete events in the multiplicity bins were `mix`.
+
+    Samples differ in their numbers of jets, and so in their inclusive efficiencies. `correct` and `total` are
+    those of the sample itself. NaN if a bin with a share above 0 has no complete event.
+    """
+    inside = scores.bins >= 0
+    scores = scores[inside]
+    bins, wanted = scores.bins, np.asarray(mix, dtype=np.float64) / np.sum(mix)
+    complete = np.bincount(bins, scores.weight * scores.total[EVENT], len(wanted))
+    factors = np.divide(wanted, complete, out=np.zeros_like(wanted), where=complete > 0)
+    result = {}
+    for what, correct in scores.correct.items():
+        share = Efficiency.of(correct, scores.total[what], scores.weight * factors[bins])
+        if ((complete <= 0) & (wanted != 0)).any():
+            share = share._replace(value=np.nan, low=np.nan, high=np.nan)
+        result[what] = share
+    return result
+
+
+def efficiency_against(scores: Scores, variable: npt.NDArray[Any], edges: Sequence[float]) -> list[Efficiency]:
+    """The event efficiency in bins [low, high) of a variable (n,)."""
+    where = np.where(scores.total[EVENT] > 0, np.digitize(variable, edges) - 1, -1)
+    inside = [where == k for k in range(len(edges) - 1)]
+    return [
+        Efficiency.of(scores.correct[EVENT][rows], scores.total[EVENT][rows], scores.weight[rows])
+        for rows in inside
+    ]
+
+
+def differences(
+    first: Scores, second: Scores, *, confidence: float = CONFIDENCE
+) -> dict[str, dict[str, Difference]]:
+    """First minus second, on the same events: `event` and each type -> bin -> difference."""
+    result: dict[str, dict[str, Difference]] = {}
+    for what, total in first.total.items():
+        change = first.correct[what].astype(np.int64) - second.correct[what]
+        result[what] = {
+            cell: Difference.of(
+                change[inside], total[inside], first.weight[inside], confidence, test=what == EVENT
+            )
+            for cell, inside in first.cells.items()
+        }
+    return result

@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pairton.evaluation.steps import FOLLOWED
-from pairton.report.palette import INK, PARTLY, RIGHT, WRONG
-from pairton.report.picture import new_figure
-from pairton.report.style import Plot, plain
+from pairton.evaluation.plots import COLOURS, INK, RIGHT, WRONG, Plot, new_figure, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +22,7 @@ __all__ = ["flow_plot", "links", "merged"]
 GAP = 0.03  # between nodes, relative to the height
 LINE = 0.037  # height of a line of text, relative to the height
 SIGNS = {"+": "+", "-": "−"}
-COLOURS = {"+": RIGHT, "~": PARTLY}  # by the last sign of a history; others are wrong
+BY_SIGN = {"+": RIGHT, "~": COLOURS[5], "-": WRONG, "x": WRONG}  # the last sign of a history
 NODE = 0.16  # width of a node, in steps
 FULL = 3  # with more steps, histories are merged by when the first wrong step was
 EARLIER = "x"  # the first wrong step was earlier
@@ -78,9 +75,9 @@ def links(before: Mapping[str, float], now: Mapping[str, float]) -> Links:
 
 def flow_plot(name: str, flow: Mapping[str, Any]) -> Plot | None:
     """The figure, from the result of the metric `flow`: stages, and counts for `one_shot` and `steps`."""
-    if not all(flow.get(decoding) for decoding in FOLLOWED):
+    if not (flow.get("one_shot") and flow.get("steps")):
         return None
-    sides = {side: merged(_drawable(flow[decoding])) for side, decoding in zip((-1, 1), FOLLOWED, strict=True)}
+    sides = {-1: merged(_drawable(flow["one_shot"])), 1: merged(_drawable(flow["steps"]))}
     stages = [str(stage) for stage in flow["stages"]]
     total = sum(sides[1][0].values())
     if not total:
@@ -105,7 +102,7 @@ def flow_plot(name: str, flow: Mapping[str, Any]) -> Plot | None:
 
     rows = [
         {"decoding": decoding, "step": k + 1, "stage": stages[k], "history": history, "events": count}
-        for decoding in FOLLOWED
+        for decoding in ("one_shot", "steps")
         for k, each in enumerate(flow[decoding])
         for history, count in each.items()
     ]
@@ -130,15 +127,11 @@ def _side(axes: Axes, side: int, counts: Counts, total: float, stages: Sequence[
         heights = _spread([(low + high) / 2 for low, high in shown.values()]) if split else None
         for i, (history, (low, high)) in enumerate(shown.items()):
             x = side * k
-            axes.fill_between([x - NODE / 2, x + NODE / 2], low, high, color=_colour(history), linewidth=0)
+            axes.fill_between([x - NODE / 2, x + NODE / 2], low, high, color=BY_SIGN[history[-1]], linewidth=0)
             words = _words(stages[k]) if split else None
             text = _text(k, history, each[history], flows, total, words)
             _label(axes, side, k, text, (low + high) / 2 if heights is None else heights[i])
         before = places
-
-
-def _colour(history: str) -> str:
-    return COLOURS.get(history[-1], WRONG)
 
 
 def _words(stage: str) -> dict[str, str]:
@@ -199,7 +192,7 @@ def _bands(axes: Axes, side: int, k: int, flows: Links, before: Places, places: 
         lower = start - count * out + (end - count * into - start + count * out) * smooth
         leave[old] -= count * out
         enter[new] -= count * into
-        axes.fill_between(x, lower, upper, color=_colour(new), alpha=0.28, linewidth=0)
+        axes.fill_between(x, lower, upper, color=BY_SIGN[new[-1]], alpha=0.28, linewidth=0)
 
 
 def _text(k: int, history: str, count: float, flows: Links, total: float, words: Mapping[str, str] | None) -> str:

@@ -1,6 +1,6 @@
 """Metrics of declared heads: accuracy and ROC area of classifications, bias and resolution of regressions.
 
-A head of particles is judged on the right particles of the answer, with the labels of the true particles.
+A head of particles is labelled on the right particles of the answer, with the labels of the true particles.
 
 Shapes: n events, P places (the particles or products that a head describes), C classes, L labels.
 """
@@ -13,22 +13,31 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pairton.evaluation.curves import area
-from pairton.evaluation.intervals import CONFIDENCE, quantile, weighted_ratio
-from pairton.evaluation.metrics import Efficiency
-from pairton.evaluation.registry import Chunk, Metric, register_metric
+from pairton.evaluation.plots import COLOURS, GREY, Plot, legend, name_of_file, new_axes, plain
+from pairton.evaluation.registry import Chunk, Metric
+from pairton.evaluation.statistics import (
+    CONFIDENCE,
+    Efficiency,
+    area,
+    cuts_at_efficiency,
+    quantile,
+    weighted_ratio,
+)
 from pairton.evaluation.tables import Table
 from pairton.events.head_specs import HeadSpec, places_of
 from pairton.topology import Topology
 from pairton.topology.assignments import canonical_within
 
 if TYPE_CHECKING:
-    from pairton.evaluation.scoreboard import Evaluation, Method
+    from matplotlib.figure import Figure
 
-__all__ = ["Estimate", "Judged", "roc_area", "roc_curve"]
+    from pairton.evaluation.evaluation import Evaluation
+    from pairton.evaluation.methods import Method
+
+__all__ = ["Estimate", "Heads", "Labelled", "judge_class", "judge_number", "roc_area"]
 
 REPLICAS = 200  # of a bootstrap of the resolution
-POINTS = 201  # of a curve
+SHARES = np.linspace(0, 1, 201)  # efficiencies in a ROC curve
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -43,7 +52,7 @@ class Estimate(NamedTuple):
     total: int
 
 
-class Judged(NamedTuple):
+class Labelled(NamedTuple):
     """The labels (n, P) of a head, NaN for none, and its values: (n, P, C) or (n, P)."""
 
     labels: Floats
@@ -66,7 +75,7 @@ class Heads(Metric):
 
     name, title = "heads", "Classes and numbers"
 
-    def count(self, chunk: Chunk, method: Method) -> dict[str, Judged] | None:
+    def count(self, chunk: Chunk, method: Method) -> dict[str, Labelled] | None:
         answer, columns = chunk.answers[method.name], chunk.events.columns
         if method.model is None:
             return None
@@ -83,7 +92,7 @@ class Heads(Metric):
                     values = values[:, None]
                 else:
                     labels = _labels_of_answer(chunk.events.topology, spec, labels, answer.assignment, chunk.truth)
-                found[name] = Judged(labels, values, chunk.weight)
+                found[name] = Labelled(labels, values, chunk.weight)
         return found or None
 
     def result(self, evaluation: Evaluation, method: Method) -> dict[str, Any] | None:
@@ -92,7 +101,7 @@ class Heads(Metric):
             return None
         specs = method.model.info.heads
         judge = {name: judge_class if specs[name].is_class else judge_number for name in counted}
-        return {name: judge[name](judged) for name, judged in counted.items()}
+        return {name: judge[name](labelled) for name, labelled in counted.items()}
 
     def tables(self, evaluation: Evaluation) -> Iterator[Table]:
         found = {method.title: evaluation.result(self.name, method) or {} for method in evaluation.methods}
@@ -111,6 +120,11 @@ class Heads(Metric):
             ]
             if rows:
                 yield Table(title, ["head", *header], rows)
+
+    def plots(self, evaluation: Evaluation) -> Iterator[Plot | None]:
+        counted = {method.name: evaluation.counted(self.name, method) or {} for method in evaluation.methods}
+        for name in dict.fromkeys(name for heads in counted.values() for name in heads):
+            yield _roc(name, counted)
 
 
 def _labels_of_answer(
@@ -136,15 +150,14 @@ def _objects(topology: Topology, spec: HeadSpec, assignment: npt.NDArray[Any], p
 # -- numbers -----------------------------------------------------------------------------------------------
 
 
-def judge_class(judged: Judged) -> dict[str, Any]:
+def judge_class(labelled: Labelled) -> dict[str, Any]:
     """Accuracy of the most probable class, and the area under the ROC curve: of three or more classes the mean."""
-    compared = judged.compared
-    right = (judged.values.argmax(axis=2) == np.nan_to_num(judged.labels, nan=-1)) & compared
-    rng = np.random.default_rng(0)
-    accuracy = Efficiency.of_particles(rng, right.sum(axis=1), compared.sum(axis=1), judged.weight)
-    labels, chances = judged.labels[compared].astype(int), judged.values[compared]  # (L,), (L, C)
+    compared = labelled.compared
+    right = (labelled.values.argmax(axis=2) == np.nan_to_num(labelled.labels, nan=-1)) & compared
+    accuracy = Efficiency.of(right.sum(axis=1), compared.sum(axis=1), labelled.weight)
+    labels, chances = labelled.labels[compared].astype(int), labelled.values[compared]  # (L,), (L, C)
     classes = chances.shape[1]
-    which, weights = [1] if classes == 2 else range(classes), judged.weights
+    which, weights = [1] if classes == 2 else range(classes), labelled.weights
     areas = [roc_area(labels == k, chances[:, k], weights) for k in which]
     result: dict[str, Any] = {"labels": int(compared.sum()), "accuracy": accuracy}
     if classes == 2:
@@ -154,15 +167,15 @@ def judge_class(judged: Judged) -> dict[str, Any]:
     return {**result, "roc_area": Estimate(value, low, high, len(labels)), "roc_area_by_class": areas}
 
 
-def judge_number(judged: Judged) -> dict[str, Any]:
+def judge_number(labelled: Labelled) -> dict[str, Any]:
     """Bias, resolution (half the width of the central 68 % of differences), RMS, and the spread of the labels."""
-    compared = judged.compared
-    labels, total = judged.labels[compared], int(compared.sum())
-    weight = judged.weights
+    compared = labelled.compared
+    labels, total = labelled.labels[compared], int(compared.sum())
+    weight = labelled.weights
     if not total or not weight.sum() > 0:
         none = Estimate(np.nan, np.nan, np.nan, 0)
         return {"labels": total, "bias": none, "resolution": none, "rms": np.nan, "spread": np.nan}
-    difference = judged.values[compared] - labels
+    difference = labelled.values[compared] - labels
     bias, error = weighted_ratio(difference, np.ones(total), weight)
     rng = np.random.default_rng(0)
     drawn = (rng.choice(total, total) for _ in range(REPLICAS))
@@ -182,7 +195,7 @@ def _half_width(values: Floats, weight: Floats) -> float:
     return float(high - low) / 2
 
 
-def roc_area(signal: Bools, scores: Floats, weight: Floats | None = None) -> Estimate:
+def roc_area(signal: Bools, scores: Floats, weight: Floats | float = 1.0) -> Estimate:
     """The area under the ROC curve of scores (L,) with weights (L,), with DeLong's standard deviation.
 
     >>> roc_area(np.array([False, False, True, True]), np.array([0.1, 0.4, 0.35, 0.8])).value
@@ -192,16 +205,34 @@ def roc_area(signal: Bools, scores: Floats, weight: Floats | None = None) -> Est
     return Estimate(value, value - error, value + error, inside + outside)
 
 
-def roc_curve(signal: Bools, scores: Floats, weight: Floats | None = None) -> tuple[Floats, Floats]:
-    """Efficiencies of signal and background at the same cuts, for a ROC curve."""
-    share = np.linspace(0, 1, POINTS)
-    weight = np.ones(len(scores)) if weight is None else weight
-    if not weight[signal].sum() > 0 or not weight[~signal].sum() > 0:
-        return share, np.full(POINTS, np.nan)
-    cuts = quantile(scores[signal], 1 - share, weight[signal])
-    order = np.argsort(scores[~signal])
-    below = np.concatenate([[0.0], np.cumsum(weight[~signal][order])])
-    return share, 1 - below[np.searchsorted(scores[~signal][order], cuts, side="left")] / below[-1]
+def _roc(head: str, counted: dict[str, Any]) -> Plot | None:
+    """The rejection of class 0 against the efficiency of class 1, for a head with two classes."""
+    curves: dict[str, tuple[list[float], list[float]]] = {}
+    for method, found in counted.items():
+        if head in found and found[head].values.shape[2:] == (2,):
+            each, compared = found[head], found[head].compared
+            class_1 = each.labels[compared] == 1
+            cuts = cuts_at_efficiency(each.values[compared][:, 1], class_1, SHARES, each.weights)
+            if cuts.cut and np.isfinite(cuts.background_efficiency).all():
+                curves[method] = cuts.efficiency, cuts.background_efficiency
+    if not curves:
+        return None
+    rows = [
+        {"method": name, "signal": s, "background": b}
+        for name, curve in curves.items()
+        for s, b in zip(*curve, strict=True)
+    ]
 
+    def draw() -> Figure:
+        figure, axes = new_axes("efficiency of class 1", "rejection of class 0")
+        for k, (name, (signal, background)) in enumerate(curves.items()):
+            axes.plot(signal, 1 - np.array(background), color=COLOURS[k % len(COLOURS)], label=plain(name))
+        axes.plot([0, 1], [1, 0], color=GREY, linewidth=1, linestyle=":")
+        axes.set(xlim=(0, 1), ylim=(0, 1.02))
+        legend(axes, loc="lower left")
+        return figure
 
-register_metric(Heads())
+    about = (
+        "Share of class 0 that a cut rejects, against the share of class 1 that it keeps. Dotted: random choice."
+    )
+    return Plot(name_of_file(f"roc_{head}"), f"ROC of {head}", about, draw, rows)

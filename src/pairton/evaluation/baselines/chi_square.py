@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from pairton.decoding.set_tables import SetTables
 from pairton.errors import ModelError
-from pairton.evaluation.best_assignment import (
+from pairton.evaluation.baselines.best_assignment import (
     Batch,
     Scores,
     best_assignments,
@@ -30,8 +30,7 @@ from pairton.evaluation.best_assignment import (
     dense_nodes,
     product_name,
 )
-from pairton.evaluation.intervals import weighted_quantile, weighted_ratio
-from pairton.evaluation.registry import register_baseline
+from pairton.evaluation.statistics import weighted_quantile, weighted_ratio
 from pairton.events import Events
 from pairton.events.neutrinos import one_neutrino
 from pairton.events.vectors import polar
@@ -203,6 +202,3 @@ def _rate(tagged: Bools, weight: Floats) -> float:
     least = 0.5 / (len(tagged) + 1)
     share, _ = weighted_ratio(tagged, np.ones(len(tagged)), weight)
     return float(np.clip(share, least, 1 - least)) if np.isfinite(share) else 0.5
-
-
-register_baseline(MassChiSquare())

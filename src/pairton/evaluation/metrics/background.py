@@ -14,16 +14,31 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding.patterns import plan_of
-from pairton.evaluation.curves import area, kept_at
-from pairton.evaluation.intervals import effective, quantile, weighted_quantile
-from pairton.evaluation.metrics import matches
+from pairton.evaluation.plots import (
+    COLOURS,
+    DASHED,
+    GREY,
+    INK,
+    RIGHT,
+    WRONG,
+    Plot,
+    legend,
+    name_of_file,
+    new_axes,
+    plain,
+)
 from pairton.evaluation.registry import Chunk, Metric
+from pairton.evaluation.scores import matches
+from pairton.evaluation.statistics import area, cuts_at_efficiency, effective_entries, quantile, weighted_quantile
 from pairton.evaluation.tables import Table
 from pairton.reconstruction.result import momenta, positions
 from pairton.topology import Topology
 
 if TYPE_CHECKING:
-    from pairton.evaluation.scoreboard import Evaluation, Method
+    from matplotlib.figure import Figure
+
+    from pairton.evaluation.evaluation import Evaluation
+    from pairton.evaluation.methods import Method
 
 __all__ = ["Background", "Seen"]
 
@@ -95,10 +110,15 @@ class Background(Metric):
             return None
         numbers = {SOMETHING: seen.something, COMPLETE: seen.complete}
         curves = {
-            name: kept_at(number[known], ~other[known], GRID, weight[known]) for name, number in numbers.items()
+            name: cuts_at_efficiency(number[known], ~other[known], GRID, weight[known])
+            for name, number in numbers.items()
         }
         sizes = {
-            name: {"events": int(rows.sum()), "weight": weight[rows].sum(), "effective": effective(weight[rows])}
+            name: {
+                "events": int(rows.sum()),
+                "weight": weight[rows].sum(),
+                "effective": effective_entries(weight[rows]),
+            }
             for name, rows in (("signal", signal), ("background", background))
         }
         cut = curves[SOMETHING].cut[GRID.index(CUT)]
@@ -106,7 +126,7 @@ class Background(Metric):
             **sizes,
             "area": {name: area(number[known], ~other[known], weight[known]) for name, number in numbers.items()},
             "curve": {
-                name: {"signal": c.efficiency, "background": c.mistaken, "cut": c.cut}
+                name: {"signal": c.efficiency, "background": c.background_efficiency, "cut": c.cut}
                 for name, c in curves.items()
             },
             "cut": {"something": cut, "signal_efficiency": CUT},
@@ -114,14 +134,12 @@ class Background(Metric):
         }
 
     def tables(self, evaluation: Evaluation) -> Iterator[Table]:
-        for method in evaluation.methods:
-            if (found := evaluation.result(self.name, method)) is None:
-                continue
+        for method, found in evaluation.results(self.name):
             rows = []
             for name, title in ((SOMETHING, "any particle present"), (COMPLETE, "event complete")):
                 curve, under = found["curve"][name], found["area"][name]
                 kept = [curve["background"][GRID.index(share)] for share in SHOWN]
-                rows.append([title, f"{under.value:.3f} ± {under.error:.3f}", *kept])
+                rows.append([title, str(under), *kept])
             header = ["probability", "area", *(f"at {share:.0%}" for share in SHOWN)]
             counts = [
                 f"{found[name]['events']} events of {name} (effective number {found[name]['effective']:,.0f})"
@@ -148,6 +166,12 @@ class Background(Metric):
             note = f"the cut keeps {CUT:.0%} of signal: P(nothing is present) of at most {nothing:.2g}"
             if masses:
                 yield Table(f"{method.title}, masses of background", header, masses, [note])
+
+    def plots(self, evaluation: Evaluation) -> Iterator[Plot | None]:
+        yield _roc_plot(evaluation)
+        found = evaluation.result(self.name, evaluation.methods[0]) or {"mass": {}}
+        for name, mass in found["mass"].items():
+            yield _mass_plot(name, mass, found["cut"])
 
 
 def _masses(
@@ -192,3 +216,80 @@ def _spectrum(
         "median": middle,
         "width": (up - down) / 2,
     }
+
+
+# -- figures -----------------------------------------------------------------------------------------------
+
+
+def _roc_plot(evaluation: Evaluation) -> Plot | None:
+    each = {
+        (method.name, name): (curve, found["area"][name])
+        for method, found in evaluation.results("background")
+        for name, curve in found["curve"].items()
+    }
+    if not each:
+        return None
+
+    def draw() -> Figure:
+        figure, axes = new_axes("share of signal kept", "share of background kept")
+        for k, ((method, name), (curve, under)) in enumerate(each.items()):
+            what = "P(any particle)" if name == "something" else "P(complete)"
+            label = f"{plain(method)}, {what}: {under.value:.3f}"
+            style = "-" if name == "something" else DASHED
+            axes.plot(
+                curve["signal"],
+                curve["background"],
+                color=COLOURS[k // 2 % len(COLOURS)],
+                linestyle=style,
+                label=label,
+            )
+        axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (4, 3)))
+        axes.set(xlim=(0, 1), ylim=(0, 1.05))
+        legend(axes, loc="upper left", title="area under the curve")
+        return figure
+
+    rows = [
+        {"method": method, "cut_on": name, **dict(zip(curve, values, strict=True))}
+        for (method, name), (curve, _) in each.items()
+        for values in zip(*curve.values(), strict=True)
+    ]
+    caption = (
+        "Events above a cut on the probability that any particle is present, or that the event is complete. "
+        "Background: events with 0 in the column `signal`, or else events of sources without labels."
+    )
+    return Plot("background", "Signal and background", caption, draw, rows)
+
+
+def _mass_plot(name: str, mass: dict[str, Any], cut: dict[str, float]) -> Plot:
+    edges = np.array(mass["edges"])
+    parts = {"signal": "signal", "before": "background", "after": "background, after the cut"}
+
+    def draw() -> Figure:
+        import mplhep
+
+        figure, axes = new_axes(f"mass of {plain(name)} candidates [GeV]", "share of candidates")
+        axes.axvspan(*mass["window"], color=GREY, alpha=0.12, linewidth=0)
+        looks: dict[str, dict[str, Any]] = {
+            "signal": {"histtype": "fill", "color": RIGHT, "alpha": 0.3},
+            "before": {"histtype": "step", "color": INK},
+            "after": {"histtype": "errorbar", "color": WRONG, "markersize": 4},
+        }
+        for part, label in parts.items():
+            total = max(float(np.sum(mass[part]["weights"])), 1e-300)
+            error = np.sqrt(mass[part]["squares"]) / total if part == "after" else False
+            mplhep.histplot(mass[part]["weights"] / total, edges, ax=axes, yerr=error, label=label, **looks[part])
+        axes.set_xlim(edges[0], edges[-1])
+        axes.set_ylim(0, 1.3 * float(axes.dataLim.ymax))
+        legend(axes, loc="upper right")
+        return figure
+
+    rows = [
+        {"from": edges[k], "to": edges[k + 1], **{part: float(mass[part]["weights"][k]) for part in parts}}
+        for k in range(len(edges) - 1)
+    ]
+    caption = (
+        f"Normalised to unit area. The cut requires P(nothing is present) of at most {1 - cut['something']:.2g}, "
+        f"which keeps {cut['signal_efficiency']:.0%} of signal. The band has 68 % of the right candidates of "
+        "signal: if its share of background is larger after the cut, the cut makes background peak."
+    )
+    return Plot(f"background_mass_{name_of_file(name)}", f"Mass of {name} in background", caption, draw, rows)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from pairton.evaluation.plots import COLOURS, Plot, legend, new_axes, plain
 from pairton.evaluation.registry import Chunk, Metric
 from pairton.evaluation.tables import Table
 from pairton.events.vectors import polar
@@ -15,12 +16,16 @@ from pairton.reconstruction.momenta import particle_momenta
 from pairton.reconstruction.result import positions
 
 if TYPE_CHECKING:
-    from pairton.evaluation.scoreboard import Evaluation, Method
+    from matplotlib.figure import Figure
+
+    from pairton.evaluation.evaluation import Evaluation
+    from pairton.evaluation.methods import Method
     from pairton.events import Events
 
-__all__ = ["Resolution", "relative"]
+__all__ = ["Resolution"]
 
 CLOSE = 0.1  # a smaller relative difference counts as close
+EDGES = (np.arange(-40, 42) - 0.5) / 40  # of the figure; right answers, at 0, are in the middle of a bin
 Floats = npt.NDArray[np.float64]
 
 
@@ -49,7 +54,7 @@ class Resolution(Metric):
             return None
         result = {}
         for name, values in counted.items():
-            away, weight = relative(values)
+            away, weight = _relative(values)
             if weight.sum() > 0:
                 mean = float(np.average(away, weights=weight))
                 variance = float(np.average((away - mean) ** 2, weights=weight))
@@ -59,18 +64,17 @@ class Resolution(Metric):
         return result or None
 
     def tables(self, evaluation: Evaluation) -> Iterator[Table]:
-        for method in evaluation.methods:
-            found = evaluation.result(self.name, method) or {}
-            rows = [
-                [name, *(row[key] for key in ("total", "mean", "deviation", "close"))]
-                for name, row in found.items()
-            ]
-            if rows:
-                header = ["relative difference", "entries", "mean", "standard deviation", f"within {CLOSE:.0%}"]
-                yield Table(f"{method.title}, complete events", header, rows)
+        header = ["relative difference", "entries", "mean", "standard deviation", f"within {CLOSE:.0%}"]
+        for method, found in evaluation.results(self.name):
+            keys = ("total", "mean", "deviation", "close")
+            rows = [[name, *(row[key] for key in keys)] for name, row in found.items()]
+            yield Table(f"{method.title}, complete events", header, rows)
+
+    def plots(self, evaluation: Evaluation) -> Iterator[Plot | None]:
+        yield _plot(evaluation)
 
 
-def relative(values: Floats) -> tuple[Floats, Floats]:
+def _relative(values: Floats) -> tuple[Floats, Floats]:
     """The finite relative differences and their weights, from (n, 3): answer, truth, weight."""
     away = values[:, 0] / values[:, 1] - 1
     known = np.isfinite(away)
@@ -88,3 +92,39 @@ def _quantities(events: Events, assignment: npt.NDArray[np.integer[Any]]) -> dic
         for k in range(len(same)):
             result[f"pT({name}{k + 1 if len(same) > 1 else ''})"] = ordered[:, k]
     return result | {f"m({name})": polar(p4)["mass"] for name, p4 in found.systems.items()}
+
+
+def _plot(evaluation: Evaluation) -> Plot | None:
+    edges, counted = EDGES, evaluation.counted("resolution", evaluation.methods[0]) or {}
+    each = {}
+    for name, values in counted.items():
+        away, weight = _relative(values)
+        if weight.sum() > 0:
+            clipped = np.clip(away, edges[0], np.nextafter(edges[-1], 0))
+            each[name] = np.histogram(clipped, edges, weights=weight)[0] / weight.sum()
+    if not each:
+        return None
+
+    def draw() -> Figure:
+        import mplhep
+
+        figure, axes = new_axes("answer / truth - 1", f"share of events / {edges[1] - edges[0]:.3f}")
+        for k, (name, shares) in enumerate(each.items()):
+            line: dict[str, Any] = {"color": COLOURS[k % len(COLOURS)], "linestyle": ("-", "--", ":", "-.")[k % 4]}
+            mplhep.histplot(shares, edges, ax=axes, yerr=False, histtype="step", label=plain(name), **line)
+        axes.set_yscale("log")
+        axes.set_xlim(edges[0], edges[-1])
+        axes.set_ylim(top=3)
+        legend(axes, loc="upper right")
+        return figure
+
+    rows = [
+        {"quantity": name, "from": edges[k], "to": edges[k + 1], "share": float(share)}
+        for name, shares in each.items()
+        for k, share in enumerate(shares)
+    ]
+    caption = (
+        f"{evaluation.methods[0].name}, complete events: effect of wrong answers on momenta. The truth is "
+        "computed from the labelled objects as measured. The first and last bins include underflow and overflow."
+    )
+    return Plot("resolution", "Momenta of the answer", caption, draw, rows)

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pairton.evaluation.head_metrics import Judged, judge_number
-from pairton.evaluation.metrics import Efficiency
-from pairton.evaluation.registry import Chunk, Metric, register_metric
+from pairton.evaluation.metrics.head_metrics import Labelled, judge_number
+from pairton.evaluation.registry import Chunk, Metric
+from pairton.evaluation.statistics import Efficiency
 from pairton.evaluation.tables import Table
 from pairton.reconstruction.momenta import particle_momenta
 from pairton.reconstruction.result import positions
 
 if TYPE_CHECKING:
-    from pairton.evaluation.scoreboard import Evaluation, Method
+    from pairton.evaluation.evaluation import Evaluation
+    from pairton.evaluation.methods import Method
 
 __all__ = ["TRUE_MOMENTUM", "NeutrinoMomentum"]
 
@@ -50,7 +51,7 @@ class NeutrinoMomentum(Metric):
         if len(events.topology.neutrinos) != 1 or not all(name in events.columns for name in TRUE_MOMENTUM):
             return None
         found = {method.name: _solved(chunk, positions(events, chunk.answers[method.name].assignment))}
-        if method.name == next(iter(chunk.answers)) and events.truth is not None:
+        if method is chunk.methods[0] and events.truth is not None:
             found[TRUTH] = _solved(chunk, events.truth)
         return found
 
@@ -58,7 +59,7 @@ class NeutrinoMomentum(Metric):
         counted = evaluation.counted(self.name, method)
         if counted is None or _unit_is_wrong(counted[method.name]):
             return None
-        found = {name: _judged(solved) for name, solved in counted.items()}
+        found = {name: _summary(solved) for name, solved in counted.items()}
         return found[method.name] | ({"true_objects": found[TRUTH]} if TRUTH in found else {})
 
     def tables(self, evaluation: Evaluation) -> Iterator[Table]:
@@ -87,27 +88,20 @@ def _unit_is_wrong(solved: Solved) -> bool:
     return bool(len(size)) and float(np.median(size)) < SMALLEST
 
 
-def _judged(solved: Solved) -> dict[str, Any]:
+def _summary(solved: Solved) -> dict[str, Any]:
     known = np.isfinite(solved.true).all(axis=1) & np.isfinite(solved.pz).all(axis=1)
     pz, true, real = solved.pz[known], solved.true[known, 2], solved.real[known]
     better = np.abs(pz[real, 0] - true[real]) <= np.abs(pz[real, 1] - true[real])
     weight = solved.weight[known]
-    found = judge_number(Judged(true[:, None], pz[:, :1], weight))
+    found = judge_number(Labelled(true[:, None], pz[:, :1], weight))
     return {
         "neutrinos": int(known.sum()),
-        "real": _share(real, weight),
-        "better": _share(better, weight[real]),
+        "real": Efficiency.of(real, np.ones(len(real)), weight),
+        "better": Efficiency.of(better, np.ones(len(better)), weight[real]),
         "bias": found["bias"],
         "resolution": found["resolution"],
     }
 
 
-def _share(yes: npt.NDArray[np.bool_], weight: Floats) -> Efficiency:
-    return Efficiency.of_events(yes.astype(np.int64), np.ones(len(yes), dtype=np.int64), weight)
-
-
 def _row(name: str, result: dict[str, Any]) -> list[Any]:
     return [name, *(result[key] for key in ("neutrinos", "real", "better", "bias", "resolution"))]
-
-
-register_metric(NeutrinoMomentum())

@@ -1,33 +1,55 @@
-"""Mass distributions of predicted particles."""
+"""Masses of predicted particles, for the report."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pairton.report.drawing import file_name, legend, new_axes
-from pairton.report.palette import INK, NO_EDGE_COLOUR, RIGHT, WRONG
-from pairton.report.style import Plot, plain
+from pairton.evaluation.plots import INK, RIGHT, WRONG, Plot, legend, name_of_file, new_axes, plain
+from pairton.evaluation.registry import Chunk, Metric
+from pairton.evaluation.scores import matches
+from pairton.reconstruction.result import momenta, positions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from pairton.evaluation.scoreboard import Evaluation, Method
+    from pairton.evaluation.evaluation import Evaluation
+    from pairton.evaluation.methods import Method
 
-__all__ = ["mass_peaks"]
+__all__ = ["Candidates"]
 
 MASS_EDGES = np.linspace(0, 1000, 501)  # GeV; figures show a part, with wider bins if there are few events
 ROUND = 5  # the lower end of the mass axis is a multiple of so many bins
 VIEW = 0.99  # share of right particles within the figure, before margins
 PARTS = ("right", "wrong", "incomplete")
-COLOURS = (RIGHT, WRONG, NO_EDGE_COLOUR)
+COLOURS = (RIGHT, WRONG, "#d3d7dd")
 
 Floats = npt.NDArray[np.float64]
 
 
-def mass_peaks(result: Evaluation, type_name: str, every: bool = False) -> Plot | None:
+class Candidates(Metric):
+    """Masses of the predicted particles (n, P), which of them are right, and which events are complete."""
+
+    name, title = "candidates", "Masses of candidates"
+
+    def count(self, chunk: Chunk, method: Method) -> dict[str, npt.NDArray[Any]]:
+        events = chunk.events
+        assert events.truth is not None
+        places = positions(events, chunk.answers[method.name].assignment)
+        right = matches(events.topology, places, events.truth)
+        mass = momenta(events, places)["mass"].astype(np.float32)
+        return {"mass": mass, "right": right, "complete": events.complete, "weight": chunk.weight}
+
+    def plots(self, evaluation: Evaluation) -> Iterator[Plot | None]:
+        for every in (False, True):
+            for name in reversed(evaluation.topology.types):
+                yield _plot(evaluation, name, every)
+
+
+def _plot(result: Evaluation, type_name: str, every: bool) -> Plot | None:
     """Masses of the predicted particles of a type, in complete events or in every event.
 
     Those of the first method are split into right and wrong ones; those of other methods are not.
@@ -89,7 +111,7 @@ def mass_peaks(result: Evaluation, type_name: str, every: bool = False) -> Plot 
     else:
         caption = f"Every predicted {type_name}{solved} in complete events; right: all its objects are right."
         title = f"Mass of {type_name}, complete events"
-    return Plot(f"mass_{file_name(type_name)}{'_all' if every else ''}", title, caption, draw, rows)
+    return Plot(f"mass_{name_of_file(type_name)}{'_all' if every else ''}", title, caption, draw, rows)
 
 
 def _counted(result: Evaluation, method: Method, columns: list[int], every: bool) -> Floats:

@@ -16,8 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding.set_tables import SetTables
-from pairton.evaluation.best_assignment import Batch, Scores, best_assignments, candidate_masses, product_name
-from pairton.evaluation.registry import register_baseline
+from pairton.evaluation.baselines.best_assignment import (
+    Batch,
+    Scores,
+    best_assignments,
+    candidate_masses,
+    product_name,
+)
 from pairton.events import Events
 from pairton.events.splits import uniform
 from pairton.topology import JET
@@ -97,7 +102,3 @@ class RandomChoice:
 
         found, _ = best_assignments(events, score)
         return found, np.full(len(found), np.nan)
-
-
-for _baseline in (MinMass(), RandomChoice()):
-    register_baseline(_baseline)

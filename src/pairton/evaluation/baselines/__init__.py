@@ -1,0 +1,10 @@
+"""The built-in baselines; they are registered here."""
+
+from __future__ import annotations
+
+from pairton.evaluation.baselines.chi_square import MassChiSquare
+from pairton.evaluation.baselines.simple_baselines import MinMass, RandomChoice
+from pairton.evaluation.registry import register_baseline
+
+for _baseline in (MassChiSquare(), MinMass(), RandomChoice()):
+    register_baseline(_baseline)

@@ -1,0 +1,133 @@
+"""The result of an evaluation: results of metrics for each method, tables, and plain data for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+from pairton._common.plain import as_plain
+from pairton._version import __version__
+from pairton.evaluation import tables
+from pairton.evaluation.scores import EVENT, Scores
+from pairton.evaluation.statistics import CONFIDENCE, Efficiency, all_equal, effective_entries
+from pairton.events.domain import Bounds
+from pairton.topology import Topology
+
+if TYPE_CHECKING:
+    from pairton.evaluation.methods import Method
+    from pairton.evaluation.registry import Metric
+
+__all__ = ["Evaluation"]
+
+WIDTH = 120  # characters, of tables as text
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The result of `pairton.evaluate`; see `table` and `to_dict`."""
+
+    topology: Topology
+    inputs: list[str]
+    selected: bool
+    methods: list[Method]
+    metrics: Mapping[str, Metric]
+    mix: tuple[float, ...] | None
+    cuts: Bounds = field(default_factory=dict)  # of objects that are used and labelled
+    objects_used: str = ""  # the same in words, and the other choice
+    _cache: dict[tuple[str, ...], Any] = field(default_factory=dict, repr=False)
+
+    def counted(self, metric: str, method: Method) -> Any:
+        """The counts of a metric for a method, merged over all events; None if there are none."""
+        key = ("counted", metric, method.name)
+        if key not in self._cache:
+            parts = method.counts.get(metric)
+            self._cache[key] = self.metrics[metric].merge(parts) if parts else None
+        return self._cache[key]
+
+    def result(self, metric: str, method: Method | None = None) -> Any:
+        """The result of a metric for a method, or its comparison of all methods; None if there is none."""
+        key = ("result", metric, "" if method is None else method.name)
+        if key not in self._cache:
+            entry = self.metrics[metric]
+            self._cache[key] = entry.comparison(self) if method is None else entry.result(self, method)
+        return self._cache[key]
+
+    def results(self, metric: str) -> list[tuple[Method, Any]]:
+        """The methods for which a metric has a result, and the results."""
+        every = [(method, self.result(metric, method)) for method in self.methods]
+        return [(method, result) for method, result in every if result is not None]
+
+    def scores(self, method: Method) -> Scores:
+        """The numbers of right and possible answers per event."""
+        scores: Scores = self.counted("efficiency", method)
+        return scores
+
+    def efficiency(self, method: Method) -> dict[str, dict[str, Efficiency]]:
+        """`event` and each type -> multiplicity bin or `inclusive` -> efficiency."""
+        efficiency: dict[str, dict[str, Efficiency]] = self.result("efficiency", method)
+        return efficiency
+
+    @property
+    def weighted(self) -> bool:
+        """Whether the events have unequal weights."""
+        return not all_equal(self.scores(self.methods[0]).weight)
+
+    # -- output --------------------------------------------------------------------------------------------
+
+    def summary(self) -> list[str]:
+        """Lines with the number of events, and the number without an answer per method."""
+        first = self.scores(self.methods[0])
+        labelled = {what: int(total.sum()) for what, total in first.total.items()}
+        complete = labelled.pop(EVENT)
+        listed = ", ".join(f"{count} {what}" for what, count in labelled.items())
+        selected = "selected " if self.selected else ""
+        number = f" (effective number {effective_entries(first.weight):,.0f})" if self.weighted else ""
+        lines = [f"{len(first)} {selected}events with truth{number}, {complete} complete; labelled: {listed}"]
+        lines += [self.objects_used] if self.objects_used else []
+        cuts = "" if self.selected else "; --select leaves out events that fail the selection"
+        return lines + [
+            f"{method.name}: {method.unanswered} without an answer, which count as wrong{cuts}"
+            for method in self.methods
+            if method.unanswered
+        ]
+
+    def tables(self) -> list[tables.Table]:
+        """The tables of all metrics."""
+        return [table for metric in self.metrics.values() for table in metric.tables(self)]
+
+    def table(self, width: int = WIDTH) -> str:
+        """All tables as text."""
+        from rich.console import Console
+
+        text = StringIO()
+        tables.show(Console(file=text, width=width), self.tables())
+        return "\n".join([*self.summary(), text.getvalue()])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as `--json` writes it; the entries at the top level are those of the first method."""
+        each = {method.name: {"method": method.about, **self._results(method)} for method in self.methods}
+        first = self.scores(self.methods[0])
+        weight = first.weight
+        weights = {"sum": weight.sum(), "effective": effective_entries(weight), "negative": (weight < 0).sum()}
+        result: dict[str, Any] = {
+            "pairton_version": __version__,
+            "inputs": self.inputs,
+            "topology": self.topology.name,
+            "selected": self.selected,
+            "cuts": self.cuts,
+            "events": len(first),
+            **({"weights": weights} if self.weighted else {}),
+            "complete": first.total[EVENT].sum(),
+            "confidence": CONFIDENCE,
+            **each[self.methods[0].name],
+            "methods": each,
+            **self._results(None),
+        }
+        plain: dict[str, Any] = as_plain(result)
+        return plain
+
+    def _results(self, method: Method | None) -> dict[str, Any]:
+        every = {name: self.result(name, method) for name in self.metrics}
+        return {name: result for name, result in every.items() if result is not None}

@@ -1,0 +1,186 @@
+"""Efficiencies of complete events: by multiplicity, by mass, and for another mix of multiplicities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton.evaluation import scores
+from pairton.evaluation.plots import Plot, legend, new_axes, points
+from pairton.evaluation.registry import Chunk, Metric
+from pairton.evaluation.scores import INCLUSIVE, Scores
+from pairton.evaluation.statistics import Efficiency, quantile
+from pairton.evaluation.tables import Table
+from pairton.events.vectors import polar
+from pairton.reconstruction.result import slot_momenta
+from pairton.topology import collection_name
+from pairton.topology.extras import bin_names
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from pairton.evaluation.evaluation import Evaluation
+    from pairton.evaluation.methods import Method
+
+__all__ = ["Efficiencies", "Mass", "Reweighted", "cell_names"]
+
+MASS_BINS = 8  # with equal numbers of events, or sums of weights
+MASS_STEP = 10.0  # GeV; the edges are rounded to multiples
+MOST_JETS = 12  # this and larger numbers share a bin of the figure
+
+
+def cell_names(evaluation: Evaluation) -> list[str]:
+    """Headings of columns: one per multiplicity bin, and inclusive."""
+    objects = collection_name(evaluation.topology.main_kind)
+    return [*(f"{name} {objects}" for name in bin_names(evaluation.topology)), INCLUSIVE]
+
+
+class Efficiencies(Metric):
+    """Efficiencies by multiplicity; it counts the scores of all events."""
+
+    name, title = "efficiency", "Efficiencies"
+
+    def count(self, chunk: Chunk, method: Method) -> Scores:
+        return chunk.scores[method.name]
+
+    def result(self, evaluation: Evaluation, method: Method) -> dict[str, dict[str, Efficiency]]:
+        return evaluation.scores(method).efficiencies()
+
+    def tables(self, evaluation: Evaluation) -> Iterator[Table]:
+        mix = evaluation.mix or ()
+        shares = [f"mix {'/'.join(f'{100 * share / sum(mix):.0f}' for share in mix)}"] if mix else []
+        for method in evaluation.methods:
+            weighted = evaluation.result("reweighted", method)
+            rows = [
+                [what, *cells.values(), *([weighted["efficiency"][what]] if weighted else [])]
+                for what, cells in evaluation.efficiency(method).items()
+            ]
+            yield Table(method.title, ["efficiency", *cell_names(evaluation), *shares], rows)
+
+    def plots(self, evaluation: Evaluation) -> Iterator[Plot | None]:
+        yield _against_multiplicity(evaluation)
+        yield _against_mass(evaluation)
+
+
+class Reweighted(Metric):
+    """Inclusive efficiencies for another mix of multiplicities, as a column of the table of efficiencies."""
+
+    name = "reweighted"
+
+    def result(self, evaluation: Evaluation, method: Method) -> dict[str, Any] | None:
+        if evaluation.mix is None:
+            return None
+        mix = dict(zip(bin_names(evaluation.topology), evaluation.mix, strict=True))
+        return {"mix": mix, "efficiency": scores.reweighted(evaluation.scores(method), evaluation.mix)}
+
+
+class Mass(Metric):
+    """The event efficiency in bins of the invariant mass of all truth-matched objects."""
+
+    name, title = "mass", "Event efficiency and mass"
+
+    def count(self, chunk: Chunk, method: Method) -> npt.NDArray[np.float64] | None:
+        if chunk.events.truth is None or method is not chunk.methods[0]:
+            return None  # the same for every method
+        return polar(slot_momenta(chunk.events, chunk.events.truth).sum(axis=1))["mass"]
+
+    def edges(self, evaluation: Evaluation) -> list[float]:
+        """Rounded edges of bins with about equal numbers of events."""
+        mass = evaluation.counted(self.name, evaluation.methods[0])
+        known, weight = mass[np.isfinite(mass)], evaluation.scores(evaluation.methods[0]).weight[np.isfinite(mass)]
+        if not len(known):
+            return []
+        weight = weight if weight.sum() > 0 else np.ones(len(known))
+        inner = np.round(quantile(known, np.linspace(0, 1, MASS_BINS + 1), weight) / MASS_STEP) * MASS_STEP
+        inner[0] = np.floor(known.min() / MASS_STEP) * MASS_STEP
+        inner[-1] = (np.floor(known.max() / MASS_STEP) + 1) * MASS_STEP
+        return [float(edge) for edge in np.unique(inner)]
+
+    def result(self, evaluation: Evaluation, method: Method) -> dict[str, Any]:
+        mass, edges = evaluation.counted(self.name, evaluation.methods[0]), self.edges(evaluation)
+        return {"edges": edges, "efficiency": scores.efficiency_against(evaluation.scores(method), mass, edges)}
+
+    def tables(self, evaluation: Evaluation) -> Iterator[Table]:
+        results = [result for _, result in evaluation.results(self.name)]
+        bins = pairwise(results[0]["edges"])
+        lines = zip(bins, *(result["efficiency"] for result in results), strict=True)
+        rows = [[f"{low:.0f} to {high:.0f}", cells[0].total, *cells] for (low, high), *cells in lines]
+        if rows:
+            names = [method.name for method in evaluation.methods]
+            yield Table("event efficiency", ["mass of all matched objects [GeV]", "events", *names], rows)
+
+
+def _against_mass(evaluation: Evaluation) -> Plot | None:
+    results = {method.name: result for method, result in evaluation.results("mass")}
+    edges = next(iter(results.values()))["edges"]
+    if len(edges) < 2:
+        return None
+    each = {name: result["efficiency"] for name, result in results.items()}
+    low, high = np.array(edges[:-1]), np.array(edges[1:])
+    shown = min(edges[-1], edges[-2] + 2 * (edges[-2] - edges[-3])) if len(edges) > 2 else edges[-1]
+
+    def draw() -> Figure:
+        figure, axes = new_axes("mass of all truth-matched objects [GeV]", "event efficiency")
+        top = np.minimum(high, shown)  # the last bin is cut, as it is long
+        for k, (name, cells) in enumerate(each.items()):
+            points(axes, k, (low + top) / 2, [cell[:3] for cell in cells], name, xerr=(top - low) / 2)
+        axes.set_xlim(edges[0], shown)
+        _from_zero(axes)
+        return figure
+
+    rows = _rows(each, [{"from": low, "to": high} for low, high in pairwise(edges)])
+    caption = (
+        "Event efficiency in bins with about equal numbers of events; the last bin extends further to the right."
+    )
+    return Plot("efficiency_mass", "Event efficiency and mass", caption, draw, rows)
+
+
+def _against_multiplicity(evaluation: Evaluation) -> Plot | None:
+    """Event efficiency for each number of objects of the main kind."""
+    topology = evaluation.topology
+    first = topology.slots_per_kind[topology.kinds.index(topology.main_kind)]
+    objects, most = collection_name(topology.main_kind), max(MOST_JETS, first + 2)
+    counts = np.clip(evaluation.scores(evaluation.methods[0]).n_jets, first, most)
+    values = np.arange(first, int(counts.max(initial=first)) + 1)
+    edges = [*(values - 0.5).tolist(), values[-1] + 0.5]
+    each = {m.name: scores.efficiency_against(evaluation.scores(m), counts, edges) for m in evaluation.methods}
+    used = [k for k, cell in enumerate(next(iter(each.values()))) if cell.total]
+    if not used:
+        return None
+    each = {name: [cells[k] for k in used] for name, cells in each.items()}
+    values = values[used]
+    names = [f"{value}+" if value == most else str(value) for value in values]
+
+    def draw() -> Figure:
+        figure, axes = new_axes(objects, "event efficiency")
+        for k, (name, cells) in enumerate(each.items()):
+            at = (values + 0.08 * (k - (len(each) - 1) / 2)).astype(np.float64)
+            points(axes, k, at, [cell[:3] for cell in cells], name)
+        axes.set_xticks(values, names)
+        axes.minorticks_off()
+        axes.set_xlim(first - 0.6, max(float(values.max(initial=first)), first + 1) + 0.6)
+        _from_zero(axes)
+        return figure
+
+    rows = _rows(each, [{objects: label} for label in names])
+    caption = f"Share of complete events with every object in the right slot, by the number of {objects}."
+    return Plot(f"efficiency_{objects}", f"Event efficiency and number of {objects}", caption, draw, rows)
+
+
+def _rows(each: dict[str, list[Efficiency]], bins: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {"method": name, **where, **cell.to_dict()}
+        for name, cells in each.items()
+        for where, cell in zip(bins, cells, strict=True)
+    ]
+
+
+def _from_zero(axes: Axes) -> None:
+    """An axis from zero, with room for a legend at the top."""
+    axes.set_ylim(0, 1.12)
+    legend(axes, ncols=2, loc="upper right")
