@@ -128,13 +128,13 @@ def test_inspect_and_convert_know_kinds(tmp_path: Path, capsys: pytest.CaptureFi
         "name: tl\nevent: [tl]\nparticles: {tl: [b, l]}\nobjects: {l: lepton}\ncontext: [met]\n"
     )
     columns: dict[str, Any] = {f"jet_{name}": [[50.0, 40.0]] for name in ("pt", "eta", "phi", "mass", "btag")}
-    columns |= {f"el_{name}": [[30.0]] for name in ("pt", "eta", "phi", "charge")} | {
+    columns |= {f"track_{name}": [[30.0]] for name in ("pt", "eta", "phi", "charge")} | {
         "met": [7.0],
         "met_phi": [1.0],
     }
     columns |= {"jet_width": [[0.5, 0.25]], "truth_tl_b": [1], "truth_tl_l": [0]}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
-    how = ["--topology", tmp_path / "tl.yaml", "--map", "lepton=el,width=jet_width"]
+    how = ["--topology", tmp_path / "tl.yaml", "--map", "lepton=track,width=jet_width"]
     said = json.loads(run(capsys, "inspect", tmp_path / "a.parquet", "--json", *how))
     assert said["objects"]["lepton"] == {
         "fields": ["pt", "eta", "phi", "energy", "charge"],
@@ -143,17 +143,17 @@ def test_inspect_and_convert_know_kinds(tmp_path: Path, capsys: pytest.CaptureFi
         "passing": {"1": 1},
     }
     assert said["median_pt"] == {"jet": 45.0, "met": 7.0}
-    assert said["metadata"]["reading"] == {"map": {"lepton": "el", "width": "jet_width"}}
+    assert said["metadata"]["reading"] == {"map": {"lepton": "track", "width": "jet_width"}}
     assert said["objects"]["jet"]["fields"][-1] == "width"
     assert (said["present"], said["complete"]) == ({"tl": 1}, 1)
     alone = [*how[:2], "--map", "lepton.pt=jet_pt,lepton.eta=jet_eta,lepton.phi=jet_phi"]
     alone += ["--set", "lepton_id=pt > 45", "--set", "overlap=none"]
     said = json.loads(run(capsys, "inspect", tmp_path / "a.parquet", "--json", *alone))
     assert (said["objects"]["lepton"]["usable"], said["objects"]["lepton"]["passing"]) == (1, {"1": 1})
-    assert said["others"] == ["el"]
+    assert said["others"] == ["track"]
     lines = [" ".join(x.split()) for x in run(capsys, "inspect", tmp_path / "a.parquet", *alone).splitlines()]
     assert {"usable 1 50.0% leptons: pt > 45", "1 lepton pass 1 ████████████████████████ 100.0%"} <= set(lines)
-    assert {"median 7 GeV", "also there el"} <= set(lines)
+    assert {"median 7 GeV", "also there track"} <= set(lines)
     run(capsys, "convert", tmp_path / "a.parquet", tmp_path / "b.h5", *how)
     lines = [" ".join(line.split()) for line in run(capsys, "inspect", tmp_path / "b.h5").splitlines()]
     assert "leptons 1 pt, eta, phi, energy, charge" in lines
@@ -427,7 +427,7 @@ main(sys.argv[1:])
 def test_a_disk_that_fills_up_leaves_nothing(tmp_path: Path, name: str) -> None:
     """A limit on the size of files stands in for the disk."""
     rng = np.random.default_rng(0)
-    jets = {key: ak.unflatten(rng.uniform(30, 90, 6000), 6) for key in JETS}
+    jets = {key: ak.unflatten(rng.uniform(0, 3, 6000) + 30 * (key == "pt"), 6) for key in JETS}
     path = write(tmp_path / "a.parquet", Events(make_jets(**jets)))
     (tmp_path / "out").mkdir()
     command = [sys.executable, "-c", FULL, "convert", str(path), str(tmp_path / "out" / name)]

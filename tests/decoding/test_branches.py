@@ -29,13 +29,8 @@ EVENTS = {
     ),
     "three alike": ({f"h{k}": ["b1", "b2"] for k in "123"}, {"EVENT": [["h1", "h2", "h3"]]}, JETS),
     "a lepton": ({"t": ["q1", "b"], "tl": [{"b": "Jets"}, {"l": "Leptons"}]}, {}, BOTH),
-    "together": (
-        {"t1": ["b", "q"], "t2": ["b", "q"], "a1": ["x"], "a2": ["x"]},
-        {"EVENT": [[["t1", "t2"], ["a1", "a2"]]]},
-        JETS,
-    ),
 }
-COUNTS = {"two tops": 7, "two different": 6, "three alike": 6, "a lepton": (4, 2), "together": 6}
+COUNTS = {"two tops": 7, "two different": 6, "three alike": 6, "a lepton": (4, 2)}
 
 
 def topology_of(name, tmp_path):
