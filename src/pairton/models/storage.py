@@ -31,7 +31,6 @@ from pairton.events.domain import Domain
 from pairton.events.head_specs import HeadSpec, parse_head
 from pairton.events.inputs import Inputs
 from pairton.events.splits import DEFAULT_FRACTIONS
-from pairton.models.upgrade import upgrade_info
 from pairton.topology import Topology, parse_topology
 
 __all__ = [
@@ -105,13 +104,12 @@ def parse_info(raw: Mapping[str, Any], source: str) -> ModelInfo:
         if not isinstance(raw.get(key), Mapping):
             raise ModelError(f"{source} has no {key} of the model: copy or export the model again")
     version = raw.get("format_version")
-    if not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
+    if version != FORMAT_VERSION:
         raise ModelError(
-            f"{source}: format_version is {shown(version)}, but Pairton {__version__} reads 1 to "
-            f"{FORMAT_VERSION}: update Pairton"
+            f"{source}: format_version is {shown(version)}, but Pairton {__version__} reads {FORMAT_VERSION}: "
+            "update Pairton, or train the model again"
         )
     with sensible(source, ModelError):
-        raw = upgrade_info(raw, source) if version == 1 else raw
         try:
             topology = parse_topology(raw["topology"], source)
             inputs = Inputs.parse(raw["inputs"], topology, f"{source}: inputs")

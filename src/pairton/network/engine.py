@@ -13,12 +13,11 @@ import numpy.typing as npt
 import torch
 from safetensors.torch import load
 
-from pairton._common.configuration import configure, read_json
+from pairton._common.configuration import configure
 from pairton.decoding import Outputs
 from pairton.errors import ModelError, PairtonError
 from pairton.events.nodes import Nodes
 from pairton.models.storage import INFO, WEIGHTS, ModelInfo, find_model, read_info, read_weights
-from pairton.models.upgrade import upgrade_weights
 from pairton.network.config import NetworkConfig
 from pairton.network.network import Network
 
@@ -33,8 +32,6 @@ def load_network(model: str | Path) -> tuple[Network, ModelInfo]:
     payload = read_weights(folder)
     try:
         weights = load(payload)
-        if read_json(folder / INFO)["format_version"] == 1:
-            weights = upgrade_weights(weights)
         with torch.device("meta"):  # checks the weights first without allocating what the config asks for
             Network(info.topology, config, info.inputs, info.heads).load_state_dict(weights, assign=True)
         network = Network(info.topology, config, info.inputs, info.heads)
