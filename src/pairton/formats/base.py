@@ -14,7 +14,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, ClassVar, Protocol, Self
 
 from pairton._common.atomic import CompleteOrNothing
-from pairton.errors import ConfigError, InputError, OutputError, PairtonError, nearest, shown
+from pairton.errors import ConfigError, InputError, OutputError, PairtonError, nearest
 from pairton.events import Events
 from pairton.events.events import MARKS
 from pairton.events.inputs import EVIDENCE
@@ -114,8 +114,10 @@ class File(Protocol):
 
 def check_chunk(size: int) -> None:
     """Raise ConfigError unless a chunk is a whole number of events, at least one."""
-    if isinstance(size, float) or size < 1:
-        raise ConfigError(f"chunk is {shown(size)}, but must be a whole number of at least 1")
+    if isinstance(size, float):
+        raise ConfigError(f"chunk is {size}, but must be a whole number")
+    if size < 1:
+        raise ConfigError(f"chunk is {size}, but must be at least 1")
 
 
 @contextmanager
