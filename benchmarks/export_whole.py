@@ -21,7 +21,7 @@ import numpy.typing as npt
 from pairton.decoding import decode
 from pairton.events.nodes import Nodes
 from pairton.export import export_model
-from pairton.models.engines import load_model
+from pairton.models.model import load_model
 
 
 def seconds(call: Callable[[], Any], repeats: int = 3) -> float:

@@ -37,7 +37,8 @@ from pairton.decoding.terms import Outputs
 from pairton.evaluation.scores import matches
 from pairton.events import Events
 from pairton.events.nodes import Nodes
-from pairton.models.engines import Engine, Model
+from pairton.models.engines import Engine
+from pairton.models.model import Model
 from pairton.reconstruction.assigner import Assigner
 from pairton.reconstruction.run_settings import RunSettings
 from programs import run_command, write_input, write_markdown

@@ -26,7 +26,7 @@ import torch
 import pairton
 from pairton.events import Events
 from pairton.export import export_model
-from pairton.models.engines import Model
+from pairton.models.model import Model
 from pairton.network import Network
 from pairton.training import Recipe, load_recipe, train
 from programs import write_markdown

@@ -27,7 +27,7 @@ import numpy as np
 from pairton import formats
 from pairton.decoding import decode
 from pairton.events.nodes import Nodes
-from pairton.models.engines import Model, load_model
+from pairton.models.model import Model, load_model
 from pairton.reconstruction import running
 from pairton.reconstruction.assigner import WINDOW
 from pairton.reconstruction.parts import reconstruct_parts

@@ -238,7 +238,7 @@ def model_folder(tmp_path_factory):
 @pytest.fixture(params=["onnx", "torch"])
 def model(request, model_folder):
     """The same model through every engine."""
-    from pairton.models.engines import load_model
+    from pairton.models.model import load_model
 
     return load_model(model_folder, engine=request.param, threads=1)
 
@@ -256,9 +256,9 @@ def source(decays, tmp_path):
 @pytest.fixture
 def command(monkeypatch, mass_model):
     """The command line with the model of masses: arguments in, exit code out."""
-    from pairton.models import engines
+    from pairton.models import model as models
 
-    monkeypatch.setattr(engines, "load_model", lambda *_, **__: mass_model)
+    monkeypatch.setattr(models, "load_model", lambda *_, **__: mass_model)
 
     def call(*arguments):
         with pytest.raises(SystemExit) as stop:

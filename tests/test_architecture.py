@@ -33,8 +33,6 @@ ALLOWED = {  # (who, whom): all inside functions, when a user asks for it
     ("reconstruction.result", "report.page"): "reco.display() draws in a notebook",
     ("reconstruction.result", "reconstruction.writers"): "reco.save()",
     ("topology.reading", "spanet.spanet_tree"): "load_topology reads SPANet's event files too",
-    ("models.engines", "spanet.spanet_event"): "load_model of a SPANet network, with its event file",
-    ("models.engines", "spanet.spanet_onnx"): "the same",
     ("formats", "formats.isolation"): "isolate=True opens the file by the same function in another process",
 }
 

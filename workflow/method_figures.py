@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pairton
 from pairton.evaluation.scores import score
 from pairton.events.nodes import Nodes
-from pairton.models.engines import Model, load_model
+from pairton.models.model import Model, load_model
 from pairton.reconstruction.assigner import Assigner
 from pairton.reconstruction.run_settings import RunSettings
 

@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from pairton.events.objects import make_jets, make_met, make_objects
     from pairton.formats import iterate, read
     from pairton.making import generate, train
-    from pairton.models.engines import Model, load_model
+    from pairton.models.model import Model, load_model
     from pairton.reconstruction.result import Reconstruction
     from pairton.reconstruction.running import reconstruct
     from pairton.topology import Topology, load_topology
 
 _PUBLIC = {
     "Events": "pairton.events.events",
-    "Model": "pairton.models.engines",
+    "Model": "pairton.models.model",
     "Reconstruction": "pairton.reconstruction.result",
     "Status": "pairton.events.status",
     "Topology": "pairton.topology",
     "evaluate": "pairton.evaluation.evaluating",
     "generate": "pairton.making",
     "iterate": "pairton.formats",
-    "load_model": "pairton.models.engines",
+    "load_model": "pairton.models.model",
     "load_topology": "pairton.topology",
     "make_jets": "pairton.events.objects",
     "make_met": "pairton.events.objects",

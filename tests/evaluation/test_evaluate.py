@@ -19,7 +19,7 @@ from pairton.events.domain import Domain, KindDomain
 from pairton.events.objects import make_jets, make_objects
 from pairton.formats.files import sample_file
 from pairton.formats.variations import varied_jets
-from pairton.models import engines
+from pairton.models import model as models
 from pairton.reconstruction.assigner import WINDOW
 from pairton.reconstruction.parts import reconstruct_parts
 from pairton.reconstruction.running import reconstruct
@@ -364,7 +364,7 @@ def test_hyper_tops_that_do_not_contain_their_w_are_wrong(tmp_path):
 
 @pytest.fixture
 def built_in(mass_model, monkeypatch):
-    monkeypatch.setattr(engines, "load_model", lambda name="default", **_: mass_model)
+    monkeypatch.setattr(models, "load_model", lambda name="default", **_: mass_model)
     return mass_model
 
 

@@ -24,7 +24,7 @@ from pairton.events.nodes import Nodes
 from pairton.export import export_model, export_network
 from pairton.export.exact_graph import ExactGraph, output_names
 from pairton.export.targets.step import StepTarget
-from pairton.models.engines import load_model
+from pairton.models.model import load_model
 from pairton.network.engine import predictor
 from pairton.reconstruction.assigner import Assigner
 from pairton.reconstruction.result_columns import pattern_columns

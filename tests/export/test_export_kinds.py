@@ -15,7 +15,7 @@ from pairton.events.nodes import Nodes
 from pairton.export import export_network
 from pairton.export.exact_graph import ExactGraph
 from pairton.export.limits import default_max_objects
-from pairton.models.engines import load_model
+from pairton.models.model import load_model
 from pairton.network.engine import predictor
 from pairton.topology import parse_topology
 

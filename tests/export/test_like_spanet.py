@@ -13,7 +13,7 @@ from pairton.decoding.exact import sums_of
 from pairton.decoding.patterns import plan_of
 from pairton.errors import ConfigError, ModelError
 from pairton.events.head_specs import HeadSpec
-from pairton.models.engines import load_model
+from pairton.models.model import load_model
 from pairton.models.storage import save_model
 from pairton.topology import load_topology
 

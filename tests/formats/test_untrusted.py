@@ -32,7 +32,7 @@ from pairton.errors import (
 from pairton.events import Events
 from pairton.events.nodes import Nodes
 from pairton.formats.isolation import events_from_plain, events_to_plain
-from pairton.models.engines import load_model
+from pairton.models.model import load_model
 from pairton.topology import load_topology
 
 SUFFIXES = (".parquet", ".root", ".h5")

@@ -19,7 +19,7 @@ import pairton
 from pairton._common.worker import Limits
 from pairton.errors import ModelError, PairtonError
 from pairton.events.nodes import Nodes
-from pairton.models.engines import load_model
+from pairton.models.model import load_model
 
 
 def write(folder, payload):
@@ -122,7 +122,7 @@ def test_the_runtime_keeps_no_records_of_use(model_folder, tmp_path):
     """It would make a data base in the user's cache."""
     hidden = {name: value for name, value in os.environ.items() if name not in ("CI", "ORT_DISABLE_TELEMETRY")}
     hidden |= {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
-    code = "import sys; from pairton.models.engines import load_model; load_model(sys.argv[1]).engine.session"
+    code = "import sys; from pairton.models.model import load_model; load_model(sys.argv[1]).engine.session"
     subprocess.run([sys.executable, "-c", code, str(model_folder)], env=hidden, check=True)
     assert list(tmp_path.iterdir()) == []
 

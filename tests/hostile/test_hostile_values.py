@@ -14,7 +14,7 @@ from pairton.events import Events, Status
 from pairton.events.inputs import Inputs
 from pairton.events.nodes import Nodes
 from pairton.export import export_network
-from pairton.models.engines import load_model
+from pairton.models.model import load_model
 from pairton.models.storage import ModelInfo, save_model
 from pairton.topology import load_topology
 

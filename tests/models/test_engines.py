@@ -18,7 +18,7 @@ from pairton.errors import ConfigError, ModelError
 from pairton.events.inputs import MOMENTUM
 from pairton.events.nodes import Nodes
 from pairton.export import export_model
-from pairton.models.engines import load_model
+from pairton.models.model import load_model
 from pairton.models.onnx_file import read_onnx
 from pairton.models.storage import save_model
 from pairton.network.engine import predictor
@@ -127,7 +127,7 @@ import sys
 sys.modules["torch"] = sys.modules["onnx"] = None
 import numpy as np
 from pairton.events.nodes import Nodes
-from pairton.models.engines import load_model
+from pairton.models.model import load_model
 model = load_model({str(model_folder)!r})
 nodes = Nodes.full({{"jet": np.ones((2, 7, 5), np.float32)}})
 assert model.predict(nodes)["edges"].shape == (2, 2, 7, 7)

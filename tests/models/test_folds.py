@@ -15,8 +15,8 @@ from pairton.evaluation.evaluating import evaluate
 from pairton.events import Events
 from pairton.events.head_specs import HeadSpec
 from pairton.events.splits import fold_of
-from pairton.models.engines import Model, load_model
-from pairton.models.folds import FoldsEngine, by_fold, check_folds, joined_info, write_folds
+from pairton.models.folds import by_fold, check_folds, joined_info, write_folds
+from pairton.models.model import Model, load_model
 from pairton.models.storage import read_info, save_model
 from pairton.reconstruction.assigner import Assigner
 from pairton.reconstruction.provenance import result_settings
@@ -115,7 +115,7 @@ def in_folds(mass_model_type, events, folds, temperatures=()):
         info = replace(info, temperatures=(temperatures[k],) if temperatures else ())
         members.append(Model(f"fold{k}", info, engine))
     info = joined_info(Path("stubs"), [member.info for member in members])
-    return Model("stubs", info, FoldsEngine(Path("stubs"), 1), tuple(members))
+    return Model("stubs", info, members[0].engine, tuple(members))
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_the_model_as_a_whole_has_no_network(mass_model_type, events):
     nodes = next(iter([member for member, _ in by_fold(model, events.ids)]))
     assert nodes is model.folds[0]
     with pytest.raises(ModelError, match="its network depends on the fold of the event"):
-        model.engine(None, None)
+        model.predict(None)
     assert model.info.metrics == {"e_event": pytest.approx(0.55)}
     with pytest.raises(ConfigError, match="folds is 1, but must be from 2"):
         check_folds(1)

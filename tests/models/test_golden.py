@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 import pairton.models
 from pairton.events.nodes import Nodes
-from pairton.models.engines import Model, load_model
+from pairton.models.model import Model, load_model
 
 FOLDER = Path(pairton.models.__file__).parent
 MODELS = sorted(path.parent.name for path in FOLDER.glob("*/model.onnx"))

@@ -12,7 +12,7 @@ from pairton.errors import ModelError
 from pairton.events import Status
 from pairton.events.inputs import MOMENTUM
 from pairton.events.nodes import Nodes
-from pairton.models.engines import load_model
+from pairton.models.model import load_model
 from pairton.topology import load_topology
 
 TTBAR = load_topology()

@@ -18,7 +18,7 @@ from pairton._common.parallel import WorkerError, dask_client, run_tasks
 from pairton.cli import main
 from pairton.errors import ConfigError, InputError, OutputError
 from pairton.events import Events
-from pairton.models.engines import load_model
+from pairton.models.model import load_model
 from pairton.reconstruction import parts as partitions
 from pairton.reconstruction.parts import reconstruct_parts
 from pairton.reconstruction.provenance import COMPLETE
@@ -180,7 +180,7 @@ def test_mistakes_with_parts(inputs, mass_model, small_windows, tmp_path, capsys
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="is a file, but results in parts need a folder"):
         reconstruct_parts(inputs, tmp_path / "file", mass_model)
-    monkeypatch.setattr("pairton.models.engines.load_model", lambda *_, **__: mass_model)
+    monkeypatch.setattr("pairton.models.model.load_model", lambda *_, **__: mass_model)
     for arguments, message in (
         (["-o", "out.root", "--dask", "tcp://a:1"], "write parts to a folder, but out.root is a file"),
         (["--resume"], "write parts to a folder, but -o is missing"),

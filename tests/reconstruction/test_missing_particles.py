@@ -15,7 +15,7 @@ from pairton.evaluation.answers import read_assignments
 from pairton.evaluation.scores import matches, same_hypothesis
 from pairton.events import Events, Status
 from pairton.events.head_specs import HeadSpec
-from pairton.models import engines
+from pairton.models import model as models
 from pairton.models.storage import save_model
 from pairton.reconstruction.parts import reconstruct_parts
 from pairton.reconstruction.running import RunSettings, reconstruct
@@ -264,7 +264,7 @@ def test_more_objects_than_can_be_summed_over_are_said(decays, missing_model, mo
     events = decays(20, extra=4)
     with formats.create(tmp_path / "in.h5", events.topology) as writer:
         writer.write(events)
-    monkeypatch.setattr("pairton.models.engines.load_model", lambda *_, **__: missing_model)
+    monkeypatch.setattr("pairton.models.models.load_model", lambda *_, **__: missing_model)
     for most, said in ((2000, True), (10**6, False)):
         monkeypatch.setattr(set_tables, "MAX_SUMS", most)
         with pytest.raises(SystemExit):
@@ -314,7 +314,7 @@ def test_networks_answer_events_that_lack_a_kind_of_objects(small_network, tmp_p
         "met": pairton.make_met(pt=rng.exponential(40, 14), phi=rng.uniform(-3, 3, 14)),
     }
     events = Events(objects, topology)
-    onnx, torch = (reconstruct(events, engines.load_model(tmp_path, engine=name)) for name in ("onnx", "torch"))
+    onnx, torch = (reconstruct(events, models.load_model(tmp_path, engine=name)) for name in ("onnx", "torch"))
     np.testing.assert_array_equal(onnx.assignment, torch.assignment)
     np.testing.assert_allclose(onnx.event_probability, torch.event_probability, rtol=1e-3)
     short = (n_jets < 4) | (n_leptons < 1)
@@ -336,7 +336,7 @@ def call(monkeypatch, missing_model, five, decays, tmp_path, capsys):
         writer.write(events)
 
     def run(verb, *arguments, model=missing_model):
-        monkeypatch.setattr(engines, "load_model", lambda *_, **__: model)
+        monkeypatch.setattr(models, "load_model", lambda *_, **__: model)
         with pytest.raises(SystemExit) as stop:
             main([verb, str(tmp_path / "in.h5"), *map(str, arguments)])
         said = capsys.readouterr()

@@ -11,7 +11,7 @@ from pairton.cli import main
 from pairton.errors import ModelError, PairtonWarning
 from pairton.events import Events
 from pairton.formats import create
-from pairton.models.engines import model_for
+from pairton.models.model import model_for
 from pairton.models.storage import find_model
 from pairton.reconstruction.parts import reconstruct_parts
 from pairton.reconstruction.run import Run

@@ -18,7 +18,7 @@ from pairton.errors import InputError
 from pairton.events import Events
 from pairton.events.domain import Domain, KindDomain
 from pairton.events.tags import load_table
-from pairton.models.engines import load_model
+from pairton.models.model import load_model
 from pairton.reconstruction.parts import reconstruct_parts
 from pairton.reconstruction.provenance import COMPLETE, file_sha256, read_result, result_metadata, verify
 from pairton.reconstruction.run_settings import RunSettings

@@ -227,14 +227,14 @@ pairton.reconstruction.writers.ROWS = 20
 spec = importlib.util.spec_from_file_location("shared", {conftest!r})
 shared = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(shared)
-import pairton.models.engines
+import pairton.models.model
 class Slow(shared.MassModel):
     def predict(self, *arguments):
         if len(self.calls) > 12:
             print("halfway", flush=True)
             time.sleep(60)
         return super().predict(*arguments)
-pairton.models.engines.load_model = lambda *a, **k: Slow()
+pairton.models.model.load_model = lambda *a, **k: Slow()
 from pairton.cli import main
 main(["reconstruct", {source!r}, "-o", {target!r}, "--force"])
 """

@@ -13,7 +13,7 @@ from pairton.events.acceptance import accept
 from pairton.events.domain import Domain, KindDomain
 from pairton.events.inputs import Inputs
 from pairton.events.objects import make_met, make_objects
-from pairton.models.engines import Model
+from pairton.models.model import Model
 from pairton.reconstruction.running import reconstruct
 from pairton.reconstruction.writers import create_result
 from pairton.topology import parse_topology

@@ -22,7 +22,7 @@ from pairton import formats
 from pairton.errors import InputError, PairtonError
 from pairton.events import Events
 from pairton.events.objects import make_jets
-from pairton.models.engines import load_model
+from pairton.models.model import load_model
 from pairton.reconstruction.running import reconstruct
 from pairton.reconstruction.streaming import reconstruct_files
 

@@ -22,7 +22,7 @@ from pairton.decoding.branches import BRANCH
 from pairton.errors import ConfigError, ModelError
 from pairton.events.acceptance import accept
 from pairton.events.domain import Domain
-from pairton.models.engines import load_model
+from pairton.models.model import load_model
 from pairton.models.onnx_file import operators, read_onnx
 from pairton.spanet.spanet_onnx import has_logarithms, is_spanet
 

@@ -15,7 +15,7 @@ from pairton.errors import ConfigError, PairtonError, TrainingError
 from pairton.events import Events
 from pairton.events.inputs import Input
 from pairton.events.objects import make_met, make_objects
-from pairton.models.engines import load_model
+from pairton.models.model import load_model
 from pairton.models.storage import read_info
 from pairton.network.heads import HEADS, Head
 from pairton.reconstruction.running import reconstruct

@@ -60,7 +60,7 @@ def models(name: str | None) -> None:
 
     Example: pairton list models ttbar_allhad
     """
-    from pairton.models.engines import DEFAULT, load_model
+    from pairton.models.model import DEFAULT, load_model
     from pairton.models.storage import builtin_models
     from pairton.topology import collection_name
 

@@ -47,7 +47,7 @@ from pairton.topology.extras import bin_names
 from pairton.topology.mixtures import find_part
 
 if TYPE_CHECKING:
-    from pairton.models.engines import Model
+    from pairton.models.model import Model
 
 __all__ = ["REFERENCE_MIX", "evaluate"]
 

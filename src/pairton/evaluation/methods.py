@@ -31,7 +31,7 @@ from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
 from pairton.topology import JET, Topology
 
 if TYPE_CHECKING:
-    from pairton.models.engines import Model
+    from pairton.models.model import Model
 
 __all__ = [
     "Method",
@@ -126,7 +126,7 @@ def scaled(method: Method, scale: float) -> Method:
 
 def model_baseline(name: str, topology: Topology, settings: RunSettings) -> Method:
     """A model as a baseline: it is given the objects that the first model uses."""
-    from pairton.models.engines import load_model
+    from pairton.models.model import load_model
 
     if not (is_kinematic(name) or name in builtin_models() or Path(name).exists()):
         known = [*BASELINES, BUILT_IN]

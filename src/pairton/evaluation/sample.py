@@ -16,13 +16,13 @@ from pairton.evaluation.metrics.neutrino_metric import TRUE_MOMENTUM
 from pairton.events import Events
 from pairton.formats import expand, has_pile_up, iterate, open_source, options_for
 from pairton.formats.files import Paths
-from pairton.models.engines import load_model
+from pairton.models.model import load_model
 from pairton.reconstruction.mixture_choice import truth_topology
 from pairton.reconstruction.model_choice import load_for_files, models_to_evaluate
 from pairton.topology import Topology, load_topology
 
 if TYPE_CHECKING:
-    from pairton.models.engines import Model
+    from pairton.models.model import Model
 
 __all__ = ["Sample", "open_sample"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from pairton._version import __version__
-from pairton.models.engines import METADATA_KEY
+from pairton.models.engines.onnx_engine import METADATA_KEY
 from pairton.topology import collection_name
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,17 +23,15 @@ import numpy.typing as npt
 from pairton._common.atomic import replacing
 from pairton._common.configuration import read_json
 from pairton._version import __version__
-from pairton.decoding import Outputs
 from pairton.errors import ConfigError, ModelError, shown
 from pairton.events.domain import Domain
-from pairton.events.nodes import Nodes
 from pairton.events.splits import MOST_FOLDS, fold_of
 from pairton.models.storage import FOLDS, INFO, ONNX, ModelInfo
 
 if TYPE_CHECKING:
-    from pairton.models.engines import Model
+    from pairton.models.model import Model
 
-__all__ = ["FoldsEngine", "by_fold", "check_folds", "fold_folder", "joined_info", "read_folds", "write_folds"]
+__all__ = ["by_fold", "check_folds", "fold_folder", "joined_info", "read_folds", "write_folds"]
 
 HASH = "splitmix64 of the event number"
 
@@ -82,17 +80,6 @@ def by_fold(model: Model, ids: npt.NDArray[np.uint64]) -> Iterator[tuple[Model, 
     fold = fold_of(ids, len(members))
     for k, member in enumerate(members):
         yield member, fold == k
-
-
-@dataclass(frozen=True)
-class FoldsEngine:
-    """The engine of a model with folds. It cannot be called: `by_fold` gives the network for each event."""
-
-    path: Path
-    at_once: int
-
-    def __call__(self, nodes: Nodes, tokens: npt.NDArray[np.uint8] | None) -> Outputs:
-        raise ModelError(f"{self.path}: its network depends on the fold of the event: use `by_fold`")
 
 
 def joined_info(folder: Path, infos: Sequence[ModelInfo]) -> ModelInfo:

@@ -50,7 +50,7 @@ from pairton.topology import JET, Layout, Topology, same_tree
 from pairton.topology.mixtures import Part, find_part
 
 if TYPE_CHECKING:
-    from pairton.models.engines import Model
+    from pairton.models.model import Model
 
 __all__ = ["BATCH", "WINDOW", "Assigner", "batch_size", "windows"]
 

@@ -10,7 +10,7 @@ from pairton.formats import stored_topology
 from pairton.topology.mixtures import find_part, parts_of
 
 if TYPE_CHECKING:
-    from pairton.models.engines import Model
+    from pairton.models.model import Model
 
 __all__ = ["truth_topology"]
 

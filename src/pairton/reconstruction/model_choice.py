@@ -10,7 +10,7 @@ from typing import Any
 
 from pairton.errors import ModelError, PairtonError, PairtonWarning
 from pairton.formats import expand, open_source
-from pairton.models import engines
+from pairton.models import model as models
 from pairton.models.kinematic_model import is_kinematic
 from pairton.models.storage import builtin_models, read_info
 from pairton.topology import Topology, load_topology
@@ -25,7 +25,7 @@ def load_for_files(
     *,
     engine: str = "onnx",
     threads: int | None = None,
-) -> engines.Model:
+) -> models.Model:
     """Load the model for some files; a kinematic fit is made for their topology.
 
     name              as for `model_for_files`
@@ -41,7 +41,7 @@ def load_for_files(
     if topology is None and is_kinematic(chosen):
         topology = _topology_of(paths, options or {})
     isolate = (options or {}).get("isolate", False)
-    return engines.load_model(chosen, engine=engine, threads=threads, topology=topology, isolate=isolate)
+    return models.load_model(chosen, engine=engine, threads=threads, topology=topology, isolate=isolate)
 
 
 def model_for_files(
@@ -66,9 +66,9 @@ def model_for_files(
         return name
     given = dict(options or {})
     if given.get("topology") is not None:
-        return engines.model_for(load_topology(given["topology"]))
+        return models.model_for(load_topology(given["topology"]))
     topology = _topology_of(paths, given)
-    return "default" if topology is None else engines.model_for(topology)
+    return "default" if topology is None else models.model_for(topology)
 
 
 def labelled_topology(paths: Sequence[str], options: Mapping[str, Any]) -> str | None:

@@ -51,7 +51,7 @@ from pairton.reconstruction.writers import ROWS, create_result
 from pairton.topology import JET
 
 if TYPE_CHECKING:
-    from pairton.models.engines import Model
+    from pairton.models.model import Model
 
 __all__ = ["PART_ROWS", "FinishedPart", "Parts", "reconstruct_parts", "write_parts"]
 

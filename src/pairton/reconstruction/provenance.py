@@ -25,7 +25,7 @@ from pairton.reconstruction.assigner import Assigner
 from pairton.topology import load_topology
 
 if TYPE_CHECKING:
-    from pairton.models.engines import Model
+    from pairton.models.model import Model
 
 __all__ = [
     "COMPLETE",

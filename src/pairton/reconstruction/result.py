@@ -44,7 +44,7 @@ from pairton.topology.assignments import ranked
 from pairton.topology.mixtures import parts_of
 
 if TYPE_CHECKING:
-    from pairton.models.engines import Model
+    from pairton.models.model import Model
     from pairton.reconstruction.running import RunSettings
     from pairton.report.page import Display
 

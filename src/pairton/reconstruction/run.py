@@ -21,7 +21,7 @@ from pairton.formats import IN_MEMORY_CHUNK, OpenFile, expand, iterate, options_
 from pairton.formats.base import Source
 from pairton.formats.common import BadLabels
 from pairton.formats.files import is_url, sample_file
-from pairton.models import engines
+from pairton.models import model as models
 from pairton.models.kinematic_model import is_kinematic
 from pairton.models.storage import builtin_models, read_info
 from pairton.reconstruction.assigner import Assigner, windows
@@ -33,7 +33,7 @@ from pairton.topology import Topology, load_topology
 from pairton.topology.mixtures import find_part, parts_of
 
 if TYPE_CHECKING:
-    from pairton.models.engines import Model
+    from pairton.models.model import Model
 
 __all__ = ["READ_ROWS", "Run", "labelled_topology"]
 
@@ -111,7 +111,7 @@ class Run:
         name: str | Path = "default" if model is None else model
         if str(name) == "default" and self.known_topology is not None:
             try:
-                name = engines.model_for(self.known_topology)
+                name = models.model_for(self.known_topology)
             except ModelError as error:
                 if not baselines:
                     raise
@@ -122,7 +122,7 @@ class Run:
         if topology is None and is_kinematic(name):
             topology = self.known_topology
         isolate = self.options.get("isolate")
-        return engines.load_model(name, engine=engine, threads=threads, topology=topology, isolate=isolate)
+        return models.load_model(name, engine=engine, threads=threads, topology=topology, isolate=isolate)
 
     @cached_property
     def known_topology(self) -> Topology | None:

@@ -17,7 +17,7 @@ from pairton.topology import Selection, Topology, builtin_topologies, load_topol
 from pairton.topology.mixtures import find_part
 
 if TYPE_CHECKING:
-    from pairton.models.engines import Model
+    from pairton.models.model import Model
 
 __all__ = ["DEFAULT_SETTINGS", "RunSettings", "hypotheses", "knows_missing", "own_selection"]
 

@@ -24,7 +24,7 @@ from pairton.reconstruction.run import Run
 from pairton.reconstruction.run_settings import RunSettings
 
 if TYPE_CHECKING:
-    from pairton.models.engines import Model
+    from pairton.models.model import Model
 
 __all__ = ["RunSettings", "reconstruct"]
 

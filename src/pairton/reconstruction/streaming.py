@@ -18,7 +18,7 @@ from pairton.reconstruction.writers import Tally, create_result
 from pairton.topology.kinds import counted
 
 if TYPE_CHECKING:
-    from pairton.models.engines import Model
+    from pairton.models.model import Model
 
 __all__ = ["Summary", "reconstruct_files", "warnings_on", "write_result"]
 

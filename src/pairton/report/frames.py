@@ -34,7 +34,7 @@ from pairton.report.record import (
 from pairton.topology.assignments import canonical
 
 if TYPE_CHECKING:
-    from pairton.models.engines import Model
+    from pairton.models.model import Model
 
 __all__ = ["LISTED", "record_answer", "record_event"]
 

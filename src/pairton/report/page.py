@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pairton.events import Events
-    from pairton.models.engines import Model
+    from pairton.models.model import Model
     from pairton.reconstruction.result import Reconstruction
 
 __all__ = ["PICTURES", "Display", "as_json", "check_suffix", "display_event", "display_row", "render"]
@@ -75,7 +75,7 @@ def display_event(events: Events, row: int, model: Model | str | Path | None = N
     The options are those of `pairton.report.frames.record_event`: settings, source, number.
     """
     if model is None or isinstance(model, str | Path):
-        from pairton.models.engines import load_model, model_for
+        from pairton.models.model import load_model, model_for
 
         model = load_model(model or model_for(events.topology), topology=events.topology)
     return Display(record_event(events, row, model, **options))

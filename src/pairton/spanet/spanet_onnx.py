@@ -14,7 +14,7 @@ Shapes: B events, N objects of an input, T objects of all sequential inputs, D f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,14 +31,15 @@ from pairton.events.head_specs import HeadSpec
 from pairton.events.inputs import MOMENTUM, Input, Inputs
 from pairton.events.nodes import MOST_OBJECTS, Nodes
 from pairton.events.vectors import mass_of
+from pairton.models.engines import Opened, Request
 from pairton.models.onnx_file import OnnxFile, Operator, operators, read_onnx
 from pairton.models.sessions import Session, open_session
 from pairton.models.storage import ModelInfo
-from pairton.spanet.spanet_event import MOMENTUM_FEATURES, InputGroup, SpanetEvent
-from pairton.topology import Topology
+from pairton.spanet.spanet_event import MOMENTUM_FEATURES, InputGroup, SpanetEvent, load_spanet_event
+from pairton.topology import Topology, load_topology
 from pairton.topology.extras import labels_of
 
-__all__ = ["SpanetEngine", "features_of", "has_logarithms", "is_spanet", "spanet_info"]
+__all__ = ["SpanetEngine", "features_of", "has_logarithms", "is_spanet", "open_spanet", "spanet_info"]
 
 ASSIGNMENT = ("_assignment_probability", "_assignment_log_probability")
 DETECTION = ("_detection_probability", "_detection_log_probability")
@@ -96,6 +97,19 @@ def spanet_info(file: OnnxFile, event: SpanetEvent, topology: Topology) -> Model
             outputs[f"spanet_{name}_detection_probability"] = ()
     inputs = Inputs(tuple((kind, _further(event, kind)) for kind in topology.kinds))
     return ModelInfo(topology, {"tokens": False}, Domain(), inputs, outputs, decoding="branches")
+
+
+def open_spanet(file: OnnxFile, request: Request) -> Opened:
+    """A SPANet network with its event file, which the user gives as the topology."""
+    given = request.topology
+    event = None if given is None or isinstance(given, Topology) else load_spanet_event(given)
+    if event is None or given is None:
+        raise ModelError(f"{file.path}: a SPANet network, which needs its event file: add --topology event.yaml")
+    tree = load_topology(given)
+    info = spanet_info(file, event, tree)
+    engine = SpanetEngine(file.path, event, tree, info.inputs, request.threads, request.isolate)
+    outputs = {**info.outputs, **{n: ("class",) * spec.is_class for n, spec in engine.heads.items()}}
+    return Opened(file.path.stem, replace(info, heads=engine.heads, outputs=outputs), engine)
 
 
 def _other_event(file: OnnxFile, event: SpanetEvent, why: str) -> ModelError:

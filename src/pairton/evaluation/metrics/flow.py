@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pairton.evaluation.plots import Plot
     from pairton.events import Events
     from pairton.events.acceptance import Accepted
-    from pairton.models.engines import Model
+    from pairton.models.model import Model
 
 __all__ = ["Flow", "StepScores", "flow", "listed", "recovery", "recovery_difference", "score_steps"]
 

@@ -1,0 +1,108 @@
+"""The default engine: ONNX Runtime, which needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from pairton._common.configuration import parse_json, read_json
+from pairton._common.parallel import cores
+from pairton.decoding import Outputs
+from pairton.errors import ModelError
+from pairton.events.nodes import Nodes
+from pairton.models.engines import Opened, Request, Tokens
+from pairton.models.onnx_file import read_onnx
+from pairton.models.sessions import Session, open_session
+from pairton.models.storage import INFO, ONNX, WEIGHTS_KEY, builtin_models, parse_info
+
+__all__ = ["METADATA_KEY", "OnnxEngine", "open_engine"]
+
+METADATA_KEY = "pairton"  # key of the JSON in the metadata of an ONNX file
+SPANET = "pairton.spanet.spanet_onnx"  # opens the ONNX files of SPANet
+
+
+@dataclass(frozen=True)
+class OnnxEngine:
+    """Runs a network with ONNX Runtime, on the CPU.
+
+    Each call uses one thread. Several threads work on different batches, since operators are too short to share.
+    """
+
+    path: Path
+    threads: int | None = None  # threads that call it; None: one per core
+    isolate: Any = False  # whether it runs in a worker process, or `Limits` for that
+    library: ClassVar[str] = "onnxruntime"
+
+    @property
+    def at_once(self) -> int:
+        return self.threads or cores()
+
+    @cached_property
+    def session(self) -> Session:
+        written = self.path.stat().st_mtime_ns if self.path.exists() else 0
+        return _session(self, written)
+
+    def __call__(self, nodes: Nodes, tokens: Tokens | None) -> Outputs:
+        feeds: dict[str, npt.NDArray[Any]] = {}
+        for kind, values in nodes.values.items():
+            feeds[kind] = np.ascontiguousarray(values, dtype=np.float32)
+            feeds[f"{kind}_mask"] = np.ascontiguousarray(nodes.masks[kind])
+        if "tokens" in self.session.inputs:
+            if tokens is None:
+                raise ModelError(
+                    f"{self.path}: the graph takes tokens, but its metadata say that it does not: export it again"
+                )
+            feeds["tokens"] = np.ascontiguousarray(tokens, dtype=np.uint8)
+        return self.session.run(feeds)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "threads": self.threads, "isolate": self.isolate}
+
+
+@lru_cache(maxsize=16)
+def _session(engine: OnnxEngine, written: int) -> Session:
+    """The session of an engine; all copies in a process share it, as a worker unpickles one with every task."""
+    return open_session(read_onnx(engine.path), engine.isolate)
+
+
+def open_engine(request: Request) -> Opened:
+    """A model from an ONNX file, or from the one in a folder; built-in ones are never isolated."""
+    path = request.path
+    if path.is_dir() and not (path / ONNX).is_file():
+        raise ModelError(
+            f"{path}: has no {ONNX} for the default engine: run `pairton export {path} -o {path / ONNX}`, or "
+            "choose --engine torch"
+        )
+    file = read_onnx(path / ONNX if path.is_dir() else path)
+    if METADATA_KEY not in file.metadata:
+        if (spanet := import_module(SPANET)).is_spanet(file):
+            return spanet.open_spanet(file, request)  # type: ignore[no-any-return]
+        raise ModelError(
+            f"{file.path}: an ONNX file, but not of Pairton or SPANet: make one with `pairton export`"
+        )
+    raw = parse_json(file.metadata[METADATA_KEY], str(file.path), ModelError)
+    if not isinstance(raw, dict):
+        raise ModelError(f"{file.path}: its metadata are damaged: export it again")
+    if raw.get("graph") == "spanet":
+        return import_module(SPANET).open_spanet(file, request)  # type: ignore[no-any-return]
+    if raw.get("graph", "step") != "step":
+        raise ModelError(
+            f"{file.path}: a whole reconstruction, which Pairton does not run: export the network alone"
+        )
+    info = parse_info(raw, str(file.path))
+    beside = file.path.parent / INFO
+    wanted = read_json(beside, ModelError).get(WEIGHTS_KEY) if path.is_dir() and beside.is_file() else None
+    if wanted is not None and info.weights_sha256 not in (None, wanted):
+        raise ModelError(
+            f"{file.path}: exported from other weights than those in this folder: run `pairton export {path} -o "
+            f"{file.path}`"
+        )
+    name = file.path.parent.name if file.path.name == ONNX else file.path.stem
+    isolate = request.isolate if path not in builtin_models().values() else False
+    return Opened(name, info, OnnxEngine(file.path, request.threads, isolate))
