@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chains import slow_chain
 from pairton.decoding import DECODINGS, HYPER, decode
-from pairton.decoding import candidates as candidates_module
 from pairton.decoding.candidate_scores import candidate_scores
+from pairton.decoding.decodings import LISTED
 from pairton.decoding.graph import visible_tokens
 from pairton.decoding.set_sums import log_normaliser, log_scores, log_sums
 from pairton.decoding.set_tables import allowed_nodes, hypotheses, set_tables
@@ -19,7 +20,7 @@ from pairton.events.nodes import Nodes
 from pairton.topology import Stage, load_topology, parse_topology
 from pairton.topology.assignments import canonical
 
-OF_PAIRS = [name for name, one in DECODINGS.items() if not one.only_own and name != HYPER]  # for any tree
+OF_PAIRS = [name for name, one in DECODINGS.items() if one.reads == "edges" and name != HYPER]  # for any tree
 
 TTBAR, HH4B, TTH, TTTT = (
     load_topology(f"{name}") for name in ("ttbar_allhad", "hh4b", "tth_allhad", "tttt_allhad")
@@ -271,8 +272,7 @@ def test_the_most_confident_of_w_and_h_is_revealed_first():
     answer = decode(Network(TTH), TTH, nodes, decoding="steps", record=True)
     first = answer.steps[0]
     assert first.stage == Stage(("W", "H"), any=True)
-    names = [kind for (kind,) in first.types]
-    chosen = [names[k] for k in first.choice]
+    chosen = [TTH.types[k] for k in first.types[:, 0, 0]]
     assert set(chosen) == {"W", "H"}  # events diverge
     s = answer.steps[0].edges.astype(float)
     for k, name in enumerate(chosen):
@@ -282,25 +282,17 @@ def test_the_most_confident_of_w_and_h_is_revealed_first():
             for i, j in itertools.combinations(range(9), 2):
                 gain[kind, i, j] = s[k, layer, i, j] - s[k, layer, i, i] - s[k, layer, j, j]
         best = max(gain, key=gain.__getitem__)
-        assert best == (name, *first.nodes[k, first.choice[k], 0].tolist())
-
-
-@pytest.fixture
-def few_choices(monkeypatch):
-    """Next to nothing is enumerated."""
-    monkeypatch.setattr(candidates_module, "MAX_CHOICES", 10)
-    candidates_module.step_table.cache_clear()
-    yield
-    candidates_module.step_table.cache_clear()
+        assert best == (name, *first.nodes[k, 0, 0].tolist())
+        assert first.possible[k] == len(gain)
 
 
 PAIRS = HH4B.with_stages([Stage(("H", "H"))])
 
 
-def test_pairs_revealed_together(request):
+def test_pairs_revealed_together():
     nodes = batch(7, events=8, padding=2)
     together = decode(Network(PAIRS), PAIRS, nodes, decoding="steps", record=True)
-    assert [len(step.types[0]) for step in together.steps] == [2]
+    assert [step.types.shape[2] for step in together.steps] == [2]
     s = together.steps[0].edges[:, 0].astype(float)
     for k, row in enumerate(together.assignment.tolist()):
         real = np.flatnonzero(nodes.mask[k])
@@ -309,31 +301,23 @@ def test_pairs_revealed_together(request):
             for four in itertools.permutations(real, 4)
         }
         np.testing.assert_allclose(gain[tuple(row)], max(gain.values()), rtol=1e-5)
-    request.getfixturevalue("few_choices")  # too many by now: one at a time, from the same logits
-    apart = decode(Network(PAIRS), PAIRS, nodes, decoding="steps", record=True)
-    assert [len(step.types[0]) for step in apart.steps] == [1, 1]
-    np.testing.assert_array_equal(apart.assignment, decode(
-        Network(HH4B), HH4B, nodes, decoding="one_shot"
-    ).assignment)  # fmt: skip
-    assert (decode(Network(PAIRS), PAIRS, nodes, decoding="beam").assignment >= 0).all()
 
 
-@pytest.mark.parametrize("topology", [TTTT, TTBAR, TTW], ids=lambda topology: topology.name)
-def test_particles_of_a_stage_too_large_to_enumerate_are_revealed_one_at_a_time(topology, request):
-    nodes = batch(len(topology.slots) + 2, events=8, padding=1)
-    heat = [1.0] * (len(topology.stages) - 1) + [1.7]
-    options = {"decoding": "steps", "temperatures": heat, "record": True}
-    together = decode(Network(topology, potentials=True), topology, nodes, **options)
-    request.getfixturevalue("few_choices")
-    apart = decode(Network(topology, potentials=True), topology, nodes, **options)
-    assert len(apart.steps) == len(together.steps) + len(topology.stages[-1].types) - 1
-    chance = np.ones(8)
-    for step in apart.steps:
-        np.testing.assert_array_equal(step.choice, step.probability.argmax(axis=1))
-        chance *= step.probability.max(axis=1)
-    np.testing.assert_allclose(apart.event_probability, chance, rtol=1e-5)
-    assert (np.diff(np.sort(apart.assignment, axis=1), axis=1) > 0).all()
-    assert (decode(Network(topology), topology, nodes, decoding="beam").assignment >= 0).all()
+@pytest.mark.parametrize("topology", EVERYTHING, ids=IDS)
+def test_any_topology_is_decoded_as_by_loops_over_every_choice(topology):
+    nodes, network = batch(len(topology.slots) + 1, events=4, padding=1), Network(topology, potentials=True)
+    heat = [1 + 0.3 * k for k in range(len(topology.stages))]
+    answer = decode(network, topology, nodes, decoding="one_shot", temperatures=heat)
+    outputs = network(nodes, np.full((4, len(topology.types), *[nodes.mask.shape[1]] * 2), 2))
+    for k in range(4):
+        one = {name: array[k] for name, array in outputs.items()}
+        found, chance = slow_chain(topology, one, nodes.mask[k], heat)
+        np.testing.assert_allclose(answer.event_probability[k], chance, rtol=1e-5)
+        for particle in topology.particles:
+            inside = tuple(answer.assignment[k, list(particle.slots)].tolist())
+            np.testing.assert_allclose(
+                answer.particle_probability[k, particle.index], found[particle.type][inside], rtol=1e-5
+            )
 
 
 def test_the_joint_stage_maximises_the_summed_gain():
@@ -460,17 +444,16 @@ def test_record_shows_what_was_seen_and_chosen():
     assert len(answer.steps) == 3
     product = np.ones(4)
     for step in answer.steps:
-        np.testing.assert_allclose(step.probability.sum(axis=1), 1)
-        product *= step.probability[np.arange(4), step.choice]
+        listed = (step.nodes >= 0).any(axis=(2, 3)).sum(axis=1)
+        np.testing.assert_array_equal(listed, np.minimum(step.possible, LISTED))
+        assert (step.probability.sum(axis=1) <= 1 + 1e-9).all()
+        product *= step.probability[:, 0]
         impossible = (step.nodes == -1).all(axis=(2, 3))
         assert (step.probability[impossible] == 0).all()
     np.testing.assert_allclose(product, answer.event_probability)
     np.testing.assert_array_equal(canonical(TTBAR, answer.steps[-1].assignment), answer.assignment)
     assert (answer.steps[0].tokens == 2).all()
     assert answer.steps[0].revealed.sum(axis=1).tolist() == [1] * 4
-    (whole,) = decode(Network(TTBAR), TTBAR, nodes, decoding="exact", record=True).steps
-    assert whole.stage is None
-    assert (np.diff(whole.probability, axis=1) <= 0).all()
 
 
 def test_mistakes_are_named():

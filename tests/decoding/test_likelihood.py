@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 import pairton
 from enumeration import consistent, enumerate_assignments, index_of, log_normaliser, marginals, scores
-from pairton.decoding import set_tables
+from pairton.decoding import set_sums, set_tables
 from pairton.decoding.exact import packed, sums_of
 from pairton.decoding.patterns import plan_of
-from pairton.decoding.set_tables import MAX_SUMS, MOST_OBJECTS, allowed_nodes, count_sums, exact_limit
+from pairton.decoding.set_tables import MAX_SUMS, allowed_nodes, count_sums, exact_limit
 from pairton.decoding.terms import triplet_types
 from pairton.errors import ModelError
 from pairton.events import Status
@@ -63,7 +63,7 @@ def test_equals_brute_force_over_permutations(topology, slow, n_jets):
     enumeration = enumerate_assignments(topology, n_jets)
     values = scores(enumeration, prediction)
     sums = sums_of(topology, (n_jets,), prediction)
-    found = sums.best_complete(5)
+    found = sums.listed(5)
     for event in range(2):
         table = {}
         for jets in itertools.permutations(range(n_jets), len(topology.slots)):
@@ -194,12 +194,12 @@ def test_patterns_share_the_probability_and_leave_that_of_complete_events_as_it_
     assert chance.shape == (3, count)
     np.testing.assert_allclose(chance.sum(axis=1), 1, rtol=1e-9)
     assert (chance > 0).all()
-    best, known = some.best_complete(3), alone.best_complete(3)
+    best, known = some.listed(3), alone.listed(3)
     np.testing.assert_array_equal(best.assignment, known.assignment)
     np.testing.assert_allclose(
         some.probability(best), chance[:, :1] * alone.probability(known), rtol=1e-5
     )  # P(assignment) = P(complete) P(assignment | complete)
-    assert (some.best().score[:, 0] >= best.score[:, 0]).all()
+    assert (set_sums.best(some.tables, some.scores, some.terms).overall().score[:, 0] >= best.score[:, 0]).all()
     sure = prediction | {"patterns": terms + 200 * (np.arange(count) == 0).astype(np.float32)}
     certain = sums_of(topology, (n_jets,), sure)
     np.testing.assert_allclose(certain.pattern_probability[:, 0], 1, rtol=1e-9)
@@ -209,7 +209,7 @@ def test_patterns_share_the_probability_and_leave_that_of_complete_events_as_it_
 
 def test_how_many_objects_are_exact():
     small = parse_topology({"name": "x", "event": ["a"], "particles": {"a": ["q"]}})
-    assert exact_limit(small) == MOST_OBJECTS
+    assert exact_limit(small) == 32
     for topology in (TTBAR, TTH, load_topology("tttt_allhad")):
         limit = exact_limit(topology)
         costs = [count_sums(topology, allowed_nodes(topology, n)) <= MAX_SUMS for n in (limit, limit + 1)]
@@ -225,13 +225,13 @@ def test_a_particle_of_sixteen_slots_is_refused_in_one_line():
 
 def test_events_with_more_objects_than_the_limit_are_truncated(decays, mass_model, monkeypatch):
     monkeypatch.setattr(set_tables, "MAX_SUMS", 2000)
-    assert exact_limit(TTBAR) == 8
+    assert (exact_limit(TTBAR), exact_limit(TTBAR, complete_only=True)) == (8, 9)  # this network has no patterns
     events = decays(20, extra=4)
     found = pairton.reconstruct(events, mass_model)
     assert (found.status == Status.TRUNCATED).all()
     assert found.exact.all()
-    few = pairton.reconstruct(events, mass_model, max_objects=8)
+    few = pairton.reconstruct(events, mass_model, max_objects=9)
     np.testing.assert_array_equal(found.index, few.index)
     assert (pairton.reconstruct(events, mass_model, decoding="steps").status != Status.TRUNCATED).all()
-    one, two = (pairton.evaluate(events, mass_model, max_objects=most, select=False) for most in (20, 8))
+    one, two = (pairton.evaluate(events, mass_model, max_objects=most, select=False) for most in (20, 9))
     assert one.table() == two.table()

@@ -29,7 +29,7 @@ from pairton.topology import load_topology
 from pairton.topology.assignments import canonical, present
 from pairton.topology.extras import bin_names
 
-OF_PAIRS = [name for name, one in DECODINGS.items() if not one.only_own and name != HYPER]  # for any tree
+OF_PAIRS = [name for name, one in DECODINGS.items() if one.reads == "edges" and name != HYPER]  # for any tree
 
 TOPOLOGIES = tuple(load_topology(name) for name in ("ttbar_allhad", "hh4b", "tth_allhad"))
 quick = settings(max_examples=25, deadline=None)

@@ -566,5 +566,5 @@ def test_too_many_sums_say_what_to_do():
         TooManySumsError, match=r"tttt_allhad with 18 objects needs \d+ sums .* keep fewer objects"
     ):
         set_tables(TTTT, jets(TTTT, 18))
-    with pytest.raises(ModelError, match="take at most 12 slots and 32 objects"):
-        set_tables(HH4B, tuple((0, 1, 2, 40) for _ in range(4)))
+    with pytest.raises(ModelError, match="2 slots and 71 objects per event, too many"):
+        set_tables(HH4B, tuple((0, 1, 2, 70) for _ in range(4)))

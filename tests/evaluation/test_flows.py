@@ -205,15 +205,3 @@ def test_events_are_followed_whatever_their_own_stages(decays, told):
     assert steps.shares.shape == (30, 4)  # the events have three stages
     np.testing.assert_array_equal(steps.counted, events.complete)
     assert steps.shares.any()
-
-
-def test_a_stage_that_is_taken_in_several_steps_is_one_stage(decays, told, monkeypatch):
-    events = decays(30, extra=1)
-    told.topology = TTBAR.with_stages([Stage(("W", "W")), Stage(("t", "t"))])
-    accepted = accept(events, told.domain, told.inputs)
-    together = score_steps(told, "steps", events, accepted, events.truth)
-    monkeypatch.setattr("pairton.decoding.chain.n_turns", lambda topology, stage, state: len(stage.types))
-    apart = score_steps(told, "steps", events, accepted, events.truth)
-    assert together.shares.shape == apart.shares.shape == (30, 2)
-    assert apart.counted.all()
-    assert (apart.shares == together.shares).mean() > 0.8  # one at a time is another choice, now and then

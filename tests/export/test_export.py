@@ -293,7 +293,7 @@ def test_what_cannot_be_exported_is_said_and_nothing_is_left(model_folder, tmp_p
         (
             {"target": "whole", "decoding": "beam"},
             ModelError,
-            "beam cannot be exported as one graph: choose one of exact",
+            "beam cannot be exported as one graph: choose exact",
         ),
         ({"target": "whole", "decoding": "exakt"}, ConfigError, "no decoding 'exakt'.*did you mean 'exact'"),
         (

@@ -30,7 +30,7 @@ def run_drawn(task):
 
 @pytest.fixture
 def registered():
-    register_decoding(Decoding("drawn", "one assignment, drawn by its probability", run_drawn, False, "event"))
+    register_decoding(Decoding("drawn", "one assignment, drawn by its probability", run_drawn))
     yield
     del DECODINGS["drawn"]
 

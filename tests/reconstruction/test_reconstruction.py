@@ -24,7 +24,7 @@ from pairton.reconstruction.writers import result_metadata
 from pairton.topology import load_topology
 from pairton.topology.assignments import canonical
 
-OF_PAIRS = [name for name, one in DECODINGS.items() if not one.only_own and name != HYPER]  # for any tree
+OF_PAIRS = [name for name, one in DECODINGS.items() if one.reads == "edges" and name != HYPER]  # for any tree
 
 
 def with_field(events, row, jet, **values):

@@ -58,9 +58,9 @@ def test_steps_are_those_of_the_decoding(decays, soft_model):
         chances = [candidate.probability for candidate in frame.candidates]
         assert chances == sorted(step.probability[0], reverse=True)[:LISTED]
         assert sum(chances) + frame.others_probability == pytest.approx(1)
-        assert len(chances) + frame.others == (step.nodes[0] >= 0).any(axis=(1, 2)).sum()
+        assert len(chances) + frame.others == step.possible[0]
         (chosen,) = (candidate for candidate in frame.candidates if candidate.chosen)
-        jets = step.nodes[0, step.choice[0]]
+        jets = step.nodes[0, 0]
         assert [shown.objects for shown in chosen.particles] == [tuple(row[row >= 0]) for row in jets]
     slots = [list(shown.objects) for shown in record.answer if shown.type == "t"]
     assert np.concatenate(slots).tolist() == answer.assignment[0].tolist()

@@ -18,7 +18,7 @@ import yaml
 import pairton
 from pairton import formats
 from pairton.cli import main
-from pairton.decoding.branches import BRANCH
+from pairton.decoding.terms import BRANCH
 from pairton.errors import ConfigError, ModelError
 from pairton.events.acceptance import accept
 from pairton.events.domain import Domain

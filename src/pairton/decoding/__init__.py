@@ -4,19 +4,22 @@ It takes any callable `predict(nodes, tokens) -> outputs by name` and any topolo
 needs neither torch nor ONNX. The decodings are registered by name in `pairton.decoding.decodings`.
 """
 
-from pairton.decoding.branch_decoding import BRANCHES
-from pairton.decoding.chain import Predict, Step
+from pairton.decoding.branches import BRANCHES
 from pairton.decoding.decodings import (
     DECODINGS,
     Decoded,
     Decoding,
+    Predict,
+    Step,
     Task,
     decode,
     get_decoding,
     register_decoding,
 )
+from pairton.decoding.exact import Sums
 from pairton.decoding.hyper_decoding import HYPER
 from pairton.decoding.question import ANSWERS, Question
+from pairton.decoding.step_decoding import run_steps
 from pairton.decoding.terms import Outputs
 
 __all__ = [
@@ -30,8 +33,10 @@ __all__ = [
     "Predict",
     "Question",
     "Step",
+    "Sums",
     "Task",
     "decode",
     "get_decoding",
     "register_decoding",
+    "run_steps",
 ]

@@ -22,26 +22,32 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding.set_sums import best, log_normaliser, marginals
-from pairton.decoding.set_tables import SetTables, hypotheses, set_tables
-from pairton.decoding.terms import Outputs
+from pairton.decoding.decodings import (
+    LISTED,
+    Decoded,
+    Decoding,
+    Described,
+    Task,
+    register_decoding,
+    whole_event,
+)
+from pairton.decoding.exact import by_layout, unpacked
+from pairton.decoding.graph import masked_tokens
+from pairton.decoding.set_sums import best, log_normaliser, log_scores, marginals
+from pairton.decoding.set_tables import SetTables, exact_limit, hypotheses, set_tables
+from pairton.decoding.terms import BRANCH, Outputs
 from pairton.errors import ModelError
 from pairton.topology import Layout, Topology
 from pairton.topology.assignments import canonical_within
 from pairton.topology.extras import labels_of
 
-__all__ = ["BRANCH", "BranchPlan", "BranchSums", "branch_plan", "branch_sums", "is_branch"]
+__all__ = ["BRANCHES", "BranchPlan", "BranchSums", "branch_plan", "branch_sums"]
 
 SMALL = 1e-6  # smallest probability that is turned into a logit
-BRANCH = "branch."  # prefix of the outputs: branch.t1 is (B, N, ..., N), with one axis N per slot
+BRANCHES = "branches"
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.integer[Any]]
-
-
-def is_branch(name: str) -> bool:
-    """Whether this is the name of a branch output."""
-    return name.startswith(BRANCH)
 
 
 @dataclass(frozen=True)
@@ -125,13 +131,7 @@ class BranchSums:
 
     def score(self, assignment: Ints) -> Floats:
         """(B,): the sum over branches of log probabilities, for an assignment (B, slots of `apart`)."""
-        chosen = hypotheses(self.tables, assignment)
-        rows = np.arange(len(assignment))
-        total = np.where(chosen.pattern >= 0, 0.0, -np.inf)
-        for name, index in chosen.candidates.items():
-            for row in index:
-                total = total + np.where(row >= 0, self.scores[name][row, rows], 0.0)
-        return np.asarray(total)
+        return log_scores(self.tables, self.scores, hypotheses(self.tables, assignment))
 
     def probability(self, assignment: Ints) -> Floats:
         """(B,): the probability of an assignment, summed over exchanges of interchangeable branches."""
@@ -192,3 +192,45 @@ def branch_sums(topology: Topology, layout: Layout, outputs: Outputs, temperatur
         scores[root.type] = np.ascontiguousarray(chances.reshape(events, -1)[:, flat].T) / np.float32(temperature)
     sums, present = marginals(tables, scores)
     return BranchSums(plan, tables, scores, log_normaliser(sums), present)
+
+
+def _run_branches(task: Task) -> Decoded:
+    topology, nodes = task.topology, task.nodes
+    result = Decoded.empty(topology, len(nodes))
+    tokens = masked_tokens(topology, len(nodes), nodes.mask.shape[1])
+    outputs = {name: array for name, array in task.predict(nodes, tokens).items() if name.startswith(BRANCH)}
+    listed = np.full((len(nodes), LISTED, len(topology.slots)), -1, dtype=np.int16)
+    chances = np.zeros((len(nodes), LISTED))
+    edges = np.zeros(tokens.shape, dtype=np.float32)
+    for layout, rows, order, part in by_layout(nodes, outputs):
+        sums = branch_sums(topology, layout, part, task.temperatures[0])
+        few, scores = sums.best(LISTED if task.record else 1)
+        assignments = sums.plan.assigned(unpacked(few, order))  # (B, k, S)
+        result.assignment[rows] = assignments[:, 0]
+        result.event_probability[rows] = sums.probability(few[:, 0])
+        result.particle_probability[rows] = sums.particle_probability(few[:, 0])
+        if task.record:
+            listed[rows, : few.shape[1]] = assignments
+            chances[rows, : few.shape[1]] = np.exp(scores - sums.log_total[:, None])
+            at = rows[:, None, None, None], np.arange(tokens.shape[1])[:, None, None]
+            edges[(*at, order[:, None, :, None], order[:, None, None, :])] = sums.edges(topology, order.shape[1])
+    result.exact[:] = True
+    if task.record:
+        result.steps.append(whole_event(topology, tokens, edges, listed, chances))
+    return result
+
+
+def _most_objects(model: Described) -> int:
+    limit = exact_limit(branch_plan(model.topology).apart, complete_only=True)
+    return min(limit, getattr(model.engine, "most_objects", limit))
+
+
+register_decoding(
+    Decoding(
+        BRANCHES,
+        "the most probable assignment, from networks of SPANet",
+        _run_branches,
+        limit=_most_objects,
+        reads=BRANCH,
+    )
+)

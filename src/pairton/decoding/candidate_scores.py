@@ -6,6 +6,7 @@ scores of the particles below it. Shapes: B events, N nodes, T types, C candidat
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,10 +14,12 @@ import numpy.typing as npt
 
 from pairton.decoding.set_tables import SetTables
 from pairton.decoding.terms import Outputs, gain_terms, triplet_slots, triplet_types
+from pairton.topology import Topology
 
-__all__ = ["ScoreTerms", "candidate_scores", "score_terms"]
+__all__ = ["ScoreTerms", "candidate_scores", "logit_rows", "rows_first", "score_terms", "summed_logits"]
 
 Index = npt.NDArray[np.intp]
+Flat = tuple[npt.NDArray[Any], npt.NDArray[Any] | None]
 
 
 class ScoreTerms(NamedTuple):
@@ -44,46 +47,61 @@ def score_terms(tables: SetTables, n_nodes: int) -> dict[str, ScoreTerms]:
 
 
 def _score_terms(tables: SetTables, n_nodes: int) -> dict[str, ScoreTerms]:
-    topology = tables.topology
-    triplets = list(triplet_types(topology))
-    result = {}
+    topology, result = tables.topology, {}
     for name, known in tables.candidates.items():
-        particle = topology.of_type(name)[0]
-        at = dict(zip(particle.slots, known.objects.T.astype(np.intp), strict=True))  # slot -> (C,)
-        layer = topology.type_index(name) * n_nodes
-        pairs, own = gain_terms(topology, particle)
-        added = [(layer + at[i]) * n_nodes + at[j] for i, j in pairs]
-        subtracted = [(layer + at[i]) * n_nodes + at[i] for i in own]
-        potentials = []
-        if name in triplets:
-            i, j, k = (at[slot] for slot in triplet_slots(topology, particle))
-            potentials = [((triplets.index(name) * n_nodes + i) * n_nodes + j) * n_nodes + k]
-        count = len(known.objects)
-        rows = (
-            np.array(part, dtype=np.intp).reshape(len(part), count) for part in (added, subtracted, potentials)
-        )
-        result[name] = ScoreTerms(*rows)
+        slots = topology.of_type(name)[0].slots
+        at = dict(zip(slots, known.objects.T.astype(np.intp), strict=True))  # slot -> (C,)
+        parts = (np.array(rows, dtype=np.intp) for rows in logit_rows(topology, name, at, n_nodes))
+        result[name] = ScoreTerms(*(rows.reshape(len(rows), len(known.objects)) for rows in parts))
     return result
+
+
+def logit_rows(topology: Topology, name: str, at: Mapping[int, Index], n_nodes: int) -> tuple[list[Index], ...]:
+    """Which logits make up the own scores of particles of a type, as in `ScoreTerms`.
+
+    at: the node of each slot, for some choices of nodes: (C,), or (C, B) if they differ between events
+    """
+    particle, triplets = topology.of_type(name)[0], list(triplet_types(topology))
+    layer = topology.type_index(name) * n_nodes
+    pairs, own = gain_terms(topology, particle)
+    added = [(layer + at[i]) * n_nodes + at[j] for i, j in pairs]
+    subtracted = [(layer + at[i]) * n_nodes + at[i] for i in own]
+    potentials = []
+    if name in triplets:
+        i, j, k = (at[slot] for slot in triplet_slots(topology, particle))
+        potentials = [((triplets.index(name) * n_nodes + i) * n_nodes + j) * n_nodes + k]
+    return added, subtracted, potentials
+
+
+def rows_first(outputs: Outputs, names: Sequence[str] = ("edges", "triplets")) -> Flat:
+    """The logits of edges (T N N, B) and triplets (K N N N, B), or None: indexing then takes whole rows."""
+    flat = {
+        name: np.ascontiguousarray(outputs[name].reshape(len(outputs[name]), -1).T)
+        for name in names
+        if name in outputs
+    }
+    return flat["edges"], flat.get("triplets")
+
+
+def summed_logits(rows: Sequence[Sequence[Index] | Index], logits: Flat, count: int) -> npt.NDArray[np.float32]:
+    """(C, B): the sum of the logits in these rows, from `logit_rows`, for `count` candidates."""
+    edges, triplets = logits
+    total = np.zeros((count, edges.shape[1]), dtype=np.float32)
+    for row in rows[0]:
+        total += _taken(edges, row)
+    for row in rows[1]:
+        total -= _taken(edges, row)
+    if triplets is not None:
+        for row in rows[2]:
+            total += _taken(triplets, row)
+    return total
+
+
+def _taken(logits: npt.NDArray[Any], row: Index) -> npt.NDArray[Any]:
+    return logits[row] if row.ndim == 1 else np.take_along_axis(logits, row, axis=0)
 
 
 def candidate_scores(tables: SetTables, outputs: Outputs) -> dict[str, npt.NDArray[Any]]:
     """Type -> (C, B): the own score of every candidate, from logits of edges and triplets."""
-    events, n_nodes = len(outputs["edges"]), outputs["edges"].shape[-1]
-    edges = np.ascontiguousarray(
-        outputs["edges"].reshape(events, -1).T
-    )  # (T N N, B): indexing then takes whole rows
-    triplets = None
-    if "triplets" in outputs:
-        triplets = np.ascontiguousarray(outputs["triplets"].reshape(events, -1).T)
-    scores = {}
-    for name, terms in score_terms(tables, n_nodes).items():
-        total = np.zeros((terms.added.shape[1], events), dtype=np.float32)
-        for row in terms.added:
-            total += edges[row]
-        for row in terms.subtracted:
-            total -= edges[row]
-        if triplets is not None:
-            for row in terms.potentials:
-                total += triplets[row]
-        scores[name] = total
-    return scores
+    logits, terms = rows_first(outputs), score_terms(tables, outputs["edges"].shape[-1])
+    return {name: summed_logits(rows, logits, rows.added.shape[1]) for name, rows in terms.items()}

@@ -7,25 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from pairton._common.configuration import register
-from pairton.decoding.beam import run_beam
-from pairton.decoding.chain import Predict, Step, run_chain
-from pairton.decoding.checked_outputs import CheckedOutputs
-from pairton.decoding.exact import packed, rows_of, sums_of
-from pairton.decoding.graph import masked_tokens
 from pairton.decoding.patterns import plan_of
 from pairton.decoding.question import Question
-from pairton.decoding.state import State
 from pairton.decoding.terms import Outputs
-from pairton.errors import ConfigError, ModelError, nearest, shown
-from pairton.events.nodes import Nodes
+from pairton.errors import ConfigError, nearest, shown
+from pairton.events.nodes import MOST_OBJECTS, Nodes
 from pairton.topology import Stage, Topology
-from pairton.topology.assignments import canonical
 from pairton.topology.mixtures import Part, parts_of
 
 __all__ = [
@@ -33,20 +26,43 @@ __all__ = [
     "LISTED",
     "Decoded",
     "Decoding",
+    "Described",
+    "Predict",
+    "Step",
     "Task",
     "decode",
     "get_decoding",
     "register_decoding",
-    "unpacked",
     "whole_event",
 ]
 
-LISTED = 20  # assignments in the record of an exact decoding
+LISTED = 20  # choices in the record of a step
+LARGEST_LOGIT = 1e30  # sums of a thousand, over any allowed temperature, stay finite in single precision
 TEMPERATURES = 1e-3, 1e3  # allowed range; fitted ones are near 1
 PROBABILITIES = ("particle_probability", "event_probability", "pattern_probability", "topology_probability")
 
 Bools = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.intp]
+Predict = Callable[[Nodes, npt.NDArray[np.uint8]], Outputs]  # takes tokens (B, T, N, N), which it may ignore
+
+
+@dataclass(frozen=True)
+class Step:
+    """The record of one step: the input and output of the network, and the best choices; the first is taken.
+
+    A choice is one particle, or several that are revealed together. Types with fewer slots than others have -1 at
+    the end of their row of `nodes`. If there are fewer choices than columns, the others have -1 everywhere.
+    """
+
+    stage: Stage | None  # None: the whole event at once
+    tokens: npt.NDArray[np.uint8]  # (B, T, N, N)
+    edges: npt.NDArray[np.float32]  # (B, T, N, N): logits
+    types: npt.NDArray[np.int8]  # (B, C choices, particles of the choice): indices in `Topology.types`
+    nodes: npt.NDArray[np.int16]  # (B, C, particles of the choice, slots)
+    probability: npt.NDArray[np.float64]  # (B, C)
+    possible: Index  # (B,): number of possible choices, with those that are not listed
+    assignment: npt.NDArray[np.int32]  # (B, S): after the step, -1 where nothing is revealed
+    revealed: Bools  # (B, P)
 
 
 @dataclass(frozen=True)
@@ -126,6 +142,27 @@ class Task:
     question: Question = field(default_factory=Question)
 
 
+class Described(Protocol):
+    """A model as decodings know it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def topology(self) -> Topology: ...
+    @property
+    def info(self) -> Any: ...  # with `outputs` by name, and the settings of the `network`
+    @property
+    def engine(self) -> Any: ...
+
+
+def _unlimited(model: Described) -> int:
+    return MOST_OBJECTS
+
+
+def _fits_all(model: Described) -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class Decoding:
     """A way to get from the outputs of a network to an assignment."""
@@ -133,12 +170,12 @@ class Decoding:
     name: str
     about: str  # one line for help texts
     run: Callable[[Task], Decoded]
-    asks_again: bool  # it runs the network again, with tokens for what was revealed
-    temperatures: Literal["event", "stage"]  # one for the event, or one per stage
-    exportable: bool = False  # `pairton export --whole` can put it into the ONNX graph
+    temperatures: Literal["event", "stage"] = "event"  # one for the event, or one per stage
+    limit: Callable[[Described], int] = _unlimited  # objects of each kind; larger events are truncated
+    check: Callable[[Described], None] = _fits_all  # raises an error if it does not fit a model
+    reads: str = "edges"  # the outputs that it needs, by the start of their names
     fitted_as: str | None = None  # another decoding whose fitted temperatures it uses
     knows_missing: bool = False  # it takes a `Question`, and events with fewer objects than slots
-    only_own: bool = False  # only for models that name it, as it reads other outputs than `edges`
     width: int | None = None  # hypotheses per event; another number is part of the name, as in beam:5
 
     def n_temperatures(self, topology: Topology) -> int:
@@ -187,7 +224,7 @@ def decode(
     nodes          the objects of the events
     decoding       a name in `DECODINGS`; beam:5 is a beam of five hypotheses
     temperatures   gains are divided by them: one for the event, or one per stage, depending on the decoding
-    record         keep every step: input and output of the network, candidates, choice; not for a beam
+    record         keep every step, except those of `exact` and of a beam, which have none
     question       which answer, whether it may leave particles out, and a prior; only for the decoding `exact`
 
     An event has no answer if the network gives NaN, infinity or values beyond 1e30 for it. It has none either if
@@ -239,141 +276,47 @@ def _temperatures(topology: Topology, decoding: Decoding, given: Sequence[float]
     return values
 
 
-# -- built-in decodings ----------------------------------------------------------------------------------
+class CheckedOutputs:
+    """Runs a network and checks its outputs, since a decoding would turn even NaN or infinity into an answer.
 
+    Bad values are replaced by zero, and `good` is False for their events, which then get no answer.
+    """
 
-def _run_exact(task: Task) -> Decoded:
-    """The best hypothesis, with probabilities from sums over all hypotheses."""
-    topology, nodes, question = task.topology, task.nodes, task.question
-    result = Decoded.empty(topology, len(nodes))
-    n_nodes = nodes.mask.shape[1]
-    tokens = masked_tokens(topology, len(nodes), n_nodes)
-    outputs = task.predict(nodes, tokens)
-    if "patterns" not in outputs and (question.prior or question.allow_absent):
-        raise ModelError(
-            "the network knows complete events only, so it can neither leave particles out nor take a prior: "
-            "use a model that was trained with network.patterns"
-        )
-    listed = np.full((len(nodes), LISTED, len(topology.slots)), -1, dtype=np.int16)
-    chances = np.zeros((len(nodes), LISTED))
-    choice = np.zeros(len(nodes), dtype=np.intp)
-    layouts, group = np.unique(nodes.counts, axis=0, return_inverse=True)
-    for k, layout in enumerate(layouts):
-        if "patterns" not in outputs and (layout < topology.slots_per_kind).any():
-            continue
-        (same,) = np.nonzero(group.reshape(-1) == k)
-        order = np.argsort(~nodes.mask[same], axis=1, kind="stable")[:, : layout.sum()]
-        part = rows_of(outputs, same)
-        if layout.sum() < n_nodes:
-            part = packed(part, order)
-        sums = sums_of(topology, tuple(layout.tolist()), part, task.temperatures[0], question)
-        found = sums.answer()
-        # the map preserves the order of nodes, so the canonical order stays
-        result.assignment[same] = unpacked(found.assignment, order)[:, 0]
-        result.event_probability[same] = sums.probability(found)[:, 0]
-        result.particle_probability[same] = sums.particle_probability(found.assignment[:, 0])
-        if "patterns" in outputs:
-            result.pattern_probability[same] = sums.pattern_probability
-        if topology.alternatives:
-            result.topology_probability[same] = sums.topology_probability
-        result.exact[same] = True
-        if task.record:
-            few = sums.listed(LISTED)
-            count, row = few.score.shape[1], np.arange(len(same))
-            is_answer = (few.assignment == found.assignment).all(axis=2)
-            choice[same] = at = np.where(is_answer.any(axis=1), is_answer.argmax(axis=1), count - 1)
-            few.assignment[row, at], few.score[row, at] = found.assignment[:, 0], found.score[:, 0]
-            listed[same, :count], chances[same, :count] = unpacked(few.assignment, order), sums.probability(few)
-    if task.record:
-        result.steps.append(whole_event(topology, tokens, outputs, listed, chances, choice, result.assignment))
-    return result
+    def __init__(self, predict: Predict, events: int) -> None:
+        self.predict = predict
+        self.good = np.ones(events, dtype=bool)
 
-
-def unpacked(assignment: npt.NDArray[np.integer[Any]], order: Index) -> Index:
-    """(B, k, S): the nodes of the batch from positions in `order` (B, n), the nodes of each event; -1 stays."""
-    taken = np.take_along_axis(order[:, None], np.maximum(assignment, 0).astype(np.intp), axis=2)
-    return np.where(assignment >= 0, taken, -1)
+    def __call__(self, nodes: Nodes, tokens: npt.NDArray[np.uint8]) -> Outputs:
+        outputs = self.predict(nodes, tokens)
+        if all((np.abs(array) <= LARGEST_LOGIT).all() for array in outputs.values()):
+            return outputs  # nearly always; the padding need not be looked up
+        mask = nodes.mask
+        pairs = mask[:, None, :, None] & mask[:, None, None, :]
+        inside = {"edges": pairs, "triplets": pairs[..., None] & mask[:, None, None, None]}
+        clean = {}
+        for name, array in outputs.items():
+            finite = np.abs(array) <= LARGEST_LOGIT  # False for NaN
+            wrong = ~finite & inside[name] if name in inside else ~finite  # padding may hold any value
+            assert nodes.rows is not None
+            self.good[nodes.rows[wrong.reshape(len(array), -1).any(axis=1)]] = False
+            clean[name] = np.where(finite, array, np.float32(0))
+        return clean
 
 
 def whole_event(
     topology: Topology,
     tokens: npt.NDArray[np.uint8],
-    outputs: Outputs,
-    listed: npt.NDArray[np.int16],
+    edges: npt.NDArray[np.float32],
+    listed: npt.NDArray[np.integer[Any]],
     chances: npt.NDArray[np.float64],
-    choice: Index,
-    assignment: npt.NDArray[np.int32],
 ) -> Step:
-    """The record of an exact decoding: one step, whose choices are the most probable hypotheses."""
-    types = (tuple(root.type for root in topology.roots),) * LISTED
+    """The record of a decoding in one step, whose choices are assignments (B, k, S), the answer first."""
     width = max(len(root.slots) for root in topology.roots)
-    nodes = np.full((len(listed), LISTED, len(topology.roots), width), -1, dtype=np.int16)
+    nodes = np.full((*listed.shape[:2], len(topology.roots), width), -1, dtype=np.int16)
     for k, root in enumerate(topology.roots):
         nodes[:, :, k, : len(root.slots)] = listed[:, :, list(root.slots)]
+    types = np.array([topology.type_index(root.type) for root in topology.roots], dtype=np.int8)
+    possible = (listed >= 0).any(axis=2).sum(axis=1)
     everything = np.ones((len(listed), len(topology.particles)), dtype=bool)
-    return Step(None, tokens, outputs["edges"], types, nodes, chances, choice, assignment, everything)
-
-
-def _run_steps(task: Task, refresh: bool = True) -> Decoded:
-    """Stage by stage; with `refresh`, the network runs before each stage and sees what was revealed."""
-    result = Decoded.empty(task.topology, len(task.nodes))
-    state, steps = run_chain(
-        task.predict,
-        task.topology,
-        task.nodes,
-        temperatures=task.temperatures,
-        refresh=refresh,
-        record=task.record,
-    )
-    _enter(result, np.arange(len(task.nodes)), state)
-    result.steps.extend(steps)
-    return result
-
-
-def _run_one_shot(task: Task) -> Decoded:
-    return _run_steps(task, refresh=False)
-
-
-def _run_beam(task: Task) -> Decoded:
-    if task.width == 1:
-        return _run_steps(task)
-    result = Decoded.empty(task.topology, len(task.nodes))
-    found = run_beam(task.predict, task.topology, task.nodes, width=task.width, temperatures=task.temperatures)
-    _enter(result, np.arange(len(task.nodes)), found)
-    return result
-
-
-def _run_one_by_one(task: Task) -> Decoded:
-    """Steps that reveal one particle each: the 4-step variant of the paper."""
-    stages, temperatures = [], []
-    for stage, temperature in zip(task.topology.stages, task.temperatures, strict=True):
-        parts = [stage] if stage.any else [Stage((name,)) for name in stage.types]
-        stages += parts
-        temperatures += [temperature] * len(parts)
-    topology = task.topology.with_stages(stages)
-    return _run_steps(Task(task.predict, topology, task.nodes, tuple(temperatures), record=task.record))
-
-
-def _enter(result: Decoded, rows: Index, state: State) -> None:
-    """Copy complete states into the rows of the result."""
-    topology = state.topology
-    assignment = np.asarray(canonical(topology, state.place()[0]))
-    result.assignment[rows] = assignment
-    result.event_probability[rows] = np.exp(state.log_probability)
-    for particle in topology.particles:
-        same = state.found[particle.type]
-        here = assignment[:, list(particle.slots)]
-        which = (same.nodes == here[:, None]).all(axis=2).argmax(axis=1)
-        result.particle_probability[rows, particle.index] = same.probability[np.arange(len(rows)), which]
-
-
-for _entry in (
-    Decoding(
-        "exact", "the best of all assignments, in one pass", _run_exact, False, "event", True, knows_missing=True
-    ),
-    Decoding("steps", "stage by stage; the network sees what was revealed", _run_steps, True, "stage"),
-    Decoding("one_shot", "stage by stage, from the first answer alone", _run_one_shot, False, "stage"),
-    Decoding("beam", "steps with several hypotheses", _run_beam, True, "stage", fitted_as="steps", width=8),
-    Decoding("one_by_one", "steps, one particle each", _run_one_by_one, True, "stage", fitted_as="steps"),
-):
-    register_decoding(_entry)
+    types = np.broadcast_to(types, nodes.shape[:3])
+    return Step(None, tokens, edges, types, nodes, chances, possible, listed[:, 0].astype(np.int32), everything)

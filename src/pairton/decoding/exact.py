@@ -10,7 +10,7 @@ Shapes: B events, N nodes, S slots, P particles.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pairton.decoding.candidate_scores import candidate_scores
+from pairton.decoding.decodings import Decoded, Decoding, Described, Task, register_decoding
+from pairton.decoding.graph import masked_tokens
 from pairton.decoding.question import LEAST, Question
 from pairton.decoding.set_sums import (
     Best,
@@ -27,33 +29,48 @@ from pairton.decoding.set_sums import (
     marginals,
     probabilities,
 )
-from pairton.decoding.set_tables import SetTables, allowed_nodes, hypotheses, set_tables
-from pairton.decoding.terms import Outputs
+from pairton.decoding.set_tables import SetTables, allowed_nodes, exact_limit, hypotheses, set_tables
+from pairton.decoding.terms import BRANCH, Outputs
+from pairton.errors import ModelError
+from pairton.events.nodes import Nodes
 from pairton.topology import Layout, Topology
 from pairton.topology.mixtures import parts_of
 
-__all__ = ["Sums", "expected_best", "packed", "rows_of", "sums_of"]
+__all__ = ["Sums", "by_layout", "expected_best", "most_objects", "packed", "sums_of", "unpacked"]
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 DEFAULT_QUESTION = Question()
 
 
-def rows_of(outputs: Outputs, rows: npt.NDArray[Any] | slice) -> Outputs:
-    """The outputs for some events."""
-    return {name: array[rows] for name, array in outputs.items()}
-
-
 def packed(outputs: Outputs, order: Index) -> Outputs:
-    """The outputs with the edges and triplets of the nodes in `order` (B, n) only."""
-    rows = np.arange(len(order))[:, None, None]
-    row, column = order[:, :, None], order[:, None, :]
-    result = {**outputs, "edges": outputs["edges"].transpose(0, 2, 3, 1)[rows, row, column].transpose(0, 3, 1, 2)}
-    if "triplets" in outputs:
-        triplets = outputs["triplets"].transpose(0, 2, 3, 4, 1)
-        at = rows[..., None], order[:, :, None, None], order[:, None, :, None], order[:, None, None, :]
-        result["triplets"] = triplets[at].transpose(0, 4, 1, 2, 3)
+    """The outputs for the nodes in `order` (B, n) only, along every axis of edges, triplets and branches."""
+    result = dict(outputs)
+    for name, array in outputs.items():
+        first = 2 if name in ("edges", "triplets") else 1 if name.startswith(BRANCH) else array.ndim
+        for axis in range(first, array.ndim):
+            shape = [-1 if k in (0, axis) else 1 for k in range(array.ndim)]
+            shape[0] = len(order)
+            result[name] = np.take_along_axis(result[name], order.reshape(shape), axis=axis)
     return result
+
+
+def by_layout(nodes: Nodes, outputs: Outputs) -> Iterator[tuple[Layout, Index, Index, Outputs]]:
+    """For each layout its rows, their nodes without padding (R, n), and the outputs for these nodes."""
+    layouts, group = np.unique(nodes.counts, axis=0, return_inverse=True)
+    for k, layout in enumerate(layouts):
+        (rows,) = np.nonzero(group.reshape(-1) == k)
+        order = np.argsort(~nodes.mask[rows], axis=1, kind="stable")[:, : layout.sum()]
+        part: Outputs = {name: array[rows] for name, array in outputs.items()}
+        if order.shape[1] < nodes.mask.shape[1]:
+            part = packed(part, order)
+        yield tuple(layout.tolist()), rows, order, part
+
+
+def unpacked(assignment: npt.NDArray[np.integer[Any]], order: Index) -> Index:
+    """(B, k, S): the nodes of the batch from positions in `order` (B, n), the nodes of each event; -1 stays."""
+    taken = np.take_along_axis(order[:, None], np.maximum(assignment, 0).astype(np.intp), axis=2)
+    return np.where(assignment >= 0, taken, -1)
 
 
 def expected_best(
@@ -118,15 +135,6 @@ class Sums:
     def _leaves_out(self, part: int) -> bool:
         complete = self.tables.patterns_of(part, complete=True)
         return self.question.allow_absent or bool(np.isneginf(self.log_sums[complete]).all())
-
-    def best_complete(self, k: int = 1) -> Best:
-        """The most probable hypotheses in which every particle is present."""
-        complete = [number for number, pattern in enumerate(self.tables.patterns) if pattern.complete]
-        return best(self.tables, self.scores, self.terms, k, complete).overall()
-
-    def best(self, k: int = 1) -> Best:
-        """The most probable hypotheses, complete or not."""
-        return best(self.tables, self.scores, self.terms, k).overall()
 
     def listed(self, k: int) -> Best:
         """The k most probable hypotheses among those that may be the answer."""
@@ -195,3 +203,42 @@ def sums_of(
     if terms is not None and question.prior:
         terms = terms + question.log_prior(topology)[:, None]
     return Sums(tables, scores, terms, *marginals(tables, scores, terms), question)
+
+
+def run_exact(task: Task) -> Decoded:
+    """The best hypothesis, with probabilities from sums over all hypotheses."""
+    topology, nodes, question = task.topology, task.nodes, task.question
+    result = Decoded.empty(topology, len(nodes))
+    outputs = task.predict(nodes, masked_tokens(topology, len(nodes), nodes.mask.shape[1]))
+    if "patterns" not in outputs and (question.prior or question.allow_absent):
+        raise ModelError(
+            "the network knows complete events only, so it can neither leave particles out nor take a prior: "
+            "use a model that was trained with network.patterns"
+        )
+    for layout, rows, order, part in by_layout(nodes, outputs):
+        if "patterns" not in outputs and (np.array(layout) < topology.slots_per_kind).any():
+            continue
+        sums = sums_of(topology, layout, part, task.temperatures[0], question)
+        found = sums.answer()
+        # the map preserves the order of nodes, so the canonical order stays
+        result.assignment[rows] = unpacked(found.assignment, order)[:, 0]
+        result.event_probability[rows] = sums.probability(found)[:, 0]
+        result.particle_probability[rows] = sums.particle_probability(found.assignment[:, 0])
+        if "patterns" in outputs:
+            result.pattern_probability[rows] = sums.pattern_probability
+        if topology.alternatives:
+            result.topology_probability[rows] = sums.topology_probability
+        result.exact[rows] = True
+    return result
+
+
+def most_objects(model: Described) -> int:
+    """The largest number of objects per kind for which the sums of a model are possible."""
+    return exact_limit(model.topology, complete_only="patterns" not in model.info.outputs)
+
+
+register_decoding(
+    Decoding(
+        "exact", "the best of all assignments, in one pass", run_exact, limit=most_objects, knows_missing=True
+    )
+)

@@ -17,14 +17,14 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding.decodings import LISTED, Decoded, Decoding, Task, register_decoding, whole_event
+from pairton.decoding.decodings import Decoded, Decoding, Described, Task, register_decoding, whole_event
 from pairton.decoding.graph import masked_tokens
 from pairton.decoding.terms import triplet_types
 from pairton.errors import ConfigError, ModelError
 from pairton.topology import Topology
 from pairton.topology.assignments import canonical
 
-__all__ = ["HYPER", "check_hyper", "check_triplets"]
+__all__ = ["HYPER", "check_hyper"]
 
 HYPER = "hyper"
 SYMMETRIC = ("hyper", "object_sum")  # kinds of `network.triplets` that do not depend on the order of objects
@@ -43,12 +43,12 @@ def check_hyper(topology: Topology) -> None:
         )
 
 
-def check_triplets(name: str, triplets: str) -> None:
-    """Raise ModelError unless the network of a model has one score for every set of three objects."""
+def _check_model(model: Described) -> None:
+    triplets = str(model.info.network.get("triplets", "none"))
     if triplets not in SYMMETRIC:
         raise ModelError(
-            f"{name} has no score for sets of three objects (its network.triplets is {triplets}), which HyPER's "
-            "decoding needs: use the decoding exact"
+            f"{model.name} has no score for sets of three objects (its network.triplets is {triplets}), which "
+            "HyPER's decoding needs: use the decoding exact"
         )
 
 
@@ -90,11 +90,8 @@ def _run_hyper(task: Task) -> Decoded:
     result.assignment[:] = found
     result.event_probability[:] = np.exp(total)
     if task.record:
-        listed = np.full((len(nodes), LISTED, len(topology.slots)), -1, dtype=np.int16)
-        chances = np.zeros((len(nodes), LISTED))
-        listed[:, 0], chances[:, 0] = found, result.event_probability
-        first = np.zeros(len(nodes), dtype=np.intp)
-        result.steps.append(whole_event(topology, tokens, outputs, listed, chances, first, result.assignment))
+        one = found[:, None], result.event_probability[:, None]
+        result.steps.append(whole_event(topology, tokens, outputs["edges"], *one))
     return result
 
 
@@ -104,6 +101,9 @@ def _log_sigmoid(logit: Floats) -> Floats:
 
 register_decoding(
     Decoding(
-        HYPER, "as HyPER does: the best triplets in turn, then the best pair in each", _run_hyper, False, "event"
+        HYPER,
+        "as HyPER does: the best triplets in turn, then the best pair in each",
+        _run_hyper,
+        check=_check_model,
     )
 )

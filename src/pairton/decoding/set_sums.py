@@ -3,9 +3,9 @@
     S(h) = sum of the scores of the present particles + term of the pattern of h
     P(h) = exp S(h) / sum over all hypotheses of exp S
 
-`pairton.decoding.set_tables` explains patterns and tables. One routine goes through the tables: with
-multiplication and addition it sums, with addition and maximum it finds the best hypothesis, and a backward pass
-gives the probability of every candidate.
+This is the inside-outside algorithm over a semiring, on the tables of `pairton.decoding.set_tables`. The inside
+pass sums with multiplication and addition, or finds the best hypothesis with addition and maximum. The outside
+pass gives the probability of every candidate.
 
 Sums are made in double precision, relative to the best candidate of each type. Events in which that underflows are
 repeated with logarithms. Shapes: B events, C candidates of a type, P patterns, S slots. Scores are (C, B) per
@@ -68,27 +68,27 @@ class Ranking(NamedTuple):
         return Best(self.assignment[at, row, place], np.take_along_axis(score, chosen, axis=1), pattern)
 
 
-# -- forward and backward pass -----------------------------------------------------------------------------
+# -- inside and outside pass --------------------------------------------------------------------------------
 
 
-class _Algebra(NamedTuple):
+class _Semiring(NamedTuple):
     zero: float
     times: np.ufunc
     plus: np.ufunc
 
 
-_LINEAR = _Algebra(0.0, np.multiply, np.add)
-_LOG = _Algebra(-np.inf, np.add, np.logaddexp)
-_MAX = _Algebra(-np.inf, np.add, np.maximum)
+_LINEAR = _Semiring(0.0, np.multiply, np.add)
+_LOG = _Semiring(-np.inf, np.add, np.logaddexp)
+_MAX = _Semiring(-np.inf, np.add, np.maximum)
 
 
-def _fold(algebra: _Algebra, *factors: tuple[Table, Double]) -> Double:
+def _fold(semiring: _Semiring, *factors: tuple[Table, Double]) -> Double:
     """(n + 1, B): for each set, the sum over its K ways of the products of the values that tables (K, n) index.
 
     The last row is zero. Sets and ways are taken in blocks, so that temporaries stay in the cache.
     """
     (ways, n), events = factors[0][0].shape, factors[0][1].shape[1]
-    result = np.full((n + 1, events), algebra.zero)
+    result = np.full((n + 1, events), semiring.zero)
     rows = max(1, CHUNK // max(1, events))
     for start in range(0, n, rows):
         block = result[start : min(start + rows, n)]
@@ -97,13 +97,13 @@ def _fold(algebra: _Algebra, *factors: tuple[Table, Double]) -> Double:
             term: Double | None = None
             for table, values in factors:
                 part = values.take(table[way : way + step, start : start + rows], axis=0)
-                term = part if term is None else algebra.times(term, part, out=term)
+                term = part if term is None else semiring.times(term, part, out=term)
             assert term is not None
-            algebra.plus(block, term[0] if len(term) == 1 else algebra.plus.reduce(term, axis=0), out=block)
+            semiring.plus(block, term[0] if len(term) == 1 else semiring.plus.reduce(term, axis=0), out=block)
     return result
 
 
-def _inside(tables: SetTables, totals: Scores, algebra: _Algebra, needed: Sequence[bool]) -> list[Double]:
+def _inside(tables: SetTables, totals: Scores, semiring: _Semiring, needed: Sequence[bool]) -> list[Double]:
     """The value of every set of objects, (n + 1, B), for each entry of the tables."""
     values: list[Double] = []
     for entry, wanted in zip(tables.entries, needed, strict=True):
@@ -111,16 +111,18 @@ def _inside(tables: SetTables, totals: Scores, algebra: _Algebra, needed: Sequen
             values.append(np.zeros((0, 0)))
             continue
         factors = [totals[entry.type]] if isinstance(entry, Leaf) else [values[entry.left], values[entry.right]]
-        values.append(_fold(algebra, *zip(entry.ways, factors, strict=True)))
+        values.append(_fold(semiring, *zip(entry.ways, factors, strict=True)))
     return values
 
 
-def _outside(tables: SetTables, inside: Sequence[Double], weights: Double, algebra: _Algebra) -> dict[str, Double]:
+def _outside(
+    tables: SetTables, inside: Sequence[Double], weights: Double, semiring: _Semiring
+) -> dict[str, Double]:
     """Type -> (C, B): the cofactor of each candidate as a highest particle; `weights` (P, B) are of patterns."""
     outer: dict[int, Double] = {}  # cofactors of entries: (n + 1, B), or (1, B) if equal for all sets
 
     def add(entry: int, value: Double) -> None:
-        outer[entry] = algebra.plus(outer[entry], value) if entry in outer else value
+        outer[entry] = semiring.plus(outer[entry], value) if entry in outer else value
 
     for pattern, weight in zip(tables.patterns, weights, strict=True):
         if pattern.entry >= 0:
@@ -137,9 +139,9 @@ def _outside(tables: SetTables, inside: Sequence[Double], weights: Double, algeb
             sides.append((entry.right, entry.left, entry.to_right))
         for side, other, partners in sides:
             if len(cofactor) > 1:
-                add(side, _fold(algebra, (partners.sets, inside[other]), (partners.unions, cofactor)))
+                add(side, _fold(semiring, (partners.sets, inside[other]), (partners.unions, cofactor)))
             else:
-                add(side, algebra.times(_fold(algebra, (partners.sets, inside[other])), cofactor))
+                add(side, semiring.times(_fold(semiring, (partners.sets, inside[other])), cofactor))
     return result
 
 
@@ -202,45 +204,45 @@ def _summed(
 
 
 def _solved(
-    tables: SetTables, totals: Scores, terms: Double, algebra: _Algebra, with_present: bool
+    tables: SetTables, totals: Scores, terms: Double, semiring: _Semiring, with_present: bool
 ) -> tuple[Double, dict[str, Double], npt.NDArray[np.intp]]:
     """`_summed` in linear or logarithmic numbers, and the events in which linear numbers underflow."""
     events = next(iter(totals.values())).shape[1]
     values, shift = totals, np.zeros((len(tables.patterns), events))
-    if algebra is _LINEAR:
+    if semiring is _LINEAR:
         tops = {name: total.max(axis=0) for name, total in totals.items()}
         tops = {name: np.where(np.isfinite(top), top, 0.0) for name, top in tops.items()}
         values = {name: np.exp(total - tops[name]) for name, total in totals.items()}
         for row, pattern in zip(shift, tables.patterns, strict=True):
             for name, _ in pattern.placed:
                 row += tops[name]
-    inside = _inside(tables, values, algebra, [True] * len(tables.entries))
-    last = np.full_like(shift, 1.0 if algebra is _LINEAR else 0.0)  # (P, B); "nothing present" is one hypothesis
+    inside = _inside(tables, values, semiring, [True] * len(tables.entries))
+    last = np.full_like(shift, 1.0 if semiring is _LINEAR else 0.0)  # (P, B); "nothing present" is one hypothesis
     for row, pattern in zip(last, tables.patterns, strict=True):
         if pattern.entry >= 0:
-            row[:] = algebra.plus.reduce(inside[pattern.entry], axis=0)
+            row[:] = semiring.plus.reduce(inside[pattern.entry], axis=0)
     possible = [p.entry < 0 or len(tables.entries[p.entry].masks) > 0 for p in tables.patterns]
-    lost = np.flatnonzero((last[possible] < SMALLEST).any(axis=0)) if algebra is _LINEAR else np.zeros(0, np.intp)
+    lost = np.flatnonzero((last[possible] < SMALLEST).any(axis=0)) if semiring is _LINEAR else np.zeros(0, np.intp)
     with np.errstate(divide="ignore", invalid="ignore"):
-        sums = (np.log(last) if algebra is _LINEAR else last) + shift + terms
+        sums = (np.log(last) if semiring is _LINEAR else last) + shift + terms
         if not with_present:
             return sums, {}, lost
         share = sums - log_normaliser(sums)
-        weights = np.exp(share) / last if algebra is _LINEAR else share - last
-    outside = _outside(tables, inside, np.where(np.isneginf(sums), algebra.zero, weights), algebra)
-    return sums, _present(tables, values, outside, algebra), lost
+        weights = np.exp(share) / last if semiring is _LINEAR else share - last
+    outside = _outside(tables, inside, np.where(np.isneginf(sums), semiring.zero, weights), semiring)
+    return sums, _present(tables, values, outside, semiring), lost
 
 
 def _present(
-    tables: SetTables, values: Scores, outside: Mapping[str, Double], algebra: _Algebra
+    tables: SetTables, values: Scores, outside: Mapping[str, Double], semiring: _Semiring
 ) -> dict[str, Double]:
     """Type -> (C, B): the probability that a candidate is present, as a highest particle or inside one."""
     padded = {}
     for name in reversed(tables.topology.types):  # parents first
         padded[name] = np.zeros(values[name].shape)
         if name in outside:
-            highest = algebra.times(values[name][:-1], outside[name])
-            padded[name][:-1] = highest if algebra is _LINEAR else np.exp(highest)
+            highest = semiring.times(values[name][:-1], outside[name])
+            padded[name][:-1] = highest if semiring is _LINEAR else np.exp(highest)
         for parent, table in tables.parents[name].items():
             padded[name] += _fold(_LINEAR, (table, padded[parent]))
     return {name: values[:-1] for name, values in padded.items()}
@@ -381,6 +383,8 @@ def _best_of(
         if len(objects):
             slots[:, :, first : first + objects.shape[1]] = objects[np.minimum(leaf, len(objects) - 1)]
     slots[np.isneginf(value)] = -1
+    if len(topology.roots) == 1 and pattern.complete:
+        return value, slots  # candidates are in canonical order
     return value, canonical(topology, slots.reshape(-1, slots.shape[2])).reshape(slots.shape).astype(np.int8)
 
 

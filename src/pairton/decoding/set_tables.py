@@ -16,7 +16,7 @@ fewer ways than others, the remaining entries are one past the last valid index,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import comb, factorial, perm, prod
@@ -39,7 +39,8 @@ from pairton.decoding.set_pairs import (
     union_counts,
 )
 from pairton.errors import ModelError
-from pairton.topology import Topology
+from pairton.events.nodes import MOST_OBJECTS as MOST_NODES
+from pairton.topology import Layout, Topology
 from pairton.topology.assignments import canonical, canonical_within, present
 
 __all__ = [
@@ -55,12 +56,13 @@ __all__ = [
     "count_sums",
     "exact_limit",
     "hypotheses",
+    "largest_count",
     "set_tables",
 ]
 
 KEPT_BYTES = 2**26  # memory for cached tables of all layouts
 MAX_SUMS = 6_000_000  # four tops in 16 jets need 4.3 million: 10 ms per event with marginals, 100 MB of tables
-MOST_OBJECTS, MOST_SLOTS = 32, 12  # per event, per particle: 12 objects of five bits fit in one integer
+MOST_OBJECTS = 64  # per event: bits of an integer
 
 Allowed = tuple[tuple[int, ...], ...]
 Ints = npt.NDArray[np.integer[Any]]
@@ -77,10 +79,11 @@ class Candidates:
 
     objects: npt.NDArray[np.int8]  # (C, slots of the type), interchangeable products in canonical order
     children: tuple[tuple[str, Index], ...]  # for each child its type and its candidate (C,)
+    base: int  # number of objects that there may be
 
     @cached_property
     def _sorted(self) -> tuple[npt.NDArray[np.int64], Index]:
-        keys = _keys(self.objects)
+        keys = _keys(self.objects, self.base)
         order = np.argsort(keys)
         return keys[order], order
 
@@ -92,8 +95,8 @@ class Candidates:
     def find(self, objects: Ints) -> Index:
         """(B,): the candidate with each row of canonical objects (B, slots), -1 if there is none."""
         keys, order = self._sorted
-        inside = np.all((objects >= 0) & (objects < MOST_OBJECTS), axis=1)
-        return np.where(inside, _lookup(keys, order, _keys(objects)), -1)
+        inside = np.all((objects >= 0) & (objects < self.base), axis=1)
+        return np.where(inside, _lookup(keys, order, _keys(objects, self.base)), -1)
 
 
 class Leaf(NamedTuple):
@@ -247,13 +250,16 @@ def exact_limit(topology: Topology, complete_only: bool = False) -> int:
     >>> [exact_limit(load_topology(name)) for name in ("ttbar_allhad", "tth_allhad", "tttt_allhad")]
     [28, 19, 16]
     """
-    most = MOST_OBJECTS // len(topology.object_kinds)
+    return largest_count(
+        topology, lambda layout: count_sums(topology, allowed_nodes(topology, layout), complete_only)
+    )
 
-    def sums(count: int) -> int:
-        counts = {kind: count if kind in topology.object_kinds else 0 for kind in topology.kinds}
-        return count_sums(topology, allowed_nodes(topology, counts), complete_only)
 
-    return max((count for count in range(1, most + 1) if sums(count) <= MAX_SUMS), default=0)
+def largest_count(topology: Topology, sums: Callable[[Layout], int]) -> int:
+    """The largest number of objects per kind for which `sums` of a layout stays within `MAX_SUMS`."""
+    kinds = topology.object_kinds
+    layouts = {n: topology.layout(dict.fromkeys(kinds, n)) for n in range(1, MOST_NODES // len(kinds) + 1)}
+    return max((count for count, layout in layouts.items() if sums(layout) <= MAX_SUMS), default=0)
 
 
 def count_sums(topology: Topology, allowed: Allowed, complete_only: bool = False) -> int:
@@ -302,16 +308,15 @@ def set_tables(topology: Topology, allowed: Allowed, complete_only: bool = False
             f"{topology.name} with {len(objects)} objects needs {count} sums per event, more than the bound of "
             f"{MAX_SUMS}: keep fewer objects"
         )
-    widest = max(len(particle.slots) for particle in topology.particles)
-    if max(objects, default=0) >= MOST_OBJECTS or widest > MOST_SLOTS:
+    widest, base = max(len(particle.slots) for particle in topology.particles), max(objects, default=0) + 1
+    if base > MOST_OBJECTS or base**widest >= 2**63:  # a candidate is found by one integer
         raise ModelError(
-            f"{topology.name} has a particle of {widest} slots and {max(objects, default=0) + 1} objects per "
-            f"event, but exact sums take at most {MOST_SLOTS} slots and {MOST_OBJECTS} objects: split the "
-            "particle or keep fewer objects"
+            f"{topology.name} has a particle of {widest} slots and {base} objects per event, too many for exact "
+            "sums: split the particle or keep fewer objects"
         )
     candidates: dict[str, Candidates] = {}
     for name in topology.types:
-        candidates[name] = _candidates(topology, name, allowed, candidates)
+        candidates[name] = _candidates(topology, name, allowed, candidates, base)
     plan = plan_of(topology, complete_only)
     entries: list[Leaf | Product] = []
     for spec in plan.specs:
@@ -324,7 +329,9 @@ def set_tables(topology: Topology, allowed: Allowed, complete_only: bool = False
     return SetTables(topology, candidates, tuple(entries), plan.patterns)
 
 
-def _candidates(topology: Topology, name: str, allowed: Allowed, known: Mapping[str, Candidates]) -> Candidates:
+def _candidates(
+    topology: Topology, name: str, allowed: Allowed, known: Mapping[str, Candidates], base: int
+) -> Candidates:
     """Disjoint choices of the products of a type, interchangeable ones in lexicographic order."""
     decays = dict(topology.decays)
     own = iter(topology.of_type(name)[0].own_slots)
@@ -348,8 +355,8 @@ def _candidates(topology: Topology, name: str, allowed: Allowed, known: Mapping[
         children = [(child, index[row]) for child, index in children]
         if product_name in decays:
             children.append((product_name, option))
-    order = np.lexsort((_keys(objects), used))
-    return Candidates(objects[order], tuple((child, index[order]) for child, index in children))
+    order = np.lexsort((_keys(objects, base), used))
+    return Candidates(objects[order], tuple((child, index[order]) for child, index in children), base)
 
 
 def _product(left: int, right: int, power: bool, entries: Sequence[Leaf | Product]) -> Product:
@@ -370,11 +377,11 @@ def _product(left: int, right: int, power: bool, entries: Sequence[Leaf | Produc
     return Product(left, right, power, masks, (lefts.table, rights.table), factors)
 
 
-def _keys(objects: Ints) -> npt.NDArray[np.int64]:
+def _keys(objects: Ints, base: int) -> npt.NDArray[np.int64]:
     """(C,): one integer that sorts like the row of objects."""
     key = np.zeros(len(objects), dtype=np.int64)
     for column in objects.T:
-        key = key * MOST_OBJECTS + column
+        key = key * base + column
     return key
 
 

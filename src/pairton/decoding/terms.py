@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from pairton.topology import Particle, Topology
 
-__all__ = ["Outputs", "gain_terms", "triplet_slots", "triplet_types"]
+__all__ = ["BRANCH", "Outputs", "gain_terms", "triplet_slots", "triplet_types"]
 
+BRANCH = "branch."  # prefix of outputs of branches: branch.t1 is (B, N, ..., N), with one axis N per slot
 # network outputs by name: edges (B, T, N, N), triplets (B, K, N, N, N), patterns (B, patterns), ...
 Outputs = Mapping[str, npt.NDArray[np.float32]]
 

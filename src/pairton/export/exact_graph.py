@@ -5,6 +5,8 @@ Shapes: B events, N nodes, S slots, P particles, C candidates of a type, K patte
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -49,6 +51,15 @@ def fitted(objects: Tensor, mask: Tensor, fewest: int, most: int) -> tuple[Tenso
 def some_event(values: Tensor, events: Tensor) -> Tensor:
     """Values (B, …) of events, or of one event of zeros if there are none: ONNX cannot reshape empty arrays."""
     return torch.cat([values, values.new_zeros(1, *values.shape[1:])])[: torch.clamp(events, min=1)]
+
+
+class _Summed(NamedTuple):
+    outputs: dict[str, Tensor]  # of the network
+    scores: dict[str, Tensor]  # type -> (C, B)
+    terms: Tensor  # (K, B)
+    sums: Tensor  # (K, B)
+    present: dict[str, Tensor]  # type -> (C, B): probability of each candidate
+    at: Tables
 
 
 class ExactGraph(nn.Module):
@@ -109,24 +120,8 @@ class ExactGraph(nn.Module):
 
     def _answer_to(self, given: tuple[dict[str, Tensor], dict[str, Tensor]]) -> tuple[Tensor, ...]:
         """The answers for one or more events."""
-        kinds = self.topology.kinds
-        objects, masks = given
-        for k, kind in enumerate(kinds):
-            fewest = self.topology.slots_per_kind[k] if k == self.main else self.layout[k]
-            objects[kind], masks[kind] = fitted(objects[kind], masks[kind], fewest, self.layout[k])
-        outputs = self.network(objects, masks, None)
-        # (N,): the node of the network for each node of the tables
-        count = objects[kinds[self.main]].shape[1]
-        every = torch.arange(sum(objects[kind].shape[1] for kind in kinds))
-        before = sum(self.layout[: self.main])
-        node = torch.cat([every[:before], every[before + count :], every[before : before + count]])
-        at = self.sums.at(count)
-        mask = torch.cat([masks[kind] for kind in kinds], dim=1).index_select(1, node)
-        scores = self._scores(outputs, at, node, mask)
-        terms = 0 * outputs["edges"][:, 0, 0, :1].T  # (K, B)
-        if self.has_patterns:
-            terms = outputs["patterns"].T / self.temperature + self.prior
-        sums, present = self.sums.marginals(scores, terms, at)
+        _, masks = given
+        _, scores, terms, sums, present, at = self._summed(*given)
         total = log_sum(sums)
         topologies = torch.stack([log_sum(sums[ks[0] : ks[-1] + 1]) for ks in self.patterns_of])  # (M, B)
         part = topologies.argmax(dim=0)  # (B,): that of the answer
@@ -155,6 +150,26 @@ class ExactGraph(nn.Module):
         if len(self.patterns_of) == 1:
             return answer
         return (*answer, torch.where(possible, (topologies - total).exp(), nothing).T)
+
+    def _summed(self, objects: dict[str, Tensor], masks: dict[str, Tensor]) -> _Summed:
+        """Run the network, and sum over all hypotheses; objects and masks are cut or padded in place."""
+        kinds = self.topology.kinds
+        for k, kind in enumerate(kinds):
+            fewest = self.topology.slots_per_kind[k] if k == self.main else self.layout[k]
+            objects[kind], masks[kind] = fitted(objects[kind], masks[kind], fewest, self.layout[k])
+        outputs = self.network(objects, masks, None)
+        # (N,): the node of the network for each node of the tables
+        count = objects[kinds[self.main]].shape[1]
+        every = torch.arange(sum(objects[kind].shape[1] for kind in kinds))
+        before = sum(self.layout[: self.main])
+        node = torch.cat([every[:before], every[before + count :], every[before : before + count]])
+        at = self.sums.at(count)
+        mask = torch.cat([masks[kind] for kind in kinds], dim=1).index_select(1, node)
+        scores = self._scores(outputs, at, node, mask)
+        terms = 0 * outputs["edges"][:, 0, 0, :1].T  # (K, B)
+        if self.has_patterns:
+            terms = outputs["patterns"].T / self.temperature + self.prior
+        return _Summed(outputs, scores, terms, *self.sums.marginals(scores, terms, at), at)
 
     def _answer(
         self,

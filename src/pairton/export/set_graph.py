@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from pairton.decoding.set_tables import Leaf, SetTables
 from pairton.errors import ModelError
-from pairton.network.torch_set_sums import IMPOSSIBLE
+from pairton.network.torch_set_sums import IMPOSSIBLE, inside, rows_of, totals_of
 
 __all__ = ["SetGraph", "Tables", "log_sum"]
 
@@ -102,38 +102,19 @@ class SetGraph(nn.Module):
         """The tables for a number of nodes, which must be at least the number of slots, for the methods below."""
         return {name: table(nodes) for name, table in self.slices.items()}
 
-    def totals(self, scores: Scores, at: Tables) -> dict[str, Tensor]:
-        """Type -> (C, B): scores with those of all particles further down the tree."""
-        totals: dict[str, Tensor] = {}
-        for name, known in self.tables.candidates.items():
-            totals[name] = scores[name]
-            for k, (child, _) in enumerate(known.children):
-                totals[name] = totals[name] + totals[child].index_select(0, at[f"child {name} {k}"])
-        return totals
-
-    def _inside(self, totals: Scores, at: Tables, reduce: Any) -> list[Tensor]:
-        values: list[Tensor] = []
-        for k, entry in enumerate(self.tables.entries):
-            factors = (
-                [totals[entry.type]] if isinstance(entry, Leaf) else [values[entry.left], values[entry.right]]
-            )
-            rows = [_rows(factor, at[f"way {k} {side}"]) for side, factor in enumerate(factors)]
-            values.append(reduce(rows[0] if len(rows) == 1 else rows[0] + rows[1]))
-        return values
-
     def marginals(self, scores: Scores, terms: Tensor, at: Tables) -> tuple[Tensor, dict[str, Tensor]]:
         """Log sums (P, B), and type -> (C, B): the probability that a candidate is present."""
-        totals = self.totals(scores, at)
-        inside = self._inside(totals, at, log_sum)
+        totals = totals_of(self.tables, scores, at, _whole)
+        values = inside(self.tables, totals, at, log_sum, _whole)
         last = torch.stack(
-            [log_sum(inside[p.entry]) if p.entry >= 0 else 0 * terms[0] for p in self.tables.patterns]
+            [log_sum(values[p.entry]) if p.entry >= 0 else 0 * terms[0] for p in self.tables.patterns]
         )
         sums = last + terms
         weights = torch.where(sums > 0.5 * IMPOSSIBLE, terms - log_sum(sums), IMPOSSIBLE)  # per hypothesis, (P, B)
         outer: list[list[Tensor]] = [[] for _ in self.tables.entries]
         for k, pattern in enumerate(self.tables.patterns):
             if pattern.entry >= 0:
-                outer[pattern.entry].append(weights[k] + 0 * inside[pattern.entry])
+                outer[pattern.entry].append(weights[k] + 0 * values[pattern.entry])
         highest = {}
         for k, entry in reversed(list(enumerate(self.tables.entries))):
             if not outer[k]:  # a lower power that is not a pattern
@@ -145,38 +126,38 @@ class SetGraph(nn.Module):
             pairs = [(entry.left, entry.right), (entry.right, entry.left)]
             for side, (own, other) in enumerate(pairs[: 1 if entry.power else 2]):
                 partner, union = (at[f"{name} {k} {side}"] for name in ("partner", "union"))
-                outer[own].append(log_sum(_rows(inside[other], partner) + _rows(outside, union)))
+                outer[own].append(log_sum(rows_of(values[other], partner) + rows_of(outside, union)))
         present: dict[str, Tensor] = {}
         for name in reversed(self.tables.topology.types):
             parts = [highest[name].exp()] if name in highest else []
             parents = self.tables.parents[name]
-            parts += [_rows(present[other], at[f"parents {name} {other}"]).sum(dim=0) for other in parents]
+            parts += [rows_of(present[other], at[f"parents {name} {other}"]).sum(dim=0) for other in parents]
             present[name] = torch.stack(parts).sum(dim=0)
         return sums, present
 
     def best(self, scores: Scores, terms: Tensor, at: Tables) -> tuple[Tensor, Tensor]:
         """The best hypothesis of each pattern: score (P, B), objects (P, B, S), -1 for absent particles."""
-        totals = self.totals(scores, at)
-        inside = self._inside(totals, at, lambda rows: rows.amax(dim=0))
-        found = [self._best_of(k, totals, inside, terms, at) for k in range(len(self.tables.patterns))]
+        totals = totals_of(self.tables, scores, at, _whole)
+        values = inside(self.tables, totals, at, lambda rows: rows.amax(dim=0), _whole)
+        found = [self._best_of(k, totals, values, terms, at) for k in range(len(self.tables.patterns))]
         return torch.stack([value for value, _ in found]) + terms, torch.stack([slots for _, slots in found])
 
     def _best_of(
-        self, number: int, totals: Scores, inside: list[Tensor], terms: Tensor, at: Tables
+        self, number: int, totals: Scores, values: list[Tensor], terms: Tensor, at: Tables
     ) -> tuple[Tensor, Tensor]:
         pattern = self.tables.patterns[number]
         absent = torch.full_like(terms[0], -1).long()  # (B,)
         slots = [absent] * len(self.tables.topology.slots)
         if pattern.entry < 0:
             return 0 * terms[0], torch.stack(slots, dim=1)
-        value, chosen = inside[pattern.entry].max(dim=0)
+        value, chosen = values[pattern.entry].max(dim=0)
         places = iter(pattern.placed)
         pending = [(pattern.entry, chosen)]
         while pending:
             k, chosen = pending.pop(0)
             entry = self.tables.entries[k]
             factors = (
-                [totals[entry.type]] if isinstance(entry, Leaf) else [inside[entry.left], inside[entry.right]]
+                [totals[entry.type]] if isinstance(entry, Leaf) else [values[entry.left], values[entry.right]]
             )
             ways = [at[f"way {k} {side}"].index_select(1, chosen) for side in range(len(factors))]
             worth = torch.stack([f.gather(0, way) for f, way in zip(factors, ways, strict=True)]).sum(dim=0)
@@ -207,9 +188,9 @@ class SetGraph(nn.Module):
         return torch.stack(columns, dim=1)
 
 
-def _rows(values: Tensor, table: Tensor) -> Tensor:
-    """(K, n, B): rows of `values` (m, B), by their numbers in a table (K, n)."""
-    return values.index_select(0, table.reshape(-1)).reshape(table.shape[0], table.shape[1], values.shape[1])
+def _whole(values: Tensor) -> Tensor:
+    """The values as they are: the tables of a graph have no padding."""
+    return values
 
 
 def log_sum(values: Tensor) -> Tensor:

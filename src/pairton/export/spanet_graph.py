@@ -22,7 +22,8 @@ from pairton.decoding.patterns import plan_of
 from pairton.errors import ModelError
 from pairton.events.head_specs import HeadSpec
 from pairton.events.inputs import Inputs
-from pairton.export.exact_graph import ExactGraph, fitted
+from pairton.export.exact_graph import ExactGraph
+from pairton.export.set_graph import Tables
 from pairton.network.network import Network
 from pairton.network.task_heads import TaskHead
 from pairton.spanet.spanet_event import Feature, InputGroup, SpanetEvent
@@ -90,7 +91,7 @@ class SpanetGraph(ExactGraph):
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The outputs that `spanet_outputs` names, from data and mask of each input."""
-        topology, kinds = self.topology, self.topology.kinds
+        kinds = self.topology.kinds
         objects, masks, fed = {}, {}, {}
         unused = torch.zeros(1)
         for k, group in enumerate(self.groups):
@@ -101,13 +102,9 @@ class SpanetGraph(ExactGraph):
             fed[group.kind] = data.shape[1]
             objects[group.kind] = _columns(data, group, self.network.inputs)
             masks[group.kind] = mask
-        for k, kind in enumerate(kinds):
-            fewest = topology.slots_per_kind[k] if k == self.main else self.layout[k]
-            objects[kind], masks[kind] = fitted(objects[kind], masks[kind], fewest, self.layout[k])
-        outputs = self.network(objects, masks, None)
-        sums, present, place = self._marginals(outputs, objects, masks, fed)
-        top = sums.amax(dim=0)
-        chances = (sums - top).exp()
+        summed = self._summed(objects, masks)
+        place = self._places(summed.at, objects, fed)
+        chances = (summed.sums - summed.sums.amax(dim=0)).exp()
         chances = chances / chances.sum(dim=0)  # (K, B)
         several = [group.kind for group in self.groups if group.form != "GLOBAL" and group.kind in kinds]
         sizes = {kind: fed[kind] + objects[kind].shape[1] for kind in several}  # room for padding
@@ -117,31 +114,14 @@ class SpanetGraph(ExactGraph):
             kept.append(start + torch.arange(fed[kind]))
             start = start + sizes[kind]
         at = torch.cat(kept)
-        assignments = [self._dense(branch, present, place, start, at) for branch in self.branches]
+        assignments = [self._dense(branch, summed.present, place, start, at) for branch in self.branches]
         assignments[0] = assignments[0] + unused.sum()
         detections = [self._detected(branch, chances) for branch in self.branches]
-        return *assignments, *detections, *self._heads(outputs)
+        return *assignments, *detections, *self._heads(summed.outputs)
 
-    def _marginals(
-        self,
-        outputs: dict[str, Tensor],
-        objects: dict[str, Tensor],
-        masks: dict[str, Tensor],
-        fed: dict[str, Any],
-    ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
-        """Log sums (K, B), and per type the probability (C, B) and objects (C, slots) of each candidate."""
+    def _places(self, at: Tables, objects: dict[str, Tensor], fed: dict[str, Any]) -> dict[str, Tensor]:
+        """Type -> (C, slots): the objects of each candidate, as places on the axes of the outputs."""
         kinds = self.topology.kinds
-        count = objects[kinds[self.main]].shape[1]
-        every = torch.arange(sum(objects[kind].shape[1] for kind in kinds))
-        before = sum(self.layout[: self.main])
-        node = torch.cat([every[:before], every[before + count :], every[before : before + count]])
-        at = self.sums.at(count)
-        mask = torch.cat([masks[kind] for kind in kinds], dim=1).index_select(1, node)
-        scores = self._scores(outputs, at, node, mask)
-        terms = 0 * outputs["edges"][:, 0, 0, :1].T
-        if self.has_patterns:
-            terms = outputs["patterns"].T / self.temperature
-        sums, present = self.sums.marginals(scores, terms, at)
         start: Any = 0
         axis: dict[str, Tensor] = {}  # kind -> place of each of its objects on the axes of the outputs
         for group in self.groups:
@@ -151,8 +131,7 @@ class SpanetGraph(ExactGraph):
         order = [kind for k, kind in enumerate(kinds) if k != self.main] + [kinds[self.main]]
         nowhere = {kind: torch.zeros_like(objects[kind][0, :, 0]).long() for kind in kinds}
         where = torch.cat([axis.get(kind, nowhere[kind]) for kind in order])
-        place = {name: where[at[f"objects {name}"]] for name in self.topology.types}
-        return sums, present, place
+        return {name: where[at[f"objects {name}"]] for name in self.topology.types}
 
     def _dense(
         self, branch: _Branch, present: dict[str, Tensor], place: dict[str, Tensor], size: Any, at: Tensor

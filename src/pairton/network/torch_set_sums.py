@@ -1,4 +1,4 @@
-"""`pairton.decoding.set_sums` in torch: the same tables, and differentiable.
+"""The inside-outside algorithm of `pairton.decoding.set_sums` in torch, for the loss and for graphs.
 
 Shapes: B events, C candidates of a type, P patterns, n sets of a factor, K ways to make a set. Scores are (C, B)
 per type, pattern terms (P, B). A score of -inf excludes a candidate. It is replaced by a finite number, so that
@@ -7,11 +7,10 @@ gradients stay finite.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
@@ -19,27 +18,34 @@ from torch import Tensor
 from pairton.decoding.candidate_scores import score_terms
 from pairton.decoding.set_tables import Hypotheses, Leaf, SetTables
 
-__all__ = ["IMPOSSIBLE", "candidate_scores", "log_likelihood", "log_scores", "log_sums"]
+__all__ = [
+    "IMPOSSIBLE",
+    "candidate_scores",
+    "inside",
+    "log_likelihood",
+    "log_scores",
+    "log_sums",
+    "rows_of",
+    "totals_of",
+]
 
 IMPOSSIBLE = -1e30
 
 Scores = Mapping[str, Tensor]
 
 
-class _Index(NamedTuple):
-    children: dict[str, list[tuple[str, Tensor]]]  # type -> type of each child, its candidate (C,)
-    ways: list[list[Tensor]]  # per entry: (K, n) of candidates, or of left sets and of right sets
+Tables = Mapping[str, Tensor]  # "child t 0": candidates (C,); "way 2 1": (K, n) of entry 2, for its right sets
+Function = Callable[[Tensor], Tensor]
 
 
 @lru_cache(maxsize=128)
-def _index(tables: SetTables, device: torch.device) -> _Index:
-    def moved(table: npt.NDArray[np.integer[Any]]) -> Tensor:
-        return torch.as_tensor(table, device=device).long()
-
-    children = {
-        name: [(child, moved(rows)) for child, rows in known.children] for name, known in tables.candidates.items()
+def _index(tables: SetTables, device: torch.device) -> Tables:
+    known = tables.candidates.items()
+    index: dict[str, npt.NDArray[Any]] = {
+        f"child {name} {k}": rows for name, c in known for k, (_, rows) in enumerate(c.children)
     }
-    return _Index(children, [[moved(table) for table in entry.ways] for entry in tables.entries])
+    index |= {f"way {k} {side}": w for k, e in enumerate(tables.entries) for side, w in enumerate(e.ways)}
+    return {name: torch.as_tensor(table, device=device).long() for name, table in index.items()}
 
 
 def candidate_scores(tables: SetTables, edges: Tensor, triplets: Tensor | None = None) -> dict[str, Tensor]:
@@ -76,21 +82,42 @@ def log_sums(tables: SetTables, scores: Scores, terms: Tensor | None = None) -> 
     """
     some = next(iter(scores.values()))
     index = _index(tables, some.device)
-    totals: dict[str, Tensor] = {}  # (C + 1, B): scores with those of all particles further down the tree
-    for name, children in index.children.items():
-        total = scores[name].clamp(min=IMPOSSIBLE)
-        for child, rows in children:
-            total = total + totals[child].index_select(0, rows)
-        totals[name] = _with_row(total, IMPOSSIBLE)
-    values: list[Tensor] = []  # (n + 1, B)
-    for entry, ways in zip(tables.entries, index.ways, strict=True):
-        factors = [totals[entry.type]] if isinstance(entry, Leaf) else [values[entry.left], values[entry.right]]
-        taken = [factor.index_select(0, table.reshape(-1)) for factor, table in zip(factors, ways, strict=True)]
-        term = taken[0] if len(taken) == 1 else taken[0] + taken[1]
-        values.append(_with_row(term.view(*ways[0].shape, some.shape[1]).logsumexp(dim=0), IMPOSSIBLE))
+    finite = {name: values.clamp(min=IMPOSSIBLE) for name, values in scores.items()}
+    totals = totals_of(tables, finite, index, _padded)
+    values = inside(tables, totals, index, lambda terms: terms.logsumexp(dim=0), _padded)
     nothing = some.new_zeros(some.shape[1])
     sums = torch.stack([values[p.entry].logsumexp(dim=0) if p.entry >= 0 else nothing for p in tables.patterns])
     return sums if terms is None else sums + terms
+
+
+def totals_of(tables: SetTables, scores: Scores, at: Tables, padded: Function) -> dict[str, Tensor]:
+    """Type -> (C, B): scores with those of all particles further down the tree, and the row that `padded` adds."""
+    totals: dict[str, Tensor] = {}
+    for name, known in tables.candidates.items():
+        total = scores[name]
+        for k, (child, _) in enumerate(known.children):
+            total = total + totals[child].index_select(0, at[f"child {name} {k}"])
+        totals[name] = padded(total)
+    return totals
+
+
+def inside(tables: SetTables, totals: Scores, at: Tables, summed: Function, padded: Function) -> list[Tensor]:
+    """The inside pass: the value (n, B) of every set of objects, for each entry of the tables.
+
+    summed   the sum over the ways (K, n, B) to make a set: a logarithm of sums, or a maximum
+    padded   adds the row that tables with sets of different numbers of ways need
+    """
+    values: list[Tensor] = []
+    for k, entry in enumerate(tables.entries):
+        factors = [totals[entry.type]] if isinstance(entry, Leaf) else [values[entry.left], values[entry.right]]
+        taken = [rows_of(factor, at[f"way {k} {side}"]) for side, factor in enumerate(factors)]
+        values.append(padded(summed(taken[0] if len(taken) == 1 else taken[0] + taken[1])))
+    return values
+
+
+def rows_of(values: Tensor, table: Tensor) -> Tensor:
+    """(K, n, B): rows of `values` (m, B), by their numbers in a table (K, n)."""
+    return values.index_select(0, table.reshape(-1)).reshape(table.shape[0], table.shape[1], values.shape[1])
 
 
 def log_scores(scores: Scores, chosen: Hypotheses, terms: Tensor | None = None) -> Tensor:
@@ -119,6 +146,10 @@ def log_likelihood(tables: SetTables, scores: Scores, chosen: Hypotheses, terms:
     [0.10000000149011612]
     """
     return log_scores(scores, chosen, terms) - log_sums(tables, scores, terms).logsumexp(dim=0)
+
+
+def _padded(values: Tensor) -> Tensor:
+    return _with_row(values, IMPOSSIBLE)
 
 
 def _with_row(values: Tensor, last: float) -> Tensor:

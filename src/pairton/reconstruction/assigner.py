@@ -21,7 +21,6 @@ import numpy.typing as npt
 
 from pairton._common.parallel import in_parallel
 from pairton.decoding import Decoded, Outputs, decode, get_decoding
-from pairton.decoding.branches import is_branch
 from pairton.errors import ModelError, PairtonWarning
 from pairton.events import Events, Status
 from pairton.events.acceptance import Accepted, accept
@@ -176,13 +175,13 @@ class Assigner:
             found, outputs = answer(nodes)
             return found, dict(outputs)
         described: dict[str, npt.NDArray[Any]] = {}
-        wanted = self.shapes
+        wanted, reads = self.shapes, get_decoding(str(self.settings.decoding)).reads
 
         def predict(nodes: Nodes, tokens: npt.NDArray[np.uint8]) -> Outputs:
             outputs = self.model.predict(nodes, tokens)
             for name in wanted:  # from the first call, in which nothing was revealed
                 described.setdefault(name, outputs[name])
-            decoded = (name for name in outputs if name in DECODED or is_branch(name))
+            decoded = (name for name in outputs if name in DECODED or name.startswith(reads))
             return {name: outputs[name] for name in decoded}
 
         found = decode(

@@ -6,10 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pairton.decoding import BRANCHES, DECODINGS, HYPER, Question, get_decoding
-from pairton.decoding.branches import branch_plan
-from pairton.decoding.hyper_decoding import check_triplets
-from pairton.decoding.set_tables import exact_limit
+from pairton.decoding import DECODINGS, Question, get_decoding
 from pairton.errors import ConfigError, ModelError
 from pairton.events.acceptance import MAX_OBJECTS, check_max_objects
 from pairton.events.domain import Bounds, describe_cuts, used_cuts
@@ -57,23 +54,20 @@ class RunSettings:
         """The settings with the decoding and limits for a model; ConfigError or ModelError if they do not fit."""
         decoding = self.decoding or model.decoding
         answers_itself = getattr(model, "answer", None) is not None
-        only_own = answers_itself or any(get_decoding(name).only_own for name in (decoding, model.decoding))
-        if decoding != model.decoding and only_own:
+        if decoding != model.decoding and (
+            answers_itself or get_decoding(decoding).reads != get_decoding(model.decoding).reads
+        ):
             raise ConfigError(
                 f"{model.name} takes the decoding {model.decoding} only, not {decoding}: leave it out"
             )
         self._check_question(model, decoding)
-        if decoding == HYPER:
-            check_triplets(model.name, str(model.info.network.get("triplets", "none")))
         check_max_objects(model.topology, self.max_objects)
-        most = self.max_objects
         if answers_itself:
-            most = min(most, getattr(model.engine, "most_objects", most))
-        elif decoding == "exact":  # the sums have a limit; larger events are truncated
-            most = min(most, exact_limit(model.topology, complete_only="patterns" not in model.info.outputs))
-        elif decoding == BRANCHES:
-            limit = exact_limit(branch_plan(model.topology).apart, complete_only=True)
-            most = min(most, limit, getattr(model.engine, "most_objects", most))
+            limit = getattr(model.engine, "most_objects", self.max_objects)
+        else:
+            get_decoding(decoding).check(model)
+            limit = get_decoding(decoding).limit(model)
+        most = min(self.max_objects, limit)  # larger events are truncated
         check_max_objects(model.topology, most)
         used = used_cuts(self.cuts, model.domain, model.topology.kinds)
         return replace(self, decoding=decoding, max_objects=most, cuts=used)

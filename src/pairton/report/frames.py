@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pairton.decoding import Decoded, Outputs, Step, decode
 from pairton.decoding.exact import Sums, sums_of
-from pairton.decoding.graph import MASKED, adjacency, visible_tokens
+from pairton.decoding.graph import MASKED, adjacency, masked_tokens, visible_tokens
 from pairton.decoding.set_sums import log_sums
 from pairton.errors import EventsError
 from pairton.events import Events, Status
@@ -92,7 +92,7 @@ def record_event(
     final = shown_particles(topology, base.objects, found, truth=base.truth, probability=chances)
     if answer.exact[0] and decoding == "exact":
         temperature = 1.0 if temperatures is None else float(temperatures[0])
-        outputs = member.model.predict(nodes, np.full_like(answer.steps[0].tokens, MASKED))
+        outputs = member.model.predict(nodes, masked_tokens(topology, 1, nodes.mask.shape[1]))
         frames = exact_frames(base, outputs, sums_of(topology, nodes.layout, outputs, temperature, question))
     else:
         frames = chain_frames(base, answer, decoding, final)
@@ -175,25 +175,18 @@ def chain_frames(base: SeenEvent, answer: Decoded, decoding: str, final: tuple[S
 
 def _step_candidates(base: SeenEvent, step: Step) -> tuple[tuple[Candidate, ...], int, float]:
     """The leading candidates, the number of other possible ones, and the sum of their probabilities."""
-    probability = step.probability[0]
-    possible = int((step.nodes[0] >= 0).any(axis=(1, 2)).sum())
-    order = np.argsort(-probability, kind="stable")[: min(LISTED, possible)]
-    chosen = int(step.choice[0])
-    if chosen not in order:
-        order[-1] = chosen
+    probability, possible = step.probability[0], int(step.possible[0])
     listed = []
-    for k in order:
+    for k in range(min(LISTED, possible)):
         particles = tuple(
-            _candidate(base, name, [int(node) for node in nodes if node >= 0])
-            for name, nodes in zip(step.types[k], step.nodes[0, k], strict=True)
+            _candidate(base, base.topology.types[name], [int(node) for node in nodes if node >= 0])
+            for name, nodes in zip(step.types[0, k], step.nodes[0, k], strict=True)
         )
         listed.append(
-            Candidate(
-                particles, float(probability[k]), int(k) == chosen, _all_right(shown.right for shown in particles)
-            )
+            Candidate(particles, float(probability[k]), k == 0, _all_right(shown.right for shown in particles))
         )
-    rest = max(0.0, 1.0 - float(probability[order].sum()))
-    return tuple(listed), possible - len(order), rest
+    rest = max(0.0, 1.0 - float(probability[: len(listed)].sum()))
+    return tuple(listed), possible - len(listed), rest
 
 
 def _candidate(base: SeenEvent, type_name: str, nodes: list[int]) -> Shown:

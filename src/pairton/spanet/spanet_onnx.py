@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from pairton._common.parallel import cores
 from pairton.decoding import Outputs
-from pairton.decoding.branches import BRANCH
+from pairton.decoding.terms import BRANCH
 from pairton.errors import ModelError
 from pairton.events.domain import Domain
 from pairton.events.head_specs import HeadSpec

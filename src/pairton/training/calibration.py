@@ -129,8 +129,7 @@ def _chains(
         answer = decode(replayed, topology, nodes, decoding=decoding, temperatures=same, record=True)
         for step in answer.steps:  # a stage may have several
             stage = int(np.searchsorted(ends, step.revealed.sum(axis=1).max()))
-            chosen = step.probability[np.arange(len(nodes)), step.choice]
-            result[g, stage] += np.log(chosen.clip(min=1e-300))
+            result[g, stage] += np.log(step.probability[:, 0].clip(min=1e-300))
     return result, np.asarray(matches(topology, answer.assignment, truth).all(axis=1))
 
 

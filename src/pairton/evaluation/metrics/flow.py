@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pairton.decoding import Step, decode
+from pairton.decoding import decode
 from pairton.evaluation.metrics.sankey import flow_plot
 from pairton.evaluation.registry import Chunk, Metric
 from pairton.evaluation.scores import matches
@@ -138,7 +138,7 @@ def score_steps(model: Model, decoding: str, events: Events, accepted: Accepted,
         nodes = accepted.batch(rows, layout)
         steps = decode(member.predict, topology, nodes, decoding=decoding, record=True).steps
         before = np.full(truth[rows].shape, -1)
-        for k, step in enumerate(_stage_ends(topology, steps)):
+        for k, step in enumerate(steps):
             state = stored_assignment(events[rows], accepted.to_positions(step.assignment, rows, layout))
             correct = matches(topology, state, truth[rows])
             new = step.revealed & ~matches(topology, state, before)  # by objects: particles may change places
@@ -151,18 +151,6 @@ def score_steps(model: Model, decoding: str, events: Events, accepted: Accepted,
             right[name][rows] = correct[:, [p.index for p in topology.of_type(name)]].sum(axis=1)
     weight = np.ones(len(events)) if events.weights is None else events.weights
     return StepScores(counted, shares, right, possible, weight)
-
-
-def _stage_ends(topology: Topology, steps: Sequence[Step]) -> list[Step]:
-    """The last step of each stage; a stage with too many joint choices has one step per particle."""
-    ends: list[Step] = []
-    taken = done = 0
-    for stage in topology.stages:
-        new = int(steps[taken].revealed[0].sum()) - done
-        taken += 1 if stage.any or new >= len(stage.types) else len(stage.types)
-        ends.append(steps[taken - 1])
-        done = int(ends[-1].revealed[0].sum())
-    return ends
 
 
 def _own_right(topology: Topology, state: Ints, truth: Ints) -> Bools:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from pairton.decoding import DECODINGS, Question, decode, get_decoding
+from pairton.decoding import Question, decode, get_decoding
 from pairton.decoding.patterns import plan_of
 from pairton.decoding.question import LEAST
 from pairton.errors import ModelError
@@ -51,11 +51,8 @@ class WholeTarget(Target):
                 "with network.patterns"
             )
         self.decoding, self.question = decoding or info.decoding, question
-        if not get_decoding(self.decoding).exportable:
-            allowed = ", ".join(entry.name for entry in DECODINGS.values() if entry.exportable)
-            raise ModelError(
-                f"the decoding {self.decoding} cannot be exported as one graph: choose one of {allowed}"
-            )
+        if get_decoding(self.decoding).name != "exact":
+            raise ModelError(f"the decoding {self.decoding} cannot be exported as one graph: choose exact")
         limit = checked_limit(topology, max_objects, complete_only=not has_patterns)
         own = self.decoding == info.decoding and info.temperatures
         self.temperatures = list(info.temperatures) if own else None
