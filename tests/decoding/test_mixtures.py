@@ -180,7 +180,10 @@ def test_trees():
             ),
             r"need \[t, t, t, H\]: list each particle as often as the alternative that has the most of it",
         ),
-        (lambda: parse_topology({**BOTH.to_dict(), "alternatives": [1]}), "alternatives must map names"),
+        (
+            lambda: parse_topology({**BOTH.to_dict(), "alternatives": [1]}),
+            "alternatives.0. is 1, but must be a word",
+        ),
         (
             lambda: mixture([TTBAR, load_topology("ttbar_semilep")]),
             "ttbar_semilep has the kinds jet, lepton, met, but ttbar_allhad has jet: .* need the same kinds",

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binom
 
 from pairton import formats
-from pairton.errors import InputError, ModelError, PairtonWarning
+from pairton.errors import EventsError, InputError, ModelError, PairtonWarning
 from pairton.evaluation.baselines.chi_square import MassChiSquare
 from pairton.evaluation.evaluating import evaluate
 from pairton.evaluation.scores import differences, reweighted, score
@@ -157,6 +157,8 @@ def test_a_weight_that_is_no_number_is_refused(events, mass_model):
     with pytest.raises(InputError, match="the weight of event 0:7 is nan"):
         evaluate(weighted(events, wrong), mass_model)
     evaluate(weighted(events, wrong), mass_model, use_weights=False)
+    with pytest.raises(EventsError, match=r"the weight of event 7 is 1e\+300: correct it"):
+        weighted(events, np.where(np.arange(240) == 7, 1e300, 1.0))
 
 
 @pytest.mark.long

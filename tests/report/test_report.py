@@ -329,12 +329,12 @@ def test_plots_are_written_as_pdf_png_and_csv(study, tmp_path, monkeypatch):
 
 def test_evaluate_writes_a_report(command, decays, tmp_path, monkeypatch, capsys):
     path = written(tmp_path / "events.h5", decays(30))
-    monkeypatch.setattr(sys, "argv", ["pairton", "evaluate", "<events>.h5"])
+    monkeypatch.setattr(sys, "argv", ["pairton", "evaluate", "<events>\udcff.h5"])  # a name that is no UTF-8
     drawn = []
     monkeypatch.setattr(evaluation_page, "plots_of", lambda *_: drawn)
     assert command("evaluate", path, "--report", tmp_path / "page.html", "--plots", tmp_path / "plots") == 0
     text = (tmp_path / "page.html").read_text()
-    assert "pairton evaluate &#39;&lt;events&gt;.h5&#39;" in text
+    assert "pairton evaluate &#39;&lt;events&gt;?.h5&#39;" in text
     assert "There is no flow" in text
     assert (tmp_path / "plots" / "efficiencies.csv").exists()
     assert "event" in capsys.readouterr().out

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["check_events", "check_parts"]
 
+MAX_WEIGHT = 1e100  # sums of squares stay finite
+
 
 def check_events(events: Events) -> None:
     """Raise EventsError if lengths disagree, truth is out of range, or variations do not fit the objects."""
@@ -38,6 +40,12 @@ def _check_shapes(events: Events) -> None:
         if events.weights.ndim != 1:
             raise EventsError(f"weights has the shape {events.weights.shape}: give one number per event")
         lengths["weights"] = len(events.weights)
+        huge = np.abs(events.weights) > MAX_WEIGHT
+        if huge.any():
+            row = int(huge.argmax())
+            raise EventsError(
+                f"the weight of event {row} is {events.weights[row]:g}: correct it, or use no weights"
+            )
     if events.truth is not None:
         lengths["truth"] = len(events.truth)
         if events.truth.shape[1:] != (len(topology.slots),):

@@ -112,7 +112,7 @@ def write_report(path: str | Path, result: Evaluation, *, command: str = "") -> 
         command=command,
     )
     with replacing(path) as temporary:
-        temporary.write_text(page, "utf-8")
+        temporary.write_text(page, "utf-8", errors="replace")  # names of files may be no UTF-8
 
 
 def _section(result: Evaluation, metric: Metric) -> dict[str, Any]:
