@@ -114,7 +114,7 @@ def test_a_step_file_of_several_kinds(small_network, tmp_path):
 def test_a_whole_file_of_several_kinds(small_network, tmp_path):
     network, info = small_network(SEMI)
     path = tmp_path / "whole.onnx"
-    with pytest.raises(ModelError, match="steps cannot be exported as one graph: choose one of exact"):
+    with pytest.raises(ModelError, match="steps cannot be exported as one graph: choose exact"):
         export_network(network, info, path, "whole")  # the model was trained for steps
     assert not path.exists()
     export_network(network, info, path, "whole", decoding="exact", max_objects=7)
