@@ -70,8 +70,8 @@ def cases(files: list[str]) -> Iterator[tuple[str, list[str], str]]:
         )
     for name, option in (
         ("answer-particles", ["--answer", "particles"]),
-        ("allow-absent", ["--answer", "absent"]),
-        ("prior-incomplete=0", ["--answer", "incomplete=0"]),
+        ("allow-absent", ["--answer", "event,absent"]),
+        ("prior-incomplete=0", ["--prior", "incomplete=0"]),
         ("jets-pt>30", ["--jets", "pt>30"]),
     ):
         yield f"sample--{name}", ["reconstruct", SAMPLE, *option], ".parquet"

@@ -83,7 +83,7 @@ def main() -> None:
             for complete_only in (True, False):
                 tables = set_tables(topology, allowed, complete_only)
                 scores = drawn(tables, events)
-                patterns = [0] if complete_only else None  # the best of all patterns, as with --answer absent
+                patterns = [0] if complete_only else None  # the best of all patterns: --answer event,absent
                 cost.append(fastest(lambda: marginals(tables, scores), events, rounds))  # noqa: B023
                 cost.append(fastest(lambda: best(tables, scores, patterns=patterns), events, rounds))  # noqa: B023
             counts = [topology.count_assignments(n_jets), hypotheses(tables), *sums]

@@ -6,7 +6,6 @@ Both functions need extras. They import them when they are called, so importing 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,15 +33,14 @@ def generate(
     lhe: str | Path | None = None,
     card: Card | str | Path = "atlas",
     pythia: Sequence[str] = (),
-    jobs: int = 1,
-    dask: str | None = None,
+    jobs: int | str = 1,
     resume: bool = False,
     force: bool = False,
     progress: Callable[[bool, Counts], None] | None = None,
 ) -> Counts:
     """Simulate events of a topology: Pythia 8, a fast detector, jets, b-tags, truth.
 
-    Equal arguments give equal files, whatever `jobs` and `dask` are. Needs the extra `generate`.
+    Equal arguments give equal files, whatever `jobs` is. Needs the extra `generate`.
 
     Args:
         topology: A built-in name, a YAML file or a `Topology`; or `multijet` for background.
@@ -56,8 +54,8 @@ def generate(
         lhe: A Les Houches file of another generator.
         card: The detector: a built-in card, a YAML file or a `Card`.
         pythia: Additional Pythia settings, one string per setting.
-        jobs: How many processes to run on this machine.
-        dask: A Dask cluster: the address of its scheduler, or its scheduler file.
+        jobs: How many processes to run on this machine; or a Dask cluster: the address of its scheduler, or its
+            scheduler file.
         resume: Continue an interrupted run with the same arguments.
         force: Replace the output if it exists.
         progress: Called after every chunk with two arguments: whether the chunk is new, and its counts.
@@ -80,7 +78,7 @@ def generate(
         Traceback (most recent call last):
         pairton.errors.ConfigError: n_events is 0, but must lie between 1 and 30000000: use more seeds for more
     """
-    from pairton._common.parallel import dask_client
+    from pairton._common.parallel import workers
     from pairton.generator.production import produce
     from pairton.generator.settings import make_settings
 
@@ -95,10 +93,8 @@ def generate(
         card=card,
         pythia=tuple(pythia),
     )
-    with nullcontext() if dask is None else dask_client(dask) as client:
-        return produce(
-            settings, Path(output), jobs=jobs, client=client, resume=resume, force=force, progress=progress
-        )
+    with workers(jobs) as pool:
+        return produce(settings, Path(output), resume=resume, force=force, progress=progress, **pool)
 
 
 def train(

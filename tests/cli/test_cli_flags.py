@@ -19,26 +19,35 @@ from pairton.formats.base import ReadOptions
 from pairton.reconstruction.parts import reconstruct_parts
 
 READING = {"--topology", "--map", "--btag", "--set", "--isolate"}
-RUNNING = {"--model", "--decoding", "--max-objects", "--jets", "--leptons", "--answer", "--threads", "--engine"}
+RUNNING = {
+    "--model",
+    "--decoding",
+    "--max-objects",
+    "--jets",
+    "--leptons",
+    "--answer",
+    "--threads",
+    "--engine",
+    "--prior",
+}
 SIMULATED = READING - {"--btag"} | {"--strict", "--output", "--force"}
 
 FLAGS = {
-    "reconstruct": READING
-    | RUNNING
-    | {"--keep", "--dask", "--jobs", "--resume", "--output", "--force", "--parts"},
+    "reconstruct": READING | RUNNING | {"--keep", "--variation", "--jobs", "--resume", "--output", "--force"},
     "evaluate": READING
     | RUNNING
     | {"--strict", "--split", "--baseline", "--assignments", "--select", "--mix", "--no-weights", "--jet-scale"}
     | {"--json", "--report", "--plots"},
     "display": READING | RUNNING | {"--event", "--output"},
     "inspect": READING | {"--strict", "--json", "--verify"},
-    "convert": READING | {"--keep", "--strict", "--to", "--select", "--force"},
+    "convert": READING | {"--keep", "--variation", "--strict", "--to", "--select", "--force"},
     "generate": {"-n", "--output", "--process", "--seed", "--keep", "--filter", "--lhe", "--card", "--pythia"}
-    | {"--jobs", "--dask", "--resume", "--force"},
+    | {"--jobs", "--resume", "--force"},
     "train": {"--data", "--out", "--init", "--topology", "--resume", "--force", "--folds", "--seed", "--devices"}
     | {"--threads"},
     "export": {
         "--answer",
+        "--prior",
         "--output",
         "--force",
         "--decoding",
@@ -80,7 +89,7 @@ def test_every_verb_is_listed():
 def test_flags_of_a_verb(verb):
     options = [p for p in command(verb).params if isinstance(p, click.Option)]
     assert {_name(option) for option in options} == FLAGS[verb]
-    assert len(options) <= (24 if verb == "evaluate" else 20)
+    assert len(options) <= (25 if verb == "evaluate" else 20)
     assert all(getattr(option, "group", None) in GROUPS for option in options)
 
 
@@ -98,7 +107,7 @@ def test_help_shows_the_options_in_groups():
     said = CliRunner().invoke(cli, ["reconstruct", "--help"]).output
     places = [said.index(f"\n{group}:\n") for group in GROUPS]
     assert places == sorted(places)
-    assert said.index("--map") < places[1] < said.index("--decoding") < places[2] < said.index("--jobs")
+    assert said.index("--map") < places[1] < said.index("--decoding") < places[2] < said.index("--threads")
 
 
 def test_a_verb_that_does_not_exist():
@@ -154,7 +163,7 @@ def test_messages_name_arguments_in_python_and_flags_on_the_command_line(monkeyp
         assert said in str(caught.value)
         assert "--" not in str(caught.value)
     with pytest.raises(SystemExit):
-        main(["reconstruct", "sample:ttbar_allhad", "--decoding", "hyper", "--answer", "nothing=2"])
+        main(["reconstruct", "sample:ttbar_allhad", "--decoding", "hyper", "--prior", "nothing=2"])
     assert "or use --decoding exact" in capsys.readouterr().err
     assert "tags=" in str(errors.PairtonWarning("give --btag TABLE"))
 

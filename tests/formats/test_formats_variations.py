@@ -74,7 +74,7 @@ def test_a_converted_file_keeps_variations(table: Path) -> None:
     energies = (np.asarray(ak.flatten(each.varied("up").jets.energy)) for each in (events, back))
     np.testing.assert_allclose(*energies, rtol=1e-6)
     assert back.jets.pt.tolist() == events.jets.pt.tolist()
-    arguments = [str(table), str(path), "--force", "--topology", "hh4b", "--map", "up:pt=pt_up"]
+    arguments = [str(table), str(path), "--force", "--topology", "hh4b", "--variation", "up:pt=pt_up"]
     assert CliRunner().invoke(cli, ["convert", *arguments]).exit_code == 0
     assert read(path).jets["pt_up"].tolist() == events.varied("up").jets.pt.tolist()
 
@@ -85,7 +85,7 @@ def test_settings_and_variations_reach_the_reader(table: Path) -> None:
     def show(reading: dict[str, object]) -> None:
         click.echo(json.dumps({name: reading.get(name) for name in ("settings", "variations")}))
 
-    arguments = ["--set", "leptons=15", "--map", "up:pt=pt_up,mass=mass_up", "--map", "down:pt=b"]
+    arguments = ["--set", "leptons=15", "--variation", "up:pt=pt_up,mass=mass_up", "--variation", "down:pt=b"]
     found = json.loads(CliRunner().invoke(show, arguments).output)
     assert found["settings"] == {"leptons": "15"}
     assert found["variations"] == {"up": {"pt": "pt_up", "mass": "mass_up"}, "down": {"pt": "b"}}

@@ -4,61 +4,13 @@ import os
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 import warnings
 from pathlib import Path
 
 import pytest
 
 import pairton
-from pairton._common.parallel import dask_client, run_tasks
-
-LISTENS = "0A"  # state of a socket in /proc/net/tcp
-
-
-def listening(pids):
-    """(address, port) of the sockets on which processes listen."""
-    inodes = set()
-    for pid in pids:
-        for entry in Path(f"/proc/{pid}/fd").iterdir():
-            try:
-                name = os.readlink(entry)
-            except OSError:
-                continue
-            inodes.add(name.removeprefix("socket:[").removesuffix("]"))
-    found = []
-    for version in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{version}").read_text().splitlines()[1:]:
-            words = line.split()
-            if words[3] == LISTENS and words[9] in inodes:
-                address, port = words[1].split(":")
-                found.append((address, int(port, 16)))
-    return found
-
-
-@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks at sockets in /proc")
-def test_a_local_cluster_takes_no_strangers_and_says_nothing():
-    distributed = pytest.importorskip("distributed")
-    pytest.importorskip("cryptography")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with dask_client("local:1") as client:
-            assert client.submit(abs, -3).result() == 3
-            sockets = listening([os.getpid(), *client.run(os.getpid).values()])
-            assert len(sockets) >= 3
-            assert {address for address, _ in sockets} == {"0100007F"}  # 127.0.0.1
-            address = client.scheduler.address
-            assert address.startswith("tls://")
-            for stranger in (address, address.replace("tls", "tcp")):
-                security = distributed.Security.temporary() if "tls" in stranger else None
-                with pytest.raises(OSError, match=r"(?i)timed out|connect|certificate"):
-                    distributed.Client(stranger, security=security, timeout=2, set_as_default=False)
-            for _, port in sockets:
-                for page in ("", "status", "info/main/workers.html", "json/identity.json", "metrics", "api/v1"):
-                    with pytest.raises((urllib.error.URLError, OSError)) as refused:
-                        urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=2)
-                    assert getattr(refused.value, "code", 404) == 404
+from pairton._common.parallel import run_tasks, workers
 
 
 def test_a_cluster_that_runs_already_is_used():
@@ -68,9 +20,9 @@ def test_a_cluster_that_runs_already_is_used():
         warnings.simplefilter("ignore")
         with (
             distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
-            dask_client(cluster.scheduler_address) as client,
+            workers(cluster.scheduler_address) as pool,
         ):
-            assert sorted(run_tasks(abs, [-1, 2], client=client)) == [(-1, 1), (2, 2)]
+            assert sorted(run_tasks(abs, [-1, 2], **pool)) == [(-1, 1), (2, 2)]
 
 
 PARENT = """

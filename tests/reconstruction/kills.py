@@ -161,8 +161,7 @@ def verbs(folder: Path, model: str) -> list[Verb]:
         pairton(["reconstruct", str(source), "-o", str(out), "--model", model, "--threads", "1", "--force"])
 
     def parts(out: Path) -> None:
-        arguments = ["--model", model, "--threads", "1", "--resume", "--parts", str(WINDOW)]
-        pairton(["reconstruct", str(source), "-o", str(out), *arguments])
+        partitions.reconstruct_parts(source, out, model, resume=True, rows=WINDOW)
 
     def convert(out: Path) -> None:
         pairton(["convert", str(source), str(out), "--force"])

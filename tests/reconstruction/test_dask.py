@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairton import formats
-from pairton._common.parallel import WorkerError, dask_client, run_tasks
+from pairton._common.parallel import WorkerError, run_tasks, workers
 from pairton.cli import main
 from pairton.errors import ConfigError, InputError, OutputError
 from pairton.events import Events
@@ -74,9 +74,9 @@ def client():
         warnings.simplefilter("ignore")
         with (
             distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-            dask_client(cluster.scheduler_address) as found,
+            workers(cluster.scheduler_address) as pool,
         ):
-            yield found
+            yield pool["client"]
 
 
 # -- parts here --------------------------------------------------------------------------------------------
@@ -182,11 +182,12 @@ def test_mistakes_with_parts(inputs, mass_model, small_windows, tmp_path, capsys
         reconstruct_parts(inputs, tmp_path / "file", mass_model)
     monkeypatch.setattr("pairton.models.model.load_model", lambda *_, **__: mass_model)
     for arguments, message in (
-        (["-o", "out.root", "--dask", "tcp://a:1"], "write parts to a folder, but out.root is a file"),
+        (["-o", "out.root", "--jobs", "tcp://a:1"], "write parts to a folder, but out.root is a file"),
         (["--resume"], "write parts to a folder, but -o is missing"),
-        (["-o", "out", "--dask", "tcp://a:1", "--jobs", "2"], "choose one"),
-        (["-o", "out", "--parts", "4096"], "--parts 4096 is for results in parts"),
-        (["-o", "out", "--dask", "tcp://127.0.0.1:1"], "no scheduler answers there"),
+        (["-o", "out/*.root"], "out/*.root is a folder of parts: add --jobs or --resume"),
+        (["-o", "out/*.csv", "--resume"], "suffix '.csv'"),
+        (["-o", "out", "--jobs", "tcp://127.0.0.1:1"], "no Dask scheduler answers there"),
+        (["-o", "out", "--jobs", "-1"], "jobs is -1, but must be at least 1"),
     ):
         monkeypatch.setattr("pairton._common.parallel.PATIENCE", 1)
         with pytest.raises(SystemExit) as stop:
@@ -287,7 +288,7 @@ def test_the_command_on_a_cluster(client, decays, model_folder, tmp_path, capsys
     source = write(tmp_path / "in.h5", decays(200, seed=3))
     out = tmp_path / "out"
     arguments = ["reconstruct", str(source), "-o", str(out), "--model", str(model_folder)]
-    main_without_exit([*arguments, "--dask", client.scheduler.address])
+    main_without_exit([*arguments, "--jobs", client.scheduler.address])
     assert "200 events (183 ok, 17 too_few_objects)" in capsys.readouterr().out
     main_without_exit([*arguments, "--resume"])
     assert "wrote 1 parts" in (said := capsys.readouterr().out)

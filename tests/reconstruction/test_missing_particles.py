@@ -278,7 +278,7 @@ def test_what_cannot_be_asked_of_a_model(five, mass_model, missing_model):
     for asked in ({"allow_absent": True}, {"prior": {"nothing": 2}}):
         with pytest.raises(ModelError, match=r"masses knows complete events only: .* network\.patterns"):
             reconstruct(five, mass_model, **asked)
-    with pytest.raises(ConfigError, match="needs the exact likelihood, not the decoding steps"):
+    with pytest.raises(ConfigError, match="need the exact likelihood, not the decoding steps"):
         reconstruct(five, missing_model, decoding="steps", answer="particles")
     with pytest.raises(ConfigError, match=r"no pattern 'noting' .* did you mean 'nothing'"):
         reconstruct(five, missing_model, prior={"noting": 2})
@@ -353,18 +353,19 @@ def test_commands_take_the_question(call, missing_model_type, tmp_path):
     nothing = replace(missing_model_type(), terms=NOTHING)
     code, said = call("reconstruct", "--answer", "particles,absent", model=nothing)
     assert (code, said.count("absent")) == (0, 8)  # both tops of four events
-    code, said = call("reconstruct", "-o", tmp_path / "o.parquet", "--answer", "nothing=5,t_W=0.5")
+    code, said = call("reconstruct", "-o", tmp_path / "o.parquet", "--prior", "nothing=5,t_W=0.5")
     assert code == 0
     assert result_metadata(tmp_path / "o.parquet")["prior"] == {"nothing": 5.0, "t_W": 0.5}
-    code, said = call("evaluate", "--answer", "particles,absent,incomplete=0.5")
+    code, said = call("evaluate", "--answer", "particles,absent", "--prior", "incomplete=0.5")
     assert (code, "4 events with truth, 2 complete" in said) == (0, True)
     code, said = call("display", "--event", 0, "-o", tmp_path / "e.html", "--answer", "absent", model=nothing)
     assert code == 0
     assert "event 0: nothing is present, with a probability of 1.000" in said
     for arguments, message in (
-        (["--answer", "nothing=x"], "answer 'nothing=x': write PATTERN=FACTOR"),
-        (["--answer", "nothing=1,nothing=2"], "answer names 'nothing' twice (1 and 2)"),
-        (["--answer", "nothing=-1"], "the prior of 'nothing' is -1.0"),
+        (["--prior", "nothing=x"], "prior 'nothing=x': write it as in nothing=5"),
+        (["--prior", "nothing=1,nothing=2"], "prior names 'nothing' twice (1.0 and 2)"),
+        (["--prior", "nothing=-1"], "the prior of 'nothing' is -1.0"),
+        (["--answer", "event,particles"], "answer 'event,particles': choose one of event and particles"),
         (["--answer", "tops"], "no answer 'tops': choose one of event, particles"),
     ):
         code, said = call("reconstruct", *arguments)

@@ -184,7 +184,7 @@ def test_all_that_changes_an_answer_is_in_the_metadata(decays, tmp_path, model_f
     table = table.append_column("jet_count", [np.full(30, 8.0)])
     pq.write_table(table.append_column("more", [np.arange(30)]), source)
     words += ["--decoding", "beam:3", "--keep", "more", "--engine", "torch"]
-    words += ["--map", "up:pt=jet_pt"]
+    words += ["--variation", "up:pt=jet_pt"]
     assert run("reconstruct", source, "-o", out, "--model", model_folder, *words) == 0
     said = result_metadata(out)
     assert said["reading"] == {

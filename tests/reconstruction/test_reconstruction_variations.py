@@ -153,7 +153,7 @@ def test_variations_without_missing_energy_are_warned_of_and_recorded(tmp_path, 
     up = make_jets(**{name: events.jets[name] * (1.1 if name in ("pt", "energy") else 1) for name in FIELDS})
     with pytest.warns(PairtonWarning, match=FROZEN):
         reconstruct(events, variations={"up": up}, tags="generator").save(tmp_path / "memory.parquet")
-    run = ["reconstruct", str(path), "--model", "ttbar_semilep", "--map", "up:pt=pt_up"]
+    run = ["reconstruct", str(path), "--model", "ttbar_semilep", "--variation", "up:pt=pt_up"]
     for more in (["-o", str(tmp_path / "file.parquet")], ["-o", str(tmp_path / "parts"), "--jobs", "2"]):
         with pytest.raises(SystemExit, match="0"):
             main([*run, *more])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import socket
@@ -28,12 +27,11 @@ from typing import Any, TypeVar
 from pairton._common.signals import blocked
 from pairton.errors import ConfigError, MissingExtraError, PairtonError, PairtonWarning
 
-__all__ = ["WorkerError", "check_jobs", "cores", "dask_client", "in_parallel", "run_tasks"]
+__all__ = ["WorkerError", "check_jobs", "cores", "in_parallel", "run_tasks", "workers"]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-LOCAL, LOOPBACK = "local", "127.0.0.1"
 PATIENCE = 20  # seconds in which a scheduler must answer
 AHEAD = 2  # tasks submitted per thread of the cluster, so that no thread waits for its next task
 
@@ -143,56 +141,28 @@ def _in_pool(
 
 
 @contextmanager
-def dask_client(where: str) -> Iterator[Any]:
-    """Yield a client of a Dask cluster.
+def workers(jobs: int | str) -> Iterator[dict[str, Any]]:
+    """Yield the arguments `jobs` and `client` of `run_tasks`.
 
-    where: `local` or `local:4` to start a cluster here, or the address or the scheduler file of a running one
-
-    A local cluster is stopped when the block ends. Anyone who can connect to a Dask scheduler can run code on its
-    workers, and the machine may have other users. A local scheduler therefore accepts only clients with its TLS
-    certificate, which is kept in memory, and its HTTP servers have no routes.
+    jobs   a number of processes; or a Dask cluster, by the address or the scheduler file of its scheduler
     """
-    distributed = _distributed()
-    name, _, count = where.partition(":")
-    if name == LOCAL:
-        import dask
-
-        workers = _workers(where, count)
-        try:
-            security = distributed.Security.temporary()
-        except ImportError:
-            raise MissingExtraError("dask", "cryptography") from None
-        no_routes: dict[str, list[str]] = {
-            f"distributed.{part}.http.routes": [] for part in ("scheduler", "worker", "nanny")
-        }
-        with (
-            dask.config.set(no_routes),
-            distributed.LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                host=LOOPBACK,
-                security=security,
-                dashboard_address=f"{LOOPBACK}:0",
-                scheduler_kwargs={"dashboard": False},
-                silence_logs=logging.CRITICAL,  # errors are raised here, and reported once
-            ) as cluster,
-            distributed.Client(cluster) as client,
-        ):
-            yield client
+    if isinstance(jobs, int):
+        yield {"jobs": jobs, "client": None}
         return
-    target = {"scheduler_file": where} if os.path.isfile(where) else {"address": where}
+    distributed = _distributed()
+    target = {"scheduler_file": jobs} if os.path.isfile(jobs) else {"address": jobs}
     try:
         if "address" in target:
-            _connect(where)
+            _connect(jobs)
         client = distributed.Client(**target, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())[:160]
         raise ConfigError(
-            f"--dask {where}: no scheduler answers there ({reason}): give local, local:WORKERS, an address as in "
-            "tcp://host:8786, or a scheduler file"
+            f"--jobs {jobs}: no Dask scheduler answers there ({reason}): give a number of processes, an address "
+            "as in tcp://host:8786, or a scheduler file"
         ) from None
     with client:
-        yield client
+        yield {"jobs": 1, "client": client}
 
 
 def _connect(where: str) -> None:
@@ -209,14 +179,6 @@ def _distributed() -> Any:
         return import_module("distributed")
     except ImportError:
         raise MissingExtraError("dask", "distributed") from None
-
-
-def _workers(where: str, count: str) -> int:
-    if not count and ":" not in where:
-        return cores()
-    if not count.isdigit() or int(count) < 1:
-        raise ConfigError(f"--dask {where}: write local:WORKERS with a number of at least 1, as in local:4")
-    return int(count)
 
 
 def _on_dask(

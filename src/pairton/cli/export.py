@@ -12,7 +12,7 @@ from pairton.cli.options import (
     OUTPUT,
     PHYSICS,
     GroupedCommand,
-    answer_option,
+    answer_options,
     completing,
     force_option,
     option,
@@ -59,7 +59,7 @@ __all__ = ["export"]
     metavar="FILE",
     help="With --like spanet: event file that describes the inputs. [inputs without preprocessing]",
 )
-@answer_option
+@answer_options
 def export(
     model: str,
     output: Path,

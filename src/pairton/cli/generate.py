@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairton.cli.options import OUTPUT, PHYSICS, RUNNING, GroupedCommand, completing, force_option, option
+from pairton.cli.options import (
+    OUTPUT,
+    PHYSICS,
+    RUNNING,
+    GroupedCommand,
+    completing,
+    force_option,
+    jobs_option,
+    option,
+)
 
 if TYPE_CHECKING:
     from pairton.generator.production import Counts
@@ -45,15 +54,7 @@ __all__ = ["generate"]
     shell_complete=completing("card"),
 )
 @option(PHYSICS, "--pythia", multiple=True, metavar="LINE", help="An additional Pythia setting; may be repeated.")
-@option(
-    RUNNING,
-    "--jobs",
-    type=int,
-    default=1,
-    show_default=True,
-    help="Number of processes. The events do not depend on it.",
-)
-@option(RUNNING, "--dask", metavar="ADDRESS", help="Run on a Dask cluster whose workers see the folder of OUTPUT.")
+@jobs_option("The events do not depend on it.")
 @option(RUNNING, "--resume", is_flag=True, help="Continue an interrupted run.")
 @option(OUTPUT, "-o", "--output", type=click.Path(path_type=Path), required=True, help="File to write.")
 @force_option
@@ -63,8 +64,7 @@ def generate(
     output: Path,
     resume: bool,
     force: bool,
-    jobs: int,
-    dask: str | None,
+    jobs: int | str | None,
     **sample: Any,  # options that `pairton.generate` has under the same name
 ) -> None:
     """Simulate events of TOPOLOGY: Pythia 8, a fast detector, jets, truth.
@@ -103,7 +103,7 @@ def generate(
             if new and speed:
                 bar.update(row, rate=f"{speed:.0f} events/s")
 
-        how: dict[str, Any] = {"jobs": jobs, "dask": dask, "resume": resume, "force": force}
+        how: dict[str, Any] = {"jobs": 1 if jobs is None else jobs, "resume": resume, "force": force}
         counts = run(topology, output, n_events, progress=progress, **how, **sample)
     click.echo(report(counts))
     click.echo(f"wrote {output}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,20 +16,21 @@ from pairton.errors import ConfigError
 __all__ = [
     "DECODINGS",
     "GroupedCommand",
-    "answer_option",
+    "answer_options",
     "completing",
     "cut_options",
     "decoding_option",
     "force_option",
+    "jobs_option",
     "model_options",
     "option",
-    "parse_answer",
-    "parse_map",
+    "parse_pairs",
     "reading_options",
     "refuse_existing",
 ]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Value = TypeVar("Value")
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 INPUT, PHYSICS, RUNNING, OUTPUT = "Input", "Physics", "Running", "Output"
@@ -122,8 +122,15 @@ _READING = {
         "maps",
         multiple=True,
         metavar="OURS=COLUMN,…",
-        help="Columns to read: pt=Jet_pt,… for jets; lepton.pt=el_pt,met.phi=met_phi,… for other objects; "
-        "NAME:pt=COLUMN,mass=COLUMN is a variation of jets (in reconstruct, with results that end in _NAME).",
+        help="Columns to read: pt=Jet_pt,… for jets; lepton.pt=el_pt,met.phi=met_phi,… for other objects.",
+    ),
+    "variation": option(
+        INPUT,
+        "--variation",
+        "varied",
+        multiple=True,
+        metavar="NAME:pt=COLUMN,…",
+        help="Columns of varied jets, for results that end in _NAME; may be repeated.",
     ),
     "btag": option(
         INPUT,
@@ -161,14 +168,13 @@ _READING = {
 }
 
 FACTS = ("format", "tree", "units")  # keys of `--set` that all formats have
-VARIATION = re.compile(r"\s*\w+:")  # begins an entry of `--map` that is a variation
 
 
 def reading_options(*without: str, variations: bool = False) -> Callable[[Command], Command]:
     """Add the options of reading, and pass them as one keyword `reading`, for `pairton.iterate(**reading)`.
 
     without      names of options that have no effect on the verb
-    variations   whether `--map` may name variations
+    variations   whether variations have an effect
     """
 
     def decorate(command: Command) -> Command:
@@ -177,6 +183,7 @@ def reading_options(*without: str, variations: bool = False) -> Callable[[Comman
             *args: Any,
             topology: str | None,
             maps: tuple[str, ...],
+            varied: tuple[str, ...] = (),
             settings: tuple[str, ...],
             keep: tuple[str, ...] = (),
             isolate: bool = False,
@@ -188,19 +195,17 @@ def reading_options(*without: str, variations: bool = False) -> Callable[[Comman
 
             values = parse_settings(settings)
             reading: dict[str, Any] = {name: values.pop(name, None) for name in FACTS}
-            varied = [entry for entry in maps if VARIATION.match(entry)]
-            if varied and not variations:
-                raise ConfigError(f"map {varied[0]}: only reconstruct and convert have variations")
-            columns = parse_map(tuple(entry for entry in maps if entry not in varied))
-            reading |= {"topology": topology, "map": columns, "strict": strict}
+            reading |= {"topology": topology, "map": parse_pairs("map", maps, str, "pt=Jet_pt,lepton.pt=el_pt")}
+            reading |= {"strict": strict}
             reading |= _tagger(btag)
             reading["keep"] = [name.strip() for entry in keep for name in entry.split(",") if name.strip()]
             optional = {"isolate": isolate, "settings": values, "variations": parse_variations(varied)}
             reading |= {name: value for name, value in optional.items() if value}
             return command(*args, reading=reading, **rest)
 
+        unused = {*without} if variations else {*without, "variation"}
         for name in reversed(_READING):
-            wrapper = wrapper if name in without else _READING[name](wrapper)
+            wrapper = wrapper if name in unused else _READING[name](wrapper)
         return wrapper  # type: ignore[return-value]  # the keywords differ, the command is the same to click
 
     return decorate
@@ -212,10 +217,8 @@ def _tagger(btag: str | None) -> dict[str, Any]:
     if Path(name).suffix in (".yaml", ".yml") or name in built_in("tags"):
         from pairton.events.tags import load_table
 
-        return {
-            "tags": load_table(name),
-            "btag": cut or None,
-        }  # the content of the table, not its name, is a setting
+        # the content of the table, not its name, is a setting
+        return {"tags": load_table(name), "btag": cut or None}
     return {"btag": btag}
 
 
@@ -249,25 +252,36 @@ def cut_options(command: Command) -> Command:
     return wrapper  # type: ignore[return-value]  # the keywords differ, the command is the same to click
 
 
-def answer_option(command: Command) -> Command:
-    """Add `--answer`, and pass it as the keyword `question`: arguments of `Question`."""
+def answer_options(command: Command) -> Command:
+    """Add `--answer` and `--prior`, and pass them as one keyword `question`: arguments of `Question`."""
 
-    def parsed(_: click.Context, __: click.Parameter, given: str) -> dict[str, Any]:
-        return parse_answer(given)
+    @functools.wraps(command)
+    def wrapper(*args: Any, answer: str, prior: tuple[str, ...], **rest: Any) -> Any:
+        words = [word.strip() for word in answer.split(",")]
+        kinds = [word for word in words if word != ABSENT]
+        if len(kinds) > 1:
+            raise ConfigError(f"answer {answer!r}: choose one of {' and '.join(kinds)}")
+        question = {"answer": kinds[0] if kinds else "event", "allow_absent": ABSENT in words}
+        question["prior"] = parse_pairs("prior", prior, float, "nothing=5")
+        return command(*args, question=question, **rest)
 
-    return option(
+    wrapper = option(
+        PHYSICS,
+        "--prior",
+        multiple=True,
+        metavar="PATTERN=FACTOR,…",
+        help="How much more frequent a pattern is than in training, as in nothing=5 or incomplete=0.",
+    )(wrapper)
+    return option(  # type: ignore[return-value]  # the keywords differ, the command is the same to click
         PHYSICS,
         "--answer",
-        "question",
         default="event",
         show_default=True,
-        metavar="WHAT,…",
-        callback=parsed,
-        help="event or particles: maximise the expected number of right events, or of right particles; absent: "
-        "leave out particles that are probably absent; PATTERN=FACTOR: how much more frequent a pattern is than "
-        "in training, as in nothing=5 or incomplete=0.",
-        shell_complete=completing(("event", "particles", ABSENT)),
-    )(command)
+        metavar="event|particles[,absent]",
+        help="Maximise the expected number of right events, or of right particles; absent: leave out particles "
+        "that are probably absent.",
+        shell_complete=completing(("event", "particles", f"event,{ABSENT}", f"particles,{ABSENT}")),
+    )(wrapper)
 
 
 def model_options(command: Command) -> Command:
@@ -275,7 +289,7 @@ def model_options(command: Command) -> Command:
     for add in (
         option(RUNNING, "--engine", default="onnx", show_default=True, help="onnx, or torch if it is installed."),
         option(RUNNING, "--threads", type=int, metavar="N", help="Threads for the network. [all cores]"),
-        answer_option,
+        answer_options,
         cut_options,
         option(
             PHYSICS,
@@ -290,41 +304,39 @@ def model_options(command: Command) -> Command:
     return command
 
 
-def parse_map(entries: tuple[str, ...]) -> dict[str, str]:
-    """Parse `pt=Jet_pt,eta=Jet_eta`, given once or several times.
+def parse_pairs(
+    name: str, entries: tuple[str, ...], value: Callable[[str], Value], example: str
+) -> dict[str, Value]:
+    """Parse `KEY=VALUE,KEY=VALUE` of an option, given once or several times.
 
-    >>> parse_map(("pt=Jet_pt,eta=Jet_eta", "weight=w"))
+    >>> parse_pairs("map", ("pt=Jet_pt,eta=Jet_eta", "weight=w"), str, "pt=Jet_pt")
     {'pt': 'Jet_pt', 'eta': 'Jet_eta', 'weight': 'w'}
     """
-    found: dict[str, str] = {}
+    found: dict[str, Value] = {}
     for part in (part.strip() for entry in entries for part in entry.split(",")):
-        ours, equals, column = (piece.strip() for piece in part.partition("="))
-        if not (ours and equals and column):
-            raise ConfigError(f"map {part!r}: write OUR_NAME=COLUMN, as in pt=Jet_pt,lepton.pt=el_pt")
-        if ours in found:
-            raise ConfigError(f"map names {ours!r} twice ({found[ours]} and {column}): keep one")
-        found[ours] = column
-    return found
-
-
-def parse_answer(text: str) -> dict[str, Any]:
-    """Parse `--answer`: what is maximised, whether particles may be absent, and the prior of patterns.
-
-    >>> parse_answer("particles,absent,nothing=5")
-    {'answer': 'particles', 'allow_absent': True, 'prior': {'nothing': 5.0}}
-    """
-    found: dict[str, Any] = {"answer": "event", "allow_absent": False, "prior": {}}
-    for part in (part.strip() for part in text.split(",")):
-        pattern, equals, factor = (piece.strip() for piece in part.partition("="))
-        if not equals:
-            found |= {"allow_absent": True} if part == ABSENT else {"answer": part}
-            continue
+        key, equals, text = (piece.strip() for piece in part.partition("="))
         try:
-            value = float(factor)
+            given = value(text)
         except ValueError:
-            raise ConfigError(f"answer {part!r}: write PATTERN=FACTOR, as in nothing=5,t_W=0.5") from None
-        if pattern in found["prior"]:
-            before = found["prior"][pattern]
-            raise ConfigError(f"answer names {pattern!r} twice ({before:g} and {value:g}): keep one")
-        found["prior"][pattern] = value
+            equals = ""
+        if not (key and equals and text):
+            raise ConfigError(f"{name} {part!r}: write it as in {example}")
+        if key in found:
+            raise ConfigError(f"{name} names {key!r} twice ({found[key]} and {text}): keep one")
+        found[key] = given
     return found
+
+
+def jobs_option(where: str) -> Callable[[Command], Command]:
+    """`--jobs`: a number of processes, or a Dask cluster."""
+
+    def parsed(_: click.Context, __: click.Parameter, given: str | None) -> int | str | None:
+        return int(given) if given is not None and given.lstrip("-").isdigit() else given
+
+    return option(
+        RUNNING,
+        "--jobs",
+        metavar="N|CLUSTER",
+        callback=parsed,
+        help=f"Run in N processes, or on a Dask cluster: its address or scheduler file. {where}",
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from pairton.cli.options import (
     completing,
     decoding_option,
     force_option,
+    jobs_option,
     model_options,
     option,
     reading_options,
@@ -44,13 +44,7 @@ __all__ = ["reconstruct"]
 )
 @decoding_option()
 @model_options
-@option(RUNNING, "--jobs", type=int, metavar="N", help="Run in N processes. OUT becomes a folder of parts.")
-@option(
-    RUNNING,
-    "--dask",
-    metavar="ADDRESS",
-    help="Run on a Dask cluster: an address or a scheduler file. OUT becomes a folder of parts.",
-)
+@jobs_option("OUT becomes a folder of parts.")
 @option(
     RUNNING,
     "--resume",
@@ -62,15 +56,10 @@ __all__ = ["reconstruct"]
     "-o",
     "--output",
     metavar="OUT",
-    help="File to write: .parquet, .root or .h5. Without it, a table is printed.",
+    help="File to write: .parquet, .root or .h5; with --jobs or --resume a folder of Parquet files, or as in "
+    "out/*.root. Without it, a table is printed.",
 )
 @force_option
-@option(
-    OUTPUT,
-    "--parts",
-    metavar="[ROWS][SUFFIX]",
-    help="Events in each part of a folder, and its format, as in 8192, .root or 8192.root. [65536.parquet]",
-)
 @reading_options("strict", variations=True)
 def reconstruct(
     inputs: tuple[str, ...],
@@ -82,11 +71,9 @@ def reconstruct(
     question: dict[str, Any],
     threads: int | None,
     engine: str,
-    dask: str | None,
-    jobs: int | None,
+    jobs: int | str | None,
     resume: bool,
     force: bool,
-    parts: str | None,
     reading: dict[str, Any],
 ) -> None:
     """Find the particles of every event of IN (files, globs, URLs, @list.txt) and write them to OUT.
@@ -96,19 +83,19 @@ def reconstruct(
 
     \b
     Example: pairton reconstruct events.root -o out.parquet --keep genWeight
-             pairton reconstruct events/*.root -o out/ --dask tls://scheduler:8786 --resume
+             pairton reconstruct events/*.root -o out --jobs tls://scheduler:8786 --resume
     """
     from pairton.cli.progress import progress
     from pairton.reconstruction.run import Run
     from pairton.reconstruction.run_settings import RunSettings
     from pairton.reconstruction.streaming import write_result
 
-    in_parts = dask is not None or jobs is not None or resume
+    in_parts = jobs is not None or resume
     if in_parts:
-        threads = threads or (1 if dask is not None or (jobs or 1) > 1 else None)
-        _check_folder(output, dask, jobs)
-    elif parts is not None:
-        raise ConfigError(f"--parts {parts} is for results in parts: add --dask, --jobs or --resume")
+        threads = threads or (None if jobs in (None, 1) else 1)
+        folder, suffix = _folder(output)
+    elif "*" in str(output):
+        raise ConfigError(f"{output} is a folder of parts: add --jobs or --resume")
     else:
         refuse_existing(output, force)
     begun = time.monotonic()
@@ -119,8 +106,8 @@ def reconstruct(
             return progress(stream, lambda: run.expected, "reconstructing", size=len)
 
         if in_parts:
-            how = {"jobs": 1 if jobs is None else jobs, "resume": resume, "force": force, **_parse_parts(parts)}
-            _write_parts(run, str(output), dask, begun, progress=bar, **how)
+            how = {"resume": resume, "force": force, "suffix": suffix, "progress": bar}
+            _write_parts(run, folder, 1 if jobs is None else jobs, begun, **how)
         else:
             summary = write_result(run, output, progress=bar)
             if output is None:
@@ -129,35 +116,29 @@ def reconstruct(
         click.echo(settings.objects_used(run.model, run.topology, run.pile_up))
 
 
-def _check_folder(output: str | None, dask: str | None, jobs: int | None) -> None:
+def _folder(output: str | None) -> tuple[str, str]:
+    """The folder of parts, and the suffix of their files."""
     from pairton.formats.files import CONTAINERS
 
-    if dask is not None and jobs is not None:
-        raise ConfigError(f"--dask {dask} and --jobs {jobs}: choose one")
+    if output is not None and Path(output).name.startswith("*."):
+        return str(Path(output).parent), Path(output).name[1:]
     if output is None or Path(output).suffix.lower() in CONTAINERS:
         problem = f"but {output} is a file" if output else "but -o is missing"
         raise ConfigError(
-            f"--dask, --jobs and --resume write parts to a folder, {problem}: give a folder, as in -o out"
+            f"--jobs and --resume write parts to a folder, {problem}: give a folder, as in -o out or -o out/*.root"
         )
+    return output, ".parquet"
 
 
-def _parse_parts(text: str | None) -> dict[str, Any]:
-    """Rows and suffix of parts, from `8192.root`."""
-    rows, dot, suffix = (text or "").partition(".")
-    if text is not None and not (rows.isdigit() or (dot and not rows)):
-        raise ConfigError(f"--parts {text}: give a number of events, a suffix, or both, as in 8192.root")
-    return ({"rows": int(rows)} if rows else {}) | ({"suffix": f".{suffix}"} if dot else {})
-
-
-def _write_parts(run: Run, output: str, dask: str | None, begun: float, **how: Any) -> None:
-    from pairton._common.parallel import dask_client
+def _write_parts(run: Run, folder: str, jobs: int | str, begun: float, **how: Any) -> None:
+    from pairton._common.parallel import workers
     from pairton.reconstruction.parts import write_parts
 
-    with nullcontext() if dask is None else dask_client(dask) as client:
-        done = write_parts(run, output, client=client, **how)
+    with workers(jobs) as pool:
+        done = write_parts(run, folder, **pool, **how)
     kept = f", {done.skipped} of them kept" if done.skipped else ""
     kept += f", {done.replaced} replaced (damaged, or other inputs or settings)" if done.replaced else ""
-    _report(done, run, begun, f"; wrote {len(done.paths)} parts to {output}{kept}")
+    _report(done, run, begun, f"; wrote {len(done.paths)} parts to {folder}{kept}")
 
 
 def _report(summary: Summary, run: Run, begun: float, where: str) -> None:

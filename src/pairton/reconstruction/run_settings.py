@@ -75,7 +75,7 @@ class RunSettings:
     def _check_question(self, model: Model, decoding: str) -> None:
         if not self.question.is_default and not (decoding in DECODINGS and DECODINGS[decoding].knows_missing):
             raise ConfigError(
-                f"--answer needs the exact likelihood, not the decoding {decoding}: "
+                f"--answer and --prior need the exact likelihood, not the decoding {decoding}: "
                 "leave it out, or use --decoding exact"
             )
         self.question.log_prior(model.topology)
