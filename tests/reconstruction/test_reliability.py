@@ -98,6 +98,7 @@ def test_thirty_interrupts_in_a_row(source, model_folder, tmp_path):
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # jobs of a shell may ignore it
         )
         while not out.exists() and process.poll() is None:
             time.sleep(0.01)
@@ -109,9 +110,14 @@ def test_thirty_interrupts_in_a_row(source, model_folder, tmp_path):
         finally:
             process.kill()
         lines = [line for line in said.splitlines() if not line.startswith("pairton: warning: ")]
-        assert (process.returncode, lines) in ((130, ["pairton: stopped by SIGINT"]), (0, [])), said
-        assert [path for path in tmp_path.rglob(".*") if path.suffix] == []
-        stopped += process.returncode == 130
+        if process.returncode != 130:  # it was done; Python itself may be ending
+            assert (process.returncode in (0, -signal.SIGINT), lines) == (True, []), said
+            assert (out / "_reconstruction.json").exists()
+            continue
+        assert lines == ["pairton: stopped by SIGINT"]
+        assert [path for path in tmp_path.rglob(".*") if path.suffix] == []  # nothing half-written
+        stopped += 1
+    print(f"{stopped} of 30 runs were stopped")
     assert stopped >= 10
     subprocess.run([*command, "-o", str(out), "--resume"], check=True, capture_output=True)
     for path in (tmp_path / "undisturbed").glob("*.parquet"):
