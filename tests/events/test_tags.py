@@ -165,10 +165,8 @@ def test_tables_of_the_generator_are_its_card():
         points = load_table("generator_points").efficiency[k, 0]
         np.testing.assert_allclose(points, card.working_points[k], rtol=1e-4)
         score = load_table("generator_score")
-        found = card.score(
-            np.full(len(score.cuts), k), score.efficiency[k, 0]
-        )  # the score that this share exceeds
-        np.testing.assert_allclose(found, score.cuts, atol=1e-4)
+        cuts = card.score(np.full(len(score.cuts), k), score.efficiency[k, 0])  # which this share exceeds
+        np.testing.assert_allclose(cuts, score.cuts, atol=1e-4)
 
 
 def jets_with_scores(n: int = 400) -> Events:

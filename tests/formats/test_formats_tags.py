@@ -21,6 +21,7 @@ from pairton.events.domain import Domain
 from pairton.events.inputs import EVIDENCE
 from pairton.events.tags import load_table, parse_table
 from pairton.formats import create, iterate, open_source, read
+from pairton.generator.card import load_card
 from pairton.reconstruction.parts import reconstruct_parts
 from pairton.reconstruction.streaming import reconstruct_files
 from pairton.reconstruction.writers import result_metadata
@@ -307,10 +308,13 @@ def test_a_score_is_not_a_tag(events, evidence_model):
     assert ak.all(reco.events.jets.b_evidence[reco.events.jets.pt < 40] == 0)
 
 
-def test_generated_events_use_their_finest_tags(tmp_path, events, evidence_model):
-    """No warning, and the score instead of the tag, of events that `pairton generate` made."""
+@pytest.mark.parametrize(
+    "made",
+    [{"tag_table": load_table("generator_score").to_dict()}, {"generator": {"card": load_card("atlas").text}}],
+)
+def test_generated_events_use_their_finest_tags(tmp_path, events, evidence_model, made):
+    """No warning, and the score instead of the tag, of events whose file states the table; or the card, if old."""
     score = bins_of(events) * 0.3 + 0.2
-    made = {"generator": {"seed": 1, "card": ""}}
     path = stored(tmp_path / "a.h5", events, made, score=score)
     output = tmp_path / "out.parquet"
     reconstruct_files(str(path), output, evidence_model)

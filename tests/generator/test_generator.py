@@ -31,6 +31,7 @@ from pairton.errors import (
     PairtonError,
     PairtonWarning,
 )
+from pairton.events.tags import load_table
 from pairton.formats import files
 from pairton.generator.leshouches import scan
 from pairton.generator.production import Task, is_complete, make_chunk, parts_folder, produce, run_chunk
@@ -528,7 +529,8 @@ def test_command_writes_a_file_that_says_how_it_was_made(tmp_path):
     assert "simulated" in result.output
     assert "30" in result.output
     with formats.open_source(str(output)) as source:
-        made = source.metadata["generator"]
+        made, table = source.metadata["generator"], source.metadata["tag_table"]
+    assert table == load_table("generator_score").to_dict()
     assert (made["seed"], made["n_events"], made["counts"]["kept"]) == (9, 30, 30)
     assert made["filter"] is None
     assert "Tune:pp" in " ".join(made["lines"])

@@ -262,12 +262,10 @@ def _rule(kind: str, summary: Summary, lost: int) -> str:
 
 def _tags(summary: Summary) -> str:
     """The tagger, and the table of its efficiencies."""
-    from pairton.events.tags import is_generated
-
     parts = [str(summary.metadata["btag"])] if "btag" in summary.metadata else []
     if table := summary.metadata.get("tag_table"):
         parts.append(f"table {table['name']}" + ("" if table.get("measured", True) else " (approximate)"))
-    elif not is_generated(summary.metadata):
+    else:
         parts.append("of unknown efficiencies: --btag TABLE gives them")
     return ", ".join(parts)
 

@@ -8,7 +8,7 @@ import numpy as np
 from pairton.errors import EventsError
 from pairton.events.events import Events, Objects
 from pairton.events.inputs import EVIDENCE
-from pairton.events.tags import TagTable, default_table, is_generated, load_table, with_evidence
+from pairton.events.tags import DEFAULT_TABLE, TagTable, load_table, stated_table, with_evidence
 from pairton.topology import JET
 
 __all__ = ["ensure_evidence", "tag_caveat", "with_table"]
@@ -20,7 +20,9 @@ ASSUMED = (
 
 
 def ensure_evidence(events: Events) -> Events:
-    """Add evidence to the jets from the default table for their tags, unless they have evidence already.
+    """Add evidence to the jets, unless they have it already.
+
+    It comes from the table that the metadata state, or from that of Pairton's generator for a `btag` of 0 or 1.
 
     >>> from pairton.events.objects import make_jets
     >>> jets = make_jets(**{name: [[50.0]] for name in ("pt", "phi", "mass")}, eta=[[0.0]], btag=[[1]])
@@ -30,7 +32,7 @@ def ensure_evidence(events: Events) -> Events:
     """
     fields = ak.fields(events.jets)
     if EVIDENCE[0] not in fields:
-        return with_table(events, default_table(events.jets, events.metadata))
+        return with_table(events, _own_table(events) or load_table(DEFAULT_TABLE))
     if EVIDENCE[1] not in fields:  # no evidence for c jets
         zeros = ak.zeros_like(events.jets[EVIDENCE[0]])
         jets = ak.with_field(events.jets, zeros, EVIDENCE[1])
@@ -66,15 +68,22 @@ def with_table(events: Events, table: TagTable) -> Events:
 
 def tag_caveat(events: Events) -> str:
     """A warning if the efficiencies of the tagger are assumed or approximate; empty if they are known."""
-    if EVIDENCE[0] not in ak.fields(events.jets):
-        return "" if is_generated(events.metadata) else ASSUMED
-    table = events.metadata.get("tag_table", {})
-    if table.get("measured", True):
+    has_evidence = EVIDENCE[0] in ak.fields(events.jets)
+    table = stated_table(events.metadata) if has_evidence else _own_table(events)
+    if table is None and not has_evidence:
+        return ASSUMED
+    if table is None or table.measured:
         return ""
     return (
-        f"the efficiencies in the table {table.get('name')} are approximate: measure them in your simulation with "
+        f"the efficiencies in the table {table.name} are approximate: measure them in your simulation with "
         "`pairton measure tags`, and give the new table with --btag TABLE"
     )
+
+
+def _own_table(events: Events) -> TagTable | None:
+    """The table that the metadata state, if the jets have its field."""
+    table = stated_table(events.metadata)
+    return table if table is not None and table.field in ak.fields(events.jets) else None
 
 
 def _varied(events: Events, table: TagTable) -> dict[str, Objects]:

@@ -25,27 +25,29 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton._common.configuration import check_keys, parse_yaml, read_yaml, sensible
+from pairton._common.configuration import check_keys, read_yaml, sensible
 from pairton.errors import ConfigError, EventsError, nearest, shown
 from pairton.events.inputs import EVIDENCE
 
 __all__ = [
-    "GENERATED",
+    "DEFAULT_TABLE",
     "TagTable",
     "builtin_tables",
     "check_binary",
-    "default_table",
-    "is_generated",
     "load_table",
     "not_binary",
     "parse_table",
+    "stated_table",
     "tables_of",
     "with_evidence",
 ]
 
 FLAVOURS = ("b", "c", "light")
 DEFAULT_TABLE = "generator"  # for tags of 0 or 1 from an unknown tagger
-GENERATED = ("score", "tagbin")  # fields of jets, beside btag, that `pairton generate` writes; the finest first
+CARDS = {  # table -> the efficiencies that it repeats, in cards of older generated files; the finest first
+    "generator_score": "light: [0.034483, 0.0088496, 0.0031949, 0.00083056]",
+    DEFAULT_TABLE: "b: {a: 24.0, b: 0.003, c: 0.086}",
+}
 DEFAULT_EFFICIENCY = 0.77  # for b jets, of the cut that makes a tag if a table does not name one
 MOST_NOT_BINARY = 0.01  # largest share of values other than 0 and 1 in a binary tag
 MOST = 8.0  # largest absolute evidence: no efficiency is measured better than one in three thousand
@@ -273,45 +275,16 @@ def _check(table: TagTable, source: str) -> None:
         raise ConfigError(f"{source}: abs_eta is {table.abs_eta:g}, but must be above 0")
 
 
-def is_generated(metadata: Mapping[str, Any]) -> bool:
-    """Whether metadata say that `pairton generate` made the events, with the default efficiencies of its tagger.
+def stated_table(metadata: Mapping[str, Any]) -> TagTable | None:
+    """The table that metadata state for the tags of the jets; None if they state none.
 
-    >>> is_generated({}), is_generated({"generator": {"seed": 1}})
-    (False, True)
+    Older files of `pairton generate` have the card instead; built-in tables have its default efficiencies.
     """
-    made = metadata.get("generator")
-    return isinstance(made, Mapping) and _has_default_tags(str(made.get("card", "")))
-
-
-@lru_cache(maxsize=8)
-def _has_default_tags(card: str) -> bool:
-    """Whether the tagging efficiencies that a detector card gives, if any, are those of the built-in tables."""
-    points, binary = load_table("generator_points").efficiency[:, 0], load_table(DEFAULT_TABLE)
-    pt = (binary.edges[4] + binary.edges[5]) / 2  # GeV, the middle of a range
-    zeros = dict.fromkeys(("offset", "slope", "a", "b", "c"), 0.0)
-    try:
-        own = (parse_yaml(card, "card") or {}).get("btag", {})
-        given = own.get("points")
-        if given is not None and not np.allclose([given[f] for f in FLAVOURS], points, rtol=1e-3):
-            return False
-        rows = [zeros | own[flavour] for flavour in FLAVOURS if flavour in own]
-        found = [r["offset"] + r["slope"] * pt + r["a"] * np.tanh(r["b"] * pt) / (1 + r["c"] * pt) for r in rows]
-        return not found or np.allclose(found, binary.efficiency[:, 5, 0], rtol=1e-3)
-    except (ConfigError, AttributeError, KeyError, TypeError, ValueError):
-        return False
-
-
-def default_table(jets: ak.Array, metadata: Mapping[str, Any]) -> TagTable:
-    """The table for jets if the user names none.
-
-    For jets from `pairton generate`, it is the finest table that their fields allow. For others, it is the table
-    for a `btag` of 0 or 1 with the efficiencies of Pairton's generator.
-    """
-    if is_generated(metadata):
-        fields = ak.fields(jets)
-        names = [name for name in ("generator_score", "generator_points") if load_table(name).field in fields]
-        return load_table([*names, DEFAULT_TABLE][0])
-    return load_table(DEFAULT_TABLE)
+    table, made = metadata.get("tag_table"), metadata.get("generator")
+    if table is not None:
+        return parse_table(table, "tag_table")
+    card = str(made.get("card")) if isinstance(made, Mapping) else ""
+    return next((load_table(name) for name, part in CARDS.items() if part in card), None)
 
 
 def with_evidence(jets: ak.Array, table: TagTable | None = None) -> ak.Array:

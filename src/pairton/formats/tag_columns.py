@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pairton.errors import ConfigError, FormatError
 from pairton.events.inputs import EVIDENCE
-from pairton.events.tags import GENERATED, check_binary, is_generated, not_binary
+from pairton.events.tags import check_binary, not_binary, stated_table
 from pairton.formats.base import ReadOptions
 from pairton.formats.columns import Wanted
 from pairton.formats.taggers import FEW, NO_TAGS, no_tags, without_tags
@@ -25,8 +25,8 @@ class TagColumns:
     """The columns of jets with tags, and their conversion to a btag and evidence.
 
     With `--btag TABLE`, the field of the table is read. Without it, the evidence in the file is used, if there is
-    any; in files from `pairton generate` also the score, whose efficiencies are known. Otherwise, only a btag is
-    read.
+    any, or else the field of the table that its metadata state, as those of `pairton generate` do. Otherwise, only
+    a btag is read.
     """
 
     def __init__(self, options: ReadOptions, metadata: Mapping[str, Any], path: str) -> None:
@@ -42,10 +42,12 @@ class TagColumns:
         self.options = replace(options, map=named)
         self._table, self._path = options.tags, path
         self._own = options.tags is None and options.btag is None  # the user did not choose a tagger
-        self._generated = is_generated(metadata)
+        stated = stated_table(metadata) if self._own else None
+        self._scores = (stated.field,) if stated is not None and stated.field != "btag" else ()
         self._chosen: tuple[str, ...] = ()
         kept = {name: value for name, value in metadata.items() if self._own or name not in ("btag", "tag_table")}
-        new: dict[str, Any] = {"tag_table": self._table.to_dict()} if self._table is not None else {}
+        used = stated if self._own else self._table
+        new: dict[str, Any] = {"tag_table": used.to_dict()} if used is not None else {}
         new |= {"btag": options.btag} if options.btag else {}
         self.metadata: dict[str, Any] = {**kept, **new}
 
@@ -62,11 +64,11 @@ class TagColumns:
         elif self._own and self.options.evidence:
             if all(map(has, EVIDENCE)):
                 required = [name for name in required if name != "btag"]
-            optional += EVIDENCE if has(EVIDENCE[0]) else GENERATED if self._generated else ()
+            optional += EVIDENCE if has(EVIDENCE[0]) else self._scores
         if not self._own:
             optional = [name for name in optional if name not in EVIDENCE]
         optional = [name for name in optional if name != "btag"] if self._on_score else [*optional, "btag"]
-        self._chosen = tuple(name for name in (*EVIDENCE[:1], *GENERATED) if name in optional and has(name))
+        self._chosen = tuple(name for name in (*EVIDENCE[:1], *self._scores) if name in optional and has(name))
         return replace(wanted, required=tuple(dict.fromkeys(required)), optional=tuple(dict.fromkeys(optional)))
 
     def complete(self, flat: dict[str, Flat], scale: float) -> None:

@@ -16,6 +16,7 @@ from msgspec.structs import astuple
 from pairton._common.atomic import note_input
 from pairton._common.configuration import check_keys, configure, parse_yaml, read_text, sensible
 from pairton.errors import ConfigError, nearest
+from pairton.events.tags import FLAVOURS, TagTable, parse_table
 
 __all__ = [
     "BTag",
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 CARDS = Path(__file__).parent / "cards"
+SCORE_CUTS = np.array([0.02, *np.arange(1, 20) / 20, 0.98])
 MOST_TOWERS = 36_000  # rings, and towers of a ring
 
 Floats = npt.NDArray[np.float64]
@@ -170,7 +172,7 @@ class BTag(Struct, frozen=True, dict=True):
 
     cone: Number  # largest delta R between a jet and a hadron that gives it its flavour
     hadron_pt: Number  # least pT of such a hadron in GeV
-    abs_eta: Number  # jets beyond are never tagged
+    abs_eta: AboveZero  # jets beyond are never tagged
     b: Curve
     c: Curve
     light: Curve
@@ -192,15 +194,25 @@ class BTag(Struct, frozen=True, dict=True):
         For b jets the score is 1 - quantile, and so uniform. For c and light jets, the logarithm of the efficiency
         is interpolated linearly between working points, and extrapolated beyond the last.
         """
-        at = np.concatenate([[0.0], 1 - self.working_points[0], [1.0]])
         scores = 1 - quantile
         for row in (1, 2):
-            log = np.concatenate([[0.0], -np.log(self.working_points[row])])
-            slope = (log[-1] - log[-2]) / (at[-2] - at[-3])
             of_flavour = flavour == row
-            log = np.append(log, log[-1] + slope * (1 - at[-2]))
+            at, log = self._score_curve(row)
             scores[of_flavour] = np.interp(-np.log(np.maximum(quantile[of_flavour], 1e-300)), log, at)
         return np.asarray(scores)
+
+    def score_efficiency(self, row: int, scores: Floats) -> Floats:
+        """The share of the jets of a flavour that exceed scores; the inverse of `score`."""
+        at, log = self._score_curve(row)
+        share = 1 - scores if row == 0 else np.exp(-np.interp(scores, at, log))
+        return np.clip(share, 1e-9, 0.9999)  # neither 0 nor 1, for the logarithms of a table
+
+    def _score_curve(self, row: int) -> tuple[Floats, Floats]:
+        """Scores, and minus the logarithm of the share of the jets of a flavour that exceed them."""
+        at = np.concatenate([[0.0], 1 - self.working_points[0], [1.0]])
+        log = np.concatenate([[0.0], -np.log(self.working_points[row])])
+        slope = (log[-1] - log[-2]) / (at[-2] - at[-3])
+        return at, np.append(log, log[-1] + slope * (1 - at[-2]))
 
 
 class Matching(Struct, frozen=True):
@@ -241,6 +253,24 @@ class Card(Struct, frozen=True):
         known = {abs(int(code)): share for code, share in self.deposits.items() if code != "other"}
         rows = [astuple(known.get(int(code), self.deposits["other"])) for code in codes]
         return np.array(rows, dtype=np.float64).reshape(-1, 2)
+
+    def tag_table(self) -> TagTable:
+        """The efficiencies of the score at 21 cuts.
+
+        >>> from pairton.events.tags import load_table
+        >>> load_card("atlas").tag_table().to_dict() == load_table("generator_score").to_dict()
+        True
+        """
+        rows = {name: self.btag.score_efficiency(row, SCORE_CUTS) for row, name in enumerate(FLAVOURS)}
+        raw = {
+            "name": "generator_score",
+            "field": "score",
+            "about": f"the card {self.name} of `pairton generate`, at any pT",
+            "abs_eta": self.btag.abs_eta,
+            "cuts": SCORE_CUTS.tolist(),
+            "efficiency": {name: [float(f"{share:.5g}") for share in row] for name, row in rows.items()},
+        }
+        return parse_table(raw, "score")
 
 
 def load_card(name_or_path: str | Path) -> Card:

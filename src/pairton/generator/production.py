@@ -271,7 +271,10 @@ def produce(
             where = "" if settings.lhe is None else f" of {settings.lhe.path}"
             raise InputError(f"Pythia could finish none of the {total.failed} events{where}: are they physical?")
         counted = {**vars(total), "effective": total.effective}
-        metadata = {"generator": {**settings.as_dict(), "counts": counted}}
+        metadata = {
+            "generator": {**settings.as_dict(), "counts": counted},
+            "tag_table": parse_card(settings.card).tag_table().to_dict(),
+        }
         with create(output, topology, metadata) as writer:
             for events in _merged(tasks):
                 writer.write(events)
