@@ -71,9 +71,10 @@ def test_ranges_of_pt():
         ({"efficiencies": {}}, "did you mean"),
         ({"pt": [40, 30]}, "rising"),
         ({"abs_eta": -1}, "abs_eta"),
-        ({"cuts": "many"}, "table"),
+        ({"cuts": "many"}, "table.cuts is 'many', but must be a list of numbers"),
         ({"range": [0.5, 1.0]}, "within"),
-        ({"range": [0.0]}, "wrong kind"),
+        ({"range": [0.0]}, "table.range is"),
+        ({"efficiency": {"b": [[0.9, 0.6], [0.8]], "light": [0.1, 0.01]}}, "2 numbers per flavour"),
         ({"tag_point": 3}, "number of a cut, 1 to 2"),
     ],
 )

@@ -17,15 +17,17 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import awkward as ak
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta, Struct
 
-from pairton._common.configuration import check_keys, read_yaml, sensible
+from pairton._common.configuration import configure, read_yaml
 from pairton.errors import ConfigError, EventsError, nearest, shown
 from pairton.events.inputs import EVIDENCE
 
@@ -219,60 +221,72 @@ def load_table(table: TagTable | Mapping[str, Any] | str | os.PathLike[str]) -> 
     return known[str(table)]
 
 
+Row = tuple[float | tuple[float, ...], ...]  # an efficiency for each cut, or such a tuple for each range of pT
+
+
+class _Efficiency(Struct):
+    b: Row
+    light: Row
+    c: Row | None = None
+
+
+class _File(Struct):
+    """A table as a file has it."""
+
+    cuts: tuple[float, ...]
+    efficiency: _Efficiency
+    pt: tuple[float, ...] = ()
+    name: str | None = None
+    field: str = "btag"
+    about: str = ""
+    measured: bool = True
+    abs_eta: Annotated[float, Meta(gt=0)] = inf
+    range: tuple[float, float] = (-inf, inf)
+    tag_point: int = 0
+
+
 def parse_table(raw: object, source: str = "table") -> TagTable:
     """Read a table from plain data, as YAML or JSON gives it; `source` is named in errors."""
-    known = ["name", "field", "about", "measured", "abs_eta", "range", "tag_point", "cuts", "pt", "efficiency"]
-    given = check_keys(raw, source, known, ["cuts", "efficiency"])
-    rows = check_keys(given["efficiency"], f"{source}: efficiency", FLAVOURS, ["b", "light"])
-    with sensible(source):
-        cuts = np.array(given["cuts"], dtype=np.float64)
-        edges = np.array(given.get("pt", []), dtype=np.float64)
-        low, high = map(float, given.get("range", (-inf, inf)))
-        table = TagTable(
-            name=str(given.get("name", Path(source).stem)),
-            field=str(given.get("field", "btag")),
-            cuts=cuts,
-            efficiency=np.array([_rows(rows.get(f, rows["light"]), len(edges) + 1) for f in FLAVOURS]),
-            edges=edges,
-            abs_eta=float(given.get("abs_eta", inf)),
-            has_c="c" in rows,
-            about=str(given.get("about", "")),
-            measured=bool(given.get("measured", True)),
-            valid=(low, high),
-            tag_point=int(given.get("tag_point", 0)),
-        )
-    _check(table, source)
-    return table
-
-
-def _rows(raw: Any, ranges: int) -> Floats:
-    rows = np.array(raw, dtype=np.float64)
-    return np.broadcast_to(rows, (ranges, rows.shape[-1]))
-
-
-def _check(table: TagTable, source: str) -> None:
-    cuts, edges = table.cuts, table.edges
-    if cuts.ndim != 1 or not len(cuts) or not np.isfinite(cuts).all() or (np.diff(cuts) <= 0).any():
-        raise ConfigError(f"{source}: cuts is {shown(cuts.tolist())}, but must be a list of rising numbers")
-    if edges.ndim != 1 or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
-        raise ConfigError(f"{source}: pt is {shown(edges.tolist())}, but must be a list of rising numbers")
-    shape = (len(FLAVOURS), len(edges) + 1, len(cuts))
-    if table.efficiency.shape != shape:
+    file = configure(_File, raw, source)
+    for name, values in (("cuts", file.cuts), ("pt", file.pt)):
+        rising = all(low < high for low, high in pairwise((-inf, *values, inf)))
+        if not rising or (name == "cuts" and not values):
+            raise ConfigError(f"{source}: {name} is {shown(list(values))}, but must be a list of rising numbers")
+    rows, c = file.efficiency, file.efficiency.c
+    shape = len(file.pt) + 1, len(file.cuts)
+    try:
+        parts = [np.array(row, np.float64) for row in (rows.b, rows.light if c is None else c, rows.light)]
+        efficiency = np.array([np.broadcast_to(part, (shape[0], part.shape[-1])) for part in parts])
+        matches = efficiency.shape[1:] == shape
+    except ValueError:  # rows of different lengths
+        matches = False
+    if not matches:
         raise ConfigError(
-            f"{source}: efficiency must have {len(cuts)} numbers per flavour, one per cut, for each of the "
-            f"{len(edges) + 1} ranges of pT"
+            f"{source}: efficiency must have {shape[1]} numbers per flavour, one per cut, for each of the "
+            f"{shape[0]} ranges of pT"
         )
-    falling = (np.diff(table.efficiency, axis=2) <= 0).all()
-    if not falling or not ((table.efficiency > 0) & (table.efficiency < 1)).all():
+    if not ((efficiency > 0) & (efficiency < 1)).all() or (np.diff(efficiency) > 0).any():
         raise ConfigError(f"{source}: efficiencies must lie between 0 and 1 and fall from one cut to the next")
-    if not table.valid[0] < table.valid[1] or (cuts < table.valid[0]).any() or (cuts >= table.valid[1]).any():
-        raise ConfigError(f"{source}: range is {shown(list(table.valid))}, but all cuts must be within it")
-    if not 0 <= table.tag_point <= len(cuts):
+    low, high = file.range
+    if not low <= file.cuts[0] or not file.cuts[-1] < high:
+        raise ConfigError(f"{source}: range is {shown([low, high])}, but all cuts must be within it")
+    if not 0 <= file.tag_point <= len(file.cuts):
         raise ConfigError(
-            f"{source}: tag_point is {table.tag_point}, but must be the number of a cut, 1 to {len(cuts)}"
+            f"{source}: tag_point is {file.tag_point}, but must be the number of a cut, 1 to {len(file.cuts)}"
         )
-    if not table.abs_eta > 0:
-        raise ConfigError(f"{source}: abs_eta is {table.abs_eta:g}, but must be above 0")
+    return TagTable(
+        name=file.name or Path(source).stem,
+        field=file.field,
+        cuts=np.array(file.cuts),
+        efficiency=efficiency,
+        edges=np.array(file.pt, np.float64),
+        abs_eta=file.abs_eta,
+        has_c=c is not None,
+        about=file.about,
+        measured=file.measured,
+        valid=file.range,
+        tag_point=file.tag_point,
+    )
 
 
 def stated_table(metadata: Mapping[str, Any]) -> TagTable | None:
