@@ -108,8 +108,8 @@ def evaluate(
     from pairton._common.atomic import Replacement, note_input, replacing
     from pairton.cli.progress import progress
     from pairton.evaluation.evaluating import evaluate as run
+    from pairton.evaluation.sample import truth_topology
     from pairton.formats import expand, options_for
-    from pairton.reconstruction.mixture_choice import truth_topology
     from pairton.reconstruction.model_choice import load_for_files, models_to_evaluate
 
     answered = bool(how["assignments"])

@@ -46,7 +46,7 @@ class Chunk:
     @property
     def weight(self) -> npt.NDArray[np.float64]:
         """(n,): the weights of the events; ones if they have none."""
-        return np.ones(len(self.events)) if self.events.weights is None else self.events.weights
+        return self.events.each_weight
 
 
 class Metric:

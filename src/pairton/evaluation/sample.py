@@ -14,17 +14,17 @@ import numpy as np
 from pairton.errors import ConfigError, InputError, PairtonError
 from pairton.evaluation.metrics.neutrino_metric import TRUE_MOMENTUM
 from pairton.events import Events
-from pairton.formats import expand, has_pile_up, iterate, open_source, options_for
+from pairton.formats import expand, has_pile_up, iterate, open_source, options_for, stored_topology
 from pairton.formats.files import Paths
 from pairton.models.model import load_model
-from pairton.reconstruction.mixture_choice import truth_topology
 from pairton.reconstruction.model_choice import load_for_files, models_to_evaluate
 from pairton.topology import Topology, load_topology
+from pairton.topology.mixtures import stored_part
 
 if TYPE_CHECKING:
     from pairton.models.model import Model
 
-__all__ = ["Sample", "open_sample"]
+__all__ = ["Sample", "open_sample", "truth_topology"]
 
 
 @dataclass
@@ -84,6 +84,14 @@ def open_sample(
 
 def _each(model: Any) -> Sequence[Any]:
     return model if isinstance(model, list | tuple) else [model]
+
+
+def truth_topology(models: Sequence[Model], paths: Sequence[str], options: Mapping[str, Any]) -> Any:
+    """The topology to read labelled events with: that of the `options`, or for a mixture that of the file."""
+    asked = options.get("topology")
+    if asked is not None or not models or not models[0].topology.alternatives:
+        return asked
+    return stored_part(models[0].topology, stored_topology(paths[0], options.get("isolate")), models[0].name)
 
 
 def _label_columns(models: Sequence[Model], path: str, options: Mapping[str, Any]) -> list[str]:

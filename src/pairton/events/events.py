@@ -231,6 +231,11 @@ class Events:
         """(n,): number of jets per event."""
         return self.counts[JET]
 
+    @property
+    def each_weight(self) -> npt.NDArray[np.float64]:
+        """(n,): the weights; ones if the events have none."""
+        return np.ones(len(self)) if self.weights is None else self.weights
+
     @cached_property
     def stored_index(self) -> dict[str, ak.Array]:
         """Kind -> the position of each object in its event in the input file."""

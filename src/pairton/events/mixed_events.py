@@ -9,7 +9,7 @@ from pairton.events.events import Events
 from pairton.topology import Topology
 from pairton.topology.mixtures import find_part, parts_of
 
-__all__ = ["TOPOLOGY", "events_for", "into_mixture"]
+__all__ = ["TOPOLOGY", "into_mixture"]
 
 TOPOLOGY = "topology"  # column with the index of the event's topology in the mixture
 
@@ -41,13 +41,3 @@ def into_mixture(events: Events, mixture: Topology) -> Events:
     number = np.full(len(events), parts_of(mixture).index(part), dtype=np.int8)
     columns = {**events.columns, TOPOLOGY: number}
     return events.replace(topology=mixture, truth=truth, columns=columns, variations=events.variations)
-
-
-def events_for(topology: Topology, events: Events) -> tuple[Events, str | None]:
-    """The events as a model of this topology needs them.
-
-    If it is a mixture that contains the topology of the events, they are converted, and the name of their topology
-    is returned too.
-    """
-    part = find_part(topology, events.topology) if topology.alternatives else None
-    return (events, None) if part is None else (into_mixture(events, topology), part.name)

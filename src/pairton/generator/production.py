@@ -126,7 +126,7 @@ def run_chunk(settings: Settings, chunk: int, n_events: int) -> tuple[Events, Co
             "hard process: give the topology of that file, or use it as background with --keep all"
         )
     kept = keep_mask(events, settings.keep)
-    kept_weights = np.ones(int(kept.sum())) if events.weights is None else events.weights[kept]
+    kept_weights = events.each_weight[kept]
     counts = Counts(
         tried=run.tried(n_events),
         simulated=n_events - run.vetoed,

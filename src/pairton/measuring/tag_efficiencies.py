@@ -165,7 +165,7 @@ def _jets(events: Events, field: str, bounds: Mapping[str, float | None]) -> Jet
     )
     used = np.asarray(ak.flatten(events.usable[JET]), dtype=bool) & np.isfinite(code) & (code != TAU)
     used &= (pt >= (bounds.get("pt") or 0.0)) & (abs_eta <= (bounds.get("abs_eta") or inf))
-    weights = np.ones(len(events)) if events.weights is None else events.weights
+    weights = events.each_weight
     flavour = np.select([code == 5, code == 4], [0, 1], 2).astype(np.intp)
     return Jets(score, flavour, pt, np.repeat(weights, events.n_jets)).where(used)
 

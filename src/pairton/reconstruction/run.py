@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from pairton.errors import ConfigError, InputError, ModelError, PairtonError, PairtonWarning
+from pairton.errors import InputError, ModelError, PairtonError, PairtonWarning
 from pairton.events import Events
 from pairton.events.evidence import with_table
 from pairton.events.tags import load_table
@@ -30,7 +30,7 @@ from pairton.reconstruction.result import Reconstruction
 from pairton.reconstruction.result_columns import same_kept
 from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
 from pairton.topology import Topology, load_topology
-from pairton.topology.mixtures import find_part, parts_of
+from pairton.topology.mixtures import stored_part
 
 if TYPE_CHECKING:
     from pairton.models.model import Model
@@ -87,7 +87,9 @@ class Run:
                 self.events = Events(by_kind(inputs), self.model.topology)
             if self.first is not None:
                 if labelled and self.models and self.options.get("topology") is None:
-                    self.options["topology"] = _part_of(self.model, self.first.stored_topology)
+                    self.options["topology"] = stored_part(
+                        self.model.topology, self.first.stored_topology, self.model.name
+                    )
                 self.options |= options_for(self.model, self.options) if self.models else {}
             elif (tags := options.pop("tags", None)) is not None and self.events is not None:
                 self.events = with_table(self.events, load_table(tags))
@@ -226,18 +228,6 @@ class Run:
 def _are_paths(inputs: Any) -> bool:
     several = inputs if isinstance(inputs, list | tuple) else [inputs]
     return all(isinstance(each, str | os.PathLike) for each in several)
-
-
-def _part_of(model: Model, stored: Topology | None) -> Topology | None:
-    """For a mixture, its topology that a file with truth stores."""
-    mixture = model.topology
-    if not mixture.alternatives:
-        return None
-    part = None if stored is None else find_part(mixture, stored)
-    if part is None:
-        names = ", ".join(part.name for part in parts_of(mixture))
-        raise ConfigError(f"{model.name} is for {names}: give the topology of these events with --topology")
-    return part.topology
 
 
 def labelled_topology(file: OpenFile, options: Mapping[str, Any]) -> Topology | None:

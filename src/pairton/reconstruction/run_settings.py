@@ -95,7 +95,7 @@ def own_selection(model: Model, topology: Topology | None) -> Selection:
 
     A model may have been trained with looser cuts than those of the tree.
     """
-    part = None if topology is None else find_part(model.topology, topology)
+    part = find_part(model.topology, topology)
     if topology is not None and (part is None or part.topology != topology):
         return topology.selection
     tree = topology or model.topology

@@ -16,7 +16,7 @@ from pairton.decoding.set_sums import log_sums
 from pairton.errors import EventsError
 from pairton.events import Events, Status
 from pairton.events.domain import cut_domain
-from pairton.events.mixed_events import events_for
+from pairton.events.mixed_events import into_mixture
 from pairton.models.folds import by_fold
 from pairton.reconstruction.assigner import Assigner
 from pairton.reconstruction.run_settings import DEFAULT_SETTINGS, RunSettings
@@ -54,9 +54,11 @@ def record_event(
     number: int | None = None,
 ) -> EventRecord:
     """Reconstruct the event in a row, and record every step; `number` is shown as its name, by default the row."""
-    one, asked = events_for(model.topology, _one(events, row))
     assigner = Assigner(model, settings.for_events(model, events.topology, events.pile_up))
     assigner.check(events.topology)
+    one, part = _one(events, row), assigner.part(events.topology)
+    if part is not None:
+        one = into_mixture(one, model.topology)
     networks = zip(assigner.members, by_fold(model, one.ids), strict=True)
     member = next(each for each, (_, in_fold) in networks if in_fold[0])  # has the network of the event's fold
     topology, decoding = model.topology, str(assigner.settings.decoding)
@@ -71,6 +73,7 @@ def record_event(
     if not accepted.answerable[0]:
         return base.record(label, model.name, status, (), None, ())
     nodes = accepted.batch(np.array([0]), tuple(accepted.nodes.counts[0].tolist()))
+    asked = None if part is None else part.name
     temperatures, question = member.temperatures, replace(assigner.settings.question, topology=asked)
     if (own := getattr(member.model, "answer", None)) is not None:
         answer, _ = own(nodes)

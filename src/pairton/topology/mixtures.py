@@ -22,13 +22,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace as replace_fields
 
-from pairton.errors import TopologyError
+from pairton.errors import ConfigError, TopologyError
 from pairton.topology.extras import Extras
 from pairton.topology.particles import below
 from pairton.topology.selection import Cuts, Selection
 from pairton.topology.tree import Topology, same_tree
 
-__all__ = ["Part", "find_part", "mixture", "parts_of"]
+__all__ = ["Part", "find_part", "mixture", "parts_of", "stored_part"]
 
 
 class Part(NamedTuple):
@@ -121,9 +121,24 @@ def parts_of(topology: Topology) -> tuple[Part, ...]:
     return tuple(_part(topology, name, roots) for name, roots in topology.alternatives)
 
 
-def find_part(topology: Topology, wanted: Topology) -> Part | None:
+def find_part(topology: Topology, wanted: Topology | None) -> Part | None:
     """The part of a mixture with the same decay tree as a topology; None if no part has it."""
+    if wanted is None:
+        return None
     return next((part for part in parts_of(topology) if same_tree(part.topology, wanted)), None)
+
+
+def stored_part(topology: Topology, stored: Topology | None, model: str) -> Topology | None:
+    """The topology with which a model reads labelled events; None, any, without a mixture.
+
+    In a mixture, it is the part that the file stores; ConfigError, which names the model, if it stores none.
+    """
+    if not topology.alternatives:
+        return None
+    if (part := find_part(topology, stored)) is None:
+        names = ", ".join(part.name for part in parts_of(topology))
+        raise ConfigError(f"{model} is for {names}: give the topology of these events with --topology")
+    return part.topology
 
 
 def _check_kinds(one: Topology, other: Topology) -> None:

@@ -261,8 +261,7 @@ def pack(
             largest[key] = float(values.max(initial=largest[key], where=np.isfinite(values)))
         split = {name: chosen.in_split(name, fractions) for name in stores}
         assert chosen.truth is not None
-        weights = np.ones(len(chosen)) if chosen.weights is None else np.asarray(chosen.weights)
-        weights = weights.astype(np.float32)
+        weights = chosen.each_weight.astype(np.float32)
         found = {}  # layout -> rows and truth
         some, every = np.zeros(len(chosen), dtype=bool), np.zeros(len(chosen), dtype=bool)
         for layout, rows in accepted.by_layout(usable):

@@ -74,7 +74,7 @@ def _files(path: str, mixture: Topology) -> list[tuple[Part, str]]:
     found = []
     for file in expand(path):
         stored = stored_topology(file)
-        part = None if stored is None else find_part(mixture, stored)
+        part = find_part(mixture, stored)
         if part is None:
             problem = "does not say which topology its events are of" if stored is None else f"is of {stored.name}"
             raise TrainingError(

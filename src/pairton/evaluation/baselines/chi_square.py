@@ -73,7 +73,7 @@ class MassChiSquare:
         mass = polar(particles.visible)["mass"]  # (n, P), NaN where a particle lacks an object
         solved = polar(particles.p4)["mass"]
         masses = {}
-        weight = np.ones(len(events)) if events.weights is None else events.weights
+        weight = events.each_weight
         for name in topology.types:
             same = topology.of_type(name)
             whole = mass if _neutrino(topology, name) is None else solved

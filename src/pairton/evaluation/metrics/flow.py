@@ -149,7 +149,7 @@ def score_steps(model: Model, decoding: str, events: Events, accepted: Accepted,
                     possible[name][rows] = count
         for name in topology.types:
             right[name][rows] = correct[:, [p.index for p in topology.of_type(name)]].sum(axis=1)
-    weight = np.ones(len(events)) if events.weights is None else events.weights
+    weight = events.each_weight
     return StepScores(counted, shares, right, possible, weight)
 
 
