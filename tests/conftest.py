@@ -1,6 +1,8 @@
 """What several tests share: decays with the right masses, and a model of them that needs no weights."""
 
+import os
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import awkward as ak
 import numpy as np
@@ -19,6 +21,8 @@ from pairton.events.objects import make_jets
 from pairton.events.vectors import cartesian, pair_products
 from pairton.models.storage import ModelInfo
 from pairton.topology import Topology, load_topology
+
+collect_ignore = ["makers"]  # one of them needs atheris
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -251,6 +255,33 @@ def source(decays, tmp_path):
     with formats.create(tmp_path / "in.h5", events.topology) as writer:
         writer.write(events)
     return tmp_path / "in.h5"
+
+
+@pytest.fixture(scope="session")
+def sample():
+    """The path of a real file, which few machines have."""
+    folder = Path(__file__).parents[2] / "shared" / "data" / "samples"  # beside the clone
+
+    def call(name):
+        path = Path(os.environ.get("PAIRTON_SAMPLES", folder)) / name
+        return path if path.exists() else pytest.skip("the sample is not here")
+
+    return call
+
+
+@pytest.fixture
+def refused(capsys):
+    """Runs a command that must refuse, and gives its one line."""
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        error = capsys.readouterr().err
+        assert ended.value.code == 2, error
+        assert len(error.splitlines()) == 1, error
+        return error
+
+    return call
 
 
 @pytest.fixture

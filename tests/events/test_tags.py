@@ -9,7 +9,7 @@ from pairton.events import Events
 from pairton.events.evidence import with_table
 from pairton.events.inputs import EVIDENCE
 from pairton.events.objects import make_jets
-from pairton.events.tags import TagTable, builtin_tables, load_table, parse_table, tables_of, with_evidence
+from pairton.events.tags import builtin_tables, load_table, parse_table, tables_of, with_evidence
 from pairton.generator.card import load_card
 from pairton.topology import load_topology, parse_topology
 from pairton.training.draws import draw_acceptance, draw_tags
@@ -17,7 +17,7 @@ from pairton.training.draws import draw_acceptance, draw_tags
 TWO = {"cuts": [0.3, 0.8], "efficiency": {"b": [0.9, 0.6], "c": [0.3, 0.1], "light": [0.1, 0.01]}}
 
 
-def worth(table: TagTable, values: list[float]) -> np.ndarray:
+def worth(table, values):
     return np.stack(table.evidence(np.array(values), np.full(len(values), 50.0), np.zeros(len(values))))
 
 
@@ -170,7 +170,7 @@ def test_tables_of_the_generator_are_its_card():
         np.testing.assert_allclose(cuts, score.cuts, atol=1e-4)
 
 
-def jets_with_scores(n: int = 400) -> Events:
+def jets_with_scores(n=400):
     rng = np.random.default_rng(3)
     shape = (n, 8)
     score = rng.random(shape)

@@ -19,10 +19,12 @@ from click.testing import CliRunner
 import pairton
 from pairton.cli import cli
 from pairton.decoding import Question, decode
+from pairton.decoding.set_tables import exact_limit
 from pairton.errors import ConfigError, ModelError, PairtonError
 from pairton.events.nodes import Nodes
 from pairton.export import export_model, export_network
 from pairton.export.exact_graph import ExactGraph, output_names
+from pairton.export.limits import default_max_objects
 from pairton.export.targets.step import StepTarget
 from pairton.models.model import load_model
 from pairton.network.engine import predictor
@@ -37,28 +39,50 @@ TTW = parse_topology({"name": "ttW", "event": ["t", "t", "W"], "particles": {"t"
 DEEP = parse_topology({"name": "deep", "event": ["H", "j"], "particles": {"H": ["W", "W"], "W": ["q", "q"]}})
 THREE = parse_topology({"name": "three", "event": ["g", "g"], "particles": {"g": ["q", "q", "q"]}})
 ONLY = parse_topology({"name": "only", "event": ["X", "j"], "particles": {"X": ["A"], "A": ["q", "q"]}})
+TOP = {"t": ["W", "b"], "W": ["q", "q"]}
+LEPTON = {"objects": {"l": "lepton"}, "context": ["met"]}
+SEMI = parse_topology({"name": "semi", "event": ["t", "tl"], "particles": {**TOP, "tl": ["b", "l"]}, **LEPTON})
+FIRST = parse_topology({"name": "first", "event": ["tl", "t"], "particles": {**TOP, "tl": ["l", "b"]}, **LEPTON})
+ZH = parse_topology(
+    {"name": "zh", "event": ["Z", "H"], "particles": {"H": ["b", "b", "b"], "Z": ["l", "l"]}, **LEPTON}
+)
+SINGLE = parse_topology({"name": "single", "event": ["l", "t"], "particles": TOP, **LEPTON})
 MIXED = mixture([TTBAR, TTH])
 CPP = Path(__file__).parents[2] / "docs" / "cpp" / "reconstruct.cpp"
 
 
-def events_of(n_jets, events=40, padding=0, seed=0):
+def objects_of(topology, layout, events=40, missing=0, seed=0):
+    """Random objects; up to `missing` of each kind are not there, in any place."""
     rng = np.random.default_rng(seed)
-    shape = (events, n_jets)
-    pt, eta, phi = 25 + rng.exponential(50, shape), rng.normal(0, 1, shape), rng.uniform(-np.pi, np.pi, shape)
-    energy = np.hypot(pt * np.cosh(eta), rng.uniform(3, 15, shape))
-    jets = np.stack([pt, eta, phi, energy, rng.random(shape) < 0.3], axis=2).astype(np.float32)
-    mask = np.arange(n_jets) < n_jets - rng.integers(0, padding + 1, (events, 1))
-    return Nodes({"jet": jets}, {"jet": mask})
+    values, masks = {}, {}
+    for kind, count in zip(topology.kinds, layout, strict=True):
+        shape = (events, count)
+        pt, phi = 25 + rng.exponential(50, shape), rng.uniform(-np.pi, np.pi, shape)
+        eta = rng.normal(0, 1, shape) * (kind != "met")
+        columns = [pt, eta, phi, np.hypot(pt * np.cosh(eta), rng.uniform(3, 15, shape))]
+        columns += [rng.random(shape) < 0.3] if kind == "jet" else []
+        values[kind] = np.stack(columns, axis=2).astype(np.float32)
+        masks[kind] = rng.random(shape).argsort(axis=1) >= rng.integers(0, min(missing, count) + 1, (events, 1))
+    return Nodes(values, masks)
+
+
+def events_of(n_jets, events=40, missing=0, seed=0):
+    return objects_of(TTBAR, (n_jets,), events, missing, seed)
 
 
 def feeds(nodes):
-    """As the files name them."""
-    return {**nodes.values, **{f"{kind}_mask": mask for kind, mask in nodes.masks.items()}}
+    """As the files name them, in their order."""
+    return {
+        name: array
+        for kind in nodes.values
+        for name, array in ((kind, nodes.values[kind]), (f"{kind}_mask", nodes.masks[kind]))
+    }
 
 
-def agree(found, wanted, atol=1e-4):
+def agree(found, wanted, atol=1e-4, offsets=0):
+    """The graph gives positions among the objects of each kind, the decoder nodes."""
     indices, event, particles, *more = (np.asarray(part) for part in found)
-    np.testing.assert_array_equal(indices, wanted.assignment)
+    np.testing.assert_array_equal(indices, np.where(wanted.assignment >= 0, wanted.assignment - offsets, -1))
     np.testing.assert_allclose(event, wanted.event_probability, atol=atol)
     np.testing.assert_allclose(particles, wanted.particle_probability, atol=atol)
     if not more:
@@ -73,18 +97,23 @@ def agree(found, wanted, atol=1e-4):
     np.testing.assert_allclose(if_complete, np.where(wanted.answered, expected, np.nan), atol=10 * atol)
 
 
-TOPOLOGIES = [TTBAR, HH4B, TTH, TTTT, TTW, DEEP, THREE, ONLY]
+TOPOLOGIES = [TTBAR, HH4B, TTH, TTTT, TTW, DEEP, THREE, ONLY, SEMI, FIRST, ZH, SINGLE]
 
 
-def compare(network, topology, limit, question, padding=3):
-    """The graph as a torch module; some events have fewer jets than slots."""
-    graph = ExactGraph(network, topology, (limit,), temperature=1.5, question=question)
-    for n_jets in (len(topology.slots), limit):
-        nodes = events_of(n_jets, padding=padding)
+def layout_of(topology, more=0):
+    needed = dict(zip(topology.kinds, topology.slots_per_kind, strict=True))
+    return topology.layout({**needed, "jet": needed["jet"] + more, "met": 1})
+
+
+def compare(network, topology, more, question, missing=3):
+    """The graph as a torch module; some events have fewer objects than slots."""
+    graph = ExactGraph(network, topology, layout_of(topology, more), temperature=1.5, question=question)
+    for layout in (layout_of(topology), layout_of(topology, more)):
+        nodes = objects_of(topology, layout, missing=missing)
         wanted = decode(predictor(network), topology, nodes, temperatures=[1.5], question=question)
         with torch.inference_mode():
             found = graph(*(torch.from_numpy(array) for array in feeds(nodes).values()))
-        agree(found, wanted)
+        agree(found, wanted, offsets=topology.offsets(layout))
     return wanted
 
 
@@ -92,9 +121,9 @@ def compare(network, topology, limit, question, padding=3):
 @pytest.mark.parametrize("topology", TOPOLOGIES, ids=lambda topology: topology.name)
 def test_graphs_are_the_decoder(topology, patterns, small_network):
     network, _ = small_network(topology, tokens=False, patterns=patterns)
-    limit = len(topology.slots) + (1 if topology is TTTT else 2)
-    wanted = compare(network, topology, limit, Question())
+    wanted = compare(network, topology, 1 if topology is TTTT else 2, Question())
     assert (wanted.assignment < 0).any()
+    assert (wanted.assignment >= 0).all(axis=1).any()
 
 
 @pytest.mark.parametrize(
@@ -112,7 +141,7 @@ def test_graphs_are_the_decoder(topology, patterns, small_network):
 @pytest.mark.parametrize("topology", [TTBAR, HH4B, DEEP], ids=lambda topology: topology.name)
 def test_graphs_take_the_question(topology, question, small_network):
     network, _ = small_network(topology, tokens=False, patterns=True)
-    wanted = compare(network, topology, len(topology.slots) + 1, question, padding=len(topology.slots))
+    wanted = compare(network, topology, 1, question, missing=len(topology.slots))
     assert wanted.answered.any()
 
 
@@ -131,7 +160,7 @@ def test_graphs_of_a_mixture_are_the_decoder(question, small_network):
     graph = ExactGraph(network, MIXED, (9,), temperature=1.5, question=question)
     topologies = set()
     for n_jets in (4, 8, 9):
-        nodes = events_of(n_jets, padding=n_jets)
+        nodes = events_of(n_jets, missing=n_jets)
         wanted = decode(predictor(network), MIXED, nodes, temperatures=[1.5], question=question)
         with torch.inference_mode():
             given = (torch.from_numpy(array) for array in feeds(nodes).values())
@@ -152,9 +181,9 @@ def whole_file(network, info, path, **options):
     return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
-def check_file(session, network, topology, decoding, limit):
+def check_file(session, network, topology, limit):
     for n_jets in (len(topology.slots), limit):
-        nodes = events_of(n_jets, padding=2, seed=5)
+        nodes = events_of(n_jets, missing=2, seed=5)
         wanted = decode(predictor(network), topology, nodes, decoding="exact")
         agree(session.run(None, feeds(nodes)), wanted)
 
@@ -163,7 +192,7 @@ def test_whole_reconstruction_in_one_file(small_network, tmp_path):
     network, info = small_network(TTBAR)
     session = whole_file(network, info, tmp_path / "whole.onnx", decoding="exact", max_objects=9)
     assert [item.name for item in session.get_inputs()] == ["jet", "jet_mask"]
-    check_file(session, network, TTBAR, "exact", 9)
+    check_file(session, network, TTBAR, 9)
     # more jets than the graph is made for: the first ones; fewer than slots: no answer
     nodes = events_of(12)
     first = session.run(None, {name: array[:, :9] for name, array in feeds(nodes).items()})
@@ -197,7 +226,7 @@ def test_a_whole_file_of_a_network_that_knows_missing_particles(small_network, t
         "pattern_probability", "complete_probability", "event_probability_if_complete",
     ]  # fmt: skip
     for n_jets in (1, 5, 6, 8):
-        nodes = events_of(n_jets, padding=min(2, n_jets), seed=5)
+        nodes = events_of(n_jets, missing=min(2, n_jets), seed=5)
         wanted = decode(predictor(network), TTBAR, nodes, temperatures=[1.4])
         agree(session.run(None, feeds(nodes)), wanted)
         assert wanted.answered.any()
@@ -214,7 +243,7 @@ def test_whole_reconstruction_of_every_topology(topology, small_network, tmp_pat
     network, info = small_network(topology)
     limit = len(topology.slots) + 1
     session = whole_file(network, info, tmp_path / "whole.onnx", decoding="exact", max_objects=limit)
-    check_file(session, network, topology, "exact", limit)
+    check_file(session, network, topology, limit)
 
 
 @pytest.mark.long
@@ -231,15 +260,18 @@ def test_whole_reconstruction_of_every_sample_event(tmp_path):
         agree(session.run(None, feeds(nodes)), assigner.assign(nodes)[0], atol=3e-4)
 
 
+def shapes_of(model):
+    return {
+        item.name: [axis.dim_param or axis.dim_value for axis in item.type.tensor_type.shape.dim]
+        for item in (*model.graph.input, *model.graph.output)
+    }
+
+
 def test_what_a_step_file_contains(model_folder):
     model = onnx.load(model_folder / "model.onnx")
     assert model.ir_version <= 9
     assert [(item.domain, item.version) for item in model.opset_import] == [("", 18)]
-    shapes = {
-        item.name: [axis.dim_param or axis.dim_value for axis in item.type.tensor_type.shape.dim]
-        for item in (*model.graph.input, *model.graph.output)
-    }
-    assert shapes == {
+    assert shapes_of(model) == {
         "jet": ["events", "jets", 5],
         "jet_mask": ["events", "jets"],
         "tokens": ["events", 2, "nodes", "nodes"],
@@ -287,36 +319,30 @@ def test_command_line(model_folder, tmp_path):
     assert (about["graph"], about["decoding"], about["max_objects"]) == ("whole", "exact", 8)
 
 
-def test_what_cannot_be_exported_is_said_and_nothing_is_left(model_folder, tmp_path, monkeypatch):
-    output = tmp_path / "whole.onnx"
-    for options, kind, message in (
-        (
-            {"target": "whole", "decoding": "beam"},
-            ModelError,
-            "beam cannot be exported as one graph: choose exact",
-        ),
-        ({"target": "whole", "decoding": "exakt"}, ConfigError, "no decoding 'exakt'.*did you mean 'exact'"),
-        (
-            {"target": "whole", "decoding": "exact", "max_objects": 5},
-            ConfigError,
-            "max_objects is 5, but must be from 6",
-        ),
-        (
-            {"target": "whole", "decoding": "exact", "max_objects": 31},
-            ModelError,
-            "31 jets .* lower --max-objects to 30",
-        ),
-        (
-            {"max_objects": 8},
-            ConfigError,
-            "max_objects is not an option of the export target step, but of w",
-        ),
+WHOLE = {"target": "whole", "decoding": "exact"}
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        (WHOLE | {"decoding": "beam"}, ModelError, "beam cannot be exported as one graph: choose exact"),
+        (WHOLE | {"decoding": "exakt"}, ConfigError, "no decoding 'exakt'.*did you mean 'exact'"),
+        (WHOLE | {"max_objects": 5}, ConfigError, "max_objects is 5, but must be from 6"),
+        (WHOLE | {"max_objects": 31}, ModelError, "31 jets .* lower --max-objects to 30"),
+        ({"max_objects": 8}, ConfigError, "max_objects is not an option of the export target step, but of w"),
         ({"question": Question("particles")}, ConfigError, "question is not an option of the export target step"),
         ({"target": "whole", "question": Question(allow_absent=True)}, ModelError, "knows complete events only"),
         ({"target": "hole"}, ConfigError, "no export target 'hole'.* did you mean 'whole'"),
-    ):
-        with pytest.raises(kind, match=message):
-            export_model(model_folder, output, **options)
+    ],
+)
+def test_options_that_cannot_be_are_said_and_nothing_is_left(model_folder, tmp_path, options, kind, message):
+    with pytest.raises(kind, match=message):
+        export_model(model_folder, tmp_path / "whole.onnx", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_exported_is_said_and_nothing_is_left(model_folder, tmp_path, monkeypatch):
+    output = tmp_path / "whole.onnx"
     with pytest.raises(ModelError, match=r"model.onnx is an ONNX file, which has no weights .* give the folder"):
         export_model(model_folder / "model.onnx", output)
     with pytest.raises(PairtonError, match="there is no folder"):
@@ -325,6 +351,71 @@ def test_what_cannot_be_exported_is_said_and_nothing_is_left(model_folder, tmp_p
     with pytest.raises(ModelError, match=r"differs from torch .* nothing was written"):
         export_model(model_folder, output)
     assert list(tmp_path.iterdir()) == []
+
+
+# -- several kinds of objects ------------------------------------------------------------------------------
+
+
+def test_a_step_file_of_several_kinds(small_network, tmp_path):
+    network, info = small_network(SEMI)
+    path = tmp_path / "model.onnx"
+    export_network(network, info, path)
+    assert shapes_of(onnx.load(path)) == {
+        "jet": ["events", "jets", 5],
+        "jet_mask": ["events", "jets"],
+        "lepton": ["events", "leptons", 4],
+        "lepton_mask": ["events", "leptons"],
+        "met": ["events", "met", 4],
+        "met_mask": ["events", "met"],
+        "tokens": ["events", 3, "nodes", "nodes"],
+        "edges": ["events", 3, "nodes", "nodes"],
+        "triplets": ["events", 1, "nodes", "nodes", "nodes"],
+    }
+    model = load_model(path, threads=1)
+    assert (model.topology, model.inputs) == (SEMI, network.inputs)
+    for layout in ((4, 1, 1), (7, 3, 1), (5, 1, 0)):  # without missing energy too
+        nodes = objects_of(SEMI, layout, 30, missing=1)
+        tokens = np.random.default_rng(1).integers(0, 3, (30, 3, sum(layout), sum(layout)))
+        tokens = np.maximum(tokens, tokens.swapaxes(2, 3)).astype(np.uint8)
+        wanted = predictor(network)(nodes, tokens)
+        for name, found in model.predict(nodes, tokens).items():
+            np.testing.assert_allclose(found, wanted[name], atol=1e-4)
+
+
+def test_a_whole_file_of_several_kinds(small_network, tmp_path):
+    network, info = small_network(SEMI)
+    path = tmp_path / "whole.onnx"
+    with pytest.raises(ModelError, match="steps cannot be exported as one graph: choose exact"):
+        export_network(network, info, path, "whole")  # the model was trained for steps
+    assert not path.exists()
+    session = whole_file(network, info, path, decoding="exact", max_objects=7)
+    assert [item.name for item in session.get_inputs()] == list(feeds(objects_of(SEMI, (4, 1, 1))))
+    about = json.loads(onnx.load(path).metadata_props[0].value)
+    assert (about["decoding"], about["max_objects"]) == ("exact", 7)
+    assert about["slots"] == [slot.name for slot in SEMI.slots]
+    for layout in ((4, 1, 1), (6, 1, 1), (7, 1, 1)):
+        nodes = objects_of(SEMI, layout, missing=1, seed=3)
+        wanted = decode(predictor(network), SEMI, nodes, decoding="exact")
+        agree(session.run(None, feeds(nodes)), wanted, offsets=SEMI.offsets(layout))
+    # more objects than it takes: the first ones
+    wide = objects_of(SEMI, (9, 3, 1), seed=4)
+    cut = about["objects"]
+    assert cut == {"jet": 7, "lepton": 1, "met": 1}
+    first = Nodes.full({kind: values[:, : cut[kind]] for kind, values in wide.values.items()})
+    wanted = decode(predictor(network), SEMI, first, decoding="exact")
+    agree(session.run(None, feeds(wide)), wanted, offsets=SEMI.offsets(first.layout))
+    # no leptons: no answer
+    none = objects_of(SEMI, (6, 0, 1), seed=5)
+    indices, event, particles = session.run(None, feeds(none))
+    assert (indices == -1).all()
+    assert np.isnan(event).all()
+    assert np.isnan(particles).all()
+
+
+def test_how_many_objects_are_the_default():
+    assert default_max_objects(SEMI) == 12 <= exact_limit(SEMI)
+    crowded = parse_topology({"name": "six", "event": ["t"] * 6, "particles": TOP})
+    assert default_max_objects(crowded) == 18
 
 
 # -- other runtimes ----------------------------------------------------------------------------------------
@@ -338,7 +429,7 @@ def test_the_oldest_runtime_runs_it(small_network, tmp_path):
         pytest.skip("PAIRTON_OLD_RUNTIME names no Python with onnxruntime 1.17")
     network, info = small_network(TTBAR)
     session = whole_file(network, info, tmp_path / "whole.onnx", decoding="exact", max_objects=8)
-    nodes = events_of(8, padding=1)
+    nodes = events_of(8, missing=1)
     np.savez(tmp_path / "in.npz", **feeds(nodes))
     code = f"""
 import numpy as np, onnxruntime

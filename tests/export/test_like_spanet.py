@@ -38,6 +38,15 @@ EVENT = {
 }
 
 
+def event_of(*features):
+    """An event file of two hadronic tops."""
+    return {
+        "INPUTS": {"SEQUENTIAL": {"Source": dict.fromkeys(features, "none")}},
+        "EVENT": {"t1": ["q1", "q2", "b"], "t2": ["q1", "q2", "b"]},
+        "PERMUTATIONS": {"EVENT": [["t1", "t2"]], "t1": [["q1", "q2"]], "t2": [["q1", "q2"]]},
+    }
+
+
 @pytest.fixture
 def saved(small_network, tmp_path):
     """A folder with a model of a topology, its network, and all about it."""
@@ -177,12 +186,7 @@ def test_inputs_of_an_event_file(saved, tmp_path):
 def test_a_file_is_read_back(saved, decays, tmp_path):
     """By our own reader of SPANet's files; the greedy choice from it is one of ours."""
     ttbar = load_topology("ttbar_allhad")
-    event = {
-        "INPUTS": {"SEQUENTIAL": {"Source": dict.fromkeys(("mass", "pt", "eta", "phi", "btag"), "none")}},
-        "EVENT": {"t1": ["q1", "q2", "b"], "t2": ["q1", "q2", "b"]},
-        "PERMUTATIONS": {"EVENT": [["t1", "t2"]], "t1": [["q1", "q2"]], "t2": [["q1", "q2"]]},
-    }
-    (tmp_path / "event.yaml").write_text(yaml.safe_dump(event))
+    (tmp_path / "event.yaml").write_text(yaml.safe_dump(event_of("mass", "pt", "eta", "phi", "btag")))
     folder, _, _ = saved(ttbar)
     with pytest.raises(SystemExit) as done:
         main(["export", str(folder), "--like", "spanet", "-o", str(tmp_path / "net.onnx")])
@@ -205,12 +209,7 @@ def test_mistakes_are_one_line(saved, tmp_path):
         export_model(folder, tmp_path / "net.onnx", "spanet", topology=path)
     with pytest.raises(ModelError, match="answers step by step"):
         export_model("iterative", tmp_path / "net.onnx", "spanet")
-    event = {
-        "INPUTS": {"SEQUENTIAL": {"Source": dict.fromkeys(("mass", "pt", "eta", "phi"), "none")}},
-        "EVENT": {"t1": ["q1", "q2", "b"], "t2": ["q1", "q2", "b"]},
-        "PERMUTATIONS": {"EVENT": [["t1", "t2"]], "t1": [["q1", "q2"]], "t2": [["q1", "q2"]]},
-    }
-    path.write_text(yaml.safe_dump(event))
+    path.write_text(yaml.safe_dump(event_of("mass", "pt", "eta", "phi")))
     with pytest.raises(
         ModelError, match="needs btag of jets, but Source of the event file has eta, mass, phi, pt"
     ):

@@ -1,20 +1,14 @@
 """Delphes files in miniature."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import awkward as ak
 import numpy as np
 import pytest
-import uproot
 
 from pairton.errors import ConfigError, FormatError
-from pairton.events import Events
 from pairton.formats import detect, open_source, read
 from pairton.formats.delphes import DelphesSource
 from pairton.formats.flat_objects import Chunk
+from root_files import write_tree
 
 # g g -> t t~ with copies (status 44, 62), shower particles (51) and final ones (1); mothers point back.
 PARTICLES = {
@@ -35,8 +29,8 @@ JETS = {
 }
 
 
-def content(jets: str = "Jet", n: int = 3) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+def content(jets="Jet", n=3):
+    made = {}
     for collection, columns in ((jets, JETS), ("Particle", PARTICLES)):
         for name, values in columns.items():
             kind = np.uint32 if name == "BTag" else np.int32 if name in INTEGERS else np.float32
@@ -46,23 +40,20 @@ def content(jets: str = "Jet", n: int = 3) -> dict[str, Any]:
     return made
 
 
-def write(path: Path, made: dict[str, Any]) -> Path:
-    with uproot.recreate(path) as file:
-        file.mktree("Delphes", {name: f"var * {column.layout.content.dtype}" for name, column in made.items()})
-        file["Delphes"].extend(made)
-    return path
+def write(path, made):
+    return write_tree(path, "Delphes", made)
 
 
 @pytest.fixture
-def delphes(tmp_path: Path) -> Path:
+def delphes(tmp_path):
     return write(tmp_path / "delphes.root", content())
 
 
-def load(path: Path, **options: Any) -> Events:
+def load(path, **options):
     return read(path, **options)
 
 
-def test_jets_truth_and_weights(delphes: Path) -> None:
+def test_jets_truth_and_weights(delphes):
     assert detect(str(delphes)).name == "delphes"
     events = load(delphes)
     np.testing.assert_allclose(events.jets.pt[2], JETS["PT"])
@@ -74,13 +65,13 @@ def test_jets_truth_and_weights(delphes: Path) -> None:
     assert events.ids[:, 1].tolist() == [0, 1, 2]
 
 
-def test_the_record_is_read_in_blocks(delphes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_record_is_read_in_blocks(delphes, monkeypatch):
     whole = load(delphes).truth
     monkeypatch.setattr(DelphesSource, "truth_rows", 2)
     assert load(delphes).truth.tolist() == whole.tolist()
 
 
-def test_old_status_of_the_hard_process(tmp_path: Path) -> None:
+def test_old_status_of_the_hard_process(tmp_path):
     """Pythia 6 marks all of it with 3, colliding partons too."""
     made = content()
     status = made["Particle.Status"]
@@ -102,7 +93,7 @@ SHOWERED = {
 
 
 @pytest.mark.parametrize("name", SHOWERED)
-def test_leptons_and_photons_that_do_not_radiate(tmp_path: Path, name: str) -> None:
+def test_leptons_and_photons_that_do_not_radiate(tmp_path, name):
     """They have the status 1, or 2 if they decay, also in the hard process."""
     code, status, mother, hard = zip(*SHOWERED[name], strict=True)
     made = content(n=1)
@@ -127,18 +118,18 @@ def test_leptons_and_photons_that_do_not_radiate(tmp_path: Path, name: str) -> N
         ("31", [0] * 6),
     ],
 )
-def test_which_bit_is_a_choice(delphes: Path, btag: str | None, tags: list[int]) -> None:
+def test_which_bit_is_a_choice(delphes, btag, tags):
     assert load(delphes, btag=btag).jets.btag[0].tolist() == tags
 
 
-def test_another_collection_of_jets(tmp_path: Path) -> None:
+def test_another_collection_of_jets(tmp_path):
     path = write(tmp_path / "puppi.root", content("JetPUPPI"))
     assert load(path, settings={"jets": "JetPUPPI"}).truth.tolist() == [[2, 1, 4, 5, 3, 0]] * 3
     with pytest.raises(FormatError, match=r"lacks Jet.BTag; .*with --set jets=COLLECTION"):
         load(path)
 
 
-def test_without_particles_there_is_no_truth(tmp_path: Path) -> None:
+def test_without_particles_there_is_no_truth(tmp_path):
     made = {name: column for name, column in content().items() if not name.startswith(("Particle", "Event"))}
     events = load(write(tmp_path / "reco.root", made))
     assert events.truth is None
@@ -147,7 +138,7 @@ def test_without_particles_there_is_no_truth(tmp_path: Path) -> None:
     assert load(write(tmp_path / "all.root", content()), truth=False).truth is None
 
 
-def test_bits_that_cannot_be(delphes: Path) -> None:
+def test_bits_that_cannot_be(delphes):
     for wrong in ("BTag:32", "BTag:medium", "-1"):
         with pytest.raises(ConfigError, match="must be a number from 0 to 31"):
             load(delphes, btag=wrong)

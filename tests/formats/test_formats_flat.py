@@ -1,9 +1,6 @@
 """Flat trees and tables, column by column."""
 
-from __future__ import annotations
-
 from contextlib import closing
-from pathlib import Path
 
 import awkward as ak
 import numpy as np
@@ -12,9 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 import uproot
 
+from event_files import write_events
 from pairton.errors import ConfigError, FormatError, InputError
-from pairton.formats import create, open_source, parquet_files, read
+from pairton.formats import open_source, parquet_files, read
 from pairton.formats.root_files import open_file
+from root_files import write_tree
 
 FLAT = {
     "J_pt": ak.Array([[50.0, 40.0], [], [30.0]]),
@@ -36,24 +35,18 @@ MAP = {
 }
 
 
-@pytest.mark.parametrize("kind", ["ttree", "rntuple", "parquet"])
-def test_flat_columns_by_name(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / ("a.parquet" if kind == "parquet" else "a.root")
-    if kind == "parquet":
+@pytest.mark.parametrize("kind", ["TTree", "RNTuple", "Parquet"])
+def test_flat_columns_by_name(tmp_path, kind):
+    if kind == "Parquet":
+        path = tmp_path / "a.parquet"
         table = pa.table({name: ak.to_arrow(column, extensionarray=False) for name, column in FLAT.items()})
         pq.write_table(table, path, row_group_size=2)
     else:
-        with uproot.recreate(path) as file:
-            if kind == "ttree":
-                tree = file.mktree("T", {name: column.type.content for name, column in FLAT.items()})
-                tree.extend(FLAT)
-            else:
-                file.mkrntuple("T", ak.Array(FLAT))
+        path = write_tree(tmp_path / "a.root", "T", FLAT, kind)
     for chunk in (1, 2, 100):
         events = read(path, map=MAP, btag="0.5", chunk=chunk, keep=["J_m"])
         assert events.jets.pt.to_list() == [[50, 40], [], [30]]
         assert events.jets.btag.to_list() == [[0, 1], [], [1]]
-        assert events.weights is not None
         assert events.weights.tolist() == [1, -2, 3]
         assert events.ids[:, 1].tolist() == [7, 8, 9]
         assert events.columns["J_m"].to_list() == FLAT["J_m"].to_list()
@@ -69,7 +62,7 @@ def test_flat_columns_by_name(tmp_path: Path, kind: str) -> None:
         read(path, map=MAP, keep=["X"])
 
 
-def test_fields_of_an_rntuple_are_listed_in_linear_time(tmp_path: Path, monkeypatch) -> None:
+def test_fields_of_an_rntuple_are_listed_in_linear_time(tmp_path, monkeypatch):
     """uproot's own `keys()` is quadratic: half a minute for the two thousand fields of a NanoAOD file."""
     inner = [[{"pt": 1.0, "more": {"a": 1, "b": [1, 2]}}], []]
     with uproot.recreate(tmp_path / "a.root") as file:
@@ -85,7 +78,7 @@ def test_fields_of_an_rntuple_are_listed_in_linear_time(tmp_path: Path, monkeypa
     tree.close()
 
 
-def test_parquet_lists_of_fixed_length_and_nulls(tmp_path: Path) -> None:
+def test_parquet_lists_of_fixed_length_and_nulls(tmp_path):
     fixed = pa.FixedSizeListArray.from_arrays(pa.array([50.0, 40.0, 30.0, 20.0]), 2)
     columns = {f"jet_{name}": fixed for name in ("pt", "eta", "phi", "energy", "btag")}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
@@ -100,7 +93,7 @@ def test_parquet_lists_of_fixed_length_and_nulls(tmp_path: Path) -> None:
         read(tmp_path / "a.parquet")
 
 
-def test_another_pt_does_not_keep_the_old_energy(tmp_path: Path) -> None:
+def test_another_pt_does_not_keep_the_old_energy(tmp_path):
     """`--map pt=...` for another calibration keeps the mass; if the file has no mass, name the energy too."""
     pt, eta = ak.Array([[50.0, 40.0], [30.0]]), ak.Array([[0.0, 1.0], [2.0]])
     mass = ak.Array([[5.0, 4.0], [3.0]])
@@ -122,7 +115,7 @@ def test_another_pt_does_not_keep_the_old_energy(tmp_path: Path) -> None:
     np.testing.assert_allclose(ak.flatten(found.mass), [5, 4, 3], rtol=1e-3)
 
 
-def test_a_tree_is_chosen(tmp_path: Path) -> None:
+def test_a_tree_is_chosen(tmp_path):
     with uproot.recreate(tmp_path / "a.root") as file:
         for name in ("first", "second"):
             file.mktree(name, {"x": "float64"}).extend({"x": np.ones(2)})
@@ -135,7 +128,7 @@ def test_a_tree_is_chosen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 7, 100])
-def test_a_row_group_is_read_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+def test_a_row_group_is_read_piece_by_piece(tmp_path, monkeypatch, rows):
     """Forwards, backwards and across groups; a file may be one group of any size."""
     monkeypatch.setattr("pairton.formats.parquet_files.MOST_ROWS", 3)
     jets = ak.Array([[float(k)] * (k % 3) for k in range(40)])
@@ -150,7 +143,7 @@ def test_a_row_group_is_read_piece_by_piece(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(("jets", "rows"), [(4, parquet_files.MOST_ROWS), (1000, 524)])
-def test_pieces_of_parquet_have_fewer_rows_where_events_are_large(tmp_path: Path, jets: int, rows: int) -> None:
+def test_pieces_of_parquet_have_fewer_rows_where_events_are_large(tmp_path, jets, rows):
     path, column = tmp_path / "a.parquet", ak.from_regular(np.full((2000, jets), 50.0))
     pq.write_table(pa.table({"J_pt": ak.to_arrow(column), "J_eta": ak.to_arrow(column)}), path)
     with closing(parquet_files.open_file(str(path))) as table:
@@ -161,7 +154,7 @@ def test_pieces_of_parquet_have_fewer_rows_where_events_are_large(tmp_path: Path
     assert sizes == [rows]
 
 
-def test_fields_of_records_in_parquet(tmp_path: Path) -> None:
+def test_fields_of_records_in_parquet(tmp_path):
     """As `ak.to_parquet` writes an array with `events.Jet.pt`."""
     jets = ak.zip({name.removeprefix("J_"): FLAT[name] for name in ("J_pt", "J_eta", "J_phi", "J_m", "J_score")})
     path = tmp_path / "records.parquet"
@@ -183,7 +176,7 @@ def test_fields_of_records_in_parquet(tmp_path: Path) -> None:
         read(path, map={**names, "pt": "Jet.ptt"})
 
 
-def test_records_of_lists_lists_in_records_and_names_with_dots(tmp_path: Path) -> None:
+def test_records_of_lists_lists_in_records_and_names_with_dots(tmp_path):
     jets = [{"pt": 50.0, "c": [1, 2], "p4": {"pt": 7.0}}, {"pt": 40.0, "c": [], "p4": {"pt": 8.0}}]
     columns = {
         "Jet": pa.array([jets, [], jets[:1]]),
@@ -205,20 +198,19 @@ def test_records_of_lists_lists_in_records_and_names_with_dots(tmp_path: Path) -
     assert found["gone.pt"].to_list() == [[1], None, []]
 
 
-def test_patterns_of_kept_columns(tmp_path: Path) -> None:
+def test_patterns_of_kept_columns(tmp_path):
     jets = {f"jet_{name}": ak.Array([[50.0], [40.0]]) for name in ("pt", "eta", "phi", "mass", "btag")}
     flags = {name: np.arange(2) + k for k, name in enumerate(["HLT_a", "HLT_b", "L1_a", "run"])}
     ak.to_parquet(ak.Array(jets | flags), tmp_path / "a.parquet")
     events = read(tmp_path / "a.parquet", keep=["HLT_*", "?un", "HLT_b"])
     assert list(events.columns) == ["HLT_a", "HLT_b", "run"]
-    with create(tmp_path / "b.h5", events.topology) as writer:
-        writer.write(events)
+    write_events(events, tmp_path / "b.h5")
     assert list(read(tmp_path / "b.h5", keep=["HLT_?"]).columns) == ["HLT_a", "HLT_b", "run"]
     with pytest.raises(FormatError, match=r"no column X\*; found"):
         read(tmp_path / "a.parquet", keep=["X*"])
 
 
-def test_the_hint_comes_before_the_columns(tmp_path: Path) -> None:
+def test_the_hint_comes_before_the_columns(tmp_path):
     """Also if the file has so many that the column is not among the first."""
     jets = {f"jet_{name}": ak.Array([[50.0]]) for name in ("pt", "eta", "phi", "mass", "btag")}
     others = {f"HLT_{k}": np.zeros(1, bool) for k in range(1100)}
@@ -234,7 +226,7 @@ def test_the_hint_comes_before_the_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.lhe.gz", b"\x1f\x8b"), ("a.txt", b"<LesHouchesEvents>\n")])
-def test_les_houches_events_are_for_the_generator(tmp_path: Path, name: str, content: bytes) -> None:
+def test_les_houches_events_are_for_the_generator(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match="`pairton generate TOPOLOGY --lhe FILE"):
         read(tmp_path / name)

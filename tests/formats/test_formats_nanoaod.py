@@ -1,18 +1,13 @@
 """NanoAOD files in miniature, as TTree and RNTuple."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import awkward as ak
 import numpy as np
 import pytest
-import uproot
 
+from event_files import write_events
 from pairton.errors import ConfigError, FormatError, PairtonWarning
-from pairton.events import Events
-from pairton.formats import create, detect, open_source, read
+from pairton.formats import detect, open_source, read
+from root_files import write_tree
 
 HARD = 1 << 7
 TAG = "PNetB:0.5"
@@ -49,13 +44,11 @@ ONE = {name: values[:1] for name, values in JETS.items()}
 TYPES = {"jetId": np.uint8, "pdgId": np.int32, "genPartIdxMother": np.int16, "statusFlags": np.uint16}
 
 
-def columns(
-    jets: list[dict[str, Any]] | None = None, records: list[dict[str, Any]] | None = None
-) -> dict[str, Any]:
+def columns(jets=None, records=None):
     jets = [JETS, JETS, ONE] if jets is None else jets
     records = [TTBAR, LEPTONIC, DRELL_YAN] if records is None else records
     n = len(jets)
-    made: dict[str, Any] = {
+    made = {
         "run": np.full(n, 1, dtype=np.uint32),
         "luminosityBlock": np.full(n, 7, dtype=np.uint32),
         "event": np.arange(100, 100 + n, dtype=np.uint64),
@@ -69,35 +62,20 @@ def columns(
     return made
 
 
-def write(path: Path, content: dict[str, Any], kind: str = "TTree", tree: str = "Events") -> Path:
-    if kind == "Parquet":
-        path = path.with_suffix(".parquet")
-        ak.to_parquet(ak.Array(content), path)
-        return path
-    with uproot.recreate(path) as file:
-        if kind == "RNTuple":
-            file.mkrntuple(tree, content)
-            return path
-        types = {
-            name: f"var * {array.layout.content.dtype}" if isinstance(array, ak.Array) else array.dtype
-            for name, array in content.items()
-        }
-        file.mktree(tree, types)
-        if len(next(iter(content.values()))):
-            file[tree].extend(content)
-    return path
+def write(path, content, kind="TTree"):
+    return write_tree(path, "Events", content, kind)
 
 
 @pytest.fixture(params=["TTree", "RNTuple", "Parquet"])
-def nano(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def nano(request, tmp_path):
     return write(tmp_path / "nano.root", columns(), request.param)
 
 
-def load(path: Path, **options: Any) -> Events:
+def load(path, **options):
     return read(path, **({"btag": TAG} | options))
 
 
-def test_jets_truth_and_numbers(nano: Path) -> None:
+def test_jets_truth_and_numbers(nano):
     assert detect(str(nano)).name == ("nanoaod" if nano.suffix == ".root" else "nanoaod_parquet")
     events = load(nano, keep=["PV_npvs"])
     assert events.n_jets.tolist() == [7, 7, 1]
@@ -116,23 +94,14 @@ def test_jets_truth_and_numbers(nano: Path) -> None:
     }
 
 
-def test_chunks_are_slices_of_the_whole(nano: Path) -> None:
+def test_chunks_are_slices_of_the_whole(nano):
     whole, parts = load(nano), load(nano, chunk=2)
     assert parts.truth.tolist() == whole.truth.tolist()
     assert parts.jets.tolist() == whole.jets.tolist()
     assert parts.ids.tolist() == whole.ids.tolist()
 
 
-def test_a_jet_between_two_quarks_belongs_to_neither(tmp_path: Path) -> None:
-    near = TTBAR | {
-        "eta": [*TTBAR["eta"][:11], 1.0, 1.2, -1.0, -1.5],
-        "phi": [*TTBAR["phi"][:11], -1, -1, 3.1, 0.0],
-    }
-    events = load(write(tmp_path / "nano.root", columns([JETS], [near])))
-    assert events.truth.tolist() == [[-1, -1, 5, 6, 4, 0]]
-
-
-def test_truth_of_tth(tmp_path: Path) -> None:
+def test_truth_of_tth(tmp_path):
     """The Higgs boson decays to two b quarks, which the tops do not take."""
     extra = {"pdgId": [25, 25, 5, -5], "genPartIdxMother": [0, 15, 16, 16], "status": [22, 62, 23, 23]}
     extra |= {"statusFlags": [HARD, 0, HARD, HARD], "eta": [0, 0, 2.0, -2.0], "phi": [0, 0, 2.5, -2.5]}
@@ -145,7 +114,7 @@ def test_truth_of_tth(tmp_path: Path) -> None:
     assert load(path).truth.tolist() == [[3, 1, 5, 6, 4, 0]]  # as a ttbar event it is one, too
 
 
-def test_incoming_partons_are_no_products(tmp_path: Path) -> None:
+def test_incoming_partons_are_no_products(tmp_path):
     """A quark at the root of a topology is an outgoing one, with or without a status column."""
     single = {
         "pdgId": [2, 21, 6, 1, 24, 5, 3, -4],
@@ -169,7 +138,7 @@ def test_incoming_partons_are_no_products(tmp_path: Path) -> None:
 # -- which jets may be used --------------------------------------------------------------------------------
 
 
-def test_identification_by_bits(tmp_path: Path) -> None:
+def test_identification_by_bits(tmp_path):
     bits = JETS | {"jetId": [6, 2, 0, 4, 6, 7, 1]}
     path = write(tmp_path / "nano.root", columns([bits], [TTBAR]))
     assert load(path).usable["jet"].tolist() == [[True, True, False, False, True, True, False]]
@@ -181,7 +150,7 @@ def test_identification_by_bits(tmp_path: Path) -> None:
     assert load(path).n_jets.tolist() == [7]
 
 
-def test_identification_recomputed_in_version_15(tmp_path: Path) -> None:
+def test_identification_recomputed_in_version_15(tmp_path):
     """One jet a cut: passes; neHEF; neEmEF; chHEF; no charged; one constituent; a sum of bytes beyond 255."""
     names = ("neHEF", "neEmEF", "chHEF", "chMultiplicity", "neMultiplicity", "muEF", "chEmEF")
     rows = [
@@ -208,7 +177,7 @@ def test_identification_recomputed_in_version_15(tmp_path: Path) -> None:
     assert load(forward).usable["jet"].tolist() == [[False, True, True, False, True, False, False]]
 
 
-def test_no_identification_is_said(tmp_path: Path) -> None:
+def test_no_identification_is_said(tmp_path):
     content = {name: values for name, values in columns().items() if name != "Jet_jetId"}
     path = write(tmp_path / "nano.root", content)
     with pytest.warns(PairtonWarning, match="no jet identification: the file has neither Jet_jetId nor"):
@@ -216,7 +185,7 @@ def test_no_identification_is_said(tmp_path: Path) -> None:
     assert ak.all(load(path, settings={"jet_id": "none"}).usable["jet"])  # asked for: no warning
 
 
-def test_pile_up_identification_below_50_gev(tmp_path: Path) -> None:
+def test_pile_up_identification_below_50_gev(tmp_path):
     jets = JETS | {"puId": [0, 0, 1, 7, 0, 0, 4]}
     content = columns([jets], [TTBAR])
     content["Jet_puId"] = ak.values_astype(content["Jet_puId"], np.int32)
@@ -225,42 +194,10 @@ def test_pile_up_identification_below_50_gev(tmp_path: Path) -> None:
     assert ak.all(load(path, settings={"pu_id": "none"}).usable["jet"])
 
 
-def test_jets_beside_selected_leptons_go_by_default_and_that_is_said(tmp_path: Path) -> None:
-    """Beside jets 0 and 6: a good muon across the seam, an electron too loose, one too soft, a good electron."""
-    content = columns([JETS], [TTBAR])
-    content |= {
-        "Muon_pt": ak.Array([[20.0, 30.0]]),
-        "Muon_eta": ak.Array([[-1.0, 1.5]]),
-        "Muon_phi": ak.Array([[3.1, -2.0]]),
-        "Muon_tightId": ak.Array([[True, True]]),
-        "Muon_pfRelIso04_all": ak.Array([[0.1, 0.3]]),
-        "Electron_pt": ak.Array([[40.0, 10.0, 40.0]]),
-        "Electron_eta": ak.Array([[1.1, 0.5, -0.5]]),
-        "Electron_phi": ak.Array([[-1.0, 1.1, 2.3]]),
-        "Electron_cutBased": ak.Array([[2, 4, 4]]),
-    }
-    path = write(tmp_path / "nano.root", content)
-    assert ak.all(load(path, settings={"overlap": "none"}).usable["jet"])
-    beside = [[False, True, True, True, True, True, False]]
-    assert load(path, settings={"overlap": "0.4"}).usable["jet"].tolist() == beside
-    hard = {"overlap": "0.4", "lepton_pt": "25"}
-    assert load(path, settings=hard).usable["jet"].tolist() == [[False] + [True] * 6]
-    nearer = {"overlap": "0.2"}  # the electron beside jet 0 is 0.3 away
-    assert load(path, settings=nearer).usable["jet"].tolist() == [[True] * 6 + [False]]
-    with pytest.warns(PairtonWarning, match=r"above 15 GeV are not used: use them with --set overlap=none"):
-        events = load(path)
-    assert events.usable["jet"].tolist() == beside
-    said = {"electron_id": "cutBased >= 4", "muon_id": "tightId, pfRelIso04_all < 0.15"}
-    assert said.items() <= events.metadata.items()
-    assert (events.metadata["overlap"], events.metadata["lepton_pt"]) == (0.4, 15)
-    with pytest.raises(FormatError, match=r"lacks Muon_pt.*needed by --set muon_id=tightId"):
-        load(write(tmp_path / "without.root", columns()), settings={"muon_id": "tightId"})
-
-
 # -- b-tags ------------------------------------------------------------------------------------------------
 
 
-def test_the_newest_tagger_is_the_default_and_said(nano: Path) -> None:
+def test_the_newest_tagger_is_the_default_and_said(nano):
     with pytest.warns(
         PairtonWarning, match=r"by default, jets with PNetB > 0.245 are b-tagged \(table pnet_2022\)"
     ):
@@ -272,24 +209,49 @@ def test_the_newest_tagger_is_the_default_and_said(nano: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["DeepFlavB", "btagDeepFlavB", "Jet_btagDeepFlavB"])
-def test_a_tagger_by_any_of_its_names(nano: Path, name: str) -> None:
+def test_a_tagger_by_any_of_its_names(nano, name):
     assert load(nano, btag=f"{name}:0.15").jets.btag[0].tolist() == [1, 0, 0, 0, 0, 1, 0]
 
 
-def test_taggers_that_cannot_be(nano: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="has no tagger 'PNet', but DeepFlavB, PNetB; did you mean 'PNetB'"):
-        load(nano, btag="PNet:0.5")
-    with pytest.raises(ConfigError, match="the cut 'tight' must be a number"):
-        load(nano, btag="PNetB:tight")
+def test_a_file_without_taggers(tmp_path):
     content = {name: values for name, values in columns().items() if "btag" not in name}
     with pytest.raises(FormatError, match=r"none of the taggers UParTAK4B, .* its b-tag scores are none: give"):
         load(write(tmp_path / "none.root", content), btag=None)
 
 
+MISTAKES = [
+    ({"btag": "PNet:0.5"}, ConfigError, "has no tagger 'PNet', but DeepFlavB, PNetB; did you mean 'PNetB'"),
+    ({"btag": "PNetB:tight"}, ConfigError, "the cut 'tight' must be a number"),
+    ({"btag": "0.5"}, ConfigError, r"--btag 0.5 is a cut without a tagger.*--btag PNetB:0.5"),
+    ({"keep": ["HLT_Something"]}, FormatError, "lacks HLT_Something"),
+    ({"units": "MeV"}, ConfigError, "these files are in GeV"),
+    ({"map": {"pz": "Jet_pz"}}, FormatError, r"no column for pz \(Jet_pz\) of jets; .*--map pz=COLUMN"),
+    ({"map": {"weight": "genWeight"}}, ConfigError, r"map weight=genWeight: nanoaod.* allows only fields of obj"),
+    ({"map": {"btag": "Jet_btagPNetB"}}, ConfigError, "with --btag TAGGER:CUT"),
+    ({"variations": {"up": {"pt": "Jet_pt_up"}}}, FormatError, r"lacks Jet_pt_up; .*for the variation up"),
+]
+SETTINGS = {
+    "jetid=tight": r"nanoaod.* has no setting 'jetid'; did you mean 'jet_id'",
+    "jet_id=loose": "set jet_id=loose: choose one of tight, tight_lepton_veto, none",
+    "lepton_pt=soft": "set lepton_pt=soft: give a number such as 15",
+}
+for odd in ("tight ID", "iso <", "iso << 3", "a/b", "iso < few", "", "pt > 3 & iso"):
+    SETTINGS[f"muon_id={odd}"] = r"set muon_id=.*write conditions on fields of the file, such as"
+for odd in ("near", "-1", "nan", "10"):
+    SETTINGS[f"overlap={odd}"] = f"set overlap={odd}: give a number such as 0.4, or none"
+MISTAKES += [({"settings": dict([key.split("=", 1)])}, ConfigError, line) for key, line in SETTINGS.items()]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), MISTAKES)
+def test_mistakes_are_one_line(nano, options, error, message):
+    with pytest.raises(error, match=message):
+        load(nano, **options)
+
+
 # -- files that are different ------------------------------------------------------------------------------
 
 
-def test_data_have_no_truth_and_no_weights(tmp_path: Path) -> None:
+def test_data_have_no_truth_and_no_weights(tmp_path):
     content = {k: v for k, v in columns().items() if not k.startswith(("GenPart", "genWeight"))}
     events = load(write(tmp_path / "data.root", content))
     assert events.truth is None
@@ -297,7 +259,7 @@ def test_data_have_no_truth_and_no_weights(tmp_path: Path) -> None:
     assert len(events) == 3
 
 
-def test_an_empty_tree(tmp_path: Path) -> None:
+def test_an_empty_tree(tmp_path):
     content = {name: values[:0] for name, values in columns().items()}
     events = load(write(tmp_path / "empty.root", content))
     assert len(events) == 0
@@ -305,7 +267,7 @@ def test_an_empty_tree(tmp_path: Path) -> None:
     assert events.select().n_jets.tolist() == []
 
 
-def test_missing_branches_are_named(tmp_path: Path) -> None:
+def test_missing_branches_are_named(tmp_path):
     content = {name: values for name, values in columns().items() if name not in ("Jet_phi", "Jet_mass")}
     path = write(tmp_path / "lacks.root", content)
     assert detect(str(path)).name == "nanoaod"
@@ -314,11 +276,9 @@ def test_missing_branches_are_named(tmp_path: Path) -> None:
         match=r"no column for phi \(Jet_phi\), mass \(Jet_mass\) or .* found Jet_pt, Jet_eta, Jet_btag",
     ):
         load(path)
-    with pytest.raises(FormatError, match="lacks HLT_Something"):
-        load(write(tmp_path / "whole.root", columns()), keep=["HLT_Something"])
 
 
-def test_without_event_numbers_ids_come_from_file_and_row(tmp_path: Path) -> None:
+def test_without_event_numbers_ids_come_from_file_and_row(tmp_path):
     content = {name: values for name, values in columns().items() if name != "event"}
     events = load(write(tmp_path / "skim.root", content))
     assert events.ids[:, 1].tolist() == [0, 1, 2]
@@ -326,33 +286,10 @@ def test_without_event_numbers_ids_come_from_file_and_row(tmp_path: Path) -> Non
     assert events.columns == {}
 
 
-def test_settings_that_cannot_be(nano: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nanoaod.* has no setting 'jetid'; did you mean 'jet_id'"):
-        load(nano, settings={"jetid": "tight"})
-    with pytest.raises(ConfigError, match="set jet_id=loose: choose one of tight, tight_lepton_veto, none"):
-        load(nano, settings={"jet_id": "loose"})
-    for wrong in ("tight ID", "iso <", "iso << 3", "a/b", "iso < few", "", "pt > 3 & iso"):
-        with pytest.raises(ConfigError, match=r"set muon_id=.*write conditions on fields of the file, such as"):
-            load(nano, settings={"muon_id": wrong})
-    for wrong in ("near", "-1", "nan", "10"):
-        with pytest.raises(ConfigError, match=f"set overlap={wrong}: give a number such as 0.4, or none"):
-            load(nano, settings={"overlap": wrong})
-    with pytest.raises(ConfigError, match="set lepton_pt=soft: give a number such as 15"):
-        load(nano, settings={"lepton_pt": "soft"})
-    with pytest.raises(ConfigError, match="these files are in GeV"):
-        load(nano, units="MeV")
-    with pytest.raises(FormatError, match=r"no column for pz \(Jet_pz\) of jets; .*--map pz=COLUMN"):
-        load(nano, map={"pz": "Jet_pz"})
-    with pytest.raises(ConfigError, match=r"map weight=genWeight: nanoaod.* allows only fields of objects"):
-        load(nano, map={"weight": "genWeight"})
-    with pytest.raises(ConfigError, match="with --btag TAGGER:CUT"):
-        load(nano, map={"btag": "Jet_btagPNetB"})
-
-
 # -- variations --------------------------------------------------------------------------------------------
 
 
-def test_varied_jets_are_read_with_the_nominal_ones(tmp_path: Path) -> None:
+def test_varied_jets_are_read_with_the_nominal_ones(tmp_path):
     content = columns()
     content["Jet_pt_up"], content["Jet_mass_up"] = content["Jet_pt"] * 1.5, content["Jet_mass"] * 2
     content["Jet_pt_down"] = content["Jet_pt"] * 0.5
@@ -369,20 +306,10 @@ def test_varied_jets_are_read_with_the_nominal_ones(tmp_path: Path) -> None:
     assert down.btag.tolist() == events.jets.btag.tolist()
 
 
-def test_variations_that_cannot_be(nano: Path) -> None:
-    with pytest.raises(FormatError, match=r"lacks Jet_pt_up; .*for the variation up"):
-        load(nano, variations={"up": {"pt": "Jet_pt_up"}})
-    with pytest.raises(ConfigError, match="variation up: 'eta' cannot vary"):
-        load(nano, variations={"up": {"pt": "Jet_pt", "eta": "Jet_eta"}})
-    with pytest.raises(ConfigError, match="variation up: there is no column for pt"):
-        load(nano, variations={"up": {"mass": "Jet_mass"}})
-
-
-def test_parquet_of_other_columns_is_flat(tmp_path: Path) -> None:
+def test_parquet_of_other_columns_is_flat(tmp_path):
     """Our own results carry `luminosityBlock` along, and somebody's table may have a column `nJet`."""
     events = load(write(tmp_path / "nano.root", columns()))
-    with create(tmp_path / "own.parquet", events.topology, {}) as writer:
-        writer.write(events)
+    write_events(events, tmp_path / "own.parquet")
     assert detect(str(tmp_path / "own.parquet")).name == "parquet"
     flat = {f"jet_{name}": columns()[f"Jet_{name}"] for name in ("pt", "eta", "phi", "mass")}
     flat |= {"jet_btag": flat["jet_pt"] > 50, "nJet": np.array([7, 7, 1])}
@@ -391,7 +318,7 @@ def test_parquet_of_other_columns_is_flat(tmp_path: Path) -> None:
     assert len(read(path)) == 3
 
 
-def test_jets_of_another_collection_are_named(tmp_path: Path) -> None:
+def test_jets_of_another_collection_are_named(tmp_path):
     content = columns()
     for name in JETS:
         del content[f"Jet_{name}"]
@@ -410,8 +337,3 @@ def test_jets_of_another_collection_are_named(tmp_path: Path) -> None:
         assert events.jets.usable[0].tolist() == [True] * 6
         with pytest.warns(PairtonWarning, match="DeepFlavB > "):
             load(path, btag=None, settings={"jets": "ScoutingPFJet"})
-
-
-def test_a_cut_needs_a_tagger(nano: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--btag 0.5 is a cut without a tagger.*--btag PNetB:0.5"):
-        load(nano, btag="0.5")

@@ -1,18 +1,13 @@
 """PHYSLITE files in miniature: TTree with dots, RNTuple with colons."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import awkward as ak
 import numpy as np
 import pytest
 import uproot
 
 from pairton.errors import ConfigError, FormatError, PairtonWarning
-from pairton.events import Events
 from pairton.formats import detect, read
+from root_files import write_tree
 
 JETS, TAGS, INFO = "AnalysisJetsAuxDyn", "BTagging_AntiKt4EMPFlowAuxDyn", "EventInfoAuxDyn"
 NULL = 0xFFFFFFFF
@@ -22,16 +17,14 @@ LINKS = [[2, 0, NULL, 1], [0]]
 PROBABILITIES = {"pb": [[0.1, 0.9, 0.5], [0.8]], "pc": [[0.1, 0.05, 0.1], [0.1]], "pu": [[0.8, 0.05, 0.4], [0.1]]}
 
 
-def content(mark: str, jvt: str | None = "NNJvtPass", tagger: str = "DL1dv01") -> dict[str, Any]:
+def content(mark, jvt="NNJvtPass", tagger="DL1dv01"):
     jets = {
         "pt": [[30_000.0, 80_000.0, 25_000.0, 70_000.0], [50_000.0]],
         "eta": [[0.1, -0.2, 0.3, -3.0], [1.0]],
         "phi": [[0.0, 1.0, 2.0, 3.0], [-1.0]],
         "m": [[5_000.0, 6_000.0, 7_000.0, 8_000.0], [-2.0]],
     }
-    made: dict[str, Any] = {
-        f"{JETS}{mark}{name}": ak.values_astype(ak.Array(values), np.float32) for name, values in jets.items()
-    }
+    made = {f"{JETS}{mark}{name}": ak.values_astype(ak.Array(values), np.float32) for name, values in jets.items()}
     links = ak.values_astype(ak.Array(LINKS), np.uint32)
     if mark == ".":
         made[f"{JETS}.btaggingLink.m_persIndex"] = links
@@ -49,31 +42,24 @@ def content(mark: str, jvt: str | None = "NNJvtPass", tagger: str = "DL1dv01") -
     return made
 
 
-def write(path: Path, made: dict[str, Any], kind: str = "TTree") -> Path:
-    with uproot.recreate(path) as file:
-        if kind == "RNTuple":
-            file.mkrntuple("EventData", made)
-        else:
-            types = {
-                k: f"var * {v.layout.content.dtype}" if isinstance(v, ak.Array) else v.dtype
-                for k, v in made.items()
-            }
-            file.mktree("CollectionTree", types)
-            file["CollectionTree"].extend(made)
-            file.mktree("MetaData", {"n": np.int32})  # real files have more trees than one
+def write(path, made, kind="TTree"):
+    if kind == "RNTuple":
+        return write_tree(path, "EventData", made, kind)
+    with uproot.update(write_tree(path, "CollectionTree", made)) as file:
+        file.mktree("MetaData", {"n": np.int32})  # real files have more trees than one
     return path
 
 
 @pytest.fixture(params=["TTree", "RNTuple"])
-def lite(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def lite(request, tmp_path):
     return write(tmp_path / "lite.root", content("." if request.param == "TTree" else ":"), request.param)
 
 
-def load(path: Path, **options: Any) -> Events:
+def load(path, **options):
     return read(path, **({"btag": "DL1dv01:0.5"} | options))
 
 
-def test_gev_stored_order_and_numbers(lite: Path) -> None:
+def test_gev_stored_order_and_numbers(lite):
     assert detect(str(lite)).name == "physlite"
     events = load(lite, keep=["EventInfoAuxDyn.lumiBlock"])
     np.testing.assert_allclose(events.jets.pt[0], [30, 80, 25, 70])
@@ -93,7 +79,7 @@ def test_gev_stored_order_and_numbers(lite: Path) -> None:
     assert events.columns["EventInfoAuxDyn.lumiBlock"].tolist() == [4, 5]
 
 
-def test_b_tags_follow_the_link(lite: Path) -> None:
+def test_b_tags_follow_the_link(lite):
     """D = log(pb / (0.018 pc + 0.982 pu)): by object -2.06, 2.89, 0.24 and 2.08; the null link is not tagged."""
     assert load(lite).jets.btag.tolist() == [[0, 0, 0, 1], [1]]
     assert load(lite, btag="DL1dv01:0.2").jets.btag.tolist() == [[1, 0, 0, 1], [1]]
@@ -103,7 +89,7 @@ def test_b_tags_follow_the_link(lite: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "mark"), [("TTree", "."), ("RNTuple", ":")])
-def test_a_link_with_the_key_0_is_null(tmp_path: Path, kind: str, mark: str) -> None:
+def test_a_link_with_the_key_0_is_null(tmp_path, kind, mark):
     """Its position may be 0, as if it pointed to the first object."""
     made = content(mark)
     index, key = (ak.values_astype(ak.Array(v), np.uint32) for v in ([[2, 0, 0, 1], [0]], [[7, 7, 0, 7], [7]]))
@@ -120,7 +106,7 @@ def test_a_link_with_the_key_0_is_null(tmp_path: Path, kind: str, mark: str) -> 
             load(path)
 
 
-def test_fractions_are_of_the_tagger_or_given(tmp_path: Path) -> None:
+def test_fractions_are_of_the_tagger_or_given(tmp_path):
     made = content(".", tagger="GN2v01")
     made[f"{TAGS}.GN2v01_ptau"] = made[f"{TAGS}.GN2v01_pu"] * 0 + np.float32(0.9)
     path = write(tmp_path / "gn2.root", made)
@@ -138,7 +124,7 @@ def test_fractions_are_of_the_tagger_or_given(tmp_path: Path) -> None:
     assert load(odd, btag="New:0", settings={"fractions": "0.018"}).jets.btag.tolist() == [[1, 0, 0, 1], [1]]
 
 
-def test_jet_vertex_tag(lite: Path, tmp_path: Path) -> None:
+def test_jet_vertex_tag(lite, tmp_path):
     assert load(lite).usable["jet"].tolist() == [[True, False, True, True], [True]]
     assert ak.all(load(lite, settings={"jvt": "none"}).usable["jet"])
     # the number: not asked of jets above 60 GeV or beyond 2.4
@@ -148,7 +134,7 @@ def test_jet_vertex_tag(lite: Path, tmp_path: Path) -> None:
         assert ak.all(load(write(tmp_path / "none.root", content(".", None))).usable["jet"])
 
 
-def test_data_without_weights(tmp_path: Path) -> None:
+def test_data_without_weights(tmp_path):
     made = content(".")
     made[f"{INFO}.mcEventWeights"] = ak.values_astype(ak.Array([[1.0], [1.0]])[:, :0], np.float32)
     assert load(write(tmp_path / "empty.root", made)).weights is None
@@ -156,7 +142,7 @@ def test_data_without_weights(tmp_path: Path) -> None:
     assert load(write(tmp_path / "absent.root", made)).weights is None
 
 
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
+def test_what_is_missing_is_named(tmp_path):
     made = content(".")
     del made[f"{JETS}.m"]
     with pytest.raises(
@@ -173,7 +159,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         load(tmp_path / "whole.root", units="GeV")
 
 
-def test_varied_jets_in_gev(tmp_path: Path) -> None:
+def test_varied_jets_in_gev(tmp_path):
     made = content(".")
     made[f"{JETS}.pt_up"] = made[f"{JETS}.pt"] * np.float32(1.1)
     events = load(write(tmp_path / "varied.root", made), variations={"up": {"pt": f"{JETS}.pt_up"}})

@@ -1,22 +1,17 @@
 """Taggers of files: which one is used, what its values are worth, and scores that are not there."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import awkward as ak
 import numpy as np
 import pytest
-import uproot
 import yaml
 
 import pairton
+from event_files import write_events
 from pairton.errors import ConfigError, EventsError, FormatError, InputError, PairtonWarning
-from pairton.events import Events
 from pairton.events.domain import Domain
 from pairton.events.inputs import EVIDENCE
 from pairton.events.tags import load_table, parse_table
@@ -25,25 +20,20 @@ from pairton.generator.card import load_card
 from pairton.reconstruction.parts import reconstruct_parts
 from pairton.reconstruction.streaming import reconstruct_files
 from pairton.reconstruction.writers import result_metadata
+from root_files import write_tree
 
-SAMPLES = Path(__file__).parents[3] / "shared" / "data" / "samples"  # beside the clone, where there are any
-OPEN_DATA, TTBAR = SAMPLES / "nanoaod_cms_opendata_2015.root", SAMPLES / "nanoaod_cms_ttbar_v12.root"
 POINTS = {"b": [0.85, 0.6], "c": [0.3, 0.05], "light": [0.05, 0.001]}
 QUIET = {"settings": {"jet_id": "none"}, "topology": "ttbar_allhad"}
 
 
-def nano(path: Path, events: Events, **scores: Any) -> Path:
+def nano(path, events, **scores):
     """A NanoAOD file of these jets, with columns of scores (ragged)."""
     jets = {name: getattr(events.jets, name) for name in ("pt", "eta", "phi", "mass")} | scores
     content = {f"Jet_{name}": ak.values_astype(values, np.float32) for name, values in jets.items()}
-    block = {"luminosityBlock": np.ones(len(events), dtype=np.uint32)}
-    with uproot.recreate(path) as file:
-        file.mktree("Events", dict.fromkeys(content, "var * float32") | {"luminosityBlock": np.uint32})
-        file["Events"].extend(content | block)
-    return path
+    return write_tree(path, "Events", content | {"luminosityBlock": np.ones(len(events), dtype=np.uint32)})
 
 
-def bins_of(events: Events, seed: int = 4) -> ak.Array:
+def bins_of(events, seed=4):
     """0, 1 or 2 points passed: tagged jets mostly two, others mostly none."""
     rng = np.random.default_rng(seed)
     tagged = np.asarray(ak.flatten(events.jets.btag)) > 0.5
@@ -158,19 +148,18 @@ def test_files_with_different_taggers_are_refused(tmp_path, events, filled, evid
     assert sum(map(len, iterate(both, **QUIET, btag="DeepFlavB:0.2783"))) == 120
 
 
-@pytest.mark.skipif(not OPEN_DATA.exists(), reason="needs the shared samples")
-def test_open_data_of_2015():
+def test_open_data_of_2015(sample):
     with pytest.warns(PairtonWarning, match="CSVV2 > 0.8484 .* since DeepFlavB and DeepB are not filled"):
-        found = read(OPEN_DATA, settings={"overlap": "none"})
+        found = read(sample("nanoaod_cms_opendata_2015.root"), settings={"overlap": "none"})
     assert 0 < float(ak.mean(found.jets.btag)) < 0.2
     assert ak.any(found.jets.b_evidence > 0)
 
 
-@pytest.mark.skipif(not TTBAR.exists(), reason="needs the shared samples")
-def test_tables_fit_simulated_ttbar_events():
+def test_tables_fit_simulated_ttbar_events(sample):
     """b jets of 200 real events pass the points about as often as the tables say."""
     for field, name in (("btagPNetB", "pnet_2022"), ("btagDeepFlavB", "deepjet_2022")):
-        jets = read(TTBAR, tags=name, fields={"jet": [field, "flavour"]}, settings={"overlap": "none"}).jets
+        path = sample("nanoaod_cms_ttbar_v12.root")
+        jets = read(path, tags=name, fields={"jet": [field, "flavour"]}, settings={"overlap": "none"}).jets
         values = ak.flatten(jets[field][(jets.pt > 30) & (abs(jets.eta) < 2.5) & (jets.flavour == 5)])
         table = load_table(name)
         share = [float(ak.mean(values > cut)) for cut in table.cuts]
@@ -180,7 +169,7 @@ def test_tables_fit_simulated_ttbar_events():
 # -- columns of our own ------------------------------------------------------------------------------------
 
 
-def stored(path: Path, events: Events, metadata: dict[str, Any] | None = None, **fields: Any) -> Path:
+def stored(path, events, metadata=None, **fields):
     jets = events.jets
     for name, values in fields.items():
         jets = ak.without_field(jets, name) if values is None else ak.with_field(jets, values, name)
@@ -239,7 +228,7 @@ def test_evidence_in_the_file_is_taken_as_it_is(tmp_path, events, evidence_model
     assert EVIDENCE[0] not in ak.fields(read(kept, btag="btag:0.5").jets)  # it is that of other tags
 
 
-def options_for(model: Any) -> dict[str, Any]:
+def options_for(model):
     from pairton.formats import options_for
 
     return options_for(model, {})
@@ -410,7 +399,7 @@ def test_padding_of_minus_999_is_no_jet(tmp_path, events, evidence_model, mass_m
 
 @pytest.mark.parametrize("name", ["nano.root", "a.root", "a.parquet", "a.h5"])
 @pytest.mark.parametrize("tags", [False, True])
-def test_without_tags(tmp_path: Path, events: Events, name: str, tags: bool) -> None:
+def test_without_tags(tmp_path, events, name, tags):
     """`--btag none` needs no tags in the file, ignores those that are there, and warns of nothing."""
     score = {"btagDeepFlavB": events.jets.btag} if tags else {}
     path = tmp_path / name
@@ -418,9 +407,8 @@ def test_without_tags(tmp_path: Path, events: Events, name: str, tags: bool) -> 
         nano(path, events, **score)
     else:
         jets = events.jets if tags else events.jets[[n for n in ak.fields(events.jets) if n != "btag"]]
-        with create(path, events.topology) as writer:
-            writer.write(events.replace(jets=ak.with_name(jets, "Momentum4D")))
-    how: dict[str, Any] = {"btag": "none"} | (QUIET if name == "nano.root" else {})
+        write_events(events.replace(jets=ak.with_name(jets, "Momentum4D")), path)
+    how = {"btag": "none"} | (QUIET if name == "nano.root" else {})
     found = read(path, **how)
     assert "btag" not in ak.fields(found.jets)
     assert all(not ak.any(found.jets[field]) for field in EVIDENCE)
@@ -436,10 +424,8 @@ def test_without_tags(tmp_path: Path, events: Events, name: str, tags: bool) -> 
 
 @pytest.mark.parametrize("name", ["delphes_ttbar.root", "physlite_atlas.root", "nanoaod_cms_ttbar_v12.root"])
 @pytest.mark.filterwarnings("ignore::pairton.errors.PairtonWarning")
-def test_real_files_without_tags(name: str) -> None:
-    if not (SAMPLES / name).exists():
-        pytest.skip("the sample is not here")
-    with open_source(SAMPLES / name, btag="none", topology="ttbar_allhad") as source:
+def test_real_files_without_tags(sample, name):
+    with open_source(sample(name), btag="none", topology="ttbar_allhad") as source:
         assert source.tagging == source.metadata["btag"] == "none"
         found = source.read(0, 5)
     assert "btag" not in ak.fields(found.jets)

@@ -1,16 +1,10 @@
 """Topograph files in miniature."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import h5py
 import numpy as np
 import pytest
 
 from pairton.errors import ConfigError, EventsError, FormatError, InputError, PairtonWarning
-from pairton.events import Events
 from pairton.formats import detect, read
 
 RECORD = np.dtype([(name, np.float32) for name in ("pt", "eta", "phi", "energy")] + [("is_tagged", np.int8)])
@@ -19,7 +13,7 @@ WIDTH = 16
 LABELS = [[3, 0, -1, 1, 2, 4, 5], [0, 1, -1, -1, 3, -1], []]
 
 
-def write(path: Path, labels: list[list[int]] | None = None, drop: tuple[str, ...] = (), scale: float = 1) -> Path:
+def write(path, labels=None, drop=(), scale=1):
     labels = LABELS if labels is None else labels
     jets = np.zeros((len(labels), WIDTH), dtype=RECORD)
     indices = np.full((len(labels), WIDTH), -1, dtype=np.int64)
@@ -38,11 +32,11 @@ def write(path: Path, labels: list[list[int]] | None = None, drop: tuple[str, ..
     return path
 
 
-def load(path: Path, **options: Any) -> Events:
+def load(path, **options):
     return read(path, **options)
 
 
-def test_jets_and_labels(tmp_path: Path) -> None:
+def test_jets_and_labels(tmp_path):
     path = write(tmp_path / "topograph.h5")
     assert detect(str(path)).name == "topograph"
     events = load(path, keep=["matchability"])
@@ -56,11 +50,11 @@ def test_jets_and_labels(tmp_path: Path) -> None:
     assert load(path, chunk=2).truth.tolist() == events.truth.tolist()
 
 
-def test_without_counts_the_padding_is_what_has_no_pt(tmp_path: Path) -> None:
+def test_without_counts_the_padding_is_what_has_no_pt(tmp_path):
     assert load(write(tmp_path / "bare.h5", drop=("njets", "jets_indices"))).n_jets.tolist() == [7, 6, 0]
 
 
-def test_labels_that_cannot_be(tmp_path: Path) -> None:
+def test_labels_that_cannot_be(tmp_path):
     path = write(tmp_path / "twice.h5", [[0, 1, 1, 3, 4, 5], [0, 1, 2, 3, 4, 9]])
     with pytest.warns(PairtonWarning, match="2 labels in 2 events"):
         assert load(path).truth.tolist() == [[-1, -1, 0, 4, 5, 3], [1, 2, 0, 4, -1, 3]]
@@ -68,7 +62,7 @@ def test_labels_that_cannot_be(tmp_path: Path) -> None:
         load(path, strict=True)
 
 
-def test_what_is_wrong_is_named(tmp_path: Path) -> None:
+def test_what_is_wrong_is_named(tmp_path):
     with pytest.raises(FormatError, match="no dataset delphes/jets"):
         load(write(tmp_path / "no.h5", drop=("jets",)), format="topograph")
     with pytest.raises(InputError, match="looks like MeV"):

@@ -1,10 +1,7 @@
 """Varied jets on the command line and in flat tables; settings."""
 
-from __future__ import annotations
-
 import json
 import warnings
-from pathlib import Path
 
 import awkward as ak
 import click
@@ -12,15 +9,16 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from event_files import write_events
 from pairton.cli import cli
 from pairton.cli.options import reading_options
 from pairton.errors import ConfigError, FormatError, PairtonWarning
-from pairton.formats import create, read
+from pairton.formats import read
 from pairton.formats.variations import parse_settings, parse_variations
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Path:
+def table(tmp_path):
     pt = ak.Array([[50.0, 40.0], [], [30.0]])
     columns = {"jet_pt": pt, "jet_eta": pt * 0, "jet_phi": pt * 0, "jet_mass": pt * 0.1, "jet_btag": pt * 0}
     columns |= {"pt_up": pt * 2, "mass_up": pt * 0.3, "short": pt[:, :1]}
@@ -29,7 +27,7 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def test_flat_tables_have_variations(table: Path) -> None:
+def test_flat_tables_have_variations(table):
     events = read(table, topology="hh4b", variations={"up": {"pt": "pt_up", "mass": "mass_up"}}, chunk=2)
     up = events.varied("up").jets
     assert up.pt.tolist() == [[100, 80], [], [60]]
@@ -39,14 +37,14 @@ def test_flat_tables_have_variations(table: Path) -> None:
     np.testing.assert_allclose(ak.flatten(in_mev.varied("up").jets.pt), [0.1, 0.08, 0.06], rtol=1e-6)
 
 
-def test_columns_of_a_variation_must_be_there_and_fit(table: Path) -> None:
+def test_columns_of_a_variation_must_be_there_and_fit(table):
     with pytest.raises(FormatError, match="pt_down"):
         read(table, topology="hh4b", variations={"down": {"pt": "pt_down"}})
     with pytest.raises(FormatError, match="columns of unequal length"):
         read(table, topology="hh4b", variations={"down": {"pt": "short"}})
 
 
-def test_what_the_command_line_gives() -> None:
+def test_what_the_command_line_gives():
     found = parse_variations(["up:pt=a,mass=b", "down:pt=c"])
     assert found == {"up": {"pt": "a", "mass": "b"}, "down": {"pt": "c"}}
     for wrong in ("up", "up:", ":pt=a", "up:pt", "up:pt=", "a b:pt=c"):
@@ -64,11 +62,10 @@ def test_what_the_command_line_gives() -> None:
             parse_settings([wrong])
 
 
-def test_a_converted_file_keeps_variations(table: Path) -> None:
+def test_a_converted_file_keeps_variations(table):
     given = {"variations": {"up": {"pt": "pt_up", "mass": "mass_up"}}, "topology": "hh4b"}
     events, path = read(table, **given), table.with_name("converted.parquet")
-    with create(path, events.topology) as writer:
-        writer.write(events)
+    write_events(events, path)
     back = read(path, variations={"up": {"pt": "jet_pt_up", "mass": "jet_mass_up"}})
     assert back.varied("up").jets.pt.tolist() == events.varied("up").jets.pt.tolist()
     energies = (np.asarray(ak.flatten(each.varied("up").jets.energy)) for each in (events, back))
@@ -79,10 +76,10 @@ def test_a_converted_file_keeps_variations(table: Path) -> None:
     assert read(path).jets["pt_up"].tolist() == events.varied("up").jets.pt.tolist()
 
 
-def test_settings_and_variations_reach_the_reader(table: Path) -> None:
+def test_settings_and_variations_reach_the_reader(table):
     @click.command()
     @reading_options(variations=True)
-    def show(reading: dict[str, object]) -> None:
+    def show(reading):
         click.echo(json.dumps({name: reading.get(name) for name in ("settings", "variations")}))
 
     arguments = ["--set", "leptons=15", "--variation", "up:pt=pt_up,mass=mass_up", "--variation", "down:pt=b"]
@@ -96,7 +93,7 @@ def test_settings_and_variations_reach_the_reader(table: Path) -> None:
 
 
 @pytest.mark.parametrize("factor", [1000.0, 0.02, np.nan])
-def test_a_column_that_is_no_pt_of_these_jets_is_warned_of(table: Path, factor: float) -> None:
+def test_a_column_that_is_no_pt_of_these_jets_is_warned_of(table, factor):
     content = ak.from_parquet(table)
     path = table.with_name("wrong.parquet")
     ak.to_parquet(ak.with_field(content, content.jet_pt * factor, "pt_wrong"), path)
@@ -106,7 +103,7 @@ def test_a_column_that_is_no_pt_of_these_jets_is_warned_of(table: Path, factor: 
         read(path, topology="hh4b", variations={"up": {"pt": "pt_wrong"}})
 
 
-def test_a_wrong_column_is_warned_of_once_a_file(table: Path) -> None:
+def test_a_wrong_column_is_warned_of_once_a_file(table):
     content = ak.from_parquet(table)
     path = table.with_name("wrong.parquet")
     ak.to_parquet(ak.with_field(content, content.jet_pt * 50, "pt_wrong"), path)

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import pairton
+from event_files import write_events
 from pairton import formats
 from pairton._common.worker import SIZES, Limits, Worker, pack, unpack
 from pairton.cli import main
@@ -38,25 +39,11 @@ from pairton.topology import load_topology
 SUFFIXES = (".parquet", ".root", ".h5")
 
 
-def write(path, events):
-    with formats.create(path, events.topology) as writer:
-        writer.write(events)
-    return path
-
-
 def run(capsys, *arguments):
     with pytest.raises(SystemExit) as ended:
         main(list(map(str, arguments)))
     captured = capsys.readouterr()
     return ended.value.code, captured.out, captured.err
-
-
-def refused(capsys, *arguments):
-    """The one line with which a command refuses."""
-    code, _, error = run(capsys, *arguments)
-    assert code == 2
-    assert len(error.splitlines()) == 1, error
-    return error
 
 
 # -- files that are not trusted ----------------------------------------------------------------------------
@@ -117,10 +104,10 @@ def test_arrays_that_do_not_fit_their_form_are_refused():
         unpack(io.BytesIO(content))
 
 
-def test_isolated_reading_is_reading(source, tmp_path, model_folder, capsys):
+def test_isolated_reading_is_reading(source, tmp_path, model_folder, capsys, refused):
     plain = formats.read(source, keep=["run"])
     same(plain, formats.read(source, keep=["run"], isolate=True, chunk=150))
-    said = refused(capsys, "inspect", tmp_path / "none.h5")
+    said = refused("inspect", tmp_path / "none.h5")
     code, out, _ = run(
         capsys, "reconstruct", source, "-o", tmp_path / "a.parquet", "--model", model_folder, "--isolate"
     )
@@ -217,10 +204,10 @@ def test_the_trap_works(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_pickle_is_no_input(tmp_path, suffix, capsys, monkeypatch):
+def test_a_pickle_is_no_input(tmp_path, suffix, refused, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / f"in{suffix}").write_bytes(pickle.dumps(Trap()))
-    assert "the content is not" in refused(capsys, "inspect", f"in{suffix}")
+    assert "the content is not" in refused("inspect", f"in{suffix}")
     assert not (tmp_path / "trapped").exists()
 
 
@@ -232,12 +219,12 @@ def test_an_array_of_objects_is_no_answer_of_a_worker():
 
 
 @pytest.mark.parametrize("tag", ["!!python/object/apply:os.system ['touch trapped']", "!!python/name:os.system"])
-def test_a_tag_in_yaml_is_refused(tmp_path, tag, capsys, source, monkeypatch):
+def test_a_tag_in_yaml_is_refused(tmp_path, tag, refused, source, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.yaml").write_text(f"topology: {tag}\nname: {tag}\nevent: {tag}\n")
-    assert "bad.yaml" in refused(capsys, "inspect", source, "--topology", "bad.yaml")
-    assert "bad.yaml" in refused(capsys, "train", "bad.yaml", "--data", source)
-    assert "bad.yaml" in refused(capsys, "generate", "-n", "1", "-o", "out.h5", "--card", "bad.yaml")
+    assert "bad.yaml" in refused("inspect", source, "--topology", "bad.yaml")
+    assert "bad.yaml" in refused("train", "bad.yaml", "--data", source)
+    assert "bad.yaml" in refused("generate", "-n", "1", "-o", "out.h5", "--card", "bad.yaml")
     assert not (tmp_path / "trapped").exists()
 
 
@@ -291,7 +278,7 @@ def test_a_pickle_is_no_state_of_a_training(tmp_path, monkeypatch):
 
 def test_hdf5_does_not_unpickle(tmp_path, decays, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where the trap would leave its mark
-    source = write(tmp_path / "in.h5", decays(5))
+    source = write_events(decays(5), tmp_path / "in.h5")
     with h5py.File(source, "r+") as file:
         del file["INPUTS/Source/pt"]
         file["INPUTS/Source/pt"] = np.void(pickle.dumps(Trap()))

@@ -1,7 +1,5 @@
 """Pythia through the whole chain: determinism, resume, Les Houches files, distributions, the command line."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
@@ -37,7 +35,7 @@ from pairton.generator.leshouches import scan
 from pairton.generator.production import Task, is_complete, make_chunk, parts_folder, produce, run_chunk
 from pairton.generator.pythia import MAX_SEED, PythiaRun, load_processes
 from pairton.generator.pythia_record import flatten
-from pairton.generator.settings import MAX_CHUNKS, Settings, make_settings, pythia_seed
+from pairton.generator.settings import MAX_CHUNKS, make_settings, pythia_seed
 from pairton.topology import load_topology
 
 pythia8 = pytest.importorskip("pythia8mc")
@@ -54,11 +52,11 @@ BARE = (
 )
 
 
-def small(n_events: int = 30, seed: int = 3, **options) -> Settings:
+def small(n_events=30, seed=3, **options):
     return make_settings("ttbar_allhad", n_events, seed=seed, keep="all", **options).with_sizes(10, 5)
 
 
-def content(path: Path) -> tuple:
+def content(path):
     events = formats.read(str(path))
     return ak.to_list(events.jets), events.truth.tolist(), events.ids.tolist()
 
@@ -86,10 +84,8 @@ def test_events_do_not_depend_on_jobs_or_interruption(tmp_path):
     )
     process = subprocess.Popen([sys.executable, str(script)])
     folder = parts_folder(killed)
-    deadline = time.monotonic() + 120
     while not list(folder.glob("chunk-*.npz")):
         assert process.poll() is None
-        assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -240,7 +236,7 @@ def test_filter_keeps_only_events_whose_quarks_pass():
 
 
 @pytest.fixture(scope="module")
-def lhe(tmp_path_factory) -> Path:
+def lhe(tmp_path_factory):
     """Written by Pythia itself; its writer leaves out the scale of each event, which goes in afterwards."""
     path = tmp_path_factory.mktemp("lhe") / "with blank" / "events.lhe"
     path.parent.mkdir()
@@ -518,7 +514,7 @@ def test_background_has_no_truth(tmp_path):
 # -- the command line --------------------------------------------------------------------------------------
 
 
-def run(*arguments: str):
+def run(*arguments):
     return CliRunner().invoke(generate, list(arguments))
 
 
@@ -580,7 +576,7 @@ def test_a_wrong_suffix_is_refused_before_any_work(tmp_path):
 
 
 def test_without_the_extra_the_remedy_is_named(monkeypatch):
-    def missing(name: str) -> str:
+    def missing(name):
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr("pairton.generator.pythia.version", missing)

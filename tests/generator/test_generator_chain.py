@@ -1,7 +1,5 @@
 """The detector, jets, tags and truth of the generator, on hand-made particles: Pythia is not needed."""
 
-from __future__ import annotations
-
 import awkward as ak
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ from pairton.errors import ConfigError, TopologyError
 from pairton.events import Events
 from pairton.events.matching import nearest
 from pairton.events.objects import make_jets
-from pairton.generator.card import Card, Field, load_card, parse_card
+from pairton.generator.card import load_card, parse_card
 from pairton.generator.detector import LIGHT, Particles, detect, lognormal, propagate, towers
 from pairton.generator.pythia_record import Record
 from pairton.generator.simulation import keep_mask
@@ -21,11 +19,11 @@ from pairton.topology import load_topology, parse_topology
 
 
 @pytest.fixture(scope="module")
-def card() -> Card:
+def card():
     return load_card("atlas")
 
 
-def particles(p, code=211, charge=1.0, vertex=(0.0, 0.0, 0.0), event=None) -> Particles:
+def particles(p, code=211, charge=1.0, vertex=(0.0, 0.0, 0.0), event=None):
     p = np.atleast_2d(np.asarray(p, dtype=float))
     n = len(p)
     x, y, z = np.broadcast_to(np.asarray(vertex, dtype=float), (n, 3)).T
@@ -46,7 +44,7 @@ def particles(p, code=211, charge=1.0, vertex=(0.0, 0.0, 0.0), event=None) -> Pa
 # -- bending -----------------------------------------------------------------------------------------------
 
 
-def step_by_step(p, charge, vertex, field: Field, step=1e-4):
+def step_by_step(p, charge, vertex, field, step=1e-4):
     """The equation of motion in small steps: direction turns by -0.3 B q / pT for each metre."""
     px, py, pz = p
     pt = np.hypot(px, py)
@@ -113,7 +111,7 @@ def test_towers_sum_what_a_loop_over_particles_sums(card):
     eta, phi = rng.uniform(-5.2, 5.2, n), rng.uniform(-np.pi, np.pi, n)
     energy = rng.exponential(2.0, n)
     grid = card.hcal.grid
-    slow: dict[tuple[int, ...], float] = {}
+    slow = {}
     for k in range(n):
         ring = next((r for r in range(len(grid.n_phi)) if abs(eta[k]) < grid.edges[r + 1]), None)
         if ring is not None:
@@ -294,7 +292,7 @@ def test_padding_and_distance_around_the_circle():
 # -- truth -------------------------------------------------------------------------------------------------
 
 
-def make_record(rows) -> Record:
+def make_record(rows):
     """From (event, code, status, mother, px, py[, pz]); mothers count within the event, 0 is none."""
     event = np.array([row[0] for row in rows])
     counts = np.bincount(event)
@@ -380,17 +378,6 @@ def at(phi, eta=0.0, pt=50.0):
     return Events(
         make_jets(**{name: [np.broadcast_to(v, n).tolist()] for name, v in rows.items()}), "ttbar_allhad"
     )
-
-
-def test_matching_takes_the_nearest_jet_and_drops_contested_ones():
-    record = make_record(ttbar_rows())
-    slots = slot_entries(record, load_topology("ttbar_allhad"))
-    # quarks at 3.0, 2.0, 0.0, -1.0, -2.0, 1.0; jets near 3.0 (two), 0.0, at 1.5 (0.5 from both 1.0 and 2.0),
-    # and at -1.5 with a wide radius: claimed by both -1.0 and -2.0
-    phi = [3.1, 3.05, 0.2, 1.45, -1.5]
-    assert match(at(phi), record, slots, 0.4)[0].tolist() == [1, -1, 2, -1, -1, -1]
-    assert match(at(phi), record, slots, 0.52)[0].tolist() == [1, -1, 2, -1, -1, 3]
-    assert match(at([]), record, slots, 0.4)[0].tolist() == [-1] * 6
 
 
 def test_jets_within_the_selection_are_matched_as_if_there_were_no_others():

@@ -1,9 +1,6 @@
 """Leptons and missing energy of the generator, on hand-made records and through Pythia."""
 
-from __future__ import annotations
-
 import dataclasses
-from pathlib import Path
 
 import awkward as ak
 import numpy as np
@@ -14,7 +11,7 @@ from pairton import formats
 from pairton.errors import ConfigError
 from pairton.events import Events
 from pairton.events.vectors import polar
-from pairton.generator.card import Card, load_card
+from pairton.generator.card import load_card
 from pairton.generator.leptons import Found, find_leptons, near_jets, prompt
 from pairton.generator.production import produce, run_chunk
 from pairton.generator.pythia import PythiaRun, load_processes
@@ -28,7 +25,7 @@ from pairton.topology import load_topology
 N = 250
 
 
-def record(rows: list[tuple[int, int, int, float, float, float]]) -> Record:
+def record(rows):
     """One event, from (code, status, mother, px, py, pz); mothers count from 0, -1 is none."""
     code, status, mother = (np.array([row[k] for row in rows]) for k in range(3))
     p = np.array([row[3:] for row in rows], dtype=float)
@@ -37,12 +34,12 @@ def record(rows: list[tuple[int, int, int, float, float, float]]) -> Record:
     return Record(offsets, np.zeros(len(rows), int), code, status, mother, *p.T, energy, vertex)
 
 
-def charge(code: int) -> float:
+def charge(code):
     return {11: -1.0, 13: -1.0, -11: 1.0, -13: 1.0, 211: 1.0}.get(code, 0.0)
 
 
 @pytest.fixture(scope="module")
-def card() -> Card:
+def card():
     return load_card("atlas")
 
 
@@ -88,7 +85,7 @@ def test_the_lepton_of_a_tau_is_that_of_its_top():
     assert slot_entries(record(rows), load_topology("ttbar_semilep")).tolist() == [[6, 7, 3, 5, 11]]
 
 
-def shot(n: int, code: int, pt: float, eta: float):
+def shot(n, code, pt, eta):
     """n events with one lepton each."""
     rows = record([(code, 23, -1, pt, 0, pt * np.sinh(eta))] * n)
     return dataclasses.replace(rows, event=np.arange(n), offsets=np.arange(n + 1)).stable(charge)
@@ -145,7 +142,7 @@ def test_jets_are_looked_for_in_the_leptons_own_event():
 
 
 @pytest.fixture(scope="module")
-def made() -> dict[str, Events]:
+def made():
     pytest.importorskip("pythia8mc")
     pytest.importorskip("fastjet")
     names = {"ttbar_semilep": 2 * N, "ttbar_dilep": N, "tth_semilep": N}
@@ -248,7 +245,7 @@ def test_matched_objects_have_the_energy_of_their_parton(made):
 def test_every_format_keeps_all_kinds_and_fields(tmp_path, suffix):
     pytest.importorskip("pythia8mc")
     settings = make_settings("ttbar_semilep", 12, seed=2, keep="all").with_sizes(6, 6)
-    output: Path = tmp_path / f"out{suffix}"
+    output = tmp_path / f"out{suffix}"
     assert produce(settings, output).kept == 12
     back = formats.read(str(output), topology="ttbar_semilep")
     parts = [run_chunk(settings, k, 6)[0] for k in range(2)]

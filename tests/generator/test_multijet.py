@@ -1,7 +1,5 @@
 """Background: vetoes in the shower, biased phase space and enhanced splittings with their weights."""
 
-from __future__ import annotations
-
 import json
 
 import awkward as ak
@@ -29,7 +27,7 @@ BARE = ("BeamRemnants:primordialKT = off", *(f"PartonLevel:{name} = off" for nam
 FINAL = ("PartonLevel:ISR = off", "PartonLevel:MPI = off")
 
 
-def multijet(n_events: int, **options):
+def multijet(n_events, **options):
     return make_settings("multijet", n_events, seed=2, keep="all", **options).with_sizes(4, 2)
 
 
@@ -74,7 +72,7 @@ def test_weights_undo_the_bias_of_the_phase_space():
 
 
 def test_weights_undo_the_enhancement_of_splittings():
-    def share(*lines: str) -> tuple[float, float, float]:
+    def share(*lines):
         run = PythiaRun((*HARD, *FINAL, *lines, "PhaseSpace:pTHatMin = 200."), 5)
         record = flatten(next(run.batches(1000, 1000)))
         b = holds_quark(record.code, 5)
@@ -104,7 +102,7 @@ def test_events_that_pass_have_the_jets_of_partons(monkeypatch):
 
     def recording(*arguments):
         class Recording(type(hooks.make_hook(*arguments))):
-            def doVetoPartonLevel(self, event) -> bool:
+            def doVetoPartonLevel(self, event):
                 veto = super().doVetoPartonLevel(event)
                 final = [event[i] for i in range(event.size()) if event[i].isFinal()]
                 if not veto:

@@ -4,13 +4,17 @@ import base64
 import json
 import sys
 import threading
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import pytest
 
 import pairton
+from event_files import write_events
 from pairton.errors import InputError, MissingExtraError, PairtonError
+from pairton.formats import files
 from pairton.formats.files import check_address, expand
 from pairton.formats.root_files import open_root
 from pairton.reconstruction.provenance import result_metadata
@@ -20,12 +24,40 @@ WITH_PASSWORD = f"https://me:{SECRET}@nowhere.invalid/a.root"
 
 
 @contextmanager
+def serving(handler):
+    """The address of a server on this machine."""
+    made = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    made.daemon_threads = True
+    thread = threading.Thread(target=made.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{made.server_port}"
+    finally:
+        made.shutdown()
+        made.server_close()
+        thread.join()
+
+
+class Silent(BaseHTTPRequestHandler):
+    """Writes down no requests."""
+
+    def log_message(self, *_):
+        pass
+
+    def start(self, code=200, **headers):
+        self.send_response(code)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), str(value))
+        self.end_headers()
+
+
+@contextmanager
 def server(content=b"", password=None):
     """The address of a server of one file, and the paths of the requests that it received."""
     asked = []
     expected = None if password is None else "Basic " + base64.b64encode(password.encode()).decode()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Silent):
         def do_HEAD(self):
             self.do_GET()
 
@@ -36,26 +68,49 @@ def server(content=b"", password=None):
                 return
             first, _, last = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")
             part = content[int(first) : int(last) + 1 if last else None]
-            self.send_response(206 if "Range" in self.headers else 200)
-            self.send_header("Accept-Ranges", "bytes")
-            self.send_header("Content-Length", str(len(part)))
-            self.send_header("Content-Range", f"bytes {first}-{int(first) + len(part) - 1}/{len(content)}")
-            self.end_headers()
+            place = f"bytes {first}-{int(first) + len(part) - 1}/{len(content)}"
+            code = 206 if "Range" in self.headers else 200
+            self.start(code, Accept_Ranges="bytes", Content_Length=len(part), Content_Range=place)
             if self.command == "GET":
                 self.wfile.write(part)
 
-        def log_message(self, *_):
-            pass
+    with serving(Handler) as address:
+        yield address, asked
 
-    made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=made.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{made.server_port}", asked
-    finally:
-        made.shutdown()
-        made.server_close()
-        thread.join()
+
+class Dripping(Silent):
+    """A byte now and then, of a file that never ends."""
+
+    piece, pause = b"\x89", 0.2
+    about: ClassVar = {"Content_Length": 1_000_000, "Accept_Ranges": "bytes"}
+
+    def do_HEAD(self):
+        self.start(**self.about)
+
+    def do_GET(self):
+        self.start(**self.about)
+        with suppress(OSError):
+            while True:
+                self.wfile.write(self.piece)
+                time.sleep(self.pause)
+
+
+class Streaming(Dripping):
+    """Zeros without end; the server says nothing of a length."""
+
+    piece, pause, about = bytes(65536), 0, {}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("name", ["a.h5", "a.parquet", "a.root"])
+@pytest.mark.parametrize(("handler", "message"), [(Dripping, ""), (Streaming, "download it first")])
+def test_a_server_that_never_ends_is_one_line(monkeypatch, handler, message, name):
+    pytest.importorskip("aiohttp")
+    monkeypatch.setattr(files, "TIMEOUT", 2)
+    with serving(handler) as address, pytest.raises(PairtonError) as caught:
+        pairton.read(f"{address}/{name}")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.fixture
@@ -153,8 +208,7 @@ def test_a_password_is_not_in_an_exception(address):
 def test_passwords_come_from_netrc(tmp_path, monkeypatch, source, name):
     pytest.importorskip("aiohttp")
     events = pairton.read(source)
-    with pairton.formats.create(tmp_path / name, events.topology) as writer:
-        writer.write(events)
+    write_events(events, tmp_path / name)
     (tmp_path / "netrc").write_text(f"machine 127.0.0.1 login me password {SECRET}\n")
     (tmp_path / "netrc").chmod(0o600)
     with server((tmp_path / name).read_bytes(), f"me:{SECRET}") as (address, _):

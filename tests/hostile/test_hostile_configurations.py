@@ -1,22 +1,16 @@
 """YAML, JSON and lists of files that are meant to hurt: within seconds, an answer or one line."""
 
-import contextlib
 import os
 import subprocess
 import sys
-import threading
-import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
-import pairton
 from pairton._common.configuration import parse_json, parse_yaml, read_json, read_yaml
-from pairton.errors import ConfigError, PairtonError, TopologyError
-from pairton.formats import files
+from pairton.errors import ConfigError, TopologyError
 from pairton.topology import parse_topology
 
+PAIRTON = [sys.executable, "-c", "from pairton.cli import main; main()"]
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{k}: &a{k} [*a{k - 1}, *a{k - 1}]\n" for k in range(1, 60))
 ODD = {
     "aliases that unfold": LAUGHS,
@@ -110,72 +104,6 @@ def test_a_list_that_names_itself_is_one_line(tmp_path, refused, source):
     assert "not a regular file" in refused("inspect", "/dev/zero")
 
 
-class Dripping(BaseHTTPRequestHandler):
-    """A byte now and then, of a file that never ends."""
-
-    def do_GET(self):
-        self.send_response(200)
-        self.send_header("Content-Length", "1000000")
-        self.end_headers()
-        try:
-            while True:
-                self.wfile.write(b"\x89")
-                time.sleep(0.2)
-        except OSError:
-            pass
-
-    def do_HEAD(self):
-        self.send_response(200)
-        self.send_header("Content-Length", "1000000")
-        self.send_header("Accept-Ranges", "bytes")
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
-
-
-class Streaming(Dripping):
-    """Zeros without end; the server says nothing of a length."""
-
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-        with contextlib.suppress(OSError):
-            while True:
-                self.wfile.write(bytes(65536))
-
-    def do_HEAD(self):
-        self.send_response(200)
-        self.end_headers()
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("name", ["a.h5", "a.parquet", "a.root"])
-def test_a_server_that_drips_is_given_up(monkeypatch, name):
-    pytest.importorskip("aiohttp")
-    monkeypatch.setattr(files, "TIMEOUT", 2)
-    assert "\n" not in what_is_said_of(Dripping, name)
-
-
-@pytest.mark.parametrize("name", ["a.h5", "a.parquet", "a.root"])
-def test_a_server_that_sends_a_stream_without_length_is_one_line(name):
-    pytest.importorskip("aiohttp")
-    assert "download it first" in what_is_said_of(Streaming, name)
-
-
-def what_is_said_of(handler, name):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        with pytest.raises(PairtonError) as caught:
-            pairton.read(f"http://127.0.0.1:{server.server_port}/{name}")
-        return str(caught.value)
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 def test_names_do_not_control_the_terminal(tmp_path, refused, source):
     name = "red \x1b[31m[bold]\nname"
     said = refused("inspect", tmp_path / f"{name}.h5")
@@ -185,9 +113,7 @@ def test_names_do_not_control_the_terminal(tmp_path, refused, source):
     with pytest.raises(TopologyError, match="must be a word"):
         parse_topology(odd)
     (tmp_path / "[bold]{x}.h5").write_bytes(source.read_bytes())
-    environment = os.environ | {"PYTHONPATH": str(Path(pairton.__file__).parents[1])}
-    command = [sys.executable, "-c", "from pairton.cli import main; main()", "inspect", "[bold]{x}.h5"]
-    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    subprocess.run([*PAIRTON, "inspect", "[bold]{x}.h5"], cwd=tmp_path, check=True, capture_output=True)
 
 
 @pytest.mark.parametrize(
@@ -206,11 +132,9 @@ def test_an_overlong_name_is_one_line(source, refused, words):
 
 
 def test_a_full_device_is_one_line(source):
-    environment = os.environ | {"PYTHONPATH": str(Path(pairton.__file__).parents[1])}
     for verb in (["inspect", str(source)], ["list", "topologies"], ["inspect", str(source), "--json"]):
         with open("/dev/full", "w") as full:
-            command = [sys.executable, "-c", "from pairton.cli import main; main()", *verb]
-            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+            done = subprocess.run([*PAIRTON, *verb], stdout=full, stderr=subprocess.PIPE, text=True)
         assert done.returncode == 2
         assert len(done.stderr.splitlines()) == 1, done.stderr
 

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 import yaml
 
-from pairton import formats
+from event_files import write_events
 from pairton.cli import main
 from pairton.generator import production
-from pairton.topology import load_topology
 
 OLD = b"an earlier result"
 MOST = 3  # failures of one sort in one verb
@@ -76,8 +75,7 @@ def place(tmp_path_factory, decays, model_folder):
         events = decays(300, seed=seed)
         jets = ak.with_field(events.jets, ak.where(events.jets.btag, 5, 0), "flavour")
         events = events.replace(jets=ak.with_field(jets, 1.1 * jets.energy, "true_energy"))
-        with formats.create(place / f"{name}.h5", load_topology()) as writer:
-            writer.write(events)
+        write_events(events, place / f"{name}.h5")
     shutil.copytree(model_folder, place / "MODEL")
     (place / "RECIPE.yaml").write_text(yaml.safe_dump(RECIPE))
     return place

@@ -1,6 +1,5 @@
 """Models that reach for other files, for all time, or are not what their config says."""
 
-import contextlib
 import hashlib
 import json
 import os
@@ -11,11 +10,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx_makers import LARGE, LEAKS, ODD, SECRET, SLOW, by_the_event, other_format
 
-import pairton
+import onnx_makers
+from onnx_makers import LARGE, LEAKS, ODD, SECRET, SLOW, by_the_event, other_format
 from pairton._common.worker import Limits
 from pairton.errors import ModelError, PairtonError
 from pairton.events.nodes import Nodes
@@ -82,14 +80,13 @@ def test_a_file_that_pretends_to_be_of_the_other_format_is_read_as_onnx(model_fo
 
 
 SESSION = """
-import os, sys
-sys.path.insert(0, sys.argv[1])
+import sys
 from onnx_makers import LEAKS
 from pairton.errors import ModelError
 from pairton.models.sessions import open_runtime
 for maker in LEAKS:
     try:
-        open_runtime(maker(open(sys.argv[2], "rb").read()), maker.__name__)
+        open_runtime(maker(open(sys.argv[1], "rb").read()), maker.__name__)
     except ModelError as error:
         print(maker.__name__, "refused")
 """
@@ -97,11 +94,9 @@ for maker in LEAKS:
 
 def refused_sessions(model_folder, tmp_path, *first):
     path = write(tmp_path, b"")
-    environment = {"PYTHONPATH": os.pathsep.join([*first, str(Path(pairton.__file__).parents[1])])}
-    command = [sys.executable, "-c", SESSION, str(Path(__file__).parent), str(model_folder / "model.onnx")]
-    done = subprocess.run(
-        command, env=os.environ | environment, cwd=path.parent, capture_output=True, text=True, check=True
-    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([*first, str(Path(onnx_makers.__file__).parent)])}
+    command = [sys.executable, "-c", SESSION, str(model_folder / "model.onnx")]
+    done = subprocess.run(command, env=environment, cwd=path.parent, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 
 
@@ -125,18 +120,6 @@ def test_the_runtime_keeps_no_records_of_use(model_folder, tmp_path):
     code = "import sys; from pairton.models.model import load_model; load_model(sys.argv[1]).engine.session"
     subprocess.run([sys.executable, "-c", code, str(model_folder)], env=hidden, check=True)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_output_of_another_shape_is_one_line(model_folder, tmp_path):
-    model = onnx.load(model_folder / "model.onnx")
-    edges = model.graph.output[0].name
-    for node in model.graph.node:
-        node.output[:] = ["inner_edges" if name == edges else name for name in node.output]
-        node.input[:] = ["inner_edges" if name == edges else name for name in node.input]
-    model.graph.node.append(onnx.helper.make_node("Transpose", ["inner_edges"], [edges], perm=[1, 0, 2, 3]))
-    del model.graph.output[0].type.tensor_type.shape.dim[:]
-    with pytest.raises(ModelError, match=r"edges of the shape \(1, 2, 6, 6\) in float32, but has \(2, 1,"):
-        predict(write(tmp_path, model.SerializeToString()))
 
 
 def test_a_failure_of_the_runtime_is_one_line(model_folder):
@@ -167,17 +150,3 @@ def test_weights_that_do_not_fit_the_config_are_one_line(model_folder, tmp_path,
     with pytest.raises(PairtonError, match=r"do not fit the network|must be") as caught:
         predict(tmp_path / "model", "torch")
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.long
-def test_a_thousand_mutants_of_a_model_run_or_are_refused(model_folder, tmp_path):
-    payload = (model_folder / "model.onnx").read_bytes()
-    rng = np.random.default_rng(0)
-    path = write(tmp_path, payload)
-    for _ in range(1000):
-        mutant = bytearray(payload)
-        for at in rng.integers(0, len(mutant), rng.integers(1, 20)):
-            mutant[at] = rng.integers(256)
-        path.write_bytes(mutant[: rng.integers(len(mutant))] if rng.random() < 0.2 else mutant)
-        with contextlib.suppress(PairtonError):
-            predict(path)

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-import pairton
-from pairton import formats
+from event_files import write_events
 from pairton._common import atomic
 from pairton._common.atomic import locked, replacing
 from pairton.cli import main
@@ -71,8 +70,7 @@ CASES += [("evaluate --report", "DATA.html"), ("display", "DATA.html")]
 def roles(tmp_path_factory, decays, model_folder):
     """A file for each kind of input."""
     place = tmp_path_factory.mktemp("roles")
-    with formats.create(place / "DATA.h5", load_topology()) as writer:
-        writer.write(decays(30))
+    write_events(decays(30), place / "DATA.h5")
     shutil.copy(place / "DATA.h5", place / "ANSWERS.h5")
     shutil.copy(place / "DATA.h5", place / "DATA.html")
     shutil.copy(model_folder / "model.onnx", place / "NET.onnx")
@@ -197,9 +195,8 @@ with locked(Path(sys.argv[1])):
 def test_two_runs_do_not_write_to_one_folder(source, tmp_path, mass_model):
     folder = tmp_path / "out"
     folder.mkdir()
-    environment = os.environ | {"PYTHONPATH": str(Path(pairton.__file__).parents[1])}
     command = [sys.executable, "-c", HOLDER, str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as holder:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
         try:
             assert holder.stdout.readline() == "locked\n"
             with pytest.raises(OutputError, match="another run is writing there"):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pairton import formats
+from event_files import write_events
 from pairton.errors import OutputError
 from pairton.events import Events
 from pairton.events.domain import Domain, KindDomain
@@ -34,8 +34,7 @@ def start(decays, tmp_path, mass_model_type, monkeypatch):
     for seed in (0, 1):
         made = decays(4 * SIZE, seed=seed, extra=2)
         events = Events(made.jets, columns={"run": np.arange(len(made))})
-        with formats.create(tmp_path / f"{seed}.h5", events.topology) as writer:
-            writer.write(events)
+        write_events(events, tmp_path / f"{seed}.h5")
 
     def run(folder, changes, after=None, **how):
         model = mass_model_type()

@@ -6,14 +6,12 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from pathlib import Path
+
+import pytest
 
 import hdf5_makers
 import onnx_makers
-import pytest
-
-import pairton
-from pairton import formats
+from event_files import write_events
 
 LIBRARIES = ("/usr", "/lib", "/lib64", "/opt", "/proc", "/sys", "/dev")
 SETTINGS = (  # that libraries read
@@ -35,7 +33,6 @@ def traced(tmp_path):
         (place / name).write_bytes(b"S" * 4096)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
     environment |= {"HOME": str(place), "TMPDIR": str(tmp_path / "temporary"), "PYTHONDONTWRITEBYTECODE": "1"}
-    environment["PYTHONPATH"] = str(Path(pairton.__file__).parents[1])
     (tmp_path / "temporary").mkdir()
     known = {
         str(tmp_path / "temporary"),
@@ -77,8 +74,7 @@ def is_temporary(name):
 @pytest.mark.parametrize("suffix", [".h5", ".root", ".parquet"])
 @pytest.mark.parametrize("engine", ["onnx", "torch"])
 def test_only_input_model_and_result_are_opened(traced, decays, model_folder, suffix, engine):
-    with formats.create(traced.place / f"in{suffix}", decays(1).topology) as writer:
-        writer.write(decays(20))
+    write_events(decays(20), traced.place / f"in{suffix}")
     shutil.copytree(model_folder, traced.place / "model")
     words = ("reconstruct", f"in{suffix}", "-o", "out.parquet", "--model", "model", "--engine", engine)
     done, found = traced(*words)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import pairton
-from pairton import formats
+from event_files import write_events
 from pairton.cli import main
 from pairton.decoding import DECODINGS, HYPER, decode
 from pairton.decoding.patterns import plan_of
@@ -103,10 +103,8 @@ def test_odd_values_cost_one_row(folder, columns, engine, decoding, cuts):
 def test_odd_values_in_files_cost_one_row_and_are_located(folder, columns, tmp_path, capsys, suffix):
     objects = {name: ak.from_regular(ak.Array(values)) for name, values in columns.items()}
     events = Events(pairton.make_objects(**objects))
-    with formats.create(tmp_path / f"good{suffix}", TTBAR) as writer:
-        writer.write(events[-GOOD:])
-    with formats.create(tmp_path / f"odd{suffix}", TTBAR) as writer:
-        writer.write(events)
+    write_events(events[-GOOD:], tmp_path / f"good{suffix}")
+    write_events(events, tmp_path / f"odd{suffix}")
     out = tmp_path / "out.parquet"
     inputs = [tmp_path / f"good{suffix}", tmp_path / f"odd{suffix}"]
     for more in ([], ["--jobs", "1"]):
@@ -189,6 +187,5 @@ def test_heads_that_give_no_numbers_leave_no_answer(mass_model, decays):
 @pytest.mark.parametrize("cut", ["nan", "inf", "-inf", "1e400", "jet_btag:nan", "jet_btag:inf"])
 @pytest.mark.parametrize("suffix", [".h5", ".parquet"])
 def test_a_cut_that_is_no_number_is_refused(decays, tmp_path, refused, cut, suffix):
-    with formats.create(tmp_path / f"in{suffix}", TTBAR) as writer:
-        writer.write(decays(3))
+    write_events(decays(3), tmp_path / f"in{suffix}")
     assert "number" in refused("inspect", tmp_path / f"in{suffix}", "--btag", cut)

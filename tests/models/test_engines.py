@@ -20,7 +20,6 @@ from pairton.events.nodes import Nodes
 from pairton.export import export_model
 from pairton.models.model import load_model
 from pairton.models.onnx_file import read_onnx
-from pairton.models.storage import save_model
 from pairton.network.engine import predictor
 from pairton.topology import load_topology
 
@@ -110,11 +109,10 @@ def test_threads_share_batches_not_operators(model_folder):
         load_model(model_folder, threads=0)
 
 
-@pytest.mark.parametrize("engine", ["onnx"])
-def test_any_number_of_threads_gives_the_same_answer(model_folder, by_torch, engine):
+def test_any_number_of_threads_gives_the_same_answer(model_folder, by_torch):
     events, _ = by_torch
     found = [
-        pairton.reconstruct(events, load_model(model_folder, engine=engine, threads=threads), decoding="exact")
+        pairton.reconstruct(events, load_model(model_folder, threads=threads), decoding="exact")
         for threads in (1, 3)
     ]
     np.testing.assert_array_equal(found[0].assignment, found[1].assignment)
@@ -180,49 +178,6 @@ def test_a_file_is_read_without_the_onnx_package(model_folder):
     assert file.opsets == {item.domain: item.version for item in same.opset_import}
 
 
-def outside(tensor):
-    tensor.ClearField("raw_data")
-    tensor.data_location = onnx.TensorProto.EXTERNAL
-    entry = tensor.external_data.add()
-    entry.key, entry.value = "location", "../../etc/passwd"
-
-
-def hide_in_initializer(model):
-    outside(model.graph.initializer[0])
-
-
-def hide_in_constant(model):
-    node = model.graph.node.add()
-    node.op_type = "Constant"
-    node.output.append("secret")
-    attribute = node.attribute.add()
-    attribute.name, attribute.type = "value", onnx.AttributeProto.TENSOR
-    attribute.t.dims.append(4)
-    attribute.t.data_type = onnx.TensorProto.FLOAT
-    outside(attribute.t)
-
-
-def hide_in_branch(model):
-    inner = onnx.ModelProto()
-    inner.CopyFrom(model)
-    hide_in_initializer(inner)
-    node = model.graph.node.add()
-    node.op_type = "If"
-    attribute = node.attribute.add()
-    attribute.name, attribute.type = "then_branch", onnx.AttributeProto.GRAPH
-    attribute.g.CopyFrom(inner.graph)
-
-
-@pytest.mark.parametrize("hide", [hide_in_initializer, hide_in_constant, hide_in_branch])
-def test_weights_outside_the_file_are_refused(model_folder, tmp_path, hide):
-    model = onnx.load(model_folder / "model.onnx")
-    hide(model)
-    path = tmp_path / "model.onnx"
-    path.write_bytes(model.SerializeToString())
-    with pytest.raises(ModelError, match=r"has (weights in other files|loops or conditions), which are not read"):
-        load_model(path)
-
-
 def test_what_is_not_a_model_is_named(model_folder, tmp_path):
     payload = (model_folder / "model.onnx").read_bytes()
     path = tmp_path / "some.onnx"
@@ -258,27 +213,3 @@ def test_a_file_that_the_runtime_cannot_run_is_one_line(model_folder, tmp_path, 
     path.write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match=r"ONNX Runtime .* cannot run it"):
         load_model(path).predict(jets_of(decays(2)))
-
-
-@pytest.mark.parametrize("engine", ["torch"])
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"format_version": 99}, "format_version is 99"),
-        ({"network": []}, "has no network of the model"),
-        ({"temperatures": ["hot"]}, "wrong kind .*hot"),
-        ({"temperatures": 1.04}, "wrong kind .*float"),
-        ({"temperatures": [1.0, 2.0], "decoding": "steps"}, "has 2 temperatures, but steps takes 3"),
-    ],
-)
-def test_what_a_folder_says_wrongly_is_one_line_with_every_engine(
-    small_network, tmp_path, engine, changes, message
-):
-    network, info = small_network(load_topology("ttbar_allhad"))
-    (tmp_path / "model").mkdir()
-    save_model(tmp_path / "model", {name: value.numpy() for name, value in network.state_dict().items()}, info)
-    path = tmp_path / "model" / "model.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-    with pytest.raises(ModelError, match=message) as caught:
-        load_model(tmp_path / "model", engine=engine)
-    assert "\n" not in str(caught.value)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pairton import formats
+from event_files import write_events
 from pairton.errors import ConfigError, ModelError, PairtonWarning
 from pairton.evaluation.evaluating import evaluate
 from pairton.events import Events
@@ -237,8 +237,7 @@ def test_a_folder_of_folds_is_a_model(folder, decays, tmp_path, engine):
         assert found.event_probability[mine] == pytest.approx(alone.event_probability, nan_ok=True, rel=1e-5)
     other = reconstruct(events, load_model(folder / "fold0", engine=engine, threads=1))
     assert not np.array_equal(other.event_probability, found.event_probability, equal_nan=True)
-    with formats.create(tmp_path / "in.h5", events.topology) as writer:
-        writer.write(events)
+    write_events(events, tmp_path / "in.h5")
     reconstruct_files([str(tmp_path / "in.h5")], str(tmp_path / "out.parquet"), model)
     import pyarrow.parquet as pq
 
@@ -265,8 +264,7 @@ def test_commands_show_and_export_folds(folder, command, monkeypatch, capsys, de
     assert command("export", folder, "-o", tmp_path / "net.onnx") == 2  # refused before the work
     assert "net_fold0.onnx" in capsys.readouterr().err  # exists
     events = decays(20, extra=1)
-    with formats.create(tmp_path / "in.h5", events.topology) as writer:
-        writer.write(events)
+    write_events(events, tmp_path / "in.h5")
     assert command("reconstruct", tmp_path / "in.h5", "-o", tmp_path / "out.h5", "--model", folder) == 0
     capsys.readouterr()
     assert command("inspect", tmp_path / "out.h5") == 0

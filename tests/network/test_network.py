@@ -1,4 +1,4 @@
-"""Networks: symmetries that hold by construction, padding, size, and sub-layers against slow transcriptions."""
+"""Networks: symmetries that hold by construction, padding, features, sub-layers against slow transcriptions."""
 
 import itertools
 
@@ -8,9 +8,9 @@ import torch
 
 from pairton._common.configuration import configure
 from pairton.errors import ConfigError
-from pairton.events.inputs import Inputs
+from pairton.events.inputs import Input, Inputs
 from pairton.network import Network, NetworkConfig
-from pairton.network.features import node_features, pair_features
+from pairton.network.features import node_features, pair_features, transverse_part
 from pairton.network.trunks import PairIndex
 from pairton.network.trunks.pairformer import TriangleAttention, TriangleMultiplication
 from pairton.network.trunks.symmetric import (
@@ -25,10 +25,20 @@ from pairton.topology import load_topology, parse_topology
 TTBAR, TTH, HH4B = (load_topology(name) for name in ("ttbar_allhad", "tth_allhad", "hh4b"))
 BTAG = Inputs.default(TTBAR)["jet"]
 THREE = parse_topology({"name": "three", "event": ["g", "g"], "particles": {"g": ["q", "q", "q"]}})
+SEMI = parse_topology(
+    {
+        "name": "semi",
+        "event": ["t", "tl"],
+        "particles": {"t": ["W", "b"], "W": ["q", "q"], "tl": ["b", "l"]},
+        "objects": {"l": "lepton"},
+        "context": ["met"],
+    }
+)
+COUNTS = {"jet": 6, "lepton": 2, "met": 1}
 SMALL = {"blocks": 2, "single_width": 16, "single_heads": 2, "pair_width": 8, "pair_heads": 2}
 FORMS = {
     "paper": {},
-    "paper_features_of_reference": {"pair_features": "reference"},
+    "paper_features_of_reference": {"pair_features": "reference", "triplets": "hyper"},
     "paper_both": {"edges_from": "both", "triplets": "potential"},
     "object_sum": {"tokens": False, "triplets": "object_sum"},
     "hyper": {"tokens": False, "triplets": "hyper"},
@@ -48,28 +58,44 @@ FORMS = {
 }  # fmt: skip
 
 
-def make(form, topology=TTBAR, seed=0):
-    torch.manual_seed(seed)
-    network = Network(topology, NetworkConfig(**(SMALL | FORMS[form]))).eval()
+def make(form, topology=TTBAR, inputs=None):
+    torch.manual_seed(0)
+    network = Network(topology, NetworkConfig(**(SMALL | FORMS[form])), inputs).eval()
     with torch.no_grad():  # outputs that start at zero would hide mistakes
         for parameter in network.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     return network
 
 
-def event(n_jets=7, batch=3, seed=1, topology=TTBAR):
-    rng = np.random.default_rng(seed)
-    shape = (batch, n_jets)
-    pt, eta, phi = rng.uniform(30, 200, shape), rng.normal(size=shape), rng.uniform(-3, 3, shape)
-    energy = pt * np.cosh(eta) + 5
-    jets = np.stack([pt, eta, phi, energy, rng.integers(0, 2, (batch, n_jets))], axis=-1)
-    tokens = rng.integers(0, 3, (batch, len(topology.types), n_jets, n_jets))
-    tokens = np.triu(tokens) + np.triu(tokens, 1).swapaxes(2, 3)
-    return torch.tensor(jets, dtype=torch.float32), torch.tensor(tokens)
+def event(n_jets=7, topology=TTBAR, batch=3):
+    """Objects by kind, and tokens."""
+    rng = np.random.default_rng(1)
+    objects, counts = {}, COUNTS if topology is SEMI else {"jet": n_jets}
+    for kind, count in counts.items():
+        shape = (batch, count)
+        pt, eta, phi = rng.uniform(30, 200, shape), rng.normal(size=shape), rng.uniform(-3, 3, shape)
+        eta *= kind != "met"
+        columns = [pt, eta, phi, np.hypot(pt * np.cosh(eta), 5.0)]
+        columns += [rng.integers(0, 2, shape)] if kind == "jet" else []
+        objects[kind] = torch.tensor(np.stack(columns, axis=-1), dtype=torch.float32)
+    n = sum(counts.values())
+    tokens = rng.integers(0, 3, (batch, len(topology.types), n, n))
+    return objects, torch.tensor(np.triu(tokens) + np.triu(tokens, 1).swapaxes(2, 3))
+
+
+def masks_of(objects):
+    return {kind: torch.ones(part.shape[:2], dtype=torch.bool) for kind, part in objects.items()}
 
 
 def close(one, other):
     torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def at(output, index):
+    """Rows of every node axis."""
+    for axis in range(2, output.dim()):
+        output = output.index_select(axis, index)
+    return output
 
 
 @pytest.fixture(params=FORMS)
@@ -77,60 +103,108 @@ def form(request):
     return request.param
 
 
-def test_permuting_jets_permutes_logits(form):
-    network, (jets, tokens) = make(form), event()
-    order = torch.tensor([4, 2, 6, 0, 1, 5, 3])
-    plain = network({"jet": jets}, None, tokens)
-    moved = network({"jet": jets[:, order]}, None, tokens[:, :, order][:, :, :, order])
-    close(moved["edges"], plain["edges"][:, :, order][:, :, :, order])
-    if "triplets" in plain:
-        close(moved["triplets"], plain["triplets"][:, :, order][:, :, :, order][:, :, :, :, order])
+of_jets_and_of_all_kinds = pytest.mark.parametrize("topology", [TTBAR, SEMI], ids=lambda t: t.name)
 
 
-def test_padding_changes_nothing(form):
-    network, (jets, tokens) = make(form), event()
-    plain = network({"jet": jets}, None, tokens)
-    padded = torch.cat([jets, torch.full((3, 2, 5), 77.0)], dim=1)  # rubbish, to be ignored
-    wide = torch.full((3, 2, 9, 9), 2)
-    wide[:, :, :7, :7] = tokens
-    mask = torch.arange(9).expand(3, 9) < 7
-    found = network({"jet": padded}, {"jet": mask}, wide)
-    close(found["edges"][:, :, :7, :7], plain["edges"])
-    assert not found["edges"][:, :, 7:].any()
-    close(network({"jet": jets}, {"jet": mask[:, :7]}, tokens)["edges"], plain["edges"])
-    if "triplets" in plain:
-        close(found["triplets"][:, :, :7, :7, :7], plain["triplets"])
-        assert not found["triplets"][:, :, :, :, 7:].any()
+@of_jets_and_of_all_kinds
+def test_permuting_objects_of_a_kind_permutes_the_outputs(form, topology):
+    network, (objects, tokens) = make(form, topology), event(topology=topology)
+    orders = {kind: torch.randperm(part.shape[1]) for kind, part in objects.items()}
+    starts = dict(zip(objects, np.cumsum([0, *(len(order) for order in orders.values())]).tolist(), strict=False))
+    order = torch.cat([starts[kind] + orders[kind] for kind in objects])
+    moved = {kind: part[:, orders[kind]] for kind, part in objects.items()}
+    plain, found = network(objects, None, tokens), network(moved, None, at(tokens, order))
+    assert plain.keys() == found.keys()
+    for name, output in plain.items():
+        assert output.std() > 1e-3
+        close(found[name], at(output, order))
+
+
+def test_the_order_of_the_mapping_does_not_matter(form):
+    network, (objects, tokens) = make(form, SEMI), event(topology=SEMI)
+    turned = dict(reversed(objects.items()))
+    close(network(turned, None, tokens)["edges"], network(objects, None, tokens)["edges"])
+
+
+@of_jets_and_of_all_kinds
+def test_a_mask_is_as_good_as_removing(form, topology):
+    network, (objects, tokens) = make(form, topology), event(topology=topology)
+    masks = masks_of(objects)
+    masks["jet"][:, [1, 4]] = False
+    if "lepton" in masks:
+        masks["lepton"][:, 0] = False
+    there = torch.cat(list(masks.values()), dim=1)[0]
+    kept = {kind: part[:, masks[kind][0]] for kind, part in objects.items()}
+    plain = network(kept, None, at(tokens, there.nonzero()[:, 0]))
+    rubbish = {kind: torch.where(masks[kind][..., None], part, 77.0) for kind, part in objects.items()}
+    found, gone = network(rubbish, masks, tokens), (~there).nonzero()[:, 0]
+    for name, output in plain.items():
+        close(at(found[name], there.nonzero()[:, 0]), output)
+        assert not found[name].index_select(2, gone).any()
+        assert not found[name].index_select(-1, gone).any()
+    full = network(objects, masks_of(objects), tokens)
+    close(full["edges"], network(objects, None, tokens)["edges"])
+
+
+def test_a_kind_may_be_absent(form):
+    network, (objects, tokens) = make(form, SEMI), event(topology=SEMI)
+    without = objects | {"met": objects["met"][:, :0]}
+    masks = masks_of(objects)
+    masks["met"][:] = False
+    plain = network(without, None, tokens[:, :, :8, :8])
+    for name, output in plain.items():
+        close(at(network(objects, masks, tokens)[name], torch.arange(8)), output)
+
+
+def test_kinds_are_told_apart(form):
+    inputs = Inputs.parse({"jet": []}, SEMI)
+    network, (objects, _) = make(form, SEMI, inputs), event(topology=SEMI)
+    objects["jet"] = objects["jet"][..., :4]
+    objects["lepton"][:, 0] = objects["jet"][:, 0]
+    edges = network(objects)["edges"]
+    assert not torch.allclose(edges[:, :, 0, 2:6], edges[:, :, 6, 2:6], atol=1e-3)
+
+
+def test_the_gradient_is_finite_in_the_padding_too(form):
+    network, (objects, tokens) = make(form, SEMI), event(topology=SEMI)
+    masks = masks_of(objects)
+    for kind, part in objects.items():
+        masks[kind][0, -1] = False
+        part[0, -1] = 0
+        part.requires_grad_()
+    sum(output.sum() for output in network(objects, masks, tokens).values()).backward()
+    for part in objects.values():
+        assert torch.isfinite(part.grad).all()
 
 
 @pytest.mark.parametrize("topology", [TTBAR, TTH, THREE], ids=lambda t: t.name)
 def test_logits_are_symmetric(form, topology):
-    network, (jets, tokens) = make(form, topology), event(9, topology=topology)
-    found = network({"jet": jets}, None, tokens)
+    network, (objects, tokens) = make(form, topology), event(9, topology)
+    found = network(objects, None, tokens)
     assert found["edges"].shape == (3, len(topology.types), 9, 9)
     torch.testing.assert_close(found["edges"], found["edges"].transpose(2, 3), rtol=0, atol=0)
     if "triplets" in found:
         close(found["triplets"], found["triplets"].transpose(2, 3))
-        if topology is THREE or form in ("object_sum", "hyper"):
+        if topology is THREE or network.config.triplets in ("object_sum", "hyper"):
             close(found["triplets"], found["triplets"].transpose(3, 4))
         else:  # the own jet is not one of the pair
             assert not torch.allclose(found["triplets"], found["triplets"].transpose(3, 4))
 
 
 def test_tokens_matter_only_where_they_are_an_input(form):
-    network, (jets, tokens) = make(form), event()
-    same = torch.equal(network({"jet": jets}, None, tokens)["edges"], network({"jet": jets})["edges"])
+    network, (objects, tokens) = make(form), event()
+    same = torch.equal(network(objects, None, tokens)["edges"], network(objects)["edges"])
     assert same != network.config.tokens
 
 
 def test_no_tokens_are_all_masked():
-    network, (jets, tokens) = make("symmetric"), event()
-    close(network({"jet": jets})["edges"], network({"jet": jets}, None, torch.full_like(tokens, 2))["edges"])
+    network, (objects, tokens) = make("symmetric"), event()
+    close(network(objects)["edges"], network(objects, None, torch.full_like(tokens, 2))["edges"])
 
 
 @pytest.mark.parametrize("head", ["object_sum", "hyper"])
 def test_scores_of_triplets_stand_for_the_edges_of_their_type(head):
-    found = make(head)({"jet": event()[0]})
+    found = make(head)(event()[0])
     assert found["edges"][:, TTBAR.type_index("W")].any()
     assert not found["edges"][:, TTBAR.type_index("t")].any()
 
@@ -141,36 +215,38 @@ def test_the_paper_model_has_its_size():
 
 
 def test_tags_reach_the_pairs_of_ordered_networks_only_by_objects_into_pairs():
-    jets, tokens = event()
-    tagged = jets.clone()
-    tagged[..., 4] = 1 - tagged[..., 4]
+    objects, tokens = event()
+    tagged = {"jet": objects["jet"].clone()}
+    tagged["jet"][..., 4] = 1 - tagged["jet"][..., 4]
     for reached in (False, True):
         settings = {**SMALL, "edges_from": "pair", "single_stream": False, "objects_into_pairs": reached}
         torch.manual_seed(0)
         network = Network(TTBAR, NetworkConfig(**settings)).eval()
-        same = torch.equal(*(network({"jet": given}, None, tokens)["edges"] for given in (jets, tagged)))
+        same = torch.equal(*(network(given, None, tokens)["edges"] for given in (objects, tagged)))
         assert same != reached
 
 
 def test_potential_starts_at_zero():
     network = Network(TTBAR, NetworkConfig(**SMALL, triplets="potential"))
-    assert not network({"jet": event()[0]})["triplets"].any()
+    assert not network(event()[0])["triplets"].any()
 
 
 def test_dropout_acts_in_training_only():
-    network, (jets, _) = make("paper"), event()
-    close(network({"jet": jets})["edges"], network({"jet": jets})["edges"])
+    network, (objects, _) = make("paper"), event()
+    close(network(objects)["edges"], network(objects)["edges"])
     network.train()
-    assert not torch.allclose(network({"jet": jets})["edges"], network({"jet": jets})["edges"])
+    assert not torch.allclose(network(objects)["edges"], network(objects)["edges"])
 
 
+@of_jets_and_of_all_kinds
 @pytest.mark.parametrize("form", ["symmetric", "symmetric_without_gates"])
-def test_an_event_turned_about_the_beam_or_reflected_is_the_same_to_a_symmetric_network(form):
-    network, (jets, tokens) = make(form), event()
-    turned = jets.clone()
-    turned[..., 2] = torch.remainder(turned[..., 2] + 2.0 + np.pi, 2 * np.pi) - np.pi
-    turned[..., 1] *= -1
-    close(network({"jet": turned}, None, tokens)["edges"], network({"jet": jets}, None, tokens)["edges"])
+def test_an_event_turned_about_the_beam_or_reflected_is_the_same_to_a_symmetric_network(form, topology):
+    network, (objects, tokens) = make(form, topology), event(topology=topology)
+    turned = {kind: part.clone() for kind, part in objects.items()}
+    for part in turned.values():
+        part[..., 2] = torch.remainder(part[..., 2] + 2.0 + np.pi, 2 * np.pi) - np.pi
+        part[..., 1] *= -1
+    close(network(turned, None, tokens)["edges"], network(objects, None, tokens)["edges"])
 
 
 # -- features ----------------------------------------------------------------------------------------------
@@ -217,6 +293,97 @@ def test_features_of_one_jet_with_itself_and_of_padding_are_finite_with_their_gr
     (gradient,) = torch.autograd.grad(total, jets)
     assert torch.isfinite(total)
     assert torch.isfinite(gradient).all()
+
+
+# -- transverse pairs --------------------------------------------------------------------------------------
+
+
+def along_the_beam(momenta, eta):
+    """The same pT, phi and mass at another eta."""
+    pt, old, phi, energy = momenta.double().unbind(dim=-1)
+    square = energy**2 - (pt * torch.cosh(old)) ** 2
+    eta = torch.full_like(pt, eta)
+    energy = torch.sqrt((pt * torch.cosh(eta)) ** 2 + square)
+    return torch.stack([pt, eta, phi, energy], dim=-1).float()
+
+
+@pytest.mark.parametrize("form", ["paper_both", "paper_features_of_reference", "symmetric"])
+def test_pairs_with_missing_energy_do_not_depend_on_eta(form):
+    network, (objects, _) = make(form, SEMI), event(topology=SEMI)
+    jets, met = objects["jet"][..., :4], objects["met"].expand(-1, 6, -1)
+    moved = along_the_beam(jets, 1.3)
+    kinds = {kind: torch.full((6,), k) for k, kind in enumerate(SEMI.kinds)}
+
+    def features(first, second, one, two):
+        return network._pair_features(first, second, kinds[one], kinds[two])
+
+    close(features(jets, met, "jet", "met"), features(moved, met, "jet", "met"))
+    close(features(met, jets, "met", "jet"), features(met, moved, "met", "jet"))
+    close(features(jets, along_the_beam(met, 2.0), "jet", "met"), features(jets, met, "jet", "met"))
+    others = jets.roll(1, dims=1)
+    plain = features(jets, others, "jet", "lepton")
+    assert not torch.allclose(plain, features(moved, others, "jet", "lepton"), atol=0.1)
+    torch.testing.assert_close(plain, pair_features(jets, others, network.features), rtol=0, atol=0)
+
+
+def test_transverse_mass_by_hand():
+    # massless lepton of 40 GeV and missing energy of 60 GeV: mT^2 = 2 pT pT (1 - cos dphi)
+    lepton = torch.tensor([40.0, 1.5, 0.3, 40.0 * np.cosh(1.5)], dtype=torch.float32)
+    met = torch.tensor([60.0, 0.0, -2.0, 60.0])
+    features = pair_features(transverse_part(lepton), transverse_part(met), "symmetric")
+    mass = 0.5 * np.log(2 * 40 * 60 * (1 - np.cos(2.3))) - 4.5
+    close(features[[0, 1, 2, 4]], torch.tensor([0.0, 2.3, 2.3, mass], dtype=torch.float32))
+    jet = torch.tensor([30.0, -2.0, 1.0, np.hypot(30 * np.cosh(2.0), 12.0)], dtype=torch.float32)
+    close(transverse_part(jet), torch.tensor([30.0, 0.0, 1.0, np.hypot(30, 12)], dtype=torch.float32))
+
+
+# -- further inputs ----------------------------------------------------------------------------------------
+
+
+def test_inputs_are_transformed_inside_the_network():
+    raw = {"lepton": ["charge", {"field": "isolation", "transform": "log", "offset": 0.5, "scale": 2.0}]}
+    inputs = Inputs.parse(raw, SEMI)
+    assert inputs.columns("lepton") == ("pt", "eta", "phi", "energy", "charge", "isolation")
+    assert inputs.columns("met") == ("pt", "eta", "phi", "energy")
+    lepton = torch.tensor([40.0, 0.2, 0.1, 41.0, -1.0, 3.0])
+    found = node_features(lepton, "paper", inputs["lepton"])
+    close(found[5:], torch.tensor([-1.0, (np.log(4.0) - 0.5) / 2], dtype=torch.float32))
+    assert torch.isfinite(node_features(torch.full((6,), -5.0), "paper", inputs["lepton"])).all()  # padding
+
+    plain = Inputs.parse({"lepton": ["charge", "isolation"]}, SEMI)
+    one, other = make("symmetric", SEMI, inputs), make("symmetric", SEMI, plain)  # the same weights
+    objects, tokens = event(topology=SEMI)
+    further = torch.tensor([[1.0, 0.3], [-1.0, 7.0]]).expand(3, 2, 2)
+    with_raw = objects | {"lepton": torch.cat([objects["lepton"], further], dim=-1)}
+    done = torch.stack([further[..., 0], (torch.log1p(further[..., 1]) - 0.5) / 2], dim=-1)
+    with_done = objects | {"lepton": torch.cat([objects["lepton"], done], dim=-1)}
+    close(one(with_raw, None, tokens)["edges"], other(with_done, None, tokens)["edges"])
+    assert not torch.allclose(one(with_raw, None, tokens)["edges"], other(with_raw, None, tokens)["edges"])
+    assert Inputs.parse(inputs.to_dict(), SEMI) == inputs
+    assert inputs["lepton"][1] == Input("isolation", "log", 0.5, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"electron": ["charge"]}, "no setting 'electron'; did you mean 'lepton'"),
+        ({"lepton": "charge"}, "must be a list"),
+        ({"lepton": ["pt"]}, "lists pt, which is an input already"),
+        ({"lepton": [{"field": "iso", "transform": "sqrt"}]}, "transform is 'sqrt', but must be one of none, log"),
+        ({"lepton": [{"field": "iso", "scale": 0}]}, "scale 0"),
+        ({"lepton": [{"field": "iso", "offest": 1}]}, "no setting 'offest'; did you mean 'offset'"),
+    ],
+)
+def test_bad_inputs(raw, message):
+    with pytest.raises(ConfigError, match=message):
+        Inputs.parse(raw, SEMI)
+
+
+def test_heads_of_a_config_are_a_tuple_of_words():
+    assert configure(NetworkConfig, {"heads": ["mine"]}, "network").heads == ("mine",)
+    for wrong in ("mine", [1], None):
+        with pytest.raises(ConfigError, match=r"network.heads.* is .* must be a (list of words|word)"):
+            configure(NetworkConfig, {"heads": wrong}, "network")
 
 
 # -- sub-layers against loops ------------------------------------------------------------------------------

@@ -1,20 +1,15 @@
 """Files of SPANet read as its event file says: groups, targets through all inputs, classes, regressions."""
 
-import os
-from pathlib import Path
-
 import h5py
 import numpy as np
 import pytest
 import yaml
 
 import pairton
-from pairton import formats
+from event_files import write_events
 from pairton.errors import FormatError, PairtonWarning
 from pairton.topology.extras import labels_of
 
-SAMPLES = os.environ.get("PAIRTON_SAMPLES", Path(__file__).parents[3] / "shared" / "data" / "samples")
-SAMPLE = Path(SAMPLES) / "spanet_tth_semilep.h5"
 MOMENTUM = {"pt": "log", "eta": "none", "phi": "none", "mass": "log"}
 
 
@@ -65,8 +60,7 @@ def test_a_target_without_a_source_counts_through_all_inputs(semileptonic, tmp_p
     with pytest.warns(PairtonWarning, match="1 label in 1 event out of range"):  # the b of the last is a lepton
         events = pairton.read(path, topology=event, fields={"alljet": (), "lepton": ()})
     assert events.truth.tolist() == [[2, 0], [-1, 1], [-1, -1]]
-    with formats.create(tmp_path / "ours.h5", events.topology) as writer:
-        writer.write(events)
+    write_events(events, tmp_path / "ours.h5")
     again = pairton.read(tmp_path / "ours.h5", topology=event, fields={"alljet": (), "lepton": ()})
     assert again.truth.tolist() == events.truth.tolist()
     with h5py.File(tmp_path / "ours.h5") as file:
@@ -102,8 +96,8 @@ def test_classes_and_regressions_are_columns(semileptonic, tmp_path):
         read(path, raw, tmp_path, keep=["sgnal"], truth=False)
 
 
-@pytest.mark.skipif(not SAMPLE.exists(), reason="the sample is not here")
-def test_the_example_of_spanet(tmp_path):
+def test_the_example_of_spanet(sample, tmp_path):
+    path = sample("spanet_tth_semilep.h5")
     jets = dict.fromkeys(("mass", "pt", "eta", "sin_phi", "cos_phi", "qtag", "btag", "etag", "utag"), "none")
     raw = {
         "INPUTS": {
@@ -116,13 +110,13 @@ def test_the_example_of_spanet(tmp_path):
     event = tmp_path / "semi_leptonic_ttH.yaml"
     event.write_text(yaml.safe_dump(raw))
     settings = {"neutrino_unit": "100"}
-    events = pairton.read(SAMPLE, topology=event, keep=["signal"], settings=settings)
+    events = pairton.read(path, topology=event, keep=["signal"], settings=settings)
     assert len(events) == 1000
     assert events.topology.name == "semi_leptonic_ttH"
-    with h5py.File(SAMPLE) as file:
+    with h5py.File(path) as file:
         for slot, label in zip(events.topology.slots, labels_of(events.topology, "spanet"), strict=True):
             np.testing.assert_array_equal(events.truth[:, slot.index], file[f"TARGETS/{label}"][:])
         stored = file["REGRESSIONS/EVENT/neutrino_pz"][:]
     np.testing.assert_allclose(events.columns["neutrino_pz"], 100.0 * stored)  # in GeV; kept, as it is
-    raw = pairton.read(SAMPLE, topology=event, keep=["REGRESSIONS/EVENT/neutrino_pz"], truth=False).columns
+    raw = pairton.read(path, topology=event, keep=["REGRESSIONS/EVENT/neutrino_pz"], truth=False).columns
     np.testing.assert_array_equal(raw["REGRESSIONS/EVENT/neutrino_pz"], stored)

@@ -386,12 +386,3 @@ def test_an_export_of_spanet_itself(tmp_path):
             total = max(chances[0][mine[0]] + chances[1][mine[1]], chances[0][mine[1]] + chances[1][mine[0]])
             assert total >= chances[0][theirs[0]] + chances[1][theirs[1]] - 1e-3
     shutil.rmtree(trained)
-
-
-def test_a_file_of_anybody_else_is_refused(files):
-    path = files / "other.onnx"
-    node = onnx.helper.make_node("Identity", ["x"], ["y"])
-    value = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy"]
-    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", value[:1], value[1:])), path)
-    with pytest.raises(ModelError, match="not of Pairton or SPANet"):
-        load_model(path)

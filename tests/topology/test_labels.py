@@ -1,7 +1,5 @@
 """Labels and padding as files have them, made those of events."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,7 @@ from pairton.formats.flat_objects import Padded
 from pairton.topology import load_topology, parse_topology
 
 
-def test_a_bad_label_unlabels_the_smallest_particle() -> None:
+def test_a_bad_label_unlabels_the_smallest_particle():
     topology = load_topology("ttbar_allhad")  # slots: t1 q1 q2 b, t2 q1 q2 b
     truth = np.array(
         [
@@ -35,7 +33,7 @@ def test_a_bad_label_unlabels_the_smallest_particle() -> None:
 
 
 @pytest.mark.parametrize("label", [2**32, -(2**32), 2**63 - 1, 1e30, -1e30])
-def test_labels_that_do_not_fit_do_not_wrap_around(label: float) -> None:
+def test_labels_that_do_not_fit_do_not_wrap_around(label):
     topology = load_topology("hh4b")
     clean, counts = clean_labels(topology, np.array([[label, 1, 2, 3]]), {"jet": np.array([4])})
     assert clean.tolist() == [[-1, -1, 2, 3]]
@@ -43,7 +41,7 @@ def test_labels_that_do_not_fit_do_not_wrap_around(label: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["ttbar_allhad", "tth_allhad"])
-def test_labels_against_plain_loops(name: str) -> None:
+def test_labels_against_plain_loops(name):
     topology = load_topology(name)
     rng = np.random.default_rng(5)
     n_jets = rng.integers(4, 12, 300)
@@ -61,7 +59,7 @@ def test_labels_against_plain_loops(name: str) -> None:
         assert counts[row] == len(bad)
 
 
-def test_holes_against_plain_loops() -> None:
+def test_holes_against_plain_loops():
     rng = np.random.default_rng(6)
     for width in (0, 1, 2, 5):
         for _ in range(50):
@@ -80,7 +78,7 @@ def test_holes_against_plain_loops() -> None:
                         assert (position == -1) if column == -1 else not 0 <= position < len(held)
 
 
-def test_a_particle_of_three_jets_loses_all_three() -> None:
+def test_a_particle_of_three_jets_loses_all_three():
     topology = parse_topology({"name": "x", "event": ["t", "j"], "particles": {"t": ["q", "q", "q"]}})
     clean, _ = clean_labels(topology, np.array([[0, 1, 7, 3]]), {"jet": np.array([5])})
     assert clean.tolist() == [[-1, -1, -1, 3]]

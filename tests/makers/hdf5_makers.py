@@ -1,11 +1,7 @@
-"""Makes HDF5 files that are meant to hurt: `python hdf5_makers.py GOOD.h5 FOLDER`. Each docstring is a promise.
+"""Makes HDF5 files that are meant to hurt. Each docstring is a promise.
 
 A maker takes a good file of events (SPANet's layout) that it changes, and a file that its reader must not see.
 """
-
-import shutil
-import sys
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -106,10 +102,3 @@ def inflating(path, secret):
 
 LEAKS = (external_link, external_group, soft_to_external, external_storage, virtual_dataset)
 BOMBS = (soft_circle, many_rows, wide_rows, huge_chunk)
-
-if __name__ == "__main__":
-    for maker in (*LEAKS, *BOMBS, inflating):
-        target = Path(sys.argv[2], f"{maker.__name__}.h5")
-        shutil.copy(sys.argv[1], target)
-        maker(target, Path(sys.argv[1]).resolve())
-        print(f"{target}: {maker.__doc__}")

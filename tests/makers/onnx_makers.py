@@ -1,10 +1,7 @@
-"""Makes ONNX files that are meant to hurt: `python onnx_makers.py GOOD.onnx FOLDER`. Each docstring is a promise.
+"""Makes ONNX files that are meant to hurt. Each docstring is a promise.
 
 A maker takes the bytes of a good model and gives those of a hostile one.
 """
-
-import sys
-from pathlib import Path
 
 import onnx
 
@@ -55,6 +52,15 @@ def second_graph(payload):
 def named(payload):
     """A model that names another file for its weights is refused."""
     return with_tensor(payload, SECRET, varint)
+
+
+def in_constant(payload):
+    """A constant whose values are in another file is refused."""
+    model = onnx.load_from_string(payload)
+    tensor = onnx.TensorProto(dims=[4], data_type=onnx.TensorProto.FLOAT, data_location=onnx.TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value=SECRET)
+    model.graph.node.append(onnx.helper.make_node("Constant", [], ["loot"], value=tensor))
+    return model.SerializeToString()
 
 
 def parent(payload):
@@ -236,6 +242,7 @@ def deep(payload):
 
 LEAKS = (named, parent, long_tag, high_bits, address)
 ODD = (
+    in_constant,
     second_graph,
     functions,
     other_domain,
@@ -248,9 +255,3 @@ ODD = (
 )
 LARGE = (zeros, expanded, tiled, outer, many_axes, empty_tensor)
 SLOW = (long_chain, slow_product)
-
-if __name__ == "__main__":
-    for maker in (*LEAKS, *ODD, *LARGE, *SLOW, by_the_event, other_format):
-        target = Path(sys.argv[2], f"{maker.__name__}.onnx")
-        target.write_bytes(maker(Path(sys.argv[1]).read_bytes()))
-        print(f"{target}: {maker.__doc__}")
