@@ -41,7 +41,7 @@ class TopMass(processor.ProcessorABC):
                 **{self.table.field: jets[self.table.field]},
             ),
             self.model,
-            tags=self.table,
+            btag=self.table,
         )
         answered = (reco.assignment >= 0).all(axis=1)  # reco.status says why not
         tops = reco.t[answered]

@@ -41,7 +41,6 @@ RENAMED = {
     "to": "format",
 }
 FACTS = ("format", "tree", "units")  # keys of --set that have their own arguments
-NO_TABLES = ("CUT", "TAGGER", "none")  # values of --btag that are no table of efficiencies
 LISTS, MAPPINGS = ("keep", "pythia"), ("map", "prior", "settings")  # arguments that take several values
 WORDS = (
     "all",
@@ -75,7 +74,7 @@ def in_python(message: str) -> str:
     >>> in_python("give --max-objects 12, --btag TAGGER:CUT or --map met.pt=COLUMN (`pairton list --help`)")
     'give max_objects=12, btag="TAGGER:CUT" or map={"met.pt": "COLUMN"} (`pairton list --help`)'
     >>> in_python("give --set units=MeV or --btag TABLE, or continue with --resume")
-    'give units="MeV" or tags="TABLE", or continue with resume=True'
+    'give units="MeV" or btag="TABLE", or continue with resume=True'
     """
 
     def argument(found: re.Match[str]) -> str:
@@ -86,8 +85,6 @@ def in_python(message: str) -> str:
         if name == "set" and value.partition("=")[0] in FACTS:
             name, _, value = value.partition("=")
             return f'{name}="{value}"' if value else f"{name}="
-        if name == "btag" and value and ":" not in value and value not in NO_TABLES:
-            name = "tags"
         name = RENAMED.get(name, name)
         if name in SWITCHES:
             return f"{name}=True{rest}"

@@ -393,7 +393,7 @@ def test_format_overrides_the_suffix(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["export", "ttbar_allhad", "-o", "FOLDER/b.txt"], "the output must end in .onnx"),
         (["inspect", "IN", "--set", "tree=Jets"], "INPUTS has no group Jets, but Source"),
         (["inspect", "IN", "--set", "units=TeV"], "choose GeV or MeV"),
-        (["inspect", "IN", "--btag", "score:high"], "write a number"),
+        (["inspect", "IN", "--btag", "score:high"], "must be a number"),
         (["inspect", "FOLDER/*.root"], "no file matches"),
         (["inspect", "@FOLDER/list.txt"], "list.txt: cannot be read"),
         (["convert", "IN", "IN", "--force"], "which was given as input"),

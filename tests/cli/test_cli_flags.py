@@ -152,8 +152,8 @@ def test_messages_name_arguments_in_python_and_flags_on_the_command_line(monkeyp
     events = pairton.read("sample:ttbar_allhad")[:3]
     for call, said in (
         (
-            lambda: pairton.reconstruct(events, tags="pnet_2022"),
-            'tags="pnet_2022" or map={"btagPNetB": "COLUMN"}, or',
+            lambda: pairton.reconstruct(events, btag="pnet_2022"),
+            'btag="pnet_2022" or map={"btagPNetB": "COLUMN"}, or',
         ),
         (lambda: pairton.reconstruct(events, decoding="hyper", prior={"nothing": 2}), 'or use decoding="exact"'),
         (lambda: pairton.generate("ttbar_allhad", tmp_path / "x.h5"), "n_events is missing"),
@@ -165,7 +165,7 @@ def test_messages_name_arguments_in_python_and_flags_on_the_command_line(monkeyp
     with pytest.raises(SystemExit):
         main(["reconstruct", "sample:ttbar_allhad", "--decoding", "hyper", "--prior", "nothing=2"])
     assert "or use --decoding exact" in capsys.readouterr().err
-    assert "tags=" in str(errors.PairtonWarning("give --btag TABLE"))
+    assert "btag=" in str(errors.PairtonWarning("give --btag TABLE"))
 
 
 @pytest.mark.parametrize(

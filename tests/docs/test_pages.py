@@ -219,7 +219,7 @@ def test_examples_with_the_jets_of_a_w_run_for_leptonic_tops(block, model, tmp_p
     names = {"model": model, "pairton": pairton}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PairtonWarning)  # of the tags, which are not those of a table
-        exec(compile(text.replace('tags="pnet_2022"', 'tags="generator"'), block.page, "exec"), names)
+        exec(compile(text.replace('btag="pnet_2022"', 'btag="generator"'), block.page, "exec"), names)
     reco = names["reco"]
     assert reco.topology.name == "ttbar_semilep"
     assert reco.W[:, 0].jets.index.tolist() == [[k for k in row if k >= 0] for row in reco.index[:, :2].tolist()]

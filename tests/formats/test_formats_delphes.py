@@ -139,6 +139,6 @@ def test_without_particles_there_is_no_truth(tmp_path):
 
 
 def test_bits_that_cannot_be(delphes):
-    for wrong in ("BTag:32", "BTag:medium", "-1"):
+    for wrong in ("BTag:32", "BTag:1.5", "BTag", "-1"):
         with pytest.raises(ConfigError, match="must be a number from 0 to 31"):
             load(delphes, btag=wrong)

@@ -63,7 +63,7 @@ def test_a_tagger_that_is_not_filled_is_passed_over_and_said(tmp_path, events, f
         found = read(path, **QUIET)
     assert found.jets.btag.tolist() == (filled > 0.8484).tolist()
     assert found.metadata["btag"] == "CSVV2:0.8484"
-    for how in ({"btag": "DeepFlavB:0.3"}, {"btag": "DeepFlavB"}, {"tags": "deepjet_2017"}):
+    for how in ({"btag": "DeepFlavB:0.3"}, {"btag": "DeepFlavB"}, {"btag": "deepjet_2017"}):
         with pytest.raises(
             FormatError, match=r"DeepFlavB is not filled: none of .* choose one of the filled taggers: CSVV2$"
         ):
@@ -92,9 +92,10 @@ def test_the_table_is_that_of_the_era_with_the_cut(tmp_path, events, filled):
         for cut in (0.304, 0.2783, 0.3086, 0.5)
     }
     assert names == {0.304: "deepjet_2017", 0.2783: "deepjet_2018", 0.3086: "deepjet_2022", 0.5: "deepjet_2018"}
-    chosen = read(path, **QUIET, tags="deepjet_2016pre")
+    chosen = read(path, **QUIET, btag="deepjet_2016pre")
     assert chosen.metadata["btag"] == "DeepFlavB:0.2598"
     np.testing.assert_array_equal(chosen.jets.btag, filled > 0.2598)
+    assert read(path, **QUIET, btag="deepjet_2016pre:0.4").metadata["btag"] == "DeepFlavB:0.4"
     values, pt, eta = (np.asarray(ak.flatten(a)) for a in (filled, events.jets.pt, events.jets.eta))
     expected = load_table("deepjet_2016pre").evidence(values, pt, eta)
     for name, evidence in zip(EVIDENCE, expected, strict=True):
@@ -113,11 +114,15 @@ def test_a_tagger_of_which_nothing_is_known_gives_a_tag_alone(tmp_path, events, 
     found = read(path, **QUIET, btag="Mine:0.3")
     assert not set(EVIDENCE) & set(ak.fields(found.jets))
     table = {"name": "mine", "field": "odd", "cuts": [0.3, 0.8], "efficiency": POINTS}
-    found = read(path, **QUIET, tags=table)
+    found = read(path, **QUIET, btag=table)
     assert found.metadata["btag"] == "odd:0.3"
     assert found.metadata["tag_table"]["efficiency"] == POINTS
-    # a table of tags of 0 or 1 is for the tag that a cut makes
-    found = read(path, **QUIET, btag="Mine:0.3", tags="binary_77")
+
+
+def test_a_table_of_tags_is_for_the_tag_that_a_cut_makes(tmp_path, events, filled):
+    path = nano(tmp_path / "a.root", events, btagCSVV2=filled)
+    with pytest.warns(PairtonWarning, match="by default, jets with CSVV2 > 0.8484"):
+        found = read(path, **QUIET, btag="binary_77")
     b = np.asarray(ak.flatten(found.jets.b_evidence[abs(found.jets.eta) < 2.5]))
     assert set(np.round(b, 2)) == set(np.round(np.log([0.77 / 0.0088496, 0.23 / 0.9911504]), 2).astype(np.float32))
 
@@ -125,9 +130,7 @@ def test_a_tagger_of_which_nothing_is_known_gives_a_tag_alone(tmp_path, events, 
 def test_a_table_for_another_score(tmp_path, events, filled):
     path = nano(tmp_path / "a.root", events, btagPNetB=filled, btagDeepFlavB=filled)
     with pytest.raises(ConfigError, match="dl1d is for DL1dv01, but the file has the scores DeepFlavB, PNetB"):
-        read(path, **QUIET, tags="dl1d")
-    with pytest.raises(ConfigError, match="are for different taggers: choose one"):
-        read(path, **QUIET, tags="pnet_2022", btag="DeepFlavB:0.3")
+        read(path, **QUIET, btag="dl1d")
 
 
 def test_files_with_different_taggers_are_refused(tmp_path, events, filled, evidence_model):
@@ -141,7 +144,7 @@ def test_files_with_different_taggers_are_refused(tmp_path, events, filled, evid
         with (
             pytest.warns(PairtonWarning, match="by default"),
             pytest.raises(
-                InputError, match=r"two.root has the tagger DeepFlavB > 0.2783 .*PNetB > 0.245 .*--btag"
+                InputError, match=r"two.root is read with btag=DeepFlavB > 0.2783 .*PNetB > 0.245 .*--btag"
             ),
         ):
             run()
@@ -159,7 +162,7 @@ def test_tables_fit_simulated_ttbar_events(sample):
     """b jets of 200 real events pass the points about as often as the tables say."""
     for field, name in (("btagPNetB", "pnet_2022"), ("btagDeepFlavB", "deepjet_2022")):
         path = sample("nanoaod_cms_ttbar_v12.root")
-        jets = read(path, tags=name, fields={"jet": [field, "flavour"]}, settings={"overlap": "none"}).jets
+        jets = read(path, btag=name, fields={"jet": [field, "flavour"]}, settings={"overlap": "none"}).jets
         values = ak.flatten(jets[field][(jets.pt > 30) & (abs(jets.eta) < 2.5) & (jets.flavour == 5)])
         table = load_table(name)
         share = [float(ak.mean(values > cut)) for cut in table.cuts]
@@ -182,7 +185,7 @@ def stored(path, events, metadata=None, **fields):
 def test_integer_bins_with_a_table(tmp_path, events, suffix):
     bins = bins_of(events) + 2.0  # two to four of the points of tagbin
     path = stored(tmp_path / f"a{suffix}", events, tagbin=bins)
-    found = read(path, tags="generator_points").jets
+    found = read(path, btag="generator_points").jets
     np.testing.assert_array_equal(found.btag, events.jets.btag)  # the file's own
     inside = abs(found.eta) < 2.5
     np.testing.assert_allclose(ak.flatten(found.b_evidence[inside & (bins == 2)]), np.log(0.08 / 0.0256334), 1e-4)
@@ -190,33 +193,34 @@ def test_integer_bins_with_a_table(tmp_path, events, suffix):
     assert ak.all(found.c_evidence[inside & (bins == 2)] > 1)
     # without a btag of its own the tag is that of the 77 % point
     bare = stored(tmp_path / f"bare{suffix}", events, tagbin=bins, btag=None)
-    np.testing.assert_array_equal(read(bare, tags="generator_points").jets.btag, bins > 2.5)
+    np.testing.assert_array_equal(read(bare, btag="generator_points").jets.btag, bins > 2.5)
     with pytest.raises(FormatError, match="no column for btag"):
         read(bare)
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".parquet"])
 def test_a_cut_on_the_score_of_a_table(tmp_path, events, filled, suffix):
-    """`--tags TABLE --btag CUT` cuts on the score of the table, not on another btag of the file."""
+    """`--btag TABLE:CUT` cuts on the score of the table, not on another btag of the file."""
     path = stored(tmp_path / f"a{suffix}", events, btagDeepFlavB=filled)  # 0.1, 0.5 or 0.9
-    own = read(path, tags="deepjet_2018").jets
+    own = read(path, btag="deepjet_2018").jets
     assert ak.all(own.btag == events.jets.btag)
-    for given in ("0.7", "btagDeepFlavB:0.7"):
-        cut = read(path, tags="deepjet_2018", btag=given).jets
-        assert cut.btag.tolist() == (filled > 0.7).tolist()
-        assert ak.all(cut.b_evidence == own.b_evidence)  # a cut does not change what scores are worth
+    cut = read(path, btag="deepjet_2018:0.7").jets
+    assert cut.btag.tolist() == (filled > 0.7).tolist()
+    assert ak.all(cut.b_evidence == own.b_evidence)  # a cut does not change what scores are worth
     column = {"btag": "pt" if suffix == ".h5" else "jet_pt"}  # the user names another score
-    mapped = read(path, tags="deepjet_2018", btag="50", map=column).jets
+    mapped = read(path, btag="deepjet_2018:50", map=column).jets
     assert mapped.btag.tolist() == (events.jets.pt > 50).tolist()
     with pytest.raises(FormatError, match=r"no column for btag \(nonsense\)"):
-        read(path, tags="deepjet_2018", btag="nonsense:0.7")
+        read(path, btag="nonsense:0.7")
 
 
 def test_a_score_beside_a_table_is_not_a_tag(tmp_path, events, filled):
     path = stored(tmp_path / "a.h5", events, btagDeepFlavB=filled, btag=1 - filled)
-    with pytest.raises(FormatError, match=r"btag of jets must be 0 or 1, .* --btag CUT to cut on btagDeepFlavB"):
-        read(path, tags="deepjet_2018")
-    assert read(path, tags="deepjet_2018", btag="0.7").jets.btag.tolist() == (filled > 0.7).tolist()
+    with pytest.raises(
+        FormatError, match=r"btag of jets must be 0 or 1, .* deepjet_2018:CUT to cut on btagDeepFlavB"
+    ):
+        read(path, btag="deepjet_2018")
+    assert read(path, btag="deepjet_2018:0.7").jets.btag.tolist() == (filled > 0.7).tolist()
 
 
 def test_evidence_in_the_file_is_taken_as_it_is(tmp_path, events, evidence_model):
@@ -240,15 +244,15 @@ def test_a_column_without_values(tmp_path, events, filled):
         {"field": "mine", "range": [0, 1], "cuts": [0.5], "efficiency": {"b": [0.7], "light": [0.01]}}
     )
     with pytest.raises(FormatError, match=r"mine is not filled: none of \d+ jets has a value from 0 to 1"):
-        read(path, tags=table)
+        read(path, btag=table)
 
 
 def test_isolated_readers_have_the_table_too(tmp_path, events):
     path = stored(tmp_path / "a.h5", events, tagbin=bins_of(events) + 1.0)
-    with open_source(path, tags="generator_points", isolate=True) as source:
+    with open_source(path, btag="generator_points", isolate=True) as source:
         assert source.tagging == "tagbin (generator_points)"
         alone = source.read(0, 60)
-    assert ak.all(alone.jets.b_evidence == read(path, tags="generator_points").jets.b_evidence)
+    assert ak.all(alone.jets.b_evidence == read(path, btag="generator_points").jets.b_evidence)
 
 
 # -- what a model gets -------------------------------------------------------------------------------------
@@ -263,16 +267,16 @@ def test_same_efficiencies_same_answers(tmp_path, events, evidence_model):
         table = tmp_path / f"{field}.yaml"
         table.write_text(yaml.safe_dump({"field": field, "cuts": cuts, "efficiency": POINTS}))
         path = nano(tmp_path / f"{field}.root", events, **{field: values})
-        reco = pairton.reconstruct(read(path, **QUIET, tags=table), evidence_model, cuts=False)
+        reco = pairton.reconstruct(read(path, **QUIET, btag=table), evidence_model, cuts=False)
         answers[field] = reco.assignment, reco.event_probability
     table = parse_table({"field": "passed", "cuts": [0.5, 1.5], "efficiency": POINTS}, "bins")
     jets = ak.with_field(events.jets, bins, "passed")
-    reco = pairton.reconstruct(jets, evidence_model, tags=table, cuts=False)
+    reco = pairton.reconstruct(jets, evidence_model, btag=table, cuts=False)
     for assignment, probability in answers.values():
         np.testing.assert_array_equal(assignment, reco.assignment)
         np.testing.assert_allclose(probability, reco.event_probability, rtol=1e-3)  # masses are float32 in files
     worse = parse_table({"field": "passed", "cuts": [0.5], "efficiency": {"b": [0.85], "light": [0.05]}}, "bins")
-    other = pairton.reconstruct(jets, evidence_model, tags=worse, cuts=False)
+    other = pairton.reconstruct(jets, evidence_model, btag=worse, cuts=False)
     assert (other.assignment != reco.assignment).any()
 
 
@@ -282,7 +286,7 @@ def test_tags_of_which_nothing_is_known_are_said_once(events, evidence_model):
     assert [str(w.message)[:38] for w in caught] == ["the tagger is unknown, so the efficien"]
     assert reco.events.metadata["tag_table"]["name"] == "generator"
     with pytest.warns(PairtonWarning, match="efficiencies in the table binary_70 are approximate"):
-        pairton.reconstruct(events, evidence_model, tags="binary_70")
+        pairton.reconstruct(events, evidence_model, btag="binary_70")
     known = ak.with_field(events.jets, events.jets.btag * 5.0, "b_evidence")
     assert ak.all(pairton.reconstruct(known, evidence_model).events.jets.c_evidence == 0)
 
@@ -320,7 +324,7 @@ def test_a_result_says_which_tags_it_used(tmp_path, events, filled, evidence_mod
     path = nano(tmp_path / "a.root", events, btagPNetB=filled)
     output = tmp_path / "out.parquet"
     with pytest.warns(PairtonWarning, match="pnet_2022EE are approximate"):
-        reconstruct_files(str(path), output, evidence_model, **QUIET, tags="pnet_2022EE")
+        reconstruct_files(str(path), output, evidence_model, **QUIET, btag="pnet_2022EE")
     said = result_metadata(output)["input_metadata"]
     assert said["btag"] == "PNetB:0.2605"
     assert said["tag_table"]["cuts"] == load_table("pnet_2022EE").cuts.tolist()
@@ -418,8 +422,6 @@ def test_without_tags(tmp_path, events, name, tags):
         warnings.simplefilter("error")
         reco = pairton.reconstruct(found)
     assert (reco.assignment >= 0).any()
-    with pytest.raises(ConfigError, match="--btag none and --tags delphes_cms contradict each other"):
-        read(path, **how, tags="delphes_cms")
 
 
 @pytest.mark.parametrize("name", ["delphes_ttbar.root", "physlite_atlas.root", "nanoaod_cms_ttbar_v12.root"])

@@ -105,7 +105,7 @@ def test_the_example_runs_in_one_process_and_in_two(
     one = example.run(files, model, chunksize=100)
     two = example.run(files, model, processor.FuturesExecutor(workers=2, status=False), chunksize=100)
     marked = ak.with_field(jets, (jets.jetId & 2) != 0, "usable")
-    alone = reconstruct(marked, load_model(model), tags="pnet_2022")
+    alone = reconstruct(marked, load_model(model), btag="pnet_2022")
     answered = alone.status == 0
     assert one["events"] == two["events"] == 300
     assert one["answered"] == two["answered"] == answered.sum() > 100

@@ -131,9 +131,9 @@ def test_complete_parts_are_kept_and_damaged_ones_made_again(source, tmp_path, m
         {"map": {"btag": "btag"}},
         {"keep": ["run"]},
         {"topology": "OWN"},
-        {"tags": "TAGS"},
+        {"btag": "TABLE"},
     ],
-    ids=lambda change: next(iter(change)),
+    ids=str,
 )
 def test_every_option_of_reading_counts(decays, source, tmp_path, mass_model, change):
     folder = tmp_path / "out"
@@ -142,10 +142,11 @@ def test_every_option_of_reading_counts(decays, source, tmp_path, mass_model, ch
         tree = mass_model.topology.to_dict()
         change["topology"] = tmp_path / "own.yaml"
         change["topology"].write_text(yaml.safe_dump(tree))
-    if "tags" in change:
+    own_table = tmp_path / "own_tags.yaml"
+    if is_table := change.get("btag") == "TABLE":
         table = load_table("binary_77").to_dict()
-        change["tags"] = tmp_path / "own_tags.yaml"
-        change["tags"].write_text(yaml.safe_dump(table))
+        change["btag"] = own_table
+        own_table.write_text(yaml.safe_dump(table))
     assert kept(source, folder, mass_model) == 0
     assert kept(source, folder, mass_model, **change) == 0
     assert kept(source, folder, mass_model, **change) == 1
@@ -153,9 +154,9 @@ def test_every_option_of_reading_counts(decays, source, tmp_path, mass_model, ch
         tree["selection"]["event"]["btags"] = 1
         change["topology"].write_text(yaml.safe_dump(tree))
         assert kept(source, folder, mass_model, **change) == 0
-    if "tags" in change:
+    if is_table:
         table["name"] = "another"
-        change["tags"].write_text(yaml.safe_dump(table))
+        own_table.write_text(yaml.safe_dump(table))
         assert kept(source, folder, mass_model, **change) == 0
     assert kept(source, folder, mass_model, isolate=False, strict=True, **change) == 1  # change no answer
 

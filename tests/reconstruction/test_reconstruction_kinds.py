@@ -163,9 +163,9 @@ def test_arrays_in_memory_need_what_files_need():
     given = {kind: array[ak.fields(array)] for kind, array in events.objects.items()}
     given["lepton"] = given["lepton"][["pt", "eta", "phi", "charge"]]
     met = given["met"][["pt", "phi"]]
-    expected = reconstruct(events.replace(truth=None), "ttbar_semilep", tags="generator")
+    expected = reconstruct(events.replace(truth=None), "ttbar_semilep", btag="generator")
     for form in (met, met[:, 0], ak.to_regular(met)):
-        reco = reconstruct({**given, "met": form}, "ttbar_semilep", tags="generator")
+        reco = reconstruct({**given, "met": form}, "ttbar_semilep", btag="generator")
         np.testing.assert_array_equal(reco.assignment, expected.assignment)
         np.testing.assert_allclose(reco.tl.mass, expected.tl.mass, rtol=1e-3)
     with pytest.raises(EventsError, match="the met array lacks phi: found eta, pt"):
@@ -231,7 +231,7 @@ def test_an_event_with_more_objects_than_a_network_takes_is_truncated(decoding):
     for k, n_leptons in ((31, 1), (16, 16), (31, 31)):
         leptons = ak.concatenate([one.objects["lepton"]] * n_leptons, axis=1)
         events = one.replace(objects={**one.objects, "jet": jets[:, :k], "lepton": leptons}, truth=None)
-        settings = {"decoding": decoding, "cuts": False, "tags": "generator", "max_objects": 32}
+        settings = {"decoding": decoding, "cuts": False, "btag": "generator", "max_objects": 32}
         reco = reconstruct(events, "ttbar_semilep", **settings)
         assert labels(reco) == ["truncated"] * 3
         assert (sum(reco.used.values()) <= 32).all()

@@ -125,7 +125,7 @@ def test_what_became_of_variations_is_counted(decays, mass_model, tmp_path):
 
 def test_varied_jets_keep_the_table_of_tags():
     """Also if they have only momenta; their own tags count, if they have any."""
-    events = pairton.read("sample:ttbar_allhad", tags="delphes_cms")[:300]
+    events = pairton.read("sample:ttbar_allhad", btag="delphes_cms")[:300]
     bare = {name: events.jets[name] for name in ("pt", "eta", "phi", "energy")}
     flipped = make_jets(**bare, btag=1 - events.jets.btag)
     varied = {"same": make_jets(**bare, btag=events.jets.btag), "bare": make_jets(**bare), "flipped": flipped}
@@ -136,9 +136,9 @@ def test_varied_jets_keep_the_table_of_tags():
         np.testing.assert_array_equal(reco.variations[name].outputs["n_btags"], reco.outputs["n_btags"])
     table = events.metadata["tag_table"]
     plain = [name for name in events.jets.fields if not name.endswith("_evidence")]
-    alone = reconstruct(events.replace(jets=flipped[plain]), tags=table)
+    alone = reconstruct(events.replace(jets=flipped[plain]), btag=table)
     np.testing.assert_array_equal(reco.variations["flipped"].assignment, alone.assignment)
-    again = reconstruct(events.replace(jets=events.jets[plain]), tags=table, variations={"same": varied["same"]})
+    again = reconstruct(events.replace(jets=events.jets[plain]), btag=table, variations={"same": varied["same"]})
     np.testing.assert_array_equal(again.variations["same"].event_probability, reco.event_probability)
 
 
@@ -152,7 +152,7 @@ def test_variations_without_missing_energy_are_warned_of_and_recorded(tmp_path, 
     ak.to_parquet(ak.to_packed(ak.zip({**content, "pt_up": events.jets.pt * 1.1}, depth_limit=1)), path)
     up = make_jets(**{name: events.jets[name] * (1.1 if name in ("pt", "energy") else 1) for name in FIELDS})
     with pytest.warns(PairtonWarning, match=FROZEN):
-        reconstruct(events, variations={"up": up}, tags="generator").save(tmp_path / "memory.parquet")
+        reconstruct(events, variations={"up": up}, btag="generator").save(tmp_path / "memory.parquet")
     run = ["reconstruct", str(path), "--model", "ttbar_semilep", "--variation", "up:pt=pt_up"]
     for more in (["-o", str(tmp_path / "file.parquet")], ["-o", str(tmp_path / "parts"), "--jobs", "2"]):
         with pytest.raises(SystemExit, match="0"):
@@ -163,7 +163,7 @@ def test_variations_without_missing_energy_are_warned_of_and_recorded(tmp_path, 
     met = make_met(ak.flatten(events.objects["met"].pt) * 0.9, ak.flatten(events.objects["met"].phi))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        reco = reconstruct(events, variations={"up": {"jet": up, "met": met}}, tags="generator")
+        reco = reconstruct(events, variations={"up": {"jet": up, "met": met}}, btag="generator")
     assert (reco.variations["up"].tl.neutrino.pt != reco.tl.neutrino.pt).to_numpy().any()
     reco.save(tmp_path / "whole.parquet")
     assert "variation_caveat" not in read_result(tmp_path / "whole.parquet")

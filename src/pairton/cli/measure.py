@@ -85,7 +85,6 @@ def tags(
     if cuts is not None and at is not None:
         raise ConfigError("--cuts and --at: choose one")
     _check_output(output, force)
-    reading.pop("btag")
     found = run(
         list(files),
         score,

@@ -191,13 +191,14 @@ def reading_options(*without: str, variations: bool = False) -> Callable[[Comman
             strict: bool = False,
             **rest: Any,
         ) -> Any:
+            from pairton.formats.taggers import BTag
             from pairton.formats.variations import parse_settings, parse_variations
 
             values = parse_settings(settings)
             reading: dict[str, Any] = {name: values.pop(name, None) for name in FACTS}
             reading |= {"topology": topology, "map": parse_pairs("map", maps, str, "pt=Jet_pt,lepton.pt=el_pt")}
             reading |= {"strict": strict}
-            reading |= _tagger(btag)
+            reading["btag"] = None if btag is None else BTag.parse(btag)  # the content of a table is a setting
             reading["keep"] = [name.strip() for entry in keep for name in entry.split(",") if name.strip()]
             optional = {"isolate": isolate, "settings": values, "variations": parse_variations(varied)}
             reading |= {name: value for name, value in optional.items() if value}
@@ -209,17 +210,6 @@ def reading_options(*without: str, variations: bool = False) -> Callable[[Comman
         return wrapper  # type: ignore[return-value]  # the keywords differ, the command is the same to click
 
     return decorate
-
-
-def _tagger(btag: str | None) -> dict[str, Any]:
-    """The options of reading for `--btag`: a table of efficiencies, or a tagger with its cut."""
-    name, _, cut = (btag or "").partition(":")
-    if Path(name).suffix in (".yaml", ".yml") or name in built_in("tags"):
-        from pairton.events.tags import load_table
-
-        # the content of the table, not its name, is a setting
-        return {"tags": load_table(name), "btag": cut or None}
-    return {"btag": btag}
 
 
 def decoding_option(param: str = "decoding", **how: Any) -> Callable[[Command], Command]:

@@ -17,14 +17,21 @@ from typing import Any, Self
 
 from pairton.errors import ConfigError, FormatError, InputError, PairtonWarning, nearest, shown
 from pairton.events import Events
-from pairton.events.tags import load_table
-from pairton.formats.base import DEFAULT_CHUNK, Format, ReadOptions, Source, Writer, check_chunk, damage
+from pairton.formats.base import (
+    DEFAULT_CHUNK,
+    Format,
+    ReadOptions,
+    SameChoices,
+    Source,
+    Writer,
+    check_chunk,
+    damage,
+)
 from pairton.formats.column_files import MODULES, container_module
 from pairton.formats.common import BadLabels
 from pairton.formats.files import CONTAINERS, Paths, check_suffix, expand, file_state, require_container, unchanged
-from pairton.formats.lepton_selection import OneChoice
 from pairton.formats.stored import KEY
-from pairton.formats.taggers import OneTagger
+from pairton.formats.taggers import BTag
 from pairton.topology import Topology, load_topology, same_tree
 from pairton.topology.mixtures import find_part
 
@@ -76,7 +83,6 @@ FORMS: tuple[tuple[str, Any, str], ...] = (  # option of reading, its type, and 
     ("fields", Mapping, 'a mapping such as {"jet": ["btag"]}'),
     ("tree", str, "text"),
     ("units", str, '"GeV" or "MeV"'),
-    ("btag", str, 'text such as "TAGGER:CUT"'),
     ("keep", Sequence, "a list of names"),
     ("settings", Mapping, "a mapping of names to text"),
     ("variations", Mapping, 'a mapping such as {"up": {"pt": "jet_pt_up"}}'),
@@ -143,7 +149,7 @@ def _open_container(path: str, container: str, checked: bool = False) -> Any:
 
 
 def read_options(
-    topology: Topology | str | Path | None = None, units: str | None = None, tags: Any = None, **options: Any
+    topology: Topology | str | Path | None = None, units: str | None = None, btag: Any = None, **options: Any
 ) -> ReadOptions:
     """Make `ReadOptions` from keyword arguments, and check them."""
     for name, kind, form in FORMS:
@@ -155,14 +161,14 @@ def read_options(
         if units.lower() not in known:
             raise ConfigError(f"units {units!r}: choose GeV or MeV")
         units = known[units.lower()]
-    allowed = [name for name in ReadOptions.__dataclass_fields__ if name not in ("topology", "units", "tags")]
+    allowed = [name for name in ReadOptions.__dataclass_fields__ if name != "topology"]
     for name in options:
         if name not in allowed:
             raise ConfigError(
                 f"no option {name!r} for reading: choose from {', '.join(allowed)}{nearest(name, allowed)}"
             )
-    table = None if tags is None else load_table(tags)
-    return ReadOptions(topology=load_topology(topology or "ttbar_allhad"), units=units, tags=table, **options)
+    tree = load_topology(topology or "ttbar_allhad")
+    return ReadOptions(topology=tree, units=units, btag=BTag.parse(btag), **options)
 
 
 def options_for(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -307,7 +313,7 @@ def sources(
 
     first: the first of them if it is open already; it stays open
     """
-    tagger, choice = OneTagger(options), OneChoice()
+    same = SameChoices(btag_asked=options.get("btag") is not None)
     options = {"bad_labels": BadLabels(), **options}
     for path in expand(paths):
         own = first if first is not None and path == first.path else None
@@ -317,8 +323,7 @@ def sources(
             if own is None
             else nullcontext(own.source(**options)) as source,
         ):
-            tagger.check(source)
-            choice.check(source.path, source.chosen)
+            same.check(source)
             yield source
     options["bad_labels"].warn()
 
@@ -341,12 +346,13 @@ def iterate(
         topology: The decay tree of the events; by default the one stored in the file, or else ttbar_allhad.
         chunk: Number of events per chunk.
         opened: Function that is called with each file, as a `Source`, before its events are read.
-        **options: `map`: names of columns in the file, {"pt": "jet_pt"}. `btag`: tagger and cut, "TAGGER:CUT".
-            `tags`: table of the tagger's efficiencies. `keep`: names of further columns to copy to the result.
-            `tree`: name of the tree in a ROOT file. `units`: "GeV" or "MeV". `truth=False`: do not read labels.
-            `strict=True`: bad labels are errors. `settings`: settings of the format, as `--set` on the command
-            line. `variations`: columns of systematic variations, {"jes_up": {"pt": "jet_pt_up"}}. `fields`: fields
-            to read for each kind, {"jet": ["btag"]}. `isolate=True`: read an untrusted file in a worker process.
+        **options: `map`: names of columns in the file, {"pt": "jet_pt"}. `btag`: tagger and cut, "TAGGER:CUT",
+            or a table of the tagger's efficiencies: its name, a YAML file or plain data. `keep`: names of further
+            columns to copy to the result. `tree`: name of the tree in a ROOT file. `units`: "GeV" or "MeV".
+            `truth=False`: do not read labels. `strict=True`: bad labels are errors. `settings`: settings of the
+            format, as `--set` on the command line. `variations`: columns of systematic variations,
+            {"jes_up": {"pt": "jet_pt_up"}}. `fields`: fields to read for each kind, {"jet": ["btag"]}.
+            `isolate=True`: read an untrusted file in a worker process.
 
     Yields:
         `Events`, at least once, even if the files have no events.

@@ -18,15 +18,25 @@ from pairton.errors import ConfigError, InputError, OutputError, PairtonError, n
 from pairton.events import Events
 from pairton.events.events import MARKS
 from pairton.events.inputs import EVIDENCE
-from pairton.events.tags import TagTable
 from pairton.formats.columns import FLAVOURS, Wanted
 from pairton.formats.common import BadLabels
 from pairton.formats.files import file_state, one_line, unchanged
 from pairton.formats.stored import KEY, Stored
+from pairton.formats.taggers import BTag
 from pairton.topology import JET, Topology, collection_name, load_topology
 from pairton.topology.kinds import KINDS
 
-__all__ = ["DEFAULT_CHUNK", "File", "Format", "ReadOptions", "Source", "Writer", "check_chunk", "damage"]
+__all__ = [
+    "DEFAULT_CHUNK",
+    "File",
+    "Format",
+    "ReadOptions",
+    "SameChoices",
+    "Source",
+    "Writer",
+    "check_chunk",
+    "damage",
+]
 
 DEFAULT_CHUNK = 50_000  # events held in memory at once: about 30 MB of jets
 BUGS = (AttributeError, NameError, ImportError, NotImplementedError, AssertionError)  # if raised by this package
@@ -43,8 +53,7 @@ class ReadOptions:
     fields: Mapping[str, Sequence[str]] | None = None  # kind -> fields to read; None: all that are known
     tree: str | None = None  # name of the tree in a ROOT file
     units: str | None = None  # "GeV" or "MeV"; None: the units of the format, with a check
-    btag: str | None = None  # "TAGGER:CUT", or another form that the format defines
-    tags: TagTable | None = None  # efficiencies of the tagger
+    btag: BTag = field(default_factory=BTag)  # the tagger, its cut and its efficiencies
     keep: Sequence[str] = ()  # further columns to copy to the result
     truth: bool = True  # read labels, if there are any
     strict: bool = False  # bad labels are errors, not warnings
@@ -159,7 +168,6 @@ class Source(ABC):
     metadata: Mapping[str, Any]
     tagging: str = ""  # the tagger and its cut, which must be the same in all files
     others: Sequence[str] = ()  # collections in the file that the topology does not use
-    chosen: Mapping[str, str] = MappingProxyType({})  # setting -> value that the reader chose for this file
     read_as: Mapping[str, Any] = MappingProxyType({})  # all choices of the reader: tagger, jet ID, ...
     rejected: Mapping[str, int] = MappingProxyType({})  # reason -> jets read so far that are not usable
 
@@ -198,6 +206,26 @@ class Source(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class SameChoices:
+    """Checks that all files of a run have the same leptons, missing energy and, unless it was given, tagger."""
+
+    def __init__(self, btag_asked: bool) -> None:
+        self._keys = ("electron_id", "muon_id", "met", *([] if btag_asked else ["btag"]))
+        self._first: tuple[str, Mapping[str, Any]] | None = None
+
+    def check(self, source: Source) -> None:
+        """Raise InputError if a choice of the reader differs from that for the first file."""
+        chosen = {**source.read_as, "btag": source.tagging}
+        first, before = self._first = self._first or (source.path, chosen)
+        for key in self._keys:
+            if key in before and key in chosen and before[key] != chosen[key]:
+                flags = "--btag TAGGER:CUT or --btag TABLE" if key == "btag" else f"--set {key}=…"
+                raise InputError(
+                    f"{source.path} is read with {key}={chosen[key]}, but {first} with {before[key]}: choose one "
+                    f"for all files with {flags}, or run on them separately"
+                )
 
 
 class Writer(CompleteOrNothing):

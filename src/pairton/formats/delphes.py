@@ -18,7 +18,7 @@ from pairton.formats.flat_objects import Chunk, flat_fields
 from pairton.formats.gen_truth import GenRecord
 from pairton.formats.lepton_selection import SETTINGS
 from pairton.formats.root_files import RootFile, RootTree
-from pairton.formats.taggers import NO_TAGS, Tagger, without_tags
+from pairton.formats.taggers import BTag, Tagger
 from pairton.topology import JET
 
 __all__ = ["FORMATS", "Delphes"]
@@ -55,33 +55,30 @@ class DelphesSource(ExperimentSource):
 
     def __init__(self, tree: RootTree, options: ReadOptions) -> None:
         self.collection = options.settings.get("jets", "Jet")
-        tags = options.btag != NO_TAGS
-        if tags:
-            self.tag_column, self.bit = self._tag(tree, options.btag)
-        if options.tags is not None and options.tags.field.lower() != "btag":
+        btag, table = options.btag, options.btag.table
+        if table is not None and table.field.lower() != "btag":
             raise ConfigError(
-                f"--btag {options.tags.name} is for {options.tags.field}, but tags of Delphes are 0 or 1: choose "
-                "a table for btag, such as delphes_cms"
+                f"--btag {table.name} is for {table.field}, but tags of Delphes are 0 or 1: choose a table for "
+                "btag, such as delphes_cms"
             )
-        self.tagger = (
-            Tagger("BTag", 0.5, "btag", options.tags, options.evidence) if tags else without_tags(options)
-        )
+        self.tagger = Tagger(evidence=options.evidence)
+        if not btag.none:
+            self.tag_column, self.bit = self._tag(tree, btag)
+            self.tagger = Tagger("BTag", 0.5, "btag", table, options.evidence)
         self.weight = next((name for name in ("Event.Weight",) if name in tree), None)
         self.number = next((name for name in ("Event.Number",) if name in tree), None)
         super().__init__(tree, options, named_collections(COLLECTIONS, options.settings, "."))
-        if tags:
+        if not btag.none:
             self.metadata |= {"btag": f"{self.tag_column}:{self.bit}"}
-            self.tagging = f"{self.tag_column}:{self.bit}{f' ({options.tags.name})' if options.tags else ''}"
+            self.tagging = f"{self.tag_column}:{self.bit}{f' ({table.name})' if table else ''}"
 
-    def _tag(self, tree: RootTree, given: str | None) -> tuple[str, int]:
+    def _tag(self, tree: RootTree, btag: BTag) -> tuple[str, int]:
         """Column and bit of `--btag BIT` or `--btag COLUMN:BIT`."""
-        name, _, bit = (given or "BTag:0").rpartition(":")
-        column = f"{self.collection}.{name.removeprefix(f'{self.collection}.') or 'BTag'}"
+        column = f"{self.collection}.{btag.named.removeprefix(f'{self.collection}.') or 'BTag'}"
         tree.require([column], hint="; choose another collection of jets with --set jets=COLLECTION")
-        if not bit.isdigit() or int(bit) >= BITS:
-            raise ConfigError(
-                f"--btag {given}: the bit {bit!r} must be a number from 0 to {BITS - 1}, as in BTag:0"
-            )
+        bit = 0.0 if btag.cut is None else btag.cut
+        if (btag.named and btag.cut is None) or bit not in range(BITS):
+            raise ConfigError(f"--btag {btag.text}: the bit must be a number from 0 to {BITS - 1}, as in BTag:0")
         return column, int(bit)
 
     def more_columns(self) -> Sequence[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -24,7 +24,7 @@ from pairton.formats.flat_objects import Chunk, FlatObjects, flat_fields, merged
 from pairton.formats.gen_truth import GenRecord, can_search
 from pairton.formats.identification import NONE, Identification
 from pairton.formats.lepton_selection import LeptonSelection, Overlap
-from pairton.formats.taggers import Tagger
+from pairton.formats.taggers import Scores, Tagger
 from pairton.formats.variations import Variations
 from pairton.topology import JET, collection_name
 from pairton.topology.kinds import KINDS, LEPTONS
@@ -63,7 +63,7 @@ class ExperimentSource(ColumnSource):
     field_names: ClassVar[Mapping[str, str]] = {}  # field -> its name in the experiment, if that differs
     tagger: Tagger  # to be set before `__init__` is called
     flavours: tuple[Flavour, ...] = ()  # electrons and muons, and how they are identified
-    describe_taggers: Callable[[], list[dict[str, Any]]] | None = None
+    tag_scores: Scores | None = None  # None: the format has no scores
 
     def __init__(self, tree: Table, options: ReadOptions, collections: Collections) -> None:
         """`collections`: the collections of each kind; `--map` may name other columns."""
@@ -96,7 +96,6 @@ class ExperimentSource(ColumnSource):
         self.read_as = self.metadata  # readers add to it
         self.rejected: Counter[str] = Counter()
         self.tagging = str(self.tagger)
-        self.chosen = {k: self.metadata[k] for k in ("electron_id", "muon_id", "met") if k in self.metadata}
 
     def _find(self, kind: str, collections: Collections) -> dict[str, Chosen]:
         """The collections of a kind -> the columns of their fields."""
@@ -151,7 +150,8 @@ class ExperimentSource(ColumnSource):
     @property
     def _score_names(self) -> tuple[str, ...]:
         """Fields of jets with the score: its name in Pairton, and its name in the user's table."""
-        return self.tagger.field, *([self.options.tags.field] if self.options.tags else [])
+        table = self.options.btag.table
+        return self.tagger.field, *([] if table is None else [table.field])
 
     def _some(self, kind: str, merged: tuple[str, ...]) -> tuple[str, ...]:
         """The collections that the file has, with a warning of missing ones; all if it has none, for the error."""
@@ -205,7 +205,7 @@ class ExperimentSource(ColumnSource):
         return name
 
     def taggers(self) -> list[dict[str, Any]]:
-        return self.describe_taggers() if self.describe_taggers is not None else []
+        return [] if self.tag_scores is None else self.tag_scores.described(self.tagger)
 
     # -- leptons -------------------------------------------------------------------------------------------
 

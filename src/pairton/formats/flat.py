@@ -32,7 +32,7 @@ from pairton.formats.flat_objects import Chunk, FlatObjects, flat_fields, merged
 from pairton.formats.lepton_selection import SETTINGS as LEPTON_SETTINGS
 from pairton.formats.lepton_selection import stored_leptons, stored_settings
 from pairton.formats.stored import KEY, Stored
-from pairton.formats.tag_columns import TagColumns
+from pairton.formats.taggers import TagColumns
 from pairton.formats.variations import Variations
 from pairton.formats.writing import EventWriter, stored_fields
 from pairton.topology import JET, Topology
@@ -85,8 +85,8 @@ class FlatSource(ColumnSource):
     def __init__(self, table: Table, options: ReadOptions, labels: str | None = None) -> None:
         """`labels`: the column with HyPER's labels of jets, in place of truth columns."""
         stored = Stored.from_json(table.text(KEY), table.path)
-        self._tags = TagColumns(options, stored.metadata, table.path)
-        options = self._tags.options
+        self._tags = TagColumns(options.btag, options.map, options.evidence, stored.metadata, table.path)
+        options = replace(options, map=self._tags.map)
         leptons = stored_leptons(options.settings, options.topology, selected=table.text(KEY) is not None)
         super().__init__(table, options, leptons)
         self.n_events, self._table = table.n_events, table

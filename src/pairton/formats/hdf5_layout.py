@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import awkward as ak
@@ -23,7 +24,7 @@ from pairton.formats.columns import column_names
 from pairton.formats.flat_objects import FlatObjects
 from pairton.formats.hdf5_files import Hdf5File
 from pairton.formats.stored import KEY, Stored
-from pairton.formats.tag_columns import TagColumns
+from pairton.formats.taggers import TagColumns
 
 __all__ = ["KEPT", "Hdf5Source", "stored_rows"]
 
@@ -39,8 +40,9 @@ class Hdf5Source(ColumnSource):
 
     def __init__(self, file: Hdf5File, options: ReadOptions) -> None:
         self._stored = Stored.from_json(file.text(KEY), file.path)
-        self._tags = TagColumns(options, self._stored.metadata, file.path)
-        super().__init__(file, self._tags.options)
+        self._tags = TagColumns(options.btag, options.map, options.evidence, self._stored.metadata, file.path)
+        options = replace(options, map=self._tags.map)
+        super().__init__(file, options)
         self._ids = file.dataset(IDS) if file.is_dataset(IDS) else None
         weight = options.map.get("weight", WEIGHT)
         self._weight = file.dataset(weight) if "weight" in options.map or file.is_dataset(WEIGHT) else None

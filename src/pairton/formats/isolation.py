@@ -17,7 +17,7 @@ from pairton.topology import Topology, load_topology, parse_topology
 
 __all__ = ["IsolatedSource", "Limits", "events_from_plain", "events_to_plain", "isolated_topology"]
 
-FACTS = ("format", "n_events", "has_truth", "metadata", "tagging", "others", "chosen", "read_as")
+FACTS = ("format", "n_events", "has_truth", "metadata", "tagging", "others", "read_as")
 PARTS = ("objects", "truth", "weights", "ids", "columns", "metadata", "variations")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pairton.errors import ConfigError, InputError, PairtonWarning
+from pairton.errors import ConfigError, PairtonWarning
 from pairton.formats.flat_objects import FlatObjects
 from pairton.formats.identification import NONE, Identification
 from pairton.topology import Topology, collection_name
@@ -24,7 +24,6 @@ from pairton.topology.kinds import KINDS, LEPTONS
 __all__ = [
     "SETTINGS",
     "LeptonSelection",
-    "OneChoice",
     "Overlap",
     "stored_leptons",
     "stored_settings",
@@ -145,20 +144,3 @@ def stored_leptons(settings: Mapping[str, str], topology: Topology, selected: bo
     if not selected or "overlap" in settings:
         metadata |= overlap.metadata()
     return LeptonSelection(overlap, chosen, metadata if set(LEPTONS) & set(topology.kinds) else {})
-
-
-class OneChoice:
-    """Checks that all files of a run have the same identification of leptons and the same missing energy."""
-
-    def __init__(self) -> None:
-        self._first: tuple[str, Mapping[str, str]] | None = None
-
-    def check(self, path: str, chosen: Mapping[str, str]) -> None:
-        """Raise InputError if the choices for a file (setting -> value) differ from those for the first one."""
-        first, before = self._first = self._first or (path, chosen)
-        for key in before.keys() & chosen.keys():
-            if before[key] != chosen[key]:
-                raise InputError(
-                    f"{path} is read with {key}={chosen[key]}, but {first} with {before[key]}: choose one for all "
-                    f"files with --set {key}=…, or run on them separately"
-                )

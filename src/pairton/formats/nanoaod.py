@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar
 
 import awkward as ak
@@ -21,7 +20,7 @@ from pairton.formats.gen_truth import GenRecord
 from pairton.formats.lepton_selection import SETTINGS
 from pairton.formats.root_files import RootFile
 from pairton.formats.stored import KEY
-from pairton.formats.taggers import choose_tagger, described, first_values, flat_values
+from pairton.formats.taggers import Scores
 from pairton.formats.variations import choice
 
 __all__ = ["FORMATS", "FRACTIONS", "NanoAOD", "NanoAODSource", "tight_id"]
@@ -65,22 +64,21 @@ class NanoAODSource(ExperimentSource):
         self.identification = choice(options.settings, "jet_id", ("tight", "tight_lepton_veto", "none"))
         self.collection = jets = options.settings.get("jets", "Jet")
         self.pile_up = choice(options.settings, "pu_id", ("loose", "none")) == "loose" and f"{jets}_puId" in tree
-        other = "; choose another collection of jets with --set jets=COLLECTION"
-        tree.require([f"{jets}_pt"] if not options.map else [], hint=other)
-        given = options.btag.removeprefix(f"{jets}_").removeprefix("btag") if options.btag else None
-        others = [given.partition(":")[0]] if given else []  # the score may have a name without the prefix btag
-        others += [options.tags.field] if options.tags else []
-        begin = f"{jets}_btag"
-        fields = [name.removeprefix(f"{jets}_") for name in sorted(tree.columns) if name.startswith(begin)]
-        fields += [name for name in others if f"{jets}_{name}" in tree and name not in fields]
+        hint = "; choose another collection of jets with --set jets=COLLECTION"
+        tree.require([f"{jets}_pt"] if not options.map else [], hint=hint)
+        btag = replace(options.btag, named=options.btag.named.removeprefix(f"{jets}_").removeprefix("btag"))
+        begin, other = f"{jets}_btag", f"{jets}_{btag.score}"  # the score may have a name without the prefix btag
+        columns = [name for name in sorted(tree.columns) if name.startswith(begin) or name == other]
+        fields = [name.removeprefix(f"{jets}_") for name in columns]
+
         scores = {name.removeprefix("btag"): name for name in fields}
 
-        def look(name: str) -> Flat:
+        def read(name: str, start: int, stop: int) -> ak.Array:
             column = f"{jets}_{scores[name]}"
-            return first_values(lambda *rows: flat_values(tree.read([column], *rows)[column]), tree.n_events)
+            return tree.read([column], start, stop)[column]
 
-        self.tagger = choose_tagger(replace(options, btag=given), scores, TAGGERS, look, tree.path)
-        self.describe_taggers = partial(described, scores, look, self.tagger, TAGGERS)
+        self.tag_scores = Scores(scores, TAGGERS, read, tree.n_events, tree.path)
+        self.tagger = self.tag_scores.choose(btag, options.evidence)
         self.score = f"{jets}_{self.tagger.field}"
         self.id_columns = self._identification_columns(tree)
         self.has_ids = all(name in tree for name in EVENT)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 import awkward as ak
@@ -20,7 +19,7 @@ from pairton.formats.flat_objects import Chunk, FlatObjects
 from pairton.formats.lepton_selection import SETTINGS
 from pairton.formats.physlite_met import SoftTerms, summed_met
 from pairton.formats.root_files import RootFile, RootTree
-from pairton.formats.taggers import choose_tagger, described, first_values, flat_values
+from pairton.formats.taggers import Scores
 from pairton.formats.variations import choice
 from pairton.topology import JET
 
@@ -90,19 +89,16 @@ class PhysliteSource(ExperimentSource):
             if name.startswith(TAGS) and name.endswith("_pb")
         ]
 
-        def look(name: str) -> Flat:
+        def read(name: str, start: int, stop: int) -> ak.Array:
             share = _fractions(options.settings.get("fractions"), name)
             columns = [self._tag(part, name) for part in _parts(share)]
             tree.require(columns)
-            return first_values(
-                lambda *rows: flat_values(self._discriminant(tree.read(columns, *rows), name, share)),
-                tree.n_events,
-            )
+            return self._discriminant(tree.read(columns, start, stop), name, share)
 
         share = options.settings.get("fractions", "")  # other fractions make another score, which has no table
         scores = {name: f"{name},{share}".rstrip(",") for name in present}
-        self.tagger = choose_tagger(options, scores, () if share else TAGGERS, look, tree.path)
-        self.describe_taggers = partial(described, scores, look, self.tagger, TAGGERS)
+        self.tag_scores = Scores(scores, () if share else TAGGERS, read, tree.n_events, tree.path)
+        self.tagger = self.tag_scores.choose(options.btag, options.evidence)
         self._tag_columns: list[str] = []
         if self.tagger.field:
             self.fractions = _fractions(options.settings.get("fractions"), self.tagger.name)

@@ -1,95 +1,122 @@
-"""Choose the tagger in a file of an experiment: its score, the cut that makes a tag, and its efficiencies."""
+"""B-tags: what the argument `btag` asks for, the score and the cut that make a tag, and its efficiencies."""
 
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from pairton.errors import ConfigError, FormatError, InputError, PairtonWarning, nearest
+from pairton.errors import ConfigError, FormatError, PairtonWarning, nearest, shown
 from pairton.events.inputs import EVIDENCE
-from pairton.events.tags import TagTable, tables_of
-from pairton.formats.base import ReadOptions, Source
+from pairton.events.tags import (
+    TagTable,
+    builtin_tables,
+    check_binary,
+    load_table,
+    not_binary,
+    stated_table,
+    tables_of,
+)
+from pairton.formats.columns import Wanted
 
-__all__ = [
-    "NO_TAGS",
-    "Filling",
-    "OneTagger",
-    "Tagger",
-    "choose_tagger",
-    "described",
-    "first_values",
-    "flat_values",
-    "no_tags",
-    "without_tags",
-]
+__all__ = ["BTag", "Filling", "Scores", "TagColumns", "Tagger"]
 
 NO_TAGS = "none"  # `--btag none`
 FEW = 20  # fewer jets are not enough to see whether a score is filled
 ENOUGH = 200  # jets that are checked
 ROWS = 500  # events that are read at once, until there are enough jets
+MAX_SCORE = 1e10  # no tagger gives more: the object is bad
 SAME_CUT = 1e-6  # largest difference of equal cuts
 
 Flat = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Filling:
-    """Whether the first values of a score are filled.
+class BTag:
+    """What `btag` asks for: TAGGER[:CUT], CUT, TABLE[:CUT] or none.
 
-    >>> Filling.of(np.full(100, -3000.0), (0.0, 1.0)).filled
-    False
+    >>> BTag.parse("PNetB:0.3").cut, BTag.parse("deepjet_2018:0.7").score, BTag.parse("none").none
+    (0.3, 'btagDeepFlavB', True)
     """
 
-    jets: int
-    known: int  # number of valid values
-    low: float = math.nan  # smallest valid value
-    high: float = math.nan  # largest valid value
+    text: str = ""  # as it was given; empty: the reader chooses
+    named: str = ""  # tagger, or column of a flat table
+    cut: float | None = None  # above which a jet is tagged
+    table: TagTable | None = None  # efficiencies
 
     @classmethod
-    def of(cls, values: Flat, valid: tuple[float, float] = (-math.inf, math.inf)) -> Filling:
-        good = values[np.isfinite(values) & (values >= valid[0]) & (values <= valid[1])]
-        return cls(len(values), len(good), *((float(good.min()), float(good.max())) if len(good) else ()))
+    def parse(cls, given: BTag | TagTable | Mapping[str, Any] | str | os.PathLike[str] | None) -> BTag:
+        """A table is a `TagTable`, plain data, the name of a built-in one or the path of a YAML file."""
+        if given is None or isinstance(given, BTag):
+            return given or cls()
+        if isinstance(given, TagTable | Mapping):
+            table = load_table(given)
+            return cls(table.name or "table", table=table)
+        if not isinstance(given, str | os.PathLike):
+            raise ConfigError(f'btag is {shown(given)}, but must be text such as "TAGGER:CUT", or a table')
+        text = os.fspath(given)
+        name, colon, last = text.rpartition(":")
+        try:
+            cut: float | None = float(last)
+        except ValueError:
+            name, cut = (name, math.nan) if colon and not _is_table(text) else (text, None)
+        if cut is not None and not math.isfinite(cut):
+            raise ConfigError(f"--btag {text}: the cut {last!r} must be a number, as in TAGGER:0.5")
+        if _is_table(name):
+            return cls(text, "", cut, load_table(name))
+        return cls(text, name, cut)
 
     @property
-    def filled(self) -> bool:
-        """False if all of at least `FEW` jets have invalid values, or all valid values are equal."""
-        return self.jets < FEW or self.low < self.high
+    def none(self) -> bool:
+        """Whether to run without tags."""
+        return self.text == NO_TAGS
 
-    def described(self, name: str) -> dict[str, Any]:
-        """Plain data, for JSON."""
-        some = self.known > 0
-        bounds = {"low": self.low if some else None, "high": self.high if some else None}
-        return {"name": name, "filled": self.filled, "jets": self.jets, "known": self.known, **bounds}
+    @property
+    def score(self) -> str:
+        """The score to cut on, or that a table is for; empty if the file decides."""
+        return self.named or (self.table.field if self.table is not None and self.table.field != "btag" else "")
+
+    @property
+    def plain(self) -> str | dict[str, Any]:
+        """Plain data for the settings of a result: the content of a table, not its name."""
+        if self.table is None:
+            return self.text
+        return self.table.to_dict() | ({} if self.cut is None else {"cut": self.cut})
+
+
+def _is_table(name: str) -> bool:
+    return Path(name).suffix in (".yaml", ".yml") or name in builtin_tables()
 
 
 @dataclass(frozen=True)
 class Tagger:
     """A score, the cut above which a jet is tagged, and the efficiencies of the tagger."""
 
-    name: str
-    cut: float
-    field: str  # name of the score in tables; empty: jets have no tags
+    name: str = NO_TAGS
+    cut: float = math.nan
+    field: str = ""  # name of the score in tables; empty: jets have no tags
     table: TagTable | None = None  # efficiencies; None: not known
     evidence: bool = True  # whether evidence is needed
 
     def fields(self, values: Flat, pt: Flat, eta: Flat) -> dict[str, Flat]:
         """btag of 0 or 1 and, if the efficiencies are known, the evidence of each jet; pT in GeV."""
-        if not self.field:
-            return no_tags(len(pt)) if self.evidence else {}
+        if not self.field:  # none for or against a b or c jet
+            return {name: np.zeros(len(pt), dtype=np.float32) for name in EVIDENCE if self.evidence}
         with np.errstate(invalid="ignore"):
             tagged = values > self.cut
-        if self.table is None or self.table.field != self.field:
-            found: dict[str, Flat] = {"btag": tagged}
-            values = tagged
+        found: dict[str, Flat] = {"btag": tagged}
+        if self.table is not None and self.table.field == self.field:
+            found["btag"] = tagged & self.table.has_value(values)
         else:
-            found = {"btag": tagged & self.table.has_value(values)}
+            values = tagged
         if self.table is not None and self.evidence:
             found |= dict(zip(EVIDENCE, self.table.evidence(values, pt, eta), strict=True))
         return found
@@ -106,221 +133,269 @@ class Tagger:
         return f"{self.name} > {self.cut:g}{table}"
 
 
-def choose_tagger(
-    options: ReadOptions,
-    scores: Mapping[str, str],
-    order: Sequence[str],
-    look: Callable[[str], Flat],
-    path: str,
-) -> Tagger:
-    """The tagger of `--btag TAGGER:CUT`, `--btag TAGGER` or `--btag TABLE`, or the first filled one of `order`.
+# -- files of experiments, with several scores -------------------------------------------------------------
 
-    scores: tagger in the file -> name of its score in tables. look: function from a tagger to some values of its
-    score. A default cut comes with a warning, since the right one depends on the data. FormatError if a score that
-    the user chose is not filled.
+
+@dataclass(frozen=True)
+class Filling:
+    """Whether the first values of a score are filled.
+
+    >>> Filling.of(np.full(100, -3000.0), (0.0, 1.0)).filled
+    False
     """
-    if options.btag == NO_TAGS:
-        return without_tags(options)
-    name, cut = _asked(options, scores, order, path)
-    chosen = options.tags
-    if name is not None and chosen is not None and chosen.field == name:
-        chosen = replace(chosen, field=scores[name])  # the user's name for the score
-    if name is None:
-        name, unfilled = _first_filled(scores, order, look, path)
-        default = _default_table(scores[name], None)
-        chosen = chosen or default
-        assert default is not None  # every tagger in `order` has a table
-        cut = default.tag_cut
-        verb = "is" if len(unfilled) == 1 else "are"
-        why = f", since {' and '.join(unfilled)} {verb} not filled" if unfilled else ""
-        warnings.warn(
-            f"by default, jets with {name} > {cut:g} are b-tagged (table {default.name}){why}: the right cut "
-            f"depends on your data; give --btag {name}:CUT, or --btag TABLE for another era",
-            PairtonWarning,
-            stacklevel=4,
-        )
-        return Tagger(name, cut, scores[name], chosen, options.evidence)
-    known = _default_table(scores[name], cut)
-    chosen = chosen or known
-    same = chosen if chosen is not None and chosen.field == scores[name] else known
-    if not (filling := _look(look, name, same)).filled:
-        raise FormatError(
-            f"{path}: {name} is not filled: {_values(filling)}: choose one of the filled taggers: "
-            f"{', '.join(_filled(scores, order, look)) or 'none'}"
-        )
-    if cut is None:
-        if same is None:
-            raise ConfigError(f"--btag {options.btag}: {name} has no default cut: give --btag {name}:CUT")
-        cut = same.tag_cut
-        if options.tags is None:
-            warnings.warn(
-                f"by default, jets with {name} > {cut:g} are b-tagged (table {same.name}): the right cut depends "
-                f"on your data; give --btag {name}:CUT",
-                PairtonWarning,
-                stacklevel=4,
+
+    jets: int = 0
+    known: int = 0  # number of valid values
+    low: float | None = None  # smallest valid value
+    high: float | None = None  # largest valid value
+
+    @classmethod
+    def of(cls, values: Flat, valid: tuple[float, float] = (-math.inf, math.inf)) -> Filling:
+        good = values[np.isfinite(values) & (values >= valid[0]) & (values <= valid[1])]
+        return cls(len(values), len(good), *((float(good.min()), float(good.max())) if len(good) else ()))
+
+    @property
+    def filled(self) -> bool:
+        """False if all of at least `FEW` jets have invalid values, or all valid values are equal."""
+        return self.jets < FEW or self.low != self.high
+
+    def __str__(self) -> str:
+        if self.known:
+            return f"the first {self.jets} jets all have the value {self.low:g}"
+        return f"none of the first {self.jets} jets has a valid value"
+
+
+class Scores:
+    """The b-tag scores in a file of an experiment.
+
+    fields      tagger -> name of its score in tables
+    order       taggers with a default cut, the preferred one first
+    read        function from a tagger and rows [start, stop) to the scores of their jets
+    """
+
+    def __init__(
+        self,
+        fields: Mapping[str, str],
+        order: Sequence[str],
+        read: Callable[[str, int, int], ak.Array],
+        n_events: int,
+        path: str,
+    ) -> None:
+        self.fields, self._path, self._n_events, self._read = fields, path, n_events, read
+        self._order, self._ranked = order, [name for name in order if name in fields]
+        self._names = ", ".join(fields) or "none"
+
+    def filling(self, name: str, table: TagTable | None) -> Filling:
+        """Whether the score of the first jets is filled."""
+        parts = [np.zeros(0)]
+        for start in range(0, self._n_events, ROWS):
+            column = self._read(name, start, min(start + ROWS, self._n_events))
+            parts.append(np.asarray(ak.flatten(column, axis=None), dtype=np.float64))
+            if sum(map(len, parts)) >= ENOUGH:
+                break
+        values = np.concatenate(parts)
+        return Filling.of(values) if table is None else Filling.of(values, table.valid)
+
+    def choose(self, btag: BTag, evidence: bool) -> Tagger:
+        """The tagger that `btag` asks for, or else the first one that is filled.
+
+        A default cut comes with a warning, since the right one depends on the data. FormatError if a score that
+        the user chose is not filled.
+        """
+        if btag.none:
+            return Tagger(evidence=evidence)
+        asked = self._asked(btag)
+        name, why = (asked, "") if asked is not None else self._first_filled()
+        field, own, cut = self.fields[name], btag.table, btag.cut
+        if own is not None and own.field == name:
+            own = replace(own, field=field)  # the user's name for the score
+        known = own if own is not None and own.field == field else _default_table(field, cut)
+        if asked is not None and not (filling := self.filling(name, known)).filled:
+            filled = [
+                each for each in self._ranked if self.filling(each, _default_table(self.fields[each])).filled
+            ]
+            raise FormatError(
+                f"{self._path}: {name} is not filled: {filling}: choose one of the filled taggers: "
+                f"{', '.join(filled) or 'none'}"
             )
-    if same is not None and not same.valid[0] <= cut < same.valid[1]:
-        low, high = same.valid
-        raise ConfigError(
-            f"--btag {name}:{cut:g}: the score {name} goes from {low:g} to {high:g}, so this cut tags no jet or "
-            f"every jet: choose a cut such as {', '.join(f'{c:g}' for c in same.cuts)}"
-        )
-    return Tagger(name, cut, scores[name], chosen, options.evidence)
-
-
-def without_tags(options: ReadOptions) -> Tagger:
-    """The tagger of `--btag none`."""
-    if options.tags is not None:
-        raise ConfigError(
-            f"--btag {NO_TAGS} and --tags {options.tags.name} contradict each other: give one of them"
-        )
-    return Tagger(NO_TAGS, math.nan, "", None, options.evidence)
-
-
-def no_tags(n_jets: int) -> dict[str, Flat]:
-    """The evidence of jets without tags: none for or against a b or c jet."""
-    return {name: np.zeros(n_jets, dtype=np.float32) for name in EVIDENCE}
-
-
-def described(
-    scores: Mapping[str, str], look: Callable[[str], Flat], used: Tagger, order: Sequence[str] = ()
-) -> list[dict[str, Any]]:
-    """The scores in a file as plain data, those of `order` first: values, tables, and whether they are used.
-
-    `cuts` are the working points of the first table. If a score is used, its table comes first.
-    """
-    found = []
-    for name in sorted(scores, key=lambda name: (name not in order, order.index(name) if name in order else 0)):
-        tables = list(tables_of(scores[name]))
-        if name == used.name and used.table in tables:
-            tables.insert(0, tables.pop(tables.index(used.table)))
-        try:
-            filling = _look(look, name, tables[0] if tables else None)
-        except ConfigError:  # the score cannot be computed without a further setting
-            filling = Filling(0, 0)
-        found.append(filling.described(name) | {"tables": [table.name for table in tables]})
-        found[-1]["cuts"] = tables[0].cuts.tolist() if tables else []
-        found[-1]["used"] = str(used) if name == used.name else None
-    return found
-
-
-def _asked(
-    options: ReadOptions, scores: Mapping[str, str], order: Sequence[str], path: str
-) -> tuple[str | None, float | None]:
-    """Tagger and cut of `--btag`, or the tagger of the table."""
-    table, given = options.tags, options.btag
-    of_table = None
-    if table is not None and table.field != "btag":
-        of_table = next((name for name, field in scores.items() if table.field in (name, field)), None)
-        if of_table is None:
+        if cut is None:
+            if known is None:
+                raise ConfigError(f"--btag {btag.text}: {name} has no default cut: give --btag {name}:CUT")
+            cut = known.tag_cut
+            if known is not own:
+                warnings.warn(
+                    f"by default, jets with {name} > {cut:g} are b-tagged (table {known.name}){why}: the right "
+                    f"cut depends on your data; give --btag {name}:CUT, or --btag TABLE for another era",
+                    PairtonWarning,
+                    stacklevel=4,
+                )
+        if known is not None and not known.valid[0] <= cut < known.valid[1]:
+            low, high = known.valid
             raise ConfigError(
-                f"{path}: the table {table.name} is for {table.field}, but the file has the scores "
-                f"{', '.join(scores) or 'none'}: choose a table for one of them"
-                f"{nearest(table.field, scores.values())}"
+                f"--btag {name}:{cut:g}: the score {name} goes from {low:g} to {high:g}, so this cut tags no jet "
+                f"or every jet: choose a cut such as {', '.join(f'{c:g}' for c in known.cuts)}"
             )
-    if given is None:
-        return of_table, None
-    name, colon, cut = given.partition(":")
-    if not colon and name.replace(".", "", 1).isdigit():
-        first = of_table or next((tagger for tagger in order if tagger in scores), "TAGGER")
-        raise ConfigError(
-            f"--btag {given} is a cut without a tagger: {path} has {', '.join(scores) or 'none'}: write, for "
-            f"example, --btag {first}:{given}"
+        return Tagger(name, cut, field, own or known, evidence)
+
+    def _asked(self, btag: BTag) -> str | None:
+        """The tagger that the user named, or that the table is for."""
+        names = [name for name, field in self.fields.items() if btag.score in (name, field)]
+        if names:
+            return names[0]
+        if btag.named:
+            raise ConfigError(
+                f"--btag {btag.text}: {self._path} has no tagger {btag.named!r}, but {self._names}"
+                f"{nearest(btag.named, self.fields)}"
+            )
+        if btag.score and btag.table is not None:
+            raise ConfigError(
+                f"{self._path}: the table {btag.table.name} is for {btag.score}, but the file has the scores "
+                f"{self._names}: choose a table for one of them{nearest(btag.score, self.fields.values())}"
+            )
+        if btag.cut is not None:
+            raise ConfigError(
+                f"--btag {btag.text} is a cut without a tagger: {self._path} has {self._names}: write, for "
+                f"example, --btag {next(iter(self._ranked), 'TAGGER')}:{btag.cut:g}"
+            )
+        return None
+
+    def _first_filled(self) -> tuple[str, str]:
+        """The first filled tagger, and why it is not one before it."""
+        if not self._ranked:
+            has = f"none of the taggers {', '.join(self._order)}" if self._order else "no tagger with a known cut"
+            raise FormatError(
+                f"{self._path}: the file has {has}; its b-tag scores are {self._names}: give --btag TAGGER:CUT, "
+                "or --btag none to run without tags"
+            )
+        for place, name in enumerate(self._ranked):
+            filling = self.filling(name, _default_table(self.fields[name]))
+            if filling.filled:
+                verb = "is" if place == 1 else "are"
+                return name, f", since {' and '.join(self._ranked[:place])} {verb} not filled" if place else ""
+        raise FormatError(
+            f"{self._path}: none of the taggers {', '.join(self._ranked)} is filled: {filling}: give --btag "
+            "TAGGER:CUT"
         )
-    if name not in scores:
-        raise ConfigError(
-            f"--btag {given}: {path} has no tagger {name!r}, but {', '.join(scores) or 'none'}"
-            f"{nearest(name, scores)}"
-        )
-    if of_table not in (None, name):
-        raise ConfigError(
-            f"--btag {given} and --tags {table.name if table else ''} are for different taggers: choose one"
-        )
-    return name, _number(given, cut) if colon else None
+
+    def described(self, used: Tagger) -> list[dict[str, Any]]:
+        """The scores as plain data: values, tables, and whether they are used.
+
+        `cuts` are the working points of the first table. If a score is used, its table comes first.
+        """
+        found = []
+        for name in dict.fromkeys([*self._ranked, *self.fields]):
+            tables = list(tables_of(self.fields[name]))
+            if name == used.name and used.table in tables:
+                tables.insert(0, tables.pop(tables.index(used.table)))
+            try:
+                filling = self.filling(name, tables[0] if tables else None)
+            except ConfigError:  # the score cannot be computed without a further setting
+                filling = Filling()
+            about = {"name": name, "filled": filling.filled, **asdict(filling)}
+            about |= {"tables": [t.name for t in tables], "cuts": tables[0].cuts.tolist() if tables else []}
+            found.append(about | {"used": str(used) if name == used.name else None})
+        return found
 
 
-def _default_table(field: str, cut: float | None) -> TagTable | None:
+def _default_table(field: str, cut: float | None = None) -> TagTable | None:
     """The built-in table of a score: the one of the era that has this cut, or else the first one."""
     known = tables_of(field)
-    if cut is not None:
-        known = (*(t for t in known if (np.abs(t.cuts - cut) < SAME_CUT).any()), *known)
-    return known[0] if known else None
+    same = (table for table in known if cut is not None and (np.abs(table.cuts - cut) < SAME_CUT).any())
+    return next(same, known[0] if known else None)
 
 
-def _first_filled(
-    scores: Mapping[str, str], order: Sequence[str], look: Callable[[str], Flat], path: str
-) -> tuple[str, list[str]]:
-    """The first filled tagger of `order` in the file, and the taggers before it that are not filled."""
-    available = [name for name in order if name in scores]
-    if not available:
-        known = f"none of the taggers {', '.join(order)}" if order else "no tagger with a known cut"
-        raise FormatError(
-            f"{path}: the file has {known}; its b-tag scores are {', '.join(scores) or 'none'}: give --btag "
-            "TAGGER:CUT, or --btag none to run without tags"
-        )
-    unfilled: list[str] = []
-    for name in available:
-        filling = _look(look, name, _default_table(scores[name], None))
-        if filling.filled:
-            return name, unfilled
-        unfilled.append(name)
-    raise FormatError(
-        f"{path}: none of the taggers {', '.join(available)} is filled: {_values(filling)}: give --btag TAGGER:CUT"
-    )
+# -- flat tables and files for training, with columns for fields -------------------------------------------
 
 
-def _filled(scores: Mapping[str, str], order: Sequence[str], look: Callable[[str], Flat]) -> list[str]:
-    available = [name for name in order if name in scores]
-    return [name for name in available if _look(look, name, _default_table(scores[name], None)).filled]
+class TagColumns:
+    """The columns of jets with tags, and their conversion to a btag and evidence.
 
+    With `--btag TABLE`, the field of the table is read. Without it, the evidence in the file is used, if there is
+    any, or else the field of the table that its metadata state, as those of `pairton generate` do. Otherwise, only
+    a btag is read.
+    """
 
-def _look(look: Callable[[str], Flat], name: str, table: TagTable | None) -> Filling:
-    return Filling.of(look(name), table.valid if table is not None else (-math.inf, math.inf))
+    def __init__(
+        self, btag: BTag, names: Mapping[str, str], evidence: bool, metadata: Mapping[str, Any], path: str
+    ) -> None:
+        """names: `map` of the options, which `self.map` replaces; evidence: whether it may be needed."""
+        self._btag, self._table, self._evidence, self._path = btag, btag.table, evidence, path
+        self.map = {**names, "btag": btag.named} if btag.named and not btag.none else dict(names)
+        self._field = btag.score if btag.table is not None else ""  # the score that the table is for
+        self._on_score = bool(self._field) and btag.cut is not None and "btag" not in names
+        stated = None if btag.text else stated_table(metadata)
+        self._scores = (stated.field,) if stated is not None and stated.field != "btag" else ()
+        self._chosen: tuple[str, ...] = ()
+        self._tagger: Tagger | None = Tagger(evidence=evidence) if btag.none else None
+        if (table := btag.table) is not None:
+            cut = table.tag_cut if btag.cut is None else btag.cut
+            self._tagger = Tagger(table.name, cut, table.field, table, evidence)
+        used = table if btag.text else stated
+        new: dict[str, Any] = {} if used is None else {"tag_table": used.to_dict()}
+        if btag.text and (table is None or btag.cut is not None):
+            new["btag"] = btag.text if table is None else f"{table.field}:{btag.cut:g}"
+        kept = {
+            name: value for name, value in metadata.items() if not btag.text or name not in ("btag", "tag_table")
+        }
+        self.metadata: dict[str, Any] = {**kept, **new}
 
+    def wanted(self, wanted: Wanted, has: Callable[[str], bool]) -> Wanted:
+        """The fields of jets to read; `has`: whether the file has a column for a field."""
+        required, optional = list(wanted.required), [*wanted.optional, "btag"]
+        unused: set[str] = set()  # fields that are not read, even if the file has them
+        if self._btag.none:
+            unused = {"btag", *EVIDENCE}
+            required = [name for name in required if name not in unused]
+        elif self._btag.text:
+            unused = {*EVIDENCE, *(["btag"] if self._on_score else [])}
+            if self._field:
+                asked = "btag" in self.map  # the user named a column, so the file must have it
+                required = [*(name for name in required if name != "btag" or asked), self._field]
+        elif self._evidence:
+            if all(map(has, EVIDENCE)):
+                required = [name for name in required if name != "btag"]
+            optional += EVIDENCE if has(EVIDENCE[0]) else self._scores
+        optional = [name for name in optional if name not in unused]
+        self._chosen = tuple(name for name in (*EVIDENCE[:1], *self._scores) if name in optional and has(name))
+        return replace(wanted, required=tuple(dict.fromkeys(required)), optional=tuple(dict.fromkeys(optional)))
 
-def _values(filling: Filling) -> str:
-    if filling.known:
-        return f"the first {filling.jets} jets all have the value {filling.low:g}"
-    return f"none of the first {filling.jets} jets has a valid value"
+    def complete(self, flat: dict[str, Flat], scale: float) -> None:
+        """Make the btag 0 or 1, and add the evidence from the table; momenta are divided by `scale` to get GeV."""
+        if "btag" in flat and (cut := self._btag.cut) is not None:
+            score = flat["btag"]
+            flat["btag"] = np.where(np.abs(score) < MAX_SCORE, score > cut, np.nan)  # NaN also for NaN
+        if self._tagger is None:
+            return
+        if self._table is not None:
+            self._check(flat, self._table)
+        values = flat.get(self._tagger.field, flat["pt"])
+        found = self._tagger.fields(values, flat["pt"] / scale, flat["eta"])
+        flat |= {name: column for name, column in found.items() if name != "btag" or name not in flat}
 
-
-def _number(given: str, cut: str) -> float:
-    try:
-        value = float(cut)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise ConfigError(f"--btag {given}: the cut {cut!r} must be a number, as in TAGGER:0.5")
-    return value
-
-
-def first_values(read: Callable[[int, int], Flat], n_events: int) -> Flat:
-    """Values of the first jets in a file; `read` returns the values for rows [start, stop)."""
-    parts = [np.zeros(0)]
-    for start in range(0, n_events, ROWS):
-        parts.append(np.asarray(read(start, min(start + ROWS, n_events)), dtype=np.float64))
-        if sum(map(len, parts)) >= ENOUGH:
-            break
-    return np.concatenate(parts)
-
-
-def flat_values(column: ak.Array) -> Flat:
-    """All values of a ragged column."""
-    return np.asarray(ak.flatten(column, axis=None), dtype=np.float64)
-
-
-class OneTagger:
-    """Checks that all files of a run have the same tagger, unless the user chose one."""
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self._asked = options.get("btag") is not None or options.get("tags") is not None
-        self._first: tuple[str, str] | None = None  # path, tagger
-
-    def check(self, source: Source) -> None:
-        """Raise InputError if the tagger of a file differs from that of the first one."""
-        path, tagger = self._first = self._first or (source.path, source.tagging)
-        if source.tagging != tagger and not self._asked:
-            raise InputError(
-                f"{source.path} has the tagger {source.tagging}, but {path} has {tagger}: choose one for all "
-                "files with --btag TAGGER:CUT or --btag TABLE, or run on them separately"
+    def _check(self, flat: Mapping[str, Flat], table: TagTable) -> None:
+        """Raise FormatError if the field of the table is not filled, or a btag beside it is not 0 or 1."""
+        values = flat[table.field]
+        if self._field and "btag" in flat and (value := not_binary(flat["btag"])) is not None:
+            raise FormatError(
+                f"{self._path}: btag of jets must be 0 or 1, but has values such as {value:g}: give --btag "
+                f"{table.name}:CUT to cut on {table.field} instead"
             )
+        if len(values) >= FEW and not table.has_value(values).any():
+            low, high = table.valid
+            raise FormatError(
+                f"{self._path}: {table.field} is not filled: none of {len(values)} jets has a value from {low:g} "
+                f"to {high:g}, the range in the table {table.name}: choose another with --btag TABLE or --map"
+            )
+        check_binary(values, table)
+
+    @property
+    def tagging(self) -> str:
+        """The tagger in words; call `wanted` first."""
+        if self._btag.none:
+            return NO_TAGS
+        if self._table is not None:
+            return f"{self._table.field} ({self._table.name})"
+        if self._chosen and self._evidence:
+            return self._chosen[0]
+        cut = self._btag.cut
+        return self.map.get("btag", "btag") + (f" > {cut:g}" if cut is not None else "")

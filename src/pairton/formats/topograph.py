@@ -16,7 +16,7 @@ from pairton.formats.columns import Wanted, choose_columns, column_names, combin
 from pairton.formats.common import labels_to_truth
 from pairton.formats.flat_objects import FlatObjects, Padded
 from pairton.formats.hdf5_files import Hdf5File
-from pairton.formats.tag_columns import TagColumns
+from pairton.formats.taggers import TagColumns
 from pairton.topology import JET
 
 __all__ = ["FORMATS", "Topograph"]
@@ -29,11 +29,11 @@ class TopographSource(ColumnSource):
     file: Hdf5File
 
     def __init__(self, file: Hdf5File, options: ReadOptions) -> None:
-        if options.btag is not None or options.map:
+        if (options.btag.text and options.btag.table is None) or options.map:
             raise ConfigError(f"{file.path}: Topograph's columns are fixed: remove --btag and --map")
         super().__init__(file, options)
         self._jets = file.dataset(JETS)
-        self._tags = TagColumns(options, {}, file.path)
+        self._tags = TagColumns(options.btag, {}, options.evidence, {}, file.path)
         wanted = Wanted(JET, options.wanted(JET).required, given={"btag": "is_tagged"})
         wanted = self._tags.wanted(wanted, lambda _: False)
         self._columns = choose_columns(wanted, self._jets.dtype.names or (), f"{file.path}: {JETS}")

@@ -148,7 +148,7 @@ def _read(
     """The labelled jets with a score in all files, and the valid range of the score."""
     # this table only tells the readers which score to read
     stand_in = {"field": field, "cuts": [0.0, 1.0], "efficiency": {"b": [0.5, 0.4], "light": [0.1, 0.05]}}
-    how = {"truth": False, **options, "tags": stand_in, "fields": {JET: ("flavour", field)}}
+    how = {"truth": False, **options, "btag": stand_in, "fields": {JET: ("flavour", field)}}
     parts = [_jets(events, field, bounds) for events in iterate(paths, **how)]
     columns = (np.concatenate([getattr(part, name) for part in parts]) for name in Jets.__dataclass_fields__)
     jets = Jets(*columns)

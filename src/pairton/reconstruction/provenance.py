@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from pairton._common.configuration import read_json
 from pairton._version import __version__
 from pairton.errors import InputError, PairtonError
-from pairton.events.tags import load_table
 from pairton.formats.base import Source
 from pairton.formats.files import CONTAINERS, fingerprint, is_url, one_line, open_binary
+from pairton.formats.taggers import BTag
 from pairton.models.storage import INFO, WEIGHTS, WEIGHTS_KEY
 from pairton.reconstruction.assigner import Assigner
 from pairton.topology import load_topology
@@ -120,8 +120,8 @@ def plain_reading(options: Mapping[str, Any]) -> dict[str, Any]:
     if "topology" in found:  # the model contains its own topology
         topology = load_topology(found.pop("topology"))
         found |= {} if options.get("refuse_others") else {"topology": topology.to_dict()}
-    if "tags" in found:
-        found["tags"] = load_table(found["tags"]).to_dict()
+    if "btag" in found:
+        found["btag"] = BTag.parse(found["btag"]).plain
     return {name: _plain(value) for name, value in sorted(found.items())}
 
 

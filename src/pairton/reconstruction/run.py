@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Self
 from pairton.errors import InputError, ModelError, PairtonError, PairtonWarning
 from pairton.events import Events
 from pairton.events.evidence import with_table
-from pairton.events.tags import load_table
 from pairton.formats import IN_MEMORY_CHUNK, OpenFile, expand, iterate, options_for, sources
 from pairton.formats.base import Source
 from pairton.formats.common import BadLabels
 from pairton.formats.files import is_url, sample_file
+from pairton.formats.taggers import BTag
 from pairton.models import model as models
 from pairton.models.kinematic_model import is_kinematic
 from pairton.models.storage import builtin_models, read_info
@@ -91,8 +91,13 @@ class Run:
                         self.model.topology, self.first.stored_topology, self.model.name
                     )
                 self.options |= options_for(self.model, self.options) if self.models else {}
-            elif (tags := options.pop("tags", None)) is not None and self.events is not None:
-                self.events = with_table(self.events, load_table(tags))
+            elif (given := options.pop("btag", None)) is not None and self.events is not None:
+                if (btag := BTag.parse(given)).table is None or btag.cut is not None:
+                    raise ConfigError(
+                        f"--btag {btag.text}: jets in memory have their own tags: give a table of efficiencies, "
+                        "without a cut (`pairton list tags`)"
+                    )
+                self.events = with_table(self.events, btag.table)
             self.settings = settings
             if self.models:
                 self.settings = settings.for_events(self.model, self.topology, self.pile_up)

@@ -38,7 +38,7 @@ def reconstruct(
     cuts: bool = True,
     jets: str | None = None,
     leptons: str | None = None,
-    tags: TagTable | str | os.PathLike[str] | None = None,
+    btag: TagTable | str | os.PathLike[str] | None = None,
     answer: str = "event",
     allow_absent: bool = False,
     prior: Mapping[str, float] | None = None,
@@ -62,7 +62,8 @@ def reconstruct(
             experiment, outside the topology's own cuts.
         jets: Cuts on jets in place of these, such as "pt>30,abs_eta<2.4"; "none" uses all jets.
         leptons: The same for leptons.
-        tags: Efficiencies of the tagger: a table, its name (`pairton list tags` has them) or a YAML file.
+        btag: Efficiencies of the tagger: a table, its name (`pairton list tags` has them) or a YAML file. For a
+            file also "TAGGER:CUT", or "none".
         answer: "event" for the most probable assignment, "particles" for the most particles expected to be right.
         allow_absent: Leave out particles that are probably absent. For models that know missing particles.
         prior: Factors on the prior probabilities of patterns, such as {"nothing": 5}. For the same models.
@@ -92,7 +93,7 @@ def reconstruct(
         allow_absent=allow_absent,
         prior=prior or {},
     )
-    with Run(events, model, settings, threads=threads, engine=engine, truth=False, tags=tags) as run:
+    with Run(events, model, settings, threads=threads, engine=engine, truth=False, btag=btag) as run:
         known, assigner = run.read(), run.assigner
     if variations is not None:
         known = known.replace(variations={name: by_kind(given) for name, given in variations.items()})
